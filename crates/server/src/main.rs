@@ -1,0 +1,3 @@
+//! The `dunlin` binary.
+
+fn main() {}

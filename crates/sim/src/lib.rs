@@ -1,0 +1,1 @@
+//! The deterministic simulator: whole nodes of shards and clients under a seed.

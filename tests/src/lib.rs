@@ -1,0 +1,1 @@
+//! Tests of the real binary over real sockets, and checks of the tree itself.
