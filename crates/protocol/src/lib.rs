@@ -1,1 +1,139 @@
 //! What clients and shards say to each other: commands, replies, pushes, codes, and their JSON and Protobuf forms.
+//!
+//! The wire is Centrifugo's client protocol (`centrifugal/protocol`, `definitions/client.proto`). A transport frame holds
+//! one or more messages: JSON messages are joined with a line feed, Protobuf messages are each prefixed with their length
+//! as an unsigned varint. This crate turns frames into [`Command`]s and [`Reply`]s and [`Push`]es into bytes; it knows
+//! neither sockets nor sessions.
+
+#![forbid(unsafe_code)]
+
+mod codes;
+mod command;
+mod json;
+mod payload;
+mod protobuf;
+mod push;
+mod reply;
+
+pub use codes::{Disconnect, ErrorCode, UnsubscribeCode};
+pub use command::{
+    Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, StreamPosition, SubRefreshRequest,
+    SubscribeFlags, SubscribeRequest,
+};
+pub use payload::{NotJson, Payload};
+pub use push::{ClientInfo, Publication, Push, Tags};
+pub use reply::{
+    ConnectResult, HistoryResult, PresenceResult, PresenceStatsResult, RefreshResult, Reply, RpcResult, SubscribeResult,
+};
+
+/// How the messages of a session are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Encoding {
+    /// Text frames; messages joined with `\n`; payloads are raw JSON.
+    Json,
+    /// Binary frames; messages prefixed with a varint length; payloads are opaque bytes.
+    Protobuf,
+}
+
+impl Encoding {
+    /// Every encoding, in the order of [`Encoding::index`].
+    pub const ALL: [Self; 2] = [Self::Json, Self::Protobuf];
+
+    /// A dense number for arrays that hold one entry for each encoding.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name as metrics, logs and configuration write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Protobuf => "protobuf",
+        }
+    }
+}
+
+/// A frame, or a message within it, that is not of the protocol. The answer to it is always
+/// [`Disconnect::BAD_REQUEST`]; the text is for the log and never holds payload bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    /// What was wrong, in a few fixed words.
+    pub what: &'static str,
+}
+
+/// The commands of one transport frame, in order. Decoding stops at the first error.
+///
+/// An empty frame yields one error, as does an empty message inside a frame (but for one trailing line feed in JSON).
+pub enum Commands<'a> {
+    /// From a text frame.
+    Json(json::Decoder<'a>),
+    /// From a binary frame.
+    Protobuf(protobuf::Decoder<'a>),
+}
+
+impl<'a> Commands<'a> {
+    /// Reads the commands of `frame`, written in `encoding`.
+    pub fn new(encoding: Encoding, frame: &'a [u8]) -> Self {
+        match encoding {
+            Encoding::Json => Self::Json(json::Decoder::new(frame)),
+            Encoding::Protobuf => Self::Protobuf(protobuf::Decoder::new(frame)),
+        }
+    }
+
+    /// What has not been decoded yet: a session that must wait (for a token to be verified) keeps it and goes on later
+    /// with `Commands::new(encoding, rest)`. Empty when the frame is used up.
+    pub fn rest(&self) -> &'a [u8] {
+        match self {
+            Self::Json(decoder) => decoder.rest(),
+            Self::Protobuf(decoder) => decoder.rest(),
+        }
+    }
+}
+
+impl<'a> Iterator for Commands<'a> {
+    type Item = Result<Command<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Json(decoder) => decoder.next(),
+            Self::Protobuf(decoder) => decoder.next(),
+        }
+    }
+}
+
+/// Appends the message `reply` to the command `id` to `out`, without any separator in JSON and with its length prefix in
+/// Protobuf. On an error `out` is as it was.
+///
+/// # Errors
+/// [`NotJson`] if a payload inside is not JSON and `encoding` is.
+pub fn encode_reply(encoding: Encoding, id: u32, reply: &Reply, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    match encoding {
+        Encoding::Json => json::encode_reply(id, reply, out),
+        Encoding::Protobuf => {
+            protobuf::encode_reply(id, reply, out);
+            Ok(())
+        }
+    }
+}
+
+/// Appends the message that carries `push` (a Reply without an id) to `out`. On an error `out` is as it was.
+///
+/// # Errors
+/// [`NotJson`] if a payload inside is not JSON and `encoding` is.
+pub fn encode_push(encoding: Encoding, push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    match encoding {
+        Encoding::Json => json::encode_push(push, out),
+        Encoding::Protobuf => {
+            protobuf::encode_push(push, out);
+            Ok(())
+        }
+    }
+}
+
+/// The message by which a server asks for a pong: a wholly empty reply.
+pub const fn ping_message(encoding: Encoding) -> &'static [u8] {
+    match encoding {
+        Encoding::Json => b"{}",
+        Encoding::Protobuf => &[0],
+    }
+}

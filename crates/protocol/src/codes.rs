@@ -1,0 +1,165 @@
+//! The numbers of the protocol, with what they mean to a client. `schema/codes.json` lists them for every language; a test
+//! compares the two.
+
+use std::borrow::Cow;
+
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $message:literal, $temporary:literal;)*) => {
+        /// The code of an error reply.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ErrorCode { $($(#[$doc])* $name = $code,)* }
+
+        impl ErrorCode {
+            /// Every code.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The text that goes with the number.
+            pub const fn message(self) -> &'static str {
+                match self { $(Self::$name => $message,)* }
+            }
+
+            /// Whether the same command may succeed later.
+            pub const fn temporary(self) -> bool {
+                match self { $(Self::$name => $temporary,)* }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// The server failed.
+    Internal = 100, "internal server error", true;
+    /// Not authenticated.
+    Unauthorized = 101, "unauthorized", false;
+    /// The channel's namespace does not exist.
+    UnknownChannel = 102, "unknown channel", false;
+    /// Not allowed.
+    PermissionDenied = 103, "permission denied", false;
+    /// No such method.
+    MethodNotFound = 104, "method not found", false;
+    /// The session already has this subscription.
+    AlreadySubscribed = 105, "already subscribed", false;
+    /// A limit of the session is reached.
+    LimitExceeded = 106, "limit exceeded", false;
+    /// The command makes no sense.
+    BadRequest = 107, "bad request", false;
+    /// Not switched on.
+    NotAvailable = 108, "not available", false;
+    /// The token is past its expiry; the SDK fetches a new one.
+    TokenExpired = 109, "token expired", false;
+    /// Expired.
+    Expired = 110, "expired", false;
+    /// Too many requests.
+    TooManyRequests = 111, "too many requests", true;
+    /// What lies between the client's position and now is no longer there.
+    UnrecoverablePosition = 112, "unrecoverable position", false;
+    /// Another pagination is under way.
+    ConcurrentPagination = 113, "concurrent pagination", true;
+}
+
+impl ErrorCode {
+    /// The number on the wire.
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+}
+
+/// Why a session is closed: a WebSocket close code and its reason. The range says whether the client comes back:
+/// 3000–3499, 4000–4499 and from 5000 yes, 3500–3999 and 4500–4999 never.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disconnect {
+    /// The close code.
+    pub code: u16,
+    /// The reason, at most 123 bytes of it on the wire.
+    pub reason: Cow<'static, str>,
+}
+
+macro_rules! disconnects {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $reason:literal;)*) => {
+        impl Disconnect {
+            $($(#[$doc])* pub const $name: Self = Self { code: $code, reason: Cow::Borrowed($reason) };)*
+
+            /// Every disconnect that the server itself uses.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+disconnects! {
+    /// The client closed the connection.
+    CONNECTION_CLOSED = 3000, "connection closed";
+    /// The node is going away.
+    SHUTDOWN = 3001, "shutdown";
+    /// The server failed.
+    INTERNAL = 3004, "internal server error";
+    /// The connection token ran out and was not refreshed.
+    EXPIRED = 3005, "connection expired";
+    /// The token of a server-side subscription ran out.
+    SUBSCRIPTION_EXPIRED = 3006, "subscription expired";
+    /// The client reads slower than it is sent to.
+    SLOW = 3008, "slow";
+    /// Writing failed.
+    WRITE_ERROR = 3009, "write error";
+    /// The client's position in a server-side subscription is lost.
+    INSUFFICIENT_STATE = 3010, "insufficient state";
+    /// The server wants the client to connect anew.
+    FORCE_RECONNECT = 3011, "force reconnect";
+    /// No pong came.
+    NO_PONG = 3012, "no pong";
+    /// Too many requests.
+    TOO_MANY_REQUESTS = 3013, "too many requests";
+    /// The client's token and cached state are void.
+    STATE_INVALIDATED = 3014, "state invalidated";
+    /// The token cannot be verified.
+    INVALID_TOKEN = 3500, "invalid token";
+    /// What came is not of the protocol.
+    BAD_REQUEST = 3501, "bad request";
+    /// Not authenticated in time.
+    STALE = 3502, "stale";
+    /// Closed by the application.
+    FORCE_NO_RECONNECT = 3503, "force disconnect";
+    /// The node has its fill of connections.
+    CONNECTION_LIMIT = 3504, "connection limit";
+    /// Too many channels.
+    CHANNEL_LIMIT = 3505, "channel limit";
+    /// The session's encoding cannot carry a payload it was to be sent.
+    INAPPROPRIATE_PROTOCOL = 3506, "inappropriate protocol";
+    /// Not allowed.
+    PERMISSION_DENIED = 3507, "permission denied";
+    /// Not switched on.
+    NOT_AVAILABLE = 3508, "not available";
+    /// Too many errors.
+    TOO_MANY_ERRORS = 3509, "too many errors";
+}
+
+impl Disconnect {
+    /// Whether SDKs connect again after this code.
+    pub const fn reconnects(&self) -> bool {
+        matches!(self.code, 3000..=3499 | 4000..=4499 | 5000..)
+    }
+}
+
+/// Why the server ended a subscription. From 2500 on SDKs subscribe again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UnsubscribeCode(pub u32);
+
+impl UnsubscribeCode {
+    /// By the application; the client does not come back.
+    pub const SERVER: Self = Self(2000);
+    /// The position is lost; the client recovers.
+    pub const INSUFFICIENT_STATE: Self = Self(2500);
+    /// The subscription token ran out.
+    pub const EXPIRED: Self = Self(2501);
+    /// The client drops its token and state and comes back.
+    pub const STATE_INVALIDATED: Self = Self(2502);
+
+    /// The text that goes with the number; the general one for numbers of the application's own.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::INSUFFICIENT_STATE => "insufficient state",
+            Self::EXPIRED => "expired",
+            Self::STATE_INVALIDATED => "state invalidated",
+            _ => "server unsubscribe",
+        }
+    }
+}

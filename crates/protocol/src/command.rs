@@ -1,0 +1,171 @@
+//! What a client asks. Everything borrows from the frame it came in.
+
+use std::borrow::Cow;
+
+/// One command of a frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command<'a> {
+    /// Chosen by the client, above 0 for everything that is answered.
+    pub id: u32,
+    /// The first non-null request, by field number; `None` for an empty command, which is a pong when `id` is 0.
+    pub request: Option<Request<'a>>,
+}
+
+/// The request of a [`Command`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request<'a> {
+    /// Authenticate; the first command of every session.
+    Connect(Box<ConnectRequest<'a>>),
+    /// Subscribe to a channel.
+    Subscribe(Box<SubscribeRequest<'a>>),
+    /// End a subscription.
+    Unsubscribe {
+        /// The channel.
+        channel: Cow<'a, str>,
+    },
+    /// Publish into a channel.
+    Publish(PublishRequest<'a>),
+    /// Who is in a channel.
+    Presence {
+        /// The channel.
+        channel: Cow<'a, str>,
+    },
+    /// How many are in a channel.
+    PresenceStats {
+        /// The channel.
+        channel: Cow<'a, str>,
+    },
+    /// Read a channel's history.
+    History(HistoryRequest<'a>),
+    /// Answered with error 108; no SDK uses it.
+    Ping,
+    /// A message without an answer.
+    Send {
+        /// The application's bytes.
+        data: Option<&'a [u8]>,
+    },
+    /// A call into the application.
+    Rpc(RpcRequest<'a>),
+    /// A new connection token.
+    Refresh {
+        /// The token.
+        token: Cow<'a, str>,
+    },
+    /// A new subscription token.
+    SubRefresh(SubRefreshRequest<'a>),
+}
+
+/// Fields of `connect`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConnectRequest<'a> {
+    /// A JWT; empty for none.
+    pub token: Cow<'a, str>,
+    /// Application bytes for a connect hook.
+    pub data: Option<&'a [u8]>,
+    /// Positions of server-side subscriptions to recover, by channel.
+    pub subs: Vec<(Cow<'a, str>, SubscribeRequest<'a>)>,
+    /// The SDK's name.
+    pub name: Cow<'a, str>,
+    /// The application's version.
+    pub version: Cow<'a, str>,
+}
+
+/// Bits of `SubscribeRequest.flag`; unknown ones are ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscribeFlags(pub i64);
+
+impl SubscribeFlags {
+    /// The client can read numeric channel ids.
+    pub const fn wants_compaction(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Answer error 112 instead of `recovered: false`.
+    pub const fn rejects_unrecoverable(self) -> bool {
+        self.0 & 2 != 0
+    }
+}
+
+/// Fields of `subscribe`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SubscribeRequest<'a> {
+    /// The channel.
+    pub channel: Cow<'a, str>,
+    /// A subscription JWT; empty for none.
+    pub token: Cow<'a, str>,
+    /// Whether to send what was missed since `offset` in `epoch`.
+    pub recover: bool,
+    /// The last epoch the client has seen; empty for any.
+    pub epoch: Cow<'a, str>,
+    /// The last offset the client has seen.
+    pub offset: u64,
+    /// Application bytes for a subscribe hook or a room.
+    pub data: Option<&'a [u8]>,
+    /// Asks for a positioned subscription.
+    pub positioned: bool,
+    /// Asks for a recoverable subscription.
+    pub recoverable: bool,
+    /// Asks for joins and leaves.
+    pub join_leave: bool,
+    /// Asks for delta compression of this kind; empty for none.
+    pub delta: Cow<'a, str>,
+    /// Whether a tags filter came along (field `tf`).
+    pub has_tags_filter: bool,
+    /// Feature bits.
+    pub flag: SubscribeFlags,
+    /// Subscription type; 0 is a stream.
+    pub kind: i32,
+}
+
+/// Fields of `publish`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PublishRequest<'a> {
+    /// The channel.
+    pub channel: Cow<'a, str>,
+    /// The application's bytes.
+    pub data: Option<&'a [u8]>,
+    /// 0 for a stream.
+    pub kind: i32,
+}
+
+/// A place in a channel's stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamPosition<'a> {
+    /// Offset of the last publication seen.
+    pub offset: u64,
+    /// Epoch of the stream; empty for any.
+    pub epoch: Cow<'a, str>,
+}
+
+/// Fields of `history`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HistoryRequest<'a> {
+    /// The channel.
+    pub channel: Cow<'a, str>,
+    /// 0 for the position alone, below 0 for all, otherwise the most publications to send.
+    pub limit: i32,
+    /// Only what comes after (or, reversed, before) this.
+    pub since: Option<StreamPosition<'a>>,
+    /// Newest first.
+    pub reverse: bool,
+}
+
+/// Fields of `rpc`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RpcRequest<'a> {
+    /// The application's bytes.
+    pub data: Option<&'a [u8]>,
+    /// The method's name.
+    pub method: Cow<'a, str>,
+}
+
+/// Fields of `sub_refresh`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SubRefreshRequest<'a> {
+    /// The channel.
+    pub channel: Cow<'a, str>,
+    /// A subscription JWT.
+    pub token: Cow<'a, str>,
+    /// 0 to refresh; other kinds belong to shared polls.
+    pub kind: i32,
+}

@@ -1,0 +1,103 @@
+//! What a server says unasked.
+
+use std::sync::Arc;
+
+use crate::{Payload, StreamPosition, SubscribeResult, UnsubscribeCode};
+
+/// Who a session is, as others see it in presence, joins, leaves and publications.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientInfo {
+    /// The user's id; empty for an anonymous session.
+    pub user: Arc<str>,
+    /// The session's id, unique on the node.
+    pub client: Arc<str>,
+    /// Connection info, from the connection token.
+    pub conn_info: Option<Payload>,
+    /// Channel info, from the subscription token.
+    pub chan_info: Option<Payload>,
+}
+
+/// Key/value pairs of a publication, in the order in which they are written.
+pub type Tags = Vec<(Box<str>, Box<str>)>;
+
+/// One message in a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// The application's bytes.
+    pub data: Payload,
+    /// Who published it; `None` when it came through the server API.
+    pub info: Option<Arc<ClientInfo>>,
+    /// Position in the channel's stream, from 1; 0 when the channel has no stream.
+    pub offset: u64,
+    /// Tags.
+    pub tags: Tags,
+    /// Unix time in milliseconds; 0 when not known.
+    pub time_ms: i64,
+}
+
+/// An asynchronous message to a session (a Reply with id 0 on a bidirectional transport).
+#[derive(Clone, Debug)]
+pub enum Push<'a> {
+    /// A publication of `channel`. `skipped` is how many older ones of its latest-lane slot this session was not sent;
+    /// above 0 it is written as the additional tag `skipped`.
+    Publication {
+        /// The channel.
+        channel: &'a str,
+        /// The publication.
+        publication: &'a Publication,
+        /// Publications replaced before they were written.
+        skipped: u32,
+    },
+    /// A session subscribed to `channel`.
+    Join {
+        /// The channel.
+        channel: &'a str,
+        /// Who.
+        info: &'a ClientInfo,
+    },
+    /// A session left `channel`.
+    Leave {
+        /// The channel.
+        channel: &'a str,
+        /// Who.
+        info: &'a ClientInfo,
+    },
+    /// The server ended the session's subscription to `channel`.
+    Unsubscribe {
+        /// The channel.
+        channel: &'a str,
+        /// Why, and whether to subscribe again.
+        code: UnsubscribeCode,
+        /// The reason in words.
+        reason: &'a str,
+    },
+    /// A message to this session alone.
+    Message {
+        /// The application's bytes.
+        data: &'a Payload,
+    },
+    /// The server subscribed the session to `channel`.
+    Subscribe {
+        /// The channel.
+        channel: &'a str,
+        /// What the subscription is.
+        result: &'a SubscribeResult,
+    },
+    /// The server closes the session; only for transports that have no close frame of their own.
+    Disconnect {
+        /// Why.
+        disconnect: &'a crate::Disconnect,
+    },
+    /// The session's expiry changed.
+    Refresh {
+        /// Seconds until it expires; `None` when it no longer does.
+        ttl_s: Option<u32>,
+    },
+}
+
+impl Publication {
+    /// The position of this publication in a stream of `epoch`.
+    pub fn position<'a>(&self, epoch: &'a str) -> StreamPosition<'a> {
+        StreamPosition { offset: self.offset, epoch: std::borrow::Cow::Borrowed(epoch) }
+    }
+}

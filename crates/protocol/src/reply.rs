@@ -1,0 +1,124 @@
+//! What a server answers.
+
+use std::sync::Arc;
+
+use crate::{ClientInfo, ErrorCode, Payload, Publication};
+
+/// The answer to one command. The encoders write it under the command's id.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// The command failed; the session goes on.
+    Error(ErrorCode),
+    /// Answer to `connect`.
+    Connect(Box<ConnectResult>),
+    /// Answer to `subscribe`.
+    Subscribe(Box<SubscribeResult>),
+    /// Answer to `unsubscribe`.
+    Unsubscribe,
+    /// Answer to `publish`.
+    Publish,
+    /// Answer to `presence`.
+    Presence(PresenceResult),
+    /// Answer to `presence_stats`.
+    PresenceStats(PresenceStatsResult),
+    /// Answer to `history`.
+    History(HistoryResult),
+    /// Answer to `rpc`.
+    Rpc(RpcResult),
+    /// Answer to `refresh`.
+    Refresh(RefreshResult),
+    /// Answer to `sub_refresh`.
+    SubRefresh {
+        /// Seconds until the subscription expires; `None` when it does not.
+        ttl_s: Option<u32>,
+    },
+}
+
+/// Result of `connect`.
+#[derive(Clone, Debug)]
+pub struct ConnectResult {
+    /// The session's id.
+    pub client: Arc<str>,
+    /// The server's version.
+    pub version: &'static str,
+    /// Seconds until the client must refresh; `None` when it need not.
+    pub ttl_s: Option<u32>,
+    /// Application bytes.
+    pub data: Option<Payload>,
+    /// Server-side subscriptions.
+    pub subs: Vec<(Box<str>, SubscribeResult)>,
+    /// Seconds between the server's pings; 0 for none.
+    pub ping_s: u32,
+    /// Whether the client must answer pings.
+    pub pong: bool,
+    /// The server's Unix time in milliseconds; 0 leaves it out.
+    pub time_ms: i64,
+}
+
+/// Result of `subscribe`, and what a server-side subscription is.
+#[derive(Clone, Debug, Default)]
+pub struct SubscribeResult {
+    /// Seconds until the subscription expires; `None` when it does not.
+    pub ttl_s: Option<u32>,
+    /// The client may recover with the position it holds.
+    pub recoverable: bool,
+    /// The server watches over the position.
+    pub positioned: bool,
+    /// Epoch of the stream; empty when there is none.
+    pub epoch: Box<str>,
+    /// Offset of the stream's top, or of the client's position when it recovered.
+    pub offset: u64,
+    /// What the client had missed.
+    pub publications: Vec<Arc<Publication>>,
+    /// Whether nothing is missing.
+    pub recovered: bool,
+    /// Whether recovery was attempted.
+    pub was_recovering: bool,
+    /// Application bytes.
+    pub data: Option<Payload>,
+}
+
+/// Result of `presence`.
+#[derive(Clone, Debug, Default)]
+pub struct PresenceResult {
+    /// Everyone, keyed on the wire by session id.
+    pub clients: Vec<Arc<ClientInfo>>,
+}
+
+/// Result of `presence_stats`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PresenceStatsResult {
+    /// Sessions.
+    pub num_clients: u32,
+    /// Distinct users.
+    pub num_users: u32,
+}
+
+/// Result of `history`.
+#[derive(Clone, Debug, Default)]
+pub struct HistoryResult {
+    /// In the order asked for.
+    pub publications: Vec<Arc<Publication>>,
+    /// Epoch of the stream.
+    pub epoch: Box<str>,
+    /// Offset of the stream's top.
+    pub offset: u64,
+}
+
+/// Result of `rpc`.
+#[derive(Clone, Debug)]
+pub struct RpcResult {
+    /// Application bytes.
+    pub data: Option<Payload>,
+}
+
+/// Result of `refresh`.
+#[derive(Clone, Debug)]
+pub struct RefreshResult {
+    /// The session's id.
+    pub client: Arc<str>,
+    /// The server's version.
+    pub version: &'static str,
+    /// Seconds until the client must refresh; `None` when it need not.
+    pub ttl_s: Option<u32>,
+}
