@@ -1,0 +1,144 @@
+//! What the server API asks of a shard. Requests about a channel go to its owner ([`crate::owner_of`]); requests about
+//! sessions and surveys go to every shard, and the caller joins the answers.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Publication, Tags, UnsubscribeCode};
+
+/// One request.
+#[derive(Clone, Debug)]
+pub enum ApiRequest {
+    /// Publish into a channel.
+    Publish {
+        /// The channel.
+        channel: Box<str>,
+        /// The application's bytes.
+        data: Payload,
+        /// Tags.
+        tags: Tags,
+        /// Leave the channel's stream alone.
+        skip_history: bool,
+    },
+    /// Who is in a channel.
+    Presence {
+        /// The channel.
+        channel: Box<str>,
+    },
+    /// How many are in a channel.
+    PresenceStats {
+        /// The channel.
+        channel: Box<str>,
+    },
+    /// A channel's history.
+    History {
+        /// The channel.
+        channel: Box<str>,
+        /// What part of it.
+        query: HistoryQuery,
+    },
+    /// Forget a channel's publications.
+    HistoryRemove {
+        /// The channel.
+        channel: Box<str>,
+    },
+    /// Names of the channels that have subscribers, of those that this shard owns.
+    Channels,
+    /// Close sessions of this shard.
+    Disconnect {
+        /// Whose; empty means the anonymous user.
+        user: Box<str>,
+        /// Only this one, if given.
+        client: Option<Box<str>>,
+        /// All but these.
+        whitelist: Vec<Box<str>>,
+        /// With which code.
+        disconnect: Disconnect,
+    },
+    /// End subscriptions of sessions of this shard.
+    Unsubscribe {
+        /// The channel; empty for all.
+        channel: Box<str>,
+        /// Whose.
+        user: Box<str>,
+        /// Only this one, if given.
+        client: Option<Box<str>>,
+        /// With which code.
+        code: UnsubscribeCode,
+    },
+    /// How many of what this shard has.
+    Survey,
+}
+
+/// What part of a history is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// 0 for the position alone, below 0 for all, otherwise the most publications to return.
+    pub limit: i32,
+    /// Only what comes after (or, reversed, before) this offset and epoch.
+    pub since: Option<(u64, Box<str>)>,
+    /// Newest first.
+    pub reverse: bool,
+}
+
+/// The answer to a request.
+pub type Answer = Result<ApiAnswer, ErrorCode>;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub enum ApiAnswer {
+    /// Published.
+    Published {
+        /// Its offset; 0 without a stream.
+        offset: u64,
+        /// The stream's epoch; empty without one.
+        epoch: Box<str>,
+    },
+    /// Everyone in the channel.
+    Presence(Vec<Arc<ClientInfo>>),
+    /// How many are in the channel.
+    PresenceStats {
+        /// Sessions.
+        num_clients: u32,
+        /// Distinct users.
+        num_users: u32,
+    },
+    /// The part of the history.
+    History {
+        /// In the order asked for.
+        publications: Vec<Arc<Publication>>,
+        /// The stream's epoch.
+        epoch: Box<str>,
+        /// The stream's top.
+        offset: u64,
+    },
+    /// Names and numbers of subscribers.
+    Channels(Vec<(Arc<str>, u32)>),
+    /// Done; to how many sessions.
+    Done {
+        /// Sessions that were concerned.
+        sessions: u32,
+    },
+    /// What the shard has.
+    Survey(Box<Survey>),
+}
+
+/// How many of what a shard has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Sessions, authenticated.
+    pub sessions: u32,
+    /// Subscriptions of its sessions.
+    pub subscriptions: u32,
+    /// Channels that it owns and that have subscribers.
+    pub channels: u32,
+    /// A hash of each distinct user id, the same on all shards of a node, so that the caller can count users once.
+    pub users: Vec<u64>,
+    /// Bytes waiting in its sessions' lanes.
+    pub queued_bytes: u64,
+    /// Frames waiting in its sessions' lanes.
+    pub queued_frames: u64,
+    /// How long the longest-waiting frame has waited.
+    pub queue_age_ms_max: u64,
+    /// Sessions that have waited for their socket for longer than 1, 10, 100, 1,000 and 10,000 ms.
+    pub behind_sessions: [u32; 5],
+}

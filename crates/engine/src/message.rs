@@ -1,0 +1,181 @@
+//! What shards of one node say to each other, over rings that keep order. Two classes travel on separate rings: a
+//! *request* may lead its receiver to send notices; a *notice* leads to nothing further. So a shard can always take
+//! notices, and a full ring can only ever hold up requests: shards cannot wait for each other in a circle.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication};
+
+use crate::{
+    api::HistoryQuery,
+    event::{SessionKey, ShardIndex},
+    frame::Delivery,
+};
+
+/// A message from one shard to another.
+#[derive(Debug)]
+pub enum ShardMessage {
+    /// To a channel's owner.
+    Request(Request),
+    /// From a channel's owner.
+    Notice(Notice),
+}
+
+/// Who gets the answer to a request: command `command_id` of `session` on `shard`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// The shard.
+    pub shard: ShardIndex,
+    /// The session there.
+    pub session: SessionKey,
+    /// The command's id.
+    pub command_id: u32,
+}
+
+/// Asks a channel's owner.
+#[derive(Debug)]
+pub enum Request {
+    /// A session wants the channel's publications. Answered with [`Notice::Subscribed`].
+    Subscribe(Box<SubscribeOrder>),
+    /// A session is done with the channel. Not answered.
+    Unsubscribe {
+        /// The channel.
+        channel: Arc<str>,
+        /// Who.
+        asker: Asker,
+    },
+    /// Publish. Answered with [`Notice::Published`] if `command_id` is not 0.
+    Publish {
+        /// The channel.
+        channel: Arc<str>,
+        /// The application's bytes.
+        data: Payload,
+        /// The publisher.
+        info: Arc<ClientInfo>,
+        /// Who asks.
+        asker: Asker,
+        /// When the command came in.
+        accepted_us: u64,
+    },
+    /// Read presence. Answered with [`Notice::Presence`].
+    Presence {
+        /// The channel.
+        channel: Arc<str>,
+        /// Who asks.
+        asker: Asker,
+    },
+    /// Count presence. Answered with [`Notice::PresenceStats`].
+    PresenceStats {
+        /// The channel.
+        channel: Arc<str>,
+        /// Who asks.
+        asker: Asker,
+    },
+    /// Read history. Answered with [`Notice::History`].
+    History {
+        /// The channel.
+        channel: Arc<str>,
+        /// What part of it, limits applied.
+        query: HistoryQuery,
+        /// Who asks.
+        asker: Asker,
+    },
+}
+
+/// A subscription on its way to the owner.
+#[derive(Debug)]
+pub struct SubscribeOrder {
+    /// The channel.
+    pub channel: Arc<str>,
+    /// Who asks.
+    pub asker: Asker,
+    /// What the session's frames are encoded in.
+    pub encoding: dunlin_protocol::Encoding,
+    /// How presence, joins and leaves show the session; `None` where the namespace has neither.
+    pub info: Option<Arc<ClientInfo>>,
+    /// Where to recover from, if asked for.
+    pub recover: Option<RecoverFrom>,
+    /// Whether the session gets joins and leaves.
+    pub join_leave: bool,
+}
+
+/// The position a client has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoverFrom {
+    /// Last offset it saw.
+    pub offset: u64,
+    /// Its epoch; empty for any.
+    pub epoch: Box<str>,
+    /// Answer with error 112 where recovery is not possible.
+    pub reject_unrecoverable: bool,
+}
+
+/// Tells a listening shard.
+#[derive(Debug)]
+pub enum Notice {
+    /// A publication, join or leave for the channel's subscribers.
+    Deliver(Arc<Delivery>),
+    /// A subscription was accepted or not; publications after it come behind it on the same ring.
+    Subscribed {
+        /// Whose.
+        asker: Asker,
+        /// The channel.
+        channel: Arc<str>,
+        /// Where it stands.
+        outcome: Result<Box<Subscribed>, ErrorCode>,
+    },
+    /// A publish command was carried out or not.
+    Published {
+        /// Whose.
+        asker: Asker,
+        /// Whether.
+        outcome: Result<(), ErrorCode>,
+    },
+    /// Who is in the channel.
+    Presence {
+        /// For whom.
+        asker: Asker,
+        /// Everyone.
+        outcome: Result<Vec<Arc<ClientInfo>>, ErrorCode>,
+    },
+    /// How many are in the channel.
+    PresenceStats {
+        /// For whom.
+        asker: Asker,
+        /// Sessions and distinct users.
+        outcome: Result<(u32, u32), ErrorCode>,
+    },
+    /// Part of the history.
+    History {
+        /// For whom.
+        asker: Asker,
+        /// The part.
+        outcome: Result<Box<HistoryPart>, ErrorCode>,
+    },
+}
+
+/// Where a new subscription stands.
+#[derive(Clone, Debug, Default)]
+pub struct Subscribed {
+    /// The stream's epoch; empty without a stream.
+    pub epoch: Box<str>,
+    /// What the reply's `offset` says.
+    pub offset: u64,
+    /// What was missed.
+    pub publications: Vec<Arc<Publication>>,
+    /// Whether nothing is missing.
+    pub recovered: bool,
+    /// Whether recovery was attempted.
+    pub was_recovering: bool,
+}
+
+/// Part of a channel's history.
+#[derive(Clone, Debug, Default)]
+pub struct HistoryPart {
+    /// In the order asked for.
+    pub publications: Vec<Arc<Publication>>,
+    /// The stream's epoch.
+    pub epoch: Box<str>,
+    /// The stream's top.
+    pub offset: u64,
+}

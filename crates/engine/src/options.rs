@@ -1,0 +1,189 @@
+//! What the operator decides. Parsed and checked by the server's configuration; believed here.
+
+/// Everything that the shards of one node share.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The server's version, told to clients in the connect reply.
+    pub version: &'static str,
+    /// Sessions.
+    pub client: ClientOptions,
+    /// Channels, whatever their namespace.
+    pub channel: ChannelOptions,
+    /// Options of channels without a namespace; `name` is empty.
+    pub without_namespace: NamespaceOptions,
+    /// The namespaces, by distinct non-empty names.
+    pub namespaces: Vec<NamespaceOptions>,
+}
+
+/// Options of sessions (`client.*`).
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Time between pings; 0 switches them off.
+    pub ping_interval_ms: u64,
+    /// Time for a pong to come; below the ping interval.
+    pub pong_timeout_ms: u64,
+    /// Grace after the connection's expiry for a refresh.
+    pub expired_close_delay_ms: u64,
+    /// Grace after a subscription's expiry for a refresh.
+    pub expired_sub_close_delay_ms: u64,
+    /// Time to authenticate in.
+    pub stale_close_delay_ms: u64,
+    /// Time for a closing session to take its last frames and hang up.
+    pub close_timeout_ms: u64,
+    /// Subscriptions of one session.
+    pub channel_limit: usize,
+    /// Bytes waiting in both lanes of one session.
+    pub queue_bytes_max: usize,
+    /// Frames waiting in both lanes of one session.
+    pub queue_frames_max: usize,
+    /// Publications in one history reply.
+    pub history_publications_max: usize,
+    /// Publications in one recovery.
+    pub recovery_publications_max: usize,
+    /// Commands in one transport frame.
+    pub commands_per_frame_max: usize,
+    /// Tell the server's time in the connect reply.
+    pub connect_include_server_time: bool,
+    /// A session without a token is the anonymous user's.
+    pub allow_anonymous_connect_without_token: bool,
+    /// A token with an empty user id is refused.
+    pub disallow_anonymous_connection_tokens: bool,
+    /// No permission is checked. For development.
+    pub insecure: bool,
+}
+
+/// Options of all channels (`channel.*`).
+#[derive(Clone, Debug)]
+pub struct ChannelOptions {
+    /// Bytes of a channel's name.
+    pub name_bytes_max: usize,
+    /// Channels of the node that are remembered, by subscribers or by their stream.
+    pub channels_max: usize,
+    /// What separates the namespace from the rest of the name.
+    pub namespace_boundary: char,
+    /// Prefix of channels that need a subscription token.
+    pub private_prefix: String,
+}
+
+/// Which lane publications of a namespace take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lane {
+    /// First in, first out; nothing missing. A session that falls too far behind is closed and recovers.
+    #[default]
+    Reliable,
+    /// The newest per key; an older one that still waits is replaced.
+    Latest,
+}
+
+/// What a recovery brings back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecoveryMode {
+    /// Everything missed.
+    #[default]
+    Stream,
+    /// The newest publication alone.
+    Cache,
+}
+
+/// Options of the channels of one namespace. All permissions are off by default.
+#[derive(Clone, Debug, Default)]
+pub struct NamespaceOptions {
+    /// The namespace's name.
+    pub name: String,
+    /// Keep presence.
+    pub presence: bool,
+    /// Produce joins and leaves.
+    pub join_leave: bool,
+    /// Send joins and leaves to subscribers that did not ask.
+    pub force_push_join_leave: bool,
+    /// Publications kept; 0 for no stream.
+    pub history_size: usize,
+    /// How long they are kept after the last one; 0 for no stream.
+    pub history_ttl_ms: u64,
+    /// How long epoch and top offset outlive the last use.
+    pub history_meta_ttl_ms: u64,
+    /// Subscriptions are positioned without asking.
+    pub force_positioning: bool,
+    /// Clients may ask for positioning.
+    pub allow_positioning: bool,
+    /// Subscriptions are recoverable without asking.
+    pub force_recovery: bool,
+    /// Clients may ask for recovery.
+    pub allow_recovery: bool,
+    /// What a recovery brings back.
+    pub recovery_mode: RecoveryMode,
+    /// Anonymous sessions may subscribe where clients may.
+    pub allow_subscribe_for_anonymous: bool,
+    /// Sessions may subscribe without a token.
+    pub allow_subscribe_for_client: bool,
+    /// Anonymous sessions may publish where others may.
+    pub allow_publish_for_anonymous: bool,
+    /// Subscribers may publish.
+    pub allow_publish_for_subscriber: bool,
+    /// Sessions may publish.
+    pub allow_publish_for_client: bool,
+    /// Anonymous sessions may read presence where others may.
+    pub allow_presence_for_anonymous: bool,
+    /// Subscribers may read presence.
+    pub allow_presence_for_subscriber: bool,
+    /// Sessions may read presence.
+    pub allow_presence_for_client: bool,
+    /// Anonymous sessions may read history where others may.
+    pub allow_history_for_anonymous: bool,
+    /// Subscribers may read history.
+    pub allow_history_for_subscriber: bool,
+    /// Sessions may read history.
+    pub allow_history_for_client: bool,
+    /// The lane of publications.
+    pub delivery: Lane,
+    /// The tag whose value keys the latest lane; without it, or without the tag, the channel itself does.
+    pub conflation_key: Option<String>,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            ping_interval_ms: 25_000,
+            pong_timeout_ms: 8_000,
+            expired_close_delay_ms: 25_000,
+            expired_sub_close_delay_ms: 25_000,
+            stale_close_delay_ms: 10_000,
+            close_timeout_ms: 5_000,
+            channel_limit: 128,
+            queue_bytes_max: 1 << 20,
+            queue_frames_max: 16_384,
+            history_publications_max: 300,
+            recovery_publications_max: 300,
+            commands_per_frame_max: 1_024,
+            connect_include_server_time: false,
+            allow_anonymous_connect_without_token: false,
+            disallow_anonymous_connection_tokens: false,
+            insecure: false,
+        }
+    }
+}
+
+impl Default for ChannelOptions {
+    fn default() -> Self {
+        Self { name_bytes_max: 255, channels_max: 1_000_000, namespace_boundary: ':', private_prefix: "$".to_owned() }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            client: ClientOptions::default(),
+            channel: ChannelOptions::default(),
+            without_namespace: NamespaceOptions::default(),
+            namespaces: Vec::new(),
+        }
+    }
+}
+
+impl NamespaceOptions {
+    /// Whether channels have a stream: offsets, an epoch and history.
+    pub const fn has_stream(&self) -> bool {
+        self.history_size > 0 && self.history_ttl_ms > 0
+    }
+}
