@@ -1,0 +1,135 @@
+/** The switch that cuts the network, and the account of what came back. */
+
+import { HISTORY_SIZE, TICKS_PER_SECOND } from "./contract";
+import { byId, element, setText } from "./dom";
+import { count, milliseconds, plural, seconds } from "./format";
+import type { ChannelReturn, Stock } from "./market";
+import type { OutageReport } from "./outage";
+
+const REFRESH_MS = 100;
+/** How long the history holds what a channel publishes. */
+const HISTORY_MS = (HISTORY_SIZE / TICKS_PER_SECOND) * 1000;
+
+type Phase = "away" | "returning" | "recovered" | "incomplete";
+
+export class CutPanel {
+  private readonly root = byId("cut", HTMLElement);
+  private readonly toggle = byId("cut-switch", HTMLButtonElement);
+  private readonly title = byId("cut-title", HTMLElement);
+  private readonly text = byId("cut-text", HTMLElement);
+  private readonly floating = byId("cut-float", HTMLElement);
+  private readonly floatingText = byId("cut-float-text", HTMLElement);
+  private readonly announcement = byId("announce", HTMLElement);
+  private readonly chips = new Map<string, { root: HTMLElement; note: HTMLElement }>();
+  private timer: number | undefined;
+
+  constructor(stocks: readonly Stock[], onToggle: () => void) {
+    this.toggle.addEventListener("click", onToggle);
+    byId("cut-float-restore", HTMLButtonElement).addEventListener("click", () => {
+      onToggle();
+      this.toggle.focus({ preventScroll: true });
+    });
+    const list = byId("cut-channels", HTMLElement);
+    for (const { listing } of stocks) {
+      const note = element("span", "note", "\u00b7");
+      const root = element("li", "", element("b", "", listing.symbol), note);
+      this.chips.set(listing.symbol, { root, note });
+      list.append(root);
+    }
+  }
+
+  enable(): void {
+    this.toggle.disabled = false;
+  }
+
+  /** The connection is away, cut by the switch or by the world. */
+  away(sinceMs: number, isCut: boolean): void {
+    this.phase("away");
+    this.toggle.setAttribute("aria-checked", String(isCut));
+    this.floating.hidden = !isCut;
+    for (const { root, note } of this.chips.values()) {
+      root.dataset["state"] = "away";
+      setText(note, "\u2026");
+    }
+    if (isCut) this.announce("Network cut. Prices stand still.");
+    clearInterval(this.timer);
+    this.timer = window.setInterval(() => this.count(sinceMs, isCut), REFRESH_MS);
+    this.count(sinceMs, isCut);
+  }
+
+  returning(): void {
+    clearInterval(this.timer);
+    this.phase("returning");
+    this.toggle.setAttribute("aria-checked", "false");
+    this.floating.hidden = true;
+    setText(this.title, "Back on the line");
+    setText(this.text, "Asking each channel for what came after its last offset\u2026");
+  }
+
+  channelReturned({ symbol, recovered, complete, missing }: ChannelReturn): void {
+    const chip = this.chips.get(symbol);
+    if (chip === undefined) return;
+    const isWhole = complete && missing === 0;
+    chip.root.dataset["state"] = isWhole ? "whole" : "refilled";
+    setText(chip.note, isWhole ? `+${recovered} \u2713` : missing > 0 ? `\u2212${missing}` : "refilled");
+  }
+
+  report(report: OutageReport): void {
+    clearInterval(this.timer);
+    const isWhole = report.missing === 0 && report.incomplete === 0;
+    this.phase(isWhole ? "recovered" : "incomplete");
+    this.root.dataset["recovered"] = String(report.publications);
+    this.root.dataset["channels"] = String(report.channels);
+    this.root.dataset["missing"] = String(report.missing);
+    this.root.style.setProperty("--away", "0");
+    setText(
+      this.title,
+      `Recovered ${plural(report.publications, "publication", "publications")} on ` +
+        `${plural(report.channels, "channel", "channels")}`,
+    );
+    setText(this.text, isWhole ? wholeText(report) : incompleteText(report));
+    this.announce(`${this.title.textContent}. ${this.text.textContent}`);
+  }
+
+  private count(sinceMs: number, isCut: boolean): void {
+    const awayMs = performance.now() - sinceMs;
+    const missed = Math.floor((awayMs / 1000) * TICKS_PER_SECOND) * this.chips.size;
+    const isLate = awayMs > HISTORY_MS;
+    this.root.dataset["late"] = String(isLate);
+    this.root.style.setProperty("--away", Math.min(1, awayMs / HISTORY_MS).toFixed(3));
+    setText(this.title, `${isCut ? "Cut" : "Connection lost"} for ${seconds(awayMs)}`);
+    setText(
+      this.text,
+      isLate
+        ? `About ${count(missed)} publications missed, more than the history of ` +
+            `${seconds(HISTORY_MS)} holds. The page will say what could not be recovered.`
+        : `About ${count(missed)} publications missed so far. ` +
+            "The server keeps them: turn the network back on.",
+    );
+    setText(this.floatingText, `Network cut for ${seconds(awayMs)}`);
+  }
+
+  private phase(phase: Phase): void {
+    this.root.dataset["phase"] = phase;
+  }
+
+  private announce(text: string): void {
+    setText(this.announcement, text);
+  }
+}
+
+function wholeText({ recoveryMs, awayMs }: OutageReport): string {
+  return (
+    `Nothing missing: every offset was checked. Away for ${seconds(awayMs)}, ` +
+    `complete again ${milliseconds(Math.max(1, Math.round(recoveryMs)))} after reconnecting.`
+  );
+}
+
+function incompleteText({ missing, incomplete, restarted }: OutageReport): string {
+  if (restarted) return "The server started anew, with new epochs. Prices go on from there.";
+  const channels = plural(incomplete, "channel", "channels");
+  return missing > 0
+    ? `${plural(missing, "publication is", "publications are")} older than the history holds: ` +
+        `${channels} went on from the newest ${HISTORY_SIZE} instead.`
+    : `${channels} refilled from history, nothing missing.`;
+}

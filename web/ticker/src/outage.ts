@@ -1,0 +1,58 @@
+/** One absence of the connection, from the moment it went to the account of what came back. */
+
+import type { ChannelReturn } from "./market";
+
+export interface OutageReport {
+  readonly publications: number;
+  readonly channels: number;
+  readonly missing: number;
+  /** Channels that the server could not recover, refilled from history. */
+  readonly incomplete: number;
+  readonly restarted: boolean;
+  readonly awayMs: number;
+  /** From the reopened connection to the last channel's return. */
+  readonly recoveryMs: number;
+}
+
+export class Outage {
+  private readonly returned = new Set<string>();
+  private readonly incomplete = new Set<string>();
+  private publications = 0;
+  private missing = 0;
+  private restarted = false;
+  private backAtMs: number | null = null;
+
+  constructor(
+    readonly sinceMs: number,
+    private readonly channels: number,
+  ) {}
+
+  /**
+   * The connection is open again. It may be lost once more before all channels are back: then
+   * each must return anew, while what came so far counts.
+   */
+  back(nowMs: number): void {
+    this.backAtMs = nowMs;
+    this.returned.clear();
+  }
+
+  /** Takes the return of one channel; the report once all are back. */
+  add(channel: ChannelReturn, nowMs: number): OutageReport | null {
+    this.returned.add(channel.symbol);
+    if (!channel.complete) this.incomplete.add(channel.symbol);
+    this.publications += channel.recovered;
+    this.missing += channel.missing;
+    this.restarted ||= channel.restarted;
+    if (this.returned.size < this.channels) return null;
+    const backAtMs = this.backAtMs ?? nowMs;
+    return {
+      publications: this.publications,
+      channels: this.channels,
+      missing: this.missing,
+      incomplete: this.incomplete.size,
+      restarted: this.restarted,
+      awayMs: backAtMs - this.sinceMs,
+      recoveryMs: nowMs - backAtMs,
+    };
+  }
+}

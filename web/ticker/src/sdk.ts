@@ -1,0 +1,73 @@
+/** The official SDK in one of its two builds, behind one way to open clients and read payloads. */
+
+import { Centrifuge } from "centrifuge";
+import type { Network } from "./network";
+
+export type Encoding = "json" | "protobuf";
+
+export interface Sdk {
+  readonly encoding: Encoding;
+  /** A client, not connected yet. With a network, its socket can be cut and is counted. */
+  client(network: Network | null): Centrifuge;
+  /** The payload of a publication as a value, or null if it is not JSON. */
+  payload(data: unknown): unknown;
+}
+
+export async function loadSdk(encoding: Encoding, endpoint: string): Promise<Sdk> {
+  const Client = encoding === "protobuf" ? await loadProtobufClient() : Centrifuge;
+  return {
+    encoding,
+    client: (network) =>
+      new Client(endpoint, {
+        name: "ticker",
+        // A page that people watch may retry sooner than the SDK's 20 s at the longest.
+        maxReconnectDelay: 4000,
+        ...(network === null
+          ? {}
+          : { websocket: network.socketClass(), networkEventTarget: network.events }),
+      }),
+    payload: encoding === "protobuf" ? decodeBytes : (data) => data,
+  };
+}
+
+/** The encoding and the endpoint that the page's address asks for. */
+export function pageOptions(location: Location): { encoding: Encoding; endpoint: string } {
+  const query = new URLSearchParams(location.search);
+  const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+  return {
+    encoding: query.get("encoding") === "protobuf" ? "protobuf" : "json",
+    endpoint:
+      developmentEndpoint(query.get("ws"), location.hostname) ??
+      `${scheme}//${location.host}/connection/websocket`,
+  };
+}
+
+/** `?ws=` counts only on a page served from this very machine: no link can point others elsewhere. */
+function developmentEndpoint(address: string | null, hostname: string): string | null {
+  if (address === null || !["127.0.0.1", "localhost", "[::1]"].includes(hostname)) return null;
+  try {
+    const url = new URL(address);
+    return url.protocol === "ws:" || url.protocol === "wss:" ? url.href : null;
+  } catch {
+    return null;
+  }
+}
+
+async function loadProtobufClient(): Promise<typeof Centrifuge> {
+  // A variable keeps the bundler from following the path: protobuf.js is bundled on its own.
+  const address = "./protobuf.js";
+  const module = (await import(address)) as { Centrifuge: unknown };
+  // Both builds have the same public interface, but TypeScript sees two unrelated classes.
+  return module.Centrifuge as typeof Centrifuge;
+}
+
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+function decodeBytes(data: unknown): unknown {
+  if (!(data instanceof Uint8Array)) return null;
+  try {
+    return JSON.parse(decoder.decode(data));
+  } catch {
+    return null;
+  }
+}
