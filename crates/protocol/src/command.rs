@@ -62,12 +62,19 @@ pub struct ConnectRequest<'a> {
     pub token: Cow<'a, str>,
     /// Application bytes for a connect hook.
     pub data: Option<&'a [u8]>,
-    /// Positions of server-side subscriptions to recover, by channel.
+    /// Positions of server-side subscriptions to recover, by channel: in the order of the channels, each once.
     pub subs: Vec<(Cow<'a, str>, SubscribeRequest<'a>)>,
     /// The SDK's name.
     pub name: Cow<'a, str>,
     /// The application's version.
     pub version: Cow<'a, str>,
+}
+
+/// Gives the entries of a map the order of their channels and, where a channel came more than once, keeps the last.
+pub(crate) fn each_channel_once<T>(entries: &mut Vec<(Cow<'_, str>, T)>) {
+    entries.reverse();
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    entries.dedup_by(|(one, _), (other, _)| one == other);
 }
 
 /// Bits of `SubscribeRequest.flag`; unknown ones are ignored.

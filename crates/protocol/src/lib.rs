@@ -9,6 +9,7 @@
 
 mod codes;
 mod command;
+mod decimal;
 mod json;
 mod payload;
 mod protobuf;
@@ -63,7 +64,8 @@ pub struct DecodeError {
 
 /// The commands of one transport frame, in order. Decoding stops at the first error.
 ///
-/// An empty frame yields one error, as does an empty message inside a frame (but for one trailing line feed in JSON).
+/// An empty frame yields one error, and so does an empty line in JSON, but for one line feed at the end of the frame. In
+/// Protobuf a message of length 0 is an empty command.
 pub enum Commands<'a> {
     /// From a text frame.
     Json(json::Decoder<'a>),

@@ -1,21 +1,8 @@
-//! Placeholder bodies until the codec lands.
-#![allow(missing_docs, dead_code, unused)]
-use crate::{Command, DecodeError, Push, Reply};
+//! The Protobuf form: messages of `definitions/client.proto`, each prefixed with its length as an unsigned varint.
 
-/// Reads Protobuf commands.
-pub struct Decoder<'a> {
-    rest: &'a [u8],
-}
-impl<'a> Decoder<'a> {
-    pub(crate) fn new(frame: &'a [u8]) -> Self {
-        Self { rest: frame }
-    }
-    pub(crate) fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
-    pub(crate) fn next(&mut self) -> Option<Result<Command<'a>, DecodeError>> {
-        None
-    }
-}
-pub(crate) fn encode_reply(id: u32, reply: &Reply, out: &mut Vec<u8>) {}
-pub(crate) fn encode_push(push: &Push<'_>, out: &mut Vec<u8>) {}
+mod decode;
+mod encode;
+mod wire;
+
+pub use decode::Decoder;
+pub(crate) use encode::{encode_push, encode_reply};

@@ -95,7 +95,18 @@ pub enum Push<'a> {
     },
 }
 
+/// The tag that says how many publications a session was not sent before this one.
+pub(crate) const SKIPPED_TAG: &str = "skipped";
+
 impl Publication {
+    /// The tags to write beside the number `skipped`: all, but for one of the same name if that number is to be written.
+    pub(crate) fn tags_beside(&self, skipped: u32) -> impl Iterator<Item = (&str, &str)> {
+        self.tags
+            .iter()
+            .map(|(key, value)| (&**key, &**value))
+            .filter(move |(key, _)| skipped == 0 || *key != SKIPPED_TAG)
+    }
+
     /// The position of this publication in a stream of `epoch`.
     pub fn position<'a>(&self, epoch: &'a str) -> StreamPosition<'a> {
         StreamPosition { offset: self.offset, epoch: std::borrow::Cow::Borrowed(epoch) }

@@ -1,0 +1,44 @@
+//! Numbers as text, without an allocation.
+
+/// A number written in decimal digits.
+pub(crate) struct Decimal {
+    digits: [u8; DIGITS_MAX],
+    start: usize,
+}
+
+/// `u64::MAX` has this many digits.
+const DIGITS_MAX: usize = 20;
+
+impl Decimal {
+    pub(crate) fn new(mut number: u64) -> Self {
+        let mut decimal = Self { digits: [b'0'; DIGITS_MAX], start: DIGITS_MAX };
+        loop {
+            decimal.start -= 1;
+            decimal.digits[decimal.start] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return decimal;
+            }
+        }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Decimal;
+
+    #[test]
+    fn writes_what_format_writes() {
+        for number in (0..=20).map(|power| 10_u64.saturating_pow(power)).flat_map(|number| [number - 1, number]) {
+            assert_eq!(Decimal::new(number).as_str(), number.to_string());
+        }
+    }
+}

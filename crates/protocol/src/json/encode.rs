@@ -1,0 +1,189 @@
+//! Replies and pushes to JSON objects.
+//!
+//! Written straight into the buffer in the order of the field numbers, with the least escaping that RFC 8259 allows.
+//! Nothing is allocated but what `out` grows by.
+
+use std::sync::Arc;
+
+use super::write::{Object, write_object};
+use crate::{
+    ClientInfo, ConnectResult, Disconnect, ErrorCode, HistoryResult, NotJson, PresenceResult, PresenceStatsResult,
+    Publication, Push, RefreshResult, Reply, SubscribeResult, decimal::Decimal, push::SKIPPED_TAG,
+};
+
+/// Appends the reply to the command `id`.
+pub(crate) fn encode_reply(id: u32, reply: &Reply, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    write_object(out, |message| {
+        message.number("id", id.into());
+        write_reply(reply, message);
+    })
+}
+
+/// Appends the reply without an id that carries `push`.
+pub(crate) fn encode_push(push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    write_object(out, |message| message.object("push", |object| write_push(push, object)))
+}
+
+fn write_reply(reply: &Reply, envelope: &mut Object<'_, '_>) {
+    match reply {
+        Reply::Error(error) => envelope.object("error", |object| write_error(*error, object)),
+        Reply::Connect(result) => envelope.object("connect", |object| write_connect(result, object)),
+        Reply::Subscribe(result) => envelope.object("subscribe", |object| write_subscribe(result, object)),
+        Reply::Unsubscribe => envelope.object("unsubscribe", |_| {}),
+        Reply::Publish => envelope.object("publish", |_| {}),
+        Reply::Presence(result) => envelope.object("presence", |object| write_presence(result, object)),
+        Reply::PresenceStats(result) => {
+            envelope.object("presence_stats", |object| write_presence_stats(*result, object));
+        }
+        Reply::History(result) => envelope.object("history", |object| write_history(result, object)),
+        Reply::Rpc(result) => envelope.object("rpc", |object| object.payload("data", result.data.as_ref())),
+        Reply::Refresh(result) => envelope.object("refresh", |object| write_refresh(result, object)),
+        Reply::SubRefresh { ttl_s } => envelope.object("sub_refresh", |object| write_expiry(*ttl_s, object)),
+    }
+}
+
+fn write_push(push: &Push<'_>, envelope: &mut Object<'_, '_>) {
+    match *push {
+        Push::Publication { channel, publication, skipped } => {
+            envelope.text("channel", channel);
+            envelope.object("pub", |object| write_publication(publication, skipped, object));
+        }
+        Push::Join { channel, info } => {
+            envelope.text("channel", channel);
+            envelope.object("join", |join| join.object("info", |object| write_client_info(info, object)));
+        }
+        Push::Leave { channel, info } => {
+            envelope.text("channel", channel);
+            envelope.object("leave", |leave| leave.object("info", |object| write_client_info(info, object)));
+        }
+        Push::Unsubscribe { channel, code, reason } => {
+            envelope.text("channel", channel);
+            envelope.object("unsubscribe", |object| {
+                object.number("code", code.0.into());
+                object.text("reason", reason);
+            });
+        }
+        Push::Message { data } => envelope.object("message", |object| object.payload("data", Some(data))),
+        Push::Subscribe { channel, result } => {
+            envelope.text("channel", channel);
+            envelope.object("subscribe", |object| write_subscribe_push(result, object));
+        }
+        Push::Disconnect { disconnect } => envelope.object("disconnect", |object| write_disconnect(disconnect, object)),
+        Push::Refresh { ttl_s } => envelope.object("refresh", |object| write_expiry(ttl_s, object)),
+    }
+}
+
+fn write_publications(publications: &[Arc<Publication>], object: &mut Object<'_, '_>) {
+    if !publications.is_empty() {
+        object
+            .field("publications")
+            .array(publications, |publication, object| write_publication(publication, 0, object));
+    }
+}
+
+fn write_publication(publication: &Publication, skipped: u32, object: &mut Object<'_, '_>) {
+    object.payload("data", Some(&publication.data));
+    if let Some(info) = &publication.info {
+        object.object("info", |object| write_client_info(info, object));
+    }
+    object.number("offset", publication.offset);
+    if skipped > 0 || !publication.tags.is_empty() {
+        object.object("tags", |tags| {
+            for (key, value) in publication.tags_beside(skipped) {
+                tags.entry(key).string(value);
+            }
+            if skipped > 0 {
+                tags.entry(SKIPPED_TAG).string(Decimal::new(skipped.into()).as_str());
+            }
+        });
+    }
+    object.signed("time", publication.time_ms);
+}
+
+fn write_client_info(info: &ClientInfo, object: &mut Object<'_, '_>) {
+    object.text("user", &info.user);
+    object.text("client", &info.client);
+    object.payload("conn_info", info.conn_info.as_ref());
+    object.payload("chan_info", info.chan_info.as_ref());
+}
+
+fn write_error(error: ErrorCode, object: &mut Object<'_, '_>) {
+    object.number("code", error.code().into());
+    object.text("message", error.message());
+    object.flag("temporary", error.temporary());
+}
+
+fn write_connect(result: &ConnectResult, object: &mut Object<'_, '_>) {
+    object.text("client", &result.client);
+    object.text("version", result.version);
+    write_expiry(result.ttl_s, object);
+    object.payload("data", result.data.as_ref());
+    if !result.subs.is_empty() {
+        object.object("subs", |subs| {
+            for (channel, result) in &result.subs {
+                subs.entry(channel).object(|object| write_subscribe(result, object));
+            }
+        });
+    }
+    object.number("ping", result.ping_s.into());
+    object.flag("pong", result.pong);
+    object.signed("time", result.time_ms);
+}
+
+fn write_subscribe(result: &SubscribeResult, object: &mut Object<'_, '_>) {
+    write_expiry(result.ttl_s, object);
+    object.flag("recoverable", result.recoverable);
+    object.text("epoch", &result.epoch);
+    write_publications(&result.publications, object);
+    object.flag("recovered", result.recovered);
+    object.number("offset", result.offset);
+    object.flag("positioned", result.positioned);
+    object.payload("data", result.data.as_ref());
+    object.flag("was_recovering", result.was_recovering);
+}
+
+fn write_subscribe_push(result: &SubscribeResult, object: &mut Object<'_, '_>) {
+    object.flag("recoverable", result.recoverable);
+    object.text("epoch", &result.epoch);
+    object.number("offset", result.offset);
+    object.flag("positioned", result.positioned);
+    object.payload("data", result.data.as_ref());
+}
+
+fn write_presence(result: &PresenceResult, object: &mut Object<'_, '_>) {
+    if !result.clients.is_empty() {
+        object.object("presence", |presence| {
+            for info in &result.clients {
+                presence.entry(&info.client).object(|object| write_client_info(info, object));
+            }
+        });
+    }
+}
+
+fn write_presence_stats(result: PresenceStatsResult, object: &mut Object<'_, '_>) {
+    object.number("num_clients", result.num_clients.into());
+    object.number("num_users", result.num_users.into());
+}
+
+fn write_history(result: &HistoryResult, object: &mut Object<'_, '_>) {
+    write_publications(&result.publications, object);
+    object.text("epoch", &result.epoch);
+    object.number("offset", result.offset);
+}
+
+fn write_refresh(result: &RefreshResult, object: &mut Object<'_, '_>) {
+    object.text("client", &result.client);
+    object.text("version", result.version);
+    write_expiry(result.ttl_s, object);
+}
+
+fn write_disconnect(disconnect: &Disconnect, object: &mut Object<'_, '_>) {
+    object.number("code", disconnect.code.into());
+    object.text("reason", &disconnect.reason);
+    object.flag("reconnect", disconnect.reconnects());
+}
+
+fn write_expiry(ttl_s: Option<u32>, object: &mut Object<'_, '_>) {
+    object.flag("expires", ttl_s.is_some());
+    object.number("ttl", ttl_s.unwrap_or_default().into());
+}

@@ -1,0 +1,163 @@
+//! JSON values into a buffer, with the least escaping that RFC 8259 allows.
+
+use serde::de::IgnoredAny;
+
+use crate::{NotJson, Payload, decimal::Decimal};
+
+/// Appends one object, or nothing if a payload in it is not JSON.
+pub(super) fn write_object(out: &mut Vec<u8>, fields: impl FnOnce(&mut Object<'_, '_>)) -> Result<(), NotJson> {
+    let start = out.len();
+    let mut writer = Writer { out, outcome: Ok(()) };
+    writer.object(fields);
+    let outcome = writer.outcome;
+    if outcome.is_err() {
+        out.truncate(start);
+    }
+    outcome
+}
+
+/// Writes values. It goes on after a payload that is not JSON: that is rare, and what was written is dropped at the end.
+pub(super) struct Writer<'o> {
+    out: &'o mut Vec<u8>,
+    outcome: Result<(), NotJson>,
+}
+
+impl<'o> Writer<'o> {
+    pub(super) fn object(&mut self, fields: impl FnOnce(&mut Object<'_, 'o>)) {
+        self.out.push(b'{');
+        fields(&mut Object { writer: self, empty: true });
+        self.out.push(b'}');
+    }
+
+    pub(super) fn array<T>(&mut self, items: &[T], mut fields: impl FnMut(&T, &mut Object<'_, 'o>)) {
+        self.out.push(b'[');
+        for (index, item) in items.iter().enumerate() {
+            if index > 0 {
+                self.out.push(b',');
+            }
+            self.object(|object| fields(item, object));
+        }
+        self.out.push(b']');
+    }
+
+    pub(super) fn string(&mut self, text: &str) {
+        self.out.push(b'"');
+        let mut plain = 0;
+        for (index, &byte) in text.as_bytes().iter().enumerate() {
+            if byte >= b' ' && byte != b'"' && byte != b'\\' {
+                continue;
+            }
+            self.out.extend_from_slice(&text.as_bytes()[plain..index]);
+            plain = index + 1;
+            self.escaped(byte);
+        }
+        self.out.extend_from_slice(&text.as_bytes()[plain..]);
+        self.out.push(b'"');
+    }
+
+    fn escaped(&mut self, byte: u8) {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        match byte {
+            b'"' | b'\\' => self.out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => self.out.extend_from_slice(b"\\n"),
+            b'\r' => self.out.extend_from_slice(b"\\r"),
+            b'\t' => self.out.extend_from_slice(b"\\t"),
+            _ => {
+                self.out.extend_from_slice(b"\\u00");
+                self.out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            }
+        }
+    }
+
+    /// A payload as it is, without its line breaks: in JSON they can only be white space between tokens, and a line feed
+    /// ends a message.
+    fn payload(&mut self, payload: &Payload) {
+        let mut bytes: &[u8] = payload.bytes();
+        if !payload.is_known_json() && !is_json(bytes) {
+            self.outcome = Err(NotJson);
+            return;
+        }
+        while let Some((line, rest)) = memchr::memchr2(b'\n', b'\r', bytes).and_then(|end| bytes.split_at_checked(end))
+        {
+            self.out.extend_from_slice(line);
+            bytes = rest.get(1..).unwrap_or_default();
+        }
+        self.out.extend_from_slice(bytes);
+    }
+}
+
+/// Whether `bytes` are UTF-8 and exactly one JSON value.
+fn is_json(bytes: &[u8]) -> bool {
+    str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
+/// An object being written. Scalars, strings and payloads are left out if they have the zero value; objects are not,
+/// since which field of a message is there says what the message is.
+pub(super) struct Object<'w, 'o> {
+    writer: &'w mut Writer<'o>,
+    empty: bool,
+}
+
+impl<'o> Object<'_, 'o> {
+    /// Starts the field `name`, which needs no escaping; its value is to be written next.
+    pub(super) fn field(&mut self, name: &'static str) -> &mut Writer<'o> {
+        self.separate();
+        self.writer.out.push(b'"');
+        self.writer.out.extend_from_slice(name.as_bytes());
+        self.writer.out.extend_from_slice(b"\":");
+        self.writer
+    }
+
+    /// Starts an entry under a key of any content; its value is to be written next.
+    pub(super) fn entry(&mut self, key: &str) -> &mut Writer<'o> {
+        self.separate();
+        self.writer.string(key);
+        self.writer.out.push(b':');
+        self.writer
+    }
+
+    pub(super) fn object(&mut self, name: &'static str, fields: impl FnOnce(&mut Object<'_, 'o>)) {
+        self.field(name).object(fields);
+    }
+
+    pub(super) fn number(&mut self, name: &'static str, number: u64) {
+        if number != 0 {
+            self.field(name).out.extend_from_slice(Decimal::new(number).as_bytes());
+        }
+    }
+
+    pub(super) fn signed(&mut self, name: &'static str, number: i64) {
+        if number != 0 {
+            let out = &mut *self.field(name).out;
+            if number < 0 {
+                out.push(b'-');
+            }
+            out.extend_from_slice(Decimal::new(number.unsigned_abs()).as_bytes());
+        }
+    }
+
+    pub(super) fn flag(&mut self, name: &'static str, flag: bool) {
+        if flag {
+            self.field(name).out.extend_from_slice(b"true");
+        }
+    }
+
+    pub(super) fn text(&mut self, name: &'static str, text: &str) {
+        if !text.is_empty() {
+            self.field(name).string(text);
+        }
+    }
+
+    pub(super) fn payload(&mut self, name: &'static str, payload: Option<&Payload>) {
+        if let Some(payload) = payload {
+            self.field(name).payload(payload);
+        }
+    }
+
+    fn separate(&mut self) {
+        if !self.empty {
+            self.writer.out.push(b',');
+        }
+        self.empty = false;
+    }
+}

@@ -1,0 +1,253 @@
+//! Binary frames to commands.
+//!
+//! What holds for each message: fields it does not know are skipped, whatever their wire type, but for groups, which are
+//! an error; a known field of another wire type is an error, as is a string that is not UTF-8. Of a scalar, string or
+//! message that occurs more than once the last one counts (proto3 would merge messages; no encoder splits them). Numbers
+//! too large for their field lose their upper bits, as proto3 has it. Empty bytes are the same as absent ones. Nesting is
+//! as deep as the messages are, since unknown fields are not looked into.
+
+use std::borrow::Cow;
+
+use super::wire::{Reader, Value};
+use crate::{
+    Command, ConnectRequest, DecodeError, HistoryRequest, PublishRequest, Request, RpcRequest, StreamPosition,
+    SubRefreshRequest, SubscribeFlags, SubscribeRequest, command::each_channel_once,
+};
+
+/// Reads the commands of a binary frame.
+pub struct Decoder<'a> {
+    /// Messages not yet read; `None` once there is nothing more to say about the frame.
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(frame: &'a [u8]) -> Self {
+        Self { rest: Some(frame) }
+    }
+
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest.unwrap_or_default()
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Result<Command<'a>, DecodeError>> {
+        let mut messages = Reader::new(self.rest.take()?);
+        if messages.rest().is_empty() {
+            return Some(Err(DecodeError { what: "empty message" }));
+        }
+        let command = messages.length_prefixed().and_then(read_command);
+        if command.is_ok() {
+            self.rest = Some(messages.rest()).filter(|rest| !rest.is_empty());
+        }
+        Some(command)
+    }
+}
+
+/// Keeps the request with the lowest field number. The others are checked and dropped.
+fn read_command(message: &[u8]) -> Result<Command<'_>, DecodeError> {
+    let mut id = 0;
+    let mut chosen: Option<(u32, Request<'_>)> = None;
+    each_field(message, |field, value| {
+        if field == 1 {
+            id = value.varint()? as u32;
+        } else if let Some(request) = read_request(field, value)?
+            && chosen.as_ref().is_none_or(|(first, _)| field <= *first)
+        {
+            chosen = Some((field, request));
+        }
+        Ok(())
+    })?;
+    Ok(Command { id, request: chosen.map(|(_, request)| request) })
+}
+
+fn read_request(field: u32, value: Value<'_>) -> Result<Option<Request<'_>>, DecodeError> {
+    if !(4..=15).contains(&field) {
+        return Ok(None);
+    }
+    let message = value.bytes()?;
+    Ok(Some(match field {
+        4 => Request::Connect(Box::new(read_connect(message)?)),
+        5 => Request::Subscribe(Box::new(read_subscribe(message)?)),
+        6 => Request::Unsubscribe { channel: read_only_text(message)? },
+        7 => Request::Publish(read_publish(message)?),
+        8 => Request::Presence { channel: read_only_text(message)? },
+        9 => Request::PresenceStats { channel: read_only_text(message)? },
+        10 => Request::History(read_history(message)?),
+        11 => each_field(message, |_, _| Ok(())).map(|()| Request::Ping)?,
+        12 => Request::Send { data: read_send(message)? },
+        13 => Request::Rpc(read_rpc(message)?),
+        14 => Request::Refresh { token: read_only_text(message)? },
+        _ => Request::SubRefresh(read_sub_refresh(message)?),
+    }))
+}
+
+fn read_connect(message: &[u8]) -> Result<ConnectRequest<'_>, DecodeError> {
+    let mut request = ConnectRequest::default();
+    each_field(message, |field, value| {
+        match field {
+            1 => request.token = text(value)?,
+            2 => request.data = payload(value)?,
+            3 => request.subs.push(read_sub(value.bytes()?)?),
+            4 => request.name = text(value)?,
+            5 => request.version = text(value)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    each_channel_once(&mut request.subs);
+    Ok(request)
+}
+
+/// An entry of the map `subs`.
+fn read_sub(entry: &[u8]) -> Result<(Cow<'_, str>, SubscribeRequest<'_>), DecodeError> {
+    let mut channel = Cow::default();
+    let mut request = SubscribeRequest::default();
+    each_field(entry, |field, value| {
+        match field {
+            1 => channel = text(value)?,
+            2 => request = read_subscribe(value.bytes()?)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok((channel, request))
+}
+
+fn read_subscribe(message: &[u8]) -> Result<SubscribeRequest<'_>, DecodeError> {
+    let mut request = SubscribeRequest::default();
+    each_field(message, |field, value| {
+        match field {
+            1 => request.channel = text(value)?,
+            2 => request.token = text(value)?,
+            3 => request.recover = value.varint()? != 0,
+            6 => request.epoch = text(value)?,
+            7 => request.offset = value.varint()?,
+            8 => request.data = payload(value)?,
+            9 => request.positioned = value.varint()? != 0,
+            10 => request.recoverable = value.varint()? != 0,
+            11 => request.join_leave = value.varint()? != 0,
+            12 => request.delta = text(value)?,
+            13 => request.has_tags_filter = value.bytes().map(|_| true)?,
+            14 => request.flag = SubscribeFlags(value.varint()?.cast_signed()),
+            15 => request.kind = int32(value)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(request)
+}
+
+fn read_publish(message: &[u8]) -> Result<PublishRequest<'_>, DecodeError> {
+    let mut request = PublishRequest::default();
+    each_field(message, |field, value| {
+        match field {
+            1 => request.channel = text(value)?,
+            2 => request.data = payload(value)?,
+            3 => request.kind = int32(value)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(request)
+}
+
+fn read_history(message: &[u8]) -> Result<HistoryRequest<'_>, DecodeError> {
+    let mut request = HistoryRequest::default();
+    each_field(message, |field, value| {
+        match field {
+            1 => request.channel = text(value)?,
+            7 => request.limit = int32(value)?,
+            8 => request.since = Some(read_position(value.bytes()?)?),
+            9 => request.reverse = value.varint()? != 0,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(request)
+}
+
+fn read_position(message: &[u8]) -> Result<StreamPosition<'_>, DecodeError> {
+    let mut position = StreamPosition::default();
+    each_field(message, |field, value| {
+        match field {
+            1 => position.offset = value.varint()?,
+            2 => position.epoch = text(value)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(position)
+}
+
+fn read_send(message: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
+    let mut data = None;
+    each_field(message, |field, value| {
+        if field == 1 {
+            data = payload(value)?;
+        }
+        Ok(())
+    })?;
+    Ok(data)
+}
+
+fn read_rpc(message: &[u8]) -> Result<RpcRequest<'_>, DecodeError> {
+    let mut request = RpcRequest::default();
+    each_field(message, |field, value| {
+        match field {
+            1 => request.data = payload(value)?,
+            2 => request.method = text(value)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(request)
+}
+
+fn read_sub_refresh(message: &[u8]) -> Result<SubRefreshRequest<'_>, DecodeError> {
+    let mut request = SubRefreshRequest::default();
+    each_field(message, |field, value| {
+        match field {
+            1 => request.channel = text(value)?,
+            2 => request.token = text(value)?,
+            3 => request.kind = int32(value)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(request)
+}
+
+/// A message with a string in field 1 and nothing else of interest.
+fn read_only_text(message: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
+    let mut only = Cow::default();
+    each_field(message, |field, value| {
+        if field == 1 {
+            only = text(value)?;
+        }
+        Ok(())
+    })?;
+    Ok(only)
+}
+
+fn each_field<'a>(
+    message: &'a [u8],
+    mut read: impl FnMut(u32, Value<'a>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let mut fields = Reader::new(message);
+    while let Some((field, value)) = fields.field()? {
+        read(field, value)?;
+    }
+    Ok(())
+}
+
+fn text(value: Value<'_>) -> Result<Cow<'_, str>, DecodeError> {
+    value.text().map(Cow::Borrowed)
+}
+
+fn payload(value: Value<'_>) -> Result<Option<&[u8]>, DecodeError> {
+    value.bytes().map(|bytes| Some(bytes).filter(|bytes| !bytes.is_empty()))
+}
+
+/// Proto3 writes negative numbers as 64 bits and keeps the lower 32.
+fn int32(value: Value<'_>) -> Result<i32, DecodeError> {
+    value.varint().map(|number| number as i32)
+}

@@ -1,0 +1,290 @@
+//! Replies and pushes to Protobuf messages.
+//!
+//! A message's length is counted before it is written, by the same code that writes it, so nothing is moved afterwards
+//! and nothing is allocated but what `out` grows by. Zero values are left out; an empty map key or value is too.
+
+use super::wire::{Message, Sink, write_bytes, write_flag, write_message, write_number};
+use crate::{
+    ClientInfo, ConnectResult, Disconnect, ErrorCode, HistoryResult, Payload, PresenceResult, PresenceStatsResult,
+    Publication, Push, RefreshResult, Reply, RpcResult, SubscribeResult, UnsubscribeCode, decimal::Decimal,
+    push::SKIPPED_TAG,
+};
+
+/// Appends the reply to the command `id`.
+pub(crate) fn encode_reply(id: u32, reply: &Reply, out: &mut Vec<u8>) {
+    out.length_prefixed(&ReplyMessage { id, reply });
+}
+
+/// Appends the reply without an id that carries `push`.
+pub(crate) fn encode_push(push: &Push<'_>, out: &mut Vec<u8>) {
+    out.length_prefixed(&Wrapped { field: 4, message: push });
+}
+
+struct ReplyMessage<'a> {
+    id: u32,
+    reply: &'a Reply,
+}
+
+impl Message for ReplyMessage<'_> {
+    fn write(&self, sink: &mut impl Sink) {
+        write_number(sink, 1, self.id.into());
+        match self.reply {
+            Reply::Error(error) => write_message(sink, 2, error),
+            Reply::Connect(result) => write_message(sink, 5, &**result),
+            Reply::Subscribe(result) => write_message(sink, 6, &**result),
+            Reply::Unsubscribe => write_message(sink, 7, &Empty),
+            Reply::Publish => write_message(sink, 8, &Empty),
+            Reply::Presence(result) => write_message(sink, 9, result),
+            Reply::PresenceStats(result) => write_message(sink, 10, result),
+            Reply::History(result) => write_message(sink, 11, result),
+            Reply::Rpc(result) => write_message(sink, 13, result),
+            Reply::Refresh(result) => write_message(sink, 14, result),
+            Reply::SubRefresh { ttl_s } => write_message(sink, 15, &Expiry { field: 1, ttl_s: *ttl_s }),
+        }
+    }
+}
+
+impl Message for Push<'_> {
+    fn write(&self, sink: &mut impl Sink) {
+        match *self {
+            Push::Publication { channel, publication, skipped } => {
+                write_bytes(sink, 2, channel.as_bytes());
+                write_message(sink, 4, &PublicationMessage { publication, skipped });
+            }
+            Push::Join { channel, info } => {
+                write_bytes(sink, 2, channel.as_bytes());
+                write_message(sink, 5, &Wrapped { field: 1, message: info });
+            }
+            Push::Leave { channel, info } => {
+                write_bytes(sink, 2, channel.as_bytes());
+                write_message(sink, 6, &Wrapped { field: 1, message: info });
+            }
+            Push::Unsubscribe { channel, code, reason } => {
+                write_bytes(sink, 2, channel.as_bytes());
+                write_message(sink, 7, &UnsubscribeMessage { code, reason });
+            }
+            Push::Message { data } => write_message(sink, 8, &DataMessage { data }),
+            Push::Subscribe { channel, result } => {
+                write_bytes(sink, 2, channel.as_bytes());
+                write_message(sink, 9, &SubscribeMessage { result });
+            }
+            Push::Disconnect { disconnect } => write_message(sink, 11, disconnect),
+            Push::Refresh { ttl_s } => write_message(sink, 12, &Expiry { field: 1, ttl_s }),
+        }
+    }
+}
+
+struct PublicationMessage<'a> {
+    publication: &'a Publication,
+    skipped: u32,
+}
+
+impl Message for PublicationMessage<'_> {
+    fn write(&self, sink: &mut impl Sink) {
+        write_payload(sink, 4, Some(&self.publication.data));
+        if let Some(info) = &self.publication.info {
+            write_message(sink, 5, &**info);
+        }
+        write_number(sink, 6, self.publication.offset);
+        for (key, value) in self.publication.tags_beside(self.skipped) {
+            write_message(sink, 7, &Tag { key, value });
+        }
+        if self.skipped > 0 {
+            let skipped = Decimal::new(self.skipped.into());
+            write_message(sink, 7, &Tag { key: SKIPPED_TAG, value: skipped.as_str() });
+        }
+        write_number(sink, 9, self.publication.time_ms.cast_unsigned());
+    }
+}
+
+struct Tag<'a> {
+    key: &'a str,
+    value: &'a str,
+}
+
+impl Message for Tag<'_> {
+    fn write(&self, sink: &mut impl Sink) {
+        write_bytes(sink, 1, self.key.as_bytes());
+        write_bytes(sink, 2, self.value.as_bytes());
+    }
+}
+
+impl Message for ClientInfo {
+    fn write(&self, sink: &mut impl Sink) {
+        write_bytes(sink, 1, self.user.as_bytes());
+        write_bytes(sink, 2, self.client.as_bytes());
+        write_payload(sink, 3, self.conn_info.as_ref());
+        write_payload(sink, 4, self.chan_info.as_ref());
+    }
+}
+
+impl Message for ErrorCode {
+    fn write(&self, sink: &mut impl Sink) {
+        write_number(sink, 1, self.code().into());
+        write_bytes(sink, 2, self.message().as_bytes());
+        write_flag(sink, 3, self.temporary());
+    }
+}
+
+impl Message for ConnectResult {
+    fn write(&self, sink: &mut impl Sink) {
+        write_bytes(sink, 1, self.client.as_bytes());
+        write_bytes(sink, 2, self.version.as_bytes());
+        Expiry { field: 3, ttl_s: self.ttl_s }.write(sink);
+        write_payload(sink, 5, self.data.as_ref());
+        for (channel, result) in &self.subs {
+            write_message(sink, 6, &Entry { key: channel, value: result });
+        }
+        write_number(sink, 7, self.ping_s.into());
+        write_flag(sink, 8, self.pong);
+        write_number(sink, 11, self.time_ms.cast_unsigned());
+    }
+}
+
+impl Message for SubscribeResult {
+    fn write(&self, sink: &mut impl Sink) {
+        Expiry { field: 1, ttl_s: self.ttl_s }.write(sink);
+        write_flag(sink, 3, self.recoverable);
+        write_bytes(sink, 6, self.epoch.as_bytes());
+        for publication in &self.publications {
+            write_message(sink, 7, &PublicationMessage { publication, skipped: 0 });
+        }
+        write_flag(sink, 8, self.recovered);
+        write_number(sink, 9, self.offset);
+        write_flag(sink, 10, self.positioned);
+        write_payload(sink, 11, self.data.as_ref());
+        write_flag(sink, 12, self.was_recovering);
+    }
+}
+
+/// The push `subscribe`, which has fewer fields than the result, under other numbers.
+struct SubscribeMessage<'a> {
+    result: &'a SubscribeResult,
+}
+
+impl Message for SubscribeMessage<'_> {
+    fn write(&self, sink: &mut impl Sink) {
+        write_flag(sink, 1, self.result.recoverable);
+        write_bytes(sink, 4, self.result.epoch.as_bytes());
+        write_number(sink, 5, self.result.offset);
+        write_flag(sink, 6, self.result.positioned);
+        write_payload(sink, 7, self.result.data.as_ref());
+    }
+}
+
+impl Message for PresenceResult {
+    fn write(&self, sink: &mut impl Sink) {
+        for info in &self.clients {
+            write_message(sink, 1, &Entry { key: &info.client, value: &**info });
+        }
+    }
+}
+
+impl Message for PresenceStatsResult {
+    fn write(&self, sink: &mut impl Sink) {
+        write_number(sink, 1, self.num_clients.into());
+        write_number(sink, 2, self.num_users.into());
+    }
+}
+
+impl Message for HistoryResult {
+    fn write(&self, sink: &mut impl Sink) {
+        for publication in &self.publications {
+            write_message(sink, 1, &PublicationMessage { publication, skipped: 0 });
+        }
+        write_bytes(sink, 2, self.epoch.as_bytes());
+        write_number(sink, 3, self.offset);
+    }
+}
+
+impl Message for RpcResult {
+    fn write(&self, sink: &mut impl Sink) {
+        write_payload(sink, 1, self.data.as_ref());
+    }
+}
+
+impl Message for RefreshResult {
+    fn write(&self, sink: &mut impl Sink) {
+        write_bytes(sink, 1, self.client.as_bytes());
+        write_bytes(sink, 2, self.version.as_bytes());
+        Expiry { field: 3, ttl_s: self.ttl_s }.write(sink);
+    }
+}
+
+impl Message for Disconnect {
+    fn write(&self, sink: &mut impl Sink) {
+        write_number(sink, 1, self.code.into());
+        write_bytes(sink, 2, self.reason.as_bytes());
+        write_flag(sink, 3, self.reconnects());
+    }
+}
+
+struct UnsubscribeMessage<'a> {
+    code: UnsubscribeCode,
+    reason: &'a str,
+}
+
+impl Message for UnsubscribeMessage<'_> {
+    fn write(&self, sink: &mut impl Sink) {
+        write_number(sink, 2, self.code.0.into());
+        write_bytes(sink, 3, self.reason.as_bytes());
+    }
+}
+
+struct DataMessage<'a> {
+    data: &'a Payload,
+}
+
+impl Message for DataMessage<'_> {
+    fn write(&self, sink: &mut impl Sink) {
+        write_payload(sink, 1, Some(self.data));
+    }
+}
+
+/// `expires` in `field` and `ttl` in the one after it, as every message has them that can expire.
+struct Expiry {
+    field: u32,
+    ttl_s: Option<u32>,
+}
+
+impl Message for Expiry {
+    fn write(&self, sink: &mut impl Sink) {
+        write_flag(sink, self.field, self.ttl_s.is_some());
+        write_number(sink, self.field + 1, self.ttl_s.unwrap_or_default().into());
+    }
+}
+
+/// An entry of a map whose values are messages.
+struct Entry<'a, M> {
+    key: &'a str,
+    value: &'a M,
+}
+
+impl<M: Message> Message for Entry<'_, M> {
+    fn write(&self, sink: &mut impl Sink) {
+        write_bytes(sink, 1, self.key.as_bytes());
+        write_message(sink, 2, self.value);
+    }
+}
+
+/// A message that holds nothing but another one.
+struct Wrapped<'a, M> {
+    field: u32,
+    message: &'a M,
+}
+
+impl<M: Message> Message for Wrapped<'_, M> {
+    fn write(&self, sink: &mut impl Sink) {
+        write_message(sink, self.field, self.message);
+    }
+}
+
+struct Empty;
+
+impl Message for Empty {
+    fn write(&self, _sink: &mut impl Sink) {}
+}
+
+fn write_payload(sink: &mut impl Sink, field: u32, payload: Option<&Payload>) {
+    write_bytes(sink, field, payload.map_or(&[], |payload| payload.bytes()));
+}

@@ -1,0 +1,196 @@
+//! The Protobuf wire format: varints, tags and fields.
+
+use crate::DecodeError;
+
+/// What a field holds, by its wire type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value<'a> {
+    Varint(u64),
+    /// Eight bytes, or four: no message of the protocol has such a field.
+    Fixed,
+    Bytes(&'a [u8]),
+}
+
+/// Reads the fields of a message, or the messages of a frame, from the front.
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The number and value of the next field; `None` at the end.
+    pub(super) fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, DecodeError> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let tag = u32::try_from(self.varint()?).map_err(|_| DecodeError { what: "field number too high" })?;
+        let value = match tag & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => self.take(8).map(|_| Value::Fixed)?,
+            2 => Value::Bytes(self.length_prefixed()?),
+            5 => self.take(4).map(|_| Value::Fixed)?,
+            3 | 4 => return Err(DecodeError { what: "Protobuf group" }),
+            _ => return Err(DecodeError { what: "unknown wire type" }),
+        };
+        match tag >> 3 {
+            0 => Err(DecodeError { what: "field number 0" }),
+            number => Ok(Some((number, value))),
+        }
+    }
+
+    /// Bytes that follow their own length.
+    pub(super) fn length_prefixed(&mut self) -> Result<&'a [u8], DecodeError> {
+        let length = self.varint()?;
+        self.take(length)
+    }
+
+    fn take(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = usize::try_from(length)
+            .ok()
+            .and_then(|length| self.rest.split_at_checked(length))
+            .ok_or(DecodeError { what: "Protobuf ends too early" })?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// Seven bits in each byte, the lowest first; at most ten bytes that together fit 64 bits.
+    fn varint(&mut self) -> Result<u64, DecodeError> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let Some((&byte, rest)) = self.rest.split_first() else {
+                return Err(DecodeError { what: "Protobuf ends too early" });
+            };
+            self.rest = rest;
+            if shift == 63 && byte > 1 {
+                break;
+            }
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(DecodeError { what: "varint too long" })
+    }
+}
+
+impl<'a> Value<'a> {
+    pub(super) fn bytes(self) -> Result<&'a [u8], DecodeError> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Varint(_) | Self::Fixed => Err(WRONG_TYPE),
+        }
+    }
+
+    pub(super) fn text(self) -> Result<&'a str, DecodeError> {
+        str::from_utf8(self.bytes()?).map_err(|_| DecodeError { what: "string is not UTF-8" })
+    }
+
+    pub(super) fn varint(self) -> Result<u64, DecodeError> {
+        match self {
+            Self::Varint(number) => Ok(number),
+            Self::Bytes(_) | Self::Fixed => Err(WRONG_TYPE),
+        }
+    }
+}
+
+const WRONG_TYPE: DecodeError = DecodeError { what: "Protobuf field of the wrong type" };
+
+/// Where a message goes: a buffer, or a counter that only wants to know how long it gets.
+pub(super) trait Sink {
+    fn raw(&mut self, bytes: &[u8]);
+    fn varint(&mut self, number: u64);
+    /// A message behind its length.
+    fn length_prefixed(&mut self, message: &impl Message);
+}
+
+/// A message that can be written; written twice it yields the same bytes.
+pub(super) trait Message {
+    fn write(&self, sink: &mut impl Sink);
+}
+
+impl Sink for Vec<u8> {
+    fn raw(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    fn varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.push(number as u8);
+    }
+
+    fn length_prefixed(&mut self, message: &impl Message) {
+        Sink::varint(self, length_of(message));
+        message.write(self);
+    }
+}
+
+struct Counter {
+    length: u64,
+}
+
+impl Sink for Counter {
+    fn raw(&mut self, bytes: &[u8]) {
+        self.length += bytes.len() as u64;
+    }
+
+    fn varint(&mut self, number: u64) {
+        self.length += u64::from((number | 1).ilog2() / 7 + 1);
+    }
+
+    fn length_prefixed(&mut self, message: &impl Message) {
+        let length = length_of(message);
+        self.varint(length);
+        self.length += length;
+    }
+}
+
+fn length_of(message: &impl Message) -> u64 {
+    let mut counter = Counter { length: 0 };
+    message.write(&mut counter);
+    counter.length
+}
+
+const VARINT: u32 = 0;
+const LENGTH_PREFIXED: u32 = 2;
+
+/// A number, unless it is 0.
+pub(super) fn write_number(sink: &mut impl Sink, field: u32, number: u64) {
+    if number != 0 {
+        sink.varint(u64::from(field << 3 | VARINT));
+        sink.varint(number);
+    }
+}
+
+/// A bool, unless it is false.
+pub(super) fn write_flag(sink: &mut impl Sink, field: u32, flag: bool) {
+    write_number(sink, field, flag.into());
+}
+
+/// A string or bytes, unless they are empty.
+pub(super) fn write_bytes(sink: &mut impl Sink, field: u32, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        write_length_tag(sink, field);
+        sink.varint(bytes.len() as u64);
+        sink.raw(bytes);
+    }
+}
+
+/// A message, even if it is empty.
+pub(super) fn write_message(sink: &mut impl Sink, field: u32, message: &impl Message) {
+    write_length_tag(sink, field);
+    sink.length_prefixed(message);
+}
+
+fn write_length_tag(sink: &mut impl Sink, field: u32) {
+    sink.varint(u64::from(field << 3 | LENGTH_PREFIXED));
+}
