@@ -25,6 +25,9 @@ mod limits;
 mod mask;
 mod receiver;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use error::ReceiveError;
 pub use header::Opcode;
 pub use limits::Limits;
