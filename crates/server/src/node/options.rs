@@ -1,0 +1,81 @@
+//! What the threads and sockets of a node are told. Filled from the configuration by the one who starts the node.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
+
+/// Options of threads and sockets.
+#[derive(Clone, Debug)]
+pub struct NetOptions {
+    /// Where to listen. Port 0 lets the kernel choose; [`crate::node::Node::local_addr`] tells what it chose.
+    pub listen: SocketAddr,
+    /// Shard threads, each with its own listener on the same port.
+    pub shard_count: u16,
+    /// The path at which a WebSocket is opened; requests to all other paths are handed over. `None` hands over all.
+    pub websocket_path: Option<String>,
+    /// What a client may make the receiver of its frames hold.
+    pub websocket_limits: dunlin_websocket::Limits,
+    /// WebSockets of the node at a time; the next is refused with 503. 0 for no bound but the number of files.
+    pub sessions_max: u32,
+    /// Connections that the kernel keeps until they are accepted, per shard.
+    pub backlog: u32,
+    /// Unsent bytes in the kernel's buffer from which a socket counts as full (`TCP_NOTSENT_LOWAT`); 0 leaves it to the
+    /// system.
+    pub notsent_lowat_bytes: u32,
+    /// Bytes of a request's head, request line included.
+    pub head_bytes_max: usize,
+    /// Bytes of a request's first line.
+    pub request_line_bytes_max: usize,
+    /// Time for a request's head to come, from the moment of the accept.
+    pub head_timeout_ms: u64,
+    /// Time for a refused client to hang up after it has been answered.
+    pub linger_timeout_ms: u64,
+    /// Bytes read from one connection in one turn, at most [`crate::net::READ_BUFFER_BYTES`].
+    pub read_bytes_per_turn: usize,
+    /// Messages that fit into one ring between two shards; there are two rings for each ordered pair.
+    pub ring_messages: usize,
+    /// Requests of the control thread that wait for a shard; the next waits in the asker's task.
+    pub inbox_requests: usize,
+}
+
+/// Header fields of one head (`httparse` needs the number at compile time).
+pub const HEAD_FIELDS_MAX: usize = 64;
+
+impl Default for NetOptions {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
+            shard_count: 1,
+            websocket_path: Some("/connection/websocket".to_owned()),
+            websocket_limits: dunlin_websocket::Limits::default(),
+            sessions_max: 0,
+            backlog: 4_096,
+            notsent_lowat_bytes: 16_384,
+            head_bytes_max: 16_384,
+            request_line_bytes_max: 4_096,
+            head_timeout_ms: 5_000,
+            linger_timeout_ms: 2_000,
+            read_bytes_per_turn: 16_384,
+            ring_messages: 1_024,
+            inbox_requests: 1_024,
+        }
+    }
+}
+
+/// Judges tokens, on the shard's thread: it may neither block nor wait for another thread.
+pub trait VerifyTokens: Send + Sync + 'static {
+    /// What a connection token says.
+    ///
+    /// # Errors
+    /// Why it does not count.
+    fn verify_connection(&self, token: &str, now_unix_s: u64) -> Result<ConnectionClaims, TokenError>;
+
+    /// What a subscription token says.
+    ///
+    /// # Errors
+    /// Why it does not count.
+    fn verify_subscription(&self, token: &str, now_unix_s: u64) -> Result<SubscriptionClaims, TokenError>;
+}
+
+/// Whether a page of this origin may open a WebSocket: the values of `Origin`, if there is one, and of `Host`.
+pub type OriginCheck = Arc<dyn Fn(Option<&str>, &str) -> bool + Send + Sync>;
