@@ -1,0 +1,8 @@
+//! The Dunlin server: threads, sockets, configuration, HTTP, metrics and the command line.
+//!
+//! A library so that tests and fuzz targets reach its parts; the binary is a few lines around it. Nothing here decides
+//! anything: sessions and channels live in `dunlin-engine`, and this crate performs what the engine asks for.
+
+pub mod config;
+pub mod net;
+pub mod node;
