@@ -81,6 +81,14 @@ macro_rules! disconnects {
 
             /// Every disconnect that the server itself uses.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The name of the constant with this code; empty for codes of the application's own.
+            pub const fn name(&self) -> &'static str {
+                match self.code {
+                    $($code => stringify!($name),)*
+                    _ => "",
+                }
+            }
         }
     };
 }
@@ -152,6 +160,25 @@ impl UnsubscribeCode {
     pub const EXPIRED: Self = Self(2501);
     /// The client drops its token and state and comes back.
     pub const STATE_INVALIDATED: Self = Self(2502);
+
+    /// Every code that the server itself uses.
+    pub const ALL: &[Self] = &[Self::SERVER, Self::INSUFFICIENT_STATE, Self::EXPIRED, Self::STATE_INVALIDATED];
+
+    /// The name of the constant with this code; empty for codes of the application's own.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SERVER => "SERVER",
+            Self::INSUFFICIENT_STATE => "INSUFFICIENT_STATE",
+            Self::EXPIRED => "EXPIRED",
+            Self::STATE_INVALIDATED => "STATE_INVALIDATED",
+            _ => "",
+        }
+    }
+
+    /// Whether SDKs subscribe again after this code.
+    pub const fn resubscribes(self) -> bool {
+        self.0 >= 2500
+    }
 
     /// The text that goes with the number; the general one for numbers of the application's own.
     pub const fn reason(self) -> &'static str {
