@@ -34,6 +34,7 @@ async function start(): Promise<void> {
     ticked: (stock, live) => cards.update(stock, live),
     filled: (stock) => {
       cards.update(stock, false);
+      stats.showChecks();
       filled += 1;
       if (filled !== LISTINGS.length) return;
       index.seed();

@@ -47,14 +47,13 @@ class Card {
     this.root = element(
       "li",
       "card",
-      this.flash,
       element(
         "div",
         "card-head",
         element("h3", "", symbol, element("small", "", name)),
         this.change,
       ),
-      element("div", "card-price", this.price, this.arrow),
+      element("div", "card-price", this.flash, this.price, this.arrow),
       canvas,
       element("div", "card-foot", this.volume, this.offset),
     );
@@ -90,7 +89,7 @@ class Card {
     this.root.dataset["move"] = moveIsUp ? "up" : "down";
     if (isFirst || !this.mayFlash || reducedMotion.matches) return;
     // Opacity alone, so that the flash costs no painting.
-    this.flashing ??= this.flash.animate([{ opacity: 0.16 }, { opacity: 0 }], {
+    this.flashing ??= this.flash.animate([{ opacity: 0.22 }, { opacity: 0 }], {
       duration: FLASH_MS,
       easing: "ease-out",
     });

@@ -42,7 +42,7 @@ export class Crowd {
       element("span", "dot"),
       element("code", "", shortId(client)),
       ` ${how}`,
-      element("span", "whose", kind === "you" ? "you" : kind === "yours" ? "your tab" : ""),
+      element("span", "whose", kind === "you" ? "you" : kind === "yours" ? "yours" : ""),
       element("time", "", clock(new Date())),
     );
     line.dataset["how"] = how;

@@ -82,13 +82,9 @@ export class CutPanel {
     this.root.dataset["channels"] = String(report.channels);
     this.root.dataset["missing"] = String(report.missing);
     this.root.style.setProperty("--away", "0");
-    setText(
-      this.title,
-      `Recovered ${plural(report.publications, "publication", "publications")} on ` +
-        `${plural(report.channels, "channel", "channels")}`,
-    );
+    setText(this.title, `Recovered ${plural(report.publications, "publication", "publications")}`);
     setText(this.text, isWhole ? wholeText(report) : incompleteText(report));
-    this.announce(`${this.title.textContent}. ${this.text.textContent}`);
+    this.announce(`${this.title.textContent} ${this.text.textContent}`);
   }
 
   private count(sinceMs: number, isCut: boolean): void {
@@ -118,10 +114,11 @@ export class CutPanel {
   }
 }
 
-function wholeText({ recoveryMs, awayMs }: OutageReport): string {
+function wholeText({ channels, recoveryMs, awayMs }: OutageReport): string {
   return (
-    `Nothing missing: every offset was checked. Away for ${seconds(awayMs)}, ` +
-    `complete again ${milliseconds(Math.max(1, Math.round(recoveryMs)))} after reconnecting.`
+    `on ${plural(channels, "channel", "channels")}, nothing missing: every offset was checked. ` +
+    `Away for ${seconds(awayMs)}, complete ` +
+    `${milliseconds(Math.max(1, Math.round(recoveryMs)))} after reconnecting.`
   );
 }
 

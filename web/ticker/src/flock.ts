@@ -98,23 +98,23 @@ export class Flock {
     context.clearRect(0, 0, width, height);
     if (width === 0) return;
     const colours = palette();
-    const size = Math.max(0.7, Math.min(1.25, 9 / Math.sqrt(this.birds.length + 9) + 0.35));
+    const size = Math.max(0.8, Math.min(1.9, 5.4 / Math.sqrt(this.birds.length + 1) + 0.55));
     for (const bird of this.birds) {
       const place = this.place(bird, width, height);
       const eased = 1 - (1 - bird.presence) ** 3;
       const away = 1 - eased;
       context.globalAlpha = eased * (this.stilled ? 0.35 : 1) * (bird.kind === "other" ? 0.8 : 1);
-      context.strokeStyle =
+      context.fillStyle =
         bird.kind === "you" ? colours.signal : bird.kind === "yours" ? colours.tide : colours.ink;
       const x = place.x + (bird.leaving ? away * 90 : -away * 90);
       const y = place.y - away * height * 0.6;
-      this.drawBird(x, y, place.heading, place.flap, bird.kind === "you" ? size * 1.25 : size);
+      this.drawBird(x, y, place.heading, place.flap, bird.kind === "you" ? size * 1.3 : size);
     }
     context.globalAlpha = 1;
   }
 
   private place(bird: Bird, width: number, height: number) {
-    const radius = Math.sqrt(bird.slot) * 0.95;
+    const radius = Math.sqrt(bird.slot) * 1.15;
     const angle = bird.slot * GOLDEN_ANGLE;
     const lagMs = bird.slot * 9;
     const t = (this.clockMs - lagMs) / 1000;
@@ -122,32 +122,39 @@ export class Flock {
     const next = path(t + 0.05, width, height);
     // The flock breathes: it stretches along its way and draws together in the turn.
     const breath = 1 + 0.22 * Math.sin(t * 0.9);
-    const spread = Math.min(12, Math.max(7, height / 14));
+    const spread = Math.min(15, Math.max(9, height / 15));
     return {
       x: at.x + Math.cos(angle) * radius * spread * 1.7 * breath,
       y: at.y + (Math.sin(angle) * radius * spread * 0.72) / breath,
       heading: Math.atan2(next.y - at.y, next.x - at.x),
-      flap: Math.sin(t * 13 + bird.slot * 1.7),
+      flap: Math.sin(t * 12 + bird.slot * 1.7),
     };
   }
 
+  /** A bird from the side: a lens of a body, and two pointed wings that beat. */
   private drawBird(x: number, y: number, heading: number, flap: number, size: number): void {
     const { context } = this.surface;
     const facesLeft = Math.cos(heading) < 0;
     context.save();
     context.translate(x, y);
     context.scale(facesLeft ? -size : size, size);
-    context.rotate(Math.asin(Math.sin(heading)) * 0.6);
-    context.lineWidth = 1.7;
-    context.lineCap = "round";
-    const lift = -3.2 - flap * 3.4;
+    context.rotate(Math.asin(Math.sin(heading)) * 0.7);
+    const tip = -1.2 - flap * 5.4;
     context.beginPath();
-    context.moveTo(-4.6, lift);
-    context.quadraticCurveTo(-2.2, -1.4 - flap, 0, 0);
-    context.quadraticCurveTo(2.8, -1.8 - flap, 5.8, lift + 0.9);
-    context.moveTo(-1.8, 0.5);
-    context.lineTo(3.4, 0.3);
-    context.stroke();
+    context.moveTo(-6.2, 0.5);
+    context.quadraticCurveTo(-1.5, 2.1, 3.2, 0.9);
+    context.lineTo(6.4, 1);
+    context.quadraticCurveTo(3.4, -1.9, -1.2, -0.9);
+    context.closePath();
+    context.moveTo(2.4, -0.4);
+    context.quadraticCurveTo(1.6, tip * 0.55, -2.6, tip - 1);
+    context.quadraticCurveTo(-1.9, tip * 0.35, -1.8, 0.1);
+    context.closePath();
+    context.moveTo(2.8, -0.5);
+    context.quadraticCurveTo(3.4, tip * 0.5, 1.4, tip * 0.85 - 0.6);
+    context.quadraticCurveTo(0.6, tip * 0.3, 0.4, -0.2);
+    context.closePath();
+    context.fill();
     context.restore();
   }
 }

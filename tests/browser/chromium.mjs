@@ -1,0 +1,67 @@
+/** Debian's Chromium with a fresh profile, and pages that note what must not happen on them. */
+
+import { chromium } from "playwright-core";
+
+const ARGS = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+export const DESKTOP = { viewport: { width: 1320, height: 900 } };
+export const PHONE = {
+  viewport: { width: 390, height: 844 },
+  deviceScaleFactor: 2,
+  isMobile: true,
+  hasTouch: true,
+};
+
+/** Every wait of the check ends here; what it waits for takes seconds on an idle machine. */
+export const DEADLINE_MS = 60_000;
+
+export function launch() {
+  // Playwright gives each launch a profile folder of its own and removes it in the end.
+  return chromium.launch({
+    executablePath: process.env.DUNLIN_CHROMIUM ?? "/usr/bin/chromium",
+    args: ARGS,
+  });
+}
+
+/**
+ * Opens a page in a context of its own. `faults` fills with console errors, uncaught exceptions
+ * and requests to any other origin; `prepare` may set up routes before the page loads.
+ */
+export async function openPage(browser, address, device = DESKTOP, prepare = async () => {}) {
+  const context = await browser.newContext({ reducedMotion: "no-preference", ...device });
+  const page = await context.newPage();
+  page.setDefaultTimeout(DEADLINE_MS);
+  const faults = [];
+  const { origin } = new URL(address);
+  page.on("console", (message) => {
+    if (message.type() === "error") faults.push(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => faults.push(`exception: ${error.message}`));
+  page.on("request", (request) => {
+    const url = new URL(request.url());
+    if (url.protocol !== "data:" && url.origin !== origin) faults.push(`request: ${request.url()}`);
+  });
+  await page.addInitScript(noteLayoutShifts);
+  await prepare(page);
+  await page.goto(address);
+  return { page, faults, close: () => context.close() };
+}
+
+/** Runs in the page: sums up layout shifts that no input of the user explains. */
+function noteLayoutShifts() {
+  window.layoutShift = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+      if (!entry.hadRecentInput) window.layoutShift += entry.value;
+    }
+  }).observe({ type: "layout-shift", buffered: true });
+}
