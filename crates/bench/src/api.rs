@@ -1,0 +1,72 @@
+//! Responses of the HTTP API on a connection that is kept open, counted and not decoded.
+
+/// Collects bytes, gives responses.
+#[derive(Default)]
+pub struct Responses {
+    pending: Vec<u8>,
+}
+
+/// Longest response that is waited for.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
+
+impl Responses {
+    /// Adds what was read.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+    }
+
+    /// The next response's error: 0 for success, the HTTP status where it is not 200, 1 for an error object in the body.
+    pub fn next(&mut self) -> Result<Option<u32>, String> {
+        let mut headers = [httparse::EMPTY_HEADER; 32];
+        let mut response = httparse::Response::new(&mut headers);
+        let head_bytes = match response.parse(&self.pending) {
+            Ok(httparse::Status::Complete(bytes)) => bytes,
+            Ok(httparse::Status::Partial) if self.pending.len() < RESPONSE_BYTES_MAX => return Ok(None),
+            Ok(httparse::Status::Partial) => return Err("API response: the head is too long".into()),
+            Err(err) => return Err(format!("API response: {err}")),
+        };
+        let status = u32::from(response.code.unwrap_or(0));
+        let length = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
+        let body_bytes: usize = length
+            .and_then(|header| std::str::from_utf8(header.value).ok()?.trim().parse().ok())
+            .filter(|&bytes| bytes < RESPONSE_BYTES_MAX)
+            .ok_or("API response: no usable Content-Length")?;
+        let Some(body) = self.pending.get(head_bytes..head_bytes + body_bytes) else { return Ok(None) };
+        let error = match status {
+            200 => u32::from(body.starts_with(br#"{"error""#)),
+            status => status,
+        };
+        self.pending.drain(..head_bytes + body_bytes);
+        Ok(Some(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipelined_responses_are_counted_however_they_are_cut() {
+        let wire = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"result\":{}}\
+                     HTTP/1.1 200 OK\r\ncontent-length: 25\r\n\r\n{\"error\":{\"code\":102,  }}\
+                     HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+        for cut in 0..wire.len() {
+            let mut responses = Responses::default();
+            let mut seen = Vec::new();
+            for part in [&wire[..cut], &wire[cut..]] {
+                responses.push(part);
+                while let Some(error) = responses.next().unwrap() {
+                    seen.push(error);
+                }
+            }
+            assert_eq!(seen, [0, 1, 401], "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_response_without_length_is_refused() {
+        let mut responses = Responses::default();
+        responses.push(b"HTTP/1.1 200 OK\r\n\r\n{}");
+        assert!(responses.next().is_err());
+    }
+}

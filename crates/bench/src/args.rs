@@ -1,0 +1,337 @@
+//! The command line of `dunlin bench`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::commands::Encoding;
+use crate::error::Error;
+use crate::payload::PAYLOAD_BYTES_MIN;
+use crate::proc::Cores;
+
+/// Measure this machine, and a server on it.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to run.
+    #[command(subcommand)]
+    pub(crate) scenario: Scenario,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Scenario {
+    /// The kernel's own limit: a bare loop of `send` to many loopback sockets
+    Roofline(RooflineArgs),
+    /// One channel, many subscribers: deliveries per CPU-second, latency, losses
+    Fanout(FanoutArgs),
+    /// What readers that stop reading do to the others, against runs without them
+    SlowReader(SlowReaderArgs),
+    /// Memory of idle sessions with one subscription each
+    Idle(IdleArgs),
+    /// A process of a run; started by the other commands, never by hand
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RooflineArgs {
+    /// Loopback sockets to send to
+    #[arg(long, default_value_t = 1000)]
+    pub sockets: usize,
+    /// Bytes of each send [default: what the payload takes on the wire]
+    #[arg(long)]
+    pub frame_bytes: Option<usize>,
+    /// Payload of the fan-out that this is the limit for
+    #[arg(long, default_value_t = 128)]
+    pub payload_bytes: usize,
+    /// Encoding of that fan-out
+    #[arg(long, value_enum, default_value_t = Encoding::Json)]
+    pub encoding: Encoding,
+    /// Rounds a second in the paced part; each round sends once to every socket
+    #[arg(long, default_value_t = 60.0)]
+    pub rate: f64,
+    /// Whole time, half of it paced, half saturated
+    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    pub duration: Duration,
+    /// Turns of paced and saturated
+    #[arg(long, default_value_t = 3)]
+    pub turns: u32,
+    /// Rounds of each part, instead of a duration
+    #[arg(long)]
+    pub rounds: Option<u64>,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FanoutArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Readers, of the subscribers, that stop reading when the measurement begins
+    #[arg(long, default_value_t = 0)]
+    pub slow_readers: usize,
+    /// Run the bare `send` loop in turns with the fan-out, and give the ratio
+    #[arg(long)]
+    pub roofline: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SlowReaderArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Readers that stop reading, in the runs that have them
+    #[arg(long, default_value_t = 1)]
+    pub slow_readers: usize,
+    /// Pairs of runs, each one without and one with slow readers
+    #[arg(long, default_value_t = 2)]
+    pub pairs: u32,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct IdleArgs {
+    /// Numbers of sessions to measure at
+    #[arg(long, value_delimiter = ',', default_value = "1000,2000,5000,10000,15000")]
+    pub sessions: Vec<usize>,
+    /// Encoding of the sessions
+    #[arg(long, value_enum, default_value_t = Encoding::Json)]
+    pub encoding: Encoding,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Who subscribes, and what is published.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct LoadArgs {
+    /// Subscribers of the channel
+    #[arg(long, default_value_t = 1000)]
+    pub subscribers: usize,
+    /// Publications a second, at times that do not depend on the server (open loop)
+    #[arg(long, default_value_t = 60.0)]
+    pub rate: f64,
+    /// Instead of a rate: keep this many publications under way, as fast as they are delivered
+    #[arg(long, value_name = "WINDOW")]
+    pub saturate: Option<u64>,
+    /// Bytes of each payload
+    #[arg(long, default_value_t = 128)]
+    pub payload_bytes: usize,
+    /// Encoding of all sessions
+    #[arg(long, value_enum, default_value_t = Encoding::Json)]
+    pub encoding: Encoding,
+    /// How publications get to the server
+    #[arg(long, value_enum, default_value_t = PublishVia::Websocket)]
+    pub publish_via: PublishVia,
+    /// Measured time
+    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    pub duration: Duration,
+    /// Load before the measurement
+    #[arg(long, default_value = "2s", value_parser = parse_duration)]
+    pub warm_up: Duration,
+    /// Turns that the measured time is divided into (the roofline runs between them)
+    #[arg(long, default_value_t = 3)]
+    pub turns: u32,
+    /// Processes to spread the subscribers over [default: one for every 4000]
+    #[arg(long)]
+    pub workers: Option<usize>,
+    /// Receive buffer of slow readers
+    #[arg(long, default_value_t = 4096)]
+    pub slow_receive_bytes: usize,
+}
+
+/// How publications get to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PublishVia {
+    /// The publish command of a session
+    Websocket,
+    /// The HTTP API, on one connection
+    Api,
+}
+
+/// The server under test.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ServerArgs {
+    /// A server that runs already, as ws://ADDRESS:PORT/PATH
+    #[arg(long, requires = "server_pid", conflicts_with = "spawn")]
+    pub url: Option<String>,
+    /// Its process
+    #[arg(long, requires = "url")]
+    pub server_pid: Option<u32>,
+    /// The server program to start and end [default: this program]
+    #[arg(long, value_name = "PROGRAM")]
+    pub spawn: Option<PathBuf>,
+    /// Its arguments; {config} stands for the file with its configuration
+    #[arg(long, value_delimiter = ' ', default_value = "serve -c {config}", allow_hyphen_values = true)]
+    pub spawn_args: Vec<String>,
+    /// A configuration key for the started server, such as client.queue_max_size=65536; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Port for the started server [default: a free one]
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Key of the HTTP API
+    #[arg(long, default_value = "bench")]
+    pub api_key: String,
+}
+
+/// Where processes run.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct PinArgs {
+    /// Let server and clients run on any core; by default the server has the last core and the clients have the others
+    #[arg(long)]
+    pub no_pin: bool,
+}
+
+impl PinArgs {
+    pub fn cores(&self) -> Cores {
+        if self.no_pin { Cores::unpinned() } else { Cores::split() }
+    }
+}
+
+/// Where results go.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct OutputArgs {
+    /// Write the JSON result to a file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// No table and no progress on stderr
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl RooflineArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        check_count("sockets", self.sockets as u64, 1, 19_000)?;
+        check_count("frame-bytes", self.frame_bytes.unwrap_or(1) as u64, 1, 1 << 20)?;
+        check_count("turns", self.turns.into(), 1, 1000)?;
+        check_count("rounds", self.rounds.unwrap_or(1), 1, u64::MAX)?;
+        check_payload(self.payload_bytes)?;
+        check_rate(self.rate)
+    }
+}
+
+impl LoadArgs {
+    pub fn check(&self, slow_readers: usize) -> Result<(), Error> {
+        check_count("subscribers", self.subscribers as u64, 1, 1_000_000)?;
+        check_count("slow-readers", slow_readers as u64, 0, self.subscribers as u64 - 1)?;
+        check_count("turns", self.turns.into(), 1, 1000)?;
+        check_count("saturate", self.saturate.unwrap_or(1), 1, 1_000_000)?;
+        check_payload(self.payload_bytes)?;
+        check_rate(self.rate)
+    }
+}
+
+impl IdleArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        let value = || self.sessions.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        if self.sessions.len() < 2 || !self.sessions.is_sorted_by(|one, next| one < next) {
+            let remedy = "give at least two numbers, each larger than the one before".into();
+            return Err(Error::Setting { name: "sessions", value: value(), remedy });
+        }
+        Ok(())
+    }
+}
+
+fn check_count(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Error> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Setting { name, value: value.to_string(), remedy: format!("give {min} to {max}") })
+}
+
+fn check_payload(bytes: usize) -> Result<(), Error> {
+    check_count("payload-bytes", bytes as u64, PAYLOAD_BYTES_MIN as u64, 65_000)
+}
+
+fn check_rate(rate: f64) -> Result<(), Error> {
+    if rate > 0.0 && rate <= 1e6 {
+        return Ok(());
+    }
+    Err(Error::Setting { name: "rate", value: rate.to_string(), remedy: "give more than 0, at most 1000000".into() })
+}
+
+/// `10s`, `500ms` or `2m`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let seconds = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => return Err("give a number with a unit: 500ms, 10s, 2m".into()),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if (0.0..=86_400.0).contains(&(number * seconds)) => Ok(Duration::from_secs_f64(number * seconds)),
+        _ => Err("give 0 to 24 hours: 500ms, 10s, 2m".into()),
+    }
+}
+
+/// Takes `ws://ADDRESS:PORT/PATH` apart.
+pub(crate) fn parse_url(url: &str) -> Result<(SocketAddr, String), Error> {
+    let parts = || {
+        let rest = url.strip_prefix("ws://")?;
+        let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let path = if path.is_empty() { "/connection/websocket" } else { path };
+        Some((address.replace("localhost", "127.0.0.1").parse().ok()?, path.to_owned()))
+    };
+    parts().ok_or_else(|| Error::Setting {
+        name: "url",
+        value: url.to_owned(),
+        remedy: "give an address with its port, such as ws://127.0.0.1:8000/connection/websocket".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_mins(2)));
+        for text in ["", "10", "s", "-1s", "10h", "NaNs", "90000s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_name_an_address_and_a_path() {
+        let (address, path) = parse_url("ws://localhost:8000").unwrap();
+        assert_eq!((address.to_string().as_str(), path.as_str()), ("127.0.0.1:8000", "/connection/websocket"));
+        assert_eq!(parse_url("ws://127.0.0.2:9/x?y").unwrap().1, "/x?y");
+        for url in ["http://127.0.0.1:8000", "ws://example.org:80/", "ws://127.0.0.1/"] {
+            assert!(parse_url(url).unwrap_err().to_string().contains(url));
+        }
+    }
+
+    #[test]
+    fn limits_hold_at_the_edge_and_not_past_it() {
+        assert!(check_payload(PAYLOAD_BYTES_MIN).is_ok());
+        assert!(check_payload(PAYLOAD_BYTES_MIN - 1).unwrap_err().to_string().contains("--payload-bytes 41"));
+        assert!(check_payload(65_000).is_ok());
+        assert!(check_payload(65_001).is_err());
+        assert!(check_rate(1e6).is_ok());
+        assert!(check_rate(1e6 + 1.0).is_err());
+        assert!(check_rate(0.0).is_err());
+        assert!(check_rate(f64::NAN).is_err());
+    }
+}

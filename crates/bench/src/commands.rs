@@ -1,0 +1,234 @@
+//! What the clients say: the upgrade request and the few commands a load needs, encoded by hand.
+//!
+//! Field numbers: `centrifugal/protocol`, `definitions/client.proto` (Command: id 1, connect 4, subscribe 5, publish 8).
+
+use serde::{Deserialize, Serialize};
+
+/// The two encodings of the client protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// Text frames, messages joined with a newline.
+    Json,
+    /// Binary frames, messages prefixed with their length as a varint.
+    Protobuf,
+}
+
+/// Ids of the commands each session sends.
+pub const CONNECT_ID: u32 = 1;
+/// See [`CONNECT_ID`].
+pub const SUBSCRIBE_ID: u32 = 2;
+
+/// The HTTP request that opens a session (RFC 6455, section 4.1). The key is constant: nothing here depends on it.
+pub fn upgrade_request(host: &str, path: &str, encoding: Encoding) -> Vec<u8> {
+    let subprotocol = match encoding {
+        Encoding::Json => "",
+        Encoding::Protobuf => "Sec-WebSocket-Protocol: centrifuge-protobuf\r\n",
+    };
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ZHVubGluLWJlbmNoLWtleQ==\r\n{subprotocol}\r\n"
+    )
+    .into_bytes()
+}
+
+/// Connect, and subscribe to `channel` where one is given, in one frame.
+pub fn hello(encoding: Encoding, channel: Option<&str>) -> Vec<u8> {
+    let mut messages = Vec::new();
+    match encoding {
+        Encoding::Json => {
+            messages.extend_from_slice(format!(r#"{{"id":{CONNECT_ID},"connect":{{"name":"bench"}}}}"#).as_bytes());
+            if let Some(channel) = channel {
+                let subscribe = format!("\n{{\"id\":{SUBSCRIBE_ID},\"subscribe\":{{\"channel\":\"{channel}\"}}}}");
+                messages.extend_from_slice(subscribe.as_bytes());
+            }
+        }
+        Encoding::Protobuf => {
+            let mut connect = Vec::new();
+            push_field(&mut connect, 4, b"bench");
+            push_command(&mut messages, CONNECT_ID, 4, &connect);
+            if let Some(channel) = channel {
+                let mut subscribe = Vec::new();
+                push_field(&mut subscribe, 1, channel.as_bytes());
+                push_command(&mut messages, SUBSCRIBE_ID, 5, &subscribe);
+            }
+        }
+    }
+    frame(encoding, &messages)
+}
+
+/// A publish command in a frame of its own.
+pub fn publish(encoding: Encoding, id: u32, channel: &str, payload: &[u8]) -> Vec<u8> {
+    let mut messages = Vec::with_capacity(payload.len() + channel.len() + 48);
+    match encoding {
+        Encoding::Json => {
+            let head = format!(r#"{{"id":{id},"publish":{{"channel":"{channel}","data":"#);
+            messages.extend_from_slice(head.as_bytes());
+            messages.extend_from_slice(payload);
+            messages.extend_from_slice(b"}}");
+        }
+        Encoding::Protobuf => {
+            let mut publish = Vec::new();
+            push_field(&mut publish, 1, channel.as_bytes());
+            push_field(&mut publish, 2, payload);
+            push_command(&mut messages, id, 8, &publish);
+        }
+    }
+    frame(encoding, &messages)
+}
+
+/// The answer to a server ping: an empty command.
+pub fn pong(encoding: Encoding) -> Vec<u8> {
+    match encoding {
+        Encoding::Json => frame(encoding, b"{}"),
+        Encoding::Protobuf => frame(encoding, &[0]),
+    }
+}
+
+/// The answer to a WebSocket ping frame (RFC 6455, section 5.5.3).
+pub fn websocket_pong(payload: &[u8]) -> Vec<u8> {
+    masked_frame(0xa, payload)
+}
+
+/// A publication over the HTTP API, for a connection that is kept open.
+pub fn api_publish(host: &str, key: &str, channel: &str, payload: &[u8]) -> Vec<u8> {
+    let head = format!(r#"{{"channel":"{channel}","data":"#);
+    let length = head.len() + payload.len() + 1;
+    let mut request = format!(
+        "POST /api/publish HTTP/1.1\r\nHost: {host}\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{head}"
+    )
+    .into_bytes();
+    request.extend_from_slice(payload);
+    request.push(b'}');
+    request
+}
+
+/// How many bytes one publication takes on the wire to one subscriber, as the reference server encodes it (push, channel,
+/// data, and the publisher's client id where it was published by a client). For the roofline when nothing has been
+/// measured yet.
+pub fn delivery_bytes(encoding: Encoding, channel: &str, payload_bytes: usize, by_client: bool) -> usize {
+    const CLIENT_ID_BYTES: usize = 36;
+    let message = match encoding {
+        Encoding::Json => {
+            let info = if by_client { br#","info":{"client":""}"#.len() + CLIENT_ID_BYTES } else { 0 };
+            br#"{"push":{"channel":"","pub":{"data":}}}"#.len() + channel.len() + payload_bytes + info
+        }
+        Encoding::Protobuf => {
+            let field = |length: usize| 1 + varint_bytes(length) + length;
+            let info = if by_client { field(field(CLIENT_ID_BYTES)) } else { 0 };
+            let reply = field(field(channel.len()) + field(field(payload_bytes) + info));
+            varint_bytes(reply) + reply
+        }
+    };
+    message + if message < 126 { 2 } else { 4 }
+}
+
+fn push_command(out: &mut Vec<u8>, id: u32, field: u8, body: &[u8]) {
+    let mut command = vec![0x08];
+    push_varint(&mut command, id as usize);
+    push_field(&mut command, field, body);
+    push_varint(out, command.len());
+    out.extend_from_slice(&command);
+}
+
+fn push_field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    out.push(number << 3 | 2);
+    push_varint(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn push_varint(out: &mut Vec<u8>, mut value: usize) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn varint_bytes(value: usize) -> usize {
+    (usize::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+fn frame(encoding: Encoding, messages: &[u8]) -> Vec<u8> {
+    let opcode = match encoding {
+        Encoding::Json => 1,
+        Encoding::Protobuf => 2,
+    };
+    masked_frame(opcode, messages)
+}
+
+/// Clients must mask (RFC 6455, section 5.3). The mask is constant: it guards browsers' proxies, and there are none here.
+fn masked_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+    let mut out = Vec::with_capacity(payload.len() + 14);
+    out.push(0x80 | opcode);
+    match payload.len() {
+        length @ 0..126 => out.push(0x80 | length as u8),
+        length @ 126..=0xffff => {
+            out.push(0x80 | 126);
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        length => {
+            out.push(0x80 | 127);
+            out.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(&MASK);
+    out.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a masked frame of less than 126 bytes apart.
+    fn unmask(frame: &[u8]) -> (u8, Vec<u8>) {
+        assert_eq!(frame[1] & 0x80, 0x80);
+        assert_eq!(frame.len(), 6 + usize::from(frame[1] & 0x7f));
+        (frame[0], frame[6..].iter().enumerate().map(|(at, byte)| byte ^ frame[2 + at % 4]).collect())
+    }
+
+    #[test]
+    fn commands_have_the_documented_bytes() {
+        let json = b"{\"id\":1,\"connect\":{\"name\":\"bench\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"c\"}}";
+        assert_eq!(unmask(&hello(Encoding::Json, Some("c"))), (0x81, json.to_vec()));
+        let connect = [0x0b, 0x08, 1, 0x22, 7, 0x22, 5, b'b', b'e', b'n', b'c', b'h'];
+        let subscribe = [0x07, 0x08, 2, 0x2a, 3, 0x0a, 1, b'c'];
+        assert_eq!(unmask(&hello(Encoding::Protobuf, Some("c"))), (0x82, [&connect[..], &subscribe].concat()));
+        assert_eq!(unmask(&hello(Encoding::Protobuf, None)), (0x82, connect.to_vec()));
+        let json = br#"{"id":7,"publish":{"channel":"c","data":"p"}}"#;
+        assert_eq!(unmask(&publish(Encoding::Json, 7, "c", br#""p""#)), (0x81, json.to_vec()));
+        let protobuf = [0x0b, 0x08, 0x81, 0x01, 0x42, 6, 0x0a, 1, b'c', 0x12, 1, b'p'];
+        assert_eq!(unmask(&publish(Encoding::Protobuf, 129, "c", b"p")), (0x82, protobuf.to_vec()));
+        assert_eq!(unmask(&pong(Encoding::Json)), (0x81, b"{}".to_vec()));
+        assert_eq!(unmask(&pong(Encoding::Protobuf)), (0x82, vec![0]));
+        assert_eq!(unmask(&websocket_pong(b"hi")), (0x8a, b"hi".to_vec()));
+    }
+
+    #[test]
+    fn long_frames_use_the_longer_length_fields() {
+        assert_eq!(masked_frame(1, &[0; 125])[1], 0x80 | 125);
+        assert_eq!(masked_frame(1, &[0; 126])[1..4], [0x80 | 126, 0, 126]);
+        assert_eq!(masked_frame(1, &[0; 0x1_0000])[1..10], [0x80 | 127, 0, 0, 0, 0, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn an_api_request_announces_its_body() {
+        let request = String::from_utf8(api_publish("h", "k", "c", br#""p""#)).unwrap();
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body, r#"{"channel":"c","data":"p"}"#);
+        assert!(head.contains("Content-Length: 26\r\n") || head.ends_with("Content-Length: 26"), "{head}");
+        assert!(head.contains("X-API-Key: k\r\n"));
+    }
+
+    #[test]
+    fn delivery_sizes_match_spelled_out_frames() {
+        let json = br#"{"push":{"channel":"c","pub":{"data":"pp"}}}"#;
+        assert_eq!(delivery_bytes(Encoding::Json, "c", 4, false), 2 + json.len());
+        // Frame header, length, push 4 { channel 2 "c", pub 4 { data 4 "pppp" } }.
+        assert_eq!(delivery_bytes(Encoding::Protobuf, "c", 4, false), 2 + 1 + 2 + 3 + 2 + 6);
+        assert_eq!(delivery_bytes(Encoding::Protobuf, "c", 4, true), 2 + 1 + 2 + 3 + 2 + 6 + 2 + 38);
+    }
+}

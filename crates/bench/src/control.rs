@@ -1,0 +1,285 @@
+//! What the orchestrator and its processes say to each other: one JSON object a line, over stdin and stdout.
+//!
+//! Every order gets exactly one answer, in order. A process whose stdin ends, ends.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::commands::Encoding;
+use crate::latency::Latency;
+
+/// First line to every process: what it is to be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Role {
+    /// The roofline's sender. Answers [`Answer::Listening`], then takes [`Order::Send`].
+    Sender(SenderRole),
+    /// The roofline's receivers. Answers [`Answer::Connected`].
+    Drain(DrainRole),
+    /// Subscribers. Takes all orders but `Send` and `Publish`.
+    Clients(ClientsRole),
+    /// The one publisher. Answers [`Answer::Connected`], then takes [`Order::Publish`].
+    Publisher(PublisherRole),
+}
+
+/// See [`Role::Sender`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SenderRole {
+    /// Connections to accept.
+    pub sockets: usize,
+    /// Cores to run on.
+    pub cores: Vec<usize>,
+}
+
+/// See [`Role::Drain`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DrainRole {
+    /// The sender's listener.
+    pub address: SocketAddr,
+    /// Connections to open.
+    pub sockets: usize,
+    /// Local address to connect from.
+    pub source: IpAddr,
+    /// Cores to run on.
+    pub cores: Vec<usize>,
+}
+
+/// The server under test, as clients see it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Target {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Path of the WebSocket endpoint.
+    pub path: String,
+    /// Encoding that the clients ask for.
+    pub encoding: Encoding,
+    /// The one channel of the run.
+    pub channel: String,
+}
+
+/// See [`Role::Clients`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClientsRole {
+    /// The server.
+    pub target: Target,
+    /// Number of this worker, its place in the tally.
+    pub worker: usize,
+    /// Local address to connect from.
+    pub source: IpAddr,
+    /// Handshakes under way at a time.
+    pub handshakes_max: usize,
+    /// Receive buffer of slow readers, in bytes.
+    pub slow_receive_bytes: usize,
+    /// The shared counters.
+    pub tally: PathBuf,
+    /// Cores to run on.
+    pub cores: Vec<usize>,
+}
+
+/// See [`Role::Publisher`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PublisherRole {
+    /// The server.
+    pub target: Target,
+    /// Publish over the HTTP API with this key instead of a session.
+    pub api_key: Option<String>,
+    /// Bytes of each payload.
+    pub payload_bytes: usize,
+    /// The shared counters.
+    pub tally: PathBuf,
+    /// Cores to run on.
+    pub cores: Vec<usize>,
+}
+
+/// What a process is asked to do next.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum Order {
+    /// Open this many more sessions, the first `slow` of which can be paused later. → [`Answer::Connected`]
+    Connect {
+        /// How many.
+        sessions: usize,
+        /// How many of them are slow readers.
+        slow: usize,
+    },
+    /// A phase begins; its first publication has this sequence. → [`Answer::Done`]
+    Begin {
+        /// Sequence of the first publication.
+        first_sequence: u64,
+    },
+    /// The phase is over; this would be the sequence of the next publication. → [`Answer::Received`]
+    End {
+        /// One past the last sequence.
+        end_sequence: u64,
+    },
+    /// Slow readers stop reading. → [`Answer::Done`]
+    PauseSlow,
+    /// Slow readers read again, until they are closed, have what is newest, or get nothing more. → [`Answer::Slow`]
+    WakeSlow {
+        /// One past the last sequence.
+        end_sequence: u64,
+    },
+    /// Publish. → [`Answer::Published`]
+    Publish(Publish),
+    /// Send rounds of frames. → [`Answer::Sent`]
+    Send(Send),
+}
+
+/// See [`Order::Publish`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Publish {
+    /// Sequence of the first publication.
+    pub first_sequence: u64,
+    /// For how long, in nanoseconds.
+    pub duration_ns: u64,
+    /// How fast.
+    pub pace: Pace,
+}
+
+/// How fast to publish.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    /// Open loop: so many publications a second, whatever the server does.
+    PerSecond(f64),
+    /// Saturating: publish while fewer than `window` publications are on their way to `readers` readers.
+    Window {
+        /// Publications under way.
+        window: u64,
+        /// Readers that each must get them.
+        readers: u64,
+    },
+}
+
+/// See [`Order::Send`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Send {
+    /// Bytes of each send.
+    pub frame_bytes: usize,
+    /// Rounds a second; none: back to back.
+    pub rounds_per_second: Option<f64>,
+    /// When to stop.
+    pub until: Until,
+}
+
+/// When a sender stops.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Until {
+    /// After this many rounds.
+    Rounds(u64),
+    /// After this many nanoseconds, at the end of a round.
+    DurationNs(u64),
+}
+
+/// What a process answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    /// The sender accepts connections here.
+    Listening {
+        /// Its address.
+        address: SocketAddr,
+    },
+    /// All connections are open, or were given up.
+    Connected(Connected),
+    /// Nothing to report.
+    Done,
+    /// A phase of the subscribers.
+    Received(Box<Received>),
+    /// What became of the slow readers.
+    Slow(Slow),
+    /// A phase of the publisher.
+    Published(Box<Published>),
+    /// Rounds of a sender.
+    Sent(Sent),
+    /// The process can't go on.
+    Failed {
+        /// Why.
+        said: String,
+    },
+}
+
+/// See [`Answer::Connected`].
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Connected {
+    /// Sessions that are ready now.
+    pub ready: usize,
+    /// Sessions that failed, and why.
+    pub failed: BTreeMap<String, u64>,
+}
+
+/// What subscribers received in a phase. Slow readers are not counted here.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Received {
+    /// Publications, each once per session.
+    pub deliveries: u64,
+    /// Publications that a session should have received and did not.
+    pub lost: u64,
+    /// Publications received again, or after a later one.
+    pub duplicated: u64,
+    /// Publications of an earlier phase.
+    pub late: u64,
+    /// Calls of `read`.
+    pub reads: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// WebSocket frames.
+    pub frames: u64,
+    /// Sessions that ended in this phase, by close code or reason.
+    pub closed: BTreeMap<String, u64>,
+    /// From the intended time of a publication to its arrival.
+    pub latency: Latency,
+    /// Processor time of this worker.
+    pub cpu_ns: u64,
+}
+
+/// What became of the slow readers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Slow {
+    /// Slow readers there were.
+    pub sessions: u64,
+    /// Those the server ended, by close code or reason.
+    pub closed: BTreeMap<String, u64>,
+    /// Those still connected that have the newest publication.
+    pub newest: u64,
+    /// Those still connected that don't.
+    pub behind: u64,
+    /// Publications they received.
+    pub deliveries: u64,
+    /// Publications that were skipped for those that have the newest one.
+    pub skipped: u64,
+}
+
+/// What the publisher did in a phase.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Published {
+    /// Publications sent.
+    pub publications: u64,
+    /// Those the server answered with success before the phase was over.
+    pub accepted: u64,
+    /// Those the server answered with an error, by code.
+    pub refused: BTreeMap<String, u64>,
+    /// From the intended time to the write: the load generator's own lateness.
+    pub lag: Latency,
+    /// Processor time of the publisher.
+    pub cpu_ns: u64,
+}
+
+/// What a sender did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Sent {
+    /// Rounds over all sockets.
+    pub rounds: u64,
+    /// Frames the kernel took whole.
+    pub sends: u64,
+    /// Sends the kernel refused because the receiver's buffer was full.
+    pub would_block: u64,
+    /// Processor time of the sender.
+    pub cpu_ns: u64,
+    /// Time from the first send to the last.
+    pub wall_ns: u64,
+}

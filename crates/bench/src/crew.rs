@@ -1,0 +1,111 @@
+//! The processes of a run: starting them, giving orders, taking answers.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use crate::control::{Answer, Order, Role};
+use crate::error::Error;
+
+/// Connecting many sessions may take a while, but an answer that takes longer than this never comes.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(600);
+
+/// One of our processes. It ends when this is dropped.
+pub struct Worker {
+    name: &'static str,
+    child: Child,
+    /// None only while dropping: closing it is what ends the process.
+    stdin: Option<ChildStdin>,
+    answers: Receiver<Answer>,
+}
+
+impl Worker {
+    /// Starts this same program again as `dunlin bench worker`, in that role.
+    pub fn start(role: &Role) -> Result<Self, Error> {
+        let failed = |source| Error::os("start another process of this program", source, "check the limit of processes");
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .args(["bench", "worker"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let (sender, answers) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let said = |err| Answer::Failed { said: format!("{line}: {err}") };
+                if sender.send(serde_json::from_str(&line).unwrap_or_else(said)).is_err() {
+                    break;
+                }
+            }
+        });
+        let name = match role {
+            Role::Sender(_) => "sender",
+            Role::Drain(_) => "receiver",
+            Role::Clients(_) => "client",
+            Role::Publisher(_) => "publisher",
+        };
+        let stdin = child.stdin.take();
+        let mut worker = Worker { name, child, stdin, answers };
+        worker.say(role)?;
+        Ok(worker)
+    }
+
+    /// Gives an order; its answer is to be taken with [`Self::answer`].
+    pub fn order(&mut self, order: &Order) -> Result<(), Error> {
+        self.say(order)
+    }
+
+    /// Waits for the next answer.
+    pub fn answer(&self) -> Result<Answer, Error> {
+        self.answer_within(ANSWER_PATIENCE)?.ok_or_else(|| self.failed("it does not answer"))
+    }
+
+    /// The next answer if it comes in time.
+    pub fn answer_within(&self, patience: Duration) -> Result<Option<Answer>, Error> {
+        match self.answers.recv_timeout(patience) {
+            Ok(Answer::Failed { said }) => Err(self.failed(&said)),
+            Ok(answer) => Ok(Some(answer)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(self.failed("it ended")),
+        }
+    }
+
+    /// The error for an answer that does not belong to the order given.
+    pub fn unexpected(&self, answer: &Answer) -> Error {
+        self.failed(&format!("it answered {answer:?}"))
+    }
+
+    fn failed(&self, said: &str) -> Error {
+        Error::Worker { role: self.name, said: said.to_owned() }
+    }
+
+    fn say(&mut self, line: &impl serde::Serialize) -> Result<(), Error> {
+        let mut bytes = serde_json::to_vec(line).expect("orders have string keys only");
+        bytes.push(b'\n');
+        let stdin = self.stdin.as_mut().expect("stdin is open until drop");
+        match stdin.write_all(&bytes) {
+            Ok(()) => Ok(()),
+            // What it said before it ended explains more than a broken pipe.
+            Err(err) => Err(self.answer_within(Duration::from_secs(1)).err().unwrap_or_else(|| self.failed(&err.to_string()))),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // It ends by itself with its stdin; the signal is for one that hangs in a loop.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A local address of its own for each worker: the ports of one address would not do for 15,000 sessions and the connections
+/// of earlier runs that the kernel still remembers.
+pub fn source_address(worker: usize) -> IpAddr {
+    Ipv4Addr::new(127, 0, 1, (worker % 250) as u8 + 1).into()
+}

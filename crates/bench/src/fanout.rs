@@ -1,0 +1,345 @@
+//! One channel, many subscribers: what a delivery costs the server, how late it is, and whether all arrive.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::args::{FanoutArgs, LoadArgs, PublishVia};
+use crate::commands::Encoding;
+use crate::control::{Pace, Send, Sent, Slow, Until};
+use crate::error::Error;
+use crate::latency::Summary;
+use crate::proc::{self, Cores, Memory};
+use crate::progress::Progress;
+use crate::report::{self, Line, grouped, per_second, ratio, size, time};
+use crate::rig::{Phase, Rig, Setup};
+use crate::roofline::{Figure, Roofline};
+use crate::spawn::Server;
+
+/// What `fanout` found.
+#[derive(Debug, Serialize)]
+pub struct FanoutReport {
+    scenario: &'static str,
+    machine: String,
+    server: String,
+    settings: Settings,
+    #[serde(flatten)]
+    load: LoadFigures,
+    /// The kernel's limit in the same run, where asked for.
+    roofline: Option<RooflineFigures>,
+    /// What became of readers that stopped reading, where there were any.
+    slow_readers: Option<Slow>,
+}
+
+/// What was asked for.
+#[derive(Debug, Serialize)]
+pub struct Settings {
+    subscribers: usize,
+    /// None: saturating.
+    publications_per_second: Option<f64>,
+    /// Publications under way where saturating.
+    window: Option<u64>,
+    payload_bytes: usize,
+    encoding: Encoding,
+    publish_via: PublishVia,
+    seconds: f64,
+    cores: Cores,
+}
+
+/// What a load gave.
+#[derive(Debug, Serialize)]
+pub struct LoadFigures {
+    publications: u64,
+    /// Answers of the server to the publisher: success.
+    accepted: u64,
+    /// And errors, by code.
+    refused: BTreeMap<String, u64>,
+    deliveries_offered: u64,
+    deliveries_received: u64,
+    lost: u64,
+    duplicated: u64,
+    /// Sessions that ended, by close code or reason.
+    closed: BTreeMap<String, u64>,
+    /// The figure to compare with the roofline.
+    deliveries_per_server_cpu_second: f64,
+    deliveries_per_second: f64,
+    reads_per_second: f64,
+    deliveries_per_read: f64,
+    bytes_per_delivery: f64,
+    /// From the intended time of a publication to the read that brought it.
+    latency: Summary,
+    /// From the intended time to the write of the publisher: lateness that is not the server's.
+    publisher_lag: Summary,
+    server_cpu_ns: u64,
+    /// Share of the server's processor time spent in its own code (from coarse ticks).
+    server_user_share: f64,
+    server_cores_busy: f64,
+    memory_before: Option<Memory>,
+    memory_after: Option<Memory>,
+    memory_anon_bytes_max: u64,
+    client_cpu_ns: u64,
+    publisher_cpu_ns: u64,
+    /// Below 1 as it should be: what a delivery costs the clients, against the server.
+    client_cost_ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct RooflineFigures {
+    frame_bytes: usize,
+    #[serde(flatten)]
+    figure: Figure,
+    /// Deliveries per server CPU-second over sends per CPU-second.
+    ratio: f64,
+}
+
+/// Runs the scenario.
+pub fn run(args: &FanoutArgs) -> Result<(), Error> {
+    args.load.check(args.slow_readers)?;
+    let cores = args.pin.cores();
+    let progress = Progress::new(args.output.quiet);
+    progress.doing("starting the server".into());
+    let server = Server::start(&args.server, &cores)?;
+    let name = server.name.clone();
+    let mut rig = ready_rig(server, &args.load, args.slow_readers, &args.server.api_key, &cores, &progress)?;
+    let mut roofline = match args.roofline {
+        true => Some(Roofline::start(args.load.subscribers, &cores)?),
+        false => None,
+    };
+    let pace = args.load.pace(args.slow_readers);
+    let warm = rig.phase(pace, args.load.warm_up, "warming up", &progress)?;
+    if args.slow_readers > 0 {
+        rig.pause_slow()?;
+    }
+    let turn = args.load.duration / args.load.turns;
+    let mut sent = Sent::default();
+    let mut phase = Phase::default();
+    let send = roofline_order(&args.load, &warm, turn / 2);
+    for number in 1..=args.load.turns {
+        if let Some(roofline) = &mut roofline {
+            progress.doing("roofline".into());
+            sent.add(&roofline.send(&send)?);
+        }
+        let label = format!("turn {number} of {}", args.load.turns);
+        phase.add(&rig.phase(pace, turn, &label, &progress)?);
+        if let Some(roofline) = &mut roofline {
+            progress.doing("roofline".into());
+            sent.add(&roofline.send(&send)?);
+        }
+    }
+    let slow_readers = if args.slow_readers > 0 { Some(rig.wake_slow()?) } else { None };
+    progress.finish();
+    let load = LoadFigures::new(&phase);
+    let roofline = roofline.map(|_| RooflineFigures {
+        frame_bytes: send.frame_bytes,
+        ratio: ratio(load.deliveries_per_server_cpu_second, sent.per_cpu_second()),
+        figure: Figure::new(sent),
+    });
+    let report = FanoutReport {
+        scenario: "fanout",
+        machine: proc::machine(),
+        server: name,
+        settings: Settings::new(&args.load, &cores),
+        load,
+        roofline,
+        slow_readers,
+    };
+    report::publish(&report, &report.lines(), &args.output)
+}
+
+/// A server with its subscribers and publisher connected.
+pub fn ready_rig(
+    server: Server,
+    load: &LoadArgs,
+    slow_readers: usize,
+    api_key: &str,
+    cores: &Cores,
+    progress: &Progress,
+) -> Result<Rig, Error> {
+    let mut rig = Rig::start(server, &Setup::of(load, cores))?;
+    rig.connect(load.subscribers, slow_readers, progress)?;
+    rig.start_publisher(load, api_key)?;
+    Ok(rig)
+}
+
+/// The bare loop with frames of the size that the server sends, in the manner of this load.
+fn roofline_order(load: &LoadArgs, warm: &Phase, turn: Duration) -> Send {
+    let bytes = ratio(warm.received.bytes as f64, warm.received.deliveries as f64);
+    Send {
+        frame_bytes: (bytes.round() as usize).max(1),
+        rounds_per_second: load.saturate.is_none().then_some(load.rate),
+        until: Until::DurationNs(turn.as_nanos() as u64),
+    }
+}
+
+impl LoadArgs {
+    /// The pace of the publisher.
+    pub(crate) fn pace(&self, slow_readers: usize) -> Pace {
+        match self.saturate {
+            Some(window) => Pace::Window { window, readers: (self.subscribers - slow_readers) as u64 },
+            None => Pace::PerSecond(self.rate),
+        }
+    }
+}
+
+impl Settings {
+    /// Takes them from the arguments.
+    pub(crate) fn new(load: &LoadArgs, cores: &Cores) -> Self {
+        Settings {
+            subscribers: load.subscribers,
+            publications_per_second: load.saturate.is_none().then_some(load.rate),
+            window: load.saturate,
+            payload_bytes: load.payload_bytes,
+            encoding: load.encoding,
+            publish_via: load.publish_via,
+            seconds: load.duration.as_secs_f64(),
+            cores: cores.clone(),
+        }
+    }
+
+    /// For the table.
+    pub(crate) fn line(&self) -> Line {
+        let pace = match (self.publications_per_second, self.window) {
+            (Some(rate), _) => format!("{rate} publications/s"),
+            (None, window) => format!("saturating, {} publications under way", window.unwrap_or(0)),
+        };
+        let encoding = match self.encoding {
+            Encoding::Json => "JSON",
+            Encoding::Protobuf => "Protobuf",
+        };
+        let load = format!("{} subscribers, {pace}, {} bytes, {encoding}, {} s", self.subscribers, self.payload_bytes, self.seconds);
+        Line::new("load", load)
+    }
+}
+
+impl LoadFigures {
+    /// Computes the figures of a phase.
+    pub(crate) fn new(phase: &Phase) -> Self {
+        let (received, published) = (&phase.received, &phase.published);
+        let per_delivery = |ns: u64| ratio(ns as f64, received.deliveries as f64);
+        let ticks = phase.server_ticks;
+        LoadFigures {
+            publications: published.publications,
+            accepted: published.accepted,
+            refused: published.refused.clone(),
+            deliveries_offered: phase.offered,
+            deliveries_received: received.deliveries,
+            lost: received.lost,
+            duplicated: received.duplicated,
+            closed: received.closed.clone(),
+            deliveries_per_server_cpu_second: per_second(received.deliveries, phase.server_cpu_ns),
+            deliveries_per_second: per_second(received.deliveries, phase.wall_ns),
+            reads_per_second: per_second(received.reads, phase.wall_ns),
+            deliveries_per_read: ratio(received.deliveries as f64, received.reads as f64),
+            bytes_per_delivery: ratio(received.bytes as f64, received.deliveries as f64),
+            latency: received.latency.summary(),
+            publisher_lag: published.lag.summary(),
+            server_cpu_ns: phase.server_cpu_ns,
+            server_user_share: ratio(ticks.user as f64, (ticks.user + ticks.system) as f64),
+            server_cores_busy: ratio(phase.server_cpu_ns as f64, phase.wall_ns as f64),
+            memory_before: phase.memory_before,
+            memory_after: phase.memory_after,
+            memory_anon_bytes_max: phase.anon_bytes_max,
+            client_cpu_ns: received.cpu_ns,
+            publisher_cpu_ns: published.cpu_ns,
+            client_cost_ratio: ratio(per_delivery(received.cpu_ns), per_delivery(phase.server_cpu_ns)),
+        }
+    }
+
+    /// For comparing runs.
+    pub(crate) fn p99_us(&self) -> u64 {
+        self.latency.p99_us
+    }
+
+    /// For the table.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        let memory = |memory: Option<Memory>| memory.map_or("?".into(), |memory| size(memory.anon_bytes));
+        let mut lines = vec![
+            Line::new(
+                "deliveries",
+                format!(
+                    "{} of {} ({} lost, {} duplicated)",
+                    grouped(self.deliveries_received as f64),
+                    grouped(self.deliveries_offered as f64),
+                    self.lost,
+                    self.duplicated
+                ),
+            ),
+            Line::new(
+                "server",
+                format!(
+                    "{} deliveries per CPU-second ({:.2} cores busy, {:.0} % of that in its own code)",
+                    grouped(self.deliveries_per_server_cpu_second),
+                    self.server_cores_busy,
+                    100.0 * self.server_user_share
+                ),
+            ),
+            latency_line("latency", &self.latency),
+            latency_line("publisher lag", &self.publisher_lag),
+            Line::new(
+                "rates",
+                format!(
+                    "{} deliveries/s in {} reads/s, {:.0} bytes each",
+                    grouped(self.deliveries_per_second),
+                    grouped(self.reads_per_second),
+                    self.bytes_per_delivery
+                ),
+            ),
+            Line::new(
+                "private memory",
+                format!(
+                    "{} before, {} after, {} at most",
+                    memory(self.memory_before),
+                    memory(self.memory_after),
+                    size(self.memory_anon_bytes_max)
+                ),
+            ),
+            Line::new("client cost", format!("{:.2} of the server's per delivery", self.client_cost_ratio)),
+        ];
+        if !self.closed.is_empty() || !self.refused.is_empty() {
+            lines.push(Line::new("failures", format!("closed {:?}, refused {:?}", self.closed, self.refused)));
+        }
+        lines
+    }
+}
+
+fn latency_line(name: &str, latency: &Summary) -> Line {
+    let value = format!(
+        "p50 {}, p90 {}, p99 {}, p99.9 {}, max {}",
+        time(latency.p50_us),
+        time(latency.p90_us),
+        time(latency.p99_us),
+        time(latency.p999_us),
+        time(latency.max_us)
+    );
+    Line::new(name, value)
+}
+
+impl FanoutReport {
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![Line::new("machine", &self.machine), self.settings.line()];
+        lines.extend(self.load.lines());
+        if let Some(roofline) = &self.roofline {
+            let sends = grouped(roofline.figure.sends_per_cpu_second);
+            lines.push(Line::new(
+                "roofline",
+                format!("{sends} sends of {} bytes per CPU-second; ratio {:.2}", roofline.frame_bytes, roofline.ratio),
+            ));
+        }
+        if let Some(slow) = &self.slow_readers {
+            lines.push(slow.line());
+        }
+        lines
+    }
+}
+
+impl Slow {
+    /// For the table.
+    pub(crate) fn line(&self) -> Line {
+        let value = format!(
+            "{} in all: {} with the newest publication ({} skipped), {} behind, closed {:?}",
+            self.sessions, self.newest, self.skipped, self.behind, self.closed
+        );
+        Line::new("slow readers", value)
+    }
+}

@@ -1,0 +1,128 @@
+//! What an idle session costs the server in memory: the slope over growing numbers of sessions, so that what the process needs anyway
+//! does not count.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::args::IdleArgs;
+use crate::commands::Encoding;
+use crate::error::Error;
+use crate::proc::{self, Memory};
+use crate::progress::Progress;
+use crate::report::{self, Line, ratio, size};
+use crate::rig::{Rig, Setup};
+use crate::spawn::Server;
+
+/// Memory has settled when it moved by less than a thousandth in this time.
+const SETTLED_FOR: Duration = Duration::from_secs(1);
+const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What `idle` found.
+#[derive(Debug, Serialize)]
+pub struct IdleReport {
+    scenario: &'static str,
+    machine: String,
+    server: String,
+    encoding: Encoding,
+    points: Vec<Point>,
+    /// Slope of private memory (`RssAnon`).
+    anon_bytes_per_session: f64,
+    /// Slope of all resident memory (`VmRSS`).
+    rss_bytes_per_session: f64,
+}
+
+/// Memory at a number of sessions.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Point {
+    sessions: usize,
+    #[serde(flatten)]
+    memory: Memory,
+}
+
+/// Runs the scenario.
+pub fn run(args: &IdleArgs) -> Result<(), Error> {
+    args.check()?;
+    let cores = args.pin.cores();
+    let progress = Progress::new(args.output.quiet);
+    progress.doing("starting the server".into());
+    let server = Server::start(&args.server, &cores)?;
+    let (name, pid) = (server.name.clone(), server.pid);
+    let sessions_max = args.sessions.last().copied().unwrap_or(0);
+    let setup = Setup { sessions_max, encoding: args.encoding, workers: None, slow_receive_bytes: 0, cores };
+    let mut rig = Rig::start(server, &setup)?;
+    let mut points: Vec<Point> = Vec::new();
+    let mut connected = 0;
+    for &sessions in &args.sessions {
+        rig.connect(sessions - connected, 0, &progress)?;
+        connected = sessions;
+        progress.doing(format!("{sessions} sessions: letting memory settle"));
+        points.push(Point { sessions, memory: settled_memory(pid)? });
+    }
+    progress.finish();
+    let of = |bytes: fn(&Memory) -> u64| slope(points.iter().map(|point| (point.sessions as f64, bytes(&point.memory) as f64)));
+    let report = IdleReport {
+        scenario: "idle",
+        machine: proc::machine(),
+        server: name,
+        encoding: args.encoding,
+        anon_bytes_per_session: of(|memory| memory.anon_bytes),
+        rss_bytes_per_session: of(|memory| memory.rss_bytes),
+        points,
+    };
+    report::publish(&report, &report.lines(), &args.output)
+}
+
+fn settled_memory(pid: u32) -> Result<Memory, Error> {
+    let deadline = Instant::now() + SETTLE_PATIENCE;
+    let mut before = proc::memory(pid)?;
+    loop {
+        thread::sleep(SETTLED_FOR);
+        let now = proc::memory(pid)?;
+        let settled = now.anon_bytes.abs_diff(before.anon_bytes) < before.anon_bytes / 1000;
+        if settled || Instant::now() > deadline {
+            return Ok(now);
+        }
+        before = now;
+    }
+}
+
+/// Least squares.
+fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
+    let count = points.clone().count() as f64;
+    let (sum_x, sum_y) = points.clone().fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));
+    let (mean_x, mean_y) = (ratio(sum_x, count), ratio(sum_y, count));
+    let (above, below) = points.fold((0.0, 0.0), |(above, below), (x, y)| {
+        (above + (x - mean_x) * (y - mean_y), below + (x - mean_x) * (x - mean_x))
+    });
+    ratio(above, below)
+}
+
+impl IdleReport {
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![Line::new("machine", &self.machine)];
+        lines.extend(self.points.iter().map(|point| {
+            let memory = format!("{} private, {} resident", size(point.memory.anon_bytes), size(point.memory.rss_bytes));
+            Line::new(format!("{} sessions", point.sessions), memory)
+        }));
+        let slope = |bytes: f64| size(bytes.max(0.0) as u64);
+        lines.push(Line::new(
+            "each session",
+            format!("{} private, {} resident (slope)", slope(self.anon_bytes_per_session), slope(self.rss_bytes_per_session)),
+        ));
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slope_ignores_what_is_there_anyway() {
+        let line = [(1000.0, 5_000_000.0), (5000.0, 13_000_000.0), (15_000.0, 33_000_000.0)];
+        assert!((slope(line.into_iter()) - 2000.0).abs() < 1e-6);
+        assert!(slope([(1.0, 1.0)].into_iter()) == 0.0);
+    }
+}

@@ -1,0 +1,25 @@
+//! `dunlin-bench`: the load generator without a server, for measuring other servers.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(flatten)]
+    args: dunlin_bench::Args,
+}
+
+fn main() -> ExitCode {
+    // Workers are started as `bench worker`, whatever the program is called.
+    let arguments = std::env::args_os().enumerate().filter(|(at, argument)| !(*at == 1 && argument == "bench"));
+    let cli = Cli::parse_from(arguments.map(|(_, argument)| argument));
+    match dunlin_bench::run(cli.args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dunlin-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Results: JSON for programs, a few lines for people.
+
+use std::fs;
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::args::OutputArgs;
+use crate::error::Error;
+
+/// The channel of every run.
+pub const CHANNEL: &str = "bench";
+
+/// A line of the table: a name and what was found.
+pub struct Line {
+    name: String,
+    value: String,
+}
+
+impl Line {
+    /// Makes a line.
+    pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
+        Line { name: name.into(), value: value.into() }
+    }
+}
+
+/// Writes the table to stderr, and the JSON to stdout or where `--json` says.
+pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> Result<(), Error> {
+    let mut json = serde_json::to_string_pretty(report).expect("reports have string keys only");
+    json.push('\n');
+    if !output.quiet {
+        let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+        for line in lines {
+            eprintln!("{:width$}  {}", line.name, line.value);
+        }
+    }
+    let written = match &output.json {
+        Some(path) => fs::write(path, json),
+        None => std::io::stdout().write_all(json.as_bytes()),
+    };
+    written.map_err(|source| {
+        let path = output.json.as_ref().map_or("stdout".into(), |path| path.display().to_string());
+        Error::os(format!("write the result to {path}"), source, "give another --json FILE")
+    })
+}
+
+/// Events for each second of `ns`; 0 where no time passed.
+pub fn per_second(events: u64, ns: u64) -> f64 {
+    ratio(events as f64 * 1e9, ns as f64)
+}
+
+/// A quotient; 0 where the divisor is.
+pub fn ratio(dividend: f64, divisor: f64) -> f64 {
+    if divisor == 0.0 { 0.0 } else { dividend / divisor }
+}
+
+/// `1234567.8` as `1,234,568`.
+pub fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Microseconds in the unit that reads best.
+pub fn time(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} µs"),
+        1_000..1_000_000 => format!("{:.2} ms", us as f64 / 1e3),
+        _ => format!("{:.2} s", us as f64 / 1e6),
+    }
+}
+
+/// Bytes in the unit that reads best.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_240 => format!("{bytes} B"),
+        10_240..10_485_760 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(grouped(0.0), "0");
+        assert_eq!(grouped(999.4), "999");
+        assert_eq!(grouped(1_234_567.8), "1,234,568");
+        assert_eq!(time(999), "999 µs");
+        assert_eq!(time(14_250), "14.25 ms");
+        assert_eq!(time(2_500_000), "2.50 s");
+        assert_eq!(size(2048), "2048 B");
+        assert_eq!(size(59_392), "58.0 KiB");
+        assert_eq!(size(20 << 20), "20.0 MiB");
+    }
+
+    #[test]
+    fn nothing_in_no_time_is_zero() {
+        assert!(per_second(5, 0) == 0.0);
+        assert!((per_second(5, 500_000_000) - 10.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,376 @@
+//! Server, subscribers and publisher, wired together: what every scenario is made of.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::args::{LoadArgs, PublishVia};
+use crate::commands::Encoding;
+use crate::control::{
+    Answer, ClientsRole, Connected, Order, Pace, Publish, Published, PublisherRole, Received, Role, Slow, Target,
+};
+use crate::crew::{Worker, source_address};
+use crate::error::Error;
+use crate::proc::{self, Cores, Memory, Ticks};
+use crate::progress::Progress;
+use crate::report::CHANNEL;
+use crate::spawn::Server;
+use crate::tally::{Tally, WORKERS_MAX};
+
+/// Sessions in one process, unless the user says otherwise. Well under 20,000 open files.
+const SESSIONS_PER_WORKER: usize = 4_000;
+const HANDSHAKES_MAX: usize = 256;
+/// What has not arrived when nothing arrived for this long is lost.
+const ARRIVAL_PATIENCE: Duration = Duration::from_secs(3);
+const MEMORY_EVERY: Duration = Duration::from_millis(100);
+
+/// What the clients are.
+#[derive(Clone)]
+pub struct Setup {
+    /// Most sessions that will be asked for.
+    pub sessions_max: usize,
+    /// Encoding of all.
+    pub encoding: Encoding,
+    /// Processes to spread them over.
+    pub workers: Option<usize>,
+    /// Receive buffer of slow readers.
+    pub slow_receive_bytes: usize,
+    /// Where all run.
+    pub cores: Cores,
+}
+
+impl Setup {
+    /// The clients of a load.
+    pub fn of(load: &LoadArgs, cores: &Cores) -> Self {
+        Setup {
+            sessions_max: load.subscribers,
+            encoding: load.encoding,
+            workers: load.workers,
+            slow_receive_bytes: load.slow_receive_bytes,
+            cores: cores.clone(),
+        }
+    }
+}
+
+/// A server and its clients.
+pub struct Rig {
+    // Dropped in this order: clients leave before the server ends.
+    publisher: Option<Worker>,
+    workers: Vec<Worker>,
+    /// The server under test.
+    pub server: Server,
+    tally: Tally,
+    target: Target,
+    cores: Cores,
+    ready: usize,
+    slow: usize,
+    next_sequence: u64,
+}
+
+/// What one measured phase brought.
+#[derive(Default)]
+pub struct Phase {
+    /// All subscribers together, slow readers aside.
+    pub received: Received,
+    /// The publisher.
+    pub published: Published,
+    /// Publications times readers that are expected to keep up.
+    pub offered: u64,
+    /// Processor time of the server, until the last delivery.
+    pub server_cpu_ns: u64,
+    /// The same in ticks of user and kernel mode.
+    pub server_ticks: Ticks,
+    /// From the first publication to the last delivery.
+    pub wall_ns: u64,
+    /// Memory of the server when the first phase began.
+    pub memory_before: Option<Memory>,
+    /// Memory of the server when the last phase was over.
+    pub memory_after: Option<Memory>,
+    /// The most private memory of the server that was seen.
+    pub anon_bytes_max: u64,
+}
+
+impl Rig {
+    /// Starts the client processes; no session is opened yet.
+    pub fn start(server: Server, setup: &Setup) -> Result<Self, Error> {
+        let tally = Tally::create()?;
+        let target = Target {
+            address: server.address,
+            path: server.path.clone(),
+            encoding: setup.encoding,
+            channel: format!("{CHANNEL}{}", std::process::id()),
+        };
+        let count = setup.workers.unwrap_or_else(|| setup.sessions_max.div_ceil(SESSIONS_PER_WORKER));
+        if !(1..=WORKERS_MAX).contains(&count) {
+            let remedy = format!("give 1 to {WORKERS_MAX}");
+            return Err(Error::Setting { name: "workers", value: count.to_string(), remedy });
+        }
+        let mut workers = Vec::new();
+        for worker in 0..count {
+            workers.push(Worker::start(&Role::Clients(ClientsRole {
+                target: target.clone(),
+                worker,
+                source: source_address(worker),
+                handshakes_max: HANDSHAKES_MAX.div_ceil(count),
+                slow_receive_bytes: setup.slow_receive_bytes,
+                tally: tally.path().to_owned(),
+                cores: setup.cores.clients.clone(),
+            }))?);
+        }
+        let cores = setup.cores.clone();
+        Ok(Rig { publisher: None, workers, server, tally, target, cores, ready: 0, slow: 0, next_sequence: 0 })
+    }
+
+    /// Connects the publisher.
+    pub fn start_publisher(&mut self, load: &LoadArgs, api_key: &str) -> Result<(), Error> {
+        let publisher = Worker::start(&Role::Publisher(PublisherRole {
+            target: self.target.clone(),
+            api_key: (load.publish_via == PublishVia::Api).then(|| api_key.to_owned()),
+            payload_bytes: load.payload_bytes,
+            tally: self.tally.path().to_owned(),
+            cores: self.cores.clients.clone(),
+        }))?;
+        match publisher.answer()? {
+            Answer::Connected(_) => self.publisher = Some(publisher),
+            other => return Err(publisher.unexpected(&other)),
+        }
+        Ok(())
+    }
+
+    /// Opens more sessions, evenly spread. The slow readers among them are all in the first process.
+    pub fn connect(&mut self, sessions: usize, slow: usize, progress: &Progress) -> Result<(), Error> {
+        progress.counting("connecting".into(), (self.ready + sessions) as u64);
+        let count = self.workers.len();
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            let part = sessions / count + usize::from(number < sessions % count);
+            let slow_here = if number == 0 { slow.min(part) } else { 0 };
+            worker.order(&Order::Connect { sessions: part, slow: slow_here })?;
+        }
+        let mut all = Connected::default();
+        for worker in &self.workers {
+            let connected = loop {
+                progress.at(self.tally.ready());
+                match worker.answer_within(Duration::from_millis(100))? {
+                    Some(Answer::Connected(connected)) => break connected,
+                    Some(other) => return Err(worker.unexpected(&other)),
+                    None => {}
+                }
+            };
+            all.ready += connected.ready;
+            for (why, count) in connected.failed {
+                *all.failed.entry(why).or_default() += count;
+            }
+        }
+        if !all.failed.is_empty() || all.ready != self.ready + sessions {
+            let did = format!("refused sessions ({} of {} ready): {:?}", all.ready, self.ready + sessions, all.failed);
+            let remedy = "check its log, its connection limits, and that anonymous clients may subscribe";
+            return Err(Error::Server { did, remedy: remedy.into() });
+        }
+        self.ready = all.ready;
+        self.slow += slow;
+        Ok(())
+    }
+
+    /// Publishes for a time, and waits until all that was published has arrived or is lost.
+    pub fn phase(&mut self, pace: Pace, duration: Duration, label: &str, progress: &Progress) -> Result<Phase, Error> {
+        let first_sequence = self.next_sequence;
+        self.order_all(&Order::Begin { first_sequence })?;
+        let readers = (self.ready - self.slow) as u64;
+        let expected = match pace {
+            Pace::PerSecond(rate) => (rate * duration.as_secs_f64()).ceil() as u64 * readers,
+            Pace::Window { .. } => 0,
+        };
+        progress.counting(label.to_owned(), expected);
+        let mut watch = Watch::start(self)?;
+        let duration_ns = duration.as_nanos() as u64;
+        self.publisher_mut()?.order(&Order::Publish(Publish { first_sequence, duration_ns, pace }))?;
+        let mut published: Option<Box<Published>> = None;
+        loop {
+            match &published {
+                None => published = self.published_within(Duration::from_millis(5))?,
+                Some(_) => thread::sleep(Duration::from_millis(5)),
+            }
+            watch.look(self)?;
+            progress.at(watch.deliveries);
+            let Some(published) = &published else { continue };
+            let arrived = watch.deliveries >= published.publications * readers;
+            if arrived || watch.changed.elapsed() > ARRIVAL_PATIENCE {
+                break;
+            }
+        }
+        let published = *published.expect("the loop ends only with it");
+        self.next_sequence += published.publications;
+        let offered = published.publications * readers;
+        let received = self.end_phase()?;
+        watch.phase(self, received, published, offered)
+    }
+
+    /// Slow readers stop reading.
+    pub fn pause_slow(&mut self) -> Result<(), Error> {
+        self.order_all(&Order::PauseSlow)
+    }
+
+    /// Slow readers read again; what became of them.
+    pub fn wake_slow(&mut self) -> Result<Slow, Error> {
+        let worker = self.workers.first_mut().expect("there is at least one worker");
+        worker.order(&Order::WakeSlow { end_sequence: self.next_sequence })?;
+        match worker.answer()? {
+            Answer::Slow(slow) => Ok(slow),
+            other => Err(worker.unexpected(&other)),
+        }
+    }
+
+    fn publisher_mut(&mut self) -> Result<&mut Worker, Error> {
+        self.publisher.as_mut().ok_or(Error::Worker { role: "publisher", said: "it was not started".into() })
+    }
+
+    fn published_within(&mut self, patience: Duration) -> Result<Option<Box<Published>>, Error> {
+        let publisher = self.publisher_mut()?;
+        match publisher.answer_within(patience)? {
+            Some(Answer::Published(published)) => Ok(Some(published)),
+            Some(other) => Err(publisher.unexpected(&other)),
+            None => Ok(None),
+        }
+    }
+
+    fn order_all(&mut self, order: &Order) -> Result<(), Error> {
+        for worker in &mut self.workers {
+            worker.order(order)?;
+        }
+        for worker in &self.workers {
+            match worker.answer()? {
+                Answer::Done => {}
+                other => return Err(worker.unexpected(&other)),
+            }
+        }
+        Ok(())
+    }
+
+    fn end_phase(&mut self) -> Result<Received, Error> {
+        let order = Order::End { end_sequence: self.next_sequence };
+        for worker in &mut self.workers {
+            worker.order(&order)?;
+        }
+        let mut all = Received::default();
+        for worker in &self.workers {
+            match worker.answer()? {
+                Answer::Received(received) => all.add(&received),
+                other => return Err(worker.unexpected(&other)),
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Watches the server while a phase runs.
+struct Watch {
+    deliveries_before: u64,
+    deliveries: u64,
+    /// When the last delivery was seen.
+    changed: Instant,
+    start: Instant,
+    cpu_before_ns: u64,
+    ticks_before: Ticks,
+    /// Processor time of the server when the last delivery was seen.
+    cpu_ns: u64,
+    memory_before: Memory,
+    memory_seen: Instant,
+    anon_bytes_max: u64,
+}
+
+impl Watch {
+    fn start(rig: &Rig) -> Result<Self, Error> {
+        let memory = proc::memory(rig.server.pid)?;
+        let cpu_ns = proc::cpu_ns(rig.server.pid)?;
+        let now = Instant::now();
+        Ok(Watch {
+            deliveries_before: rig.tally.deliveries(),
+            deliveries: 0,
+            changed: now,
+            start: now,
+            cpu_before_ns: cpu_ns,
+            ticks_before: proc::ticks(rig.server.pid)?,
+            cpu_ns,
+            memory_before: memory,
+            memory_seen: now,
+            anon_bytes_max: memory.anon_bytes,
+        })
+    }
+
+    fn look(&mut self, rig: &Rig) -> Result<(), Error> {
+        let deliveries = rig.tally.deliveries().saturating_sub(self.deliveries_before);
+        if deliveries != self.deliveries {
+            self.deliveries = deliveries;
+            self.changed = Instant::now();
+            self.cpu_ns = proc::cpu_ns(rig.server.pid)?;
+        }
+        if self.memory_seen.elapsed() > MEMORY_EVERY {
+            self.memory_seen = Instant::now();
+            self.anon_bytes_max = self.anon_bytes_max.max(proc::memory(rig.server.pid)?.anon_bytes);
+        }
+        Ok(())
+    }
+
+    fn phase(self, rig: &Rig, received: Received, published: Published, offered: u64) -> Result<Phase, Error> {
+        let memory = proc::memory(rig.server.pid)?;
+        let ticks = proc::ticks(rig.server.pid)?;
+        Ok(Phase {
+            received,
+            published,
+            offered,
+            server_cpu_ns: self.cpu_ns - self.cpu_before_ns,
+            server_ticks: Ticks {
+                user: ticks.user.saturating_sub(self.ticks_before.user),
+                system: ticks.system.saturating_sub(self.ticks_before.system),
+            },
+            wall_ns: (self.changed - self.start).as_nanos() as u64,
+            memory_before: Some(self.memory_before),
+            memory_after: Some(memory),
+            anon_bytes_max: self.anon_bytes_max.max(memory.anon_bytes),
+        })
+    }
+}
+
+impl Phase {
+    /// Adds a later phase of the same kind.
+    pub fn add(&mut self, later: &Phase) {
+        self.received.add(&later.received);
+        self.published.add(&later.published);
+        self.offered += later.offered;
+        self.server_cpu_ns += later.server_cpu_ns;
+        self.server_ticks.user += later.server_ticks.user;
+        self.server_ticks.system += later.server_ticks.system;
+        self.wall_ns += later.wall_ns;
+        self.memory_before = self.memory_before.or(later.memory_before);
+        self.memory_after = later.memory_after.or(self.memory_after);
+        self.anon_bytes_max = self.anon_bytes_max.max(later.anon_bytes_max);
+    }
+}
+
+impl Received {
+    fn add(&mut self, other: &Received) {
+        self.deliveries += other.deliveries;
+        self.lost += other.lost;
+        self.duplicated += other.duplicated;
+        self.late += other.late;
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.frames += other.frames;
+        self.cpu_ns += other.cpu_ns;
+        self.latency.add(&other.latency);
+        for (why, count) in &other.closed {
+            *self.closed.entry(why.clone()).or_default() += count;
+        }
+    }
+}
+
+impl Published {
+    fn add(&mut self, other: &Published) {
+        self.publications += other.publications;
+        self.accepted += other.accepted;
+        self.cpu_ns += other.cpu_ns;
+        self.lag.add(&other.lag);
+        for (code, count) in &other.refused {
+            *self.refused.entry(code.clone()).or_default() += count;
+        }
+    }
+}

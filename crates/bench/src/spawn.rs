@@ -1,0 +1,229 @@
+//! The server under test: one that runs already, or one that is started with a configuration and ended again.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::args::{ServerArgs, parse_url};
+use crate::error::Error;
+use crate::proc::{self, Cores};
+
+/// A server that takes longer to become healthy has failed.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+/// A server that takes longer to end is killed.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The server under test. A started one ends when this is dropped.
+pub struct Server {
+    /// Its process.
+    pub pid: u32,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Path of its WebSocket endpoint.
+    pub path: String,
+    /// What it is, for the report.
+    pub name: String,
+    started: Option<Started>,
+}
+
+struct Started {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Finds or starts the server, and puts it on its cores.
+    pub fn start(args: &ServerArgs, cores: &Cores) -> Result<Self, Error> {
+        match (&args.url, args.server_pid) {
+            (Some(url), Some(pid)) => {
+                let (address, path) = parse_url(url)?;
+                proc::pin_process(pid, &cores.server)?;
+                Ok(Server { pid, address, path, name: url.clone(), started: None })
+            }
+            _ => spawn(args, cores),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let Some(started) = &mut self.started else { return };
+        // SAFETY: the child has not been waited for, so its pid is still its own.
+        unsafe { libc::kill(started.child.id().cast_signed(), libc::SIGTERM) };
+        let deadline = Instant::now() + END_PATIENCE;
+        while Instant::now() < deadline && matches!(started.child.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        // Each fails only if there is nothing left to do.
+        let _ = started.child.kill();
+        let _ = started.child.wait();
+        let _ = fs::remove_dir_all(&started.folder);
+    }
+}
+
+fn spawn(args: &ServerArgs, cores: &Cores) -> Result<Server, Error> {
+    let program = match &args.spawn {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().map_err(|source| Error::os("find this program", source, "give --spawn PROGRAM"))?,
+    };
+    let port = args.port.map_or_else(free_port, Ok)?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let folder = make_folder(port)?;
+    let config_path = folder.join("config.json");
+    write(&config_path, &config(port, &args.api_key, &args.set)?)?;
+    let log_path = folder.join("server.log");
+    let child = start_process(&program, args, &config_path, &log_path, cores)?;
+    let name = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let mut server = Server {
+        pid: child.id(),
+        address,
+        path: "/connection/websocket".into(),
+        name,
+        started: Some(Started { child, folder }),
+    };
+    wait_until_healthy(&mut server, &log_path)?;
+    Ok(server)
+}
+
+fn free_port() -> Result<u16, Error> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|source| Error::os("find a free port", source, "give --port"))
+}
+
+fn make_folder(port: u16) -> Result<PathBuf, Error> {
+    let folder = std::env::temp_dir().join(format!("dunlin-bench-{}-{port}", std::process::id()));
+    fs::create_dir_all(&folder)
+        .map_err(|source| Error::os(format!("make {}", folder.display()), source, "set TMPDIR to a folder with space"))?;
+    Ok(folder)
+}
+
+fn write(path: &Path, config: &Value) -> Result<(), Error> {
+    fs::write(path, format!("{config:#}\n"))
+        .map_err(|source| Error::os(format!("write {}", path.display()), source, "set TMPDIR to a folder with space"))
+}
+
+/// One shard, one namespace without history, everybody may do what the load does. The keys are Centrifugo's (v6), but for
+/// `shards`.
+fn config(port: u16, api_key: &str, settings: &[String]) -> Result<Value, Error> {
+    let mut config = json!({
+        "shards": 1,
+        "http_server": { "address": "127.0.0.1", "port": port },
+        "http_api": { "key": api_key },
+        "health": { "enabled": true },
+        "client": { "allowed_origins": ["*"], "allow_anonymous_connect_without_token": true },
+        "channel": { "without_namespace": {
+            "allow_subscribe_for_client": true,
+            "allow_subscribe_for_anonymous": true,
+            "allow_publish_for_client": true,
+            "allow_publish_for_anonymous": true,
+        } },
+    });
+    for setting in settings {
+        set(&mut config, setting)?;
+    }
+    Ok(config)
+}
+
+fn set(config: &mut Value, setting: &str) -> Result<(), Error> {
+    let bad = |remedy: &str| Error::Setting { name: "set", value: setting.to_owned(), remedy: remedy.to_owned() };
+    let (key, text) = setting.split_once('=').ok_or_else(|| bad("give KEY=VALUE"))?;
+    let mut place = config;
+    for part in key.split('.') {
+        if place.is_null() {
+            *place = json!({});
+        }
+        let object = place.as_object_mut().ok_or_else(|| bad("a part of this key is a value, not a section"))?;
+        place = object.entry(part).or_insert(Value::Null);
+    }
+    *place = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+    Ok(())
+}
+
+fn start_process(program: &Path, args: &ServerArgs, config: &Path, log: &Path, cores: &Cores) -> Result<Child, Error> {
+    let failed =
+        |source| Error::os(format!("start {}", program.display()), source, "give --spawn the path of a server program");
+    let log = File::create(log).map_err(failed)?;
+    let config = config.to_string_lossy();
+    let mut command = Command::new(program);
+    command
+        .args(args.spawn_args.iter().map(|arg| arg.replace("{config}", &config)))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(failed)?)
+        .stderr(log);
+    let cores = cores.server.clone();
+    // SAFETY: between fork and exec only two system calls are made; nothing is allocated or locked.
+    unsafe {
+        command.pre_exec(move || {
+            // If this program is killed, the server must not stay behind.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            proc::pin_self(&cores)
+        });
+    }
+    command.spawn().map_err(failed)
+}
+
+fn wait_until_healthy(server: &mut Server, log: &Path) -> Result<(), Error> {
+    let deadline = Instant::now() + START_PATIENCE;
+    let did = loop {
+        if is_healthy(server.address) {
+            return Ok(());
+        }
+        let ended = server.started.as_mut().and_then(|started| started.child.try_wait().ok().flatten());
+        if let Some(status) = ended {
+            break format!("ended at once ({status})");
+        }
+        if Instant::now() > deadline {
+            break format!("did not answer /health on {} within 20 s", server.address);
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    let said = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = said.lines().collect();
+    let last = lines.get(lines.len().saturating_sub(10)..).unwrap_or_default().join("\n");
+    Err(Error::Server { did, remedy: format!("it said:\n{last}") })
+}
+
+fn is_healthy(address: SocketAddr) -> bool {
+    let ask = || -> io::Result<bool> {
+        let mut socket = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+        write!(socket, "GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let mut status_line = [0; 12];
+        socket.read_exact(&mut status_line)?;
+        Ok(status_line.ends_with(b" 200"))
+    };
+    ask().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_reach_their_place() {
+        let settings = ["client.queue_max_size=65536", "log.level=error", "channel.namespaces=[]"].map(String::from);
+        let config = config(20_100, "k", &settings).unwrap();
+        assert_eq!(config["client"]["queue_max_size"], 65_536);
+        assert_eq!(config["client"]["allowed_origins"], json!(["*"]));
+        assert_eq!(config["log"]["level"], "error");
+        assert_eq!(config["channel"]["namespaces"], json!([]));
+        assert_eq!(config["http_server"]["port"], 20_100);
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_named() {
+        for setting in ["shards", "shards.deep=1"] {
+            let error = config(1, "k", &[setting.to_owned()]).unwrap_err();
+            assert!(error.to_string().contains(setting), "{error}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The other processes of a run. Each is this same program, told over stdin what to be.
+
+mod clients;
+mod drain;
+mod publisher;
+mod sender;
+mod session;
+
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+
+use crate::control::{Answer, Order, Role};
+use crate::error::Error;
+use crate::proc;
+
+/// Reads the role from stdin and plays it until stdin ends. Failures go to the orchestrator, which alone talks to the user.
+pub fn run() {
+    let mut line = String::new();
+    let role = match io::stdin().lock().read_line(&mut line).map_err(|err| err.to_string()) {
+        Ok(_) => serde_json::from_str::<Role>(&line).map_err(|err| format!("not a role ({err}); use another `bench` command")),
+        Err(said) => Err(said),
+    };
+    let ended = role.and_then(|role| play(role).map_err(|err| err.to_string()));
+    if let Err(said) = ended {
+        answer(&Answer::Failed { said });
+    }
+}
+
+fn play(role: Role) -> Result<(), Error> {
+    proc::raise_open_files_limit();
+    let cores = match &role {
+        Role::Sender(role) => &role.cores,
+        Role::Drain(role) => &role.cores,
+        Role::Clients(role) => &role.cores,
+        Role::Publisher(role) => &role.cores,
+    };
+    let doing = format!("pin to cores {cores:?}");
+    proc::pin_self(cores).map_err(|source| Error::os(doing, source, "give --no-pin"))?;
+    match role {
+        Role::Sender(role) => sender::play(&role),
+        Role::Drain(role) => drain::play(&role),
+        Role::Clients(role) => clients::play(role),
+        Role::Publisher(role) => publisher::play(role),
+    }
+}
+
+/// Sends one answer. If nobody listens any more, the process has no purpose.
+fn answer(answer: &Answer) {
+    let mut line = serde_json::to_vec(answer).expect("answers have string keys only");
+    line.push(b'\n');
+    let mut stdout = io::stdout().lock();
+    if stdout.write_all(&line).and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Reads the orders on a thread of their own; `wake` is called after each. The process ends with its stdin.
+fn orders(wake: impl Fn() + Send + 'static) -> Receiver<Order> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in io::stdin().lines() {
+            let Ok(order) = line.map_err(drop).and_then(|line| serde_json::from_str(&line).map_err(drop)) else { break };
+            if sender.send(order).is_err() {
+                break;
+            }
+            wake();
+        }
+        std::process::exit(0);
+    });
+    receiver
+}
+
+/// [`orders`] that wake a poll.
+fn orders_for(poll: &mio::Poll, token: mio::Token) -> Result<Receiver<Order>, Error> {
+    let waker = mio::Waker::new(poll.registry(), token).map_err(poll_failed)?;
+    let waker = Arc::new(waker);
+    Ok(orders(move || {
+        // The only error is a full counter, which wakes as well.
+        let _ = waker.wake();
+    }))
+}
+
+fn poll_failed(source: io::Error) -> Error {
+    Error::os("wait for sockets", source, "check the limit of open files (ulimit -n)")
+}

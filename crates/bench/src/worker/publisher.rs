@@ -1,0 +1,371 @@
+//! The one publisher: an open loop in a process of its own, so that reading never delays a publication.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+
+use super::session::{Observer, Session, Stage, Taken};
+use super::{answer, orders};
+use crate::api::Responses;
+use crate::commands;
+use crate::control::{Answer, Connected, Order, Pace, Publish, Published, PublisherRole};
+use crate::error::Error;
+use crate::latency::Latency;
+use crate::payload::{Stamp, StampFinder, write_payload};
+use crate::proc;
+use crate::tally::Tally;
+
+/// A server that lets this much wait takes no publications any more.
+const OUT_BYTES_MAX: usize = 64 << 20;
+const ANSWER_PATIENCE_NS: u64 = 5_000_000_000;
+/// How often a saturating publisher looks whether there is room in its window.
+const WINDOW_POLL_NS: u64 = 50_000;
+const IDLE_POLL_NS: u64 = 1_000_000_000;
+
+pub fn play(role: PublisherRole) -> Result<(), Error> {
+    let (wake, woken) = pair()?;
+    let orders = orders(move || {
+        // A full pipe wakes as well.
+        let _ = (&wake).write(&[1]);
+    });
+    let source = std::net::Ipv4Addr::LOCALHOST.into();
+    let session = Session::open(source, role.target.address, None, false).map_err(|err| lost(&err.to_string()))?;
+    prefer_this_process();
+    let mut publisher = Publisher {
+        tally: Tally::open(Path::new(&role.tally))?,
+        finder: StampFinder::new(),
+        buffer: vec![0; 64 * 1024],
+        out: Vec::new(),
+        session,
+        answers: Answers::default(),
+        responses: Responses::default(),
+        payload: Vec::new(),
+        role,
+    };
+    publisher.connect()?;
+    answer(&Answer::Connected(Connected { ready: 1, ..Connected::default() }));
+    publisher.serve(&orders, woken)
+}
+
+fn pair() -> Result<(UnixStream, UnixStream), Error> {
+    let failed = |source| Error::os("make a pipe", source, "check the limit of open files (ulimit -n)");
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    ours.set_nonblocking(true).and_then(|()| theirs.set_nonblocking(true)).map_err(failed)?;
+    Ok((ours, theirs))
+}
+
+/// A publication that waits for the processor behind a thousand readers would be late by the load generator's own fault.
+/// Both calls are best effort; the result shows the lag.
+fn prefer_this_process() {
+    // SAFETY: plain system calls on this process without pointers.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, -10);
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1_000);
+    }
+}
+
+struct Publisher {
+    role: PublisherRole,
+    tally: Tally,
+    finder: StampFinder,
+    buffer: Vec<u8>,
+    /// What the kernel did not take yet.
+    out: Vec<u8>,
+    /// With the HTTP API only its socket is used.
+    session: Session,
+    answers: Answers,
+    responses: Responses,
+    payload: Vec<u8>,
+}
+
+/// The server's answers to publish commands.
+#[derive(Default)]
+struct Answers {
+    accepted: u64,
+    refused: BTreeMap<String, u64>,
+}
+
+impl Answers {
+    fn count(&self) -> u64 {
+        self.accepted + self.refused.values().sum::<u64>()
+    }
+
+    fn take(&mut self, error: u32) {
+        match error {
+            0 => self.accepted += 1,
+            code => *self.refused.entry(code.to_string()).or_default() += 1,
+        }
+    }
+}
+
+impl Observer for Answers {
+    fn reply(&mut self, _id: u32, error: u32) {
+        self.take(error);
+    }
+}
+
+impl Publisher {
+    fn connect(&mut self) -> Result<(), Error> {
+        let fd = self.session.socket().as_raw_fd();
+        let deadline_ns = proc::now_ns() + ANSWER_PATIENCE_NS;
+        while proc::now_ns() < deadline_ns {
+            if self.session.stage == Stage::Connecting {
+                if !wait(&mut [poll_entry(fd, libc::POLLOUT)], ANSWER_PATIENCE_NS) {
+                    break;
+                }
+                if self.role.api_key.is_some() {
+                    return Ok(());
+                }
+                self.session.connected(&self.role.target).map_err(|why| lost(&why))?;
+            } else if wait(&mut [poll_entry(fd, libc::POLLIN)], ANSWER_PATIENCE_NS) {
+                self.read()?;
+            }
+            if self.session.stage == Stage::Ready {
+                return Ok(());
+            }
+        }
+        Err(lost("no answer in 5 s"))
+    }
+
+    /// Takes orders, and answers pings in between.
+    fn serve(&mut self, orders: &Receiver<Order>, mut woken: UnixStream) -> Result<(), Error> {
+        loop {
+            let fd = self.session.socket().as_raw_fd();
+            let mut entries = [poll_entry(fd, libc::POLLIN), poll_entry(woken.as_raw_fd(), libc::POLLIN)];
+            wait(&mut entries, IDLE_POLL_NS);
+            if entries[0].revents != 0 {
+                self.read()?;
+            }
+            if entries[1].revents != 0 {
+                // Whether one byte or many: all orders are taken below.
+                let _ = woken.read(&mut [0; 64]);
+            }
+            while let Ok(order) = orders.try_recv() {
+                match order {
+                    Order::Publish(order) => {
+                        let published = self.publish_all(&order)?;
+                        answer(&Answer::Published(Box::new(published)));
+                    }
+                    _ => answer(&Answer::Failed { said: "the publisher only publishes".into() }),
+                }
+            }
+        }
+    }
+
+    fn publish_all(&mut self, order: &Publish) -> Result<Published, Error> {
+        self.answers = Answers::default();
+        let cpu_before_ns = proc::own_cpu_ns();
+        let mut schedule = Schedule::new(order, proc::now_ns(), self.tally.deliveries());
+        let mut lag = Latency::default();
+        loop {
+            let now_ns = proc::now_ns();
+            while let Some(intended_ns) = schedule.due(now_ns, &self.tally) {
+                lag.record_ns(now_ns - intended_ns);
+                self.enqueue(Stamp { intended_ns, sequence: order.first_sequence + schedule.published });
+                schedule.published += 1;
+            }
+            self.flush()?;
+            let Some(pause_ns) = schedule.pause_ns(proc::now_ns()) else { break };
+            self.wait_and_read(pause_ns)?;
+        }
+        self.wait_for_answers(schedule.published)?;
+        Ok(Published {
+            publications: schedule.published,
+            accepted: self.answers.accepted,
+            refused: self.answers.refused.clone(),
+            lag,
+            cpu_ns: proc::own_cpu_ns() - cpu_before_ns,
+        })
+    }
+
+    fn enqueue(&mut self, stamp: Stamp) {
+        let target = &self.role.target;
+        self.payload.clear();
+        write_payload(&mut self.payload, stamp, self.role.payload_bytes);
+        let bytes = match &self.role.api_key {
+            Some(key) => commands::api_publish(&target.address.to_string(), key, &target.channel, &self.payload),
+            None => {
+                // Ids must be above zero and differ from those of connect and subscribe.
+                let id = (stamp.sequence % 1_000_000_000) as u32 + 10;
+                commands::publish(target.encoding, id, &target.channel, &self.payload)
+            }
+        };
+        self.out.extend_from_slice(&bytes);
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let taken = if self.out.is_empty() { 0 } else { self.session.write_some(&self.out).map_err(|why| lost(&why))? };
+        self.out.drain(..taken);
+        if self.out.len() > OUT_BYTES_MAX {
+            return Err(lost("it has not read publications for 64 MiB"));
+        }
+        Ok(())
+    }
+
+    fn wait_for_answers(&mut self, published: u64) -> Result<(), Error> {
+        let mut patience_ns = proc::now_ns() + ANSWER_PATIENCE_NS;
+        while self.answers.count() < published && proc::now_ns() < patience_ns {
+            let before = self.answers.count();
+            self.wait_and_read(ANSWER_PATIENCE_NS)?;
+            self.flush()?;
+            if self.answers.count() > before {
+                patience_ns = proc::now_ns() + ANSWER_PATIENCE_NS;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_and_read(&mut self, pause_ns: u64) -> Result<(), Error> {
+        let writes = if self.out.is_empty() { 0 } else { libc::POLLOUT };
+        let mut entries = [poll_entry(self.session.socket().as_raw_fd(), libc::POLLIN | writes)];
+        if wait(&mut entries, pause_ns) && entries[0].revents & !libc::POLLOUT != 0 {
+            self.read()?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        if self.role.api_key.is_some() {
+            return self.read_responses();
+        }
+        loop {
+            let taken = self.session.read(&self.role.target, &self.finder, &mut self.buffer, &mut self.answers);
+            match taken.map_err(|why| lost(&why))? {
+                Taken::Bytes { more: true, .. } => {}
+                Taken::Bytes { .. } | Taken::Nothing => return Ok(()),
+            }
+        }
+    }
+
+    fn read_responses(&mut self) -> Result<(), Error> {
+        let bytes = match self.session.socket().read(&mut self.buffer) {
+            Ok(0) => return Err(lost("it closed the API connection")),
+            Ok(bytes) => bytes,
+            Err(err) if err.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+            Err(err) => return Err(lost(&err.to_string())),
+        };
+        self.responses.push(self.buffer.get(..bytes).unwrap_or_default());
+        while let Some(error) = self.responses.next().map_err(|why| lost(&why))? {
+            self.answers.take(error);
+        }
+        Ok(())
+    }
+}
+
+/// When the next publication is due.
+struct Schedule {
+    pace: Pace,
+    start_ns: u64,
+    duration_ns: u64,
+    deliveries_before: u64,
+    published: u64,
+}
+
+impl Schedule {
+    fn new(order: &Publish, now_ns: u64, deliveries_before: u64) -> Self {
+        Schedule { pace: order.pace, start_ns: now_ns, duration_ns: order.duration_ns, deliveries_before, published: 0 }
+    }
+
+    /// The intended time of the next publication, if that time has come.
+    fn due(&self, now_ns: u64, tally: &Tally) -> Option<u64> {
+        let intended_ns = self.next_ns(now_ns);
+        let over = intended_ns >= self.start_ns + self.duration_ns;
+        if over || intended_ns > now_ns {
+            return None;
+        }
+        if let Pace::Window { window, readers } = self.pace {
+            let delivered = tally.deliveries().saturating_sub(self.deliveries_before) / readers.max(1);
+            if self.published.saturating_sub(delivered) >= window {
+                return None;
+            }
+        }
+        Some(intended_ns)
+    }
+
+    /// How long there is nothing to publish; none once the phase is over.
+    fn pause_ns(&self, now_ns: u64) -> Option<u64> {
+        let next_ns = self.next_ns(now_ns);
+        let over = next_ns >= self.start_ns + self.duration_ns;
+        match self.pace {
+            _ if over => None,
+            Pace::PerSecond(_) => Some(next_ns.saturating_sub(now_ns)),
+            Pace::Window { .. } => Some(WINDOW_POLL_NS),
+        }
+    }
+
+    fn next_ns(&self, now_ns: u64) -> u64 {
+        match self.pace {
+            Pace::PerSecond(rate) => self.start_ns + (self.published as f64 * 1e9 / rate) as u64,
+            Pace::Window { .. } => now_ns,
+        }
+    }
+}
+
+fn lost(why: &str) -> Error {
+    Error::Server { did: format!("failed the publisher ({why})"), remedy: "check its log and its limits".into() }
+}
+
+fn poll_entry(fd: RawFd, events: i16) -> libc::pollfd {
+    libc::pollfd { fd, events, revents: 0 }
+}
+
+/// Waits to the nanosecond, which neither std nor mio can. True if something is ready.
+fn wait(entries: &mut [libc::pollfd], timeout_ns: u64) -> bool {
+    let seconds = (timeout_ns / 1_000_000_000).cast_signed();
+    let timeout = libc::timespec { tv_sec: seconds, tv_nsec: (timeout_ns % 1_000_000_000).cast_signed() };
+    // SAFETY: the entries and the timeout are valid for the call; no signal mask is given.
+    let ready = unsafe {
+        libc::ppoll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, &raw const timeout, std::ptr::null())
+    };
+    ready > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    fn schedule(pace: Pace) -> Schedule {
+        Schedule::new(&Publish { first_sequence: 0, duration_ns: 1_000_000_000, pace }, 1_000, 0)
+    }
+
+    #[test]
+    fn an_open_loop_keeps_its_times_however_late_it_is_asked() {
+        let tally = Tally::create().unwrap();
+        let mut schedule = schedule(Pace::PerSecond(4.0));
+        let mut times = Vec::new();
+        while let Some(intended_ns) = schedule.due(u64::MAX / 2, &tally) {
+            times.push(intended_ns - 1_000);
+            schedule.published += 1;
+        }
+        assert_eq!(times, [0, 250_000_000, 500_000_000, 750_000_000]);
+        assert_eq!(schedule.pause_ns(1_000), None);
+    }
+
+    #[test]
+    fn an_open_loop_is_never_early() {
+        let tally = Tally::create().unwrap();
+        let mut schedule = schedule(Pace::PerSecond(4.0));
+        schedule.published = 1;
+        assert_eq!(schedule.due(250_000_999, &tally), None);
+        assert_eq!(schedule.pause_ns(250_000_900), Some(100));
+        assert_eq!(schedule.due(250_001_000, &tally), Some(250_001_000));
+    }
+
+    #[test]
+    fn a_window_opens_with_the_deliveries() {
+        let tally = Tally::create().unwrap();
+        let mut schedule = schedule(Pace::Window { window: 2, readers: 3 });
+        schedule.published = 2;
+        assert_eq!(schedule.due(5_000, &tally), None);
+        tally.slot(0).deliveries.store(2, Ordering::Relaxed);
+        assert_eq!(schedule.due(5_000, &tally), None, "one of three readers lacks it");
+        tally.slot(1).deliveries.store(1, Ordering::Relaxed);
+        assert_eq!(schedule.due(5_000, &tally), Some(5_000));
+        assert_eq!(schedule.due(1_000_001_000, &tally), None, "the time is over");
+    }
+}

@@ -1,0 +1,232 @@
+//! One client session, from the TCP connection to the last publication.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+
+use mio::net::TcpStream;
+use socket2::{Domain, Socket, Type};
+
+use crate::commands::{self, CONNECT_ID, Encoding, SUBSCRIBE_ID};
+use crate::control::Target;
+use crate::payload::{Stamp, StampFinder};
+use crate::wire::{self, Answer, Frame, Walk};
+
+/// How far a session has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The TCP connection is being made.
+    Connecting,
+    /// The upgrade request is sent.
+    Upgrading,
+    /// Connect (and subscribe) are sent.
+    Greeting,
+    /// All answered: publications can come.
+    Ready,
+}
+
+/// A session. Of whoever drives it it needs a buffer to read into, so that idle ones hold none.
+pub struct Session {
+    socket: TcpStream,
+    pub stage: Stage,
+    last_id: u32,
+    /// The beginning of a frame whose rest has not arrived.
+    partial: Vec<u8>,
+}
+
+/// What one read brought.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Bytes, and whether there may be more to read at once.
+    Bytes {
+        /// How many.
+        bytes: usize,
+        /// The buffer was filled.
+        more: bool,
+    },
+    /// Nothing to read.
+    Nothing,
+}
+
+/// What a session tells its driver while it reads.
+pub trait Observer {
+    /// A WebSocket frame came.
+    fn frame(&mut self) {}
+    /// A publication came.
+    fn publication(&mut self, _stamp: Stamp) {}
+    /// A reply to a command came, after the session was ready.
+    fn reply(&mut self, _id: u32, _error: u32) {}
+}
+
+/// Why a session ended: the close code, or what went wrong.
+pub type Ended = String;
+
+impl Session {
+    /// Begins to connect from `source`, with a receive buffer of that size where one is given. With `channel`, the session
+    /// subscribes to it.
+    pub fn open(source: IpAddr, address: SocketAddr, receive_bytes: Option<usize>, subscribes: bool) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        if let Some(bytes) = receive_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        if address.ip().is_loopback() && address.is_ipv4() {
+            socket.bind(&SocketAddr::from((source, 0)).into())?;
+        }
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        match socket.connect(&address.into()) {
+            Err(err) if err.raw_os_error() != Some(libc::EINPROGRESS) => return Err(err),
+            _ => {}
+        }
+        let last_id = if subscribes { SUBSCRIBE_ID } else { CONNECT_ID };
+        Ok(Session { socket: TcpStream::from_std(socket.into()), stage: Stage::Connecting, last_id, partial: Vec::new() })
+    }
+
+    /// The socket, for registering it.
+    pub fn socket(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    /// The socket has become writable: the connection is made, or has failed.
+    pub fn connected(&mut self, target: &Target) -> Result<(), Ended> {
+        if let Some(err) = self.socket.take_error().ok().flatten() {
+            return Err(format!("connect: {}", err.kind()));
+        }
+        self.stage = Stage::Upgrading;
+        self.write(&commands::upgrade_request(&target.address.to_string(), &target.path, target.encoding))
+    }
+
+    /// Sends all of it or fails: a client that says so little never fills a buffer unless the server stops reading.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+        match self.socket.write(bytes) {
+            Ok(taken) if taken == bytes.len() => Ok(()),
+            Ok(_) => Err("the server stopped reading".into()),
+            Err(err) => Err(format!("write: {}", err.kind())),
+        }
+    }
+
+    /// Sends as much as the kernel takes, and returns how much that was.
+    pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Ended> {
+        match self.socket.write(bytes) {
+            Ok(taken) => Ok(taken),
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(err) => Err(format!("write: {}", err.kind())),
+        }
+    }
+
+    /// Reads once, and reacts to what came.
+    pub fn read(
+        &mut self,
+        target: &Target,
+        finder: &StampFinder,
+        buffer: &mut [u8],
+        observer: &mut impl Observer,
+    ) -> Result<Taken, Ended> {
+        let kept = self.partial.len();
+        let Some((head, free)) = buffer.split_at_mut_checked(kept) else { return Err("a frame of the server is too long".into()) };
+        head.copy_from_slice(&self.partial);
+        if free.is_empty() {
+            return Err("a frame of the server is too long".into());
+        }
+        let room = free.len();
+        let bytes = match self.socket.read(free) {
+            Ok(0) => return Err("closed without a code".into()),
+            Ok(bytes) => bytes,
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(Taken::Nothing),
+            Err(err) => return Err(format!("read: {}", err.kind())),
+        };
+        let all = buffer.get(..kept + bytes).unwrap_or_default();
+        let used = self.consume(target, finder, all, observer)?;
+        self.partial.clear();
+        self.partial.extend_from_slice(all.get(used..).unwrap_or_default());
+        Ok(Taken::Bytes { bytes, more: bytes == room })
+    }
+
+    /// Takes whole frames off the front, and returns how many bytes they were.
+    fn consume(
+        &mut self,
+        target: &Target,
+        finder: &StampFinder,
+        all: &[u8],
+        observer: &mut impl Observer,
+    ) -> Result<usize, Ended> {
+        let mut used = 0;
+        if self.stage == Stage::Upgrading {
+            match self.upgraded(all)? {
+                Some(head_bytes) => used = head_bytes,
+                None => return Ok(0),
+            }
+            self.stage = Stage::Greeting;
+            let channel = (self.last_id == SUBSCRIBE_ID).then_some(target.channel.as_str());
+            self.write(&commands::hello(target.encoding, channel))?;
+        }
+        loop {
+            match wire::walk(all.get(used..).unwrap_or_default()) {
+                Walk::Frame(frame, bytes) => {
+                    used += bytes;
+                    observer.frame();
+                    self.on_frame(target.encoding, finder, &frame, observer)?;
+                }
+                Walk::Partial { .. } => return Ok(used),
+                Walk::Broken(why) => return Err(format!("broken: {why}")),
+            }
+        }
+    }
+
+    /// The length of the response head once it is whole.
+    fn upgraded(&self, all: &[u8]) -> Result<Option<usize>, Ended> {
+        let mut headers = [httparse::EMPTY_HEADER; 32];
+        let mut response = httparse::Response::new(&mut headers);
+        match response.parse(all) {
+            Ok(httparse::Status::Complete(bytes)) => match response.code {
+                Some(101) => Ok(Some(bytes)),
+                code => Err(format!("upgrade: HTTP {}", code.unwrap_or(0))),
+            },
+            Ok(httparse::Status::Partial) => Ok(None),
+            Err(err) => Err(format!("upgrade: {err}")),
+        }
+    }
+
+    fn on_frame(
+        &mut self,
+        encoding: Encoding,
+        finder: &StampFinder,
+        frame: &Frame<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<(), Ended> {
+        match frame {
+            Frame::Messages(payload) => {
+                for message in wire::messages(encoding, payload) {
+                    match finder.find(message) {
+                        Some(stamp) => observer.publication(stamp),
+                        None => self.on_answer(encoding, &wire::answer(encoding, message), observer)?,
+                    }
+                }
+                Ok(())
+            }
+            Frame::Ping(payload) => self.write(&commands::websocket_pong(payload)),
+            Frame::Pong => Ok(()),
+            Frame::Close(code) => Err(code.to_string()),
+        }
+    }
+
+    fn on_answer(&mut self, encoding: Encoding, answer: &Answer, observer: &mut impl Observer) -> Result<(), Ended> {
+        match *answer {
+            Answer::Ping => self.write(&commands::pong(encoding)),
+            Answer::Reply { id, error } if self.stage == Stage::Greeting => match error {
+                0 => {
+                    if id == self.last_id {
+                        self.stage = Stage::Ready;
+                    }
+                    Ok(())
+                }
+                _ if id == CONNECT_ID => Err(format!("connect: error {error}")),
+                _ => Err(format!("subscribe: error {error}")),
+            },
+            Answer::Reply { id, error } => {
+                observer.reply(id, error);
+                Ok(())
+            }
+            Answer::Other => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The real program, with few sockets and few rounds: verdicts on counts only.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dunlin-bench")).args(arguments).output().expect("the program starts")
+}
+
+#[test]
+fn a_roofline_sends_each_frame_to_each_socket() {
+    let output = bench(&["roofline", "--sockets", "10", "--rounds", "7", "--rate", "1000", "--frame-bytes", "200"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("stdout is the JSON report");
+    for part in ["paced", "saturated"] {
+        assert_eq!(report[part]["rounds"], 7, "{report:#}");
+        assert_eq!(report[part]["sends"], 70, "{report:#}");
+        assert_eq!(report[part]["would_block"], 0, "{report:#}");
+        assert!(report[part]["cpu_ns"].as_u64() > Some(0), "{report:#}");
+    }
+    assert_eq!(report["frame_bytes"], 200);
+}
+
+#[test]
+fn the_word_bench_in_front_changes_nothing() {
+    let output = bench(&["bench", "roofline", "--sockets", "1", "--rounds", "1", "--quiet"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn a_setting_out_of_range_is_named_with_its_value_and_what_to_give() {
+    let output = bench(&["roofline", "--sockets", "0"]);
+    assert!(!output.status.success());
+    assert!(output.stdout.is_empty());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "dunlin-bench: --sockets 0: give 1 to 19000\n");
+}
+
+#[test]
+fn a_server_that_ends_at_once_is_reported_with_what_it_said() {
+    let output = bench(&["fanout", "--spawn", "/bin/sh", "--spawn-args", "{config}", "--quiet"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("the server under test ended at once"), "{said}");
+    assert!(said.contains("config.json"), "{said}");
+}
