@@ -43,6 +43,7 @@ type clientConfig struct {
 	ExpiredCloseDelay                 duration `json:"expired_close_delay"`
 	ExpiredSubCloseDelay              duration `json:"expired_sub_close_delay"`
 	StaleCloseDelay                   duration `json:"stale_close_delay"`
+	PresenceUpdateInterval            duration `json:"presence_update_interval"`
 	ChannelLimit                      int      `json:"channel_limit"`
 	UserConnectionLimit               int      `json:"user_connection_limit"`
 	HistoryMaxPublicationLimit        int      `json:"history_max_publication_limit"`
@@ -114,6 +115,7 @@ func loadConfig(path string) (*config, error) {
 	c.Client.ExpiredCloseDelay = duration(25 * time.Second)
 	c.Client.ExpiredSubCloseDelay = duration(25 * time.Second)
 	c.Client.StaleCloseDelay = duration(10 * time.Second)
+	c.Client.PresenceUpdateInterval = duration(27 * time.Second)
 	c.Client.ChannelLimit = 128
 	c.Client.HistoryMaxPublicationLimit = 300
 	c.Client.RecoveryMaxPublicationLimit = 300

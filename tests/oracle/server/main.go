@@ -76,17 +76,19 @@ func serve(c *config) error {
 
 func nodeConfig(c *config) centrifuge.Config {
 	return centrifuge.Config{
-		Version:                     "oracle",
-		LogLevel:                    centrifuge.LogLevelInfo,
-		LogHandler:                  logEntry,
-		ClientExpiredCloseDelay:     time.Duration(c.Client.ExpiredCloseDelay),
-		ClientExpiredSubCloseDelay:  time.Duration(c.Client.ExpiredSubCloseDelay),
-		ClientStaleCloseDelay:       time.Duration(c.Client.StaleCloseDelay),
-		ClientChannelLimit:          c.Client.ChannelLimit,
-		UserConnectionLimit:         c.Client.UserConnectionLimit,
-		ChannelMaxLength:            c.Channel.MaxLength,
-		HistoryMaxPublicationLimit:  c.Client.HistoryMaxPublicationLimit,
-		RecoveryMaxPublicationLimit: c.Client.RecoveryMaxPublicationLimit,
+		Version:                    "oracle",
+		LogLevel:                   centrifuge.LogLevelInfo,
+		LogHandler:                 logEntry,
+		ClientExpiredCloseDelay:    time.Duration(c.Client.ExpiredCloseDelay),
+		ClientExpiredSubCloseDelay: time.Duration(c.Client.ExpiredSubCloseDelay),
+		ClientStaleCloseDelay:      time.Duration(c.Client.StaleCloseDelay),
+		// The library looks for expired subscriptions on this tick, too.
+		ClientPresenceUpdateInterval: time.Duration(c.Client.PresenceUpdateInterval),
+		ClientChannelLimit:           c.Client.ChannelLimit,
+		UserConnectionLimit:          c.Client.UserConnectionLimit,
+		ChannelMaxLength:             c.Channel.MaxLength,
+		HistoryMaxPublicationLimit:   c.Client.HistoryMaxPublicationLimit,
+		RecoveryMaxPublicationLimit:  c.Client.RecoveryMaxPublicationLimit,
 	}
 }
 

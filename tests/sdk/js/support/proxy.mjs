@@ -1,0 +1,96 @@
+// A TCP proxy before the server whose connections can be cut and held back.
+import { connect, createServer } from 'node:net';
+import { WS_URL } from './server.mjs';
+
+export class Proxy {
+  #server;
+  #pairs = new Set();
+  #open = true;
+  #held = false;
+  #pings = 0;
+  #onPing = null;
+
+  static async start() {
+    const proxy = new Proxy();
+    proxy.#server = createServer((client) => proxy.#accept(client));
+    await new Promise((resolve) => proxy.#server.listen(0, '127.0.0.1', resolve));
+    return proxy;
+  }
+
+  /** The server's WebSocket address, through this proxy. */
+  get url() {
+    const url = new URL(WS_URL);
+    url.port = this.#server.address().port;
+    return url.href;
+  }
+
+  /** Cuts every connection and refuses new ones until `restore`. */
+  cut() {
+    this.#open = false;
+    for (const { client, upstream } of this.#pairs) {
+      client.destroy();
+      upstream.destroy();
+    }
+  }
+
+  restore() {
+    this.#open = true;
+  }
+
+  /** Keeps connections open but passes nothing on from the server until `release`. */
+  hold() {
+    this.#held = true;
+    for (const { upstream } of this.#pairs) upstream.pause();
+  }
+
+  release() {
+    this.#held = false;
+    for (const { upstream } of this.#pairs) upstream.resume();
+  }
+
+  /** Resolves when `count` server pings have passed since the proxy started. */
+  async pings(count) {
+    while (this.#pings < count) await new Promise((resolve) => (this.#onPing = resolve));
+  }
+
+  async stop() {
+    this.cut();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  #accept(client) {
+    client.on('error', () => {});
+    if (!this.#open) {
+      client.destroy();
+      return;
+    }
+    const upstream = connect(Number(new URL(WS_URL).port), '127.0.0.1');
+    const pair = { client, upstream };
+    this.#pairs.add(pair);
+    const end = () => {
+      this.#pairs.delete(pair);
+      client.destroy();
+      upstream.destroy();
+    };
+    for (const socket of [client, upstream]) {
+      socket.setNoDelay(true);
+      socket.on('error', end);
+      socket.on('close', end);
+    }
+    client.on('data', (bytes) => upstream.write(bytes));
+    upstream.on('data', (bytes) => {
+      if (isPing(bytes)) {
+        this.#pings += 1;
+        this.#onPing?.();
+      }
+      client.write(bytes);
+    });
+    if (this.#held) upstream.pause();
+  }
+}
+
+// A server ping on an otherwise silent connection is one WebSocket frame: the
+// text `{}` in JSON, the single byte 0 (an empty message's length) in Protobuf.
+function isPing(bytes) {
+  return bytes.equals(Buffer.from([0x81, 2, 0x7b, 0x7d])) || bytes.equals(Buffer.from([0x82, 1, 0]));
+}
