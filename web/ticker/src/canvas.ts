@@ -6,12 +6,20 @@ export interface Surface {
   /** Size in CSS pixels, kept by an observer so that drawing never asks for a layout. */
   width: number;
   height: number;
+  /** For labels: the page's own typeface. */
+  readonly font: string;
 }
 
 export function surface(canvas: HTMLCanvasElement, redraw: () => void): Surface {
   const context = canvas.getContext("2d");
   if (context === null) throw new Error("no 2D canvas");
-  const made: Surface = { canvas, context, width: 0, height: 0 };
+  const made: Surface = {
+    canvas,
+    context,
+    width: 0,
+    height: 0,
+    font: `11px ${getComputedStyle(document.body).fontFamily}`,
+  };
   new ResizeObserver(([entry]) => {
     if (entry === undefined) return;
     const scale = Math.min(devicePixelRatio, 2);
@@ -26,7 +34,7 @@ export function surface(canvas: HTMLCanvasElement, redraw: () => void): Surface 
   return made;
 }
 
-const NAMES = ["ink", "muted", "line", "up", "down", "tide", "signal", "panel"] as const;
+const NAMES = ["ink", "muted", "line", "up", "down", "tide", "signal", "flare"] as const;
 export type Palette = Record<(typeof NAMES)[number], string>;
 
 let current: Palette | null = null;

@@ -82,7 +82,7 @@ export class CutPanel {
     this.root.dataset["channels"] = String(report.channels);
     this.root.dataset["missing"] = String(report.missing);
     this.root.style.setProperty("--away", "0");
-    setText(this.title, `Recovered ${plural(report.publications, "publication", "publications")}`);
+    setText(this.title, isWhole ? wholeTitle(report) : incompleteTitle(report));
     setText(this.text, isWhole ? wholeText(report) : incompleteText(report));
     this.announce(`${this.title.textContent} ${this.text.textContent}`);
   }
@@ -114,6 +114,10 @@ export class CutPanel {
   }
 }
 
+function wholeTitle({ publications }: OutageReport): string {
+  return `Recovered ${plural(publications, "publication", "publications")}`;
+}
+
 function wholeText({ channels, recoveryMs, awayMs }: OutageReport): string {
   return (
     `on ${plural(channels, "channel", "channels")}, nothing missing: every offset was checked. ` +
@@ -122,11 +126,18 @@ function wholeText({ channels, recoveryMs, awayMs }: OutageReport): string {
   );
 }
 
-function incompleteText({ missing, incomplete, restarted }: OutageReport): string {
-  if (restarted) return "The server started anew, with new epochs. Prices go on from there.";
-  const channels = plural(incomplete, "channel", "channels");
+function incompleteTitle({ missing, restarted }: OutageReport): string {
+  if (restarted) return "The server started anew";
   return missing > 0
-    ? `${plural(missing, "publication is", "publications are")} older than the history holds: ` +
-        `${channels} went on from the newest ${HISTORY_SIZE} instead.`
-    : `${channels} refilled from history, nothing missing.`;
+    ? `${plural(missing, "publication is", "publications are")} missing`
+    : "Refilled from history";
+}
+
+function incompleteText({ missing, incomplete, publications, restarted }: OutageReport): string {
+  if (restarted) return "Its channels have new epochs: prices go on from there.";
+  const channels = plural(incomplete, "channel", "channels");
+  const recovered = publications > 0 ? ` ${count(publications)} were recovered on the others.` : "";
+  return missing > 0
+    ? `Away for longer than the history reaches: ${channels} went on from what it still holds.${recovered}`
+    : `${channels} could not be recovered, but the history had everything.${recovered}`;
 }

@@ -105,7 +105,7 @@ export class Flock {
       const away = 1 - eased;
       context.globalAlpha = eased * (this.stilled ? 0.35 : 1) * (bird.kind === "other" ? 0.8 : 1);
       context.fillStyle =
-        bird.kind === "you" ? colours.signal : bird.kind === "yours" ? colours.tide : colours.ink;
+        bird.kind === "you" ? colours.flare : bird.kind === "yours" ? colours.tide : colours.ink;
       const x = place.x + (bird.leaving ? away * 90 : -away * 90);
       const y = place.y - away * height * 0.6;
       this.drawBird(x, y, place.heading, place.flap, bird.kind === "you" ? size * 1.3 : size);
@@ -145,15 +145,16 @@ export class Flock {
     context.quadraticCurveTo(-1.5, 2.1, 3.2, 0.9);
     context.lineTo(6.4, 1);
     context.quadraticCurveTo(3.4, -1.9, -1.2, -0.9);
-    context.closePath();
+    context.fill();
+    context.beginPath();
     context.moveTo(2.4, -0.4);
     context.quadraticCurveTo(1.6, tip * 0.55, -2.6, tip - 1);
     context.quadraticCurveTo(-1.9, tip * 0.35, -1.8, 0.1);
-    context.closePath();
+    context.fill();
+    context.beginPath();
     context.moveTo(2.8, -0.5);
     context.quadraticCurveTo(3.4, tip * 0.5, 1.4, tip * 0.85 - 0.6);
     context.quadraticCurveTo(0.6, tip * 0.3, 0.4, -0.2);
-    context.closePath();
     context.fill();
     context.restore();
   }

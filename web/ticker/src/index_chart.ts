@@ -9,6 +9,8 @@ import type { Stock } from "./market";
 const WINDOW_MS = 30_000;
 /** A pause longer than this is drawn as a hole. The publisher sends every 50 ms. */
 const HOLE_MS = 800;
+/** Part of the way that the scale goes in one drawing when it draws in. */
+const EASE = 0.1;
 const AXIS_WIDTH = 58;
 const TOP = 14;
 const BOTTOM = 24;
@@ -99,7 +101,7 @@ export class IndexChart {
     this.change.dataset["trend"] = change >= 0 ? "up" : "down";
   }
 
-  /** Follows the extremes softly, so that the line does not jump when one leaves the window. */
+  /** Holds every value at once, and draws in softly when an extreme leaves the window. */
   private scaleTo(last: Quotes): void {
     let low = last.mean;
     let high = last.mean;
@@ -108,9 +110,10 @@ export class IndexChart {
       high = Math.max(high, mean);
     }
     const margin = Math.max((high - low) * 0.12, last.mean * 0.0002);
-    const ease = Number.isNaN(this.low) ? 1 : 0.12;
-    this.low = (Number.isNaN(this.low) ? 0 : this.low) * (1 - ease) + (low - margin) * ease;
-    this.high = (Number.isNaN(this.high) ? 0 : this.high) * (1 - ease) + (high + margin) * ease;
+    low -= margin;
+    high += margin;
+    this.low = this.low < low ? this.low + (low - this.low) * EASE : low;
+    this.high = this.high > high ? this.high + (high - this.high) * EASE : high;
   }
 
   private y(value: number): number {
@@ -120,7 +123,7 @@ export class IndexChart {
 
   private drawGrid(colours: Palette, right: number): void {
     const { context, height } = this.surface;
-    context.font = "11px ui-sans-serif, system-ui, sans-serif";
+    context.font = this.surface.font;
     context.strokeStyle = colours.line;
     context.fillStyle = colours.muted;
     context.lineWidth = 1;
@@ -198,7 +201,7 @@ export class IndexChart {
       context.globalAlpha = 1;
       if (right - left < 64) continue;
       context.textAlign = "center";
-      context.fillText("network cut", (left + right) / 2, TOP + 10);
+      context.fillText("no connection", (left + right) / 2, TOP + 10);
     }
   }
 }

@@ -40,6 +40,7 @@ export interface MarketEvents {
 
 export class Market {
   readonly stocks: readonly Stock[];
+  /** Publications pushed to the page, live or recovered; pages of history are not counted. */
   publications = 0;
   /** Publications not worded as the contract says: counted and left aside. */
   malformed = 0;
@@ -93,6 +94,7 @@ export class Market {
       });
     });
     subscription.on("publication", (context) => {
+      this.publications += 1;
       const point = this.point(stock, context, recovering);
       if (point === null || !stock.series.append(point)) return;
       if (recovering) recovered += 1;
@@ -145,7 +147,6 @@ export class Market {
   }
 
   private point(stock: Stock, context: PublicationContext, recovered: boolean): Point | null {
-    this.publications += 1;
     const tick = parseTick(this.sdk.payload(context.data), stock.listing.symbol);
     if (tick === null || context.offset === undefined) {
       this.malformed += 1;

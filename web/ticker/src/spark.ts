@@ -23,9 +23,9 @@ export function drawSpark(surface: Surface, points: readonly Point[], rising: bo
   const colours = palette();
   const colour = rising ? colours.up : colours.down;
   fillBelow(surface, points, x, y, colour);
-  strokeRuns(context, points, x, y, (recovered) => (recovered ? colours.signal : colour));
+  strokeRuns(context, points, x, y, (recovered) => (recovered ? colours.flare : colour));
 
-  context.fillStyle = last.recovered ? colours.signal : colour;
+  context.fillStyle = last.recovered ? colours.flare : colour;
   context.beginPath();
   context.arc(x(last), y(last), 2.5, 0, Math.PI * 2);
   context.fill();
