@@ -119,6 +119,10 @@ async function start(): Promise<void> {
 }
 
 function logReport(log: Log, report: OutageReport): void {
+  if (report.restarted) {
+    log.add(`The server started anew: ${report.channels} channels begin with new epochs`, "warn");
+    return;
+  }
   const isWhole = report.missing === 0 && report.incomplete === 0;
   log.add(
     `Recovered ${report.publications} on ${report.channels} channels, ${report.missing} missing, ` +
