@@ -1,6 +1,6 @@
 //! What the clients say: the upgrade request and the few commands a load needs, encoded by hand.
 //!
-//! Field numbers: `centrifugal/protocol`, `definitions/client.proto` (Command: id 1, connect 4, subscribe 5, publish 8).
+//! Field numbers: `centrifugal/protocol`, `definitions/client.proto` (Command: id 1, connect 4, subscribe 5, publish 7).
 
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +71,7 @@ pub fn publish(encoding: Encoding, id: u32, channel: &str, payload: &[u8]) -> Ve
             let mut publish = Vec::new();
             push_field(&mut publish, 1, channel.as_bytes());
             push_field(&mut publish, 2, payload);
-            push_command(&mut messages, id, 8, &publish);
+            push_command(&mut messages, id, 7, &publish);
         }
     }
     frame(encoding, &messages)
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(unmask(&hello(Encoding::Protobuf, None)), (0x82, connect.to_vec()));
         let json = br#"{"id":7,"publish":{"channel":"c","data":"p"}}"#;
         assert_eq!(unmask(&publish(Encoding::Json, 7, "c", br#""p""#)), (0x81, json.to_vec()));
-        let protobuf = [0x0b, 0x08, 0x81, 0x01, 0x42, 6, 0x0a, 1, b'c', 0x12, 1, b'p'];
+        let protobuf = [0x0b, 0x08, 0x81, 0x01, 0x3a, 6, 0x0a, 1, b'c', 0x12, 1, b'p'];
         assert_eq!(unmask(&publish(Encoding::Protobuf, 129, "c", b"p")), (0x82, protobuf.to_vec()));
         assert_eq!(unmask(&pong(Encoding::Json)), (0x81, b"{}".to_vec()));
         assert_eq!(unmask(&pong(Encoding::Protobuf)), (0x82, vec![0]));

@@ -24,7 +24,8 @@ pub struct Worker {
 impl Worker {
     /// Starts this same program again as `dunlin bench worker`, in that role.
     pub fn start(role: &Role) -> Result<Self, Error> {
-        let failed = |source| Error::os("start another process of this program", source, "check the limit of processes");
+        let failed =
+            |source| Error::os("start another process of this program", source, "check the limit of processes");
         let program = std::env::current_exe().map_err(failed)?;
         let mut child = Command::new(program)
             .args(["bench", "worker"])
@@ -90,7 +91,9 @@ impl Worker {
         match stdin.write_all(&bytes) {
             Ok(()) => Ok(()),
             // What it said before it ended explains more than a broken pipe.
-            Err(err) => Err(self.answer_within(Duration::from_secs(1)).err().unwrap_or_else(|| self.failed(&err.to_string()))),
+            Err(err) => {
+                Err(self.answer_within(Duration::from_secs(1)).err().unwrap_or_else(|| self.failed(&err.to_string())))
+            }
         }
     }
 }

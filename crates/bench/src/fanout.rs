@@ -207,7 +207,10 @@ impl Settings {
             Encoding::Json => "JSON",
             Encoding::Protobuf => "Protobuf",
         };
-        let load = format!("{} subscribers, {pace}, {} bytes, {encoding}, {} s", self.subscribers, self.payload_bytes, self.seconds);
+        let load = format!(
+            "{} subscribers, {pace}, {} bytes, {encoding}, {} s",
+            self.subscribers, self.payload_bytes, self.seconds
+        );
         Line::new("load", load)
     }
 }

@@ -61,7 +61,9 @@ pub fn run(args: &IdleArgs) -> Result<(), Error> {
         points.push(Point { sessions, memory: settled_memory(pid)? });
     }
     progress.finish();
-    let of = |bytes: fn(&Memory) -> u64| slope(points.iter().map(|point| (point.sessions as f64, bytes(&point.memory) as f64)));
+    let of = |bytes: fn(&Memory) -> u64| {
+        slope(points.iter().map(|point| (point.sessions as f64, bytes(&point.memory) as f64)))
+    };
     let report = IdleReport {
         scenario: "idle",
         machine: proc::machine(),
@@ -103,13 +105,18 @@ impl IdleReport {
     fn lines(&self) -> Vec<Line> {
         let mut lines = vec![Line::new("machine", &self.machine)];
         lines.extend(self.points.iter().map(|point| {
-            let memory = format!("{} private, {} resident", size(point.memory.anon_bytes), size(point.memory.rss_bytes));
+            let memory =
+                format!("{} private, {} resident", size(point.memory.anon_bytes), size(point.memory.rss_bytes));
             Line::new(format!("{} sessions", point.sessions), memory)
         }));
         let slope = |bytes: f64| size(bytes.max(0.0) as u64);
         lines.push(Line::new(
             "each session",
-            format!("{} private, {} resident (slope)", slope(self.anon_bytes_per_session), slope(self.rss_bytes_per_session)),
+            format!(
+                "{} private, {} resident (slope)",
+                slope(self.anon_bytes_per_session),
+                slope(self.rss_bytes_per_session)
+            ),
         ));
         lines
     }

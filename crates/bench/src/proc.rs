@@ -171,7 +171,10 @@ pub fn raise_open_files_limit() -> u64 {
 /// The machine in a line, for results that are compared later.
 pub fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("?", |(_, name)| name);
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("?", |(_, name)| name);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{} × {model}, Linux {}", allowed_cores().len(), kernel.trim())
 }
@@ -180,7 +183,8 @@ pub fn machine() -> String {
 mod tests {
     use super::*;
 
-    const STATUS: &str = "Name:\tdunlin\nVmPeak:\t  9999 kB\nVmRSS:\t    2564 kB\nRssAnon:\t     112 kB\nRssFile:\t    2452 kB\n";
+    const STATUS: &str =
+        "Name:\tdunlin\nVmPeak:\t  9999 kB\nVmRSS:\t    2564 kB\nRssAnon:\t     112 kB\nRssFile:\t    2452 kB\n";
 
     #[test]
     fn status_lines_are_read_in_bytes() {

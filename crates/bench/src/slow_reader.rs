@@ -41,7 +41,11 @@ pub fn run(args: &SlowReaderArgs) -> Result<(), Error> {
         for slow in order {
             let label = format!("pair {} of {}, {slow} slow", pair + 1, args.pairs);
             let (phase, outcome) = run_once(args, slow, &cores, &label, &mut name, &progress)?;
-            if slow == 0 { without.add(&phase) } else { with.add(&phase) }
+            if slow == 0 {
+                without.add(&phase)
+            } else {
+                with.add(&phase)
+            }
             slow_readers.extend(outcome);
         }
     }

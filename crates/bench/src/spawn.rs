@@ -71,7 +71,9 @@ impl Drop for Server {
 fn spawn(args: &ServerArgs, cores: &Cores) -> Result<Server, Error> {
     let program = match &args.spawn {
         Some(program) => program.clone(),
-        None => std::env::current_exe().map_err(|source| Error::os("find this program", source, "give --spawn PROGRAM"))?,
+        None => {
+            std::env::current_exe().map_err(|source| Error::os("find this program", source, "give --spawn PROGRAM"))?
+        }
     };
     let port = args.port.map_or_else(free_port, Ok)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -101,8 +103,9 @@ fn free_port() -> Result<u16, Error> {
 
 fn make_folder(port: u16) -> Result<PathBuf, Error> {
     let folder = std::env::temp_dir().join(format!("dunlin-bench-{}-{port}", std::process::id()));
-    fs::create_dir_all(&folder)
-        .map_err(|source| Error::os(format!("make {}", folder.display()), source, "set TMPDIR to a folder with space"))?;
+    fs::create_dir_all(&folder).map_err(|source| {
+        Error::os(format!("make {}", folder.display()), source, "set TMPDIR to a folder with space")
+    })?;
     Ok(folder)
 }
 

@@ -45,7 +45,8 @@ impl Tally {
         let folder = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("dunlin-bench-{}-{run}", std::process::id()));
-        let failed = |source| Error::os(format!("make {}", path.display()), source, "check the space and rights of that folder");
+        let failed =
+            |source| Error::os(format!("make {}", path.display()), source, "check the space and rights of that folder");
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).map_err(failed)?;
         file.set_len(FILE_BYTES as u64).map_err(failed)?;
         let slots = map(&file).map_err(failed)?;
@@ -103,7 +104,8 @@ impl Drop for Tally {
 fn map(file: &File) -> io::Result<NonNull<Slot>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping of an open file, of a length the file has.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), FILE_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    let address =
+        unsafe { libc::mmap(std::ptr::null_mut(), FILE_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

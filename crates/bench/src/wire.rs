@@ -58,7 +58,8 @@ pub fn walk(bytes: &[u8]) -> Walk<'_> {
         },
         length => (u64::from(length), 2),
     };
-    let Some(frame_bytes) = usize::try_from(payload_bytes).ok().and_then(|bytes| bytes.checked_add(header_bytes)) else {
+    let Some(frame_bytes) = usize::try_from(payload_bytes).ok().and_then(|bytes| bytes.checked_add(header_bytes))
+    else {
         return Walk::Broken("a frame longer than memory");
     };
     match bytes.get(header_bytes..frame_bytes) {
@@ -241,7 +242,9 @@ mod tests {
         for length in [0, 1, 125, 126, 300, 0xffff, 0x1_0000] {
             let bytes = frame(0x81, &vec![b'a'; length]);
             match walk(&bytes) {
-                Walk::Frame(Frame::Messages(payload), taken) => assert_eq!((payload.len(), taken), (length, bytes.len())),
+                Walk::Frame(Frame::Messages(payload), taken) => {
+                    assert_eq!((payload.len(), taken), (length, bytes.len()))
+                }
                 other => panic!("{length}: {other:?}"),
             }
             for cut in [0, 1, 2, 3, 5, 9, bytes.len() / 2, bytes.len() - 1] {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 
 use super::session::{Ended, Observer, Session, Stage, Taken};
-use super::{answer, orders_for, poll_failed};
+use super::{BUFFER_BYTES, answer, orders_for, poll_failed};
 use crate::control::{Answer, ClientsRole, Connected, Order, Received, Slow};
 use crate::error::Error;
 use crate::payload::{Stamp, StampFinder};
@@ -18,8 +18,6 @@ use crate::proc;
 use crate::tally::Tally;
 
 const ORDERS: Token = Token(usize::MAX);
-/// Large enough for any burst that fits a socket's buffer in its usual size, small enough for the second-level cache.
-const BUFFER_BYTES: usize = 256 * 1024;
 /// A server that gets no session further for this long won't.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// A slow reader that is awake and hears nothing for this long has got all it will get.
@@ -174,7 +172,8 @@ impl Clients {
             }
             Order::Begin { first_sequence } => {
                 let deliveries_ever = self.phase.deliveries_ever;
-                self.phase = Phase { first_sequence, deliveries_ever, cpu_before_ns: proc::own_cpu_ns(), ..Phase::default() };
+                self.phase =
+                    Phase { first_sequence, deliveries_ever, cpu_before_ns: proc::own_cpu_ns(), ..Phase::default() };
                 // A slow reader is counted over the whole run: it may read the publications of one phase in the next.
                 for reader in self.sessions.iter_mut().filter(|reader| !reader.slow) {
                     reader.sequences = Sequences { next: first_sequence, ..Sequences::default() };
@@ -294,9 +293,8 @@ impl Clients {
                 answer(&Answer::Connected(self.connected.clone()));
             }
             Some(Waiting::Slow { patience, end_sequence }) => {
-                let reads_on = |reader: &&Reader| {
-                    reader.slow && reader.session.is_some() && reader.sequences.next < end_sequence
-                };
+                let reads_on =
+                    |reader: &&Reader| reader.slow && reader.session.is_some() && reader.sequences.next < end_sequence;
                 if Instant::now() <= patience && self.sessions.iter().any(|reader| reads_on(&reader)) {
                     return;
                 }

@@ -1,8 +1,7 @@
-//! The roofline's receivers: they take bytes off the sockets without looking at or even copying them.
+//! The roofline's receivers: they take bytes off the sockets without looking at them.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
@@ -17,7 +16,11 @@ pub fn play(role: &DrainRole) -> Result<(), Error> {
     let mut sockets = Vec::with_capacity(role.sockets);
     for number in 0..role.sockets {
         let failed = |source| {
-            Error::os(format!("connect socket {number} to the sender"), source, "raise the limit of open files (ulimit -n)")
+            Error::os(
+                format!("connect socket {number} to the sender"),
+                source,
+                "raise the limit of open files (ulimit -n)",
+            )
         };
         let mut socket = connect(role).map_err(failed)?;
         poll.registry().register(&mut socket, Token(number), Interest::READABLE).map_err(failed)?;
@@ -27,6 +30,7 @@ pub fn play(role: &DrainRole) -> Result<(), Error> {
     // Nothing is ordered: the thread is there to end the process with its stdin.
     let _orders = orders(|| ());
     let mut events = Events::with_capacity(1024);
+    let mut buffer = vec![0; super::BUFFER_BYTES];
     loop {
         match poll.poll(&mut events, None) {
             Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
@@ -34,7 +38,7 @@ pub fn play(role: &DrainRole) -> Result<(), Error> {
         }
         for event in &events {
             if let Some(socket) = sockets.get(event.token().0) {
-                discard(socket);
+                discard(socket, &mut buffer);
             }
         }
     }
@@ -48,16 +52,16 @@ fn connect(role: &DrainRole) -> io::Result<TcpStream> {
     Ok(TcpStream::from_std(socket.into()))
 }
 
-/// Takes what is there. `MSG_TRUNC` makes the kernel drop the bytes of a stream instead of copying them (tcp(7)).
-fn discard(socket: &TcpStream) {
-    const BYTES: usize = 1 << 20;
+/// Takes what is there, in the way a client does: how fast receivers come back to sleep decides how often a send has to wake
+/// them, and that is part of what a send costs.
+fn discard(socket: &TcpStream, buffer: &mut [u8]) {
     loop {
-        let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
-        // SAFETY: with MSG_TRUNC on a TCP socket nothing is written to the buffer, which may then be null (tcp(7)).
-        let taken = unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), BYTES, flags) };
-        // A short count means that the socket is empty (epoll(7)), so that asking again would be a wasted call.
-        if taken < BYTES.cast_signed() {
-            return;
+        let mut reader = socket;
+        match reader.read(buffer) {
+            Ok(bytes) if bytes == buffer.len() => {}
+            // A short count means that the socket is empty (epoll(7)), so that asking again would be a wasted call. A sender
+            // that is gone ends this process in another way.
+            _ => return,
         }
     }
 }

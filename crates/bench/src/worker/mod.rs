@@ -14,11 +14,16 @@ use crate::control::{Answer, Order, Role};
 use crate::error::Error;
 use crate::proc;
 
+/// What readers read into. Large enough for any burst that fits a socket's buffer in its usual size, small enough for the
+/// second-level cache.
+const BUFFER_BYTES: usize = 256 * 1024;
+
 /// Reads the role from stdin and plays it until stdin ends. Failures go to the orchestrator, which alone talks to the user.
 pub fn run() {
     let mut line = String::new();
     let role = match io::stdin().lock().read_line(&mut line).map_err(|err| err.to_string()) {
-        Ok(_) => serde_json::from_str::<Role>(&line).map_err(|err| format!("not a role ({err}); use another `bench` command")),
+        Ok(_) => serde_json::from_str::<Role>(&line)
+            .map_err(|err| format!("not a role ({err}); use another `bench` command")),
         Err(said) => Err(said),
     };
     let ended = role.and_then(|role| play(role).map_err(|err| err.to_string()));
@@ -60,7 +65,9 @@ fn orders(wake: impl Fn() + Send + 'static) -> Receiver<Order> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in io::stdin().lines() {
-            let Ok(order) = line.map_err(drop).and_then(|line| serde_json::from_str(&line).map_err(drop)) else { break };
+            let Ok(order) = line.map_err(drop).and_then(|line| serde_json::from_str(&line).map_err(drop)) else {
+                break;
+            };
             if sender.send(order).is_err() {
                 break;
             }

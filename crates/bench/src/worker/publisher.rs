@@ -197,7 +197,8 @@ impl Publisher {
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        let taken = if self.out.is_empty() { 0 } else { self.session.write_some(&self.out).map_err(|why| lost(&why))? };
+        let taken =
+            if self.out.is_empty() { 0 } else { self.session.write_some(&self.out).map_err(|why| lost(&why))? };
         self.out.drain(..taken);
         if self.out.len() > OUT_BYTES_MAX {
             return Err(lost("it has not read publications for 64 MiB"));

@@ -63,7 +63,12 @@ pub type Ended = String;
 impl Session {
     /// Begins to connect from `source`, with a receive buffer of that size where one is given. With `channel`, the session
     /// subscribes to it.
-    pub fn open(source: IpAddr, address: SocketAddr, receive_bytes: Option<usize>, subscribes: bool) -> io::Result<Self> {
+    pub fn open(
+        source: IpAddr,
+        address: SocketAddr,
+        receive_bytes: Option<usize>,
+        subscribes: bool,
+    ) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         if let Some(bytes) = receive_bytes {
             socket.set_recv_buffer_size(bytes)?;
@@ -78,7 +83,12 @@ impl Session {
             _ => {}
         }
         let last_id = if subscribes { SUBSCRIBE_ID } else { CONNECT_ID };
-        Ok(Session { socket: TcpStream::from_std(socket.into()), stage: Stage::Connecting, last_id, partial: Vec::new() })
+        Ok(Session {
+            socket: TcpStream::from_std(socket.into()),
+            stage: Stage::Connecting,
+            last_id,
+            partial: Vec::new(),
+        })
     }
 
     /// The socket, for registering it.
@@ -122,7 +132,9 @@ impl Session {
         observer: &mut impl Observer,
     ) -> Result<Taken, Ended> {
         let kept = self.partial.len();
-        let Some((head, free)) = buffer.split_at_mut_checked(kept) else { return Err("a frame of the server is too long".into()) };
+        let Some((head, free)) = buffer.split_at_mut_checked(kept) else {
+            return Err("a frame of the server is too long".into());
+        };
         head.copy_from_slice(&self.partial);
         if free.is_empty() {
             return Err("a frame of the server is too long".into());
