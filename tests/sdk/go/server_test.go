@@ -1,0 +1,132 @@
+package sdk
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+)
+
+type object = map[string]any
+
+// required is an address or key of the server under test.
+func required(t *testing.T, name string) string {
+	t.Helper()
+	value := os.Getenv(name)
+	if value == "" {
+		t.Fatalf("%s is not set (run through tests/sdk/with-server)", name)
+	}
+	return value
+}
+
+func wsURL(t *testing.T) string { return required(t, "DUNLIN_WS_URL") }
+
+// position is what the HTTP API answers a publish with.
+type position struct {
+	Offset uint64 `json:"offset"`
+	Epoch  string `json:"epoch"`
+}
+
+// api calls the HTTP API; an error of the server ends the test.
+func api(t *testing.T, method string, body object) json.RawMessage {
+	t.Helper()
+	encoded, err := json.Marshal(body)
+	check(t, err)
+	request, err := http.NewRequest(http.MethodPost, required(t, "DUNLIN_API_URL")+"/"+method, bytes.NewReader(encoded))
+	check(t, err)
+	request.Header.Set("X-API-Key", required(t, "DUNLIN_API_KEY"))
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(request)
+	check(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	var reply struct {
+		Result json.RawMessage `json:"result"`
+		Error  *struct {
+			Code    uint32 `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s: HTTP %d", method, answer.StatusCode)
+	}
+	check(t, json.NewDecoder(answer.Body).Decode(&reply))
+	if reply.Error != nil {
+		t.Fatalf("%s: %d %s", method, reply.Error.Code, reply.Error.Message)
+	}
+	return reply.Result
+}
+
+// publish publishes {"n": n} for each n by the HTTP API and gives the last position.
+func publish(t *testing.T, channel string, from, to int) position {
+	t.Helper()
+	var last position
+	for n := from; n <= to; n++ {
+		check(t, json.Unmarshal(api(t, "publish", object{"channel": channel, "data": object{"n": n}}), &last))
+	}
+	return last
+}
+
+// token is a JWT (HS256) with these claims, signed with the server's secret.
+func token(t *testing.T, claims object) string {
+	t.Helper()
+	return signed(t, claims, required(t, "DUNLIN_HMAC_SECRET"))
+}
+
+func signed(t *testing.T, claims object, secret string) string {
+	t.Helper()
+	part := func(value any) string {
+		encoded, err := json.Marshal(value)
+		check(t, err)
+		return base64.RawURLEncoding.EncodeToString(encoded)
+	}
+	text := part(object{"alg": "HS256", "typ": "JWT"}) + "." + part(claims)
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(text))
+	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// inSeconds is in Unix seconds. Tokens live for 2 seconds at least: whole seconds
+// are all a token knows, and 1 could be none by the time it is read.
+func inSeconds(seconds int64) int64 { return time.Now().Unix() + seconds }
+
+// channelIn names a channel that no other test uses.
+func channelIn(namespace string) string { return namespace + ":" + rand.Text() }
+
+// newUser names a user that no other test uses.
+func newUser() string { return "user-" + rand.Text() }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func equalJSON(t *testing.T, what string, got []byte, want any) {
+	t.Helper()
+	var decoded any
+	if err := json.Unmarshal(got, &decoded); err != nil {
+		t.Fatalf("%s: %q is not JSON: %v", what, got, err)
+	}
+	encoded, err := json.Marshal(want)
+	check(t, err)
+	var wanted any
+	check(t, json.Unmarshal(encoded, &wanted))
+	if fmt.Sprint(decoded) != fmt.Sprint(wanted) {
+		t.Fatalf("%s: got %s, want %s", what, got, encoded)
+	}
+}
