@@ -55,7 +55,7 @@ pub struct NamespaceCounters {
 }
 
 /// Counts of a shard.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// By namespace: first the channels without one, then in the order of the options.
     pub namespaces: Vec<NamespaceCounters>,
@@ -102,6 +102,23 @@ pub const COMMAND_KINDS: [&str; 13] = [
 pub const CLOSE_SLOTS: usize = 41;
 
 impl Counters {
+    /// All zero, with room for `namespaces` namespaces.
+    pub(crate) fn new(namespaces: usize) -> Self {
+        Self {
+            namespaces: vec![NamespaceCounters::default(); namespaces],
+            sessions_opened: 0,
+            commands: [0; COMMAND_KINDS.len()],
+            malformed_frames: 0,
+            violations: 0,
+            error_replies: [0; 16],
+            closes: [0; CLOSE_SLOTS],
+            slow_bytes: 0,
+            slow_frames: 0,
+            written_bytes: 0,
+            late_messages: 0,
+        }
+    }
+
     /// Counts a close by the server with `code`.
     pub fn count_close(&mut self, code: u16) {
         let slot = match code {

@@ -17,10 +17,21 @@ pub mod event;
 pub mod message;
 pub mod options;
 
-mod frame;
 mod shard;
+
+mod session;
+
+mod channel;
+mod stream;
+
+mod frame;
+mod hub;
+mod names;
+mod outbox;
+mod timers;
 
 pub use event::{Effect, Effects, Event, Now, SessionKey, ShardIndex};
 pub use frame::Delivery;
 pub use options::Options;
-pub use shard::{Outgoing, Seed, Shard, ShardIdentity, owner_of};
+pub use outbox::Outgoing;
+pub use shard::{Seed, Shard, ShardIdentity, owner_of};

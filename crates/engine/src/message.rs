@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication};
+use dunlin_protocol::{ClientInfo, Encoding, ErrorCode, Payload, Publication};
 
 use crate::{
     api::HistoryQuery,
@@ -37,12 +37,14 @@ pub struct Asker {
 pub enum Request {
     /// A session wants the channel's publications. Answered with [`Notice::Subscribed`].
     Subscribe(Box<SubscribeOrder>),
-    /// A session is done with the channel. Not answered.
+    /// A subscription that the owner accepted is over. Not answered.
     Unsubscribe {
         /// The channel.
         channel: Arc<str>,
-        /// Who.
-        asker: Asker,
+        /// The shard whose session it was.
+        shard: ShardIndex,
+        /// What it was.
+        subscriber: Subscriber,
     },
     /// Publish. Answered with [`Notice::Published`] if `command_id` is not 0.
     Publish {
@@ -54,8 +56,6 @@ pub enum Request {
         info: Arc<ClientInfo>,
         /// Who asks.
         asker: Asker,
-        /// When the command came in.
-        accepted_us: u64,
     },
     /// Read presence. Answered with [`Notice::Presence`].
     Presence {
@@ -89,14 +89,25 @@ pub struct SubscribeOrder {
     pub channel: Arc<str>,
     /// Who asks.
     pub asker: Asker,
-    /// What the session's frames are encoded in.
-    pub encoding: dunlin_protocol::Encoding,
-    /// How presence, joins and leaves show the session; `None` where the namespace has neither.
-    pub info: Option<Arc<ClientInfo>>,
-    /// Where to recover from, if asked for.
+    /// What it is.
+    pub subscriber: Subscriber,
+    /// Whether the reply carries the stream's position.
+    pub positioned: bool,
+    /// Whether the client asked to recover, allowed or not; the reply repeats it.
+    pub was_recovering: bool,
+    /// Where to recover from, if asked for and allowed.
     pub recover: Option<RecoverFrom>,
+}
+
+/// What an owner needs to know of a subscription.
+#[derive(Clone, Debug)]
+pub struct Subscriber {
+    /// What the session's frames are encoded in.
+    pub encoding: Encoding,
     /// Whether the session gets joins and leaves.
     pub join_leave: bool,
+    /// How presence, joins and leaves show the session; `None` where the namespace has neither.
+    pub info: Option<Arc<ClientInfo>>,
 }
 
 /// The position a client has come to.
@@ -117,10 +128,8 @@ pub enum Notice {
     Deliver(Arc<Delivery>),
     /// A subscription was accepted or not; publications after it come behind it on the same ring.
     Subscribed {
-        /// Whose.
-        asker: Asker,
-        /// The channel.
-        channel: Arc<str>,
+        /// The order it answers.
+        order: Box<SubscribeOrder>,
         /// Where it stands.
         outcome: Result<Box<Subscribed>, ErrorCode>,
     },

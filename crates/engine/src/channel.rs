@@ -1,0 +1,147 @@
+//! A channel as its owner knows it: who listens, who is there, what was said.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use dunlin_protocol::{ClientInfo, Encoding};
+
+use crate::{ShardIndex, message::Subscriber, names::NamespaceIndex, stream::Stream, timers::Scheduled};
+
+/// A channel owned by this shard. It exists while somebody listens or its stream is remembered.
+#[derive(Debug)]
+pub(crate) struct OwnedChannel {
+    pub(crate) name: Arc<str>,
+    pub(crate) namespace: NamespaceIndex,
+    pub(crate) stream: Option<Stream>,
+    pub(crate) presence: Presence,
+    pub(crate) scheduled: Scheduled,
+    listeners: Vec<Listener>,
+    subscribers: u32,
+}
+
+/// A shard with subscribers of a channel, and what they want, by [`Encoding::index`].
+#[derive(Debug)]
+struct Listener {
+    shard: ShardIndex,
+    publications: [u32; Encoding::ALL.len()],
+    join_leaves: [u32; Encoding::ALL.len()],
+}
+
+/// What is delivered, for the question who gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// All subscribers.
+    Publications,
+    /// Those who get joins and leaves.
+    JoinLeaves,
+}
+
+impl OwnedChannel {
+    /// A channel that nobody listens to yet.
+    pub(crate) fn new(name: Arc<str>, namespace: NamespaceIndex) -> Self {
+        Self {
+            name,
+            namespace,
+            stream: None,
+            presence: Presence::default(),
+            scheduled: Scheduled::default(),
+            listeners: Vec::new(),
+            subscribers: 0,
+        }
+    }
+
+    /// Adds a subscriber on `shard`.
+    pub(crate) fn add(&mut self, shard: ShardIndex, subscriber: &Subscriber) {
+        let place = self.listeners.iter().position(|listener| listener.shard == shard).unwrap_or_else(|| {
+            self.listeners.push(Listener { shard, publications: [0; 2], join_leaves: [0; 2] });
+            self.listeners.len() - 1
+        });
+        let listener = &mut self.listeners[place];
+        listener.publications[subscriber.encoding.index()] += 1;
+        listener.join_leaves[subscriber.encoding.index()] += u32::from(subscriber.join_leave);
+        self.subscribers += 1;
+    }
+
+    /// Removes a subscriber on `shard` that was added as the same.
+    pub(crate) fn remove(&mut self, shard: ShardIndex, subscriber: &Subscriber) {
+        let place = self.listeners.iter().position(|listener| listener.shard == shard);
+        let place = place.expect("a shard unsubscribes only what its owner accepted");
+        let listener = &mut self.listeners[place];
+        listener.publications[subscriber.encoding.index()] -= 1;
+        listener.join_leaves[subscriber.encoding.index()] -= u32::from(subscriber.join_leave);
+        if listener.publications == [0; 2] {
+            self.listeners.swap_remove(place);
+        }
+        self.subscribers -= 1;
+    }
+
+    /// How many subscribers there are on the node.
+    pub(crate) fn subscribers(&self) -> u32 {
+        self.subscribers
+    }
+
+    /// Whether some subscriber in the audience has this encoding.
+    pub(crate) fn is_in_use(&self, audience: Audience, encoding: Encoding) -> bool {
+        self.listeners.iter().any(|listener| listener.wanted(audience)[encoding.index()] > 0)
+    }
+
+    /// The shards that have subscribers in the audience.
+    pub(crate) fn listening_shards(&self, audience: Audience) -> impl Iterator<Item = ShardIndex> {
+        let wants = move |listener: &&Listener| *listener.wanted(audience) != [0; 2];
+        self.listeners.iter().filter(wants).map(|listener| listener.shard)
+    }
+
+    /// Whether nothing is left to remember.
+    pub(crate) fn is_forgettable(&self) -> bool {
+        self.subscribers == 0 && self.stream.is_none()
+    }
+}
+
+impl Listener {
+    fn wanted(&self, audience: Audience) -> &[u32; Encoding::ALL.len()] {
+        match audience {
+            Audience::Publications => &self.publications,
+            Audience::JoinLeaves => &self.join_leaves,
+        }
+    }
+}
+
+/// Who is in a channel.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    clients: HashMap<Arc<str>, Arc<ClientInfo>, foldhash::quality::FixedState>,
+    /// How many sessions each user has here.
+    users: HashMap<Arc<str>, u32, foldhash::quality::FixedState>,
+}
+
+impl Presence {
+    /// Adds a session.
+    pub(crate) fn add(&mut self, info: &Arc<ClientInfo>) {
+        if self.clients.insert(Arc::clone(&info.client), Arc::clone(info)).is_none() {
+            *self.users.entry(Arc::clone(&info.user)).or_insert(0) += 1;
+        }
+    }
+
+    /// Removes a session.
+    pub(crate) fn remove(&mut self, info: &ClientInfo) {
+        if self.clients.remove(&info.client).is_none() {
+            return;
+        }
+        let sessions = self.users.get_mut(&info.user).expect("every session's user is counted");
+        *sessions -= 1;
+        if *sessions == 0 {
+            self.users.remove(&info.user);
+        }
+    }
+
+    /// Everyone.
+    pub(crate) fn clients(&self) -> Vec<Arc<ClientInfo>> {
+        self.clients.values().cloned().collect()
+    }
+
+    /// Sessions and distinct users.
+    pub(crate) fn stats(&self) -> (u32, u32) {
+        (self.clients.len() as u32, self.users.len() as u32)
+    }
+}

@@ -1,0 +1,133 @@
+//! Who of this shard's sessions listens to what: the subscription index. A delivery walks the subscribers of one channel
+//! and nobody else.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use dunlin_protocol::Encoding;
+
+use crate::names::NamespaceIndex;
+
+/// A channel's number on a listening shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LocalChannelId(pub(crate) u32);
+
+/// One session's place among a channel's subscribers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HubEntry {
+    /// The session's index.
+    pub(crate) session: u32,
+    /// Whether it gets joins and leaves.
+    pub(crate) join_leave: bool,
+}
+
+/// A channel that sessions of this shard are, or are about to be, subscribed to.
+#[derive(Debug)]
+pub(crate) struct LocalChannel {
+    pub(crate) name: Arc<str>,
+    pub(crate) namespace: NamespaceIndex,
+    /// Subscriptions that hold on to this entry, those included that the owner has not answered yet.
+    uses: u32,
+    /// By [`Encoding::index`].
+    subscribers: [Vec<HubEntry>; Encoding::ALL.len()],
+}
+
+/// The subscription index of a shard.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    by_name: HashMap<Arc<str>, LocalChannelId, foldhash::quality::FixedState>,
+    channels: Vec<Option<LocalChannel>>,
+    free: Vec<LocalChannelId>,
+}
+
+impl Hub {
+    /// An empty index.
+    pub(crate) fn new(node_seed: u64) -> Self {
+        Self {
+            by_name: HashMap::with_hasher(foldhash::quality::FixedState::with_seed(node_seed)),
+            channels: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// The number of `name`, if a session of this shard knows it.
+    pub(crate) fn find(&self, name: &str) -> Option<LocalChannelId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The channel with this number, which is in use.
+    pub(crate) fn channel(&self, id: LocalChannelId) -> &LocalChannel {
+        self.channels[id.0 as usize].as_ref().expect("a channel lives as long as a subscription holds it")
+    }
+
+    /// Takes hold of `name` for one more subscription.
+    pub(crate) fn hold(&mut self, name: &str, namespace: NamespaceIndex) -> LocalChannelId {
+        let id = match self.find(name) {
+            Some(id) => id,
+            None => self.insert(name, namespace),
+        };
+        self.channel_mut(id).uses += 1;
+        id
+    }
+
+    /// Lets go of a channel; with the last hold the entry goes.
+    pub(crate) fn release(&mut self, id: LocalChannelId) {
+        let channel = self.channel_mut(id);
+        channel.uses -= 1;
+        if channel.uses == 0 {
+            debug_assert!(channel.subscribers.iter().all(Vec::is_empty), "every subscriber holds its channel");
+            let channel = self.channels[id.0 as usize].take().expect("checked above");
+            self.by_name.remove(&channel.name);
+            self.free.push(id);
+        }
+    }
+
+    /// Adds a subscriber; returns its place.
+    pub(crate) fn add(&mut self, id: LocalChannelId, encoding: Encoding, entry: HubEntry) -> u32 {
+        let subscribers = &mut self.channel_mut(id).subscribers[encoding.index()];
+        subscribers.push(entry);
+        (subscribers.len() - 1) as u32
+    }
+
+    /// Removes the subscriber at `place`; returns the one that has that place now, if another moved there.
+    pub(crate) fn remove(&mut self, id: LocalChannelId, encoding: Encoding, place: u32) -> Option<HubEntry> {
+        let subscribers = &mut self.channel_mut(id).subscribers[encoding.index()];
+        subscribers.swap_remove(place as usize);
+        if subscribers.len() * 4 < subscribers.capacity() {
+            subscribers.shrink_to(subscribers.len() * 2);
+        }
+        subscribers.get(place as usize).copied()
+    }
+
+    /// How many channels there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    fn insert(&mut self, name: &str, namespace: NamespaceIndex) -> LocalChannelId {
+        let name: Arc<str> = name.into();
+        let channel =
+            Some(LocalChannel { name: Arc::clone(&name), namespace, uses: 0, subscribers: [Vec::new(), Vec::new()] });
+        let id = if let Some(id) = self.free.pop() {
+            self.channels[id.0 as usize] = channel;
+            id
+        } else {
+            self.channels.push(channel);
+            LocalChannelId((self.channels.len() - 1) as u32)
+        };
+        self.by_name.insert(name, id);
+        id
+    }
+
+    fn channel_mut(&mut self, id: LocalChannelId) -> &mut LocalChannel {
+        self.channels[id.0 as usize].as_mut().expect("a channel lives as long as a subscription holds it")
+    }
+}
+
+impl LocalChannel {
+    /// The subscribers whose frames are in `encoding`.
+    pub(crate) fn subscribers(&self, encoding: Encoding) -> &[HubEntry] {
+        &self.subscribers[encoding.index()]
+    }
+}

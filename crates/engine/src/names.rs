@@ -1,0 +1,73 @@
+//! From a channel's name to the options that hold for it.
+
+use hashbrown::HashMap;
+
+use dunlin_protocol::ErrorCode;
+
+use crate::{
+    Options,
+    options::{ChannelOptions, NamespaceOptions},
+};
+
+/// A namespace's number: 0 for channels without one, then in the order of the options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NamespaceIndex(pub(crate) u16);
+
+/// Finds namespaces by channel name.
+pub(crate) struct Names {
+    by_name: HashMap<Box<str>, NamespaceIndex, foldhash::quality::FixedState>,
+    boundary: char,
+    private_prefix: Box<str>,
+    name_bytes_max: usize,
+}
+
+impl Names {
+    /// Of all namespaces in `options`.
+    pub(crate) fn new(options: &Options, node_seed: u64) -> Self {
+        let ChannelOptions { namespace_boundary, private_prefix, name_bytes_max, .. } = &options.channel;
+        let mut by_name = HashMap::with_hasher(foldhash::quality::FixedState::with_seed(node_seed));
+        for (index, namespace) in options.namespaces.iter().enumerate() {
+            let index = u16::try_from(index + 1).expect("the configuration holds fewer than 65,535 namespaces");
+            by_name.insert(namespace.name.as_str().into(), NamespaceIndex(index));
+        }
+        Self {
+            by_name,
+            boundary: *namespace_boundary,
+            private_prefix: private_prefix.as_str().into(),
+            name_bytes_max: *name_bytes_max,
+        }
+    }
+
+    /// The namespace of `channel`.
+    ///
+    /// # Errors
+    /// 107 for a name that is too long, 102 for a namespace that does not exist, 107 for a name outside ASCII.
+    pub(crate) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, ErrorCode> {
+        if channel.len() > self.name_bytes_max {
+            return Err(ErrorCode::BadRequest);
+        }
+        let name = if self.private_prefix.is_empty() {
+            channel
+        } else {
+            channel.strip_prefix(&*self.private_prefix).unwrap_or(channel)
+        };
+        let namespace = match name.split_once(self.boundary) {
+            Some((namespace, _)) => *self.by_name.get(namespace).ok_or(ErrorCode::UnknownChannel)?,
+            None => NamespaceIndex(0),
+        };
+        if channel.is_ascii() { Ok(namespace) } else { Err(ErrorCode::BadRequest) }
+    }
+
+    /// Whether `channel` is one of those that need a subscription token.
+    pub(crate) fn is_private(&self, channel: &str) -> bool {
+        !self.private_prefix.is_empty() && channel.starts_with(&*self.private_prefix)
+    }
+}
+
+/// The options of a namespace that [`Names::resolve`] found.
+pub(crate) fn namespace_options(options: &Options, namespace: NamespaceIndex) -> &NamespaceOptions {
+    match namespace.0 {
+        0 => &options.without_namespace,
+        index => &options.namespaces[usize::from(index) - 1],
+    }
+}

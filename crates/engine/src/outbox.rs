@@ -1,0 +1,228 @@
+//! A session's two lanes, and what of them the kernel has taken.
+//!
+//! The *reliable* lane is first in, first out. The *latest* lane holds one slot for each (channel, key): a newer publication
+//! replaces the waiting one in place, so a session that is behind costs what the state costs, not what the time behind
+//! does. On the wire the reliable lane goes first, then the slots in the order in which they were first filled; a frame
+//! of which a part is written is finished before anything else.
+
+use std::collections::{VecDeque, vec_deque};
+
+use hashbrown::HashMap;
+
+use crate::frame::FrameRef;
+
+/// Frames that one write may take.
+const WRITE_FRAMES_MAX: usize = 64;
+/// Bytes after which a write takes no further frame.
+const WRITE_BYTES_MAX: usize = 256 * 1024;
+/// Capacity, in frames, that an empty lane keeps.
+const KEPT_FRAMES: usize = 8;
+
+/// What waits for one session's socket.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    queue: VecDeque<FrameRef>,
+    latest: Option<Box<LatestLane>>,
+    /// Bytes of all frames in both lanes, the written part of the first included.
+    queued_bytes: usize,
+    /// Bytes of the first frame of `queue` that are written.
+    head_written: usize,
+    /// Whether the caller knows that there is something to write.
+    pub(crate) listed: bool,
+}
+
+#[derive(Debug, Default)]
+struct LatestLane {
+    slots: VecDeque<Slot>,
+    /// From a key's hash to the place of its slot, counted from the first slot ever.
+    places: HashMap<u64, u64, foldhash::fast::FixedState>,
+    /// Slots that have left at the front.
+    left: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key_hash: u64,
+    frame: FrameRef,
+    /// Older publications of this key that were replaced.
+    skipped: u32,
+    /// Whether `frame` says so already.
+    tagged: bool,
+}
+
+impl Outbox {
+    /// Adds to the reliable lane.
+    pub(crate) fn push(&mut self, frame: FrameRef) {
+        self.queued_bytes += frame.bytes().len();
+        self.queue.push_back(frame);
+    }
+
+    /// Puts into the latest lane; returns whether it replaced a waiting publication. `key_hash` is the hash of the channel
+    /// and the conflation key's value; it is seeded, and wide enough to stand for them.
+    pub(crate) fn push_latest(&mut self, key_hash: u64, frame: FrameRef) -> bool {
+        let lane = self.latest.get_or_insert_default();
+        self.queued_bytes += frame.bytes().len();
+        if let Some(place) = lane.places.get(&key_hash) {
+            let slot = &mut lane.slots[(place - lane.left) as usize];
+            self.queued_bytes -= slot.frame.bytes().len();
+            slot.frame = frame;
+            slot.skipped += 1;
+            slot.tagged = false;
+            return true;
+        }
+        lane.places.insert(key_hash, lane.left + lane.slots.len() as u64);
+        lane.slots.push_back(Slot { key_hash, frame, skipped: 0, tagged: false });
+        false
+    }
+
+    /// Rewrites, with `tag`, the frames of slots that had others replaced before them.
+    pub(crate) fn tag_skipped(&mut self, mut tag: impl FnMut(&FrameRef, u32) -> Option<FrameRef>) {
+        let Some(lane) = &mut self.latest else { return };
+        for slot in lane.slots.iter_mut().filter(|slot| slot.skipped > 0 && !slot.tagged) {
+            if let Some(tagged) = tag(&slot.frame, slot.skipped) {
+                self.queued_bytes = self.queued_bytes + tagged.bytes().len() - slot.frame.bytes().len();
+                slot.frame = tagged;
+            }
+            slot.tagged = true;
+        }
+    }
+
+    /// The slices of the next write.
+    pub(crate) fn outgoing(&self) -> Outgoing<'_> {
+        Outgoing {
+            queue: self.queue.iter(),
+            slots: self.latest.as_ref().map(|lane| lane.slots.iter()),
+            skip_bytes: self.head_written,
+            frames_left: WRITE_FRAMES_MAX,
+            bytes_left: WRITE_BYTES_MAX,
+        }
+    }
+
+    /// Takes off the first `bytes` bytes of what [`Outbox::outgoing`] offered.
+    pub(crate) fn wrote(&mut self, bytes: usize) {
+        let mut bytes = bytes + std::mem::take(&mut self.head_written);
+        while let Some(frame) = self.queue.front() {
+            let length = frame.bytes().len();
+            if bytes < length {
+                self.head_written = bytes;
+                return;
+            }
+            bytes -= length;
+            self.queued_bytes -= length;
+            self.queue.pop_front();
+        }
+        while bytes > 0 {
+            let slot = self.latest.as_mut().and_then(|lane| lane.pop()).expect("no more is written than was offered");
+            let length = slot.frame.bytes().len();
+            if bytes < length {
+                // Begun, so it can no longer be replaced, and nothing may come between its parts.
+                self.queue.push_front(slot.frame);
+                self.head_written = bytes;
+                return;
+            }
+            bytes -= length;
+            self.queued_bytes -= length;
+        }
+    }
+
+    /// Drops what has not begun to be written.
+    pub(crate) fn discard_unbegun(&mut self) {
+        let begun = if self.head_written > 0 { self.queue.pop_front() } else { None };
+        self.queue = VecDeque::new();
+        self.latest = None;
+        self.queued_bytes = 0;
+        if let Some(frame) = begun {
+            self.push(frame);
+        }
+    }
+
+    /// Moves the slots behind the reliable lane, where nothing replaces them any more.
+    pub(crate) fn settle_latest(&mut self) {
+        if let Some(lane) = self.latest.take() {
+            self.queue.extend(lane.slots.into_iter().map(|slot| slot.frame));
+        }
+    }
+
+    /// Drops the slots of one channel's publications, told by `is_of_channel`.
+    pub(crate) fn discard_latest(&mut self, is_of_channel: impl Fn(&FrameRef) -> bool) {
+        let Some(lane) = self.latest.take() else { return };
+        for slot in lane.slots {
+            self.queued_bytes -= slot.frame.bytes().len();
+            if !is_of_channel(&slot.frame) {
+                let (skipped, tagged) = (slot.skipped, slot.tagged);
+                self.push_latest(slot.key_hash, slot.frame);
+                let kept = self.latest.as_mut().and_then(|lane| lane.slots.back_mut()).expect("just pushed");
+                (kept.skipped, kept.tagged) = (skipped, tagged);
+            }
+        }
+    }
+
+    /// Gives back the memory that a burst left behind.
+    pub(crate) fn trim(&mut self) {
+        if self.queue.is_empty() && self.queue.capacity() > KEPT_FRAMES {
+            self.queue.shrink_to(KEPT_FRAMES);
+        }
+        if self.latest.as_ref().is_some_and(|lane| lane.slots.is_empty() && lane.slots.capacity() > KEPT_FRAMES) {
+            self.latest = None;
+        }
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queued_bytes == 0
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Frames that wait.
+    pub(crate) fn queued_frames(&self) -> usize {
+        self.queue.len() + self.latest.as_ref().map_or(0, |lane| lane.slots.len())
+    }
+
+    /// Since when the first frame that carries a time has been on its way.
+    pub(crate) fn oldest_us(&self) -> Option<u64> {
+        let slots = self.latest.iter().flat_map(|lane| lane.slots.iter().map(|slot| &slot.frame));
+        let queued = self.queue.iter().find_map(FrameRef::since_us);
+        queued.into_iter().chain(slots.filter_map(FrameRef::since_us)).min()
+    }
+}
+
+impl LatestLane {
+    fn pop(&mut self) -> Option<Slot> {
+        let slot = self.slots.pop_front()?;
+        self.places.remove(&slot.key_hash);
+        self.left += 1;
+        Some(slot)
+    }
+}
+
+/// The slices of one write.
+pub struct Outgoing<'a> {
+    queue: vec_deque::Iter<'a, FrameRef>,
+    slots: Option<vec_deque::Iter<'a, Slot>>,
+    skip_bytes: usize,
+    frames_left: usize,
+    bytes_left: usize,
+}
+
+impl<'a> Iterator for Outgoing<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.frames_left == 0 || self.bytes_left == 0 {
+            return None;
+        }
+        let frame = match self.queue.next() {
+            Some(frame) => frame,
+            None => &self.slots.as_mut()?.next()?.frame,
+        };
+        let bytes = &frame.bytes()[std::mem::take(&mut self.skip_bytes)..];
+        self.frames_left -= 1;
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.len());
+        Some(bytes)
+    }
+}

@@ -1,0 +1,184 @@
+//! A session: one client connection, as its shard knows it.
+
+mod table;
+
+use std::sync::Arc;
+
+use dunlin_protocol::{ClientInfo, Encoding};
+
+use crate::{SessionKey, hub::LocalChannelId, timers::Scheduled};
+
+pub(crate) use table::SessionTable;
+
+/// Where a session is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Opened; nothing but `connect` is allowed.
+    Fresh,
+    /// Its `connect` was answered with an error; nothing is allowed any more.
+    Refused,
+    /// Authenticated.
+    Live,
+    /// Its last frame is queued.
+    Closing,
+}
+
+/// What a session waits for; it is paused meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) enum Waiting {
+    /// A connection token, presented by `connect`.
+    Connect { command_id: u32 },
+    /// A connection token, presented by `refresh`.
+    Refresh { command_id: u32 },
+    /// A subscription token, presented by `subscribe`.
+    Subscribe { command_id: u32, wish: Box<SubscribeWish> },
+    /// A subscription token, presented by `sub_refresh`.
+    SubRefresh { command_id: u32, channel: Box<str> },
+}
+
+/// What of a subscribe command outlives its frame.
+#[derive(Clone, Debug)]
+pub(crate) struct SubscribeWish {
+    pub(crate) channel: Box<str>,
+    pub(crate) recover: bool,
+    pub(crate) epoch: Box<str>,
+    pub(crate) offset: u64,
+    pub(crate) positioned: bool,
+    pub(crate) recoverable: bool,
+    pub(crate) join_leave: bool,
+    pub(crate) reject_unrecoverable: bool,
+}
+
+/// One client connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) key: SessionKey,
+    pub(crate) encoding: Encoding,
+    pub(crate) phase: Phase,
+    /// Who it is; set by `connect`.
+    pub(crate) info: Option<Arc<ClientInfo>>,
+    pub(crate) subscriptions: Vec<Subscription>,
+    /// The token it waits for, and the rest of the frame that presented it.
+    pub(crate) waiting: Option<Box<(Waiting, Vec<u8>)>>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) awaits_pong: bool,
+    /// Closing: whether the peer has said goodbye, and whether the caller was told to finish.
+    pub(crate) peer_closed: bool,
+    pub(crate) finished: bool,
+    pub(crate) scheduled: Scheduled,
+    /// Its place among its user's sessions.
+    pub(crate) user_place: u32,
+}
+
+/// When something is due for a session, on the monotonic clock; `u64::MAX` for never.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    /// Not authenticated, or not hung up, by then: over.
+    pub(crate) end_us: u64,
+    /// The next ping.
+    pub(crate) ping_us: u64,
+    /// The pong to the last ping.
+    pub(crate) pong_us: u64,
+    /// The connection's expiry, grace included.
+    pub(crate) expiry_us: u64,
+    /// The earliest expiry of a subscription, grace included.
+    pub(crate) subscriptions_us: u64,
+}
+
+/// A session's subscription to one channel.
+#[derive(Clone, Debug)]
+pub(crate) struct Subscription {
+    pub(crate) channel: LocalChannelId,
+    /// Its place in the hub's list; `None` until the owner has answered.
+    pub(crate) place: Option<u32>,
+    pub(crate) flags: SubscriptionFlags,
+    /// Expiry, grace included, on the monotonic clock; `u64::MAX` for never.
+    pub(crate) expiry_us: u64,
+    /// The parts that few subscriptions have.
+    pub(crate) extra: Option<Box<SubscriptionExtra>>,
+}
+
+/// What a subscription gets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SubscriptionFlags {
+    pub(crate) join_leave: bool,
+    pub(crate) positioned: bool,
+    pub(crate) recoverable: bool,
+}
+
+/// What comes with a subscription token, or waits for the owner's answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SubscriptionExtra {
+    /// The session's info with the channel info of the token.
+    pub(crate) info: Option<Arc<ClientInfo>>,
+    /// Seconds to live, for the reply.
+    pub(crate) ttl_s: Option<u32>,
+    /// Application bytes for the reply.
+    pub(crate) data: Option<dunlin_protocol::Payload>,
+    /// The client unsubscribed before the owner answered: the command to answer after it.
+    pub(crate) unsubscribe_command_id: Option<u32>,
+}
+
+impl Session {
+    /// A session that has just been opened and has until `end_us` to authenticate.
+    pub(crate) fn new(key: SessionKey, encoding: Encoding, end_us: u64) -> Self {
+        Self {
+            key,
+            encoding,
+            phase: Phase::Fresh,
+            info: None,
+            subscriptions: Vec::new(),
+            waiting: None,
+            deadlines: Deadlines { end_us, ..Deadlines::NEVER },
+            awaits_pong: false,
+            peer_closed: false,
+            finished: false,
+            scheduled: Scheduled::default(),
+            user_place: 0,
+        }
+    }
+
+    /// Its subscription to `channel`.
+    pub(crate) fn subscription(&self, channel: LocalChannelId) -> Option<&Subscription> {
+        self.subscriptions.iter().find(|subscription| subscription.channel == channel)
+    }
+
+    /// Its subscription to `channel`.
+    pub(crate) fn subscription_mut(&mut self, channel: LocalChannelId) -> Option<&mut Subscription> {
+        self.subscriptions.iter_mut().find(|subscription| subscription.channel == channel)
+    }
+
+    /// Takes its subscription to `channel` off the list.
+    pub(crate) fn remove_subscription(&mut self, channel: LocalChannelId) -> Option<Subscription> {
+        let place = self.subscriptions.iter().position(|subscription| subscription.channel == channel)?;
+        Some(self.subscriptions.swap_remove(place))
+    }
+
+    /// Whether it belongs to the anonymous user.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.info.as_ref().is_none_or(|info| info.user.is_empty())
+    }
+}
+
+impl Subscription {
+    /// The session's info as this channel shows it.
+    pub(crate) fn info<'a>(&'a self, of_session: &'a Arc<ClientInfo>) -> &'a Arc<ClientInfo> {
+        self.extra.as_ref().and_then(|extra| extra.info.as_ref()).unwrap_or(of_session)
+    }
+}
+
+impl Deadlines {
+    /// Nothing is ever due.
+    pub(crate) const NEVER: Self = Self {
+        end_us: u64::MAX,
+        ping_us: u64::MAX,
+        pong_us: u64::MAX,
+        expiry_us: u64::MAX,
+        subscriptions_us: u64::MAX,
+    };
+
+    /// The earliest.
+    pub(crate) fn next_us(&self) -> u64 {
+        self.end_us.min(self.ping_us).min(self.pong_us).min(self.expiry_us).min(self.subscriptions_us)
+    }
+}

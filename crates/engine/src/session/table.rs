@@ -1,0 +1,75 @@
+//! Sessions by index, and apart from them, densely, what a delivery touches: their outboxes.
+
+use crate::{SessionKey, outbox::Outbox};
+
+use super::Session;
+
+/// All sessions of a shard.
+#[derive(Default)]
+pub(crate) struct SessionTable {
+    sessions: Vec<Option<Box<Session>>>,
+    outboxes: Vec<Outbox>,
+    count: usize,
+}
+
+impl SessionTable {
+    /// Adds a session at the index of its key, which is free.
+    pub(crate) fn insert(&mut self, session: Session) {
+        let index = session.key.index as usize;
+        if index >= self.sessions.len() {
+            self.sessions.resize_with(index + 1, || None);
+            self.outboxes.resize_with(index + 1, Outbox::default);
+        }
+        assert!(self.sessions[index].is_none(), "an index is used again only after Event::Gone");
+        self.sessions[index] = Some(Box::new(session));
+        self.count += 1;
+    }
+
+    /// Removes a session, and what waits for it.
+    pub(crate) fn remove(&mut self, key: SessionKey) -> Option<Box<Session>> {
+        self.get(key)?;
+        self.outboxes[key.index as usize] = Outbox::default();
+        self.count -= 1;
+        self.sessions[key.index as usize].take()
+    }
+
+    /// The session, if it is still there.
+    pub(crate) fn get(&self, key: SessionKey) -> Option<&Session> {
+        self.sessions.get(key.index as usize)?.as_deref().filter(|session| session.key == key)
+    }
+
+    /// The session, if it is still there.
+    pub(crate) fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
+        self.sessions.get_mut(key.index as usize)?.as_deref_mut().filter(|session| session.key == key)
+    }
+
+    /// The session at `index`, which the hub or the user index holds and which therefore exists.
+    pub(crate) fn at(&self, index: u32) -> &Session {
+        self.sessions[index as usize].as_deref().expect("indices let go of a session before it goes")
+    }
+
+    /// The session at `index`, which the hub or the user index holds and which therefore exists.
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut Session {
+        self.sessions[index as usize].as_deref_mut().expect("indices let go of a session before it goes")
+    }
+
+    /// What waits for the session at `index`.
+    pub(crate) fn outbox(&mut self, index: u32) -> &mut Outbox {
+        &mut self.outboxes[index as usize]
+    }
+
+    /// All outboxes, by index.
+    pub(crate) fn outboxes(&mut self) -> &mut [Outbox] {
+        &mut self.outboxes
+    }
+
+    /// All sessions.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.iter().flatten().map(|session| &**session)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+}

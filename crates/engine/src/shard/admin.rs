@@ -1,0 +1,152 @@
+//! The server API.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{Disconnect, ErrorCode, UnsubscribeCode};
+
+use crate::{
+    Effect, Effects, Now, SessionKey,
+    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery, Survey},
+    event::Ticket,
+    hub::LocalChannelId,
+    session::Phase,
+};
+
+use super::{Shard, hash_of, owner::Draft};
+
+/// Upper bounds, but for the last, of the classes of [`Survey::behind_sessions`], in microseconds.
+const BEHIND_BOUNDS_US: [u64; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+
+impl Shard {
+    pub(super) fn answer_api(&mut self, now: Now, ticket: Ticket, request: ApiRequest, effects: &mut Effects) {
+        let answer = self.carry_out_api(now, request, effects);
+        effects.list.push(Effect::Answer { ticket, answer });
+    }
+
+    fn carry_out_api(&mut self, now: Now, request: ApiRequest, effects: &mut Effects) -> Answer {
+        match request {
+            ApiRequest::Publish { channel, data, tags, skip_history } => {
+                let draft = Draft { data, info: None, tags, skip_history };
+                let (offset, epoch) = self.accept(now, &channel.into(), draft, effects)?;
+                Ok(ApiAnswer::Published { offset, epoch })
+            }
+            ApiRequest::Presence { channel } => {
+                self.require(&channel, |options| options.presence)?;
+                Ok(ApiAnswer::Presence(self.presence(&channel)))
+            }
+            ApiRequest::PresenceStats { channel } => {
+                self.require(&channel, |options| options.presence)?;
+                let (num_clients, num_users) = self.presence_stats(&channel);
+                Ok(ApiAnswer::PresenceStats { num_clients, num_users })
+            }
+            ApiRequest::History { channel, query } => self.api_history(now, &channel.into(), &query),
+            ApiRequest::HistoryRemove { channel } => {
+                self.require(&channel, crate::options::NamespaceOptions::has_stream)?;
+                if let Some(stream) = self.channels.get_mut(&*channel).and_then(|channel| channel.stream.as_mut()) {
+                    stream.clear();
+                }
+                Ok(ApiAnswer::Done { sessions: 0 })
+            }
+            ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
+            ApiRequest::Disconnect { user, client, whitelist, disconnect } => {
+                let client = client.as_deref();
+                let keys = self.sessions_of(&user, |id| {
+                    client.is_none_or(|client| client == id) && !whitelist.iter().any(|spared| **spared == *id)
+                });
+                Ok(self.disconnect_all(now, &keys, &disconnect, effects))
+            }
+            ApiRequest::Unsubscribe { channel, user, client, code } => {
+                let client = client.as_deref();
+                let keys = self.sessions_of(&user, |id| client.is_none_or(|client| client == id));
+                Ok(self.unsubscribe_all(now, &keys, &channel, code, effects))
+            }
+            ApiRequest::Survey => Ok(ApiAnswer::Survey(Box::new(self.survey(now)))),
+        }
+    }
+
+    fn require(
+        &self,
+        channel: &str,
+        has: impl FnOnce(&crate::options::NamespaceOptions) -> bool,
+    ) -> Result<(), ErrorCode> {
+        let namespace = self.names.resolve(channel)?;
+        if has(self.namespace(namespace)) { Ok(()) } else { Err(ErrorCode::NotAvailable) }
+    }
+
+    fn api_history(&mut self, now: Now, channel: &Arc<str>, query: &HistoryQuery) -> Answer {
+        self.require(channel, crate::options::NamespaceOptions::has_stream)?;
+        let part = self.history(now, channel, query)?;
+        Ok(ApiAnswer::History { publications: part.publications, epoch: part.epoch, offset: part.offset })
+    }
+
+    fn subscribed_channels(&self) -> Vec<(Arc<str>, u32)> {
+        let subscribed = self.channels.values().filter(|channel| channel.subscribers() > 0);
+        subscribed.map(|channel| (Arc::clone(&channel.name), channel.subscribers())).collect()
+    }
+
+    /// Live sessions of `user` whose ids pass.
+    fn sessions_of(&self, user: &str, passes: impl Fn(&str) -> bool) -> Vec<SessionKey> {
+        let Some(keys) = self.users.get(user) else { return Vec::new() };
+        let has_id = |key: &SessionKey| {
+            self.sessions.get(*key).and_then(|session| session.info.as_ref()).is_some_and(|info| passes(&info.client))
+        };
+        keys.iter().copied().filter(has_id).collect()
+    }
+
+    fn disconnect_all(
+        &mut self,
+        now: Now,
+        keys: &[SessionKey],
+        disconnect: &Disconnect,
+        effects: &mut Effects,
+    ) -> ApiAnswer {
+        for key in keys {
+            self.close(now, *key, disconnect, effects);
+        }
+        ApiAnswer::Done { sessions: keys.len() as u32 }
+    }
+
+    fn unsubscribe_all(
+        &mut self,
+        now: Now,
+        keys: &[SessionKey],
+        channel: &str,
+        code: UnsubscribeCode,
+        effects: &mut Effects,
+    ) -> ApiAnswer {
+        let mut sessions = 0;
+        for &key in keys {
+            let Some(session) = self.sessions.get(key) else { continue };
+            let live = session.subscriptions.iter().filter(|subscription| subscription.place.is_some());
+            let of_channel: Vec<LocalChannelId> = live
+                .map(|subscription| subscription.channel)
+                .filter(|id| channel.is_empty() || *self.hub.channel(*id).name == *channel)
+                .collect();
+            sessions += u32::from(!of_channel.is_empty());
+            for id in of_channel {
+                self.end_subscription(now, key, id, code, effects);
+            }
+        }
+        ApiAnswer::Done { sessions }
+    }
+
+    fn survey(&mut self, now: Now) -> Survey {
+        let mut survey = Survey {
+            sessions: self.sessions.iter().filter(|session| session.phase == Phase::Live).count() as u32,
+            subscriptions: self.counters.namespaces.iter().map(|counters| counters.subscriptions).sum::<u64>() as u32,
+            channels: self.channels.values().filter(|channel| channel.subscribers() > 0).count() as u32,
+            users: self.users.keys().map(|user| hash_of(&**user, self.node_seed)).collect(),
+            ..Survey::default()
+        };
+        for outbox in self.sessions.outboxes() {
+            survey.queued_bytes += outbox.queued_bytes() as u64;
+            survey.queued_frames += outbox.queued_frames() as u64;
+            let age_us = outbox.oldest_us().map_or(0, |oldest_us| now.mono_us.saturating_sub(oldest_us));
+            survey.queue_age_ms_max = survey.queue_age_ms_max.max(age_us / 1_000);
+            for (class, bound_us) in survey.behind_sessions.iter_mut().zip(BEHIND_BOUNDS_US) {
+                *class += u32::from(age_us > bound_us);
+            }
+        }
+        survey
+    }
+}

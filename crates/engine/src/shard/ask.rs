@@ -1,0 +1,230 @@
+//! Commands that a channel's owner answers: checked here, sent there, and the answers passed on.
+
+use std::{borrow::Cow, sync::Arc};
+
+use bytes::Bytes;
+use dunlin_protocol::{
+    ClientInfo, Disconnect, Encoding, ErrorCode, HistoryRequest, HistoryResult, Payload, PresenceResult,
+    PresenceStatsResult, PublishRequest, Reply,
+};
+
+use crate::{
+    Effects, Now, SessionKey,
+    api::HistoryQuery,
+    message::{Asker, Notice, Request, ShardMessage},
+    names::NamespaceIndex,
+};
+
+use super::Shard;
+
+/// The three flags that let a session do something in a namespace.
+struct Permission {
+    for_client: bool,
+    for_subscriber: bool,
+    for_anonymous: bool,
+}
+
+impl Shard {
+    pub(super) fn publish(
+        &mut self,
+        key: SessionKey,
+        command_id: u32,
+        request: &PublishRequest<'_>,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let Some(data) = request.data.filter(|data| !data.is_empty() && !request.channel.is_empty()) else {
+            return Err(Disconnect::BAD_REQUEST);
+        };
+        let channel = &*request.channel;
+        let namespace = match self.names.resolve(channel) {
+            Ok(namespace) => namespace,
+            Err(code) => return Ok(Some(Reply::Error(code))),
+        };
+        let options = self.namespace(namespace);
+        let permission = Permission {
+            for_client: options.allow_publish_for_client,
+            for_subscriber: options.allow_publish_for_subscriber,
+            for_anonymous: options.allow_publish_for_anonymous,
+        };
+        if request.kind != 0 || !self.permits(key, channel, &permission) {
+            return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
+        }
+        let session = self.sessions.at(key.index);
+        let data = match session.encoding {
+            Encoding::Json => Payload::from_json(Bytes::copy_from_slice(data)),
+            Encoding::Protobuf => Payload::from_opaque(Bytes::copy_from_slice(data)),
+        };
+        let Some(info) = self.info_in_channel(key, channel) else { return Err(Disconnect::BAD_REQUEST) };
+        let asker = self.asker(key, command_id);
+        let request = Request::Publish { channel: self.channel_name(channel), data, info, asker };
+        self.ask_owner(channel, request, effects);
+        Ok(None)
+    }
+
+    pub(super) fn ask_presence(
+        &mut self,
+        key: SessionKey,
+        command_id: u32,
+        channel: &str,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let make = |channel, asker| Request::Presence { channel, asker };
+        self.ask_who_is_there(key, command_id, channel, make, effects)
+    }
+
+    pub(super) fn ask_presence_stats(
+        &mut self,
+        key: SessionKey,
+        command_id: u32,
+        channel: &str,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let make = |channel, asker| Request::PresenceStats { channel, asker };
+        self.ask_who_is_there(key, command_id, channel, make, effects)
+    }
+
+    fn ask_who_is_there(
+        &mut self,
+        key: SessionKey,
+        command_id: u32,
+        channel: &str,
+        make: impl FnOnce(Arc<str>, Asker) -> Request,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        if channel.is_empty() {
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let allowed = self.names.resolve(channel).and_then(|namespace| {
+            let options = self.namespace(namespace);
+            if !options.presence {
+                return Err(ErrorCode::NotAvailable);
+            }
+            if self.permits_presence(key, channel, namespace) { Ok(()) } else { Err(ErrorCode::PermissionDenied) }
+        });
+        if let Err(code) = allowed {
+            return Ok(Some(Reply::Error(code)));
+        }
+        let request = make(self.channel_name(channel), self.asker(key, command_id));
+        self.ask_owner(channel, request, effects);
+        Ok(None)
+    }
+
+    pub(super) fn ask_history(
+        &mut self,
+        key: SessionKey,
+        command_id: u32,
+        request: &HistoryRequest<'_>,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let channel = &*request.channel;
+        if channel.is_empty() {
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let allowed = self.names.resolve(channel).and_then(|namespace| {
+            let options = self.namespace(namespace);
+            if !options.has_stream() {
+                return Err(ErrorCode::NotAvailable);
+            }
+            if self.permits_history(key, channel, namespace) { Ok(()) } else { Err(ErrorCode::PermissionDenied) }
+        });
+        if let Err(code) = allowed {
+            return Ok(Some(Reply::Error(code)));
+        }
+        let most = i32::try_from(self.options.client.history_publications_max).unwrap_or(i32::MAX);
+        let limit = if (0..=most).contains(&request.limit) { request.limit } else { most };
+        let since = request.since.as_ref().map(|since| (since.offset, Box::from(&*since.epoch)));
+        let query = HistoryQuery { limit, since, reverse: request.reverse };
+        let request =
+            Request::History { channel: self.channel_name(channel), query, asker: self.asker(key, command_id) };
+        self.ask_owner(channel, request, effects);
+        Ok(None)
+    }
+
+    /// Passes the owner's answer on to the session that asked.
+    pub(super) fn note(&mut self, now: Now, notice: Notice, effects: &mut Effects) {
+        let (asker, reply) = match notice {
+            Notice::Deliver(delivery) => return self.deliver(now, &delivery, effects),
+            Notice::Subscribed { order, outcome } => return self.subscribed(now, *order, outcome, effects),
+            Notice::Published { asker, outcome } => (asker, outcome.map(|()| Reply::Publish)),
+            Notice::Presence { asker, outcome } => {
+                (asker, outcome.map(|clients| Reply::Presence(PresenceResult { clients })))
+            }
+            Notice::PresenceStats { asker, outcome } => (
+                asker,
+                outcome.map(|(num_clients, num_users)| {
+                    Reply::PresenceStats(PresenceStatsResult { num_clients, num_users })
+                }),
+            ),
+            Notice::History { asker, outcome } => (
+                asker,
+                outcome.map(|part| {
+                    let part = *part;
+                    Reply::History(HistoryResult {
+                        publications: part.publications,
+                        epoch: part.epoch,
+                        offset: part.offset,
+                    })
+                }),
+            ),
+        };
+        if self.sessions.get(asker.session).is_none() {
+            self.counters.late_messages += 1;
+            return;
+        }
+        self.reply(now, asker.session, asker.command_id, &reply.unwrap_or_else(Reply::Error), effects);
+    }
+
+    /// Whether the session may read presence of `channel`.
+    pub(super) fn permits_presence(&self, key: SessionKey, channel: &str, namespace: NamespaceIndex) -> bool {
+        let options = self.namespace(namespace);
+        let permission = Permission {
+            for_client: options.allow_presence_for_client,
+            for_subscriber: options.allow_presence_for_subscriber,
+            for_anonymous: options.allow_presence_for_anonymous,
+        };
+        self.permits(key, channel, &permission)
+    }
+
+    /// Whether the session may read history of `channel`.
+    pub(super) fn permits_history(&self, key: SessionKey, channel: &str, namespace: NamespaceIndex) -> bool {
+        let options = self.namespace(namespace);
+        let permission = Permission {
+            for_client: options.allow_history_for_client,
+            for_subscriber: options.allow_history_for_subscriber,
+            for_anonymous: options.allow_history_for_anonymous,
+        };
+        self.permits(key, channel, &permission)
+    }
+
+    fn permits(&self, key: SessionKey, channel: &str, permission: &Permission) -> bool {
+        let Some(session) = self.sessions.get(key) else { return false };
+        let counts = permission.for_anonymous || !session.is_anonymous();
+        // A subscription that its owner has not answered yet counts: what the owner is asked next comes behind it.
+        let subscribes = || self.hub.find(channel).is_some_and(|id| session.subscription(id).is_some());
+        counts && (permission.for_client || permission.for_subscriber && subscribes()) || self.options.client.insecure
+    }
+
+    /// The session's info as `channel` shows it.
+    fn info_in_channel(&self, key: SessionKey, channel: &str) -> Option<Arc<ClientInfo>> {
+        let session = self.sessions.get(key)?;
+        let info = session.info.as_ref()?;
+        let subscription = self.hub.find(channel).and_then(|id| session.subscription(id));
+        Some(Arc::clone(subscription.map_or(info, |subscription| subscription.info(info))))
+    }
+
+    pub(super) fn asker(&self, session: SessionKey, command_id: u32) -> Asker {
+        Asker { shard: self.identity.index, session, command_id }
+    }
+
+    /// The one copy of a channel's name, if this shard has one.
+    pub(super) fn channel_name(&self, channel: &str) -> Arc<str> {
+        match self.hub.find(channel) {
+            Some(id) => Arc::clone(&self.hub.channel(id).name),
+            None => Arc::from(Cow::Borrowed(channel)),
+        }
+    }
+
+    pub(super) fn ask_owner(&mut self, channel: &str, request: Request, effects: &mut Effects) {
+        self.send(self.owner(channel), ShardMessage::Request(request), effects);
+    }
+}

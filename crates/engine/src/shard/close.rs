@@ -1,0 +1,169 @@
+//! How sessions end, and what of them reaches the socket.
+
+use dunlin_protocol::Disconnect;
+use dunlin_websocket::header::{append_close, append_close_reply, append_pong};
+
+use crate::{
+    Effect, Effects, Now, SessionKey,
+    frame::FrameRef,
+    session::{Deadlines, Phase},
+};
+
+use super::Shard;
+
+/// Whether what waits is still sent before the goodbye.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    IsSent,
+    IsDropped,
+}
+
+impl Shard {
+    /// Ends a session: its subscriptions are over at once, what waits for it is sent, and a close frame behind it.
+    pub(super) fn close(&mut self, now: Now, key: SessionKey, disconnect: &Disconnect, effects: &mut Effects) {
+        self.close_with(now, key, disconnect, Waiting::IsSent, effects);
+    }
+
+    /// Ends a session that is too far behind: what waits for it is dropped.
+    pub(super) fn close_slow(&mut self, now: Now, key: SessionKey, effects: &mut Effects) {
+        let outbox = self.sessions.outbox(key.index);
+        if outbox.queued_bytes() > self.options.client.queue_bytes_max {
+            self.counters.slow_bytes += 1;
+        } else {
+            self.counters.slow_frames += 1;
+        }
+        self.close_with(now, key, &Disconnect::SLOW, Waiting::IsDropped, effects);
+    }
+
+    fn close_with(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        disconnect: &Disconnect,
+        waiting: Waiting,
+        effects: &mut Effects,
+    ) {
+        if !self.begin_close(now, key, effects) {
+            return;
+        }
+        self.counters.count_close(disconnect.code);
+        let mut goodbye = Vec::new();
+        append_close(disconnect.code, &disconnect.reason, &mut goodbye);
+        self.say_goodbye(now, key, goodbye, waiting, effects);
+    }
+
+    /// The peer said goodbye: say it back, then hang up.
+    pub(super) fn peer_closes(&mut self, now: Now, key: SessionKey, code: Option<u16>, effects: &mut Effects) {
+        if !self.begin_close(now, key, effects) {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.peer_closed = true;
+                if session.finished {
+                    effects.list.push(Effect::HangUp { session: key });
+                }
+            }
+            return;
+        }
+        self.sessions.at_mut(key.index).peer_closed = true;
+        let mut goodbye = Vec::new();
+        append_close_reply(code, &mut goodbye);
+        self.say_goodbye(now, key, goodbye, Waiting::IsDropped, effects);
+    }
+
+    /// The peer broke the WebSocket protocol.
+    pub(super) fn peer_violates(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        code: u16,
+        what: &'static str,
+        effects: &mut Effects,
+    ) {
+        self.counters.violations += 1;
+        let reason = std::borrow::Cow::Borrowed(what);
+        self.close_with(now, key, &Disconnect { code, reason }, Waiting::IsSent, effects);
+    }
+
+    /// Takes the session out of everything but the table. Returns whether it was open until now.
+    fn begin_close(&mut self, now: Now, key: SessionKey, effects: &mut Effects) -> bool {
+        let Some(session) = self.sessions.get_mut(key) else { return false };
+        if session.phase == Phase::Closing {
+            return false;
+        }
+        session.deadlines =
+            Deadlines { end_us: now.mono_us + self.options.client.close_timeout_ms * 1_000, ..Deadlines::NEVER };
+        session.waiting = None;
+        self.leave_everything(key, effects);
+        self.sessions.at_mut(key.index).phase = Phase::Closing;
+        self.schedule_session(key);
+        true
+    }
+
+    fn say_goodbye(&mut self, now: Now, key: SessionKey, goodbye: Vec<u8>, waiting: Waiting, effects: &mut Effects) {
+        let outbox = self.sessions.outbox(key.index);
+        match waiting {
+            Waiting::IsSent => outbox.settle_latest(),
+            Waiting::IsDropped => outbox.discard_unbegun(),
+        }
+        outbox.push(FrameRef::own(goodbye.into_boxed_slice(), now.mono_us));
+        if !std::mem::replace(&mut outbox.listed, true) {
+            effects.dirty.push(key);
+        }
+    }
+
+    /// Ends all subscriptions and takes the session out of its user's list.
+    fn leave_everything(&mut self, key: SessionKey, effects: &mut Effects) {
+        let session = self.sessions.at_mut(key.index);
+        let was_live = session.phase == Phase::Live;
+        let place = session.user_place;
+        for subscription in std::mem::take(&mut session.subscriptions) {
+            self.detach(key, &subscription, effects);
+        }
+        if was_live && let Some(info) = self.sessions.at(key.index).info.clone() {
+            self.remove_from_user(&info.user, place);
+        }
+    }
+
+    /// The kernel took `bytes` bytes.
+    pub(super) fn wrote(&mut self, key: SessionKey, bytes: usize, effects: &mut Effects) {
+        let outbox = self.sessions.outbox(key.index);
+        outbox.wrote(bytes);
+        self.counters.written_bytes += bytes as u64;
+        if !outbox.is_empty() {
+            return;
+        }
+        outbox.listed = false;
+        let session = self.sessions.at_mut(key.index);
+        if session.phase == Phase::Closing && !std::mem::replace(&mut session.finished, true) {
+            let session_key = session.key;
+            effects.list.push(if session.peer_closed {
+                Effect::HangUp { session: session_key }
+            } else {
+                Effect::Finish { session: session_key }
+            });
+        }
+    }
+
+    /// The transport is gone.
+    pub(super) fn forget_session(&mut self, key: SessionKey, effects: &mut Effects) {
+        if self.sessions.get(key).is_none() {
+            return;
+        }
+        self.leave_everything(key, effects);
+        self.sessions.remove(key);
+    }
+
+    pub(super) fn answer_websocket_ping(&mut self, now: Now, key: SessionKey, payload: &[u8], effects: &mut Effects) {
+        let mut pong = Vec::with_capacity(payload.len() + 2);
+        append_pong(payload, &mut pong);
+        self.queue_frame(now, key, FrameRef::own(pong.into_boxed_slice(), now.mono_us), effects);
+    }
+
+    /// Closes every session and admits none.
+    pub(super) fn drain(&mut self, now: Now, effects: &mut Effects) {
+        self.draining = true;
+        let keys: Vec<SessionKey> = self.sessions.iter().map(|session| session.key).collect();
+        for key in keys {
+            self.close(now, key, &Disconnect::SHUTDOWN, effects);
+        }
+    }
+}

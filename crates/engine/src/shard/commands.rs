@@ -1,0 +1,196 @@
+//! From a frame to commands, and from a command to the method that carries it out (client protocol, dispatch rules).
+
+use dunlin_protocol::{
+    Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, encode_push, encode_reply,
+};
+
+use crate::{
+    Effects, Now, SessionKey,
+    counters::COMMAND_KINDS,
+    frame::{FrameRef, build_frame},
+    session::{Phase, Waiting},
+};
+
+use super::Shard;
+
+impl Shard {
+    /// Carries out the commands of one frame, up to the first that has to wait for a token to be verified.
+    pub(super) fn receive(&mut self, now: Now, key: SessionKey, frame: &[u8], effects: &mut Effects) {
+        let Some(session) = self.sessions.get(key) else { return };
+        debug_assert!(session.waiting.is_none(), "nothing is received while a session is paused");
+        if session.phase == Phase::Closing {
+            return;
+        }
+        let mut commands = Commands::new(session.encoding, frame);
+        let mut left = self.options.client.commands_per_frame_max;
+        while let Some(command) = commands.next() {
+            let (Ok(command), Some(fewer)) = (command, left.checked_sub(1)) else {
+                self.counters.malformed_frames += 1;
+                return self.close(now, key, &Disconnect::BAD_REQUEST, effects);
+            };
+            left = fewer;
+            if let Err(disconnect) = self.dispatch(now, key, &command, effects) {
+                return self.close(now, key, &disconnect, effects);
+            }
+            let Some(session) = self.sessions.get_mut(key) else { return };
+            if session.phase == Phase::Closing {
+                return;
+            }
+            if let Some(waiting) = &mut session.waiting {
+                waiting.1.extend_from_slice(commands.rest());
+                return;
+            }
+        }
+    }
+
+    /// Goes on with the frame that presented a token, now that the token is verified.
+    pub(super) fn resume(&mut self, now: Now, key: SessionKey, rest: &[u8], effects: &mut Effects) {
+        if !rest.is_empty() {
+            self.receive(now, key, rest, effects);
+        }
+        let is_waiting = self.sessions.get(key).is_none_or(|session| session.waiting.is_some());
+        if !is_waiting {
+            effects.list.push(crate::Effect::Resume { session: key });
+        }
+    }
+
+    /// Carries out one command, or says with which code the session ends.
+    fn dispatch(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        command: &Command<'_>,
+        effects: &mut Effects,
+    ) -> Result<(), Disconnect> {
+        let Some(session) = self.sessions.get_mut(key) else { return Ok(()) };
+        let is_connect = matches!(command.request, Some(Request::Connect(_)));
+        let allowed = match session.phase {
+            Phase::Fresh => is_connect,
+            Phase::Live => true,
+            Phase::Refused | Phase::Closing => false,
+        };
+        if !allowed {
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let is_send = matches!(command.request, Some(Request::Send { .. }));
+        if command.id == 0 && !is_send {
+            self.counters.commands[COMMAND_KINDS.len() - 1] += 1;
+            return if std::mem::take(&mut session.awaits_pong) { Ok(()) } else { Err(Disconnect::BAD_REQUEST) };
+        }
+        let Some(request) = &command.request else { return Err(Disconnect::BAD_REQUEST) };
+        self.counters.commands[kind(request)] += 1;
+        let answer = self.carry_out(now, key, command.id, request, effects)?;
+        if let Some(reply) = answer {
+            self.reply(now, key, command.id, &reply, effects);
+        }
+        Ok(())
+    }
+
+    /// Does what `request` asks. An answer that is there at once is returned, one that another shard gives comes later.
+    fn carry_out(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        command_id: u32,
+        request: &Request<'_>,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let outcome = match request {
+            Request::Connect(connect) => return self.connect(now, key, command_id, connect, effects),
+            Request::Subscribe(subscribe) => return self.subscribe(now, key, command_id, subscribe, effects),
+            Request::Unsubscribe { channel } => return self.unsubscribe(key, command_id, channel, effects),
+            Request::Refresh { token } => return self.refresh(key, command_id, token, effects).map(|()| None),
+            Request::SubRefresh(refresh) => return self.sub_refresh(key, command_id, refresh, effects),
+            Request::Publish(publish) => return self.publish(key, command_id, publish, effects),
+            Request::Presence { channel } => return self.ask_presence(key, command_id, channel, effects),
+            Request::PresenceStats { channel } => return self.ask_presence_stats(key, command_id, channel, effects),
+            Request::History(history) => return self.ask_history(key, command_id, history, effects),
+            Request::Send { .. } => return Err(Disconnect::NOT_AVAILABLE),
+            Request::Ping | Request::Rpc(_) => Reply::Error(ErrorCode::NotAvailable),
+        };
+        Ok(Some(outcome))
+    }
+
+    /// Pauses the session until its token is verified.
+    pub(super) fn wait_for_token(&mut self, key: SessionKey, waiting: Waiting, token: &str, effects: &mut Effects) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let is_subscription = matches!(waiting, Waiting::Subscribe { .. } | Waiting::SubRefresh { .. });
+        session.waiting = Some(Box::new((waiting, Vec::new())));
+        let token = token.into();
+        effects.list.push(crate::Effect::Pause { session: key });
+        effects.list.push(if is_subscription {
+            crate::Effect::AuthorizeSubscription { session: key, token }
+        } else {
+            crate::Effect::Authenticate { session: key, token }
+        });
+    }
+
+    /// Queues the reply to a command.
+    pub(super) fn reply(&mut self, now: Now, key: SessionKey, id: u32, reply: &Reply, effects: &mut Effects) {
+        if let Reply::Error(code) = reply {
+            self.counters.error_replies[code.code() as usize - 100] += 1;
+        }
+        self.queue_message(now, key, effects, |encoding, out| encode_reply(encoding, id, reply, out));
+    }
+
+    /// Queues a push to one session.
+    pub(super) fn push(&mut self, now: Now, key: SessionKey, push: &Push<'_>, effects: &mut Effects) {
+        self.queue_message(now, key, effects, |encoding, out| encode_push(encoding, push, out));
+    }
+
+    fn queue_message(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        effects: &mut Effects,
+        encode: impl FnOnce(dunlin_protocol::Encoding, &mut Vec<u8>) -> Result<(), NotJson>,
+    ) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let encoding = session.encoding;
+        match build_frame(encoding, &mut self.scratch, |out| encode(encoding, out)) {
+            Ok(bytes) => self.queue_frame(now, key, FrameRef::own(bytes, now.mono_us), effects),
+            Err(NotJson) => self.close(now, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects),
+        }
+    }
+
+    /// Puts a frame into the reliable lane of a session that is not closing; one that is too far behind is closed.
+    pub(super) fn queue_frame(&mut self, now: Now, key: SessionKey, frame: FrameRef, effects: &mut Effects) {
+        let is_open = self.sessions.get(key).is_some_and(|session| session.phase != Phase::Closing);
+        if !is_open {
+            return;
+        }
+        let outbox = self.sessions.outbox(key.index);
+        outbox.push(frame);
+        if !std::mem::replace(&mut outbox.listed, true) {
+            effects.dirty.push(key);
+        }
+        if self.is_too_far_behind(key.index) {
+            self.close_slow(now, key, effects);
+        }
+    }
+
+    /// Whether more waits for the session than may.
+    pub(super) fn is_too_far_behind(&mut self, index: u32) -> bool {
+        let client = &self.options.client;
+        let outbox = self.sessions.outbox(index);
+        outbox.queued_bytes() > client.queue_bytes_max || outbox.queued_frames() > client.queue_frames_max
+    }
+}
+
+/// The place of a request among [`COMMAND_KINDS`].
+fn kind(request: &Request<'_>) -> usize {
+    match request {
+        Request::Connect(_) => 0,
+        Request::Subscribe(_) => 1,
+        Request::Unsubscribe { .. } => 2,
+        Request::Publish(_) => 3,
+        Request::Presence { .. } => 4,
+        Request::PresenceStats { .. } => 5,
+        Request::History(_) => 6,
+        Request::Ping => 7,
+        Request::Send { .. } => 8,
+        Request::Rpc(_) => 9,
+        Request::Refresh { .. } => 10,
+        Request::SubRefresh(_) => 11,
+    }
+}

@@ -1,0 +1,231 @@
+//! A shard: the sessions of one I/O thread and the channels it owns, as one state machine.
+
+mod admin;
+mod ask;
+mod close;
+mod commands;
+mod connect;
+mod deliver;
+mod due;
+mod owner;
+mod subscribe;
+
+use std::{
+    collections::VecDeque,
+    hash::{BuildHasher, Hash},
+    sync::Arc,
+};
+
+use dunlin_protocol::Encoding;
+use hashbrown::HashMap;
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore, SeedableRng},
+};
+
+use crate::{
+    Effect, Effects, Event, Now, Options, SessionKey, ShardIndex,
+    channel::OwnedChannel,
+    counters::{Counters, NamespaceCounters},
+    frame::FrameRef,
+    hub::Hub,
+    message::ShardMessage,
+    names::{Names, NamespaceIndex, namespace_options},
+    options::NamespaceOptions,
+    outbox::Outgoing,
+    session::SessionTable,
+    timers::Timers,
+};
+
+/// Which shard of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardIdentity {
+    /// This shard.
+    pub index: ShardIndex,
+    /// Shards of the node.
+    pub count: u16,
+}
+
+/// Where chance comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Seed {
+    /// The same on all shards of a node: places channels and hashes names.
+    pub node: u64,
+    /// The shard's own: session ids, epochs, the first ping's moment. Unpredictable in production.
+    pub shard: [u8; 32],
+}
+
+/// One I/O thread's share of the node: its sessions, and the channels it owns.
+pub struct Shard {
+    identity: ShardIdentity,
+    options: Arc<Options>,
+    node_seed: u64,
+    names: Names,
+    random: ChaCha8Rng,
+    sessions: SessionTable,
+    /// Sessions by user id.
+    users: HashMap<Arc<str>, Vec<SessionKey>, foldhash::quality::FixedState>,
+    hub: Hub,
+    channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
+    timers: Timers,
+    counters: Counters,
+    /// Messages of this shard to itself, handled before the event that led to them is done.
+    local: VecDeque<ShardMessage>,
+    /// Deliveries of this turn: namespace and time of acceptance.
+    delivered: Vec<(NamespaceIndex, u64)>,
+    /// Lends its capacity to the encoders.
+    scratch: Vec<u8>,
+    /// The ping of each encoding, by [`Encoding::index`].
+    pings: [FrameRef; Encoding::ALL.len()],
+    draining: bool,
+}
+
+impl Shard {
+    /// An empty shard.
+    pub fn new(identity: ShardIdentity, options: Arc<Options>, seed: Seed) -> Self {
+        let hasher = || foldhash::quality::FixedState::with_seed(seed.node);
+        Self {
+            identity,
+            names: Names::new(&options, seed.node),
+            counters: Counters::new(options.namespaces.len() + 1),
+            options,
+            node_seed: seed.node,
+            random: ChaCha8Rng::from_seed(seed.shard),
+            sessions: SessionTable::default(),
+            users: HashMap::with_hasher(hasher()),
+            hub: Hub::new(seed.node),
+            channels: HashMap::with_hasher(hasher()),
+            timers: Timers::default(),
+            local: VecDeque::new(),
+            delivered: Vec::new(),
+            scratch: Vec::new(),
+            pings: Encoding::ALL.map(|encoding| FrameRef::fixed(crate::frame::ping_frame(encoding))),
+            draining: false,
+        }
+    }
+
+    /// Takes in one event. What has to be done about it is appended to `effects`.
+    pub fn handle(&mut self, now: Now, event: Event<'_>, effects: &mut Effects) {
+        match event {
+            Event::Opened { session, encoding } => self.open(now, session, encoding, effects),
+            Event::Received { session, frame } => self.receive(now, session, frame, effects),
+            Event::Pinged { session, payload } => self.answer_websocket_ping(now, session, payload, effects),
+            Event::CloseReceived { session, code } => self.peer_closes(now, session, code, effects),
+            Event::Violated { session, code, what } => self.peer_violates(now, session, code, what, effects),
+            Event::Wrote { session, bytes } => self.wrote(session, bytes, effects),
+            Event::Gone { session } => self.forget_session(session, effects),
+            Event::Authenticated { session, outcome } => self.token_verified(now, session, outcome, effects),
+            Event::SubscriptionAuthorized { session, outcome } => {
+                self.subscription_token_verified(now, session, outcome, effects);
+            }
+            Event::Message { from: _, message } => self.take_message(now, message, effects),
+            Event::Api { ticket, request } => self.answer_api(now, ticket, request, effects),
+            Event::Woke => self.handle_due(now, effects),
+            Event::TurnEnded => self.measure_turn(now),
+            Event::Drain => self.drain(now, effects),
+        }
+        while let Some(message) = self.local.pop_front() {
+            self.take_message(now, message, effects);
+        }
+    }
+
+    /// What to write to the session's socket now, in order, up to a bound for one write. The caller says how much of it
+    /// went with [`Event::Wrote`], before any other event.
+    pub fn outgoing(&mut self, session: SessionKey) -> Outgoing<'_> {
+        let Self { sessions, scratch, counters, .. } = self;
+        let known = sessions.get(session).is_some();
+        assert!(known, "a session has something to write only before Event::Gone");
+        let outbox = sessions.outbox(session.index);
+        outbox.tag_skipped(|frame, skipped| {
+            let namespace = frame.delivery()?.namespace;
+            counters.namespaces[usize::from(namespace.0)].encodes_skipped += 1;
+            frame.with_skipped(skipped, scratch)
+        });
+        outbox.outgoing()
+    }
+
+    /// Whether anything waits for the session's socket.
+    pub fn has_outgoing(&mut self, session: SessionKey) -> bool {
+        self.sessions.get(session).is_some() && !self.sessions.outbox(session.index).is_empty()
+    }
+
+    /// When to send [`Event::Woke`] at the latest, on the clock of [`Now::mono_us`].
+    pub fn next_deadline_us(&self) -> Option<u64> {
+        self.timers.next_us()
+    }
+
+    /// What the shard has counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether no session is left.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.len() == 0
+    }
+
+    /// What the shard still holds: sessions, channels with local subscriptions, channels owned, users. All are 0 when
+    /// everybody has left and every stream is forgotten.
+    pub fn holdings(&self) -> [usize; 4] {
+        [self.sessions.len(), self.hub.len(), self.channels.len(), self.users.len()]
+    }
+
+    fn take_message(&mut self, now: Now, message: ShardMessage, effects: &mut Effects) {
+        match message {
+            ShardMessage::Request(request) => self.serve(now, request, effects),
+            ShardMessage::Notice(notice) => self.note(now, notice, effects),
+        }
+    }
+
+    fn send(&mut self, to: ShardIndex, message: ShardMessage, effects: &mut Effects) {
+        if to == self.identity.index {
+            self.local.push_back(message);
+        } else {
+            effects.list.push(Effect::Send { to, message });
+        }
+    }
+
+    fn owner(&self, channel: &str) -> ShardIndex {
+        owner_of(channel, self.identity.count, self.node_seed)
+    }
+
+    fn namespace(&self, namespace: NamespaceIndex) -> &NamespaceOptions {
+        namespace_options(&self.options, namespace)
+    }
+
+    fn count(&mut self, namespace: NamespaceIndex) -> &mut NamespaceCounters {
+        &mut self.counters.namespaces[usize::from(namespace.0)]
+    }
+
+    /// An id in the form of a UUID, version 4 (RFC 9562).
+    fn new_client_id(&mut self) -> Arc<str> {
+        let (high, low) = (self.random.next_u64(), self.random.next_u64());
+        let high = (high & !0xf000) | 0x4000;
+        let low = (low & !(0b11 << 62)) | (0b10 << 62);
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xffff,
+            low >> 48,
+            low & 0xffff_ffff_ffff
+        )
+        .into()
+    }
+
+    /// Eight letters that no earlier stream of the channel has had.
+    fn new_epoch(&mut self) -> Box<str> {
+        (0..8).map(|_| char::from(b'a' + (self.random.next_u32() % 26) as u8)).collect::<String>().into()
+    }
+}
+
+/// The shard that owns `channel`, on a node with `shard_count` shards and the node seed `node_seed`.
+pub fn owner_of(channel: &str, shard_count: u16, node_seed: u64) -> ShardIndex {
+    let hash = hash_of(&channel, node_seed ^ 0x6475_6e6c_696e_6f77);
+    // The high bits by multiplication: an even spread without a division (Lemire, "Fast random integer generation").
+    ShardIndex(((u128::from(hash) * u128::from(shard_count)) >> 64) as u16)
+}
+
+fn hash_of(value: &(impl Hash + ?Sized), seed: u64) -> u64 {
+    foldhash::quality::FixedState::with_seed(seed).hash_one(value)
+}

@@ -1,0 +1,253 @@
+//! The owner's side of a channel: it orders, remembers, and tells the shards that listen.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{ClientInfo, Encoding, ErrorCode, Payload, Publication, Tags};
+
+use crate::{
+    Effects, Now, ShardIndex,
+    api::HistoryQuery,
+    channel::{Audience, OwnedChannel},
+    frame::{Delivery, DeliveryBody},
+    message::{HistoryPart, Notice, Request, ShardMessage, SubscribeOrder, Subscribed, Subscriber},
+    names::{NamespaceIndex, namespace_options},
+    stream::Stream,
+};
+
+use super::Shard;
+
+/// A publication on its way into a channel.
+pub(super) struct Draft {
+    pub(super) data: Payload,
+    pub(super) info: Option<Arc<ClientInfo>>,
+    pub(super) tags: Tags,
+    pub(super) skip_history: bool,
+}
+
+impl Shard {
+    /// Carries out a request to a channel that this shard owns.
+    pub(super) fn serve(&mut self, now: Now, request: Request, effects: &mut Effects) {
+        match request {
+            Request::Subscribe(order) => self.serve_subscribe(now, order, effects),
+            Request::Unsubscribe { channel, shard, subscriber } => {
+                self.serve_unsubscribe(now, &channel, shard, &subscriber, effects);
+            }
+            Request::Publish { channel, data, info, asker } => {
+                let draft = Draft { data, info: Some(info), tags: Tags::new(), skip_history: false };
+                let outcome = self.accept(now, &channel, draft, effects).map(|_| ());
+                self.notify(asker.shard, Notice::Published { asker, outcome }, effects);
+            }
+            Request::Presence { channel, asker } => {
+                let outcome = Ok(self.presence(&channel));
+                self.notify(asker.shard, Notice::Presence { asker, outcome }, effects);
+            }
+            Request::PresenceStats { channel, asker } => {
+                let outcome = Ok(self.presence_stats(&channel));
+                self.notify(asker.shard, Notice::PresenceStats { asker, outcome }, effects);
+            }
+            Request::History { channel, query, asker } => {
+                let outcome = self.history(now, &channel, &query).map(Box::new);
+                self.notify(asker.shard, Notice::History { asker, outcome }, effects);
+            }
+        }
+    }
+
+    fn notify(&mut self, to: ShardIndex, notice: Notice, effects: &mut Effects) {
+        self.send(to, ShardMessage::Notice(notice), effects);
+    }
+
+    fn serve_subscribe(&mut self, now: Now, order: Box<SubscribeOrder>, effects: &mut Effects) {
+        let outcome = self.accept_subscription(now, &order);
+        let (asker, channel, info) = (order.asker, Arc::clone(&order.channel), order.subscriber.info.clone());
+        let accepted = outcome.is_ok();
+        self.notify(asker.shard, Notice::Subscribed { order, outcome: outcome.map(Box::new) }, effects);
+        if accepted && let Some(info) = info {
+            self.tell_who(now, &channel, DeliveryBody::Join(info), effects);
+        }
+    }
+
+    fn accept_subscription(&mut self, now: Now, order: &SubscribeOrder) -> Result<Subscribed, ErrorCode> {
+        let namespace = self.names.resolve(&order.channel)?;
+        let options = Arc::clone(&self.options);
+        let namespace_options = namespace_options(&options, namespace);
+        if order.positioned {
+            self.stream(now, &order.channel, namespace)?;
+        }
+        let channel = self.owned(&order.channel, namespace)?;
+        let subscribed = match &channel.stream {
+            Some(stream) if order.positioned => {
+                let most = options.client.recovery_publications_max;
+                stream.subscribe(order.recover.as_ref(), namespace_options, most)
+            }
+            Some(_) | None => Ok(Subscribed::default()),
+        };
+        let subscribed = match subscribed {
+            Ok(subscribed) => subscribed,
+            Err(code) => {
+                self.count(namespace).unrecovered += 1;
+                return Err(code);
+            }
+        };
+        channel.add(order.asker.shard, &order.subscriber);
+        if namespace_options.presence
+            && let Some(info) = &order.subscriber.info
+        {
+            channel.presence.add(info);
+        }
+        if subscribed.was_recovering {
+            let counters = self.count(namespace);
+            *(if subscribed.recovered { &mut counters.recovered } else { &mut counters.unrecovered }) += 1;
+        }
+        Ok(subscribed)
+    }
+
+    fn serve_unsubscribe(
+        &mut self,
+        now: Now,
+        name: &Arc<str>,
+        shard: ShardIndex,
+        subscriber: &Subscriber,
+        effects: &mut Effects,
+    ) {
+        let channel = self.channels.get_mut(name).expect("a channel with a subscriber is not forgotten");
+        channel.remove(shard, subscriber);
+        if let Some(info) = &subscriber.info {
+            channel.presence.remove(info);
+        }
+        if channel.is_forgettable() {
+            self.channels.remove(name);
+        } else if let Some(info) = &subscriber.info {
+            self.tell_who(now, name, DeliveryBody::Leave(Arc::clone(info)), effects);
+        }
+    }
+
+    /// Sends a join or leave to those who get them, if the namespace has them.
+    fn tell_who(&mut self, now: Now, name: &Arc<str>, body: DeliveryBody, effects: &mut Effects) {
+        let Ok(namespace) = self.names.resolve(name) else { return };
+        if self.namespace(namespace).join_leave {
+            let delivery = Delivery::new(Arc::clone(name), namespace, body, now.mono_us);
+            self.send_out(delivery, Audience::JoinLeaves, effects);
+        }
+    }
+
+    /// Takes a publication: gives it its offset, remembers it, sends it out. Returns its offset and epoch.
+    pub(super) fn accept(
+        &mut self,
+        now: Now,
+        name: &Arc<str>,
+        draft: Draft,
+        effects: &mut Effects,
+    ) -> Result<(u64, Box<str>), ErrorCode> {
+        let namespace = self.names.resolve(name)?;
+        let options = Arc::clone(&self.options);
+        let options = namespace_options(&options, namespace);
+        let conflation_key = options.conflation_key.as_deref().and_then(|key| tag_value(&draft.tags, key));
+        let mut publication = Publication {
+            data: draft.data,
+            info: draft.info,
+            offset: 0,
+            tags: draft.tags,
+            time_ms: now.unix_ms.cast_signed(),
+        };
+        let mut position = (0, Box::default());
+        let publication = if options.has_stream() && !draft.skip_history {
+            let stream = self.stream(now, name, namespace)?;
+            publication.offset = stream.next_offset();
+            position = (publication.offset, stream.epoch().into());
+            let publication = Arc::new(publication);
+            stream.append(Arc::clone(&publication), options.history_size);
+            stream.data_until_us = now.mono_us + options.history_ttl_ms * 1_000;
+            self.schedule_channel(name);
+            publication
+        } else {
+            Arc::new(publication)
+        };
+        self.count(namespace).publications += 1;
+        let body = DeliveryBody::Publication { publication, conflation_key };
+        let delivery = Delivery::new(Arc::clone(name), namespace, body, now.mono_us);
+        self.send_out(delivery, Audience::Publications, effects);
+        Ok(position)
+    }
+
+    /// Encodes a delivery once for each encoding in use, and sends it once to each shard that listens.
+    fn send_out(&mut self, mut delivery: Delivery, audience: Audience, effects: &mut Effects) {
+        let Some(channel) = self.channels.get(&delivery.channel) else { return };
+        for encoding in Encoding::ALL {
+            if channel.is_in_use(audience, encoding) {
+                delivery.encode(encoding, &mut self.scratch);
+            }
+        }
+        let encodes = delivery.encodes();
+        if encodes == 0 {
+            return;
+        }
+        self.counters.namespaces[usize::from(delivery.namespace.0)].encodes += encodes as u64;
+        let delivery = Arc::new(delivery);
+        let Self { channels, local, identity, .. } = self;
+        let channel = channels.get(&delivery.channel).expect("found above");
+        for shard in channel.listening_shards(audience) {
+            let message = ShardMessage::Notice(Notice::Deliver(Arc::clone(&delivery)));
+            if shard == identity.index {
+                local.push_back(message);
+            } else {
+                effects.list.push(crate::Effect::Send { to: shard, message });
+            }
+        }
+    }
+
+    /// Who is in a channel.
+    pub(super) fn presence(&self, name: &str) -> Vec<Arc<ClientInfo>> {
+        self.channels.get(name).map_or_else(Vec::new, |channel| channel.presence.clients())
+    }
+
+    /// How many sessions and distinct users are in a channel.
+    pub(super) fn presence_stats(&self, name: &str) -> (u32, u32) {
+        self.channels.get(name).map_or((0, 0), |channel| channel.presence.stats())
+    }
+
+    /// Part of a channel's history.
+    pub(super) fn history(
+        &mut self,
+        now: Now,
+        name: &Arc<str>,
+        query: &HistoryQuery,
+    ) -> Result<HistoryPart, ErrorCode> {
+        let namespace = self.names.resolve(name)?;
+        self.stream(now, name, namespace)?.history(query)
+    }
+
+    /// The channel's stream, made on first use; its position is remembered for the namespace's time from now on.
+    fn stream(&mut self, now: Now, name: &Arc<str>, namespace: NamespaceIndex) -> Result<&mut Stream, ErrorCode> {
+        let meta_ttl_ms = self.namespace(namespace).history_meta_ttl_ms;
+        let has_stream = self.owned(name, namespace)?.stream.is_some();
+        if !has_stream {
+            let stream = Stream::new(self.new_epoch());
+            self.owned(name, namespace)?.stream = Some(stream);
+        }
+        let stream = self.owned(name, namespace)?.stream.as_mut().expect("made above");
+        stream.meta_until_us = now.mono_us + meta_ttl_ms * 1_000;
+        if !has_stream {
+            stream.data_until_us = u64::MAX;
+            self.schedule_channel(name);
+        }
+        Ok(self.owned(name, namespace)?.stream.as_mut().expect("made above"))
+    }
+
+    /// The channel, made on first use.
+    fn owned(&mut self, name: &Arc<str>, namespace: NamespaceIndex) -> Result<&mut OwnedChannel, ErrorCode> {
+        // Each shard has an equal part of the node's limit.
+        let most = self.options.channel.channels_max.div_ceil(usize::from(self.identity.count));
+        let is_full = self.channels.len() >= most;
+        match self.channels.entry(Arc::clone(name)) {
+            hashbrown::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            hashbrown::hash_map::Entry::Vacant(_) if is_full => Err(ErrorCode::LimitExceeded),
+            hashbrown::hash_map::Entry::Vacant(entry) => {
+                Ok(entry.insert(OwnedChannel::new(Arc::clone(name), namespace)))
+            }
+        }
+    }
+}
+
+fn tag_value(tags: &Tags, key: &str) -> Option<Box<str>> {
+    tags.iter().find(|(name, _)| **name == *key).map(|(_, value)| value.clone())
+}

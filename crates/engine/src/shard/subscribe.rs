@@ -1,0 +1,432 @@
+//! Subscribing, unsubscribing, and refreshing a subscription.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{
+    ClientInfo, Disconnect, ErrorCode, Push, Reply, SubRefreshRequest, SubscribeRequest, SubscribeResult,
+    UnsubscribeCode,
+};
+
+use crate::{
+    Effects, Now, SessionKey,
+    event::{SubscriptionClaims, TokenError},
+    hub::{HubEntry, LocalChannelId},
+    message::{RecoverFrom, Request, SubscribeOrder, Subscribed, Subscriber},
+    names::NamespaceIndex,
+    session::{Phase, Session, SubscribeWish, Subscription, SubscriptionExtra, SubscriptionFlags, Waiting},
+};
+
+use super::{
+    Shard,
+    connect::{AlreadyExpired, expiry_us, ttl_s},
+};
+
+impl Shard {
+    pub(super) fn subscribe(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        command_id: u32,
+        request: &SubscribeRequest<'_>,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let channel = &*request.channel;
+        if channel.is_empty() || !matches!(&*request.delta, "" | "fossil") {
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        if let Err(code) = self.may_subscribe(key, request) {
+            return Ok(Some(Reply::Error(code)));
+        }
+        let wish = SubscribeWish {
+            channel: channel.into(),
+            recover: request.recover,
+            epoch: (&*request.epoch).into(),
+            offset: request.offset,
+            positioned: request.positioned,
+            recoverable: request.recoverable,
+            join_leave: request.join_leave,
+            reject_unrecoverable: request.flag.rejects_unrecoverable(),
+        };
+        if request.token.is_empty() {
+            return Ok(self.order_subscription(now, key, command_id, &wish, None, effects).err().map(Reply::Error));
+        }
+        let waiting = Waiting::Subscribe { command_id, wish: Box::new(wish) };
+        self.wait_for_token(key, waiting, &request.token, effects);
+        Ok(None)
+    }
+
+    /// Checks everything that does not depend on a token, in the order in which users of the protocol expect the errors.
+    fn may_subscribe(&self, key: SessionKey, request: &SubscribeRequest<'_>) -> Result<(), ErrorCode> {
+        let channel = &*request.channel;
+        let session = self.sessions.at(key.index);
+        if channel.len() > self.options.channel.name_bytes_max {
+            return Err(ErrorCode::BadRequest);
+        }
+        if self.hub.find(channel).is_some_and(|id| session.subscription(id).is_some()) {
+            return Err(ErrorCode::AlreadySubscribed);
+        }
+        if session.subscriptions.len() >= self.options.client.channel_limit {
+            return Err(ErrorCode::LimitExceeded);
+        }
+        let namespace = self.namespace(self.names.resolve(channel)?);
+        if request.kind != 0 || self.names.is_private(channel) && request.token.is_empty() {
+            return Err(ErrorCode::PermissionDenied);
+        }
+        let open_to_all = namespace.allow_subscribe_for_client
+            && (namespace.allow_subscribe_for_anonymous || !session.is_anonymous());
+        if request.token.is_empty() && !open_to_all && !self.options.client.insecure {
+            return Err(ErrorCode::PermissionDenied);
+        }
+        if request.has_tags_filter { Err(ErrorCode::BadRequest) } else { Ok(()) }
+    }
+
+    /// A subscription token was verified, for `subscribe` or for `sub_refresh`.
+    pub(super) fn subscription_token_verified(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        outcome: Result<SubscriptionClaims, TokenError>,
+        effects: &mut Effects,
+    ) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some((waiting, rest)) = session.waiting.take().map(|waiting| *waiting) else { return };
+        let (command_id, answer) = match waiting {
+            Waiting::Subscribe { command_id, wish } => {
+                (command_id, self.subscribe_with_token(now, key, command_id, &wish, outcome, effects))
+            }
+            Waiting::SubRefresh { command_id, channel } => {
+                (command_id, self.sub_refresh_with_token(now, key, &channel, outcome).map(Some))
+            }
+            Waiting::Connect { .. } | Waiting::Refresh { .. } => unreachable!("these wait for a connection token"),
+        };
+        match answer {
+            Ok(Some(reply)) => self.reply(now, key, command_id, &reply, effects),
+            Ok(None) => {}
+            Err(disconnect) => return self.close(now, key, &disconnect, effects),
+        }
+        self.resume(now, key, &rest, effects);
+    }
+
+    fn subscribe_with_token(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        command_id: u32,
+        wish: &SubscribeWish,
+        outcome: Result<SubscriptionClaims, TokenError>,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let claims = match outcome {
+            Ok(claims) => claims,
+            Err(TokenError::Expired) => return Ok(Some(Reply::Error(ErrorCode::TokenExpired))),
+            Err(TokenError::Invalid) => return Ok(Some(Reply::Error(ErrorCode::PermissionDenied))),
+        };
+        self.check_claims(key, &wish.channel, &claims)?;
+        Ok(self.order_subscription(now, key, command_id, wish, Some(claims), effects).err().map(Reply::Error))
+    }
+
+    /// Whether the token was made for this session and channel.
+    fn check_claims(&self, key: SessionKey, channel: &str, claims: &SubscriptionClaims) -> Result<(), Disconnect> {
+        let info = self.sessions.get(key).and_then(|session| session.info.as_ref());
+        let is_ours = info.is_some_and(|info| {
+            *info.user == *claims.user && (claims.client.is_empty() || *info.client == *claims.client)
+        });
+        if is_ours && claims.channel == channel { Ok(()) } else { Err(Disconnect::INVALID_TOKEN) }
+    }
+
+    /// Sends an allowed subscription to the channel's owner.
+    fn order_subscription(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        command_id: u32,
+        wish: &SubscribeWish,
+        claims: Option<SubscriptionClaims>,
+        effects: &mut Effects,
+    ) -> Result<(), ErrorCode> {
+        let namespace = self.names.resolve(&wish.channel)?;
+        let claims = claims.unwrap_or_default();
+        let ttl_s = match ttl_s(now, claims.expires_at_s) {
+            Ok(Some(0)) | Err(AlreadyExpired) => return Err(ErrorCode::Expired),
+            Ok(ttl_s) => ttl_s,
+        };
+        let flags = self.subscription_flags(key, wish, namespace);
+        let options = self.namespace(namespace);
+        let shows_who = options.presence || options.join_leave;
+        let session = self.sessions.at(key.index);
+        let of_session = session.info.as_ref().expect("a live session has its info");
+        let info =
+            claims.info.map(|chan_info| Arc::new(ClientInfo { chan_info: Some(chan_info), ..(**of_session).clone() }));
+        let subscriber = Subscriber {
+            encoding: session.encoding,
+            join_leave: flags.join_leave,
+            info: shows_who.then(|| Arc::clone(info.as_ref().unwrap_or(of_session))),
+        };
+        let recover = (flags.recoverable && wish.recover).then(|| RecoverFrom {
+            offset: wish.offset,
+            epoch: wish.epoch.clone(),
+            reject_unrecoverable: wish.reject_unrecoverable,
+        });
+        let extra = (info.is_some() || ttl_s.is_some() || claims.data.is_some())
+            .then(|| Box::new(SubscriptionExtra { info, ttl_s, data: claims.data, unsubscribe_command_id: None }));
+        let expiry_us = expiry_us(now, ttl_s, self.options.client.expired_sub_close_delay_ms);
+        let id = self.hub.hold(&wish.channel, namespace);
+        let channel = Arc::clone(&self.hub.channel(id).name);
+        let session = self.sessions.at_mut(key.index);
+        session.subscriptions.reserve_exact(1);
+        session.subscriptions.push(Subscription { channel: id, place: None, flags, expiry_us, extra });
+        let order = SubscribeOrder {
+            channel,
+            asker: self.asker(key, command_id),
+            subscriber,
+            positioned: flags.positioned,
+            was_recovering: wish.recover,
+            recover,
+        };
+        self.ask_owner(&wish.channel, Request::Subscribe(Box::new(order)), effects);
+        Ok(())
+    }
+
+    fn subscription_flags(
+        &self,
+        key: SessionKey,
+        wish: &SubscribeWish,
+        namespace: NamespaceIndex,
+    ) -> SubscriptionFlags {
+        let options = self.namespace(namespace);
+        // Like any subscriber, the session counts as subscribed here: everything else about it has been checked.
+        let session = self.sessions.at(key.index);
+        let as_subscriber = |for_client: bool, for_subscriber: bool, for_anonymous: bool| {
+            (for_client || for_subscriber) && (for_anonymous || !session.is_anonymous()) || self.options.client.insecure
+        };
+        let sees_history = as_subscriber(
+            options.allow_history_for_client,
+            options.allow_history_for_subscriber,
+            options.allow_history_for_anonymous,
+        );
+        let sees_presence = as_subscriber(
+            options.allow_presence_for_client,
+            options.allow_presence_for_subscriber,
+            options.allow_presence_for_anonymous,
+        );
+        let recoverable = options.force_recovery || wish.recoverable && (options.allow_recovery || sees_history);
+        let positioned =
+            recoverable || options.force_positioning || wish.positioned && (options.allow_positioning || sees_history);
+        let join_leave = options.force_push_join_leave || wish.join_leave && options.join_leave && sees_presence;
+        SubscriptionFlags {
+            join_leave,
+            positioned: positioned && options.has_stream(),
+            recoverable: recoverable && options.has_stream(),
+        }
+    }
+
+    /// The owner has answered a subscription. From here on its publications come, behind this answer.
+    pub(super) fn subscribed(
+        &mut self,
+        now: Now,
+        order: SubscribeOrder,
+        outcome: Result<Box<Subscribed>, ErrorCode>,
+        effects: &mut Effects,
+    ) {
+        let key = order.asker.session;
+        let is_there = self.sessions.get(key).is_some_and(|session| session.phase == Phase::Live);
+        if !is_there {
+            // The session went while the owner answered, so the owner has to be told now.
+            self.counters.late_messages += 1;
+            if outcome.is_ok() {
+                self.leave_owner(order.channel, order.subscriber, effects);
+            }
+            return;
+        }
+        let id = self.hub.find(&order.channel).expect("a session that waits for an answer holds the channel");
+        let (reply, unsubscribe_command_id) = match outcome {
+            Ok(subscribed) => self.enter(key, id, &order, *subscribed),
+            Err(code) => (Reply::Error(code), self.withdraw(key, id)),
+        };
+        self.reply(now, key, order.asker.command_id, &reply, effects);
+        self.schedule_session(key);
+        if let Some(command_id) = unsubscribe_command_id {
+            self.drop_subscription(key, id, effects);
+            self.reply(now, key, command_id, &Reply::Unsubscribe, effects);
+        }
+    }
+
+    /// Makes an accepted subscription a live one.
+    fn enter(
+        &mut self,
+        key: SessionKey,
+        id: LocalChannelId,
+        order: &SubscribeOrder,
+        subscribed: Subscribed,
+    ) -> (Reply, Option<u32>) {
+        let Subscriber { encoding, join_leave, .. } = order.subscriber;
+        let place = self.hub.add(id, encoding, HubEntry { session: key.index, join_leave });
+        let namespace = self.hub.channel(id).namespace;
+        self.count(namespace).subscriptions += 1;
+        let session = self.sessions.at_mut(key.index);
+        let subscription = session.subscription_mut(id).expect("it waits for this answer");
+        subscription.place = Some(place);
+        let flags = subscription.flags;
+        let mut extra = subscription.extra.take();
+        let (ttl_s, data, unsubscribe_command_id) = match &mut extra {
+            Some(extra) => (extra.ttl_s, extra.data.take(), extra.unsubscribe_command_id.take()),
+            None => (None, None, None),
+        };
+        subscription.extra = extra.filter(|extra| extra.info.is_some());
+        let expiry_us = subscription.expiry_us;
+        session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
+        let (epoch, offset) = if flags.positioned { (subscribed.epoch, subscribed.offset) } else { Default::default() };
+        let result = SubscribeResult {
+            ttl_s,
+            recoverable: flags.recoverable,
+            positioned: flags.positioned,
+            epoch,
+            offset,
+            publications: subscribed.publications,
+            recovered: subscribed.recovered,
+            was_recovering: order.was_recovering,
+            data,
+        };
+        (Reply::Subscribe(Box::new(result)), unsubscribe_command_id)
+    }
+
+    /// Takes back a subscription that the owner refused.
+    fn withdraw(&mut self, key: SessionKey, id: LocalChannelId) -> Option<u32> {
+        let subscription = self.sessions.at_mut(key.index).remove_subscription(id).expect("it waits for this answer");
+        self.hub.release(id);
+        subscription.extra.and_then(|extra| extra.unsubscribe_command_id)
+    }
+
+    pub(super) fn unsubscribe(
+        &mut self,
+        key: SessionKey,
+        command_id: u32,
+        channel: &str,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        if channel.is_empty() {
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let Some(id) = self.hub.find(channel) else { return Ok(Some(Reply::Unsubscribe)) };
+        let Some(subscription) = self.sessions.at_mut(key.index).subscription_mut(id) else {
+            return Ok(Some(Reply::Unsubscribe));
+        };
+        if subscription.place.is_none() {
+            // Answered after the subscribe command, which the owner still has.
+            let earlier = subscription.extra.get_or_insert_default().unsubscribe_command_id.replace(command_id);
+            return Ok(earlier.map(|_| Reply::Unsubscribe));
+        }
+        self.drop_subscription(key, id, effects);
+        Ok(Some(Reply::Unsubscribe))
+    }
+
+    /// Ends a subscription and tells the client.
+    pub(super) fn end_subscription(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        id: LocalChannelId,
+        code: UnsubscribeCode,
+        effects: &mut Effects,
+    ) {
+        let channel = Arc::clone(&self.hub.channel(id).name);
+        self.drop_subscription(key, id, effects);
+        let push = Push::Unsubscribe { channel: &channel, code, reason: code.reason() };
+        self.push(now, key, &push, effects);
+    }
+
+    /// Ends a subscription: out of the session's list, out of the index, and off the owner's books.
+    pub(super) fn drop_subscription(&mut self, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
+        let session = self.sessions.at_mut(key.index);
+        let Some(subscription) = session.remove_subscription(id) else { return };
+        self.sessions.outbox(key.index).discard_latest(|frame| {
+            frame.delivery().is_none_or(|delivery| *delivery.channel == *self.hub.channel(id).name)
+        });
+        self.detach(key, &subscription, effects);
+    }
+
+    /// Takes a subscription that is off its session's list out of the index and off the owner's books. One that the owner
+    /// has not answered yet is dealt with when the answer comes.
+    pub(super) fn detach(&mut self, key: SessionKey, subscription: &Subscription, effects: &mut Effects) {
+        let id = subscription.channel;
+        if let Some(place) = subscription.place {
+            let session = self.sessions.at(key.index);
+            let subscriber = self.subscriber(session, subscription);
+            if let Some(moved) = self.hub.remove(id, session.encoding, place) {
+                let moved = self.sessions.at_mut(moved.session).subscription_mut(id);
+                moved.expect("the index and the sessions agree").place = Some(place);
+            }
+            let channel = self.hub.channel(id);
+            let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
+            self.count(namespace).subscriptions -= 1;
+            self.leave_owner(name, subscriber, effects);
+        }
+        self.hub.release(id);
+    }
+
+    fn subscriber(&self, session: &Session, subscription: &Subscription) -> Subscriber {
+        let options = self.namespace(self.hub.channel(subscription.channel).namespace);
+        let info = session.info.as_ref().filter(|_| options.presence || options.join_leave);
+        Subscriber {
+            encoding: session.encoding,
+            join_leave: subscription.flags.join_leave,
+            info: info.map(|info| Arc::clone(subscription.info(info))),
+        }
+    }
+
+    fn leave_owner(&mut self, channel: Arc<str>, subscriber: Subscriber, effects: &mut Effects) {
+        let owner = self.owner(&channel);
+        let request = Request::Unsubscribe { channel, shard: self.identity.index, subscriber };
+        self.send(owner, crate::message::ShardMessage::Request(request), effects);
+    }
+
+    pub(super) fn sub_refresh(
+        &mut self,
+        key: SessionKey,
+        command_id: u32,
+        request: &SubRefreshRequest<'_>,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let channel = &*request.channel;
+        if channel.is_empty() {
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let session = self.sessions.at(key.index);
+        let is_subscribed = self.hub.find(channel).is_some_and(|id| session.subscription(id).is_some());
+        if !is_subscribed {
+            return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
+        }
+        if request.token.is_empty() || request.kind != 0 {
+            return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
+        }
+        let waiting = Waiting::SubRefresh { command_id, channel: channel.into() };
+        self.wait_for_token(key, waiting, &request.token, effects);
+        Ok(None)
+    }
+
+    fn sub_refresh_with_token(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        channel: &str,
+        outcome: Result<SubscriptionClaims, TokenError>,
+    ) -> Result<Reply, Disconnect> {
+        let claims = match outcome {
+            Ok(claims) => claims,
+            Err(TokenError::Expired) => return Ok(Reply::Error(ErrorCode::TokenExpired)),
+            Err(TokenError::Invalid) => return Err(Disconnect::INVALID_TOKEN),
+        };
+        self.check_claims(key, channel, &claims)?;
+        let Ok(ttl_s) = ttl_s(now, claims.expires_at_s) else { return Ok(Reply::Error(ErrorCode::Expired)) };
+        let expiry_us = expiry_us(now, ttl_s, self.options.client.expired_sub_close_delay_ms);
+        let id = self.hub.find(channel);
+        let session = self.sessions.at_mut(key.index);
+        let Some(subscription) = id.and_then(|id| session.subscription_mut(id)) else {
+            return Ok(Reply::Error(ErrorCode::PermissionDenied));
+        };
+        subscription.expiry_us = expiry_us;
+        session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
+        self.schedule_session(key);
+        Ok(Reply::SubRefresh { ttl_s })
+    }
+}
