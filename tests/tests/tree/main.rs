@@ -1,0 +1,50 @@
+//! Checks of the tree itself: the map, sizes, names, walls between crates, dependencies.
+//!
+//! What they enforce is written for people in ARCHITECTURE.md and CONTRIBUTING.md.
+
+mod map;
+mod purity;
+mod sizes;
+mod supply;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the tests lie inside the repository")
+}
+
+/// The files git knows or would know, relative to the root.
+fn files() -> Vec<String> {
+    let arguments = ["ls-files", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").args(arguments).current_dir(root()).output().expect("git is there");
+    assert!(output.status.success(), "git ls-files failed");
+    let names = String::from_utf8(output.stdout).expect("names are UTF-8");
+    names.lines().filter(|name| root().join(name).is_file()).map(str::to_owned).collect()
+}
+
+/// The text of a file of the repository.
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Rust files of the crates, but for their tests.
+fn production_files() -> Vec<String> {
+    let is_production = |name: &String| {
+        Path::new(name).extension().is_some_and(|extension| extension == "rs")
+            && name.starts_with("crates/")
+            && !name.contains("/tests/")
+            && !name.contains("/benches/")
+            && !name.ends_with("/tests.rs")
+    };
+    files().into_iter().filter(is_production).collect()
+}
+
+/// The text of a Rust file up to its unit tests, which stand last.
+fn without_tests(text: &str) -> &str {
+    text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or(text)
+}

@@ -1,0 +1,58 @@
+//! ARCHITECTURE.md names every folder and crate, and only those.
+
+use std::collections::BTreeSet;
+
+use crate::{files, read};
+
+/// Folders deep enough to be on the map: all at the top, and one level further where the top one only groups.
+fn folders() -> BTreeSet<String> {
+    let grouping = ["crates", "docs", "schema", "tests", "web", "bench"];
+    files()
+        .iter()
+        .filter_map(|name| {
+            let parts: Vec<&str> = name.split('/').collect();
+            match parts.as_slice() {
+                [_file] => None,
+                [top, next, _, ..] if grouping.contains(top) => Some(format!("{top}/{next}")),
+                [top, ..] => Some((*top).to_owned()),
+                [] => None,
+            }
+        })
+        .collect()
+}
+
+/// What the map's tables name: the first cell of each row, in backquotes, ending with a slash.
+fn mapped() -> BTreeSet<String> {
+    let map = read("ARCHITECTURE.md");
+    let cells = map.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("/` |"));
+    cells.map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn the_map_names_every_folder_and_nothing_else() {
+    let (folders, mapped) = (folders(), mapped());
+    let unmapped: Vec<_> = folders.difference(&mapped).collect();
+    let gone: Vec<_> = mapped
+        .difference(&folders)
+        .filter(|name| !folders.iter().any(|f| f.starts_with(&format!("{name}/"))))
+        .collect();
+    assert!(unmapped.is_empty(), "not on the map in ARCHITECTURE.md: {unmapped:?}");
+    assert!(gone.is_empty(), "on the map in ARCHITECTURE.md, but not in the tree: {gone:?}");
+}
+
+#[test]
+fn the_readme_promises_only_targets_that_exist() {
+    let (readme, makefile) = (read("README.md"), read("Makefile"));
+    let mut promised = 0;
+    for target in readme.lines().filter_map(|line| line.trim().strip_prefix("make ")) {
+        let target = target.split_whitespace().next().unwrap_or_default();
+        assert!(makefile.contains(&format!("\n{target}:")), "README.md names `make {target}`, which does not exist");
+        promised += 1;
+    }
+    assert!(promised >= 2, "README.md names `make run` and `make test`");
+}
+
+#[test]
+fn ci_runs_the_readmes_test_command() {
+    assert!(read(".ci/run").contains("make test"));
+}
