@@ -1,7 +1,7 @@
 //! Replies and pushes to JSON objects.
 //!
-//! Written straight into the buffer in the order of the field numbers, with the least escaping that RFC 8259 allows.
-//! Nothing is allocated but what `out` grows by.
+//! Written straight into the buffer in the order of the field numbers. Nothing is allocated but what `out` grows by. Zero
+//! values are left out, except for those that Centrifugo always writes (`generate.sh` of `centrifugal/protocol` lists them).
 
 use std::sync::Arc;
 
@@ -74,11 +74,7 @@ fn write_push(push: &Push<'_>, envelope: &mut Object<'_, '_>) {
 }
 
 fn write_publications(publications: &[Arc<Publication>], object: &mut Object<'_, '_>) {
-    if !publications.is_empty() {
-        object
-            .field("publications")
-            .array(publications, |publication, object| write_publication(publication, 0, object));
-    }
+    object.field("publications").array(publications, |publication, object| write_publication(publication, 0, object));
 }
 
 fn write_publication(publication: &Publication, skipped: u32, object: &mut Object<'_, '_>) {
@@ -100,9 +96,10 @@ fn write_publication(publication: &Publication, skipped: u32, object: &mut Objec
     object.signed("time", publication.time_ms);
 }
 
+/// SDKs rely on `user` and `client` being there, empty or not.
 fn write_client_info(info: &ClientInfo, object: &mut Object<'_, '_>) {
-    object.text("user", &info.user);
-    object.text("client", &info.client);
+    object.field("user").string(&info.user);
+    object.field("client").string(&info.client);
     object.payload("conn_info", info.conn_info.as_ref());
     object.payload("chan_info", info.chan_info.as_ref());
 }
@@ -134,7 +131,9 @@ fn write_subscribe(result: &SubscribeResult, object: &mut Object<'_, '_>) {
     write_expiry(result.ttl_s, object);
     object.flag("recoverable", result.recoverable);
     object.text("epoch", &result.epoch);
-    write_publications(&result.publications, object);
+    if !result.publications.is_empty() {
+        write_publications(&result.publications, object);
+    }
     object.flag("recovered", result.recovered);
     object.number("offset", result.offset);
     object.flag("positioned", result.positioned);
@@ -150,25 +149,26 @@ fn write_subscribe_push(result: &SubscribeResult, object: &mut Object<'_, '_>) {
     object.payload("data", result.data.as_ref());
 }
 
+/// SDKs rely on the object being there, empty or not.
 fn write_presence(result: &PresenceResult, object: &mut Object<'_, '_>) {
-    if !result.clients.is_empty() {
-        object.object("presence", |presence| {
-            for info in &result.clients {
-                presence.entry(&info.client).object(|object| write_client_info(info, object));
-            }
-        });
-    }
+    object.object("presence", |presence| {
+        for info in &result.clients {
+            presence.entry(&info.client).object(|object| write_client_info(info, object));
+        }
+    });
 }
 
+/// SDKs rely on both numbers being there, zero or not.
 fn write_presence_stats(result: PresenceStatsResult, object: &mut Object<'_, '_>) {
-    object.number("num_clients", result.num_clients.into());
-    object.number("num_users", result.num_users.into());
+    object.field("num_clients").number(result.num_clients.into());
+    object.field("num_users").number(result.num_users.into());
 }
 
+/// SDKs rely on every field being there, empty or not.
 fn write_history(result: &HistoryResult, object: &mut Object<'_, '_>) {
     write_publications(&result.publications, object);
-    object.text("epoch", &result.epoch);
-    object.number("offset", result.offset);
+    object.field("epoch").string(&result.epoch);
+    object.field("offset").number(result.offset);
 }
 
 fn write_refresh(result: &RefreshResult, object: &mut Object<'_, '_>) {

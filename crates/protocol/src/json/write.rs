@@ -40,6 +40,10 @@ impl<'o> Writer<'o> {
         self.out.push(b']');
     }
 
+    pub(super) fn number(&mut self, number: u64) {
+        self.out.extend_from_slice(Decimal::new(number).as_bytes());
+    }
+
     pub(super) fn string(&mut self, text: &str) {
         self.out.push(b'"');
         let mut plain = 0;
@@ -122,17 +126,17 @@ impl<'o> Object<'_, 'o> {
 
     pub(super) fn number(&mut self, name: &'static str, number: u64) {
         if number != 0 {
-            self.field(name).out.extend_from_slice(Decimal::new(number).as_bytes());
+            self.field(name).number(number);
         }
     }
 
     pub(super) fn signed(&mut self, name: &'static str, number: i64) {
         if number != 0 {
-            let out = &mut *self.field(name).out;
+            let writer = self.field(name);
             if number < 0 {
-                out.push(b'-');
+                writer.out.push(b'-');
             }
-            out.extend_from_slice(Decimal::new(number.unsigned_abs()).as_bytes());
+            writer.number(number.unsigned_abs());
         }
     }
 

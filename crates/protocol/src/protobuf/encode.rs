@@ -1,9 +1,10 @@
 //! Replies and pushes to Protobuf messages.
 //!
 //! A message's length is counted before it is written, by the same code that writes it, so nothing is moved afterwards
-//! and nothing is allocated but what `out` grows by. Zero values are left out; an empty map key or value is too.
+//! and nothing is allocated but what `out` grows by. Zero values are left out, but not
+//! in the entries of maps.
 
-use super::wire::{Message, Sink, write_bytes, write_flag, write_message, write_number};
+use super::wire::{Message, Sink, write_bytes, write_entry_bytes, write_flag, write_message, write_number};
 use crate::{
     ClientInfo, ConnectResult, Disconnect, ErrorCode, HistoryResult, Payload, PresenceResult, PresenceStatsResult,
     Publication, Push, RefreshResult, Reply, RpcResult, SubscribeResult, UnsubscribeCode, decimal::Decimal,
@@ -104,8 +105,8 @@ struct Tag<'a> {
 
 impl Message for Tag<'_> {
     fn write(&self, sink: &mut impl Sink) {
-        write_bytes(sink, 1, self.key.as_bytes());
-        write_bytes(sink, 2, self.value.as_bytes());
+        write_entry_bytes(sink, 1, self.key.as_bytes());
+        write_entry_bytes(sink, 2, self.value.as_bytes());
     }
 }
 
@@ -262,7 +263,7 @@ struct Entry<'a, M> {
 
 impl<M: Message> Message for Entry<'_, M> {
     fn write(&self, sink: &mut impl Sink) {
-        write_bytes(sink, 1, self.key.as_bytes());
+        write_entry_bytes(sink, 1, self.key.as_bytes());
         write_message(sink, 2, self.value);
     }
 }

@@ -179,10 +179,15 @@ pub(super) fn write_flag(sink: &mut impl Sink, field: u32, flag: bool) {
 /// A string or bytes, unless they are empty.
 pub(super) fn write_bytes(sink: &mut impl Sink, field: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
-        write_length_tag(sink, field);
-        sink.varint(bytes.len() as u64);
-        sink.raw(bytes);
+        write_entry_bytes(sink, field, bytes);
     }
+}
+
+/// The key or value of a map's entry, even if it is empty, as official encoders do.
+pub(super) fn write_entry_bytes(sink: &mut impl Sink, field: u32, bytes: &[u8]) {
+    write_length_tag(sink, field);
+    sink.varint(bytes.len() as u64);
+    sink.raw(bytes);
 }
 
 /// A message, even if it is empty.

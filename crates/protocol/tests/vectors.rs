@@ -1,0 +1,186 @@
+//! The vectors of `schema/vectors/protocol`: bytes to meaning for commands, meaning to bytes for replies and pushes.
+
+mod meaning;
+
+use bytes::Bytes;
+use dunlin_protocol::{Commands, Encoding, NotJson, Payload, Push, encode_push, encode_reply, ping_message};
+use meaning::{Reader, text};
+use serde_json::Value;
+
+#[test]
+fn commands() {
+    assert_eq!(check_commands(include_str!("../../../schema/vectors/protocol/commands.json")), 88);
+}
+
+#[test]
+fn lenient_commands() {
+    assert_eq!(check_commands(include_str!("../../../schema/vectors/protocol/commands-lenient.json")), 63);
+}
+
+#[test]
+fn malformed_commands() {
+    assert_eq!(check_commands(include_str!("../../../schema/vectors/protocol/commands-malformed.json")), 112);
+}
+
+#[test]
+fn replies() {
+    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/replies.json")), 55);
+}
+
+#[test]
+fn pushes() {
+    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/pushes.json")), 82);
+}
+
+fn vectors(file: &str) -> Vec<Value> {
+    let file: Value = serde_json::from_str(file).expect("a vector file is JSON");
+    file["vectors"].as_array().expect("a list of vectors").clone()
+}
+
+/// Decodes every frame and says how many vectors there were.
+fn check_commands(file: &str) -> usize {
+    let vectors = vectors(file);
+    for vector in &vectors {
+        let frames = Encoding::ALL.into_iter().filter_map(|encoding| Some((encoding, frame(vector, encoding)?)));
+        let frames = frames.collect::<Vec<_>>();
+        assert!(!frames.is_empty(), "{}: no frame", vector["name"]);
+        for (encoding, frame) in frames {
+            check_frame(vector, encoding, &frame);
+            check_frame_in_parts(encoding, &frame);
+        }
+    }
+    vectors.len()
+}
+
+/// The frame of a vector in `encoding`, if there is one.
+fn frame(vector: &Value, encoding: Encoding) -> Option<Vec<u8>> {
+    match encoding {
+        Encoding::Json if vector.get("json_hex").is_some() => Some(meaning::unhex(text(&vector["json_hex"]))),
+        Encoding::Json => vector["json"].as_str().map(|frame| frame.as_bytes().to_vec()),
+        Encoding::Protobuf => vector["protobuf"].as_str().map(meaning::unhex),
+    }
+}
+
+fn check_frame(vector: &Value, encoding: Encoding, frame: &[u8]) {
+    let name = format!("{} in {}", vector["name"], encoding.name());
+    let mut commands = Commands::new(encoding, frame);
+    for (index, expected) in vector["meaning"].as_array().expect("a list of commands").iter().enumerate() {
+        let chosen = vector["chosen"][index].as_str();
+        let command = commands.next().expect(&name).expect(&name);
+        assert_eq!(meaning::of_command(&command), meaning::as_read(expected, chosen), "{name}");
+    }
+    if let Some(error) = vector.get("error") {
+        assert_eq!(commands.next().expect(&name).expect_err(&name).what, text(error), "{name}");
+    }
+    assert_eq!(commands.next(), None, "{name}");
+    assert_eq!(commands.rest(), b"", "{name}");
+}
+
+/// Reading a command, and the rest of the frame later, is the same as reading all at once.
+fn check_frame_in_parts(encoding: Encoding, frame: &[u8]) {
+    let at_once = Commands::new(encoding, frame).collect::<Vec<_>>();
+    let mut in_parts = Vec::new();
+    let mut rest = frame;
+    loop {
+        let mut commands = Commands::new(encoding, rest);
+        in_parts.extend(commands.next());
+        rest = commands.rest();
+        if rest.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(at_once, in_parts);
+}
+
+/// Encodes every meaning and says how many vectors there were.
+fn check_replies(file: &str) -> usize {
+    let vectors = vectors(file);
+    for vector in &vectors {
+        for encoding in Encoding::ALL {
+            check_encoded(vector, encoding, &Reader { make_payload: Payload::from_opaque });
+            if !vector["json"].is_null() {
+                check_encoded(vector, encoding, &Reader { make_payload: Payload::from_json });
+            }
+        }
+    }
+    vectors.len()
+}
+
+fn check_encoded(vector: &Value, encoding: Encoding, reader: &Reader) {
+    let name = format!("{} in {}", vector["name"], encoding.name());
+    let mut written = b"what is there stays".to_vec();
+    let before = written.len();
+    let mut outcome = Ok(());
+    for (index, message) in vector["meaning"].as_array().expect("a list of replies").iter().enumerate() {
+        if index > 0 && encoding == Encoding::Json {
+            written.push(b'\n');
+        }
+        outcome = outcome.and(encode(message, vector, encoding, reader, &mut written));
+    }
+    assert_eq!(&written[..before], b"what is there stays", "{name}");
+    match frame(vector, encoding) {
+        Some(frame) => {
+            assert_eq!(outcome, Ok(()), "{name}");
+            assert_eq!(readable(encoding, &written[before..]), readable(encoding, &frame), "{name}");
+        }
+        None => assert_eq!((outcome, written.len()), (Err(NotJson), before), "{name}"),
+    }
+}
+
+fn readable(encoding: Encoding, frame: &[u8]) -> String {
+    match encoding {
+        Encoding::Json => String::from_utf8_lossy(frame).into_owned(),
+        Encoding::Protobuf => meaning::hex(frame),
+    }
+}
+
+fn encode(
+    message: &Value,
+    vector: &Value,
+    encoding: Encoding,
+    reader: &Reader,
+    out: &mut Vec<u8>,
+) -> Result<(), NotJson> {
+    if let Some((id, reply)) = reader.reply(message) {
+        return encode_reply(encoding, id, &reply, out);
+    }
+    let Some(push) = message.get("push") else {
+        out.extend_from_slice(ping_message(encoding));
+        return Ok(());
+    };
+    let skipped = vector["skipped"].as_u64().unwrap_or_default() as u32;
+    encode_one_push(push, skipped, encoding, reader, out)
+}
+
+fn encode_one_push(
+    push: &Value,
+    skipped: u32,
+    encoding: Encoding,
+    reader: &Reader,
+    out: &mut Vec<u8>,
+) -> Result<(), NotJson> {
+    let channel = text(&push["channel"]);
+    let (name, body) =
+        push.as_object().and_then(|push| push.iter().find(|(name, _)| *name != "channel")).expect("a push");
+    match name.as_str() {
+        "pub" => {
+            let mut publication = reader.publication(body);
+            publication.tags.retain(|(key, _)| skipped == 0 || &**key != "skipped");
+            encode_push(encoding, &Push::Publication { channel, publication: &publication, skipped }, out)
+        }
+        "join" => encode_push(encoding, &Push::Join { channel, info: &reader.client_info(&body["info"]) }, out),
+        "leave" => encode_push(encoding, &Push::Leave { channel, info: &reader.client_info(&body["info"]) }, out),
+        "unsubscribe" => {
+            let code = meaning::unsubscribe_code(body);
+            encode_push(encoding, &Push::Unsubscribe { channel, code, reason: text(&body["reason"]) }, out)
+        }
+        "message" => {
+            let data = reader.payload(&body["data"]).unwrap_or_else(|| Payload::from_opaque(Bytes::new()));
+            encode_push(encoding, &Push::Message { data: &data }, out)
+        }
+        "subscribe" => encode_push(encoding, &Push::Subscribe { channel, result: &reader.subscribe(body) }, out),
+        "disconnect" => encode_push(encoding, &Push::Disconnect { disconnect: &meaning::disconnect(body) }, out),
+        "refresh" => encode_push(encoding, &Push::Refresh { ttl_s: meaning::ttl_s(body) }, out),
+        other => panic!("no such push: {other}"),
+    }
+}
