@@ -1,0 +1,121 @@
+from centrifuge import StreamPosition
+
+from client import both_encodings
+from server import api, channel_in, publish
+
+
+class _Cuts:
+    async def cut_off(self, namespace, seen, **options):
+        """A subscription behind a proxy, cut off after the first `seen` publications."""
+        channel = channel_in(namespace)
+        proxy = await self.proxy()
+        client, _, _ = await self.connected(proxy.url)
+        _, events, _ = await self.subscribed(client, channel, **options)
+        await publish(channel, 1, seen)
+        await self.numbers(events, 1, seen)
+        await events.next("subscribing")
+        proxy.cut()
+        await events.next("subscribing")
+        return channel, proxy, events
+
+    async def back(self, events, recovered):
+        """The subscription has to be back, recovering, and to have recovered or not."""
+        context = await events.next("subscribed")
+        self.assertEqual((context.was_recovering, context.recovered), (True, recovered))
+        return context
+
+
+@both_encodings
+class Recovery(_Cuts):
+    async def test_every_publication_missed_comes_once_and_in_order(self):
+        channel, proxy, events = await self.cut_off("history", 2)
+        await publish(channel, 3, 12)
+        proxy.restore()
+        await self.back(events, True)
+        await publish(channel, 13, 13)
+        await self.numbers(events, 3, 13)
+        self.assertEqual(events.count("publication"), 13)
+
+    async def test_publications_arriving_meanwhile_are_neither_lost_nor_doubled(self):
+        channel, proxy, events = await self.cut_off("history", 1)
+        proxy.restore()
+        await publish(channel, 2, 60)
+        await self.numbers(events, 2, 60)
+
+    async def test_nothing_missed_is_recovered_as_well(self):
+        channel, proxy, events = await self.cut_off("history", 3)
+        proxy.restore()
+        await self.back(events, True)
+        await publish(channel, 4, 4)
+        await self.numbers(events, 4, 4)
+
+    async def test_more_missed_than_the_history_holds_is_not_recovered(self):
+        channel, proxy, events = await self.cut_off("small", 1)
+        await publish(channel, 2, 6)
+        proxy.restore()
+        self.assertEqual((await self.back(events, False)).stream_position.offset, 6)
+        await publish(channel, 7, 7)
+        await self.numbers(events, 7, 7)
+
+    async def test_as_many_missed_as_the_history_holds_is_recovered(self):
+        channel, proxy, events = await self.cut_off("small", 1)
+        await publish(channel, 2, 3)
+        proxy.restore()
+        await self.back(events, True)
+        await self.numbers(events, 2, 3)
+
+    async def test_a_history_removed_meanwhile_is_not_recovered(self):
+        channel, proxy, events = await self.cut_off("history", 1)
+        await publish(channel, 2, 3)
+        await api("history_remove", channel=channel)
+        proxy.restore()
+        await self.back(events, False)
+
+    async def test_a_subscription_that_asked_for_it_recovers(self):
+        channel, proxy, events = await self.cut_off("optional", 1, recoverable=True)
+        await publish(channel, 2, 3)
+        proxy.restore()
+        await self.back(events, True)
+        await self.numbers(events, 2, 3)
+
+    async def test_from_a_state_known_beforehand(self):
+        channel = channel_in("history")
+        position = await publish(channel, 1, 1)
+        await publish(channel, 2, 4)
+
+        async def get_state(_):
+            return StreamPosition(position["offset"], position["epoch"])
+
+        client, _, _ = await self.connected()
+        _, events = await self.subscription(client, channel, get_state=get_state)
+        await self.back(events, True)
+        await self.numbers(events, 2, 4)
+
+
+@both_encodings
+class CacheRecovery(_Cuts):
+    async def test_only_the_newest_comes(self):
+        channel, proxy, events = await self.cut_off("cache", 1)
+        await publish(channel, 2, 5)
+        proxy.restore()
+        await self.back(events, True)
+        await self.numbers(events, 5, 5)
+        proxy.cut()
+        await events.next("subscribing")
+        proxy.restore()
+        await self.back(events, True)
+        await publish(channel, 6, 6)
+        await self.numbers(events, 6, 6)
+        self.assertEqual(events.count("publication"), 3)
+
+    async def test_the_newest_comes_with_the_first_subscription(self):
+        channel = channel_in("cache")
+        await publish(channel, 1, 3)
+
+        async def get_state(_):
+            return StreamPosition(0, "")
+
+        client, _, _ = await self.connected()
+        _, events = await self.subscription(client, channel, get_state=get_state)
+        await self.back(events, True)
+        await self.numbers(events, 3, 3)
