@@ -85,7 +85,13 @@ pub(crate) struct FanoutArgs {
     pub output: OutputArgs,
 }
 
+// The defaults are enough to fill what the kernel takes for a loopback socket (2.5 MB) in the measured time.
 #[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("rate", |arg| arg.default_value("200")),
+    mut_arg("payload_bytes", |arg| arg.default_value("1024")),
+    mut_arg("duration", |arg| arg.default_value("20s"))
+)]
 pub(crate) struct SlowReaderArgs {
     #[command(flatten)]
     pub load: LoadArgs,
@@ -182,7 +188,7 @@ pub(crate) struct ServerArgs {
     /// Its arguments; {config} stands for the file with its configuration
     #[arg(long, value_delimiter = ' ', default_value = "serve -c {config}", allow_hyphen_values = true)]
     pub spawn_args: Vec<String>,
-    /// A configuration key for the started server, such as client.queue_max_size=65536; may be repeated
+    /// A configuration key for the started server, such as `client.queue_max_size=65536`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Port for the started server [default: a free one]

@@ -140,7 +140,7 @@ fn push_field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
 
 fn push_varint(out: &mut Vec<u8>, mut value: usize) {
     while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
+        out.push(((value & 0x7f) | 0x80) as u8);
         value >>= 7;
     }
     out.push(value as u8);
@@ -161,16 +161,18 @@ fn frame(encoding: Encoding, messages: &[u8]) -> Vec<u8> {
 /// Clients must mask (RFC 6455, section 5.3). The mask is constant: it guards browsers' proxies, and there are none here.
 fn masked_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+    const LENGTH_16: u8 = 126;
+    const LENGTH_64: u8 = 127;
     let mut out = Vec::with_capacity(payload.len() + 14);
     out.push(0x80 | opcode);
     match payload.len() {
         length @ 0..126 => out.push(0x80 | length as u8),
         length @ 126..=0xffff => {
-            out.push(0x80 | 126);
+            out.push(0x80 | LENGTH_16);
             out.extend_from_slice(&(length as u16).to_be_bytes());
         }
         length => {
-            out.push(0x80 | 127);
+            out.push(0x80 | LENGTH_64);
             out.extend_from_slice(&(length as u64).to_be_bytes());
         }
     }
@@ -209,9 +211,9 @@ mod tests {
 
     #[test]
     fn long_frames_use_the_longer_length_fields() {
-        assert_eq!(masked_frame(1, &[0; 125])[1], 0x80 | 125);
-        assert_eq!(masked_frame(1, &[0; 126])[1..4], [0x80 | 126, 0, 126]);
-        assert_eq!(masked_frame(1, &[0; 0x1_0000])[1..10], [0x80 | 127, 0, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(masked_frame(1, &[0; 125])[1], 0xfd);
+        assert_eq!(masked_frame(1, &[0; 126])[1..4], [0xfe, 0, 126]);
+        assert_eq!(masked_frame(1, &vec![0; 0x1_0000])[1..10], [0xff, 0, 0, 0, 0, 0, 1, 0, 0]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::control::{Answer, Order, Role};
 use crate::error::Error;
 
 /// Connecting many sessions may take a while, but an answer that takes longer than this never comes.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(600);
+const ANSWER_PATIENCE: Duration = Duration::from_mins(10);
 
 /// One of our processes. It ends when this is dropped.
 pub struct Worker {

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::latency::Summary;
 use crate::proc::{self, Cores, Memory};
 use crate::progress::Progress;
-use crate::report::{self, Line, grouped, per_second, ratio, size, time};
+use crate::report::{self, Line, grouped, per_second, ratio, size, time, whole};
 use crate::rig::{Phase, Rig, Setup};
 use crate::roofline::{Figure, Roofline};
 use crate::spawn::Server;
@@ -61,6 +61,8 @@ pub struct LoadFigures {
     duplicated: u64,
     /// Sessions that ended, by close code or reason.
     closed: BTreeMap<String, u64>,
+    /// Those that ended before the measurement began, and received none of it.
+    closed_in_warm_up: BTreeMap<String, u64>,
     /// The figure to compare with the roofline.
     deliveries_per_server_cpu_second: f64,
     deliveries_per_second: f64,
@@ -102,38 +104,35 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     let server = Server::start(&args.server, &cores)?;
     let name = server.name.clone();
     let mut rig = ready_rig(server, &args.load, args.slow_readers, &args.server.api_key, &cores, &progress)?;
-    let mut roofline = match args.roofline {
-        true => Some(Roofline::start(args.load.subscribers, &cores)?),
-        false => None,
-    };
+    let mut roofline = if args.roofline { Some(Roofline::start(args.load.subscribers, &cores)?) } else { None };
     let pace = args.load.pace(args.slow_readers);
     let warm = rig.phase(pace, args.load.warm_up, "warming up", &progress)?;
     if args.slow_readers > 0 {
         rig.pause_slow()?;
     }
     let turn = args.load.duration / args.load.turns;
-    let mut sent = Sent::default();
+    let mut bare = Sent::default();
     let mut phase = Phase::default();
     let send = roofline_order(&args.load, &warm, turn / 2);
     for number in 1..=args.load.turns {
         if let Some(roofline) = &mut roofline {
             progress.doing("roofline".into());
-            sent.add(&roofline.send(&send)?);
+            bare.add(&roofline.send(&send)?);
         }
         let label = format!("turn {number} of {}", args.load.turns);
         phase.add(&rig.phase(pace, turn, &label, &progress)?);
         if let Some(roofline) = &mut roofline {
             progress.doing("roofline".into());
-            sent.add(&roofline.send(&send)?);
+            bare.add(&roofline.send(&send)?);
         }
     }
     let slow_readers = if args.slow_readers > 0 { Some(rig.wake_slow()?) } else { None };
     progress.finish();
-    let load = LoadFigures::new(&phase);
+    let load = LoadFigures::new(&phase, &warm.received.closed);
     let roofline = roofline.map(|_| RooflineFigures {
         frame_bytes: send.frame_bytes,
-        ratio: ratio(load.deliveries_per_server_cpu_second, sent.per_cpu_second()),
-        figure: Figure::new(sent),
+        ratio: ratio(load.deliveries_per_server_cpu_second, bare.per_cpu_second()),
+        figure: Figure::new(bare),
     });
     let report = FanoutReport {
         scenario: "fanout",
@@ -166,7 +165,7 @@ pub fn ready_rig(
 fn roofline_order(load: &LoadArgs, warm: &Phase, turn: Duration) -> Send {
     let bytes = ratio(warm.received.bytes as f64, warm.received.deliveries as f64);
     Send {
-        frame_bytes: (bytes.round() as usize).max(1),
+        frame_bytes: (whole(bytes.round()) as usize).max(1),
         rounds_per_second: load.saturate.is_none().then_some(load.rate),
         until: Until::DurationNs(turn.as_nanos() as u64),
     }
@@ -217,10 +216,10 @@ impl Settings {
 
 impl LoadFigures {
     /// Computes the figures of a phase.
-    pub(crate) fn new(phase: &Phase) -> Self {
+    pub(crate) fn new(phase: &Phase, closed_in_warm_up: &BTreeMap<String, u64>) -> Self {
         let (received, published) = (&phase.received, &phase.published);
         let per_delivery = |ns: u64| ratio(ns as f64, received.deliveries as f64);
-        let ticks = phase.server_ticks;
+        let ticks = phase.server_split;
         LoadFigures {
             publications: published.publications,
             accepted: published.accepted,
@@ -230,6 +229,7 @@ impl LoadFigures {
             lost: received.lost,
             duplicated: received.duplicated,
             closed: received.closed.clone(),
+            closed_in_warm_up: closed_in_warm_up.clone(),
             deliveries_per_server_cpu_second: per_second(received.deliveries, phase.server_cpu_ns),
             deliveries_per_second: per_second(received.deliveries, phase.wall_ns),
             reads_per_second: per_second(received.reads, phase.wall_ns),
@@ -299,9 +299,14 @@ impl LoadFigures {
             ),
             Line::new("client cost", format!("{:.2} of the server's per delivery", self.client_cost_ratio)),
         ];
-        if !self.closed.is_empty() || !self.refused.is_empty() {
-            lines.push(Line::new("failures", format!("closed {:?}, refused {:?}", self.closed, self.refused)));
-        }
+        let failures =
+            [("closed", &self.closed), ("closed in warm-up", &self.closed_in_warm_up), ("refused", &self.refused)];
+        lines.extend(
+            failures
+                .iter()
+                .filter(|(_, counts)| !counts.is_empty())
+                .map(|(name, counts)| Line::new(*name, format!("{counts:?}"))),
+        );
         lines
     }
 }

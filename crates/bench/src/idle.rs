@@ -11,7 +11,7 @@ use crate::commands::Encoding;
 use crate::error::Error;
 use crate::proc::{self, Memory};
 use crate::progress::Progress;
-use crate::report::{self, Line, ratio, size};
+use crate::report::{self, Line, ratio, size, whole};
 use crate::rig::{Rig, Setup};
 use crate::spawn::Server;
 
@@ -109,7 +109,7 @@ impl IdleReport {
                 format!("{} private, {} resident", size(point.memory.anon_bytes), size(point.memory.rss_bytes));
             Line::new(format!("{} sessions", point.sessions), memory)
         }));
-        let slope = |bytes: f64| size(bytes.max(0.0) as u64);
+        let slope = |bytes: f64| size(whole(bytes));
         lines.push(Line::new(
             "each session",
             format!(

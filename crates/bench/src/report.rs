@@ -54,6 +54,12 @@ pub fn ratio(dividend: f64, divisor: f64) -> f64 {
     if divisor == 0.0 { 0.0 } else { dividend / divisor }
 }
 
+/// The whole part of a number that is not negative; what does not fit is the nearest that does.
+#[expect(clippy::cast_sign_loss, reason = "`as` saturates, which is what this promises")]
+pub fn whole(value: f64) -> u64 {
+    value as u64
+}
+
 /// `1234567.8` as `1,234,568`.
 pub fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");

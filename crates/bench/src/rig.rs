@@ -12,7 +12,7 @@ use crate::crew::{Worker, source_address};
 use crate::error::Error;
 use crate::proc::{self, Cores, Memory, Ticks};
 use crate::progress::Progress;
-use crate::report::CHANNEL;
+use crate::report::{CHANNEL, whole};
 use crate::spawn::Server;
 use crate::tally::{Tally, WORKERS_MAX};
 
@@ -78,7 +78,7 @@ pub struct Phase {
     /// Processor time of the server, until the last delivery.
     pub server_cpu_ns: u64,
     /// The same in ticks of user and kernel mode.
-    pub server_ticks: Ticks,
+    pub server_split: Ticks,
     /// From the first publication to the last delivery.
     pub wall_ns: u64,
     /// Memory of the server when the first phase began.
@@ -176,7 +176,7 @@ impl Rig {
         self.order_all(&Order::Begin { first_sequence })?;
         let readers = (self.ready - self.slow) as u64;
         let expected = match pace {
-            Pace::PerSecond(rate) => (rate * duration.as_secs_f64()).ceil() as u64 * readers,
+            Pace::PerSecond(rate) => whole((rate * duration.as_secs_f64()).ceil()) * readers,
             Pace::Window { .. } => 0,
         };
         progress.counting(label.to_owned(), expected);
@@ -224,10 +224,10 @@ impl Rig {
     }
 
     fn published_within(&mut self, patience: Duration) -> Result<Option<Box<Published>>, Error> {
-        let publisher = self.publisher_mut()?;
-        match publisher.answer_within(patience)? {
+        let worker = self.publisher_mut()?;
+        match worker.answer_within(patience)? {
             Some(Answer::Published(published)) => Ok(Some(published)),
-            Some(other) => Err(publisher.unexpected(&other)),
+            Some(other) => Err(worker.unexpected(&other)),
             None => Ok(None),
         }
     }
@@ -269,7 +269,7 @@ struct Watch {
     changed: Instant,
     start: Instant,
     cpu_before_ns: u64,
-    ticks_before: Ticks,
+    split_before: Ticks,
     /// Processor time of the server when the last delivery was seen.
     cpu_ns: u64,
     memory_before: Memory,
@@ -288,7 +288,7 @@ impl Watch {
             changed: now,
             start: now,
             cpu_before_ns: cpu_ns,
-            ticks_before: proc::ticks(rig.server.pid)?,
+            split_before: proc::ticks(rig.server.pid)?,
             cpu_ns,
             memory_before: memory,
             memory_seen: now,
@@ -311,21 +311,21 @@ impl Watch {
     }
 
     fn phase(self, rig: &Rig, received: Received, published: Published, offered: u64) -> Result<Phase, Error> {
-        let memory = proc::memory(rig.server.pid)?;
-        let ticks = proc::ticks(rig.server.pid)?;
+        let memory_after = proc::memory(rig.server.pid)?;
+        let split = proc::ticks(rig.server.pid)?;
         Ok(Phase {
             received,
             published,
             offered,
             server_cpu_ns: self.cpu_ns - self.cpu_before_ns,
-            server_ticks: Ticks {
-                user: ticks.user.saturating_sub(self.ticks_before.user),
-                system: ticks.system.saturating_sub(self.ticks_before.system),
+            server_split: Ticks {
+                user: split.user.saturating_sub(self.split_before.user),
+                system: split.system.saturating_sub(self.split_before.system),
             },
             wall_ns: (self.changed - self.start).as_nanos() as u64,
             memory_before: Some(self.memory_before),
-            memory_after: Some(memory),
-            anon_bytes_max: self.anon_bytes_max.max(memory.anon_bytes),
+            memory_after: Some(memory_after),
+            anon_bytes_max: self.anon_bytes_max.max(memory_after.anon_bytes),
         })
     }
 }
@@ -337,8 +337,8 @@ impl Phase {
         self.published.add(&later.published);
         self.offered += later.offered;
         self.server_cpu_ns += later.server_cpu_ns;
-        self.server_ticks.user += later.server_ticks.user;
-        self.server_ticks.system += later.server_ticks.system;
+        self.server_split.user += later.server_split.user;
+        self.server_split.system += later.server_split.system;
         self.wall_ns += later.wall_ns;
         self.memory_before = self.memory_before.or(later.memory_before);
         self.memory_after = later.memory_after.or(self.memory_after);

@@ -1,5 +1,7 @@
 //! Readers that stop reading, and what the others notice of it: pairs of runs, each on a fresh server where it is ours to start.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::args::SlowReaderArgs;
@@ -23,76 +25,110 @@ pub struct SlowReaderReport {
     without: LoadFigures,
     /// The readers that read on, in runs in which others stopped.
     with: LoadFigures,
-    /// 99th percentile of the second over that of the first.
+    /// 99th percentile of the second over that of the first, all runs together.
     p99_ratio: f64,
+    /// The same of each pair: how far a difference can be trusted.
+    p99_ratio_by_pair: Vec<f64>,
     /// What became of those that stopped, one entry a run.
+    slow_readers: Vec<Slow>,
+}
+
+/// Runs of one kind, added up.
+#[derive(Default)]
+struct Side {
+    phase: Phase,
+    closed_in_warm_up: BTreeMap<String, u64>,
+}
+
+struct Scenario<'a> {
+    args: &'a SlowReaderArgs,
+    cores: Cores,
+    progress: Progress,
+    server: String,
+    without: Side,
+    with: Side,
     slow_readers: Vec<Slow>,
 }
 
 /// Runs the scenario. The order of the two runs alternates, so that a drift of the machine meets both alike.
 pub fn run(args: &SlowReaderArgs) -> Result<(), Error> {
     args.load.check(args.slow_readers)?;
-    let cores = args.pin.cores();
-    let progress = Progress::new(args.output.quiet);
-    let (mut without, mut with, mut slow_readers) = (Phase::default(), Phase::default(), Vec::new());
-    let mut name = String::new();
-    for pair in 0..args.pairs {
-        let order = if pair % 2 == 0 { [0, args.slow_readers] } else { [args.slow_readers, 0] };
-        for slow in order {
-            let label = format!("pair {} of {}, {slow} slow", pair + 1, args.pairs);
-            let (phase, outcome) = run_once(args, slow, &cores, &label, &mut name, &progress)?;
-            if slow == 0 {
-                without.add(&phase)
-            } else {
-                with.add(&phase)
-            }
-            slow_readers.extend(outcome);
-        }
-    }
-    progress.finish();
-    let (without, with) = (LoadFigures::new(&without), LoadFigures::new(&with));
-    let report = SlowReaderReport {
-        scenario: "slow-reader",
-        machine: proc::machine(),
-        server: name,
-        settings: Settings::new(&args.load, &cores),
-        p99_ratio: ratio(with.p99_us() as f64, without.p99_us() as f64),
-        without,
-        with,
-        slow_readers,
+    let mut scenario = Scenario {
+        args,
+        cores: args.pin.cores(),
+        progress: Progress::new(args.output.quiet),
+        server: String::new(),
+        without: Side::default(),
+        with: Side::default(),
+        slow_readers: Vec::new(),
     };
+    let mut p99_ratio_by_pair = Vec::new();
+    for pair in 1..=args.pairs {
+        let label = format!("pair {pair} of {}", args.pairs);
+        let (without_us, with_us) = if pair % 2 == 1 {
+            let without_us = scenario.run_once(0, &label)?;
+            (without_us, scenario.run_once(args.slow_readers, &label)?)
+        } else {
+            let with_us = scenario.run_once(args.slow_readers, &label)?;
+            (scenario.run_once(0, &label)?, with_us)
+        };
+        p99_ratio_by_pair.push(ratio(with_us as f64, without_us as f64));
+    }
+    scenario.progress.finish();
+    let report = scenario.report(p99_ratio_by_pair);
     report::publish(&report, &report.lines(), &args.output)
 }
 
-fn run_once(
-    args: &SlowReaderArgs,
-    slow: usize,
-    cores: &Cores,
-    label: &str,
-    name: &mut String,
-    progress: &Progress,
-) -> Result<(Phase, Option<Slow>), Error> {
-    let server = Server::start(&args.server, cores)?;
-    name.clone_from(&server.name);
-    let mut rig = ready_rig(server, &args.load, slow, &args.server.api_key, cores, progress)?;
-    let pace = args.load.pace(slow);
-    rig.phase(pace, args.load.warm_up, "warming up", progress)?;
-    if slow > 0 {
-        rig.pause_slow()?;
+impl Scenario<'_> {
+    /// Runs on a fresh rig and adds to its side; returns the 99th percentile of those that read on.
+    fn run_once(&mut self, slow: usize, label: &str) -> Result<u64, Error> {
+        let args = self.args;
+        let server = Server::start(&args.server, &self.cores)?;
+        self.server.clone_from(&server.name);
+        let mut rig = ready_rig(server, &args.load, slow, &args.server.api_key, &self.cores, &self.progress)?;
+        let pace = args.load.pace(slow);
+        let warm = rig.phase(pace, args.load.warm_up, "warming up", &self.progress)?;
+        if slow > 0 {
+            rig.pause_slow()?;
+        }
+        let phase = rig.phase(pace, args.load.duration, &format!("{label}, {slow} slow"), &self.progress)?;
+        if slow > 0 {
+            self.slow_readers.push(rig.wake_slow()?);
+        }
+        let side = if slow == 0 { &mut self.without } else { &mut self.with };
+        side.phase.add(&phase);
+        for (why, count) in warm.received.closed {
+            *side.closed_in_warm_up.entry(why).or_default() += count;
+        }
+        Ok(phase.received.latency.summary().p99_us)
     }
-    let phase = rig.phase(pace, args.load.duration, label, progress)?;
-    let outcome = if slow > 0 { Some(rig.wake_slow()?) } else { None };
-    Ok((phase, outcome))
+
+    fn report(self, p99_ratio_by_pair: Vec<f64>) -> SlowReaderReport {
+        let figures = |side: &Side| LoadFigures::new(&side.phase, &side.closed_in_warm_up);
+        let (without, with) = (figures(&self.without), figures(&self.with));
+        SlowReaderReport {
+            scenario: "slow-reader",
+            machine: proc::machine(),
+            server: self.server,
+            settings: Settings::new(&self.args.load, &self.cores),
+            p99_ratio: ratio(with.p99_us() as f64, without.p99_us() as f64),
+            p99_ratio_by_pair,
+            without,
+            with,
+            slow_readers: self.slow_readers,
+        }
+    }
 }
 
 impl SlowReaderReport {
     fn lines(&self) -> Vec<Line> {
-        let mut lines = vec![Line::new("machine", &self.machine), self.settings.line(), Line::new("", "")];
-        lines.push(Line::new("WITHOUT", ""));
+        let mut lines = vec![Line::new("machine", &self.machine), self.settings.line(), Line::new("without", "")];
         lines.extend(self.without.lines());
-        lines.push(Line::new("WITH SLOW READERS", ""));
+        lines.push(Line::new("with", ""));
         lines.extend(self.with.lines());
-        lines.push(Line::new("p99 of the others", format!("{:.2} × that without slow readers", self.p99_ratio)));
+        let pairs: Vec<String> = self.p99_ratio_by_pair.iter().map(|ratio| format!("{ratio:.2}")).collect();
+        let others = format!("{:.2} × that without slow readers (by pair: {})", self.p99_ratio, pairs.join(", "));
+        lines.push(Line::new("p99 of the others", others));
         lines.extend(self.slow_readers.iter().map(Slow::line));
         lines
     }

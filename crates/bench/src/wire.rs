@@ -44,7 +44,8 @@ pub fn walk(bytes: &[u8]) -> Walk<'_> {
     if first & 0x70 != 0 {
         return Walk::Broken("a frame with extension bits that were not negotiated");
     }
-    if first & 0x80 == 0 || first & 0x0f == 0 {
+    let (is_last, opcode) = (first & 0x80 != 0, first & 0x0f);
+    if !is_last || opcode == 0 {
         return Walk::Broken("a fragmented message, which this client does not reassemble");
     }
     let (payload_bytes, header_bytes) = match second {
@@ -63,7 +64,7 @@ pub fn walk(bytes: &[u8]) -> Walk<'_> {
         return Walk::Broken("a frame longer than memory");
     };
     match bytes.get(header_bytes..frame_bytes) {
-        Some(payload) => classify(first & 0x0f, payload, frame_bytes),
+        Some(payload) => classify(opcode, payload, frame_bytes),
         None => Walk::Partial { frame_bytes: Some(frame_bytes) },
     }
 }
@@ -243,7 +244,7 @@ mod tests {
             let bytes = frame(0x81, &vec![b'a'; length]);
             match walk(&bytes) {
                 Walk::Frame(Frame::Messages(payload), taken) => {
-                    assert_eq!((payload.len(), taken), (length, bytes.len()))
+                    assert_eq!((payload.len(), taken), (length, bytes.len()));
                 }
                 other => panic!("{length}: {other:?}"),
             }

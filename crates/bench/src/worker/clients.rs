@@ -158,22 +158,27 @@ impl Clients {
             slot.deliveries.store(self.phase.deliveries_ever, Ordering::Relaxed);
             slot.ready.store(self.connected.ready as u64, Ordering::Relaxed);
             while let Ok(order) = orders.try_recv() {
-                self.on_order(order)?;
+                self.on_order(&order)?;
             }
         }
     }
 
-    fn on_order(&mut self, order: Order) -> Result<(), Error> {
-        match order {
+    fn on_order(&mut self, order: &Order) -> Result<(), Error> {
+        match *order {
             Order::Connect { sessions, slow } => {
                 self.to_open = sessions;
                 self.slow_to_open = slow;
                 self.waiting = Some(Waiting::Connected { patience: Instant::now() + CONNECT_PATIENCE });
             }
             Order::Begin { first_sequence } => {
-                let deliveries_ever = self.phase.deliveries_ever;
-                self.phase =
-                    Phase { first_sequence, deliveries_ever, cpu_before_ns: proc::own_cpu_ns(), ..Phase::default() };
+                // What ended since the last phase is told with this one.
+                let closed = std::mem::take(&mut self.phase.received.closed);
+                self.phase = Phase {
+                    first_sequence,
+                    received: Received { closed, ..Received::default() },
+                    deliveries_ever: self.phase.deliveries_ever,
+                    cpu_before_ns: proc::own_cpu_ns(),
+                };
                 // A slow reader is counted over the whole run: it may read the publications of one phase in the next.
                 for reader in self.sessions.iter_mut().filter(|reader| !reader.slow) {
                     reader.sequences = Sequences { next: first_sequence, ..Sequences::default() };

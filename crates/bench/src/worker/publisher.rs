@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::latency::Latency;
 use crate::payload::{Stamp, StampFinder, write_payload};
 use crate::proc;
+use crate::report::whole;
 use crate::tally::Tally;
 
 /// A server that lets this much wait takes no publications any more.
@@ -185,13 +186,12 @@ impl Publisher {
         let target = &self.role.target;
         self.payload.clear();
         write_payload(&mut self.payload, stamp, self.role.payload_bytes);
-        let bytes = match &self.role.api_key {
-            Some(key) => commands::api_publish(&target.address.to_string(), key, &target.channel, &self.payload),
-            None => {
-                // Ids must be above zero and differ from those of connect and subscribe.
-                let id = (stamp.sequence % 1_000_000_000) as u32 + 10;
-                commands::publish(target.encoding, id, &target.channel, &self.payload)
-            }
+        let bytes = if let Some(key) = &self.role.api_key {
+            commands::api_publish(&target.address.to_string(), key, &target.channel, &self.payload)
+        } else {
+            // Ids must be above zero and differ from those of connect and subscribe.
+            let id = (stamp.sequence % 1_000_000_000) as u32 + 10;
+            commands::publish(target.encoding, id, &target.channel, &self.payload)
         };
         self.out.extend_from_slice(&bytes);
     }
@@ -299,7 +299,7 @@ impl Schedule {
 
     fn next_ns(&self, now_ns: u64) -> u64 {
         match self.pace {
-            Pace::PerSecond(rate) => self.start_ns + (self.published as f64 * 1e9 / rate) as u64,
+            Pace::PerSecond(rate) => self.start_ns + whole(self.published as f64 * 1e9 / rate),
             Pace::Window { .. } => now_ns,
         }
     }

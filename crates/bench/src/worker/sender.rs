@@ -12,6 +12,7 @@ use super::{answer, orders};
 use crate::control::{Answer, Order, Send, SenderRole, Sent, Until};
 use crate::error::Error;
 use crate::proc;
+use crate::report::whole;
 
 pub fn play(role: &SenderRole) -> Result<(), Error> {
     let failed = |source| Error::os("listen on 127.0.0.1", source, "check that loopback is up");
@@ -58,7 +59,7 @@ fn send_rounds(sockets: &[TcpStream], order: &Send) -> Sent {
         }
         match order.rounds_per_second {
             Some(rate) => {
-                let next_ns = (sent.rounds as f64 * 1e9 / rate) as u64;
+                let next_ns = whole(sent.rounds as f64 * 1e9 / rate);
                 thread::sleep(Duration::from_nanos(next_ns.saturating_sub(elapsed_ns)));
             }
             // The receivers are behind: asking again at once would only measure refusals.

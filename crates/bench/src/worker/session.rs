@@ -163,7 +163,7 @@ impl Session {
     ) -> Result<usize, Ended> {
         let mut used = 0;
         if self.stage == Stage::Upgrading {
-            match self.upgraded(all)? {
+            match Self::upgraded(all)? {
                 Some(head_bytes) => used = head_bytes,
                 None => return Ok(0),
             }
@@ -185,7 +185,7 @@ impl Session {
     }
 
     /// The length of the response head once it is whole.
-    fn upgraded(&self, all: &[u8]) -> Result<Option<usize>, Ended> {
+    fn upgraded(all: &[u8]) -> Result<Option<usize>, Ended> {
         let mut headers = [httparse::EMPTY_HEADER; 32];
         let mut response = httparse::Response::new(&mut headers);
         match response.parse(all) {
