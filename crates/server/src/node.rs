@@ -9,8 +9,9 @@ use dunlin_engine::api::{Answer, ApiRequest};
 use dunlin_protocol::Encoding;
 use tokio::sync::mpsc;
 
-pub use options::{HEAD_FIELDS_MAX, NetOptions, OriginCheck, VerifyTokens};
-pub use report::{NetCounters, RefusalReason, ShardReport};
+pub use crate::net::{OriginCheck, RefusalReason};
+pub use options::{NetOptions, VerifyTokens};
+pub use report::{NetCounters, ShardReport};
 
 /// A connection whose first request is not for the WebSocket path, on its way to the control thread.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What the threads and sockets of a node are told. Filled from the configuration by the one who starts the node.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::net::SocketAddr;
 
 use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
 
@@ -38,9 +38,6 @@ pub struct NetOptions {
     pub inbox_requests: usize,
 }
 
-/// Header fields of one head (`httparse` needs the number at compile time).
-pub const HEAD_FIELDS_MAX: usize = 64;
-
 impl Default for NetOptions {
     fn default() -> Self {
         Self {
@@ -76,6 +73,3 @@ pub trait VerifyTokens: Send + Sync + 'static {
     /// Why it does not count.
     fn verify_subscription(&self, token: &str, now_unix_s: u64) -> Result<SubscriptionClaims, TokenError>;
 }
-
-/// Whether a page of this origin may open a WebSocket: the values of `Origin`, if there is one, and of `Host`.
-pub type OriginCheck = Arc<dyn Fn(Option<&str>, &str) -> bool + Send + Sync>;

@@ -2,6 +2,8 @@
 
 use dunlin_engine::{ShardIndex, api::Survey, counters::Counters};
 
+use crate::net::RefusalReason;
+
 /// Everything that one shard counts, as of one moment between two turns.
 #[derive(Clone, Debug)]
 pub struct ShardReport {
@@ -65,62 +67,4 @@ pub struct NetCounters {
     pub held_turns: u64,
     /// Times that this shard woke another.
     pub wakes: u64,
-}
-
-/// Why a connection did not become a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RefusalReason {
-    /// Not HTTP/1.
-    Malformed,
-    /// The first line is too long.
-    RequestLineTooLong,
-    /// The head is too long or has too many fields.
-    HeadTooLarge,
-    /// The head did not come in time.
-    HeadTimeout,
-    /// The WebSocket handshake breaks a rule of RFC 6455.
-    Handshake,
-    /// The page's origin is not allowed.
-    Origin,
-    /// The node has all the sessions it may have.
-    SessionLimit,
-    /// The node is going away.
-    Draining,
-    /// The control thread has too much to do.
-    ControlBusy,
-}
-
-impl RefusalReason {
-    /// Every reason.
-    pub const ALL: [Self; 9] = [
-        Self::Malformed,
-        Self::RequestLineTooLong,
-        Self::HeadTooLarge,
-        Self::HeadTimeout,
-        Self::Handshake,
-        Self::Origin,
-        Self::SessionLimit,
-        Self::Draining,
-        Self::ControlBusy,
-    ];
-
-    /// The reason as metrics write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::RequestLineTooLong => "request_line_too_long",
-            Self::HeadTooLarge => "head_too_large",
-            Self::HeadTimeout => "head_timeout",
-            Self::Handshake => "handshake",
-            Self::Origin => "origin",
-            Self::SessionLimit => "session_limit",
-            Self::Draining => "draining",
-            Self::ControlBusy => "control_busy",
-        }
-    }
-
-    /// Its place in [`NetCounters::refused`].
-    pub const fn index(self) -> usize {
-        self as usize
-    }
 }

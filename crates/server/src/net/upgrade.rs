@@ -1,0 +1,233 @@
+//! What becomes of a connection's first request: a WebSocket, somebody else's business, or nothing.
+
+use std::{str, sync::Arc};
+
+use dunlin_protocol::Encoding;
+use dunlin_websocket::handshake;
+
+use super::{
+    head::{HeadBuffer, HeadLimits, Progress},
+    response::{RefusalReason, Refused},
+};
+
+/// Header fields of one head.
+pub const HEAD_FIELDS_MAX: usize = 64;
+
+/// Whether a page of this origin may open a WebSocket: the values of `Origin`, if there is one, and of `Host`.
+pub type OriginCheck = Arc<dyn Fn(Option<&str>, &str) -> bool + Send + Sync>;
+
+/// What stands at the door of a node.
+#[derive(Clone)]
+pub struct Door {
+    /// Where WebSockets are opened; `None` if nowhere.
+    pub websocket_path: Option<String>,
+    /// Whose pages may.
+    pub origins: OriginCheck,
+    /// What a head may measure.
+    pub limits: HeadLimits,
+}
+
+/// What became of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its head is not whole.
+    Unfinished,
+    /// It opens a WebSocket.
+    WebSocket {
+        /// What the session speaks.
+        encoding: Encoding,
+        /// The response to it.
+        response: Vec<u8>,
+        /// Where the first frame begins in what has come.
+        head_len: usize,
+    },
+    /// It is for another part of the server.
+    HandOver,
+    /// It is refused.
+    Refused(Refused),
+}
+
+impl Door {
+    /// Adds what came to `head`, and judges it once it is whole.
+    pub fn judge(&self, head: &mut HeadBuffer, piece: &[u8]) -> Verdict {
+        match head.push(piece, &self.limits) {
+            Progress::Partial => Verdict::Unfinished,
+            Progress::Refused(reason) => Verdict::Refused(reason.into()),
+            Progress::Whole { head_len } => self.judge_whole(head.bytes(), head_len).unwrap_or_else(Verdict::Refused),
+        }
+    }
+
+    fn judge_whole(&self, bytes: &[u8], head_len: usize) -> Result<Verdict, Refused> {
+        let mut fields = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
+        let mut request = httparse::Request::new(&mut fields);
+        let parsed = request.parse(bytes).map_err(|error| match error {
+            httparse::Error::TooManyHeaders => RefusalReason::HeadTooLarge.into(),
+            httparse::Error::Version => Refused::http_version(),
+            _ => RefusalReason::Malformed.into(),
+        })?;
+        let (true, Some(method), Some(target), Some(minor)) =
+            (parsed.is_complete(), request.method, request.path, request.version)
+        else {
+            return Err(RefusalReason::Malformed.into());
+        };
+        let (path, query) = split_target(target);
+        if self.websocket_path.as_deref() != Some(path) {
+            return Ok(Verdict::HandOver);
+        }
+        let fields = request.headers.iter().map(|field| (field.name, field.value));
+        let wants_protobuf = asks_for_protobuf(query);
+        let accepted = handshake::accept(method, minor, fields, offered(wants_protobuf))?;
+        if !self.admits_origin(request.headers) {
+            return Err(RefusalReason::Origin.into());
+        }
+        let protobuf = wants_protobuf || accepted.subprotocol == Some(PROTOBUF_SUBPROTOCOL);
+        let mut response = Vec::new();
+        accepted.append_response(&mut response);
+        Ok(Verdict::WebSocket {
+            encoding: if protobuf { Encoding::Protobuf } else { Encoding::Json },
+            response,
+            head_len,
+        })
+    }
+
+    /// An origin that stands there twice, or is not text, is nobody's.
+    fn admits_origin(&self, fields: &[httparse::Header<'_>]) -> bool {
+        let value_of = |name: &str| {
+            let mut values = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+            (values.next().map(|field| str::from_utf8(field.value)), values.next().is_none())
+        };
+        let ((origin, origin_once), (host, _)) = (value_of("origin"), value_of("host"));
+        match (origin.transpose(), host.transpose()) {
+            (Ok(origin), Ok(host)) => origin_once && (self.origins)(origin, host.unwrap_or_default()),
+            _ => false,
+        }
+    }
+}
+
+const JSON_SUBPROTOCOL: &str = "centrifuge-json";
+const PROTOBUF_SUBPROTOCOL: &str = "centrifuge-protobuf";
+
+/// The subprotocols in the server's order of preference, which is the client's where its address names an encoding.
+fn offered(wants_protobuf: bool) -> &'static [&'static str] {
+    if wants_protobuf { &[PROTOBUF_SUBPROTOCOL, JSON_SUBPROTOCOL] } else { &[JSON_SUBPROTOCOL, PROTOBUF_SUBPROTOCOL] }
+}
+
+fn asks_for_protobuf(query: &str) -> bool {
+    query.split('&').any(|pair| matches!(pair, "format=protobuf" | "cf_protocol=protobuf"))
+}
+
+/// Path and query of a request's target, which may be in absolute form (RFC 9112, section 3.2.2).
+fn split_target(target: &str) -> (&str, &str) {
+    let target = match target.split_once("://") {
+        Some((scheme, rest)) if scheme.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
+            rest.find(['/', '?']).and_then(|at| rest.get(at..)).unwrap_or("/")
+        }
+        _ => target,
+    };
+    target.split_once('?').unwrap_or((target, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn door() -> Door {
+        Door {
+            websocket_path: Some("/connection/websocket".to_owned()),
+            origins: Arc::new(|origin, host| {
+                assert_eq!(host, "dunlin.example");
+                origin != Some("https://evil.example")
+            }),
+            limits: HeadLimits { head_bytes_max: 16_384, request_line_bytes_max: 4_096 },
+        }
+    }
+
+    fn judge(request_line: &str, more_fields: &str) -> Verdict {
+        let request = format!(
+            "{request_line}\r\nHost: dunlin.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more_fields}\r\n"
+        );
+        door().judge(&mut HeadBuffer::default(), request.as_bytes())
+    }
+
+    fn status(verdict: &Verdict) -> &str {
+        match verdict {
+            Verdict::Refused(refused) => str::from_utf8(&refused.response[9..12]).expect("three digits"),
+            Verdict::WebSocket { .. } => "101",
+            Verdict::HandOver => "handed over",
+            Verdict::Unfinished => "unfinished",
+        }
+    }
+
+    #[test]
+    fn the_encoding_follows_the_subprotocol_and_the_query() {
+        let cases = [
+            ("/connection/websocket", "", Encoding::Json, None),
+            ("/connection/websocket", "centrifuge-json", Encoding::Json, Some("centrifuge-json")),
+            ("/connection/websocket", "centrifuge-protobuf", Encoding::Protobuf, Some("centrifuge-protobuf")),
+            ("/connection/websocket", "other", Encoding::Json, None),
+            ("/connection/websocket?format=protobuf", "", Encoding::Protobuf, None),
+            ("/connection/websocket?a=b&cf_protocol=protobuf", "", Encoding::Protobuf, None),
+            ("/connection/websocket?cf_protocol=json", "", Encoding::Json, None),
+            (
+                "/connection/websocket?cf_protocol=protobuf",
+                "centrifuge-json, centrifuge-protobuf",
+                Encoding::Protobuf,
+                Some("centrifuge-protobuf"),
+            ),
+            ("http://dunlin.example/connection/websocket?format=protobuf", "", Encoding::Protobuf, None),
+        ];
+        for (target, offered, expected, echoed) in cases {
+            let field =
+                if offered.is_empty() { String::new() } else { format!("Sec-WebSocket-Protocol: {offered}\r\n") };
+            let Verdict::WebSocket { encoding, response, .. } = judge(&format!("GET {target} HTTP/1.1"), &field) else {
+                panic!("{target} {offered} opens a WebSocket");
+            };
+            let response = String::from_utf8(response).expect("ASCII");
+            let echo = response.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Protocol: "));
+            assert_eq!((encoding, echo), (expected, echoed), "{target} {offered}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_has_its_status() {
+        let many = |count: usize| "X: y\r\n".repeat(count);
+        let cases = [
+            ("GET /connection/websocket HTTP/1.1", String::new(), "101"),
+            ("GET /connection/websocket HTTP/1.1", "Origin: https://good.example\r\n".to_owned(), "101"),
+            ("GET /connection/websocket HTTP/1.1", "Origin: https://evil.example\r\n".to_owned(), "403"),
+            ("GET /connection/websocket HTTP/1.1", "Origin: a\r\nOrigin: a\r\n".to_owned(), "403"),
+            ("GET /connection/websocket HTTP/1.1", "Origin: \u{e9}\r\n".to_owned(), "101"),
+            ("POST /connection/websocket HTTP/1.1", String::new(), "405"),
+            ("GET /connection/websocket HTTP/1.0", String::new(), "505"),
+            ("GET /connection/websocket HTTP/2.0", String::new(), "505"),
+            ("GET /connection/websocket HTTP/1.1", "Sec-WebSocket-Key: again\r\n".to_owned(), "400"),
+            ("GET /connection/websocket HTTP/1.1", "bad field\r\n".to_owned(), "400"),
+            ("GET /connection/websocket", String::new(), "400"),
+            // Five fields are there already.
+            ("GET /connection/websocket HTTP/1.1", many(59), "101"),
+            ("GET /connection/websocket HTTP/1.1", many(60), "431"),
+            ("GET /connection/websocket/ HTTP/1.1", String::new(), "handed over"),
+            ("GET /connection/websocketx HTTP/1.1", String::new(), "handed over"),
+            ("POST /api/publish HTTP/1.0", String::new(), "handed over"),
+            ("GET / HTTP/1.1", String::new(), "handed over"),
+        ];
+        for (line, fields, expected) in cases {
+            let verdict = judge(line, &fields);
+            assert_eq!(status(&verdict), expected, "{line} {fields}: {verdict:?}");
+        }
+        let plain = "GET /connection/websocket HTTP/1.1\r\nHost: dunlin.example\r\n\r\n";
+        assert_eq!(status(&door().judge(&mut HeadBuffer::default(), plain.as_bytes())), "426");
+    }
+
+    #[test]
+    fn an_origin_that_is_not_text_is_refused() {
+        let mut request = b"GET /connection/websocket HTTP/1.1\r\nHost: dunlin.example\r\nUpgrade: websocket\r\n\
+            Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+            Origin: "
+            .to_vec();
+        request.extend_from_slice(&[0xff, 0xfe]);
+        request.extend_from_slice(b"\r\n\r\n");
+        assert_eq!(status(&door().judge(&mut HeadBuffer::default(), &request)), "403");
+    }
+}
