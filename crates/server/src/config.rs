@@ -4,12 +4,30 @@
 //! setting again. It comes from a tree of typed text (a file, environment variables, flags), and the tree is read by one
 //! table of keys, from which the reference page and the JSON Schema are written as well.
 
+pub mod reference;
+
+mod duration;
+mod input;
+mod keys;
+mod nearest;
 mod origin;
+mod problem;
+mod relations;
+mod resolve;
 mod secret;
+mod settings;
+mod tree;
+mod value;
 
-use std::{net::IpAddr, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc};
 
-pub use self::{origin::AllowedOrigins, secret::Secret};
+pub use self::{
+    input::{Document, Flag, Input},
+    origin::AllowedOrigins,
+    problem::{Problem, Problems, Source},
+    secret::Secret,
+    tree::Format,
+};
 
 /// A node's settings.
 #[derive(Clone, Debug)]
@@ -48,6 +66,30 @@ pub struct Config {
     pub demo: Option<DemoOptions>,
 }
 
+impl Default for Config {
+    /// What a node does whose operator sets nothing.
+    fn default() -> Self {
+        match Self::from_input(&Input::default()) {
+            Ok((config, _)) => config,
+            Err(problems) => unreachable!("the defaults are right: {problems}"),
+        }
+    }
+}
+
+impl Config {
+    /// What `input` means, and what is odd about it.
+    ///
+    /// # Errors
+    /// All that keeps it from having a meaning.
+    pub fn from_input(input: &Input) -> Result<(Self, Vec<Problem>), Problems> {
+        let mut problems = Problems::default();
+        let settings = input.settings(&mut problems);
+        let mut reader = resolve::Reader { settings: &settings, problems: &mut problems, read: BTreeSet::new() };
+        let config = resolve::config(&mut reader);
+        if problems.errors.is_empty() { Ok((config, problems.warnings)) } else { Err(problems) }
+    }
+}
+
 /// What the shards wait on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reactor {
@@ -65,19 +107,31 @@ pub struct NodeOptions {
     pub name: String,
 }
 
-/// Options of sockets (`net.*`, `client.connection_limit`).
+/// Options of sockets and threads (`net.*`, `client.connection_limit`).
 #[derive(Clone, Debug)]
 pub struct NetOptions {
-    /// `TCP_NOTSENT_LOWAT`; 0 leaves the kernel's.
+    /// WebSockets of the node at a time, the next of which is answered with 503; 0 leaves it to the number of files.
+    pub connections_max: usize,
+    /// Unsent bytes in the kernel from which a socket counts as full (`TCP_NOTSENT_LOWAT`); 0 leaves the kernel's.
     pub tcp_notsent_lowat_bytes: usize,
-    /// `SO_SNDBUF`; 0 leaves the kernel's, which grows by itself.
-    pub send_buffer_bytes: usize,
     /// Connections that each listener's kernel queue holds.
     pub accept_backlog: u32,
-    /// Open connections of the node, of any kind; one more is answered with 503.
-    pub connections_max: usize,
-    /// Messages in the ring from one shard to another.
+    /// Bytes of a request's head: request line and header fields.
+    pub head_bytes_max: usize,
+    /// Bytes of a request's first line; at most those of the head.
+    pub request_line_bytes_max: usize,
+    /// Time for a request's head to come.
+    pub head_timeout_ms: u64,
+    /// Time that an HTTP connection may wait between two requests.
+    pub idle_timeout_ms: u64,
+    /// Time for a refused client to hang up after it was answered.
+    pub linger_timeout_ms: u64,
+    /// Bytes read from one connection before the next has its turn.
+    pub read_bytes_per_turn: usize,
+    /// Messages in one ring between two shards.
     pub ring_messages_max: usize,
+    /// Requests of the control thread that wait for a shard.
+    pub inbox_requests_max: usize,
 }
 
 /// Options of the listener (`http_server.*`).
@@ -87,12 +141,6 @@ pub struct HttpServerOptions {
     pub address: Option<IpAddr>,
     /// TCP port; 0 for any free one.
     pub port: u16,
-    /// Bytes of a request's head (request line and header fields).
-    pub head_bytes_max: usize,
-    /// Time from the connection's first moment, or the end of the last answer, until a begun head is whole.
-    pub head_timeout_ms: u64,
-    /// Time that an HTTP connection may wait between requests.
-    pub idle_timeout_ms: u64,
 }
 
 /// Options of WebSockets (`websocket.*`).
@@ -102,8 +150,6 @@ pub struct WebSocketOptions {
     pub handler_prefix: Option<String>,
     /// What one client may make the node hold.
     pub limits: dunlin_websocket::Limits,
-    /// Time in which a peer must take some of what waits for it; then the session ends with 3009.
-    pub write_timeout_ms: u64,
 }
 
 /// Options of the server API (`http_api.*`).
@@ -184,4 +230,95 @@ pub enum LogLevel {
 pub struct DemoOptions {
     /// Directory of the pages served at `/`.
     pub dir: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{
+        keys::{Groups, Key, Kind, Support},
+        value::Value,
+        *,
+    };
+
+    /// Every key that is judged by itself, with its path, and then the others if asked for.
+    fn each(groups: Groups, prefix: &str, inherited_too: bool, visit: &mut dyn FnMut(&str, &'static Key)) {
+        let mut seen = BTreeSet::new();
+        for key in keys::names(groups) {
+            let path = if prefix.is_empty() { key.name.to_owned() } else { format!("{prefix}.{}", key.name) };
+            assert!(seen.insert(key.name), "{path} is there twice");
+            let judged = matches!(key.support, Support::Yes | Support::Own) || inherited_too;
+            match key.kind {
+                Kind::Table(inner) if judged => each(inner, &path, inherited_too, visit),
+                Kind::Tables(inner) if judged => each(inner, &format!("{path}[]"), inherited_too, visit),
+                _ => {}
+            }
+            visit(&path, key);
+        }
+    }
+
+    #[test]
+    fn every_supported_key_is_read_and_no_other() {
+        let input = Input {
+            document: Some(Document {
+                name: "test.json".to_owned(),
+                format: Format::Json,
+                text: r#"{"channel": {"namespaces": [{"name": "chat"}]}}"#.to_owned(),
+            }),
+            ..Input::default()
+        };
+        let mut problems = Problems::default();
+        let settings = input.settings(&mut problems);
+        let mut reader = resolve::Reader { settings: &settings, problems: &mut problems, read: BTreeSet::new() };
+        resolve::config(&mut reader);
+        let mut read = reader.read;
+        each(keys::ROOT, "", false, &mut |path, key| {
+            let supported = matches!(key.support, Support::Yes | Support::Own);
+            if supported && !matches!(key.kind, Kind::Table(_) | Kind::Tables(_)) {
+                assert!(read.remove(path), "{path} is called supported and read by nobody");
+            }
+        });
+        assert!(read.is_empty(), "read, but not called supported: {read:?}");
+    }
+
+    #[test]
+    fn every_key_has_a_default_and_a_description() {
+        each(keys::ROOT, "", true, &mut |path, key| {
+            match key.kind {
+                Kind::Table(_) | Kind::Tables(_) => assert_eq!(key.default, "", "{path}"),
+                _ => drop(Value::default_of(key)),
+            }
+            let own_words = matches!(key.support, Support::Yes | Support::Own);
+            assert_eq!(own_words, !key.doc.is_empty(), "{path}");
+            assert!(!own_words || key.doc.ends_with('.'), "{path}");
+        });
+    }
+
+    #[test]
+    fn every_variable_sets_one_key() {
+        let mut by_name = BTreeMap::new();
+        for (name, path) in input::variables_of_keys() {
+            assert_eq!(by_name.insert(name.clone(), path.clone()), None, "{name}: {path}");
+        }
+        assert_eq!(by_name["DUNLIN_CLIENT_TOKEN_HMAC_SECRET_KEY"], "client.token.hmac_secret_key");
+        assert_eq!(by_name["DUNLIN_CHANNEL_NAMESPACES"], "channel.namespaces");
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_engine() {
+        let config = Config::default();
+        let engine = dunlin_engine::Options::default();
+        assert_eq!(format!("{:?}", config.engine.client), format!("{:?}", engine.client));
+        assert_eq!(format!("{:?}", config.engine.channel), format!("{:?}", engine.channel));
+        let without_namespace = dunlin_engine::options::NamespaceOptions {
+            history_meta_ttl_ms: 720 * 3_600_000,
+            ..engine.without_namespace
+        };
+        assert_eq!(format!("{:?}", config.engine.without_namespace), format!("{without_namespace:?}"));
+        assert_eq!(config.websocket.limits, dunlin_websocket::Limits::default());
+        assert!(matches!(config.http_api.access, ApiAccess::Nobody));
+        assert!(config.token.connection.hmac.is_none());
+        assert!((1..=256).contains(&config.shards));
+    }
 }

@@ -1,0 +1,263 @@
+//! `channel.*`, `rpc.*`, `shared_poll.*`, `proxies`.
+
+use super::{
+    COUNT, COUNT_OR_ZERO, Key,
+    Kind::{Any, Bool, Choice, Duration, Int, Secret, Table, Tables, Text, Texts},
+    NUMBER, PROXY, own, part, part_table, refused, table, warned, warned_table, yes,
+};
+
+const NO_PROXY: &str = "Dunlin does not call a backend yet, so nobody would be asked";
+const NO_PROXY_YET: &str = "it has no effect: Dunlin does not call a backend yet";
+const NO_MAP: &str = "it has no effect: Dunlin knows no map subscriptions yet";
+const NO_SHARED_POLL: &str = "it has no effect: Dunlin knows no shared poll subscriptions yet";
+const NO_USER_LIMIT_SYNTAX: &str = "it has no effect: Dunlin knows no user-limited channels yet";
+const NO_CEL: &str = "Dunlin evaluates no expressions, so the permission that it gives or takes would be missing";
+const NO_BATCH: &str = "Dunlin coalesces writes by itself, once per turn of a shard";
+
+pub(super) const TOP: &[Key] = &[
+    table("channel", &[CHANNEL], "Channels."),
+    table(
+        "rpc",
+        &[RPC],
+        "Remote procedure calls of clients. Dunlin answers every `rpc` with error 108 until it can call a backend.",
+    ),
+    warned_table(
+        "shared_poll",
+        &[&[
+            part("hmac_secret_key", Secret, ""),
+            part("hmac_previous_secret_key", Secret, ""),
+            part("hmac_previous_secret_key_valid_until", NUMBER, "0"),
+            part("concurrency_limit", NUMBER, "0"),
+        ]],
+        NO_SHARED_POLL,
+    ),
+    warned("proxies", Tables(&[&[part("name", Text, "")], PROXY]), "", NO_PROXY_YET),
+];
+
+const CHANNEL: &[Key] = &[
+    table(
+        "without_namespace",
+        &[OPTIONS],
+        "Options of channels whose name has no namespace. [Channel options](#channel-options).",
+    ),
+    Key {
+        name: "namespaces",
+        kind: Tables(&[NAMESPACE_NAME, OPTIONS]),
+        default: "",
+        support: super::Support::Yes,
+        doc: "Options of channels by namespace: the part of a channel's name before the first `:`. [Channel options](#channel-options).",
+    },
+    yes(
+        "history_meta_ttl",
+        Duration,
+        "720h",
+        "How long a channel's epoch and top offset outlive its last use, so that clients can tell a gap from silence.",
+    ),
+    yes("max_length", COUNT, "255", "Bytes of a channel's name. A longer name is answered with error 107."),
+    yes("private_prefix", Text, "$", "Channels whose name begins with it need a subscription token."),
+    yes("namespace_boundary", Text, ":", "The one character that ends the namespace in a channel's name."),
+    own(
+        "max_channels",
+        COUNT,
+        "1000000",
+        "Channels that the node remembers, by their subscribers or by their history. Past it a new channel is answered with error 106.",
+    ),
+    refused(
+        "publication_data_format",
+        Choice(&["", "json", "json_object", "binary"]),
+        "",
+        "Dunlin does not look into payloads, so what it forbids would be let in",
+    ),
+    warned("user_boundary", Text, "#", NO_USER_LIMIT_SYNTAX),
+    warned("user_separator", Text, ",", NO_USER_LIMIT_SYNTAX),
+    warned_table(
+        "proxy",
+        &[&[
+            part_table("subscribe", &[PROXY]),
+            part_table("publish", &[PROXY]),
+            part_table("sub_refresh", &[PROXY]),
+            part_table("subscribe_stream", &[PROXY]),
+            part_table("map_publish", &[PROXY]),
+            part_table("map_remove", &[PROXY]),
+            part_table("shared_poll_refresh", &[PROXY]),
+        ]],
+        NO_PROXY_YET,
+    ),
+];
+
+const NAMESPACE_NAME: &[Key] = &[yes(
+    "name",
+    Text,
+    "",
+    "The namespace's name (in `channel.namespaces` only): at least two of `a-z A-Z 0-9 - _ .`, and given once.",
+)];
+
+const OPTIONS: &[Key] = &[
+    yes("presence", Bool, "false", "Keep who is in the channel."),
+    yes("join_leave", Bool, "false", "Produce join and leave pushes."),
+    yes("force_push_join_leave", Bool, "false", "Send joins and leaves also to subscribers that did not ask for them."),
+    yes("history_size", Int(0, 1 << 24), "0", "Publications kept per channel; 0 for no history. Needs `history_ttl`."),
+    yes(
+        "history_ttl",
+        Duration,
+        "0s",
+        "How long they are kept after the newest; 0 for no history. Needs `history_size`.",
+    ),
+    yes(
+        "history_meta_ttl",
+        Duration,
+        "0s",
+        "Overrides `channel.history_meta_ttl`; 0 does not. At least `history_ttl`.",
+    ),
+    yes(
+        "force_positioning",
+        Bool,
+        "false",
+        "Watch every subscriber's position, so that a lost publication is noticed. Needs history.",
+    ),
+    yes("allow_positioning", Bool, "false", "Watch the position of subscribers that ask for it. Needs history."),
+    yes("force_recovery", Bool, "false", "Every subscriber recovers what it missed when it comes back. Needs history."),
+    yes("allow_recovery", Bool, "false", "Subscribers that ask for it recover what they missed. Needs history."),
+    yes(
+        "force_recovery_mode",
+        Choice(&["", "stream", "cache"]),
+        "stream",
+        "`stream` brings back everything missed, `cache` the newest publication alone.",
+    ),
+    own(
+        "delivery",
+        Choice(&["reliable", "latest"]),
+        "reliable",
+        "`reliable` delivers every publication in order, and closes a session that falls too far behind. `latest` keeps at most one waiting publication per key, always the newest. Recovery then needs the mode `cache`.",
+    ),
+    own(
+        "conflation_key",
+        Text,
+        "",
+        "With `delivery: latest`: the tag whose value is the key. Without it, or on publications without the tag, the channel is.",
+    ),
+    yes("allow_subscribe_for_client", Bool, "false", "Clients with a user id may subscribe without a token."),
+    yes("allow_subscribe_for_anonymous", Bool, "false", "Anonymous clients may subscribe where clients may."),
+    yes("allow_publish_for_client", Bool, "false", "Clients with a user id may publish."),
+    yes("allow_publish_for_subscriber", Bool, "false", "Subscribers with a user id may publish."),
+    yes("allow_publish_for_anonymous", Bool, "false", "Anonymous clients may publish where others may."),
+    yes("allow_presence_for_client", Bool, "false", "Clients with a user id may read presence."),
+    yes("allow_presence_for_subscriber", Bool, "false", "Subscribers with a user id may read presence."),
+    yes("allow_presence_for_anonymous", Bool, "false", "Anonymous clients may read presence where others may."),
+    yes("allow_history_for_client", Bool, "false", "Clients with a user id may read history."),
+    yes("allow_history_for_subscriber", Bool, "false", "Subscribers with a user id may read history."),
+    yes("allow_history_for_anonymous", Bool, "false", "Anonymous clients may read history where others may."),
+    refused(
+        "allow_user_limited_channels",
+        Bool,
+        "false",
+        "channels such as `dialog#4,7` would be open to all who may subscribe",
+    ),
+    refused("channel_regex", Text, "", "names that it forbids would be let in"),
+    refused(
+        "publication_data_format",
+        Choice(&["", "json", "json_object", "binary"]),
+        "",
+        "Dunlin does not look into payloads, so what it forbids would be let in",
+    ),
+    refused("allow_tags_filter", Bool, "false", "subscribers that filter by tags would get every publication"),
+    refused(
+        "auto_cache_recover",
+        Bool,
+        "false",
+        "subscribers would miss the newest publication that it sends them unasked",
+    ),
+    refused("map_clients_presence_channel_prefix", Text, "", "the channels that it fills would stay empty"),
+    refused("map_users_presence_channel_prefix", Text, "", "the channels that it fills would stay empty"),
+    refused(
+        "subscription_type",
+        Choice(&["", "stream", "map", "map_clients", "map_users", "shared_poll"]),
+        "stream",
+        "Dunlin knows only subscriptions of type `stream`",
+    ),
+    refused("subscribe_proxy_enabled", Bool, "false", NO_PROXY),
+    refused("publish_proxy_enabled", Bool, "false", NO_PROXY),
+    refused("sub_refresh_proxy_enabled", Bool, "false", NO_PROXY),
+    refused("subscribe_stream_proxy_enabled", Bool, "false", NO_PROXY),
+    refused("cache_empty_proxy_enabled", Bool, "false", NO_PROXY),
+    refused("state_proxy_enabled", Bool, "false", NO_PROXY),
+    refused("subscribe_cel", Text, "", NO_CEL),
+    refused("publish_cel", Text, "", NO_CEL),
+    refused("history_cel", Text, "", NO_CEL),
+    refused("presence_cel", Text, "", NO_CEL),
+    refused("batch_flush_latest", Bool, "false", "it drops publications; in Dunlin set `delivery: latest` instead"),
+    warned("subscribe_proxy_name", Text, "default", NO_PROXY_YET),
+    warned("publish_proxy_name", Text, "default", NO_PROXY_YET),
+    warned("sub_refresh_proxy_name", Text, "default", NO_PROXY_YET),
+    warned("subscribe_stream_proxy_name", Text, "default", NO_PROXY_YET),
+    warned("subscribe_stream_proxy_bidirectional", Bool, "false", NO_PROXY_YET),
+    warned("cache_empty_proxy_name", Text, "default", NO_PROXY_YET),
+    warned("state_events", Texts, "", NO_PROXY_YET),
+    warned("allowed_delta_types", Texts, "", "publications are sent whole, which takes more bytes"),
+    warned("delta_publish", Bool, "false", "publications are sent whole, which takes more bytes"),
+    warned("keep_latest_publication", Bool, "false", "publications are sent whole, which takes more bytes"),
+    warned("allow_channel_compaction", Bool, "false", "pushes carry the channel's name, which takes more bytes"),
+    warned("shared_position_sync", Bool, "false", "positions cost nothing to check in Dunlin"),
+    warned("batch_max_size", COUNT_OR_ZERO, "0", NO_BATCH),
+    warned("batch_max_delay", Duration, "0s", NO_BATCH),
+    warned("client_publish_debounce_interval", Duration, "0s", "clients publish as often as they like"),
+    warned("map", Table(&[MAP]), "", NO_MAP),
+    warned("shared_poll", Table(&[SHARED_POLL]), "", NO_SHARED_POLL),
+];
+
+const MAP: &[Key] = &[
+    part("mode", Text, ""),
+    part("key_ttl", Duration, "0s"),
+    part("stream_size", NUMBER, "0"),
+    part("stream_ttl", Duration, "0s"),
+    part("meta_ttl", Duration, "0s"),
+    part("remove_client_on_unsubscribe", Bool, "false"),
+    part("client_key", Text, ""),
+    part("allow_publish_for_client", Bool, "false"),
+    part("allow_publish_for_subscriber", Bool, "false"),
+    part("allow_publish_for_anonymous", Bool, "false"),
+    part("allow_remove_for_client", Bool, "false"),
+    part("allow_remove_for_subscriber", Bool, "false"),
+    part("allow_remove_for_anonymous", Bool, "false"),
+    part("publish_proxy_enabled", Bool, "false"),
+    part("publish_proxy_name", Text, "default"),
+    part("remove_proxy_enabled", Bool, "false"),
+    part("remove_proxy_name", Text, "default"),
+    part("default_page_size", NUMBER, "0"),
+    part("min_page_size", NUMBER, "0"),
+    part("max_page_size", NUMBER, "0"),
+    part("live_transition_max_publication_limit", NUMBER, "0"),
+    part("subscribe_catch_up_timeout", Duration, "0s"),
+];
+
+const SHARED_POLL: &[Key] = &[
+    part("proxy_name", Text, ""),
+    part("refresh_interval", Duration, "0s"),
+    part("refresh_batch_size", NUMBER, "0"),
+    part("max_keys_per_connection", NUMBER, "0"),
+    part("mode", Text, ""),
+    part("channel_shutdown_delay", Duration, "0s"),
+    part("track_expired_extra_delay", Duration, "0s"),
+    part("publish_enabled", Bool, "false"),
+];
+
+const RPC: &[Key] = &[
+    warned_table("proxy", &[PROXY], NO_PROXY_YET),
+    table("without_namespace", &[RPC_OPTIONS], "Methods without a namespace."),
+    Key {
+        name: "namespaces",
+        kind: Tables(&[&[warned("name", Any, "", NO_PROXY_YET)], RPC_OPTIONS]),
+        default: "",
+        support: super::Support::Yes,
+        doc: "Methods by namespace.",
+    },
+    warned_table(
+        "ping",
+        &[&[part("enabled", Bool, "false"), part("method", Text, "ping")]],
+        "the method is answered with error 108 like every other",
+    ),
+    warned("namespace_boundary", Text, ":", NO_PROXY_YET),
+];
+
+const RPC_OPTIONS: &[Key] =
+    &[refused("proxy_enabled", Bool, "false", NO_PROXY), warned("proxy_name", Text, "default", NO_PROXY_YET)];

@@ -1,0 +1,159 @@
+//! `client.*`.
+
+use super::{
+    COUNT, COUNT_OR_ZERO, ENABLED, Key,
+    Kind::{Any, Bool, Duration, DurationOrOff, Int, Secret, Text, Texts},
+    NUMBER, PROXY, own, part, refused, refused_table, table, warned, warned_table, yes,
+};
+
+const NO_PROXY: &str = "Dunlin does not call a backend yet, so nobody would be asked";
+const WRITES: &str = "Dunlin writes each session once per turn of its shard, as much as is ready";
+const POSITIONS: &str = "positions cannot drift apart on one node, so there is nothing to poll";
+
+pub(super) const TOP: &[Key] = &[table("client", &[CLIENT], "Sessions.")];
+
+const CLIENT: &[Key] = &[
+    yes(
+        "allowed_origins",
+        Texts,
+        "",
+        "Origins whose pages may connect: `https://example.com`, `https://*.example.com`, or `*` for every page of the web. Requests without an `Origin` header, which no browser sends, are always allowed; with an empty list only they are.",
+    ),
+    table(
+        "token",
+        &[TOKEN],
+        "Keys of connection tokens, and of subscription tokens unless `client.subscription_token` is enabled. [Token keys](#token-keys).",
+    ),
+    table(
+        "subscription_token",
+        &[
+            &[yes(
+                "enabled",
+                Bool,
+                "false",
+                "Use these keys for subscription tokens (in `client.subscription_token` only).",
+            )],
+            TOKEN,
+        ],
+        "Keys of subscription tokens. [Token keys](#token-keys).",
+    ),
+    yes(
+        "allow_anonymous_connect_without_token",
+        Bool,
+        "false",
+        "A client without a token becomes the anonymous user, with an empty user id.",
+    ),
+    yes("disallow_anonymous_connection_tokens", Bool, "false", "Refuse connection tokens with an empty user id."),
+    yes("ping_interval", DurationOrOff, "25s", "Time between pings; 0 or a negative duration switches them off."),
+    yes(
+        "pong_timeout",
+        DurationOrOff,
+        "8s",
+        "Time for a pong to come, or the session ends with 3012. Below `ping_interval`.",
+    ),
+    yes(
+        "expired_close_delay",
+        Duration,
+        "25s",
+        "Time to refresh an expired connection, or the session ends with 3005.",
+    ),
+    yes("expired_sub_close_delay", Duration, "25s", "Time to refresh an expired subscription, or it ends with 2501."),
+    yes("stale_close_delay", Duration, "10s", "Time to authenticate, or the session ends with 3502."),
+    own("close_timeout", Duration, "5s", "Time for a closing session to take its last frames and hang up."),
+    yes("channel_limit", COUNT, "128", "Subscriptions of one session. One more is answered with error 106."),
+    yes(
+        "queue_max_size",
+        COUNT,
+        "1048576",
+        "Bytes that may wait for one session. Past it the session ends with 3008 (slow).",
+    ),
+    own(
+        "queue_max_frames",
+        COUNT,
+        "16384",
+        "Frames that may wait for one session. Past it the session ends with 3008 (slow).",
+    ),
+    own(
+        "commands_per_frame_limit",
+        COUNT,
+        "1024",
+        "Commands in one WebSocket message. Past it the session ends with 3501.",
+    ),
+    yes(
+        "connection_limit",
+        COUNT_OR_ZERO,
+        "0",
+        "WebSockets of the node at a time. One more is answered with 503. 0 leaves it to the limit of open files.",
+    ),
+    yes("history_max_publication_limit", COUNT, "300", "Publications in one history reply."),
+    yes(
+        "recovery_max_publication_limit",
+        COUNT,
+        "300",
+        "Publications in one recovery. Who missed more is told that it could not recover.",
+    ),
+    yes("connect_include_server_time", Bool, "false", "Tell the server's time in the connect reply."),
+    yes("insecure", Bool, "false", "Check no permission, and need no token. For development alone."),
+    table(
+        "proxy",
+        &[&[
+            refused_table("connect", &[ENABLED, PROXY], NO_PROXY),
+            refused_table("refresh", &[ENABLED, PROXY], NO_PROXY),
+        ]],
+        "Backends that are asked about connections, which Dunlin does not do yet.",
+    ),
+    refused("user_connection_limit", COUNT_OR_ZERO, "0", "the number of a user's connections would not be limited"),
+    refused("connection_rate_limit", COUNT_OR_ZERO, "0", "the rate of new connections would not be limited"),
+    refused(
+        "insecure_skip_token_signature_verify",
+        Bool,
+        "false",
+        "Dunlin has no way to trust tokens that nobody signed; use `client.insecure` in development",
+    ),
+    refused("user_id_http_header", Text, "", "users would not be known by that header, and be refused or anonymous"),
+    refused_table(
+        "subscribe_to_user_personal_channel",
+        &[ENABLED, &[part("personal_channel_namespace", Text, ""), part("single_connection", Bool, "false")]],
+        "Dunlin knows no server-side subscriptions yet, so users would miss what is published there",
+    ),
+    warned_table(
+        "connect_code_to_unidirectional_disconnect",
+        &[ENABLED, &[part("transforms", Any, "")]],
+        "Dunlin has no unidirectional transports yet",
+    ),
+    warned("presence_update_interval", Duration, "27s", "presence is kept by the session itself and needs no updates"),
+    warned("concurrency", NUMBER, "0", "a session's commands are answered one after another"),
+    warned("channel_position_check_delay", Duration, "40s", POSITIONS),
+    warned("channel_position_max_time_lag", Duration, "0s", POSITIONS),
+    warned("write_delay", Duration, "0s", WRITES),
+    warned("write_with_timer", Bool, "false", WRITES),
+    warned("max_messages_in_frame", NUMBER, "0", WRITES),
+    warned("reply_without_queue", Bool, "false", WRITES),
+    warned("queue_shrink_delay", Duration, "0s", WRITES),
+    warned("batch_periodic_events", Any, "", WRITES),
+];
+
+const TOKEN: &[Key] = &[
+    yes(
+        "hmac_secret_key",
+        Secret,
+        "",
+        "The key that tokens are signed with (HS256, HS384 or HS512). Without it no token is valid. At least 32 bytes.",
+    ),
+    yes("hmac_previous_secret_key", Secret, "", "A key that tokens may still be signed with, while keys are changed."),
+    yes(
+        "hmac_previous_secret_key_valid_until",
+        Int(0, i64::MAX),
+        "0",
+        "Unix time in seconds until which the previous key counts; 0 for without end.",
+    ),
+    refused("rsa_public_key", Text, "", "Dunlin verifies HMAC signatures only, so such tokens would be invalid"),
+    refused("ecdsa_public_key", Text, "", "Dunlin verifies HMAC signatures only, so such tokens would be invalid"),
+    refused("jwks_public_endpoint", Text, "", "Dunlin verifies HMAC signatures only, so such tokens would be invalid"),
+    refused("audience", Text, "", "tokens made for others would be accepted"),
+    refused("audience_regex", Text, "", "tokens made for others would be accepted"),
+    refused("issuer", Text, "", "tokens made by others would be accepted"),
+    refused("issuer_regex", Text, "", "tokens made by others would be accepted"),
+    refused("user_id_claim", Text, "", "users would be taken from `sub` instead"),
+    warned("insecure_skip_jwks_endpoint_safety_check", Bool, "false", "it has no effect: Dunlin fetches no keys"),
+];

@@ -1,0 +1,224 @@
+//! The node itself: listener, API, observation.
+
+use super::{
+    COUNT, COUNT_OR_ZERO, ENABLED, Key,
+    Kind::{Any, Bool, Choice, Duration, Int, Secret, Text, Texts},
+    NUMBER, PORT, TLS, needless, own, part, part_table, refused, refused_table, table, warned, warned_table, yes,
+};
+
+const NO_TLS: &str = "traffic would not be encrypted; put a proxy that ends TLS in front of Dunlin and switch this off";
+const ONE_PORT: &str =
+    "Dunlin has one port, so the API and the metrics would be open on it; keep their paths from outside in a proxy";
+
+pub(super) const TOP: &[Key] = &[
+    table("http_server", &[HTTP_SERVER], "The port that WebSockets, the API and everything else share."),
+    table("http_api", &[HTTP_API], "The server API."),
+    table("health", &[HEALTH], "The health check."),
+    table("prometheus", &[PROMETHEUS], "Metrics for Prometheus."),
+    table("log", &[LOG], "Logging."),
+    table("node", &[NODE], "This node."),
+    table("shutdown", &[SHUTDOWN], "Shutting down."),
+    yes("pid_file", Text, "", "File that holds the process id while the node runs."),
+    own("shards", Int(0, 256), "0", "I/O threads; 0 for one per core."),
+    own(
+        "reactor",
+        Choice(&["auto", "epoll"]),
+        "auto",
+        "What the shards wait on; `auto` takes the best that the kernel has.",
+    ),
+    table("net", &[NET], "Sockets and threads. Only Dunlin has this table."),
+    table("demo", &[DEMO], "The demonstration. Only Dunlin has this table."),
+    refused_table(
+        "grpc_api",
+        &[ENABLED, GRPC_API],
+        "what backends publish through it would be lost; let them use the HTTP API",
+    ),
+    warned_table("admin", &[ENABLED, ADMIN], "Dunlin has no web interface for operators yet"),
+    warned_table(
+        "swagger",
+        &[ENABLED, &[part("handler_prefix", Text, "/swagger")]],
+        "Dunlin does not serve a description of its API",
+    ),
+    warned_table(
+        "debug",
+        &[ENABLED, &[part("handler_prefix", Text, "/debug/pprof")]],
+        "its pages belong to Go programs",
+    ),
+    warned_table(
+        "dev",
+        &[ENABLED, &[part("handler_prefix", Text, "/dev")]],
+        "Dunlin does not serve this page; see `demo`",
+    ),
+    warned_table("opentelemetry", &[ENABLED, OPENTELEMETRY], "Dunlin exports no traces yet"),
+    warned_table("graphite", &[ENABLED, GRAPHITE], "Dunlin exports metrics to Prometheus only"),
+    warned_table("singleflight", &[ENABLED], "there is no remote storage whose calls could be joined"),
+    table(
+        "usage_stats",
+        &[&[needless("disabled", Bool, "false", "Dunlin sends no usage statistics")]],
+        "Usage statistics, which Dunlin does not send.",
+    ),
+    warned("enable_unreleased_features", Bool, "false", "its features belong to Centrifugo"),
+];
+
+const HTTP_SERVER: &[Key] = &[
+    yes("address", Text, "", "IP address to listen on, or `localhost`; empty for all interfaces."),
+    yes("port", PORT, "8000", "TCP port; 0 for any that is free."),
+    refused("internal_address", Text, "", ONE_PORT),
+    refused("internal_port", Any, "", ONE_PORT),
+    refused_table("tls", TLS, NO_TLS),
+    refused_table("tls_autocert", &[ENABLED, AUTOCERT], NO_TLS),
+    refused_table("internal_tls", TLS, NO_TLS),
+    warned("tls_external", Bool, "false", "it has no effect without TLS"),
+    warned_table("http3", &[ENABLED], "Dunlin speaks HTTP/1.1"),
+    warned("h2c_external", Bool, "false", "Dunlin speaks HTTP/1.1"),
+];
+
+const AUTOCERT: &[Key] = &[
+    part("host_whitelist", Texts, ""),
+    part("cache_dir", Text, ""),
+    part("email", Text, ""),
+    part("server_name", Text, ""),
+    part("http", Bool, "false"),
+    part("http_addr", Text, ":80"),
+];
+
+const HTTP_API: &[Key] = &[
+    yes("disabled", Bool, "false", "Switches the API off."),
+    yes("handler_prefix", Text, "/api", "Path under which the API's methods lie."),
+    yes(
+        "key",
+        Secret,
+        "",
+        "The key that requests carry in `X-API-Key`. Without it, and without `insecure`, every request is answered with 401.",
+    ),
+    yes(
+        "insecure",
+        Bool,
+        "false",
+        "Answer requests without a key. For development, or behind a proxy that checks them.",
+    ),
+    own(
+        "request_size_limit",
+        Int(1, 1 << 30),
+        "4194304",
+        "Bytes of a request's body. A larger one is answered with 413.",
+    ),
+    own(
+        "requests_limit",
+        Int(1, 1 << 20),
+        "1024",
+        "Requests being answered at the same time. One more is answered with 503.",
+    ),
+    own("timeout", Duration, "5s", "Time for the shards to answer a request, or it is answered with error 100."),
+    refused(
+        "error_mode",
+        Choice(&["", "transport"]),
+        "",
+        "backends would take failed requests for good ones; Dunlin tells errors in the body",
+    ),
+    needless("external", Bool, "false", "Dunlin has one port, and the API is on it"),
+];
+
+const HEALTH: &[Key] =
+    &[yes("enabled", Bool, "false", "Serve the health check."), yes("handler_prefix", Text, "/health", "Its path.")];
+
+const PROMETHEUS: &[Key] = &[
+    yes("enabled", Bool, "false", "Serve metrics."),
+    yes("handler_prefix", Text, "/metrics", "Their path."),
+    warned("instrument_http_handlers", Bool, "false", "requests are not counted by path"),
+    warned("recovered_publications_histogram", Bool, "false", "Dunlin has no such histogram"),
+    warned("native_histograms", Bool, "false", "histograms have fixed buckets"),
+];
+
+const LOG: &[Key] = &[
+    yes("level", Choice(&["none", "error", "warn", "info", "debug", "trace"]), "info", "What is worth a line."),
+    yes("file", Text, "", "File to append to; empty for standard error."),
+];
+
+const NODE: &[Key] = &[
+    yes("name", Text, "", "The node's name in the API's `info`; empty for one made of host name and port."),
+    warned("info_metrics_aggregate_interval", Duration, "60s", "metrics are not aggregated"),
+];
+
+const SHUTDOWN: &[Key] = &[yes(
+    "timeout",
+    Duration,
+    "30s",
+    "Time between SIGTERM and giving up on sessions that do not take their last frames.",
+)];
+
+const NET: &[Key] = &[
+    own(
+        "tcp_notsent_lowat_bytes",
+        Int(0, 1 << 30),
+        "16384",
+        "Unsent bytes in the kernel's buffer from which a socket counts as full, so that stale bytes wait where they can still be replaced; 0 leaves it to the kernel.",
+    ),
+    own(
+        "accept_backlog",
+        Int(1, 65_535),
+        "4096",
+        "Connections that the kernel keeps for each shard until they are accepted.",
+    ),
+    own("head_bytes_limit", Int(256, 65_536), "16384", "Bytes of a request's head. A longer one is answered with 431."),
+    own(
+        "request_line_bytes_limit",
+        Int(64, 65_536),
+        "4096",
+        "Bytes of a request's first line. A longer one is answered with 414.",
+    ),
+    own("head_timeout", Duration, "5s", "Time for a request's head to come."),
+    own("idle_timeout", Duration, "60s", "Time that an HTTP connection may wait between two requests."),
+    own("linger_timeout", Duration, "2s", "Time for a refused client to hang up after it was answered."),
+    own(
+        "read_bytes_per_turn",
+        Int(1_024, 65_536),
+        "16384",
+        "Bytes read from one connection before the next has its turn.",
+    ),
+    own(
+        "ring_messages_limit",
+        Int(16, 1 << 20),
+        "1024",
+        "Messages in one ring between two shards; a full ring makes the sender wait.",
+    ),
+    own("inbox_requests_limit", COUNT, "1024", "API requests that wait for a shard; the next waits outside."),
+];
+
+const DEMO: &[Key] = &[own(
+    "dir",
+    Text,
+    "",
+    "Directory whose files are served at `/`, next to a publisher of made-up prices; empty outside of demonstrations.",
+)];
+
+const GRPC_API: &[Key] = &[
+    part("error_mode", Text, ""),
+    part("address", Text, ""),
+    part("port", NUMBER, "10000"),
+    part("key", Secret, ""),
+    part_table("tls", TLS),
+    part("reflection", Bool, "false"),
+    part("max_receive_message_size", NUMBER, "0"),
+];
+
+const ADMIN: &[Key] = &[
+    part("handler_prefix", Text, ""),
+    part("password", Secret, ""),
+    part("secret", Secret, ""),
+    part("insecure", Bool, "false"),
+    part("web_path", Text, ""),
+    part("web_proxy_address", Text, ""),
+    part("external", Bool, "false"),
+];
+
+const OPENTELEMETRY: &[Key] =
+    &[part("api", Bool, "false"), part("consuming", Bool, "false"), part("google_cloud_adc_auth", Bool, "false")];
+
+const GRAPHITE: &[Key] = &[
+    part("host", Text, "localhost"),
+    part("port", COUNT_OR_ZERO, "2003"),
+    part("prefix", Text, "centrifugo"),
+    part("interval", Duration, "10s"),
+    part("tags", Any, "false"),
+];

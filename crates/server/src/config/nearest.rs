@@ -1,0 +1,89 @@
+//! The known key that an unknown one was most likely meant to be.
+
+use super::{
+    keys::{self, Groups, Kind},
+    value::shortened,
+};
+
+/// Likeness from which a key is proposed, of 1.
+const LIKENESS_MIN: f64 = 0.7;
+
+/// Longer names are not compared: no key is half as long.
+const NAME_BYTES_MAX: usize = 128;
+
+/// What is said about a key that is in no table.
+pub(super) fn unknown_key(path: &str, hurried: bool) -> String {
+    match (!hurried).then(|| nearest_key(path)).flatten() {
+        Some(near) => format!("is unknown; did you mean {near}?"),
+        None => "is unknown; see `docs/configuration.md` for all keys".to_owned(),
+    }
+}
+
+/// What is said about an environment variable that sets no key.
+pub(super) fn unknown_variable(name: &str, known: &[String]) -> String {
+    match best(known.iter().map(|known| (known, strsim::normalized_damerau_levenshtein(known, &short(name))))) {
+        Some(near) => format!("sets no known key; did you mean {near}?"),
+        None => "sets no known key; unset it, or see `docs/configuration.md` for all keys".to_owned(),
+    }
+}
+
+fn nearest_key(path: &str) -> Option<String> {
+    let wanted = without_indices(path);
+    let (wanted_table, wanted_name) = wanted.rsplit_once('.').unwrap_or(("", &wanted));
+    let mut candidates = Vec::new();
+    collect_paths(keys::ROOT, "", &mut candidates);
+    let scored = candidates.iter().map(|candidate| {
+        let (table, name) = candidate.rsplit_once('.').unwrap_or(("", candidate));
+        let likeness = if table == wanted_table {
+            // A sibling wins over the same word elsewhere.
+            strsim::normalized_damerau_levenshtein(name, &short(wanted_name)) + 0.1
+        } else if name == wanted_name {
+            0.8
+        } else {
+            // What was once one key with underscores: `token_hmac_secret_key` is `client.token.hmac_secret_key` now.
+            let flat = candidate.replace('.', "_");
+            let wanted_flat = short(&wanted.replace('.', "_"));
+            if wanted_flat.contains('_') && flat.ends_with(&format!("_{wanted_flat}")) {
+                0.9
+            } else {
+                strsim::normalized_damerau_levenshtein(&flat, &wanted_flat)
+            }
+        };
+        (candidate, likeness)
+    });
+    best(scored)
+}
+
+fn best<'c>(scored: impl Iterator<Item = (&'c String, f64)>) -> Option<String> {
+    let (nearest, likeness) = scored.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (likeness >= LIKENESS_MIN).then(|| nearest.clone())
+}
+
+/// Every path of the table; a list's tables are written `[]`.
+fn collect_paths(groups: Groups, prefix: &str, paths: &mut Vec<String>) {
+    for key in keys::names(groups) {
+        let path = if prefix.is_empty() { key.name.to_owned() } else { format!("{prefix}.{}", key.name) };
+        match key.kind {
+            Kind::Table(inner) => collect_paths(inner, &path, paths),
+            Kind::Tables(inner) => collect_paths(inner, &format!("{path}[]"), paths),
+            _ => {}
+        }
+        paths.push(path);
+    }
+}
+
+/// `channel.namespaces[3].name` as `channel.namespaces[].name`.
+pub(super) fn without_indices(path: &str) -> String {
+    let mut inside = false;
+    path.chars()
+        .filter(|c| {
+            let keep = !inside || *c == ']';
+            inside = *c == '[' || (inside && *c != ']');
+            keep
+        })
+        .collect()
+}
+
+fn short(name: &str) -> String {
+    if name.len() <= NAME_BYTES_MAX { name.to_owned() } else { shortened(name) }
+}

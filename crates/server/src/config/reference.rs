@@ -1,0 +1,1 @@
+//! The reference page and the JSON Schema, written from the table of keys.

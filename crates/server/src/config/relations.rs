@@ -1,0 +1,174 @@
+//! What two settings must be to each other.
+
+use std::collections::BTreeMap;
+
+use dunlin_engine::options::{Lane, NamespaceOptions, RecoveryMode};
+
+use super::{ApiAccess, Config, Secret, duration::format_ms, resolve::Reader, value::shortened};
+
+/// As many bytes as the hash of HS256 gives (RFC 7518, section 3.2).
+const HMAC_KEY_BYTES_MIN: usize = 32;
+
+/// The engine numbers namespaces with 16 bits.
+const NAMESPACES_MAX: usize = 65_000;
+
+pub(super) fn check(r: &mut Reader<'_>, config: &Config) {
+    check_pings(r, config);
+    check_namespaces(r, config);
+    check_endpoints(r, config);
+    check_tokens(r, config);
+    check_switches(r, config);
+    if config.net.request_line_bytes_max > config.net.head_bytes_max {
+        r.error("net.request_line_bytes_limit", "is above `net.head_bytes_limit`, of which the line is a part");
+    }
+}
+
+fn check_pings(r: &mut Reader<'_>, config: &Config) {
+    let (ping_ms, pong_ms) = (config.engine.client.ping_interval_ms, config.engine.client.pong_timeout_ms);
+    if ping_ms == 0 {
+        return;
+    }
+    if ping_ms < 1_000 {
+        r.error("client.ping_interval", "is below 1s: clients are told whole seconds");
+    }
+    if pong_ms >= ping_ms {
+        let text = format!(
+            "{} is not below `client.ping_interval` ({}): a pong has to come before the next ping",
+            format_ms(pong_ms as i64),
+            format_ms(ping_ms as i64)
+        );
+        r.error("client.pong_timeout", text);
+    }
+}
+
+fn check_namespaces(r: &mut Reader<'_>, config: &Config) {
+    let engine = &config.engine;
+    check_namespace(r, "channel.without_namespace", &engine.without_namespace);
+    if engine.namespaces.len() > NAMESPACES_MAX {
+        r.error("channel.namespaces", format!("holds more than {NAMESPACES_MAX} namespaces"));
+    }
+    let mut first_index = BTreeMap::new();
+    for (index, namespace) in engine.namespaces.iter().enumerate() {
+        let table = format!("channel.namespaces[{index}]");
+        let name_path = format!("{table}.name");
+        let name = namespace.name.as_str();
+        if !is_namespace_name(name) {
+            let text = format!("{:?} is not a name of at least two of a-z A-Z 0-9 - _ .", shortened(name));
+            r.error(&name_path, text);
+        } else if name.contains(engine.channel.namespace_boundary) {
+            let text = format!(
+                "{:?} holds `channel.namespace_boundary` ({:?}), so that no channel could be in it",
+                shortened(name),
+                engine.channel.namespace_boundary
+            );
+            r.error(&name_path, text);
+        } else if let Some(first) = first_index.insert(name, index) {
+            r.error(&name_path, format!("{:?} is the name of channel.namespaces[{first}] already", shortened(name)));
+        }
+        check_namespace(r, &table, namespace);
+    }
+}
+
+fn check_namespace(r: &mut Reader<'_>, table: &str, namespace: &NamespaceOptions) {
+    let at = |key: &str| format!("{table}.{key}");
+    let has_stream = namespace.has_stream();
+    if (namespace.history_size > 0) != (namespace.history_ttl_ms > 0) {
+        let (set, missing) =
+            if namespace.history_size > 0 { ("history_size", "history_ttl") } else { ("history_ttl", "history_size") };
+        r.error(&at(set), format!("is set without `{missing}`: history needs both, or neither"));
+    }
+    if has_stream && namespace.history_meta_ttl_ms < namespace.history_ttl_ms {
+        let text = format!(
+            "{} is above the history's metadata TTL ({}): raise `history_meta_ttl`",
+            format_ms(namespace.history_ttl_ms as i64),
+            format_ms(namespace.history_meta_ttl_ms as i64)
+        );
+        r.error(&at("history_ttl"), text);
+    }
+    for (key, set) in [
+        ("force_recovery", namespace.force_recovery),
+        ("allow_recovery", namespace.allow_recovery),
+        ("force_positioning", namespace.force_positioning),
+        ("allow_positioning", namespace.allow_positioning),
+    ] {
+        if set && !has_stream {
+            r.error(&at(key), "needs history: set `history_size` and `history_ttl` as well");
+        }
+    }
+    let latest = namespace.delivery == Lane::Latest;
+    let recovers = namespace.force_recovery || namespace.allow_recovery;
+    if latest && recovers && namespace.recovery_mode == RecoveryMode::Stream {
+        let text = "\"latest\" skips publications, and recovery would bring them back: set `force_recovery_mode` to \
+                    \"cache\", or switch `force_recovery` and `allow_recovery` off";
+        r.error(&at("delivery"), text);
+    }
+    if namespace.conflation_key.is_some() && !latest {
+        r.error(&at("conflation_key"), "has no meaning without `delivery: latest`: set that, or remove this");
+    }
+    if namespace.force_push_join_leave && !namespace.join_leave {
+        r.warning(&at("force_push_join_leave"), "has no effect without `join_leave`");
+    }
+}
+
+/// Centrifugo's rule for names: `^[-a-zA-Z0-9_.]{2,}$`.
+fn is_namespace_name(name: &str) -> bool {
+    name.len() >= 2 && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// Each path leads to one endpoint.
+fn check_endpoints(r: &mut Reader<'_>, config: &Config) {
+    let api = config.http_api.handler_prefix.as_deref();
+    let endpoints = [
+        ("websocket.handler_prefix", config.websocket.handler_prefix.as_deref()),
+        ("health.handler_prefix", config.health_prefix.as_deref()),
+        ("prometheus.handler_prefix", config.prometheus_prefix.as_deref()),
+        ("http_api.handler_prefix", api),
+    ];
+    let served: Vec<_> = endpoints.iter().filter_map(|(key, prefix)| prefix.map(|prefix| (*key, prefix))).collect();
+    for (index, (key, prefix)) in served.iter().enumerate() {
+        if let Some((other, _)) = served.iter().take(index).find(|(_, earlier)| earlier == prefix) {
+            r.error(key, format!("{prefix:?} is the path of `{other}` as well: give each its own"));
+        } else if api.is_some_and(|api| *prefix != api && is_below(prefix, api)) {
+            r.error(key, format!("{prefix:?} lies below `http_api.handler_prefix`, whose methods it would hide"));
+        }
+    }
+}
+
+fn is_below(path: &str, parent: &str) -> bool {
+    let parent = parent.trim_end_matches('/');
+    path.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn check_tokens(r: &mut Reader<'_>, config: &Config) {
+    let subscription = config.token.subscription.as_ref();
+    for (table, keys) in [("client.token", Some(&config.token.connection)), ("client.subscription_token", subscription)]
+    {
+        let Some(keys) = keys else { continue };
+        for (key, secret) in [("hmac_secret_key", &keys.hmac), ("hmac_previous_secret_key", &keys.hmac_previous)] {
+            if secret.as_ref().is_some_and(|secret: &Secret| secret.reveal().len() < HMAC_KEY_BYTES_MIN) {
+                let text = format!(
+                    "is shorter than {HMAC_KEY_BYTES_MIN} bytes and can be guessed from any one token: \
+                     `dunlin gen-config` makes good ones"
+                );
+                r.warning(&format!("{table}.{key}"), text);
+            }
+        }
+        if keys.hmac.is_none() && keys.hmac_previous.is_some() {
+            r.error(&format!("{table}.hmac_previous_secret_key"), "is set without `hmac_secret_key`");
+        }
+    }
+    if subscription.is_some_and(|keys| keys.hmac.is_none()) {
+        let text = "is true without a key, so that no subscription token would be valid: set \
+                    `client.subscription_token.hmac_secret_key`, or switch this off";
+        r.error("client.subscription_token.enabled", text);
+    }
+}
+
+fn check_switches(r: &mut Reader<'_>, config: &Config) {
+    if config.engine.client.insecure {
+        r.warning("client.insecure", "is on: every client may do everything. For development alone");
+    }
+    if config.http_api.handler_prefix.is_some() && matches!(config.http_api.access, ApiAccess::Everyone) {
+        r.warning("http_api.insecure", "is on: everyone who reaches the port may use the API");
+    }
+}

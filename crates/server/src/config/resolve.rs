@@ -1,0 +1,341 @@
+//! From settings to what they mean.
+
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, thread};
+
+use dunlin_engine::options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, Options, RecoveryMode};
+
+use super::{
+    AllowedOrigins, ApiAccess, Config, DemoOptions, HttpApiOptions, HttpServerOptions, LogLevel, LogOptions,
+    NetOptions, NodeOptions, Reactor, Secret, TokenKeys, TokenOptions, WebSocketOptions, problem::Problems, relations,
+    settings::Settings, value::Value,
+};
+
+/// Settings being read, and what is wrong with them.
+pub(super) struct Reader<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) problems: &'a mut Problems,
+    /// The keys that were read, without the numbers of lists.
+    pub(super) read: BTreeSet<String>,
+}
+
+/// Reads every supported key. The result counts only when no problem was found.
+pub(super) fn config(r: &mut Reader<'_>) -> Config {
+    r.settings.judge_support(r.problems);
+    let config = Config {
+        engine: Arc::new(engine(r)),
+        shards: shards(r),
+        reactor: reactor(r),
+        node: NodeOptions { name: r.text("node.name") },
+        net: net(r),
+        http_server: HttpServerOptions { address: address(r), port: r.int("http_server.port") as u16 },
+        websocket: websocket(r),
+        allowed_origins: allowed_origins(r),
+        http_api: http_api(r),
+        health_prefix: r.prefix_if("health.enabled", true, "health.handler_prefix"),
+        prometheus_prefix: r.prefix_if("prometheus.enabled", true, "prometheus.handler_prefix"),
+        token: token(r),
+        log: LogOptions { level: log_level(r), file: r.path("log.file") },
+        shutdown_timeout_ms: r.ms("shutdown.timeout"),
+        pid_file: r.path("pid_file"),
+        demo: r.path("demo.dir").map(|dir| DemoOptions { dir }),
+    };
+    relations::check(r, &config);
+    config
+}
+
+fn engine(r: &mut Reader<'_>) -> Options {
+    let namespaces = (0..r.settings.len("channel.namespaces"))
+        .map(|index| {
+            let table = format!("channel.namespaces[{index}]");
+            let name = r.text(&format!("{table}.name"));
+            namespace(r, &table, name)
+        })
+        .collect();
+    Options {
+        version: env!("CARGO_PKG_VERSION"),
+        client: client(r),
+        channel: ChannelOptions {
+            name_bytes_max: r.count("channel.max_length"),
+            channels_max: r.count("channel.max_channels"),
+            namespace_boundary: namespace_boundary(r),
+            private_prefix: r.text("channel.private_prefix"),
+        },
+        without_namespace: namespace(r, "channel.without_namespace", String::new()),
+        namespaces,
+    }
+}
+
+fn client(r: &mut Reader<'_>) -> ClientOptions {
+    ClientOptions {
+        ping_interval_ms: r.ms("client.ping_interval"),
+        pong_timeout_ms: r.ms("client.pong_timeout"),
+        expired_close_delay_ms: r.ms("client.expired_close_delay"),
+        expired_sub_close_delay_ms: r.ms("client.expired_sub_close_delay"),
+        stale_close_delay_ms: r.ms_above_zero("client.stale_close_delay"),
+        close_timeout_ms: r.ms_above_zero("client.close_timeout"),
+        channel_limit: r.count("client.channel_limit"),
+        queue_bytes_max: r.count("client.queue_max_size"),
+        queue_frames_max: r.count("client.queue_max_frames"),
+        history_publications_max: r.count("client.history_max_publication_limit"),
+        recovery_publications_max: r.count("client.recovery_max_publication_limit"),
+        commands_per_frame_max: r.count("client.commands_per_frame_limit"),
+        connect_include_server_time: r.bool("client.connect_include_server_time"),
+        allow_anonymous_connect_without_token: r.bool("client.allow_anonymous_connect_without_token"),
+        disallow_anonymous_connection_tokens: r.bool("client.disallow_anonymous_connection_tokens"),
+        insecure: r.bool("client.insecure"),
+    }
+}
+
+fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions {
+    let at = |key: &str| format!("{table}.{key}");
+    let own_meta_ttl_ms = r.ms(&at("history_meta_ttl"));
+    let meta_ttl_ms = r.ms("channel.history_meta_ttl");
+    NamespaceOptions {
+        name,
+        presence: r.bool(&at("presence")),
+        join_leave: r.bool(&at("join_leave")),
+        force_push_join_leave: r.bool(&at("force_push_join_leave")),
+        history_size: r.count(&at("history_size")),
+        history_ttl_ms: r.ms(&at("history_ttl")),
+        history_meta_ttl_ms: if own_meta_ttl_ms > 0 { own_meta_ttl_ms } else { meta_ttl_ms },
+        force_positioning: r.bool(&at("force_positioning")),
+        allow_positioning: r.bool(&at("allow_positioning")),
+        force_recovery: r.bool(&at("force_recovery")),
+        allow_recovery: r.bool(&at("allow_recovery")),
+        recovery_mode: match r.text(&at("force_recovery_mode")).as_str() {
+            "cache" => RecoveryMode::Cache,
+            _ => RecoveryMode::Stream,
+        },
+        allow_subscribe_for_anonymous: r.bool(&at("allow_subscribe_for_anonymous")),
+        allow_subscribe_for_client: r.bool(&at("allow_subscribe_for_client")),
+        allow_publish_for_anonymous: r.bool(&at("allow_publish_for_anonymous")),
+        allow_publish_for_subscriber: r.bool(&at("allow_publish_for_subscriber")),
+        allow_publish_for_client: r.bool(&at("allow_publish_for_client")),
+        allow_presence_for_anonymous: r.bool(&at("allow_presence_for_anonymous")),
+        allow_presence_for_subscriber: r.bool(&at("allow_presence_for_subscriber")),
+        allow_presence_for_client: r.bool(&at("allow_presence_for_client")),
+        allow_history_for_anonymous: r.bool(&at("allow_history_for_anonymous")),
+        allow_history_for_subscriber: r.bool(&at("allow_history_for_subscriber")),
+        allow_history_for_client: r.bool(&at("allow_history_for_client")),
+        delivery: match r.text(&at("delivery")).as_str() {
+            "latest" => Lane::Latest,
+            _ => Lane::Reliable,
+        },
+        conflation_key: Some(r.text(&at("conflation_key"))).filter(|tag| !tag.is_empty()),
+    }
+}
+
+fn namespace_boundary(r: &mut Reader<'_>) -> char {
+    let text = r.text("channel.namespace_boundary");
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (Some(boundary), None) if boundary.is_ascii_graphic() => boundary,
+        _ => {
+            r.error(
+                "channel.namespace_boundary",
+                format!("{text:?} is not one visible ASCII character, such as \":\""),
+            );
+            ':'
+        }
+    }
+}
+
+fn shards(r: &mut Reader<'_>) -> usize {
+    match r.count("shards") {
+        0 => thread::available_parallelism().map_or(1, usize::from).min(256),
+        shards => shards,
+    }
+}
+
+fn reactor(r: &mut Reader<'_>) -> Reactor {
+    match r.text("reactor").as_str() {
+        "epoll" => Reactor::Epoll,
+        _ => Reactor::Auto,
+    }
+}
+
+fn net(r: &mut Reader<'_>) -> NetOptions {
+    NetOptions {
+        connections_max: r.count("client.connection_limit"),
+        tcp_notsent_lowat_bytes: r.count("net.tcp_notsent_lowat_bytes"),
+        accept_backlog: r.int("net.accept_backlog") as u32,
+        head_bytes_max: r.count("net.head_bytes_limit"),
+        request_line_bytes_max: r.count("net.request_line_bytes_limit"),
+        head_timeout_ms: r.ms_above_zero("net.head_timeout"),
+        idle_timeout_ms: r.ms_above_zero("net.idle_timeout"),
+        linger_timeout_ms: r.ms_above_zero("net.linger_timeout"),
+        read_bytes_per_turn: r.count("net.read_bytes_per_turn"),
+        ring_messages_max: r.count("net.ring_messages_limit"),
+        inbox_requests_max: r.count("net.inbox_requests_limit"),
+    }
+}
+
+fn address(r: &mut Reader<'_>) -> Option<IpAddr> {
+    let text = r.text("http_server.address");
+    match text.as_str() {
+        "" => None,
+        "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
+        _ => {
+            let address = text.trim_start_matches('[').trim_end_matches(']').parse();
+            if address.is_err() {
+                r.error("http_server.address", format!("{text:?} is neither an IP address nor \"localhost\""));
+            }
+            address.ok()
+        }
+    }
+}
+
+fn websocket(r: &mut Reader<'_>) -> WebSocketOptions {
+    let message_bytes_max = r.count("websocket.message_size_limit");
+    let frame_bytes_max = r.count("websocket.frame_size_limit");
+    WebSocketOptions {
+        handler_prefix: r.prefix_if("websocket.disabled", false, "websocket.handler_prefix"),
+        limits: dunlin_websocket::Limits {
+            frame_bytes_max: if frame_bytes_max == 0 { message_bytes_max } else { frame_bytes_max },
+            message_bytes_max,
+            fragments_max: r.int("websocket.fragments_per_message_limit") as u32,
+            unfinished_age_max_ms: r.ms_above_zero("websocket.unfinished_message_timeout"),
+        },
+    }
+}
+
+fn allowed_origins(r: &mut Reader<'_>) -> AllowedOrigins {
+    let patterns = r.texts("client.allowed_origins");
+    AllowedOrigins::parse(patterns.iter().map(String::as_str)).unwrap_or_else(|(index, why)| {
+        let pattern = patterns.get(index).map_or("", String::as_str);
+        r.error("client.allowed_origins", format!("{pattern:?} can match no page: {why}"));
+        AllowedOrigins::default()
+    })
+}
+
+fn http_api(r: &mut Reader<'_>) -> HttpApiOptions {
+    let key = r.secret("http_api.key");
+    let insecure = r.bool("http_api.insecure");
+    HttpApiOptions {
+        handler_prefix: r.prefix_if("http_api.disabled", false, "http_api.handler_prefix"),
+        access: match key {
+            _ if insecure => ApiAccess::Everyone,
+            Some(key) => ApiAccess::Key(key),
+            None => ApiAccess::Nobody,
+        },
+        request_bytes_max: r.count("http_api.request_size_limit"),
+        requests_max: r.count("http_api.requests_limit"),
+        timeout_ms: r.ms_above_zero("http_api.timeout"),
+    }
+}
+
+fn token(r: &mut Reader<'_>) -> TokenOptions {
+    let subscription = token_keys(r, "client.subscription_token");
+    TokenOptions {
+        connection: token_keys(r, "client.token"),
+        subscription: r.bool("client.subscription_token.enabled").then_some(subscription),
+    }
+}
+
+fn token_keys(r: &mut Reader<'_>, table: &str) -> TokenKeys {
+    let valid_until_s = r.int(&format!("{table}.hmac_previous_secret_key_valid_until"));
+    TokenKeys {
+        hmac: r.secret(&format!("{table}.hmac_secret_key")),
+        hmac_previous: r.secret(&format!("{table}.hmac_previous_secret_key")),
+        hmac_previous_valid_until_s: u64::try_from(valid_until_s).ok().filter(|until| *until > 0),
+    }
+}
+
+fn log_level(r: &mut Reader<'_>) -> LogLevel {
+    match r.text("log.level").as_str() {
+        "none" => LogLevel::None,
+        "error" => LogLevel::Error,
+        "warn" => LogLevel::Warn,
+        "debug" => LogLevel::Debug,
+        "trace" => LogLevel::Trace,
+        _ => LogLevel::Info,
+    }
+}
+
+/// The type that each of these asks for is the one that the table of keys gives; another is a mistake in this crate,
+/// found by the first test that loads a configuration.
+impl Reader<'_> {
+    pub(super) fn error(&mut self, path: &str, text: impl Into<String>) {
+        self.problems.error(&self.settings.source(path), path, text);
+    }
+
+    pub(super) fn warning(&mut self, path: &str, text: impl Into<String>) {
+        self.problems.warning(&self.settings.source(path), path, text);
+    }
+
+    fn value(&mut self, path: &str) -> Value {
+        self.read.insert(super::nearest::without_indices(path));
+        self.settings.value(path)
+    }
+
+    pub(super) fn bool(&mut self, path: &str) -> bool {
+        match self.value(path) {
+            Value::Bool(value) => value,
+            other => unreachable!("{path} is {other:?}"),
+        }
+    }
+
+    fn int(&mut self, path: &str) -> i64 {
+        match self.value(path) {
+            Value::Int(value) => value,
+            other => unreachable!("{path} is {other:?}"),
+        }
+    }
+
+    /// A number that the table of keys keeps from being negative.
+    fn count(&mut self, path: &str) -> usize {
+        usize::try_from(self.int(path)).unwrap_or_else(|_| unreachable!("{path} is a count"))
+    }
+
+    /// Milliseconds; 0 for off.
+    fn ms(&mut self, path: &str) -> u64 {
+        match self.value(path) {
+            Value::Millis(ms) => u64::try_from(ms).unwrap_or(0),
+            other => unreachable!("{path} is {other:?}"),
+        }
+    }
+
+    fn ms_above_zero(&mut self, path: &str) -> u64 {
+        let ms = self.ms(path);
+        if ms == 0 {
+            self.error(path, "is zero, so that it would have passed before it began; write a duration such as \"5s\"");
+        }
+        ms
+    }
+
+    fn text(&mut self, path: &str) -> String {
+        match self.value(path) {
+            Value::Text(text) => text,
+            other => unreachable!("{path} is {other:?}"),
+        }
+    }
+
+    fn texts(&mut self, path: &str) -> Vec<String> {
+        match self.value(path) {
+            Value::Texts(texts) => texts,
+            other => unreachable!("{path} is {other:?}"),
+        }
+    }
+
+    fn secret(&mut self, path: &str) -> Option<Secret> {
+        Secret::new(self.text(path))
+    }
+
+    fn path(&mut self, path: &str) -> Option<PathBuf> {
+        Some(self.text(path)).filter(|text| !text.is_empty()).map(PathBuf::from)
+    }
+
+    /// An endpoint's path, when its switch is at `on`.
+    fn prefix_if(&mut self, switch: &str, on: bool, path: &str) -> Option<String> {
+        let prefix = self.text(path);
+        if self.bool(switch) != on {
+            return None;
+        }
+        let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'?' | b'#' | b'%' | b'"' | b'\\');
+        let ends_well = prefix == "/" || !prefix.ends_with('/');
+        if !(prefix.starts_with('/') && ends_well && prefix.bytes().all(plain)) {
+            self.error(path, format!("{prefix:?} is not a path such as \"/connection/websocket\""));
+        }
+        Some(prefix)
+    }
+}
