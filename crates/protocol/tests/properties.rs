@@ -1,0 +1,259 @@
+//! Whatever is written is read as it was meant, in both encodings and in both directions.
+
+mod meaning;
+mod schema;
+
+use dunlin_protocol::{Commands, Disconnect, Encoding, ErrorCode, Payload, Push, encode_push, encode_reply};
+use meaning::{Reader, text};
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use schema::Kind;
+use serde_json::{Map, Value, json};
+
+const CASES: u32 = 10_000;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Commands in one frame, read in as many sittings as there may be, with the rest kept in between.
+    #[test]
+    fn commands_are_read_as_they_were_meant(commands in vec(command(), 1..5), sittings in any::<u8>()) {
+        for encoding in Encoding::ALL {
+            let frame = write_frame(encoding, "Command", &commands);
+            prop_assert_eq!(&read_in_sittings(encoding, &frame, sittings), &commands);
+        }
+    }
+
+    #[test]
+    fn replies_mean_what_was_to_be_written(reply in reply(), id in 1..=u32::MAX, opaque in any::<bool>()) {
+        let mut meaning = reply;
+        meaning["id"] = json!(id);
+        let (id, reply) = reader(opaque).reply(&meaning).expect("a reply");
+        for encoding in Encoding::ALL {
+            let mut written = Vec::new();
+            prop_assert_eq!(encode_reply(encoding, id, &reply, &mut written), Ok(()));
+            prop_assert_eq!(read_reply(encoding, &written), without_empty(&meaning));
+        }
+    }
+
+    #[test]
+    fn publications_mean_what_was_to_be_written(
+        channel in ".{1,40}",
+        publication in message("Publication"),
+        skipped in prop_oneof![Just(0), any::<u32>()],
+        opaque in any::<bool>(),
+    ) {
+        let mut meaning = publication;
+        let publication = reader(opaque).publication(&meaning);
+        if skipped > 0 {
+            meaning["tags"]["skipped"] = json!(skipped.to_string());
+        }
+        let meaning = json!({"push": {"channel": channel, "pub": meaning}});
+        let push = Push::Publication { channel: &channel, publication: &publication, skipped };
+        for encoding in Encoding::ALL {
+            let mut written = Vec::new();
+            prop_assert_eq!(encode_push(encoding, &push, &mut written), Ok(()));
+            prop_assert_eq!(read_reply(encoding, &written), without_empty(&meaning));
+        }
+    }
+}
+
+fn reader(opaque: bool) -> Reader {
+    Reader { make_payload: if opaque { Payload::from_opaque } else { Payload::from_json } }
+}
+
+fn write_frame(encoding: Encoding, message: &str, meanings: &[Value]) -> Vec<u8> {
+    match encoding {
+        Encoding::Json => meanings.iter().map(to_json).collect::<Vec<_>>().join("\n").into_bytes(),
+        Encoding::Protobuf => meanings.iter().fold(Vec::new(), |mut frame, meaning| {
+            let bytes = schema::encode(message, meaning);
+            schema::varint(bytes.len() as u64, &mut frame);
+            frame.extend(bytes);
+            frame
+        }),
+    }
+}
+
+/// The JSON text of a message, whose payloads are put in as they are.
+fn to_json(meaning: &Value) -> String {
+    let Some(fields) = meaning.as_object() else { return meaning.to_string() };
+    let fields = fields.iter().map(|(name, value)| {
+        let value = if is_payload(name) { text(value).to_owned() } else { to_json(value) };
+        format!("{}: {value}", json!(name))
+    });
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+}
+
+fn is_payload(name: &str) -> bool {
+    matches!(name, "data" | "conn_info" | "chan_info")
+}
+
+/// Reads a frame, leaving off after each command whose bit is set and going on with the rest.
+fn read_in_sittings(encoding: Encoding, frame: &[u8], sittings: u8) -> Vec<Value> {
+    let mut meanings = Vec::new();
+    let mut commands = Commands::new(encoding, frame);
+    while let Some(command) = commands.next() {
+        meanings.push(meaning::of_command(&command.expect("a command")));
+        let rest = commands.rest();
+        if !rest.is_empty() && sittings >> (meanings.len() % 8) & 1 == 1 {
+            commands = Commands::new(encoding, rest);
+        }
+    }
+    meanings
+}
+
+fn read_reply(encoding: Encoding, written: &[u8]) -> Value {
+    let read = match encoding {
+        Encoding::Json => payloads_as_text(serde_json::from_slice(written).expect("JSON")),
+        Encoding::Protobuf => {
+            let mut rest = written;
+            let message = schema::read_bytes(&mut rest);
+            assert_eq!(rest, b"");
+            schema::decode("Reply", message)
+        }
+    };
+    without_empty(&read)
+}
+
+/// Payloads were compact texts of JSON; as values they are written back to the same.
+fn payloads_as_text(mut value: Value) -> Value {
+    let turn = |(name, field): (String, Value)| {
+        let field = if is_payload(&name) { Value::String(field.to_string()) } else { payloads_as_text(field) };
+        (name, field)
+    };
+    match &mut value {
+        Value::Object(fields) => std::mem::take(fields).into_iter().map(turn).collect::<Map<_, _>>().into(),
+        Value::Array(items) => std::mem::take(items).into_iter().map(payloads_as_text).collect(),
+        _ => value,
+    }
+}
+
+/// Without the zero values and the empty lists and maps that an encoding may or may not write. Messages stay: being there
+/// is their meaning.
+fn without_empty(message: &Value) -> Value {
+    without_empty_in(message, "")
+}
+
+fn without_empty_in(value: &Value, parent: &str) -> Value {
+    let is_empty = |name: &str, field: &Value| match field {
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Bool(set) => !set,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => {
+            fields.is_empty() && (matches!(name, "tags" | "subs") || (name, parent) == ("presence", "presence"))
+        }
+        Value::Null => true,
+    };
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, field)| !is_empty(name, field))
+            .map(|(name, field)| (name.clone(), without_empty_in(field, name)))
+            .collect::<Map<_, _>>()
+            .into(),
+        Value::Array(items) => items.iter().map(|item| without_empty_in(item, parent)).collect(),
+        _ => value.clone(),
+    }
+}
+
+/// A command with one request or none.
+fn command() -> impl Strategy<Value = Value> {
+    (any::<u32>(), proptest::option::of(one_of_the_messages("Command"))).prop_map(|(id, request)| {
+        let mut command = request.unwrap_or_else(|| json!({}));
+        if id > 0 {
+            command["id"] = json!(id);
+        }
+        command
+    })
+}
+
+/// A reply without its id. Pushes are left to another test.
+fn reply() -> impl Strategy<Value = Value> {
+    one_of_the_messages("Reply").prop_filter("a push", |reply| reply.get("push").is_none())
+}
+
+fn one_of_the_messages(message: &'static str) -> impl Strategy<Value = Value> {
+    let fields = schema::fields(message).iter().filter(|(_, name, _)| !matches!(*name, "id" | "channel"));
+    let fields = fields.map(|(_, name, kind)| value(name, *kind).prop_map(move |value| json!({*name: value})).boxed());
+    proptest::strategy::Union::new(fields.collect::<Vec<_>>())
+}
+
+/// A message in which each field is set or not.
+fn message(name: &'static str) -> BoxedStrategy<Value> {
+    if name == "Error" {
+        return proptest::sample::select(ErrorCode::ALL).prop_map(of_error).boxed();
+    }
+    let mut strategy = Just(Map::new()).boxed();
+    for (_, field, kind) in schema::fields(name) {
+        let set = proptest::option::of(value(field, *kind));
+        // Every publication has a payload; everything else may be absent.
+        let set = if name == "Publication" && *field == "data" {
+            value(field, *kind).prop_map(Some).boxed()
+        } else {
+            set.boxed()
+        };
+        strategy = (strategy, set)
+            .prop_map(|(mut fields, value)| {
+                fields.extend(value.map(|value| ((*field).to_owned(), value)));
+                fields
+            })
+            .boxed();
+    }
+    strategy.prop_map(move |fields| possible(name, fields)).boxed()
+}
+
+fn value(field: &'static str, kind: Kind) -> BoxedStrategy<Value> {
+    match kind {
+        Kind::U32 => (1..=u32::MAX).prop_map(Value::from).boxed(),
+        Kind::U64 => (1..=u64::MAX).prop_map(Value::from).boxed(),
+        Kind::I32 => any::<i32>().prop_filter("zero", |number| *number != 0).prop_map(Value::from).boxed(),
+        Kind::I64 => any::<i64>().prop_filter("zero", |number| *number != 0).prop_map(Value::from).boxed(),
+        Kind::Bool => Just(json!(true)).boxed(),
+        Kind::Text => ".{1,20}".prop_map(Value::from).boxed(),
+        Kind::Payload => payload().prop_map(Value::from).boxed(),
+        Kind::One(name) => message(name),
+        Kind::List(name) => vec(message(name), 1..3).prop_map(Value::from).boxed(),
+        Kind::TextMap => btree_map(".{0,6}", ".{0,6}", 1..4).prop_map(|map| json!(map)).boxed(),
+        Kind::Map(name) => btree_map(".{0,6}", message(name), 1..3)
+            .prop_map(move |mut map| {
+                // Presence is keyed by what each entry says its session is.
+                for (key, info) in map.iter_mut().filter(|_| field == "presence") {
+                    info["client"] = json!(key);
+                }
+                json!(map)
+            })
+            .boxed(),
+    }
+}
+
+/// The compact text of a JSON value.
+fn payload() -> impl Strategy<Value = String> {
+    let text = ".{0,20}".prop_map(Value::from);
+    prop_oneof![
+        text.clone(),
+        any::<i64>().prop_map(Value::from),
+        Just(Value::Null),
+        vec(any::<bool>(), 0..4).prop_map(Value::from),
+        btree_map(".{0,5}", text, 0..3).prop_map(|map| json!(map)),
+    ]
+    .prop_map(|value| value.to_string())
+}
+
+/// Mends what cannot be said with the crate's types.
+fn possible(message: &str, mut fields: Map<String, Value>) -> Value {
+    if !fields.contains_key("expires") {
+        fields.remove("ttl");
+    }
+    if message == "Disconnect" {
+        let code = fields.get("code").and_then(Value::as_u64).unwrap_or_default() as u16;
+        let disconnect = Disconnect { code, reason: "".into() };
+        fields.insert("code".into(), json!(code));
+        fields.insert("reconnect".into(), json!(disconnect.reconnects()));
+    }
+    Value::Object(fields)
+}
+
+fn of_error(error: ErrorCode) -> Value {
+    json!({"code": error.code(), "message": error.message(), "temporary": error.temporary()})
+}
