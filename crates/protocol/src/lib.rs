@@ -16,6 +16,9 @@ mod protobuf;
 mod push;
 mod reply;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use codes::{Disconnect, ErrorCode, UnsubscribeCode};
 pub use command::{
     Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, StreamPosition, SubRefreshRequest,

@@ -272,3 +272,16 @@ pub fn text(value: &Value) -> &str {
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
+
+/// A Protobuf field of bytes with this tag.
+pub fn length_prefixed(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![tag];
+    let mut length = content.len();
+    while length >= 128 {
+        bytes.push((length % 128) as u8 + 128);
+        length /= 128;
+    }
+    bytes.push(length as u8);
+    bytes.extend_from_slice(content);
+    bytes
+}

@@ -1,0 +1,88 @@
+//! How much a frame may ask of the decoder.
+
+mod meaning;
+
+use dunlin_protocol::{Command, Commands, DecodeError, Encoding, Request};
+
+fn decode_one(encoding: Encoding, frame: &[u8]) -> Result<Command<'_>, DecodeError> {
+    Commands::new(encoding, frame).next().expect("a frame says something")
+}
+
+/// On a thread with a stack that recursion would overflow.
+fn on_a_small_stack(test: impl FnOnce() + Send + 'static) {
+    const STACK_BYTES: usize = 64 * 1024;
+    std::thread::Builder::new().stack_size(STACK_BYTES).spawn(test).expect("a thread").join().expect("no failure");
+}
+
+#[test]
+fn depth_of_a_payload_costs_no_stack() {
+    on_a_small_stack(|| {
+        let depth = 1_000_000;
+        let payload = "[".repeat(depth) + &"]".repeat(depth);
+        let frame = format!(r#"{{"id":1,"publish":{{"channel":"c","data":{payload}}}}}"#);
+        let command = decode_one(Encoding::Json, frame.as_bytes()).expect("a command");
+        let Some(Request::Publish(publish)) = command.request else { panic!("{:?}", command.id) };
+        assert_eq!(publish.data, Some(payload.as_bytes()));
+    });
+}
+
+#[test]
+fn depth_of_an_unknown_field_costs_no_stack() {
+    on_a_small_stack(|| {
+        let frame = format!(r#"{{"x":{},"id":1}}"#, r#"{"a":"#.repeat(1_000_000) + "1" + &"}".repeat(1_000_000));
+        assert_eq!(decode_one(Encoding::Json, frame.as_bytes()), Ok(Command { id: 1, request: None }));
+        let cut = r#"{"x":"#.repeat(1_000_000);
+        assert!(decode_one(Encoding::Json, cut.as_bytes()).is_err());
+    });
+}
+
+#[test]
+fn depth_of_a_tags_filter_costs_no_stack() {
+    on_a_small_stack(|| {
+        let filter = r#"{"nodes":["#.repeat(100_000) + &"]}".repeat(100_000);
+        let frame = format!(r#"{{"id":1,"subscribe":{{"channel":"c","tf":{filter}}}}}"#);
+        let command = decode_one(Encoding::Json, frame.as_bytes()).expect("a command");
+        let Some(Request::Subscribe(subscribe)) = command.request else { panic!("{:?}", command.id) };
+        assert!(subscribe.has_tags_filter);
+    });
+}
+
+#[test]
+fn depth_in_protobuf_costs_no_stack() {
+    on_a_small_stack(|| {
+        let mut filter = Vec::new();
+        for _ in 0..10_000 {
+            filter = meaning::length_prefixed(0x32, &filter);
+        }
+        let subscribe = meaning::length_prefixed(0x6a, &filter);
+        let frame = meaning::length_prefixed(0x2a, &subscribe);
+        let frame = meaning::length_prefixed(0, &frame);
+        let command = decode_one(Encoding::Protobuf, &frame[1..]).expect("a command");
+        let Some(Request::Subscribe(subscribe)) = command.request else { panic!("{:?}", command.id) };
+        assert!(subscribe.has_tags_filter);
+    });
+}
+
+/// The text of an error goes to the log, where no byte of a client may go.
+#[test]
+fn errors_do_not_quote_the_frame() {
+    let frame = br#"{"id":1,"publish":{"channel":"c","data":SECRET}}"#;
+    let error = decode_one(Encoding::Json, frame).expect_err("not JSON");
+    assert_eq!(error.what, "not JSON");
+    let frame = br#"{"id":"SECRET"}"#;
+    assert_eq!(decode_one(Encoding::Json, frame).expect_err("no number").what, "JSON field of the wrong type");
+}
+
+#[test]
+fn strings_without_escapes_and_payloads_are_borrowed() {
+    for (encoding, frame) in [
+        (Encoding::Json, br#"{"id":1,"rpc":{"method":"m","data":{"a":1}}}"#.as_slice()),
+        (Encoding::Protobuf, b"\x0d\x08\x01\x6a\x09\x0a\x04\"x\" \x12\x01m".as_slice()),
+    ] {
+        let command = decode_one(encoding, frame).expect("a command");
+        let Some(Request::Rpc(rpc)) = command.request else { panic!("{command:?}") };
+        assert!(matches!(rpc.method, std::borrow::Cow::Borrowed("m")));
+        let data = rpc.data.expect("a payload");
+        assert!(frame.as_ptr_range().contains(&data.as_ptr()), "{encoding:?}");
+    }
+}
