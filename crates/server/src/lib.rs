@@ -6,3 +6,5 @@
 pub mod config;
 pub mod net;
 pub mod node;
+pub mod ring;
+pub mod token;

@@ -1,0 +1,338 @@
+//! Vectors: claims, headers and signatures of all kinds, and what each is worth.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use proptest::prelude::*;
+use sha2::{Sha256, Sha384, Sha512};
+
+use super::*;
+use crate::config::Secret;
+
+const SECRET: &str = "a-key-of-thirty-two-bytes-or-more";
+const OLD_SECRET: &str = "the-key-before-it-of-thirty-two-bytes";
+const NOW_S: u64 = 1_700_000_000;
+const HS256: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
+
+fn keys(secret: &str) -> TokenKeys {
+    TokenKeys { hmac: Secret::new(secret), ..TokenKeys::default() }
+}
+
+fn verifier() -> Verifier {
+    Verifier::new(&TokenOptions { connection: keys(SECRET), subscription: None })
+}
+
+fn encode(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn token_with(header: &str, claims: &str, secret: &str) -> String {
+    let message = format!("{}.{}", encode(header), encode(claims));
+    let signature = if header.contains("HS384") {
+        let mac = Hmac::<Sha384>::new_from_slice(secret.as_bytes()).unwrap();
+        encode(mac.chain_update(message.as_bytes()).finalize().into_bytes())
+    } else if header.contains("HS512") {
+        let mac = Hmac::<Sha512>::new_from_slice(secret.as_bytes()).unwrap();
+        encode(mac.chain_update(message.as_bytes()).finalize().into_bytes())
+    } else {
+        let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+        encode(mac.chain_update(message.as_bytes()).finalize().into_bytes())
+    };
+    format!("{message}.{signature}")
+}
+
+fn token(claims: &str) -> String {
+    token_with(HS256, claims, SECRET)
+}
+
+fn connection(claims: &str) -> Result<ConnectionClaims, Fault> {
+    verifier().judge_connection(&token(claims), NOW_S)
+}
+
+fn subscription(claims: &str) -> Result<SubscriptionClaims, Fault> {
+    verifier().judge_subscription(&token(claims), NOW_S)
+}
+
+/// RFC 7515, appendix A.1: somebody else's token, key and signature.
+#[test]
+fn the_example_of_the_standard_verifies() {
+    let key = URL_SAFE_NO_PAD
+        .decode("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow")
+        .unwrap();
+    let token = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.\
+                 eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
+                 dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+    let key = Key::new(&key);
+    let signed = key::Signed::parse(token).unwrap();
+    assert!(key.has_signed(&signed));
+    assert!(!Key::new(b"another").has_signed(&signed));
+}
+
+#[test]
+fn claims_become_what_the_engine_asks_for() {
+    let claims = connection(
+        r#"{"sub":"42","exp":1700000060,"iat":1,"jti":"x","info":{"name": "Ann"},"meta":{"a":1},"channels":[],"subs":{}}"#,
+    )
+    .unwrap();
+    assert_eq!((claims.user.as_str(), claims.expires_at_s), ("42", Some(NOW_S + 60)));
+    let info = claims.info.unwrap();
+    assert!(info.is_known_json());
+    assert_eq!(&info.bytes()[..], br#"{"name": "Ann"}"#);
+
+    let claims = subscription(
+        r#"{"sub":"42","channel":"$chat:1","client":"c","info":1,"b64info":"AAEC","data":null,"b64data":"/w=="}"#,
+    )
+    .unwrap();
+    assert_eq!((claims.user.as_str(), claims.channel.as_str(), claims.client.as_str()), ("42", "$chat:1", "c"));
+    assert_eq!(claims.expires_at_s, None);
+    let (info, data) = (claims.info.unwrap(), claims.data.unwrap());
+    assert!(!info.is_known_json() && !data.is_known_json());
+    assert_eq!((&info.bytes()[..], &data.bytes()[..]), (&[0, 1, 2][..], &[255][..]));
+
+    assert_eq!(connection("{}").unwrap().user, "");
+}
+
+#[test]
+fn times_count_to_the_second() {
+    let outcome = |claims: &str| connection(claims).map(|claims| claims.expires_at_s);
+    for (claims, expected) in [
+        (r#"{"exp":1700000001}"#, Ok(Some(NOW_S + 1))),
+        (r#"{"exp":1700000001.9}"#, Ok(Some(NOW_S + 1))),
+        (r#"{"exp":1700000000}"#, Err(Fault::Time)),
+        (r#"{"exp":1700000000.5}"#, Err(Fault::Time)),
+        (r#"{"exp":0}"#, Err(Fault::Time)),
+        (r#"{"exp":-1}"#, Err(Fault::Time)),
+        (r#"{"exp":null}"#, Ok(None)),
+        (r#"{"exp":1e300}"#, Ok(Some(253_402_300_799))),
+        (r#"{"exp":18446744073709551615}"#, Ok(Some(253_402_300_799))),
+        (r#"{"exp":99999999999999999999999}"#, Ok(Some(253_402_300_799))),
+        (r#"{"exp":"1700000001"}"#, Err(Fault::Claim)),
+        (r#"{"exp":true}"#, Err(Fault::Claim)),
+        (r#"{"nbf":1700000000}"#, Ok(None)),
+        (r#"{"nbf":1700000000.5}"#, Err(Fault::Time)),
+        (r#"{"nbf":1700000001}"#, Err(Fault::Time)),
+        (r#"{"exp":1700000001,"expire_at":0}"#, Ok(None)),
+        (r#"{"exp":1700000001,"expire_at":1700009999}"#, Ok(Some(1_700_009_999))),
+        (r#"{"exp":1700000000,"expire_at":0}"#, Err(Fault::Time)),
+        (r#"{"expire_at":1700000001}"#, Ok(Some(NOW_S + 1))),
+        (r#"{"expire_at":-5}"#, Ok(None)),
+    ] {
+        assert_eq!(outcome(claims), expected, "{claims}");
+    }
+}
+
+#[test]
+fn a_token_is_for_one_purpose() {
+    assert_eq!(connection(r#"{"sub":"42","channel":"chat"}"#).err(), Some(Fault::Purpose));
+    assert_eq!(subscription(r#"{"sub":"42"}"#).err(), Some(Fault::Purpose));
+    assert_eq!(subscription(r#"{"sub":"42","channel":""}"#).err(), Some(Fault::Purpose));
+    // Not even the news that it has expired.
+    assert_eq!(connection(r#"{"channel":"chat","exp":1}"#).err(), Some(Fault::Purpose));
+}
+
+#[test]
+fn what_would_silently_not_happen_is_refused() {
+    for claims in [r#"{"channels":["news"]}"#, r#"{"subs":{"news":{}}}"#] {
+        assert_eq!(connection(claims).err(), Some(Fault::Unsupported), "{claims}");
+    }
+    let claims = r#"{"channel":"chat","override":{"presence":{"value":true}}}"#;
+    assert_eq!(subscription(claims).err(), Some(Fault::Unsupported));
+    assert!(subscription(r#"{"channel":"chat","override":{}}"#).is_ok());
+}
+
+#[test]
+fn claims_have_their_types_and_stand_there_once() {
+    for claims in [
+        r#"{"sub":42}"#,
+        r#"{"sub":null}"#,
+        r#"{"sub":"1","sub":"2"}"#,
+        r#"{"exp":1700000060,"exp":1}"#,
+        r#"{"channels":"news"}"#,
+        r#"{"b64info":"not base64!"}"#,
+        r#"["sub"]"#,
+        r#""sub""#,
+        "7",
+    ] {
+        assert_eq!(connection(claims).err(), Some(Fault::Claim), "{claims}");
+    }
+    for claims in ["", "{", "{}x", r#"{"sub":"\ud800"}"#, r#"{"info":{]}"#, "\u{feff}{}"] {
+        assert_eq!(connection(claims).err(), Some(Fault::Malformed), "{claims}");
+    }
+}
+
+#[test]
+fn only_hmac_counts_and_the_token_does_not_choose() {
+    let claims = r#"{"sub":"42"}"#;
+    for alg in ["HS256", "HS384", "HS512"] {
+        let token = token_with(&format!(r#"{{"typ":"JWT","alg":"{alg}"}}"#), claims, SECRET);
+        assert!(verifier().judge_connection(&token, NOW_S).is_ok(), "{alg}");
+    }
+    for header in [
+        r#"{"alg":"none"}"#,
+        r#"{"alg":"None"}"#,
+        r#"{"alg":""}"#,
+        r#"{"alg":"hs256"}"#,
+        r#"{"alg":"RS256"}"#,
+        r#"{"alg":"ES256"}"#,
+        r#"{"alg":"EdDSA"}"#,
+        r#"{"alg":"HS1"}"#,
+        r#"{"alg":"HS256","crit":["b64"],"b64":false}"#,
+    ] {
+        let token = token_with(header, claims, SECRET);
+        assert_eq!(verifier().judge_connection(&token, NOW_S).err(), Some(Fault::Algorithm), "{header}");
+    }
+    for header in ["{}", "", "null", r#"{"alg":null}"#, r#"{"alg":"HS256","alg":"none"}"#, r#"{"alg":["HS256"]}"#] {
+        let token = token_with(header, claims, SECRET);
+        assert_eq!(verifier().judge_connection(&token, NOW_S).err(), Some(Fault::Malformed), "{header}");
+    }
+    // An HS256 signature under a header that names HS512.
+    let message = format!("{}.{}", encode(r#"{"alg":"HS512"}"#), encode(claims));
+    let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    let signature = encode(mac.chain_update(message.as_bytes()).finalize().into_bytes());
+    let token = format!("{message}.{signature}");
+    assert_eq!(verifier().judge_connection(&token, NOW_S).err(), Some(Fault::Signature));
+}
+
+#[test]
+fn signatures_are_whole_and_from_the_right_key() {
+    let good = token(r#"{"sub":"42"}"#);
+    let (message, signature) = good.rsplit_once('.').unwrap();
+    let judge = |token: &str| verifier().judge_connection(token, NOW_S).err();
+    assert_eq!(judge(&good), None);
+    assert_eq!(
+        judge(&token_with(HS256, r#"{"sub":"42"}"#, "another key of thirty-two bytes..")),
+        Some(Fault::Signature)
+    );
+    assert_eq!(judge(&format!("{message}.")), Some(Fault::Signature));
+    assert_eq!(judge(&format!("{message}.{}", encode([0; 16]))), Some(Fault::Signature));
+    assert_eq!(judge(&format!("{message}.{}", encode([0; 65]))), Some(Fault::Malformed));
+    for broken in [
+        message.to_owned(),
+        format!("{good}="),
+        format!("{good}."),
+        format!(".{good}"),
+        format!("{message}.{signature}.x"),
+        format!(" {good}"),
+        format!("{good}\n"),
+        String::new(),
+        "..".to_owned(),
+        ".".to_owned(),
+    ] {
+        assert_eq!(judge(&broken), Some(Fault::Malformed), "{broken:?}");
+    }
+    // Standard base64 where base64url is asked for.
+    let claims = r#"{"sub":">>>???"}"#;
+    let standard = token(claims).replace('-', "+").replace('_', "/");
+    assert_ne!(standard, token(claims));
+    assert!(judge(&standard).is_some());
+    // Every cut is noticed.
+    for end in 0..good.len() {
+        assert!(judge(&good[..end]).is_some(), "cut at {end}");
+    }
+}
+
+#[test]
+fn a_token_has_a_length() {
+    let padded = |len: usize| {
+        let empty = token(r#"{"x":""}"#).len();
+        let claims = format!(r#"{{"x":"{}"}}"#, "a".repeat((len - empty) * 3 / 4));
+        token(&claims)
+    };
+    let at_limit = padded(TOKEN_BYTES_MAX);
+    assert!(at_limit.len() <= TOKEN_BYTES_MAX && at_limit.len() > TOKEN_BYTES_MAX - 4);
+    assert!(verifier().judge_connection(&at_limit, NOW_S).is_ok());
+    let exactly = format!("{}{}", at_limit, "A".repeat(TOKEN_BYTES_MAX - at_limit.len()));
+    assert_ne!(verifier().judge_connection(&exactly, NOW_S).err(), Some(Fault::TooLong));
+    assert_eq!(verifier().judge_connection(&format!("{exactly}A"), NOW_S).err(), Some(Fault::TooLong));
+}
+
+#[test]
+fn keys_can_be_changed() {
+    let with_previous = |valid_until_s| {
+        Verifier::new(&TokenOptions {
+            connection: TokenKeys {
+                hmac: Secret::new(SECRET),
+                hmac_previous: Secret::new(OLD_SECRET),
+                hmac_previous_valid_until_s: valid_until_s,
+            },
+            subscription: None,
+        })
+    };
+    let (new, old) = (token("{}"), token_with(HS256, "{}", OLD_SECRET));
+    for (valid_until_s, old_counts) in [(None, true), (Some(NOW_S), true), (Some(NOW_S - 1), false)] {
+        let verifier = with_previous(valid_until_s);
+        assert!(verifier.judge_connection(&new, NOW_S).is_ok());
+        assert_eq!(verifier.judge_connection(&old, NOW_S).is_ok(), old_counts, "{valid_until_s:?}");
+    }
+}
+
+#[test]
+fn subscription_tokens_may_have_their_own_key() {
+    let claims = r#"{"sub":"42","channel":"chat"}"#;
+    let (with_shared, with_own) = (token(claims), token_with(HS256, claims, OLD_SECRET));
+    assert!(verifier().judge_subscription(&with_shared, NOW_S).is_ok());
+    let separate = Verifier::new(&TokenOptions { connection: keys(SECRET), subscription: Some(keys(OLD_SECRET)) });
+    assert_eq!(separate.judge_subscription(&with_shared, NOW_S).err(), Some(Fault::Signature));
+    assert!(separate.judge_subscription(&with_own, NOW_S).is_ok());
+    assert!(separate.judge_connection(&token("{}"), NOW_S).is_ok());
+    assert_eq!(separate.judge_connection(&token_with(HS256, "{}", OLD_SECRET), NOW_S).err(), Some(Fault::Signature));
+}
+
+#[test]
+fn without_a_key_nothing_counts() {
+    let keyless = Verifier::new(&TokenOptions::default());
+    assert_eq!(keyless.judge_connection(&token("{}"), NOW_S).err(), Some(Fault::NoKey));
+    // Not even what an empty key has signed.
+    let message = format!("{}.{}", encode(HS256), encode("{}"));
+    let mac = Hmac::<Sha256>::new_from_slice(b"").unwrap();
+    let signature = encode(mac.chain_update(message.as_bytes()).finalize().into_bytes());
+    assert_eq!(keyless.judge_connection(&format!("{message}.{signature}"), NOW_S).err(), Some(Fault::NoKey));
+}
+
+#[test]
+fn the_engine_hears_of_expired_and_invalid() {
+    let outcome = |claims: &str| verifier().verify_connection(&token(claims), NOW_S).err();
+    assert_eq!(outcome(r#"{"exp":1}"#), Some(TokenError::Expired));
+    assert_eq!(outcome(r#"{"nbf":1800000000}"#), Some(TokenError::Expired));
+    assert_eq!(outcome(r#"{"channel":"chat"}"#), Some(TokenError::Invalid));
+    assert_eq!(verifier().verify_subscription("x", NOW_S).err(), Some(TokenError::Invalid));
+}
+
+#[test]
+fn what_is_issued_verifies() {
+    let secret = Secret::new(SECRET).unwrap();
+    let grant = Grant { user: "4\"2", expires_at_s: Some(NOW_S + 9), issued_at_s: NOW_S, channel: None };
+    let claims = verifier().judge_connection(&issue(&grant, &secret), NOW_S).unwrap();
+    assert_eq!((claims.user.as_str(), claims.expires_at_s), ("4\"2", Some(NOW_S + 9)));
+    let grant = Grant { channel: Some("$chat"), expires_at_s: None, ..grant };
+    let claims = verifier().judge_subscription(&issue(&grant, &secret), NOW_S).unwrap();
+    assert_eq!((claims.channel.as_str(), claims.expires_at_s), ("$chat", None));
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in ".{0,200}", now_s: u64) {
+        prop_assert!(verifier().judge_connection(&text, now_s).is_err());
+        prop_assert!(verifier().judge_subscription(&text, now_s).is_err());
+    }
+
+    #[test]
+    fn no_signed_bytes_panic(claims in proptest::collection::vec(any::<u8>(), 0..200), now_s: u64) {
+        let message = format!("{}.{}", encode(HS256), encode(&claims));
+        let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+        let signature = encode(mac.chain_update(message.as_bytes()).finalize().into_bytes());
+        let token = format!("{message}.{signature}");
+        let _ = verifier().judge_connection(&token, now_s);
+        let _ = verifier().judge_subscription(&token, now_s);
+    }
+
+    #[test]
+    fn one_changed_byte_is_noticed(at in 0_usize..120, byte: u8) {
+        let good = token(r#"{"sub":"42","exp":1700000060,"info":{"name":"Ann"}}"#);
+        let at = at % good.len();
+        let mut bytes = good.clone().into_bytes();
+        prop_assume!(bytes[at] != byte && byte.is_ascii());
+        bytes[at] = byte;
+        let changed = String::from_utf8(bytes).unwrap();
+        prop_assert!(verifier().judge_connection(&changed, NOW_S).is_err());
+    }
+}
