@@ -1,13 +1,36 @@
 //! The shard threads, and the handle by which the control thread talks to them.
 
+mod admission;
+mod clock;
+mod deadlines;
+mod doorbell;
+mod effects;
+mod flush;
+mod inbox;
+mod intake;
 mod options;
+mod peers;
 mod report;
+mod shard_thread;
+mod start;
 
-use std::{fmt, net::SocketAddr, net::TcpStream, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use dunlin_engine::api::{Answer, ApiRequest};
-use dunlin_protocol::Encoding;
-use tokio::sync::mpsc;
+use dunlin_protocol::{Encoding, ErrorCode};
+use tokio::sync::{mpsc, oneshot};
+
+use doorbell::Doorbell;
+use inbox::ToShard;
+use shard_thread::Shared;
 
 pub use crate::net::{OriginCheck, RefusalReason};
 pub use options::{NetOptions, VerifyTokens};
@@ -59,11 +82,13 @@ pub enum StartError {
     Random,
 }
 
-/// Why a node did not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a node did not do as it was asked.
+#[derive(Debug)]
 pub enum NodeError {
     /// Its threads have ended.
     Stopped,
+    /// The stream that it was to adopt is of no use.
+    Stream(std::io::Error),
 }
 
 /// How a drain ended.
@@ -80,38 +105,87 @@ pub enum Drained {
 
 /// A running node. A handle: cheap to clone, and of no influence on the threads when dropped.
 #[derive(Clone)]
-pub struct Node {}
+pub struct Node {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    shards: Vec<ShardDoor>,
+    node_seed: u64,
+    local_addr: SocketAddr,
+    /// Adopted sessions go to the shards in turn.
+    next_adopter: AtomicUsize,
+}
+
+/// How a shard is reached from outside.
+struct ShardDoor {
+    inbox: mpsc::Sender<ToShard>,
+    doorbell: Arc<Doorbell>,
+}
 
 impl Node {
     /// Binds the listeners and starts the shard threads. When this returns, connections are accepted.
     ///
     /// # Errors
     /// [`StartError`]; no thread is left behind.
-    pub fn start(_start: NodeStart) -> Result<Self, StartError> {
-        todo!()
+    pub fn start(start: NodeStart) -> Result<Self, StartError> {
+        start::start(start)
     }
 
     /// Where the node listens.
     pub fn local_addr(&self) -> SocketAddr {
-        todo!()
+        self.inner.local_addr
+    }
+
+    /// How many shards it has.
+    pub fn shard_count(&self) -> u16 {
+        self.inner.shards.len() as u16
     }
 
     /// Asks the owner of `channel`. Waits while the shard's inbox is full.
     ///
     /// # Errors
     /// [`NodeError`]
-    pub async fn ask_owner(&self, _channel: &str, _request: ApiRequest) -> Result<Answer, NodeError> {
-        todo!()
+    pub async fn ask_owner(&self, channel: &str, request: ApiRequest) -> Result<Answer, NodeError> {
+        let owner = dunlin_engine::owner_of(channel, self.shard_count(), self.inner.node_seed);
+        self.inner.shards[usize::from(owner.0)].ask(request).await
     }
 
     /// Asks every shard. One answer for each, by shard index; that of a shard that has stopped is an internal error.
-    pub async fn ask_all(&self, _request: ApiRequest) -> Vec<Answer> {
-        todo!()
+    pub async fn ask_all(&self, request: ApiRequest) -> Vec<Answer> {
+        // All are asked before the first is waited for.
+        let mut waiting = Vec::with_capacity(self.inner.shards.len());
+        for shard in &self.inner.shards {
+            let (reply, answer) = oneshot::channel();
+            let is_sent = shard.send(ToShard::Api { request: request.clone(), reply }).await.is_ok();
+            waiting.push(is_sent.then_some(answer));
+        }
+        let mut answers = Vec::with_capacity(waiting.len());
+        for answer in waiting {
+            let answer = match answer {
+                Some(answer) => answer.await.ok(),
+                None => None,
+            };
+            answers.push(answer.unwrap_or(Err(ErrorCode::Internal)));
+        }
+        answers
     }
 
     /// What every shard counts, by shard index. Shards that have stopped are missing.
     pub async fn report(&self) -> Vec<ShardReport> {
-        todo!()
+        let mut waiting = Vec::with_capacity(self.inner.shards.len());
+        for shard in &self.inner.shards {
+            let (reply, report) = oneshot::channel();
+            if shard.send(ToShard::Report { reply }).await.is_ok() {
+                waiting.push(report);
+            }
+        }
+        let mut reports = Vec::with_capacity(waiting.len());
+        for report in waiting {
+            reports.extend(report.await.map(|report| *report));
+        }
+        reports
     }
 
     /// Gives a WebSocket that the control thread has answered with 101 to a shard. `read` is what had already been read
@@ -119,14 +193,61 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError`]; the stream is closed.
-    pub async fn adopt(&self, _stream: TcpStream, _encoding: Encoding, _read: Vec<u8>) -> Result<(), NodeError> {
-        todo!()
+    pub async fn adopt(&self, stream: TcpStream, encoding: Encoding, read: Vec<u8>) -> Result<(), NodeError> {
+        crate::net::set_up_adopted(&stream, self.inner.shared.net.notsent_lowat_bytes).map_err(NodeError::Stream)?;
+        let turn = self.inner.next_adopter.fetch_add(1, Ordering::Relaxed);
+        let shard = &self.inner.shards[turn % self.inner.shards.len()];
+        shard.send(ToShard::Adopt { stream, encoding, read }).await
     }
 
     /// Ends the node: no more connections are accepted, every session is closed with 3001 after its reliable lane, and
     /// when all are gone, or `deadline` has passed, the threads end.
-    pub async fn drain(&self, _deadline: Duration) -> Drained {
-        todo!()
+    pub async fn drain(&self, deadline: Duration) -> Drained {
+        let all_gone = async {
+            let mut waiting = Vec::with_capacity(self.inner.shards.len());
+            for shard in &self.inner.shards {
+                let (gone, is_gone) = oneshot::channel();
+                if shard.send(ToShard::Drain { gone }).await.is_ok() {
+                    waiting.push(is_gone);
+                }
+            }
+            for is_gone in waiting {
+                // An error: the thread has ended before, and its sessions with it.
+                let _ = is_gone.await;
+            }
+        };
+        let drained = match tokio::time::timeout(deadline, all_gone).await {
+            Ok(()) => Drained::Complete,
+            Err(_) => Drained::Late { sessions: self.inner.shared.sessions.load(Ordering::Relaxed) },
+        };
+        self.inner.stop();
+        for shard in &self.inner.shards {
+            shard.inbox.closed().await;
+        }
+        drained
+    }
+}
+
+impl Inner {
+    fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        for shard in &self.shards {
+            shard.doorbell.ring();
+        }
+    }
+}
+
+impl ShardDoor {
+    async fn ask(&self, request: ApiRequest) -> Result<Answer, NodeError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(ToShard::Api { request, reply }).await?;
+        answer.await.map_err(|_| NodeError::Stopped)
+    }
+
+    async fn send(&self, message: ToShard) -> Result<(), NodeError> {
+        self.inbox.send(message).await.map_err(|_| NodeError::Stopped)?;
+        self.doorbell.ring();
+        Ok(())
     }
 }
 
@@ -146,6 +267,7 @@ impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped => f.write_str("the node has stopped"),
+            Self::Stream(source) => write!(f, "can't adopt the stream: {source}"),
         }
     }
 }

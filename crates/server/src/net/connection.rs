@@ -52,8 +52,8 @@ pub struct SessionStage {
     pub unread: Box<[u8]>,
     /// The engine wants nothing from the session for now.
     pub paused: bool,
-    /// All is said; what still comes is read and dropped.
-    pub finishing: bool,
+    /// It broke the protocol; what still comes is read and dropped.
+    pub deaf: bool,
     /// There is a deadline for the message that is on its way.
     pub watched: bool,
 }

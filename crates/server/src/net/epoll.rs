@@ -264,6 +264,12 @@ impl Reactor for Epoll {
     }
 
     #[inline]
+    fn takes_bytes(&self, connection: ConnectionKey) -> bool {
+        let slot = self.slots.get(connection.index as usize);
+        slot.is_some_and(|slot| slot.generation == connection.generation && slot.stream.is_some() && !slot.full)
+    }
+
+    #[inline]
     fn send<'a>(&mut self, connection: ConnectionKey, mut slices: impl Iterator<Item = &'a [u8]>) {
         let Some(slot) = live(&mut self.slots, connection).filter(|slot| !slot.full) else { return };
         let (Some(stream), Some(first)) = (&mut slot.stream, slices.next()) else { return };

@@ -111,6 +111,9 @@ pub trait Reactor {
     /// Reads again.
     fn resume(&mut self, connection: ConnectionKey);
 
+    /// Whether the connection is there and its socket is not full.
+    fn takes_bytes(&self, connection: ConnectionKey) -> bool;
+
     /// Offers `slices` to the connection's socket, as one send of the current batch. They must stay as they are until
     /// [`Reactor::sent`] has told all results. Ignored while the socket is full, and when there is nothing to send.
     fn send<'a>(&mut self, connection: ConnectionKey, slices: impl Iterator<Item = &'a [u8]>);

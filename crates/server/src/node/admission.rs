@@ -1,0 +1,147 @@
+//! How a connection becomes a session, somebody else's, or nothing; and how it ends.
+
+use std::net::TcpStream;
+
+use dunlin_engine::Event;
+use dunlin_protocol::Encoding;
+
+use super::{
+    HandOver,
+    intake::feed,
+    shard_thread::{Life, ShardThread},
+};
+use crate::net::{
+    ConnectionKey, HeadBuffer, HeadStage, Reactor, RefusalReason, Refused, SendOutcome, SessionStage, Stage, Verdict,
+};
+
+/// Bytes that a refused client may still send before it is cut off.
+const LINGER_BYTES_MAX: usize = 256 * 1024;
+
+impl<R: Reactor> ShardThread<R> {
+    pub(super) fn accept(&mut self, stream: TcpStream) {
+        self.counters.accepted += 1;
+        let connection = self.connections.insert(Stage::Head(HeadStage::default()));
+        if self.reactor.open(connection, stream).is_err() {
+            self.counters.accepts_failed += 1;
+            self.connections.remove(connection);
+            return;
+        }
+        self.head_deadlines.set(self.now.mono_us + self.shared.net.head_timeout_ms * 1_000, connection);
+    }
+
+    pub(super) fn adopt(&mut self, stream: TcpStream, encoding: Encoding, mut read: Vec<u8>) {
+        if let Err(reason) = self.admit() {
+            // The client has its 101 already; all that is left is to hang up.
+            self.counters.refused[reason.index()] += 1;
+            return;
+        }
+        let connection = self.connections.insert(Stage::Session(SessionStage::default()));
+        if self.reactor.open(connection, stream).is_err() {
+            self.counters.accepts_failed += 1;
+            self.connections.remove(connection);
+            self.shared.dismiss_session();
+            return;
+        }
+        self.counters.adopted += 1;
+        self.open_session(connection, encoding, &mut read);
+    }
+
+    /// Does what was found to be right with a connection's first request.
+    pub(super) fn carry_out(&mut self, connection: ConnectionKey, verdict: Verdict) {
+        match verdict {
+            Verdict::Unfinished => {}
+            Verdict::Refused(refused) => self.refuse(connection, &refused),
+            Verdict::HandOver => self.hand_over(connection),
+            Verdict::WebSocket { encoding, response, head_len } => match self.admit() {
+                Ok(()) => self.upgrade(connection, encoding, &response, head_len),
+                Err(reason) => self.refuse(connection, &reason.into()),
+            },
+        }
+    }
+
+    fn admit(&mut self) -> Result<(), RefusalReason> {
+        if !matches!(self.life, Life::Open) {
+            return Err(RefusalReason::Draining);
+        }
+        if self.shared.admit_session() { Ok(()) } else { Err(RefusalReason::SessionLimit) }
+    }
+
+    fn upgrade(&mut self, connection: ConnectionKey, encoding: Encoding, response: &[u8], head_len: usize) {
+        let Some(stage) = self.connections.get_mut(connection) else { return };
+        let Stage::Head(HeadStage { buffer }) = std::mem::replace(stage, Stage::Session(SessionStage::default()))
+        else {
+            unreachable!("only a head is judged")
+        };
+        self.counters.upgraded += 1;
+        // The first bytes on a fresh socket: if it does not take them whole, it takes nothing.
+        let is_told = self.send_now(connection, response);
+        let mut behind_head = buffer.into_bytes().split_off(head_len);
+        self.open_session(connection, encoding, &mut behind_head);
+        if !is_told {
+            self.end(connection);
+        }
+    }
+
+    fn open_session(&mut self, connection: ConnectionKey, encoding: Encoding, read: &mut [u8]) {
+        self.sessions += 1;
+        self.shard.handle(self.now, Event::Opened { session: connection, encoding }, &mut self.effects);
+        let Some(session) = self.connections.session_mut(connection) else { return };
+        let limits = &self.shared.net.websocket_limits;
+        feed(&mut self.shard, session, connection, read, self.now, limits, &mut self.effects);
+        self.watch(connection);
+    }
+
+    fn hand_over(&mut self, connection: ConnectionKey) {
+        let Ok(place) = self.shared.hand_over.clone().try_reserve_owned() else {
+            return self.refuse(connection, &RefusalReason::ControlBusy.into());
+        };
+        let Some(Stage::Head(HeadStage { buffer })) = self.connections.remove(connection) else { return };
+        let Some(stream) = self.reactor.release(connection) else { return };
+        match stream.peer_addr() {
+            Ok(peer) => {
+                self.counters.handed_over += 1;
+                place.send(HandOver { stream, peer, head: buffer.into_bytes() });
+            }
+            // It has gone while its request was read.
+            Err(_) => self.counters.abandoned += 1,
+        }
+    }
+
+    /// Answers, and waits for the client to hang up.
+    pub(super) fn refuse(&mut self, connection: ConnectionKey, refused: &Refused) {
+        self.counters.refused[refused.reason.index()] += 1;
+        let is_told = self.send_now(connection, &refused.response);
+        self.reactor.finish(connection);
+        let Some(stage) = self.connections.get_mut(connection) else { return };
+        *stage = Stage::Lingering { bytes_left: LINGER_BYTES_MAX };
+        if is_told {
+            self.linger_deadlines.set(self.now.mono_us + self.shared.net.linger_timeout_ms * 1_000, connection);
+        } else {
+            self.end(connection);
+        }
+    }
+
+    fn send_now(&mut self, connection: ConnectionKey, bytes: &[u8]) -> bool {
+        self.reactor.send(connection, std::iter::once(bytes));
+        self.reactor.sent().is_some_and(|sent| sent.outcome == SendOutcome::All)
+    }
+
+    /// Drops a connection, in whatever stage it is.
+    pub(super) fn end(&mut self, connection: ConnectionKey) {
+        let Some(stage) = self.connections.remove(connection) else { return };
+        self.reactor.close(connection);
+        match stage {
+            Stage::Head(HeadStage { buffer }) => self.counters.abandoned += u64::from(was_begun(&buffer)),
+            Stage::Lingering { .. } => {}
+            Stage::Session(_) => {
+                self.sessions -= 1;
+                self.shared.dismiss_session();
+                self.shard.handle(self.now, Event::Gone { session: connection }, &mut self.effects);
+            }
+        }
+    }
+}
+
+fn was_begun(buffer: &HeadBuffer) -> bool {
+    !buffer.bytes().is_empty()
+}

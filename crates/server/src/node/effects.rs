@@ -1,0 +1,83 @@
+//! Doing what the engine says.
+
+use dunlin_engine::{
+    Effect, Event,
+    api::{Answer, ApiAnswer},
+    event::Ticket,
+};
+
+use super::{
+    ShardReport,
+    inbox::Asker,
+    shard_thread::ShardThread,
+};
+use crate::{net::Reactor, ring::Sent};
+
+impl<R: Reactor> ShardThread<R> {
+    /// Performs all effects, those that come of performing them included. That ends: an answer about a token or a hang-up
+    /// leads to messages and replies, never to another of its kind for the same session.
+    pub(super) fn perform_effects(&mut self) {
+        let mut performing = std::mem::take(&mut self.performing);
+        while !self.effects.list.is_empty() {
+            std::mem::swap(&mut performing, &mut self.effects.list);
+            for effect in performing.drain(..) {
+                self.perform(effect);
+            }
+        }
+        self.performing = performing;
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { to, message } => {
+                self.counters.ring_messages += 1;
+                let sent = self.peers.send(to, message);
+                self.counters.ring_overflowed += u64::from(sent == Sent::Overflow);
+            }
+            Effect::Authenticate { session, token } => {
+                let outcome = self.shared.tokens.verify_connection(&token, self.now.unix_ms / 1_000);
+                self.shard.handle(self.now, Event::Authenticated { session, outcome }, &mut self.effects);
+            }
+            Effect::AuthorizeSubscription { session, token } => {
+                let outcome = self.shared.tokens.verify_subscription(&token, self.now.unix_ms / 1_000);
+                self.shard.handle(self.now, Event::SubscriptionAuthorized { session, outcome }, &mut self.effects);
+            }
+            Effect::Pause { session } => {
+                if let Some(stage) = self.connections.session_mut(session) {
+                    stage.paused = true;
+                    self.reactor.pause(session);
+                }
+            }
+            Effect::Resume { session } => {
+                if let Some(stage) = self.connections.session_mut(session) {
+                    stage.paused = false;
+                    if stage.unread.is_empty() {
+                        self.reactor.resume(session);
+                    } else {
+                        self.resumed.push(session);
+                    }
+                }
+            }
+            Effect::Finish { session } => self.reactor.finish(session),
+            Effect::HangUp { session } => self.end(session),
+            Effect::Answer { ticket, answer } => self.answer(ticket, answer),
+        }
+    }
+
+    /// Whoever does not wait any more gets no answer.
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        match self.tickets.redeem(ticket) {
+            Asker::Api(reply) => drop(reply.send(answer)),
+            Asker::Report(reply) => {
+                let Ok(ApiAnswer::Survey(survey)) = answer else { unreachable!("a survey is what was asked for") };
+                let mut net = self.counters.clone();
+                net.connections = self.connections.len() as u64;
+                net.sessions = u64::from(self.sessions);
+                net.ring_overflow = self.peers.overflow_len() as u64;
+                net.ring_depth = self.peers.depth() as u64;
+                let counters = self.shard.counters().clone();
+                drop(reply.send(Box::new(ShardReport { shard: self.index, counters, survey: *survey, net })));
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Writing: once a turn to every session that has something.
+
+use dunlin_engine::Event;
+
+use super::shard_thread::ShardThread;
+use crate::net::{Reactor, SEND_SLICES_MAX, SendOutcome, Sent};
+
+impl<R: Reactor> ShardThread<R> {
+    /// Writes to every dirty session. Whether anything was written.
+    ///
+    /// This is the path of a delivery: two lookups by index, one system call, nothing else of ours.
+    pub(super) fn flush(&mut self) -> bool {
+        let writes_before = self.counters.writes;
+        std::mem::swap(&mut self.flushing, &mut self.effects.dirty);
+        let flushing = std::mem::take(&mut self.flushing);
+        for batch in flushing.chunks(R::BATCH_MAX) {
+            for session in batch {
+                // A session whose socket is full comes back when it no longer is; one that has gone does not.
+                if self.reactor.takes_bytes(*session) {
+                    self.reactor.send(*session, self.shard.outgoing(*session));
+                }
+            }
+            while let Some(sent) = self.reactor.sent() {
+                self.count_sent(sent);
+            }
+        }
+        self.flushing = flushing;
+        self.flushing.clear();
+        self.counters.writes > writes_before
+    }
+
+    fn count_sent(&mut self, sent: Sent) {
+        let session = sent.connection;
+        self.counters.writes += 1;
+        if sent.written_bytes > 0 {
+            self.counters.write_bytes += sent.written_bytes as u64;
+            let event = Event::Wrote { session, bytes: sent.written_bytes };
+            self.shard.handle(self.now, event, &mut self.effects);
+        }
+        match sent.outcome {
+            SendOutcome::All => {
+                // Only a write that may have reached its bound can have left something behind.
+                let is_large = sent.slices > 1 || sent.offered_bytes >= LARGE_BYTES;
+                if is_large && self.shard.has_outgoing(session) {
+                    self.effects.dirty.push(session);
+                }
+            }
+            SendOutcome::Full => self.counters.blocked_writes += 1,
+            SendOutcome::Broken => self.end(session),
+        }
+    }
+}
+
+/// The engine's bound for one write lies above this, and above one slice.
+const LARGE_BYTES: usize = 65_536;
+
+const _: () = assert!(SEND_SLICES_MAX > 1);

@@ -1,0 +1,175 @@
+//! A shard thread: everything that one shard has, and its loop.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use dunlin_engine::{Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    HandOver, NetCounters, NetOptions, VerifyTokens, clock::Clock, deadlines::Deadlines, doorbell::Doorbell,
+    inbox::{Tickets, ToShard},
+    peers::Peers,
+};
+use crate::net::{Connections, Door, Reactor};
+
+/// What all shards of a node have in common.
+pub(super) struct Shared {
+    pub(super) net: NetOptions,
+    pub(super) door: Door,
+    pub(super) tokens: Arc<dyn VerifyTokens>,
+    pub(super) hand_over: mpsc::Sender<HandOver>,
+    pub(super) clock: Clock,
+    /// WebSockets of the node.
+    pub(super) sessions: AtomicU32,
+    /// Tells the threads to end. Whoever sets it rings every doorbell.
+    pub(super) stopping: AtomicBool,
+}
+
+/// Everything that belongs to one shard.
+pub(super) struct ShardThread<R> {
+    pub(super) index: ShardIndex,
+    pub(super) shared: Arc<Shared>,
+    pub(super) reactor: R,
+    pub(super) shard: Shard,
+    pub(super) connections: Connections,
+    pub(super) sessions: u32,
+    pub(super) peers: Peers,
+    pub(super) inbox: mpsc::Receiver<ToShard>,
+    pub(super) doorbell: Arc<Doorbell>,
+    pub(super) tickets: Tickets,
+    pub(super) effects: Effects,
+    /// Lends its capacity to [`ShardThread::perform_effects`].
+    pub(super) performing: Vec<Effect>,
+    /// Lends its capacity to [`ShardThread::flush`].
+    pub(super) flushing: Vec<SessionKey>,
+    /// Sessions that go on reading, and have something left that was read before.
+    pub(super) resumed: Vec<SessionKey>,
+    pub(super) head_deadlines: Deadlines,
+    pub(super) linger_deadlines: Deadlines,
+    pub(super) message_deadlines: Deadlines,
+    pub(super) counters: NetCounters,
+    /// Read after the wait, and again at the end of the turn.
+    pub(super) now: Now,
+    pub(super) life: Life,
+}
+
+/// How far the shard is on its way out.
+#[derive(Debug)]
+pub(super) enum Life {
+    Open,
+    /// No connection is taken; `gone` is told when no session is left.
+    Draining { gone: Option<oneshot::Sender<()>> },
+}
+
+impl<R: Reactor> ShardThread<R> {
+    /// Runs until it is stopped.
+    ///
+    /// # Errors
+    /// Of the reactor.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        while !self.shared.stopping.load(Ordering::Relaxed) {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// One turn: wait, take in what happened, let the engine say what follows from it, do that, write once to every
+    /// session that has something to write.
+    fn turn(&mut self) -> io::Result<()> {
+        let timeout = self.timeout();
+        self.reactor.wait(timeout)?;
+        self.doorbell.sleeping.disarm();
+        let waited_from_us = self.now.mono_us;
+        self.now = self.shared.clock.now();
+        self.counters.idle_us += self.now.mono_us - waited_from_us;
+        self.counters.turns += 1;
+        let began_us = self.now.mono_us;
+
+        self.peers.flush();
+        let intake = self.takes_in();
+        self.counters.held_turns += u64::from(!intake);
+        self.take_completions(intake);
+        self.take_messages(intake);
+        if intake {
+            self.take_requests();
+            self.feed_resumed();
+        }
+        self.meet_deadlines();
+        self.perform_effects();
+        // Before the writes, so that the other shards write at the same time.
+        self.counters.wakes += self.peers.announce();
+        let has_written = self.flush();
+        self.perform_effects();
+        self.counters.wakes += self.peers.announce() + self.peers.announce_room();
+
+        self.now = self.shared.clock.now();
+        if has_written {
+            self.shard.handle(self.now, Event::TurnEnded, &mut self.effects);
+        }
+        self.counters.busy_us += self.now.mono_us - began_us;
+        self.tell_if_drained();
+        Ok(())
+    }
+
+    /// Whether sockets and requests are taken in: not while messages wait for room in a ring.
+    fn takes_in(&self) -> bool {
+        self.peers.overflow_len() == 0
+    }
+
+    /// How long the next wait may be; zero if there is something to do already. Otherwise the doorbell is armed, so that
+    /// whoever has something for this shard rings it.
+    fn timeout(&mut self) -> Option<Duration> {
+        if self.has_own_work() {
+            return Some(Duration::ZERO);
+        }
+        self.doorbell.sleeping.arm();
+        // To be looked for after the arming: what comes from here on rings.
+        self.peers.flush();
+        let intake = self.takes_in();
+        let is_called = self.peers.has_messages(intake) || (intake && !self.inbox.is_empty());
+        if is_called || self.shared.stopping.load(Ordering::Relaxed) {
+            self.doorbell.sleeping.disarm();
+            return Some(Duration::ZERO);
+        }
+        self.next_deadline_us().map(|due_us| Duration::from_micros(due_us.saturating_sub(self.now.mono_us)))
+    }
+
+    /// Whether the last turn left something that nobody will call for.
+    fn has_own_work(&self) -> bool {
+        let reads = self.takes_in() && (self.reactor.has_more() || !self.resumed.is_empty());
+        reads || !self.effects.dirty.is_empty() || !self.effects.list.is_empty()
+    }
+
+    fn tell_if_drained(&mut self) {
+        if let Life::Draining { gone } = &mut self.life
+            && self.sessions == 0
+            && let Some(gone) = gone.take()
+        {
+            // Nobody waits any more if the deadline has passed.
+            let _ = gone.send(());
+        }
+    }
+}
+
+impl Shared {
+    /// Counts one more WebSocket, if there may be one.
+    pub(super) fn admit_session(&self) -> bool {
+        let max = match self.net.sessions_max {
+            0 => u32::MAX,
+            max => max,
+        };
+        self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < max).then(|| count + 1)).is_ok()
+    }
+
+    /// Counts one less.
+    pub(super) fn dismiss_session(&self) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,146 @@
+//! Starting a node.
+
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize},
+    },
+    thread,
+};
+
+use dunlin_engine::{Effects, Now, Options, Shard, ShardIndex, Seed, ShardIdentity};
+use tokio::sync::mpsc;
+
+use super::{
+    Inner, NetCounters, Node, NodeStart, ShardDoor, StartError,
+    clock::Clock,
+    deadlines::Deadlines,
+    doorbell::Doorbell,
+    inbox::{Tickets, ToShard},
+    peers::{self, Peers},
+    shard_thread::{Life, ShardThread, Shared},
+};
+use crate::net::{Connections, Door, Epoll, HeadLimits, SocketOptions, bind};
+
+/// What a thread is given to make its shard of. The engine's shard itself stays on the thread on which it was made.
+struct Ingredients {
+    identity: ShardIdentity,
+    seed: Seed,
+    options: Arc<Options>,
+    shared: Arc<Shared>,
+    reactor: Epoll,
+    peers: Peers,
+    inbox: mpsc::Receiver<ToShard>,
+    doorbell: Arc<Doorbell>,
+}
+
+pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
+    let NodeStart { net, engine, tokens, origins, hand_over } = start;
+    assert!(net.shard_count > 0, "a node has at least one shard");
+    let socket_options = SocketOptions { backlog: net.backlog, notsent_lowat_bytes: net.notsent_lowat_bytes };
+    let listen_error = |source| StartError::Listen { address: net.listen, source };
+    let listeners = bind(net.listen, net.shard_count, socket_options).map_err(listen_error)?;
+    let local_addr = listeners.first().expect("there is a shard").local_addr().map_err(listen_error)?;
+
+    let mut reactors = Vec::with_capacity(listeners.len());
+    let mut doorbells = Vec::with_capacity(listeners.len());
+    for listener in listeners {
+        let (reactor, waker) =
+            Epoll::new(listener, net.read_bytes_per_turn).map_err(resource("an epoll instance"))?;
+        reactors.push(reactor);
+        doorbells.push(Arc::new(Doorbell::new(waker)));
+    }
+    let node_seed = u64::from_ne_bytes(random()?);
+    let (ring_messages, inbox_requests, count) = (net.ring_messages, net.inbox_requests, net.shard_count);
+    let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
+    let shared = Arc::new(Shared {
+        door: Door { websocket_path: net.websocket_path.clone(), origins, limits },
+        net,
+        tokens,
+        hand_over,
+        clock: Clock::start(),
+        sessions: AtomicU32::new(0),
+        stopping: AtomicBool::new(false),
+    });
+    let peers = peers::connect(&doorbells, ring_messages.max(1));
+    let mut inner =
+        Inner { shared, shards: Vec::new(), node_seed, local_addr, next_adopter: AtomicUsize::new(0) };
+    for (index, ((reactor, peers), doorbell)) in (0..count).zip(reactors.into_iter().zip(peers).zip(doorbells)) {
+        let (sender, inbox) = mpsc::channel(inbox_requests.max(1));
+        let ingredients = Ingredients {
+            identity: ShardIdentity { index: ShardIndex(index), count },
+            seed: Seed { node: node_seed, shard: random().inspect_err(|_| inner.stop())? },
+            options: Arc::clone(&engine),
+            shared: Arc::clone(&inner.shared),
+            reactor,
+            peers,
+            inbox,
+            doorbell: Arc::clone(&doorbell),
+        };
+        let spawned = thread::Builder::new().name(format!("shard-{index}")).spawn(move || live(ingredients));
+        if let Err(error) = spawned {
+            inner.stop();
+            return Err(resource("a thread for a shard")(error));
+        }
+        inner.shards.push(ShardDoor { inbox: sender, doorbell });
+    }
+    Ok(Node { inner: Arc::new(inner) })
+}
+
+/// A shard's life. A shard that fails takes the process with it: what it owned can't be served by the others, and their
+/// clients come back to a node that is whole.
+fn live(ingredients: Ingredients) {
+    let ShardIndex(index) = ingredients.identity.index;
+    let ending = catch_unwind(AssertUnwindSafe(|| make(ingredients).run()));
+    match ending {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            eprintln!("dunlin: shard {index} can't wait for its sockets: {error}; the process ends");
+            process::abort();
+        }
+        Err(_) => {
+            eprintln!("dunlin: shard {index} panicked, see above; the process ends");
+            process::abort();
+        }
+    }
+}
+
+fn make(ingredients: Ingredients) -> ShardThread<Epoll> {
+    let Ingredients { identity, seed, options, shared, reactor, peers, inbox, doorbell } = ingredients;
+    let now: Now = shared.clock.now();
+    ShardThread {
+        index: identity.index,
+        shared,
+        reactor,
+        shard: Shard::new(identity, options, seed),
+        connections: Connections::default(),
+        sessions: 0,
+        peers,
+        inbox,
+        doorbell,
+        tickets: Tickets::default(),
+        effects: Effects::default(),
+        performing: Vec::new(),
+        flushing: Vec::new(),
+        resumed: Vec::new(),
+        head_deadlines: Deadlines::default(),
+        linger_deadlines: Deadlines::default(),
+        message_deadlines: Deadlines::default(),
+        counters: NetCounters::default(),
+        now,
+        life: Life::Open,
+    }
+}
+
+fn resource(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    move |source| StartError::Resource { what, source }
+}
+
+fn random<const LENGTH: usize>() -> Result<[u8; LENGTH], StartError> {
+    let mut bytes = [0; LENGTH];
+    getrandom::fill(&mut bytes).map_err(|_| StartError::Random)?;
+    Ok(bytes)
+}
