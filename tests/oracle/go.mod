@@ -2,12 +2,16 @@ module dunlin/tests/oracle
 
 go 1.25
 
-require github.com/centrifugal/centrifuge v0.38.0
+require (
+	github.com/centrifugal/centrifuge v0.38.0
+	github.com/centrifugal/protocol v0.17.0
+	github.com/gorilla/websocket v1.5.0
+	google.golang.org/protobuf v1.36.10
+)
 
 require (
 	github.com/FZambia/eagle v0.2.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
-	github.com/centrifugal/protocol v0.17.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dolthub/maphash v0.1.0 // indirect
 	github.com/gammazero/deque v0.2.1 // indirect
@@ -30,5 +34,4 @@ require (
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
 	golang.org/x/sync v0.18.0 // indirect
 	golang.org/x/sys v0.35.0 // indirect
-	google.golang.org/protobuf v1.36.10 // indirect
 )

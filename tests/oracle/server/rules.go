@@ -16,6 +16,9 @@ type rules struct {
 	node   *centrifuge.Node
 }
 
+// sourceToken marks the subscriptions that a connection token named.
+const sourceToken = 1
+
 func (r *rules) attach() {
 	r.node.OnConnecting(r.connecting)
 	r.node.OnConnect(func(client *centrifuge.Client) {
@@ -114,6 +117,7 @@ func (r *rules) serverSideSubscriptions(token *claims, into map[string]centrifug
 		subscription := baseOptions(options)
 		subscription.ChannelInfo = claimed.Info
 		subscription.Data = claimed.Data
+		subscription.Source = sourceToken
 		into[channel] = subscription
 	}
 	return nil
@@ -155,7 +159,30 @@ func (r *rules) refresh(client *centrifuge.Client, event centrifuge.RefreshEvent
 	if err != nil {
 		return centrifuge.RefreshReply{}, centrifuge.DisconnectInvalidToken
 	}
+	named := map[string]centrifuge.SubscribeOptions{}
+	if err := r.serverSideSubscriptions(token, named); err != nil {
+		return centrifuge.RefreshReply{}, err
+	}
+	if tokenSubscriptionsChanged(client, named) {
+		return centrifuge.RefreshReply{}, centrifuge.DisconnectInsufficientState
+	}
 	return centrifuge.RefreshReply{ExpireAt: token.sessionExpireAt(), Info: info}, nil
+}
+
+// tokenSubscriptionsChanged says whether a new token names other server-side
+// subscriptions than the session has from its token.
+func tokenSubscriptionsChanged(client *centrifuge.Client, named map[string]centrifuge.SubscribeOptions) bool {
+	for channel := range named {
+		if !client.IsSubscribed(channel) {
+			return true
+		}
+	}
+	for channel, context := range client.ChannelsWithContext() {
+		if _, still := named[channel]; context.Source == sourceToken && !still {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *rules) subscribe(client *centrifuge.Client, event centrifuge.SubscribeEvent) (centrifuge.SubscribeReply, error) {

@@ -1,0 +1,92 @@
+// Plays scripts of client commands against a server and writes down, for each
+// connection, what the server said.
+//
+//	player -scripts FOLDER -out FILE
+//
+// The server is named by DUNLIN_WS_URL, DUNLIN_API_URL, DUNLIN_API_KEY and
+// DUNLIN_HMAC_SECRET (tests/sdk/with-server sets them).
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"sync"
+)
+
+// parallelPlays: most plays wait; they share nothing but the server.
+const parallelPlays = 16
+
+func main() {
+	folder := flag.String("scripts", "scripts", "folder of scripts")
+	out := flag.String("out", "", "file for the transcripts")
+	only := flag.String("only", "", "play this script only, and print it")
+	flag.Parse()
+	log.SetFlags(0)
+	where := server{
+		wsURL: required("DUNLIN_WS_URL"), apiURL: required("DUNLIN_API_URL"),
+		apiKey: required("DUNLIN_API_KEY"), secret: required("DUNLIN_HMAC_SECRET"),
+	}
+	scripts, err := loadScripts(*folder)
+	if err != nil {
+		log.Fatal(err)
+	}
+	transcripts, failed := playAll(scripts, where, *only)
+	encoded, err := json.MarshalIndent(transcripts, "", "  ")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if *only != "" || *out == "" {
+		fmt.Println(string(encoded))
+	} else if err := os.WriteFile(*out, append(encoded, '\n'), 0o600); err != nil {
+		log.Fatal(err)
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+// playAll gives transcripts by "script/encoding".
+func playAll(scripts []*script, where server, only string) (map[string]*transcript, bool) {
+	var mu sync.Mutex
+	var done sync.WaitGroup
+	transcripts := map[string]*transcript{}
+	failed := false
+	slots := make(chan struct{}, parallelPlays)
+	number := 0
+	for _, s := range scripts {
+		for name, c := range map[string]codec{"json": jsonCodec{}, "protobuf": protobufCodec{}} {
+			if !s.isFor(name) || only != "" && only != s.name {
+				continue
+			}
+			number++
+			unique := fmt.Sprintf("u%05d", number)
+			slots <- struct{}{}
+			done.Go(func() {
+				defer func() { <-slots }()
+				one := &play{script: s, server: where, codec: c}
+				t, err := one.run(unique)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					log.Printf("%s: %v", name, err)
+					failed = true
+					return
+				}
+				transcripts[s.name+"/"+name] = t
+			})
+		}
+	}
+	done.Wait()
+	return transcripts, failed
+}
+
+func required(name string) string {
+	value := os.Getenv(name)
+	if value == "" {
+		log.Fatalf("%s is not set (run through tests/sdk/with-server)", name)
+	}
+	return value
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// normaliser replaces what differs between two runs by names for it.
+type normaliser struct {
+	replace map[string]string // ids and names of this play
+	epochs  map[string]string
+}
+
+func (p *play) transcript(unique string) *transcript {
+	n := &normaliser{replace: map[string]string{unique: "{u}"}, epochs: map[string]string{}}
+	names := make([]string, 0, len(p.connections))
+	for name, c := range p.connections {
+		names = append(names, name)
+		c.mu.Lock()
+		if c.clientID != "" {
+			n.replace[c.clientID] = "{client:" + name + "}"
+		}
+		c.mu.Unlock()
+	}
+	sort.Strings(names)
+	t := &transcript{Unordered: p.script.Unordered, Connections: map[string][]any{}}
+	if len(p.answers) > 0 {
+		t.Connections["api"] = n.all(p.answers)
+	}
+	for _, name := range names {
+		c := p.connections[name]
+		c.mu.Lock()
+		t.Connections[name] = n.all(c.entries)
+		c.mu.Unlock()
+	}
+	return t
+}
+
+func (n *normaliser) all(entries []any) []any {
+	normalised := make([]any, 0, len(entries))
+	for _, entry := range entries {
+		normalised = append(normalised, n.value("", entry, false))
+	}
+	return normalised
+}
+
+// value normalises one value. In JSON a field with its zero value is the same as
+// an absent one, so such fields go; inside payloads everything stays.
+func (n *normaliser) value(key string, value any, payload bool) any {
+	switch value := value.(type) {
+	case object:
+		result := object{}
+		for name, field := range value {
+			inPayload := payload || name == "data" || name == "conn_info" || name == "chan_info"
+			if !inPayload && (isZero(field) || isEmptyPresence(key, name, field)) {
+				continue
+			}
+			result[n.text("", name)] = n.value(name, field, inPayload)
+		}
+		return result
+	case []any:
+		result := make([]any, 0, len(value))
+		for _, element := range value {
+			result = append(result, n.value(key, element, payload))
+		}
+		return result
+	case string:
+		if payload {
+			return n.text("", value)
+		}
+		return n.text(key, value)
+	case json.Number:
+		switch {
+		case !payload && (key == "time" || key == "ttl"):
+			return "{" + key + "}"
+		default:
+			return value
+		}
+	}
+	return value
+}
+
+func (n *normaliser) text(key, text string) string {
+	switch key {
+	case "epoch":
+		if _, known := n.epochs[text]; !known {
+			n.epochs[text] = fmt.Sprintf("{epoch %d}", len(n.epochs)+1)
+		}
+		return n.epochs[text]
+	case "version", "node", "session":
+		return "{" + key + "}"
+	}
+	for from, to := range n.replace {
+		text = strings.ReplaceAll(text, from, to)
+	}
+	return text
+}
+
+func isZero(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case bool:
+		return !value
+	case string:
+		return value == ""
+	case json.Number:
+		return value == "0"
+	case []any:
+		return len(value) == 0
+	}
+	return false
+}
+
+// isEmptyPresence knows the one map that a reply may hold without entries: the
+// empty map of a presence result, which Protobuf can't tell from an absent one.
+func isEmptyPresence(parent, name string, field any) bool {
+	empty, is := field.(object)
+	return is && len(empty) == 0 && parent == "presence" && name == "presence"
+}
