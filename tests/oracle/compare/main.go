@@ -182,11 +182,16 @@ func load(from string, into any) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	if err := decoder.Decode(into); err != nil {
+	if err := unmarshal(raw, into); err != nil {
 		log.Fatalf("%s: %v", from, err)
 	}
+}
+
+// unmarshal keeps numbers as they are written.
+func unmarshal(raw []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	return decoder.Decode(into)
 }
 
 func keys[V any](maps ...map[string]V) []string {
@@ -234,9 +239,7 @@ func show(value any) string {
 
 func compact(raw json.RawMessage) string {
 	var value any
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	if decoder.Decode(&value) != nil {
+	if unmarshal(raw, &value) != nil {
 		return string(raw)
 	}
 	return show(value)
