@@ -1,4 +1,7 @@
 //! What a client asks. Everything borrows from the frame it came in.
+//!
+//! A payload (`data`) is `None` when it is absent. JSON's `null` is a payload like any other; of Protobuf's bytes, empty
+//! ones are absent ones.
 
 use std::borrow::Cow;
 

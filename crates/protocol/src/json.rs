@@ -1,5 +1,5 @@
 //! The JSON form: one object on each line of a text frame. Field names are those of the Protobuf definitions, zero values
-//! are left out, 64-bit integers are numbers and payloads are embedded as they are.
+//! are left out but for a few, 64-bit integers are numbers and payloads are embedded as they are.
 
 mod decode;
 mod encode;
