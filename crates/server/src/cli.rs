@@ -1,0 +1,131 @@
+//! The command line: what can be asked of `dunlin`, and what it answers with when it can't.
+
+mod check_config;
+mod config_reference;
+mod gen_config;
+mod gen_token;
+mod serve;
+
+use std::{fmt, io, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, Flag, Input, Problem, Problems};
+
+/// A realtime server: channels with history, recovery and presence, for clients that speak Centrifugo's protocol.
+#[derive(Debug, Parser)]
+#[command(name = "dunlin", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node
+    Serve(serve::ServeArgs),
+    /// Tell what is wrong with a configuration
+    CheckConfig(check_config::CheckConfigArgs),
+    /// Write a configuration to start with, with fresh keys
+    GenConfig(gen_config::GenConfigArgs),
+    /// Make a token for a user, signed with the configuration's key
+    GenToken(gen_token::GenTokenArgs),
+    /// Measure this machine, and a server on it
+    Bench(dunlin_bench::Args),
+    /// Tell the version
+    Version,
+    /// Print the reference of all keys, as committed in the repository
+    #[command(hide = true)]
+    ConfigReference(config_reference::ConfigReferenceArgs),
+}
+
+/// Where the configuration is.
+#[derive(Clone, Debug, Args)]
+struct ConfigFile {
+    /// Configuration file: .json, .yaml, .yml or .toml. Without one the defaults and the environment count.
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    path: Option<PathBuf>,
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The configuration has no meaning. Exit code 3.
+    Config(Problems),
+    /// The configuration is odd, and was to be checked strictly. Exit code 3.
+    Strict,
+    /// A command line that can't be carried out. Exit code 2, as for one that can't be read.
+    Usage(String),
+    /// A file could not be read or written. Exit code 1.
+    File(PathBuf, io::Error),
+    /// The operating system gave no random bytes. Exit code 1.
+    Random(getrandom::Error),
+    /// The node could not run. Exit code 1.
+    Serve(crate::serve::ServeError),
+    /// The measurement could not be made. Exit code 1.
+    Bench(dunlin_bench::Error),
+}
+
+impl Cli {
+    /// Does what is asked.
+    ///
+    /// # Errors
+    /// Why it could not be done.
+    pub fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Serve(args) => serve::run(&args),
+            Command::CheckConfig(args) => check_config::run(&args),
+            Command::GenConfig(args) => gen_config::run(&args),
+            Command::GenToken(args) => gen_token::run(&args),
+            Command::Bench(args) => dunlin_bench::run(args).map_err(Failure::Bench),
+            Command::ConfigReference(args) => {
+                config_reference::run(&args);
+                Ok(())
+            }
+            Command::Version => {
+                println!("dunlin {}", env!("CARGO_PKG_VERSION"));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl ConfigFile {
+    /// Reads it, with the environment and these flags on top.
+    fn load(&self, flags: Vec<Flag>) -> Result<(Config, Vec<Problem>), Failure> {
+        let input = Input::read(self.path.as_deref(), flags).map_err(Failure::Config)?;
+        Config::from_input(&input).map_err(Failure::Config)
+    }
+}
+
+impl Failure {
+    /// What the process ends with.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::File(..) | Self::Random(_) | Self::Serve(_) | Self::Bench(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Config(_) | Self::Strict => 3,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(problems) => write!(f, "the configuration has no meaning\n{problems}"),
+            Self::Strict => f.write_str("the configuration has warnings, and --strict counts them"),
+            Self::Usage(text) => f.write_str(text),
+            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Random(error) => write!(f, "no random bytes: {error}"),
+            Self::Serve(error) => error.fmt(f),
+            Self::Bench(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Tells what is odd, where errors are told.
+fn warn(warnings: &[Problem]) {
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+}
