@@ -13,6 +13,7 @@ fn folders() -> BTreeSet<String> {
             let parts: Vec<&str> = name.split('/').collect();
             match parts.as_slice() {
                 [_file] => None,
+                [top, _file] if grouping.contains(top) => None,
                 [top, next, _, ..] if grouping.contains(top) => Some(format!("{top}/{next}")),
                 [top, ..] => Some((*top).to_owned()),
                 [] => None,

@@ -35,3 +35,17 @@ fn npm_lock_files_name_no_place() {
         assert!(!read(lock).contains("\"resolved\": \"http"), "{lock} names where its packages were fetched");
     }
 }
+
+#[test]
+fn every_dependency_of_the_workspace_is_used() {
+    let manifests: String = files().iter().filter(|name| name.ends_with("Cargo.toml")).map(|name| read(name)).collect();
+    let root = read("Cargo.toml");
+    let section = root.split("\n[workspace.dependencies]\n").nth(1).expect("the workspace has dependencies");
+    for line in section.split("\n[").next().unwrap_or_default().lines().filter(|line| line.contains('=')) {
+        let name = line.split([' ', '=']).next().unwrap_or_default();
+        let is_used = manifests.lines().any(|line| {
+            line.starts_with(&format!("{name}.workspace")) || line.starts_with(&format!("{name} = {{ workspace"))
+        });
+        assert!(is_used, "no crate uses {name}");
+    }
+}
