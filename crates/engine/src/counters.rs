@@ -103,7 +103,7 @@ pub const CLOSE_SLOTS: usize = 41;
 
 impl Counters {
     /// All zero, with room for `namespaces` namespaces.
-    pub(crate) fn new(namespaces: usize) -> Self {
+    pub fn new(namespaces: usize) -> Self {
         Self {
             namespaces: vec![NamespaceCounters::default(); namespaces],
             sessions_opened: 0,

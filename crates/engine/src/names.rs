@@ -52,8 +52,8 @@ impl Names {
             channel.strip_prefix(&*self.private_prefix).unwrap_or(channel)
         };
         let namespace = match name.split_once(self.boundary) {
+            None | Some(("", _)) => NamespaceIndex(0),
             Some((namespace, _)) => *self.by_name.get(namespace).ok_or(ErrorCode::UnknownChannel)?,
-            None => NamespaceIndex(0),
         };
         if channel.is_ascii() { Ok(namespace) } else { Err(ErrorCode::BadRequest) }
     }

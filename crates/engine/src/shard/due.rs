@@ -71,11 +71,13 @@ impl Shard {
 
     fn ping(&mut self, now: Now, key: SessionKey, effects: &mut Effects) {
         let client = &self.options.client;
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        // What else was due may have closed it.
+        let Some(session) = self.sessions.get_mut(key).filter(|session| session.phase == Phase::Live) else { return };
         session.deadlines.ping_us = now.mono_us + client.ping_interval_ms * 1_000;
+        // A pong may come even where none is demanded.
+        session.awaits_pong = true;
         if client.pong_timeout_ms > 0 {
             session.deadlines.pong_us = now.mono_us + client.pong_timeout_ms * 1_000;
-            session.awaits_pong = true;
         }
         let ping = self.pings[session.encoding.index()].clone();
         self.sessions.outbox(key.index).trim();

@@ -320,7 +320,8 @@ impl Shard {
         Ok(Some(Reply::Unsubscribe))
     }
 
-    /// Ends a subscription and tells the client.
+    /// Ends a subscription and tells the client. Nothing happens if the session no longer has it: telling it about
+    /// another one may have been what closed it.
     pub(super) fn end_subscription(
         &mut self,
         now: Now,
@@ -329,6 +330,10 @@ impl Shard {
         code: UnsubscribeCode,
         effects: &mut Effects,
     ) {
+        let has_it = self.sessions.get(key).is_some_and(|session| session.subscription(id).is_some());
+        if !has_it {
+            return;
+        }
         let channel = Arc::clone(&self.hub.channel(id).name);
         self.drop_subscription(key, id, effects);
         let push = Push::Unsubscribe { channel: &channel, code, reason: code.reason() };
