@@ -1,0 +1,138 @@
+//! Prices that walk at random. What they are for, and the form of the payloads, is in `web/ticker/CONTRACT.md`.
+
+use std::fmt::Write as _;
+
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore as _, SeedableRng as _},
+};
+
+/// Symbols and their prices at the opening, in cents.
+const LISTINGS: [(&str, u32); 12] = [
+    ("ACME", 10_120),
+    ("DUNL", 8_810),
+    ("KNOT", 8_040),
+    ("PLVR", 9_000),
+    ("SNIP", 9_770),
+    ("REDS", 10_510),
+    ("GODW", 11_420),
+    ("TURN", 13_100),
+    ("WHIM", 13_350),
+    ("CURL", 14_500),
+    ("STNT", 15_850),
+    ("OYST", 16_650),
+];
+
+/// Symbols of the market.
+pub const SYMBOLS: usize = LISTINGS.len();
+
+/// A price stays between a fifth of its opening and five times that.
+const DRIFT_MAX: f64 = 5.0;
+
+/// A step is up to so much of the price, either way.
+const STEP_MAX: f64 = 0.002;
+
+/// Pieces traded in one step.
+const TRADED_MAX: u32 = 400;
+
+/// Twelve symbols.
+pub struct Market {
+    random: ChaCha8Rng,
+    listings: [Listing; SYMBOLS],
+}
+
+struct Listing {
+    symbol: &'static str,
+    opening: f64,
+    price: f64,
+    volume: u64,
+}
+
+impl Market {
+    /// A market at its opening. The same seed makes the same day.
+    pub fn open(seed: [u8; 32]) -> Self {
+        let listings = LISTINGS.map(|(symbol, cents)| {
+            let opening = f64::from(cents) / 100.0;
+            Listing { symbol, opening, price: opening, volume: 0 }
+        });
+        Self { random: ChaCha8Rng::from_seed(seed), listings }
+    }
+
+    /// Moves one symbol a step: its channel, and what to publish there.
+    pub fn step(&mut self, index: usize, time_ms: u64) -> Option<(String, String)> {
+        let listing = self.listings.get_mut(index)?;
+        // Two draws make small steps likelier than large ones.
+        let step = STEP_MAX * (unit(&mut self.random) + unit(&mut self.random) - 1.0);
+        let (least, most) = (listing.opening / DRIFT_MAX, listing.opening * DRIFT_MAX);
+        listing.price = (listing.price * (1.0 + step)).clamp(least, most);
+        listing.volume += u64::from(1 + self.random.next_u32() % TRADED_MAX);
+        let Listing { symbol, opening, price, volume } = listing;
+        let change_pct = (*price / *opening - 1.0) * 100.0;
+        let payload = format!(
+            r#"{{"symbol":"{symbol}","price":{price:.2},"change_pct":{change_pct:.2},"volume":{volume},"time_ms":{time_ms}}}"#
+        );
+        Some((format!("ticker:{symbol}"), payload))
+    }
+
+    /// What to publish into [`QUOTES_CHANNEL`].
+    pub fn quotes(&self, time_ms: u64) -> String {
+        let mut payload = String::from(r#"{"quotes":{"#);
+        for (index, Listing { symbol, price, .. }) in self.listings.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "," };
+            let _ = write!(payload, r#"{separator}"{symbol}":{price:.2}"#);
+        }
+        let _ = write!(payload, r#"}},"time_ms":{time_ms}}}"#);
+        payload
+    }
+}
+
+/// The channel that holds all prices at once.
+pub const QUOTES_CHANNEL: &str = "quotes:all";
+
+/// From 0 to 1.
+fn unit(random: &mut ChaCha8Rng) -> f64 {
+    f64::from(random.next_u32()) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn payloads_are_those_of_the_contract() {
+        let mut market = Market::open([7; 32]);
+        let (channel, payload) = market.step(0, 1_699_999_999_999).expect("a symbol");
+        assert_eq!(channel, "ticker:ACME");
+        let tick: Value = serde_json::from_str(&payload).expect("JSON");
+        let fields: Vec<_> = tick.as_object().expect("an object").keys().map(String::as_str).collect();
+        assert_eq!(fields, ["change_pct", "price", "symbol", "time_ms", "volume"]);
+        assert_eq!((&tick["symbol"], &tick["time_ms"]), (&"ACME".into(), &1_699_999_999_999_u64.into()));
+        let price = tick["price"].as_f64().expect("a number");
+        assert!((price - 101.20).abs() <= 101.20 * STEP_MAX + 0.01, "{price}");
+
+        let quotes: Value = serde_json::from_str(&market.quotes(5)).expect("JSON");
+        assert_eq!(quotes["quotes"].as_object().expect("an object").len(), SYMBOLS);
+        assert_eq!((&quotes["quotes"]["ACME"], &quotes["time_ms"]), (&tick["price"], &5.into()));
+        assert!(market.step(SYMBOLS, 0).is_none());
+    }
+
+    #[test]
+    fn the_symbols_are_those_of_the_page() {
+        let contract = include_str!("../../../../web/ticker/CONTRACT.md");
+        let symbols = LISTINGS.map(|(symbol, _)| symbol).join(" ");
+        assert!(contract.contains(&symbols), "{symbols}");
+    }
+
+    #[test]
+    fn prices_stay_within_bounds_and_the_day_can_be_repeated() {
+        let (mut one, mut other) = (Market::open([1; 32]), Market::open([1; 32]));
+        for step in 0..20_000 {
+            assert_eq!(one.step(step % SYMBOLS, 0), other.step(step % SYMBOLS, 0));
+        }
+        for Listing { opening, price, .. } in one.listings {
+            assert!((opening / DRIFT_MAX..=opening * DRIFT_MAX).contains(&price), "{price} from {opening}");
+        }
+    }
+}

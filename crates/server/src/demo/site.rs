@@ -1,0 +1,214 @@
+//! Static files at `/`: read once at the start, so that no request can name a file that is not meant.
+
+use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
+
+use axum::{
+    body::Bytes,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use sha2::{Digest as _, Sha256};
+
+/// Files of a site.
+const FILES_MAX: usize = 1_000;
+
+/// Bytes of a site.
+const BYTES_MAX: usize = 64 << 20;
+
+/// Directories inside of directories.
+const DEPTH_MAX: usize = 8;
+
+/// What pages may load: their own files, and a WebSocket to where they came from.
+const POLICY: &str =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'";
+
+/// The files, by path.
+#[derive(Debug, Default)]
+pub struct Site {
+    files: BTreeMap<String, File>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct File {
+    bytes: Bytes,
+    content_type: &'static str,
+    etag: HeaderValue,
+}
+
+impl Site {
+    /// Reads the files of `dir` and its directories. Those whose names begin with a dot, and links, are left out.
+    ///
+    /// # Errors
+    /// A file or directory cannot be read, or there is too much of them.
+    pub fn load(dir: &Path) -> io::Result<Self> {
+        let mut site = Self::default();
+        site.add_dir(dir, "/", 0)?;
+        Ok(site)
+    }
+
+    /// Whether there is a page at `/`.
+    pub fn has_index(&self) -> bool {
+        self.file("/").is_some()
+    }
+
+    fn add_dir(&mut self, dir: &Path, prefix: &str, depth: usize) -> io::Result<()> {
+        if depth > DEPTH_MAX {
+            return Err(io::Error::other("the site's directories lie too deep"));
+        }
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            let Some(name) = entry.file_name().to_str().filter(|name| !name.starts_with('.')).map(str::to_owned) else {
+                continue;
+            };
+            if kind.is_dir() {
+                self.add_dir(&entry.path(), &format!("{prefix}{name}/"), depth + 1)?;
+            } else if kind.is_file() {
+                self.add_file(format!("{prefix}{name}"), fs::read(entry.path())?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_file(&mut self, path: String, bytes: Vec<u8>) -> io::Result<()> {
+        self.bytes += bytes.len();
+        if self.bytes > BYTES_MAX || self.files.len() == FILES_MAX {
+            return Err(io::Error::other("the site is too large"));
+        }
+        let content_type = content_type(&path);
+        let digest = Sha256::digest(&bytes);
+        let tag: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let etag = HeaderValue::try_from(format!("\"{tag}\"")).map_err(io::Error::other)?;
+        self.files.insert(path, File { bytes: bytes.into(), content_type, etag });
+        Ok(())
+    }
+
+    fn file(&self, path: &str) -> Option<&File> {
+        if path.ends_with('/') { self.files.get(&format!("{path}index.html")) } else { self.files.get(path) }
+    }
+}
+
+/// Answers a request for a page.
+pub async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response {
+    let Some(file) = site.file(request.uri().path()) else {
+        let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+        return (StatusCode::NOT_FOUND, plain, "404 page not found\n").into_response();
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ETAG, file.etag.clone());
+    // The names carry no hash, so a browser asks each time, and mostly hears that nothing changed.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    if request.headers().get(header::IF_NONE_MATCH).is_some_and(|tags| names(tags, &file.etag)) {
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
+    }
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(file.content_type));
+    (headers, file.bytes.clone()).into_response()
+}
+
+/// Whether a list of tags names this one; a weak tag counts as well (RFC 9110, section 13.1.2).
+fn names(tags: &HeaderValue, etag: &HeaderValue) -> bool {
+    let tags = tags.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    tags.map(|tag| tag.strip_prefix(b"W/").unwrap_or(tag)).any(|tag| tag == b"*" || tag == etag.as_bytes())
+}
+
+fn content_type(path: &str) -> &'static str {
+    match path.rsplit_once('.').map_or("", |(_, extension)| extension) {
+        "html" => "text/html; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "js" | "mjs" => "text/javascript; charset=utf-8",
+        "json" | "map" => "application/json",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "webp" => "image/webp",
+        "ico" => "image/x-icon",
+        "woff2" => "font/woff2",
+        "txt" => "text/plain; charset=utf-8",
+        "wasm" => "application/wasm",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Router, body::Body, routing::get};
+
+    use super::*;
+
+    fn site() -> Site {
+        let mut site = Site::default();
+        for (path, text) in [("/index.html", "<p>"), ("/app.js", "1"), ("/deep/index.html", "deep")] {
+            site.add_file(path.to_owned(), text.into()).expect("small");
+        }
+        site
+    }
+
+    fn ask(target: &str, field: Option<(&'static str, &str)>) -> Response {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let mut router: Router = Router::new().fallback_service(get(answer).with_state(Arc::new(site())));
+        let mut request = Request::builder().uri(target);
+        if let Some((name, value)) = field {
+            request = request.header(name, value);
+        }
+        let service = hyper_util::service::TowerToHyperService::new(std::mem::take(&mut router));
+        let request = request.body(Body::empty()).expect("a request");
+        runtime.block_on(hyper::service::Service::call(&service, request)).expect("answered")
+    }
+
+    #[test]
+    fn files_and_nothing_else() {
+        for (target, expected) in [
+            ("/", Some("text/html; charset=utf-8")),
+            ("/?encoding=protobuf", Some("text/html; charset=utf-8")),
+            ("/index.html", Some("text/html; charset=utf-8")),
+            ("/app.js", Some("text/javascript; charset=utf-8")),
+            ("/deep/", Some("text/html; charset=utf-8")),
+            ("/deep", None),
+            ("/app.js/", None),
+            ("/../app.js", None),
+            ("/deep/../app.js", None),
+            ("/%2e%2e/app.js", None),
+            ("//app.js", None),
+            ("/.built-from", None),
+            ("/etc/passwd", None),
+        ] {
+            let response = ask(target, None);
+            let status = if expected.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+            assert_eq!(response.status(), status, "{target}");
+            if let Some(expected) = expected {
+                assert_eq!(response.headers()[header::CONTENT_TYPE], expected, "{target}");
+                assert_eq!(response.headers()[header::CACHE_CONTROL], "no-cache", "{target}");
+                assert_eq!(response.headers()[header::CONTENT_SECURITY_POLICY], POLICY, "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_browser_has_is_not_sent_again() {
+        let etag = ask("/app.js", None).headers()[header::ETAG].to_str().expect("text").to_owned();
+        for (tags, status) in [
+            (etag.clone(), StatusCode::NOT_MODIFIED),
+            (format!("\"x\", W/{etag}"), StatusCode::NOT_MODIFIED),
+            ("*".to_owned(), StatusCode::NOT_MODIFIED),
+            ("\"x\"".to_owned(), StatusCode::OK),
+        ] {
+            assert_eq!(ask("/app.js", Some(("if-none-match", &tags))).status(), status, "{tags}");
+        }
+    }
+
+    #[test]
+    fn a_site_has_its_bounds() {
+        let mut site = Site::default();
+        for index in 0..FILES_MAX {
+            site.add_file(format!("/{index}"), Vec::new()).expect("not too many");
+        }
+        assert!(site.add_file("/more".to_owned(), Vec::new()).is_err());
+        assert!(Site::default().add_file("/large".to_owned(), vec![0; BYTES_MAX]).is_ok());
+        assert!(Site::default().add_file("/larger".to_owned(), vec![0; BYTES_MAX + 1]).is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! The HTTP server on the control thread: the server API, health, metrics, and the pages of a demonstration.
+//!
+//! Connections come from the shards, which hand over whatever is not a WebSocket ([`connection`]); a WebSocket that is
+//! asked for on such a connection goes back to a shard ([`upgrade`]).
+
+pub mod api;
+pub mod connection;
+mod replay;
+mod upgrade;
+
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Instant};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, get, post},
+};
+
+use crate::{
+    demo::site::Site,
+    net::Door,
+    node::Node,
+    telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
+};
+
+/// What is served, and where.
+pub struct HttpParts {
+    /// The server API and its path; `None` when it is off.
+    pub api: Option<(String, api::Service)>,
+    /// Path of the health check.
+    pub health_path: Option<String>,
+    /// Path of the metrics, and what they need.
+    pub metrics: Option<(String, Metrics)>,
+    /// Pages at `/`.
+    pub site: Option<Site>,
+    /// Judges WebSocket handshakes; `None` when WebSockets are off.
+    pub websocket: Option<WebSocketDoor>,
+}
+
+/// What a page of metrics is computed from.
+pub struct Metrics {
+    /// The node.
+    pub node: Node,
+    /// What stays from page to page.
+    pub scrape: Scrape,
+    /// What the control thread counts.
+    pub counters: Arc<ControlCounters>,
+    /// When the node started.
+    pub started: Instant,
+}
+
+/// Opens WebSockets on connections that have carried HTTP before.
+#[derive(Clone)]
+pub struct WebSocketDoor {
+    /// Path of the endpoint.
+    pub path: String,
+    /// Judges as the shards do.
+    pub door: Door,
+    /// Takes the sockets.
+    pub node: Node,
+    /// Counts what is refused.
+    pub counters: Arc<ControlCounters>,
+}
+
+/// Two parts of the server want the same path.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PathTaken(pub String);
+
+/// The other end of a connection, where it is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub Option<SocketAddr>);
+
+impl Peer {
+    /// Whose request it is.
+    pub fn of(request: &Request) -> Self {
+        request.extensions().get::<Self>().copied().unwrap_or(Self(None))
+    }
+}
+
+/// The paths and what answers there.
+///
+/// # Errors
+/// [`PathTaken`]
+pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
+    let mut by_path: Vec<(String, MethodRouter)> = Vec::new();
+    if let Some((prefix, service)) = parts.api {
+        let service = Arc::new(service);
+        let prefix = literal(&prefix);
+        let methods = format!("{}/{{method}}", prefix.trim_end_matches('/'));
+        by_path.push((methods, post(api::answer).with_state(Arc::clone(&service))));
+        by_path.push((prefix, post(api::answer_legacy).with_state(service)));
+    }
+    if let Some(path) = parts.health_path {
+        by_path.push((literal(&path), get(health)));
+    }
+    if let Some((path, metrics)) = parts.metrics {
+        by_path.push((literal(&path), get(page_of_metrics).with_state(Arc::new(metrics))));
+    }
+    if let Some(websocket) = parts.websocket {
+        let path = literal(&websocket.path);
+        by_path.push((path, axum::routing::any(upgrade::open).with_state(Arc::new(websocket))));
+    }
+    let mut taken = BTreeSet::new();
+    let mut router = Router::new().without_v07_checks();
+    for (path, answer) in by_path {
+        if !taken.insert(path.clone()) {
+            return Err(PathTaken(path));
+        }
+        router = router.route(&path, answer);
+    }
+    Ok(match parts.site {
+        Some(site) => router.fallback_service(get(crate::demo::site::answer).with_state(Arc::new(site))),
+        None => router.fallback(nothing_here),
+    })
+}
+
+/// A configured path as the router's pattern for exactly that path, without a slash at its end.
+fn literal(path: &str) -> String {
+    let path = path.trim_end_matches('/').replace('{', "{{").replace('}', "}}");
+    if path.starts_with('/') { path } else { format!("/{path}") }
+}
+
+async fn nothing_here() -> Response {
+    (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], "404 page not found\n")
+        .into_response()
+}
+
+async fn health() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], "{}").into_response()
+}
+
+async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
+    let shards = metrics.node.report().await;
+    let moment = Moment {
+        shards: &shards,
+        control: &metrics.counters,
+        process: ProcessUse::now(),
+        uptime: metrics.started.elapsed(),
+    };
+    let page = telemetry::page(&metrics.scrape, &moment);
+    ([(header::CONTENT_TYPE, telemetry::CONTENT_TYPE)], page).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(health: &str) -> HttpParts {
+        HttpParts {
+            api: None,
+            health_path: Some(health.to_owned()),
+            metrics: None,
+            site: Some(Site::default()),
+            websocket: None,
+        }
+    }
+
+    #[test]
+    fn configured_paths_are_literal() {
+        for (path, expected) in
+            [("/api", "/api"), ("/api/", "/api"), ("api", "/api"), ("/", "/"), ("", "/"), ("/a{b}", "/a{{b}}")]
+        {
+            assert_eq!(literal(path), expected);
+        }
+    }
+
+    #[test]
+    fn odd_paths_do_no_harm() {
+        for path in ["/{", "/}", "/:a", "/*a", "/a b", "/%", "//", "/ж", "", "/{*rest}"] {
+            assert!(router(parts(path)).is_ok(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Patterns over channel names: `*` and `**` for any run of characters, `?` for one, `[a-z]` and `[!a-z]` for one of a
+//! class, `{one,two}` for alternatives, `\` before a character that is meant itself.
+//!
+//! A pattern becomes a small program that is run over a name with all its threads at once, so a name costs at most its
+//! length times the length of the program, whatever the pattern. A [`Budget`] bounds the sum over all names.
+
+/// Bytes of a pattern.
+const PATTERN_BYTES_MAX: usize = 255;
+
+/// Alternatives inside of alternatives.
+const DEPTH_MAX: usize = 8;
+
+/// A pattern that can be asked whether it fits.
+#[derive(Clone, Debug)]
+pub struct Glob {
+    program: Vec<Step>,
+}
+
+/// Steps that may still be made.
+#[derive(Debug)]
+pub struct Budget(u64);
+
+/// All steps are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    /// Takes this character.
+    One(char),
+    /// Takes any character.
+    Any,
+    /// Takes a character that is, or is not, in one of the ranges.
+    Class { within: bool, ranges: Vec<(char, char)> },
+    /// Goes on in both places.
+    Fork(usize, usize),
+    /// Goes on elsewhere.
+    Jump(usize),
+}
+
+impl Budget {
+    /// For so many steps.
+    pub const fn new(steps: u64) -> Self {
+        Self(steps)
+    }
+
+    fn spend(&mut self, steps: usize) -> Result<(), Exhausted> {
+        self.0 = self.0.checked_sub(steps as u64).ok_or(Exhausted)?;
+        Ok(())
+    }
+}
+
+impl Glob {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn compile(pattern: &str) -> Result<Self, &'static str> {
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return Err("the pattern is too long");
+        }
+        let mut compiler = Compiler { chars: pattern.chars().peekable(), program: Vec::new() };
+        compiler.sequence(0)?;
+        Ok(Self { program: compiler.program })
+    }
+
+    /// Whether the whole of `name` fits.
+    ///
+    /// # Errors
+    /// [`Exhausted`]: nobody knows.
+    pub fn matches(&self, name: &str, budget: &mut Budget) -> Result<bool, Exhausted> {
+        let mut threads = Threads::new(self.program.len());
+        let mut next = Threads::new(self.program.len());
+        self.follow(0, &mut threads);
+        for c in name.chars() {
+            budget.spend(1 + threads.steps)?;
+            for &at in &threads.list {
+                if self.program.get(at).is_some_and(|step| step.takes(c)) {
+                    self.follow(at + 1, &mut next);
+                }
+            }
+            std::mem::swap(&mut threads, &mut next);
+            next.clear();
+            if threads.list.is_empty() {
+                return Ok(false);
+            }
+        }
+        budget.spend(1 + threads.steps)?;
+        // The place behind the last step is the end.
+        Ok(threads.list.contains(&self.program.len()))
+    }
+
+    /// Adds the places that `at` leads to without taking a character.
+    fn follow(&self, at: usize, threads: &mut Threads) {
+        let mut open = vec![at];
+        while let Some(at) = open.pop() {
+            if !threads.visit(at) {
+                continue;
+            }
+            match self.program.get(at) {
+                Some(Step::Jump(to)) => open.push(*to),
+                Some(Step::Fork(one, other)) => open.extend([*one, *other]),
+                _ => threads.list.push(at),
+            }
+        }
+    }
+}
+
+impl Step {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Self::One(own) => *own == c,
+            Self::Any => true,
+            Self::Class { within, ranges } => ranges.iter().any(|(from, to)| (*from..=*to).contains(&c)) == *within,
+            Self::Fork(..) | Self::Jump(_) => false,
+        }
+    }
+}
+
+/// Places in the program, each at most once.
+struct Threads {
+    list: Vec<usize>,
+    visited: Vec<bool>,
+    steps: usize,
+}
+
+impl Threads {
+    fn new(program_len: usize) -> Self {
+        Self { list: Vec::new(), visited: vec![false; program_len + 1], steps: 0 }
+    }
+
+    fn visit(&mut self, at: usize) -> bool {
+        self.steps += 1;
+        self.visited.get_mut(at).is_some_and(|visited| !std::mem::replace(visited, true))
+    }
+
+    fn clear(&mut self) {
+        self.list.clear();
+        self.visited.fill(false);
+        self.steps = 0;
+    }
+}
+
+struct Compiler<'p> {
+    chars: std::iter::Peekable<std::str::Chars<'p>>,
+    program: Vec<Step>,
+}
+
+impl Compiler<'_> {
+    /// Up to the end, or up to the `,` or `}` that ends this alternative.
+    fn sequence(&mut self, depth: usize) -> Result<(), &'static str> {
+        while let Some(&c) = self.chars.peek() {
+            if depth > 0 && matches!(c, ',' | '}') {
+                return Ok(());
+            }
+            self.chars.next();
+            match c {
+                '*' => self.any_run(),
+                '?' => self.program.push(Step::Any),
+                '[' => self.class()?,
+                '{' => self.alternatives(depth + 1)?,
+                '\\' => {
+                    let c = self.chars.next().ok_or("the pattern ends with a backslash")?;
+                    self.program.push(Step::One(c));
+                }
+                other => self.program.push(Step::One(other)),
+            }
+        }
+        if depth > 0 { Err("the pattern has a { without }") } else { Ok(()) }
+    }
+
+    /// Fork past the loop, or take one and come back.
+    fn any_run(&mut self) {
+        while self.chars.next_if_eq(&'*').is_some() {}
+        let at = self.program.len();
+        self.program.extend([Step::Fork(at + 1, at + 3), Step::Any, Step::Jump(at)]);
+    }
+
+    fn class(&mut self) -> Result<(), &'static str> {
+        const OPEN: &str = "the pattern has a [ without ]";
+        let within = self.chars.next_if(|c| matches!(c, '!' | '^')).is_none();
+        let mut ranges = Vec::new();
+        loop {
+            let from = match self.chars.next().ok_or(OPEN)? {
+                ']' if ranges.is_empty() => return Err("the pattern has an empty class"),
+                ']' => break,
+                '\\' => self.chars.next().ok_or(OPEN)?,
+                other => other,
+            };
+            let to = if self.chars.next_if_eq(&'-').is_none() {
+                from
+            } else {
+                match self.chars.next().ok_or(OPEN)? {
+                    ']' => return Err("the pattern has a range without an end"),
+                    '\\' => self.chars.next().ok_or(OPEN)?,
+                    other => other,
+                }
+            };
+            if from > to {
+                return Err("the pattern has a range that ends before it begins");
+            }
+            ranges.push((from, to));
+        }
+        self.program.push(Step::Class { within, ranges });
+        Ok(())
+    }
+
+    fn alternatives(&mut self, depth: usize) -> Result<(), &'static str> {
+        if depth > DEPTH_MAX {
+            return Err("the pattern nests alternatives too deeply");
+        }
+        let mut ends = Vec::new();
+        loop {
+            let fork = self.program.len();
+            self.program.push(Step::Jump(fork + 1));
+            self.sequence(depth)?;
+            let end = self.program.len();
+            match self.chars.next() {
+                Some(',') => {
+                    self.program.push(Step::Jump(0));
+                    ends.push(end);
+                    self.set(fork, Step::Fork(fork + 1, end + 1));
+                }
+                _ => break,
+            }
+        }
+        let behind = self.program.len();
+        for end in ends {
+            self.set(end, Step::Jump(behind));
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, at: usize, step: Step) {
+        if let Some(place) = self.program.get_mut(at) {
+            *place = step;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLENTY: u64 = 1_000_000;
+
+    #[test]
+    fn patterns_and_names() {
+        let cases = [
+            ("chat", &["chat"][..], &["chat:", "cha", ""][..]),
+            ("chat:*", &["chat:", "chat:1", "chat:a:b"], &["chat", "xchat:1"]),
+            ("*", &["", "a", "ж:1"], &[]),
+            ("**", &["", "a"], &[]),
+            ("*:*", &[":", "a:b", "a:b:c"], &["a"]),
+            ("a?c", &["abc", "aжc"], &["ac", "abbc"]),
+            ("u[0-9x]", &["u0", "u9", "ux"], &["u", "ua", "u00"]),
+            ("u[!0-9]", &["ua"], &["u0", "u"]),
+            ("{a,b*,}z", &["az", "bz", "bxyz", "z"], &["cz", "abz"]),
+            ("{a{1,2},b}", &["a1", "a2", "b"], &["a", "a12", "1"]),
+            ("{}", &[""], &["a"]),
+            ("a,b}", &["a,b}"], &["a"]),
+            ("\\*\\{", &["*{"], &["a{"]),
+            ("[\\]a]", &["]", "a"], &["b"]),
+        ];
+        for (pattern, fits, fits_not) in cases {
+            let glob = Glob::compile(pattern).expect(pattern);
+            for (names, expected) in [(fits, true), (fits_not, false)] {
+                for name in names {
+                    assert_eq!(glob.matches(name, &mut Budget::new(PLENTY)), Ok(expected), "{pattern} over {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern() {
+        for pattern in ["[", "[]", "[a", "[a-", "[a-]", "[z-a]", "{", "{a,b", "\\", "[\\", "[a-\\"] {
+            assert!(Glob::compile(pattern).is_err(), "{pattern}");
+        }
+        assert!(Glob::compile(&"a".repeat(PATTERN_BYTES_MAX)).is_ok());
+        assert!(Glob::compile(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+        let nested = |depth| "{".repeat(depth) + &"}".repeat(depth);
+        assert!(Glob::compile(&nested(DEPTH_MAX)).is_ok());
+        assert!(Glob::compile(&nested(DEPTH_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn no_pattern_costs_more_than_its_length_times_the_names() {
+        let name = "a".repeat(255);
+        for pattern in ["*a".repeat(127), "{a,a*}".repeat(42), "*".repeat(255), "{,a}".repeat(63)] {
+            let glob = Glob::compile(&pattern).expect("a pattern");
+            let bound = (glob.program.len() as u64 * 3 + 4) * (name.len() as u64 + 1);
+            assert!(glob.matches(&name, &mut Budget::new(bound)).is_ok(), "{pattern}");
+            assert_eq!(glob.matches(&name, &mut Budget::new(3)), Err(Exhausted), "{pattern}");
+        }
+    }
+}

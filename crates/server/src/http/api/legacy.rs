@@ -1,0 +1,150 @@
+//! The one-path form of the API: `{"method":"publish","params":{…}}`, several of them one after the other, `id`s
+//! returned. Centrifugo keeps it for old programs, and so does Dunlin.
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::value::RawValue;
+
+use super::{ApiError, Command, Malformed, Method, Outcome, Parsed, RequestLimits, wire::Object};
+
+/// A command of the one-path form.
+pub struct LegacyCommand {
+    /// Given back with the reply.
+    pub id: u32,
+    /// What it asks for; `None` for a number that no method has.
+    pub method: Option<Method>,
+    /// Its parameters.
+    pub command: Parsed,
+}
+
+/// The reply to one.
+#[derive(Serialize)]
+pub struct LegacyReply {
+    #[serde(skip_serializing_if = "is_zero")]
+    id: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ApiError>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(default)]
+    id: Option<u32>,
+    #[serde(default)]
+    method: Option<WireMethod>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+}
+
+struct WireMethod(Option<Method>);
+
+/// Reads all commands of a body.
+///
+/// # Errors
+/// [`Malformed`] if one is not of the form; then none is carried out. Parameters that are not of their method's form
+/// make an error reply.
+pub fn parse(body: &[u8], limits: &RequestLimits) -> Result<Result<Vec<LegacyCommand>, ApiError>, Malformed> {
+    let mut commands = Vec::new();
+    for wire in serde_json::Deserializer::from_slice(body).into_iter::<Object<Wire<'_>>>() {
+        let Object(wire) = wire.map_err(|error| Malformed::from(&error))?;
+        if commands.len() == limits.batch_commands_max {
+            let most = limits.batch_commands_max;
+            return Ok(Err(ApiError::bad_request(format_args!("at most {most} commands in a request"))));
+        }
+        commands.push(wire.command(limits));
+    }
+    if commands.is_empty() {
+        return Err(Malformed::empty());
+    }
+    Ok(Ok(commands))
+}
+
+impl LegacyReply {
+    /// The reply to command `id`.
+    pub fn new(id: u32, outcome: Outcome) -> Self {
+        let (error, result) = match outcome {
+            Ok(result) => (None, Some(result)),
+            Err(error) => (Some(error), None),
+        };
+        Self { id, error, result }
+    }
+}
+
+impl Wire<'_> {
+    fn command(self, limits: &RequestLimits) -> LegacyCommand {
+        // The first method is number 0, which a command without a method has as well.
+        let method = self.method.map_or(Some(Method::Publish), |method| method.0);
+        let params = self.params.map_or("", RawValue::get);
+        let command = match method {
+            Some(method) => Command::parse(method, params.as_bytes(), limits).unwrap_or(Err(ApiError::BAD_REQUEST)),
+            None => Err(ApiError::NOT_FOUND),
+        };
+        LegacyCommand { id: self.id.unwrap_or(0), method, command }
+    }
+}
+
+impl<'de> Deserialize<'de> for WireMethod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum NameOrNumber {
+            Name(String),
+            Number(i64),
+        }
+
+        match NameOrNumber::deserialize(deserializer)? {
+            NameOrNumber::Name(name) => match Method::by_legacy_name(&name) {
+                Some(method) => Ok(Self(Some(method))),
+                None => Err(de::Error::custom("no such method")),
+            },
+            NameOrNumber::Number(number) => Ok(Self(Method::by_legacy_number(number))),
+        }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn methods(body: &str) -> Vec<(u32, Option<Method>, bool)> {
+        let commands = parse(body.as_bytes(), &RequestLimits::default()).expect("well formed").expect("few");
+        commands.iter().map(|command| (command.id, command.method, command.command.is_ok())).collect()
+    }
+
+    #[test]
+    fn names_numbers_and_several() {
+        assert_eq!(methods(r#"{"method":"info","params":{}}"#), [(0, Some(Method::Info), true)]);
+        assert_eq!(
+            methods(r#"{"id":7,"method":"PRESENCE_STATS","params":{"channel":"c"}}"#),
+            [(7, Some(Method::PresenceStats), true)]
+        );
+        assert_eq!(methods(r#"{"method":9,"params":{}}"#), [(0, Some(Method::Info), true)]);
+        assert_eq!(methods(r#"{"method":1234,"params":{}}"#), [(0, None, false)]);
+        assert_eq!(methods(r#"{"method":"info"}"#), [(0, Some(Method::Info), false)], "no parameters at all");
+        assert_eq!(
+            methods("{\"method\":\"info\",\"params\":{}}\n{\"params\":{\"channel\":\"a\",\"data\":1}}"),
+            [(0, Some(Method::Info), true), (0, Some(Method::Publish), true)]
+        );
+    }
+
+    #[test]
+    fn what_is_malformed() {
+        for body in ["", "  ", "[]", "1", r#"{"method":"nothing"}"#, r#"{"method":"batch"}"#, r#"{"id":-1}"#, "{} x"] {
+            assert!(parse(body.as_bytes(), &RequestLimits::default()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn so_many_and_no_more() {
+        let limits = RequestLimits { batch_commands_max: 3, ..RequestLimits::default() };
+        let body = |count: usize| r#"{"method":"info","params":{}}"#.repeat(count);
+        assert!(parse(body(3).as_bytes(), &limits).expect("well formed").is_ok());
+        assert!(parse(body(4).as_bytes(), &limits).expect("well formed").is_err());
+    }
+}

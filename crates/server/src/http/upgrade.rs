@@ -1,0 +1,95 @@
+//! A WebSocket handshake on a connection that has carried HTTP before, as proxies keep them open to us. It is judged by
+//! the same rules as on a shard, and its socket goes to one.
+
+use std::{io::Write as _, sync::Arc};
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderName, HeaderValue, StatusCode, Version},
+    response::{IntoResponse, Response},
+};
+use dunlin_protocol::Encoding;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+
+use super::{Peer, WebSocketDoor, replay::Replay};
+use crate::{
+    net::{HeadBuffer, Refused, Verdict},
+    node::RefusalReason,
+    telemetry::{api_counters::HttpRefusal, events},
+};
+
+/// Fields of an answer to a handshake.
+const ANSWER_FIELDS_MAX: usize = 16;
+
+/// Answers a request for the WebSocket's path.
+pub async fn open(State(websocket): State<Arc<WebSocketDoor>>, mut request: Request) -> Response {
+    let peer = Peer::of(&request);
+    let head = head_of(&request);
+    match websocket.door.judge(&mut HeadBuffer::default(), &head) {
+        Verdict::WebSocket { encoding, response, .. } => {
+            let upgraded = hyper::upgrade::on(&mut request);
+            tokio::spawn(adopt(Arc::clone(&websocket), upgraded, encoding));
+            parsed(&response)
+        }
+        Verdict::Refused(Refused { reason, response }) => {
+            let (refusal, detail) = match reason {
+                RefusalReason::Origin => (HttpRefusal::Origin, "this origin may not open a WebSocket"),
+                _ => (HttpRefusal::Handshake, "this is no WebSocket handshake"),
+            };
+            websocket.counters.count_refusal(refusal);
+            events::HttpRefused { reason: refusal, peer: peer.0, detail: &detail }.emit();
+            parsed(&response)
+        }
+        // The router's path is the door's, and the head is whole.
+        Verdict::Unfinished | Verdict::HandOver => StatusCode::BAD_REQUEST.into_response(),
+    }
+}
+
+/// Waits until the answer is written, and gives the socket away.
+async fn adopt(websocket: Arc<WebSocketDoor>, upgraded: OnUpgrade, encoding: Encoding) {
+    let Ok(parts) = upgraded.await.map(Upgraded::downcast::<TokioIo<Replay>>) else { return };
+    let Ok(parts) = parts else { unreachable!("connections are served over this one type") };
+    let mut read = parts.read_buf.to_vec();
+    let (stream, rest) = parts.io.into_inner().into_parts();
+    read.extend_from_slice(&rest);
+    if let Ok(stream) = stream.into_std() {
+        // A node that is stopping closes it, which is all that can be done.
+        let _ = websocket.node.adopt(stream, encoding, read).await;
+    }
+}
+
+/// The request's head as it came, but for the case of names.
+fn head_of(request: &Request) -> Vec<u8> {
+    let version = if request.version() == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" };
+    let mut head = format!("{} {} {version}\r\n", request.method(), request.uri()).into_bytes();
+    for (name, value) in request.headers() {
+        let _ = write!(head, "{name}: ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
+/// A response that is written out, as one that is still to be written.
+fn parsed(text: &[u8]) -> Response {
+    let mut fields = [httparse::EMPTY_HEADER; ANSWER_FIELDS_MAX];
+    let mut answer = httparse::Response::new(&mut fields);
+    let Ok(httparse::Status::Complete(head_len)) = answer.parse(text) else {
+        unreachable!("the door writes whole responses");
+    };
+    let body = text.get(head_len..).unwrap_or_default().to_vec();
+    let mut response = Response::new(if body.is_empty() { Body::empty() } else { Body::from(body) });
+    *response.status_mut() =
+        answer.code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::BAD_REQUEST);
+    for field in answer.headers.iter() {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(field.name.as_bytes()), HeaderValue::from_bytes(field.value))
+        {
+            response.headers_mut().append(name, value);
+        }
+    }
+    response
+}

@@ -1,0 +1,403 @@
+//! The control thread: starts everything, waits for a signal, and ends everything in order.
+
+use std::{
+    fmt, fs, io,
+    net::{Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{Semaphore, mpsc, watch},
+    task::JoinHandle,
+};
+
+use crate::{
+    config::{ApiAccess, Config},
+    demo::{publisher, site::Site},
+    http::{
+        HttpParts, Metrics, PathTaken, WebSocketDoor,
+        api::{ApiOptions, Executor, NodeIdentity, Service},
+        connection::{self, ConnectionLimits},
+    },
+    net::{Door, HEAD_FIELDS_MAX, HeadLimits},
+    node::{Drained, HandOver, NetOptions, Node, NodeStart, OriginCheck, StartError, VerifyTokens},
+    telemetry::{Scrape, api_counters::ControlCounters, events, log, lookout},
+};
+
+/// Connections on their way from the shards; one more is answered with 503 there.
+const HANDED_OVER_MAX: usize = 256;
+
+/// Time for answers that are being written when the node has stopped.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the shards wait on: there is one kind.
+const REACTOR: &str = "epoll";
+
+/// Runs a node until a signal ends it. SIGTERM and SIGINT close all sessions with 3001 after their reliable lanes; when
+/// all are gone, or the time for that is over, this returns. A second signal ends the process at once.
+///
+/// # Errors
+/// The node could not be started, or its shards stopped by themselves.
+pub fn run(config: &Config, tokens: Arc<dyn VerifyTokens>) -> Result<(), ServeError> {
+    log::start(&config.log).map_err(|source| ServeError::Log { path: config.log.file.clone(), source })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Runtime)?;
+    let ended = runtime.block_on(serve(config, tokens));
+    // Tasks that still wait for peers are dropped with their sockets.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn serve(config: &Config, tokens: Arc<dyn VerifyTokens>) -> Result<(), ServeError> {
+    let mut signals = Signals::new().map_err(ServeError::Runtime)?;
+    let site = load_site(config)?;
+    let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX);
+    let origins = origin_check(config);
+    let node = Node::start(NodeStart {
+        net: net_options(config),
+        engine: Arc::clone(&config.engine),
+        tokens,
+        origins: Arc::clone(&origins),
+        hand_over,
+    })
+    .map_err(ServeError::Start)?;
+    let pid_file = PidFile::write(config.pid_file.as_deref())?;
+    let control = Control::start(config, &node, site, origins, handed_over)?;
+    tell_start(config, &node, &control.identity);
+
+    let signal = tokio::select! {
+        signal = signals.next() => signal,
+        () = control.node_lost => {
+            events::NodeLost.emit();
+            return Err(ServeError::NodeLost);
+        }
+    };
+    let timeout = Duration::from_millis(config.shutdown_timeout_ms);
+    events::ShutdownBegun { signal, timeout }.emit();
+    let _ = control.stop.send(true);
+    tokio::select! {
+        drained = node.drain(timeout) => {
+            let sessions_cut = match drained { Drained::Complete => 0, Drained::Late { sessions } => sessions };
+            events::ShutdownEnded { sessions_cut }.emit();
+        }
+        signal = signals.next() => {
+            events::ShutdownForced { signal }.emit();
+            drop(pid_file);
+            std::process::exit(FORCED_EXIT_CODE);
+        }
+    }
+    let all = u32::try_from(control.connections_max).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, control.connections.acquire_many(all)).await;
+    Ok(())
+}
+
+/// What the process answers to a second signal.
+const FORCED_EXIT_CODE: i32 = 1;
+
+/// What runs on the control thread.
+struct Control {
+    identity: NodeIdentity,
+    /// One permit for each HTTP connection that may still come.
+    connections: Arc<Semaphore>,
+    connections_max: usize,
+    /// Tells HTTP connections to end after the answer that they are at.
+    stop: watch::Sender<bool>,
+    /// Ends when the shards do not answer any more.
+    node_lost: std::pin::Pin<Box<dyn Future<Output = ()>>>,
+}
+
+impl Control {
+    fn start(
+        config: &Config,
+        node: &Node,
+        site: Option<Site>,
+        origins: OriginCheck,
+        handed_over: mpsc::Receiver<HandOver>,
+    ) -> Result<Self, ServeError> {
+        let identity = identity(config, node.local_addr())?;
+        let counters = Arc::new(ControlCounters::default());
+        let parts = http_parts(config, node, site, origins, &identity, &counters);
+        let router = crate::http::router(parts).map_err(ServeError::Path)?;
+        let limits = connection_limits(config);
+        let connections = Arc::new(Semaphore::new(limits.connections_max));
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(connection::serve_all(handed_over, router, limits, Arc::clone(&connections), counters, stopped));
+        if config.demo.is_some() {
+            tokio::spawn(publisher::run(node.clone(), random()?));
+        }
+        let watched: JoinHandle<()> = tokio::spawn(lookout::watch(node.clone()));
+        let node_lost = Box::pin(async move {
+            let _ = watched.await;
+        });
+        Ok(Self { identity, connections, connections_max: limits.connections_max, stop, node_lost })
+    }
+}
+
+fn http_parts(
+    config: &Config,
+    node: &Node,
+    site: Option<Site>,
+    origins: OriginCheck,
+    identity: &NodeIdentity,
+    counters: &Arc<ControlCounters>,
+) -> HttpParts {
+    let api = config.http_api.handler_prefix.clone().map(|prefix| {
+        let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
+        (prefix, Service::new(executor, api_options(config), Arc::clone(counters)))
+    });
+    let metrics = config.prometheus_prefix.clone().map(|path| {
+        let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
+        let scrape = Scrape::new(identity.version, REACTOR, namespaces);
+        (path, Metrics { node: node.clone(), scrape, counters: Arc::clone(counters), started: identity.started })
+    });
+    let websocket = config.websocket.handler_prefix.clone().map(|path| WebSocketDoor {
+        door: Door { websocket_path: Some(path.clone()), origins, limits: head_limits(config) },
+        path,
+        node: node.clone(),
+        counters: Arc::clone(counters),
+    });
+    HttpParts { api, health_path: config.health_prefix.clone(), metrics, site, websocket }
+}
+
+fn api_options(config: &Config) -> ApiOptions {
+    let http_api = &config.http_api;
+    ApiOptions {
+        access: http_api.access.clone(),
+        request_bytes_max: http_api.request_bytes_max,
+        requests_max: http_api.requests_max,
+        timeout: Duration::from_millis(http_api.timeout_ms),
+        transport_errors: false,
+        limits: crate::http::api::RequestLimits::default(),
+    }
+}
+
+fn head_limits(config: &Config) -> HeadLimits {
+    HeadLimits { head_bytes_max: config.net.head_bytes_max, request_line_bytes_max: config.net.request_line_bytes_max }
+}
+
+/// HTTP connections at a time.
+const HTTP_CONNECTIONS_MAX: usize = 4_096;
+
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    ConnectionLimits {
+        connections_max: HTTP_CONNECTIONS_MAX,
+        head_bytes_max: config.net.head_bytes_max,
+        head_fields_max: HEAD_FIELDS_MAX,
+        head_timeout: Duration::from_millis(config.net.head_timeout_ms),
+        idle_timeout: Duration::from_millis(config.net.idle_timeout_ms),
+    }
+}
+
+fn net_options(config: &Config) -> NetOptions {
+    let address = config.http_server.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
+    let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    NetOptions {
+        listen: SocketAddr::from((address, config.http_server.port)),
+        shard_count: u16::try_from(config.shards).unwrap_or(u16::MAX),
+        websocket_path: config.websocket.handler_prefix.clone(),
+        websocket_limits: config.websocket.limits,
+        sessions_max: narrow(config.net.connections_max),
+        backlog: config.net.accept_backlog,
+        notsent_lowat_bytes: narrow(config.net.tcp_notsent_lowat_bytes),
+        head_bytes_max: config.net.head_bytes_max,
+        request_line_bytes_max: config.net.request_line_bytes_max,
+        head_timeout_ms: config.net.head_timeout_ms,
+        linger_timeout_ms: config.net.linger_timeout_ms,
+        read_bytes_per_turn: config.net.read_bytes_per_turn,
+        ring_messages: config.net.ring_messages_max,
+        inbox_requests: config.net.inbox_requests_max,
+    }
+}
+
+/// The pages of a demonstration are the node's own, so it lets them in whatever address they were opened under.
+fn origin_check(config: &Config) -> OriginCheck {
+    let (allowed, own_pages) = (config.allowed_origins.clone(), config.demo.is_some());
+    Arc::new(move |origin, host| {
+        let from_here = |origin: &str| {
+            let origin_host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            origin_host.is_some_and(|origin_host| !host.is_empty() && origin_host.eq_ignore_ascii_case(host))
+        };
+        allowed.allows(origin.map(str::as_bytes)) || (own_pages && origin.is_some_and(from_here))
+    })
+}
+
+fn load_site(config: &Config) -> Result<Option<Site>, ServeError> {
+    let Some(demo) = &config.demo else { return Ok(None) };
+    let failed = |source| ServeError::Site { dir: demo.dir.clone(), source };
+    let site = Site::load(&demo.dir).map_err(failed)?;
+    if !site.has_index() {
+        return Err(failed(io::Error::other("there is no index.html in it")));
+    }
+    Ok(Some(site))
+}
+
+fn identity(config: &Config, address: SocketAddr) -> Result<NodeIdentity, ServeError> {
+    let name = if config.node.name.is_empty() {
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        format!("{}_{}", host.trim(), address.port())
+    } else {
+        config.node.name.clone()
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    Ok(NodeIdentity { uid: uuid(random()?), name, version, reactor: REACTOR, started: Instant::now() })
+}
+
+/// A random UUID (RFC 9562, section 5.4).
+fn uuid(random: [u8; 16]) -> String {
+    let bits = u128::from_be_bytes(random) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let digits = format!("{bits:032x}");
+    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
+    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+}
+
+fn random<const N: usize>() -> Result<[u8; N], ServeError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|_| ServeError::Start(StartError::Random))?;
+    Ok(bytes)
+}
+
+fn tell_start(config: &Config, node: &Node, identity: &NodeIdentity) {
+    events::NodeStarted {
+        address: node.local_addr(),
+        version: identity.version,
+        name: &identity.name,
+        shards: config.shards,
+        reactor: identity.reactor,
+    }
+    .emit();
+    let doors = [
+        (matches!(config.http_api.access, ApiAccess::Everyone), "http_api.insecure", "the API answers everyone"),
+        (config.engine.client.insecure, "client.insecure", "clients need neither tokens nor permissions"),
+        (config.allowed_origins.allows_everything(), "client.allowed_origins", "pages of any site may connect"),
+    ];
+    for (_, key, meaning) in doors.into_iter().filter(|(open, ..)| *open) {
+        events::OpenDoor { key, meaning }.emit();
+    }
+    if let Some(demo) = &config.demo {
+        events::DemoStarted { dir: &demo.dir, address: node.local_addr() }.emit();
+    }
+}
+
+/// The signals that ask a node to go.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// The file with the process id, removed at the end.
+struct PidFile(Option<PathBuf>);
+
+impl PidFile {
+    fn write(path: Option<&Path>) -> Result<Self, ServeError> {
+        if let Some(path) = path {
+            let written = fs::write(path, format!("{}\n", std::process::id()));
+            written.map_err(|source| ServeError::PidFile { path: path.to_owned(), source })?;
+        }
+        Ok(Self(path.map(Path::to_owned)))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Why a node does not run.
+#[derive(Debug)]
+pub enum ServeError {
+    /// The log file cannot be written.
+    Log {
+        /// The file, if it is one.
+        path: Option<PathBuf>,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The control thread could not be set up.
+    Runtime(io::Error),
+    /// The shards could not be started.
+    Start(StartError),
+    /// Two parts of the server want one path.
+    Path(PathTaken),
+    /// The pages of the demonstration cannot be read.
+    Site {
+        /// Where they should lie.
+        dir: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file for the process id cannot be written.
+    PidFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The shards have stopped by themselves.
+    NodeLost,
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Log { path, source } => {
+                write!(f, "can't log to {}: {source}", path.as_deref().unwrap_or(Path::new("-")).display())
+            }
+            Self::Runtime(source) => write!(f, "can't set up the control thread: {source}"),
+            Self::Start(error) => error.fmt(f),
+            Self::Path(PathTaken(path)) => write!(f, "two parts of the server want the path {path}"),
+            Self::Site { dir, source } => write!(f, "can't serve the pages in {}: {source}", dir.display()),
+            Self::PidFile { path, source } => write!(f, "can't write the process id to {}: {source}", path.display()),
+            Self::NodeLost => f.write_str("the shards have stopped"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_says_that_it_is_random() {
+        assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
+    }
+
+    #[test]
+    fn pages_of_a_demonstration_are_let_in_and_only_they() {
+        let check = |demo: bool, origin: Option<&str>, host: &str| {
+            let demo = demo.then(|| crate::config::DemoOptions { dir: "/nowhere".into() });
+            let config = Config { demo, ..Config::default() };
+            origin_check(&config)(origin, host)
+        };
+        assert!(check(false, None, "a:1"));
+        assert!(!check(false, Some("http://a:1"), "a:1"));
+        assert!(check(true, Some("http://a:1"), "a:1"));
+        assert!(check(true, Some("https://A.example"), "a.example"));
+        for origin in
+            ["http://a:2", "http://a", "http://a:1/", "ftp://a:1", "http://a:1.evil.example", "null", "http://"]
+        {
+            assert!(!check(true, Some(origin), "a:1"), "{origin}");
+        }
+        assert!(!check(true, Some("http://"), ""));
+    }
+}

@@ -1,0 +1,228 @@
+//! What is worth a log line: an event is a struct, and its `emit` is the one place that knows level, wording and fields.
+//!
+//! No event holds a payload, a token or a key. What comes from outside is written through [`Outside`]. Events whose cause
+//! lies outside are told at most once a second each, with the number of those that were not told.
+
+use std::{fmt, net::SocketAddr, path::Path, sync::OnceLock, time::Duration, time::Instant};
+
+use dunlin_protocol::ErrorCode;
+use tracing::{error, info, warn};
+
+use super::{api_counters::HttpRefusal, log::Outside, throttle::Throttle};
+use crate::http::api::Method;
+
+/// The node accepts connections.
+pub struct NodeStarted<'a> {
+    /// Where.
+    pub address: SocketAddr,
+    /// The server's version.
+    pub version: &'a str,
+    /// The node's name.
+    pub name: &'a str,
+    /// How many shards.
+    pub shards: usize,
+    /// What they wait on.
+    pub reactor: &'a str,
+}
+
+impl NodeStarted<'_> {
+    /// Tells it.
+    pub fn emit(&self) {
+        info!(address = %self.address, version = self.version, node = %Outside(self.name), shards = self.shards,
+            reactor = self.reactor, "dunlin is listening");
+    }
+}
+
+/// The settings leave a door open that an operator should know of.
+pub struct OpenDoor {
+    /// Which, as the key that opens it.
+    pub key: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+impl OpenDoor {
+    /// Tells it.
+    pub fn emit(&self) {
+        warn!(key = self.key, "{}", self.meaning);
+    }
+}
+
+/// The demonstration runs.
+pub struct DemoStarted<'a> {
+    /// Where its pages lie.
+    pub dir: &'a Path,
+    /// Where to look at it.
+    pub address: SocketAddr,
+}
+
+impl DemoStarted<'_> {
+    /// Tells it.
+    pub fn emit(&self) {
+        info!(dir = %Outside(&self.dir.to_string_lossy()), url = %format_args!("http://{}/", self.address),
+            "the demonstration is on: anyone who reaches the port may look at it");
+    }
+}
+
+/// The demonstration's publisher was refused, and ends.
+pub struct DemoRefused<'a> {
+    /// Where it wanted to publish.
+    pub channel: &'a str,
+    /// Why it may not.
+    pub error: ErrorCode,
+}
+
+impl DemoRefused<'_> {
+    /// Tells it.
+    pub fn emit(&self) {
+        error!(
+            channel = self.channel,
+            error = self.error.message(),
+            "the demonstration cannot publish its prices; it needs the namespaces of demo/config.json"
+        );
+    }
+}
+
+/// A signal asks the node to go.
+pub struct ShutdownBegun {
+    /// The signal's name.
+    pub signal: &'static str,
+    /// How long sessions may take.
+    pub timeout: Duration,
+}
+
+impl ShutdownBegun {
+    /// Tells it.
+    pub fn emit(&self) {
+        info!(signal = self.signal, timeout_s = self.timeout.as_secs_f64(), "closing sessions with 3001 (shutdown)");
+    }
+}
+
+/// The node has gone.
+pub struct ShutdownEnded {
+    /// Sessions that were cut off at the deadline.
+    pub sessions_cut: u32,
+}
+
+impl ShutdownEnded {
+    /// Tells it.
+    pub fn emit(&self) {
+        if self.sessions_cut == 0 {
+            info!("all sessions are closed");
+        } else {
+            warn!(sessions = self.sessions_cut, "cut off sessions that did not take their last frames in time");
+        }
+    }
+}
+
+/// A second signal ends the process at once.
+pub struct ShutdownForced {
+    /// The signal's name.
+    pub signal: &'static str,
+}
+
+impl ShutdownForced {
+    /// Tells it.
+    pub fn emit(&self) {
+        warn!(signal = self.signal, "a second signal: stopping at once");
+    }
+}
+
+/// All shard threads ended although nobody asked them to.
+pub struct NodeLost;
+
+impl NodeLost {
+    /// Tells it.
+    pub fn emit(&self) {
+        error!("the shards have stopped answering");
+    }
+}
+
+/// An HTTP connection or request was refused.
+pub struct HttpRefused<'a> {
+    /// Why.
+    pub reason: HttpRefusal,
+    /// Who.
+    pub peer: Option<SocketAddr>,
+    /// What was wrong, without anything of the request's content.
+    pub detail: &'a dyn fmt::Display,
+}
+
+impl HttpRefused<'_> {
+    /// Tells it, at most once a second for each reason.
+    pub fn emit(&self) {
+        static THROTTLES: [Throttle; HttpRefusal::ALL.len()] = [const { Throttle::new() }; HttpRefusal::ALL.len()];
+        let Some(suppressed) = THROTTLES.get(self.reason as usize).and_then(|throttle| throttle.admit(now_s())) else {
+            return;
+        };
+        warn!(reason = self.reason.name(), peer = self.peer.map(tracing::field::display), suppressed,
+            detail = %self.detail, "refused an HTTP request");
+    }
+}
+
+/// A request of the server API asks for what this version does not have.
+pub struct ApiFieldUnsupported {
+    /// The method.
+    pub method: Method,
+    /// The field, or the whole method.
+    pub field: &'static str,
+}
+
+impl ApiFieldUnsupported {
+    /// Tells it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            warn!(
+                method = self.method.name(),
+                field = self.field,
+                suppressed,
+                "the API was asked for what this version does not support; answered 108"
+            );
+        }
+    }
+}
+
+/// Clients did, in the time that was looked at, what an operator may want to know.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ClientsMisbehaved {
+    /// The time that was looked at.
+    pub interval_s: u64,
+    /// Messages that were not of the protocol.
+    pub malformed_frames: u64,
+    /// Breaches of the WebSocket protocol.
+    pub violations: u64,
+    /// Sessions that read too slowly.
+    pub slow_sessions: u64,
+    /// Connections that were refused.
+    pub refused: u64,
+    /// The most frequent reason of those.
+    pub refused_mostly: &'static str,
+    /// Connections that could not be accepted.
+    pub accept_failures: u64,
+}
+
+impl ClientsMisbehaved {
+    /// Tells it, if there is anything to tell.
+    pub fn emit(&self) {
+        let nothing = Self { interval_s: self.interval_s, refused_mostly: self.refused_mostly, ..Self::default() };
+        if *self != nothing {
+            warn!(
+                interval_s = self.interval_s,
+                malformed_frames = self.malformed_frames,
+                violations = self.violations,
+                slow_sessions = self.slow_sessions,
+                refused = self.refused,
+                refused_mostly = self.refused_mostly,
+                accept_failures = self.accept_failures,
+                "clients were closed or refused"
+            );
+        }
+    }
+}
+
+/// Seconds since the first event, for [`Throttle`].
+fn now_s() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_secs()
+}

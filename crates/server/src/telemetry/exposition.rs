@@ -1,0 +1,124 @@
+//! The Prometheus text format, version 0.0.4: families of samples, each under its `HELP` and `TYPE`.
+
+use std::fmt::{Display, Write as _};
+
+use super::metrics::{Family, Kind};
+
+/// What a scrape's answer says it is.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A page of metrics while it is written.
+#[derive(Default)]
+pub struct Page {
+    text: String,
+}
+
+impl Page {
+    /// Writes a family; `samples` writes its samples, and may write none.
+    pub fn family(&mut self, family: &'static Family, samples: impl FnOnce(&mut Samples<'_>)) {
+        let _ = writeln!(self.text, "# HELP {} {}\n# TYPE {0} {}", family.name, family.help, family.kind.name());
+        samples(&mut Samples { text: &mut self.text, family });
+    }
+
+    /// Writes a family of one sample without labels.
+    pub fn single(&mut self, family: &'static Family, value: impl Display) {
+        self.family(family, |samples| samples.add(&[], value));
+    }
+
+    /// The page.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+}
+
+/// The samples of one family.
+pub struct Samples<'a> {
+    text: &'a mut String,
+    family: &'static Family,
+}
+
+impl Samples<'_> {
+    /// Adds a sample, with the values of the family's labels in their order.
+    pub fn add(&mut self, label_values: &[&str], value: impl Display) {
+        assert!(self.family.kind != Kind::Histogram, "{} is a histogram", self.family.name);
+        self.line("", label_values, None, value);
+    }
+
+    /// Adds a histogram. `buckets` are upper bounds in seconds and counts, not cumulated; `beyond` is the count above
+    /// the last bound.
+    pub fn add_histogram(&mut self, label_values: &[&str], buckets: &[(f64, u64)], beyond: u64, sum_s: f64) {
+        assert!(self.family.kind == Kind::Histogram, "{} is no histogram", self.family.name);
+        let mut count = 0;
+        for (bound_s, observations) in buckets {
+            count += observations;
+            self.line("_bucket", label_values, Some(&bound_s.to_string()), count);
+        }
+        count += beyond;
+        self.line("_bucket", label_values, Some("+Inf"), count);
+        self.line("_sum", label_values, None, sum_s);
+        self.line("_count", label_values, None, count);
+    }
+
+    fn line(&mut self, suffix: &str, label_values: &[&str], upper_bound: Option<&str>, value: impl Display) {
+        assert_eq!(label_values.len(), self.family.labels.len(), "labels of {}", self.family.name);
+        self.text.push_str(self.family.name);
+        self.text.push_str(suffix);
+        let labels = self.family.labels.iter().copied().zip(label_values.iter().copied());
+        let mut opening = '{';
+        for (name, value) in labels.chain(upper_bound.map(|bound| ("le", bound))) {
+            let _ = write!(self.text, "{opening}{name}=\"");
+            escape_into(value, self.text);
+            self.text.push('"');
+            opening = ',';
+        }
+        if opening == ',' {
+            self.text.push('}');
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+}
+
+fn escape_into(value: &str, text: &mut String) {
+    for c in value.chars() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            other => text.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static PLAIN: Family = Family { name: "t_plain", kind: Kind::Gauge, labels: &[], help: "Plain." };
+    static LABELLED: Family = Family { name: "t_total", kind: Kind::Counter, labels: &["a", "b"], help: "Two." };
+    static TIMED: Family = Family { name: "t_seconds", kind: Kind::Histogram, labels: &["a"], help: "Time." };
+
+    #[test]
+    fn every_form_of_sample() {
+        let mut page = Page::default();
+        page.single(&PLAIN, 1.5);
+        page.family(&LABELLED, |samples| samples.add(&["x\"\\\n", ""], 7));
+        page.family(&TIMED, |samples| samples.add_histogram(&["y"], &[(0.001, 2), (0.01, 0), (2.5, 1)], 4, 12.25));
+        let expected = "\
+# HELP t_plain Plain.
+# TYPE t_plain gauge
+t_plain 1.5
+# HELP t_total Two.
+# TYPE t_total counter
+t_total{a=\"x\\\"\\\\\\n\",b=\"\"} 7
+# HELP t_seconds Time.
+# TYPE t_seconds histogram
+t_seconds_bucket{a=\"y\",le=\"0.001\"} 2
+t_seconds_bucket{a=\"y\",le=\"0.01\"} 2
+t_seconds_bucket{a=\"y\",le=\"2.5\"} 3
+t_seconds_bucket{a=\"y\",le=\"+Inf\"} 7
+t_seconds_sum{a=\"y\"} 12.25
+t_seconds_count{a=\"y\"} 7
+";
+        assert_eq!(page.into_text(), expected);
+    }
+}

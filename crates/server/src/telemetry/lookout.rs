@@ -1,0 +1,88 @@
+//! Turns what the shards count about clients into at most one log line every few seconds, so that no shard ever logs.
+
+use std::time::Duration;
+
+use super::events::ClientsMisbehaved;
+use crate::node::{Node, RefusalReason, ShardReport};
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Looks at the counts until the node has gone.
+pub async fn watch(node: Node) {
+    let mut before = Totals::default();
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let shards = node.report().await;
+        if shards.is_empty() {
+            return;
+        }
+        let now = Totals::of(&shards);
+        now.since(&before).emit();
+        before = now;
+    }
+}
+
+#[derive(Default)]
+struct Totals {
+    malformed_frames: u64,
+    violations: u64,
+    slow_sessions: u64,
+    accept_failures: u64,
+    refused: [u64; RefusalReason::ALL.len()],
+}
+
+impl Totals {
+    fn of(shards: &[ShardReport]) -> Self {
+        let mut totals = Self::default();
+        for ShardReport { counters, net, .. } in shards {
+            totals.malformed_frames += counters.malformed_frames;
+            totals.violations += counters.violations;
+            totals.slow_sessions += counters.slow_bytes + counters.slow_frames;
+            totals.accept_failures += net.accepts_out_of_files + net.accepts_failed;
+            for (total, count) in totals.refused.iter_mut().zip(net.refused) {
+                *total += count;
+            }
+        }
+        totals
+    }
+
+    fn since(&self, before: &Self) -> ClientsMisbehaved {
+        let refused = self.refused.iter().zip(before.refused).map(|(now, before)| now.saturating_sub(before));
+        let mostly = refused.clone().zip(RefusalReason::ALL).max_by_key(|(count, _)| *count);
+        ClientsMisbehaved {
+            interval_s: INTERVAL.as_secs(),
+            malformed_frames: self.malformed_frames.saturating_sub(before.malformed_frames),
+            violations: self.violations.saturating_sub(before.violations),
+            slow_sessions: self.slow_sessions.saturating_sub(before.slow_sessions),
+            refused: refused.sum(),
+            refused_mostly: mostly.map_or("", |(_, reason)| reason.name()),
+            accept_failures: self.accept_failures.saturating_sub(before.accept_failures),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_new_is_told() {
+        let mut before = Totals { malformed_frames: 4, ..Totals::default() };
+        before.refused[RefusalReason::HeadTimeout.index()] = 9;
+        let mut now = Totals { malformed_frames: 6, slow_sessions: 1, ..Totals::default() };
+        now.refused[RefusalReason::HeadTimeout.index()] = 10;
+        now.refused[RefusalReason::Origin.index()] = 3;
+        let expected = ClientsMisbehaved {
+            interval_s: INTERVAL.as_secs(),
+            malformed_frames: 2,
+            slow_sessions: 1,
+            refused: 4,
+            refused_mostly: "origin",
+            ..ClientsMisbehaved::default()
+        };
+        assert_eq!(now.since(&before), expected);
+    }
+}

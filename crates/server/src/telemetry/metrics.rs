@@ -1,0 +1,194 @@
+//! Every metric that the node has: name, kind, labels and meaning, once. `schema/metrics.json` and `docs/metrics.md` are
+//! written from this list, and the tests below fail when they are not.
+
+/// What a sample's value does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows while the process lives.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Observations in buckets; its series end in `_bucket`, `_sum` and `_count`.
+    Histogram,
+}
+
+/// One metric.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Family {
+    /// Its name, with the unit at the end.
+    pub name: &'static str,
+    /// What its value does.
+    pub kind: Kind,
+    /// Its labels, in the order in which values are given.
+    pub labels: &'static [&'static str],
+    /// What it tells, in one sentence.
+    pub help: &'static str,
+}
+
+impl Kind {
+    /// The word of the exposition format.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// The label value of channels without a namespace. No namespace has a name of one character.
+pub const NO_NAMESPACE: &str = "-";
+
+macro_rules! families {
+    ($($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub static $constant: Family =
+                Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };
+        )*
+
+        /// Every metric, in the order of the page.
+        pub static FAMILIES: &[&Family] = &[$(&$constant,)*];
+    };
+}
+
+families! {
+    BUILD_INFO = Gauge "dunlin_build_info" ["version", "reactor"] "Always 1; the labels tell the version and what the shards wait on.";
+    UPTIME = Gauge "dunlin_uptime_seconds" [] "Time since the node started.";
+    PROCESS_CPU = Counter "dunlin_process_cpu_seconds_total" [] "Processor time of the process, user and kernel.";
+    PROCESS_RESIDENT = Gauge "dunlin_process_resident_memory_bytes" [] "Memory of the process in RAM.";
+    PROCESS_OPEN_FILES = Gauge "dunlin_process_open_fds" [] "Open file descriptors.";
+    PROCESS_FILES_MAX = Gauge "dunlin_process_max_fds" [] "File descriptors that may be open.";
+    PROCESS_THREADS = Gauge "dunlin_process_threads" [] "Threads of the process.";
+
+    SESSIONS = Gauge "dunlin_sessions" ["shard"] "Sessions that have connected in the client protocol.";
+    USERS = Gauge "dunlin_users" [] "Distinct users with a session.";
+    CHANNELS = Gauge "dunlin_channels" [] "Channels that have subscribers.";
+    SUBSCRIPTIONS = Gauge "dunlin_subscriptions" ["namespace"] "Subscriptions of sessions.";
+    SESSIONS_OPENED = Counter "dunlin_sessions_opened_total" [] "Sessions opened.";
+
+    PUBLICATIONS = Counter "dunlin_publications_total" ["namespace"] "Publications accepted by the channel's owner.";
+    ENCODES = Counter "dunlin_encodes_total" ["namespace"] "Frames that publications, joins and leaves were encoded into, once for each encoding in use.";
+    ENCODES_SKIPPED = Counter "dunlin_encodes_skipped_tag_total" ["namespace"] "Frames encoded again with the tag skipped, for sessions that had fallen behind.";
+    DELIVERIES = Counter "dunlin_deliveries_total" ["namespace"] "Publications put into sessions' lanes.";
+    JOIN_LEAVE_DELIVERIES = Counter "dunlin_join_leave_deliveries_total" ["namespace"] "Joins and leaves put into sessions' lanes.";
+    SKIPPED = Counter "dunlin_skipped_total" ["namespace"] "Publications replaced by a newer one in a latest lane before they were written.";
+    RECOVERIES = Counter "dunlin_recoveries_total" ["namespace", "recovered"] "Recoveries asked for by subscribers, by whether nothing was missing.";
+    PUBLISH_TO_SOCKET = Histogram "dunlin_publish_to_socket_seconds" ["namespace"] "Time from a publication's acceptance until a shard has given it to the last socket that took it at once.";
+
+    COMMANDS = Counter "dunlin_commands_total" ["command"] "Commands from clients.";
+    ERROR_REPLIES = Counter "dunlin_error_replies_total" ["code"] "Error replies to clients.";
+    DISCONNECTS = Counter "dunlin_disconnects_total" ["code"] "Sessions closed by the server.";
+    MALFORMED_FRAMES = Counter "dunlin_malformed_frames_total" [] "Messages from clients that were not of the protocol.";
+    VIOLATIONS = Counter "dunlin_websocket_violations_total" [] "Breaches of the WebSocket protocol by clients.";
+    SLOW_SESSIONS = Counter "dunlin_slow_sessions_total" ["reason"] "Sessions closed because they read too slowly: more bytes or more frames waited than may.";
+    LATE_MESSAGES = Counter "dunlin_late_messages_total" [] "Messages between shards whose session or channel had gone.";
+
+    QUEUE_BYTES = Gauge "dunlin_queue_bytes" ["shard"] "Bytes waiting in sessions' lanes.";
+    QUEUE_FRAMES = Gauge "dunlin_queue_frames" ["shard"] "Frames waiting in sessions' lanes.";
+    QUEUE_AGE = Gauge "dunlin_queue_age_seconds" ["shard"] "How long the longest-waiting frame has waited.";
+    SESSIONS_BEHIND = Gauge "dunlin_sessions_behind" ["over_seconds"] "Sessions that have waited for their socket for longer than so many seconds.";
+
+    CONNECTIONS = Gauge "dunlin_connections" ["shard"] "Sockets open on shards, handshakes included.";
+    WEBSOCKETS = Gauge "dunlin_websockets" ["shard"] "WebSockets open on shards.";
+    ACCEPTED = Counter "dunlin_connections_accepted_total" ["shard"] "Sockets accepted.";
+    ACCEPT_FAILURES = Counter "dunlin_accept_failures_total" ["reason"] "Connections that could not be accepted.";
+    REFUSED = Counter "dunlin_connections_refused_total" ["reason"] "Connections refused before they became a session.";
+    ABANDONED = Counter "dunlin_connections_abandoned_total" [] "Connections that the peer ended before its request had come.";
+    HANDED_OVER = Counter "dunlin_connections_handed_over_total" [] "Connections given to the HTTP server because their request was for another path than the WebSockets'.";
+    OPENED_WEBSOCKETS = Counter "dunlin_websockets_opened_total" ["by"] "WebSockets opened, by a shard or on a kept-alive connection of the HTTP server.";
+
+    READ_BYTES = Counter "dunlin_read_bytes_total" ["shard"] "Bytes read from sockets of shards.";
+    WRITTEN_BYTES = Counter "dunlin_written_bytes_total" ["shard"] "Bytes given to the kernel for sockets of shards.";
+    WRITES = Counter "dunlin_writes_total" ["shard"] "Calls that gave bytes to the kernel.";
+    BLOCKED_WRITES = Counter "dunlin_blocked_writes_total" ["shard"] "Writes of which the socket took less than was offered.";
+
+    TURNS = Counter "dunlin_shard_turns_total" ["shard"] "Turns of the shard's loop.";
+    BUSY = Counter "dunlin_shard_busy_seconds_total" ["shard"] "Time that the shard worked.";
+    IDLE = Counter "dunlin_shard_idle_seconds_total" ["shard"] "Time that the shard waited for something to do.";
+    BUSY_RATIO = Gauge "dunlin_shard_busy_ratio" ["shard"] "Share of the time since the page was last asked for (at first, since the start) that the shard worked, from 0 to 1.";
+    HELD_TURNS = Counter "dunlin_shard_held_turns_total" ["shard"] "Turns that took in no sockets and no requests because messages to other shards waited.";
+    WAKES = Counter "dunlin_shard_wakes_total" ["shard"] "Times that the shard woke another.";
+    RING_MESSAGES = Counter "dunlin_ring_messages_total" ["shard"] "Messages that the shard sent to others.";
+    RING_OVERFLOWED = Counter "dunlin_ring_overflowed_total" ["shard"] "Messages of the shard that found their ring full and had to wait.";
+    RING_OVERFLOW = Gauge "dunlin_ring_overflow_messages" ["shard"] "Messages of the shard that wait for room in a ring.";
+    RING_DEPTH = Gauge "dunlin_ring_depth_messages" ["shard"] "Messages that wait in the rings to the shard.";
+
+    API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests of the server API, those inside of batches included.";
+    API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Error answers of the server API.";
+    HTTP_CONNECTIONS = Gauge "dunlin_http_connections" [] "Connections open on the HTTP server.";
+    HTTP_REFUSED = Counter "dunlin_http_refused_total" ["reason"] "HTTP connections and requests refused before they were looked into.";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, fmt::Write as _, fs, path::PathBuf};
+
+    use super::*;
+
+    #[test]
+    fn names_follow_the_conventions() {
+        let mut seen = HashSet::new();
+        for family in FAMILIES {
+            assert!(seen.insert(family.name), "{} stands there twice", family.name);
+            assert!(family.name.starts_with("dunlin_"), "{}", family.name);
+            assert!(family.name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'_')), "{}", family.name);
+            assert_eq!(family.name.ends_with("_total"), family.kind == Kind::Counter, "{}", family.name);
+            assert!(family.help.ends_with('.') && !family.help.contains(['\n', '\\']), "{}", family.name);
+            assert!(!family.labels.contains(&"le"), "{}", family.name);
+        }
+    }
+
+    #[test]
+    fn the_committed_list_is_fresh() {
+        prove_fresh("schema/metrics.json", &as_json());
+    }
+
+    #[test]
+    fn the_manual_is_fresh() {
+        prove_fresh("docs/metrics.md", &as_markdown());
+    }
+
+    /// Compares a committed file with what the list says; with `DUNLIN_WRITE=1` in the environment it is written.
+    fn prove_fresh(path: &str, expected: &str) {
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+        if std::env::var_os("DUNLIN_WRITE").is_some_and(|value| value == "1") {
+            fs::write(&file, expected).expect("the file is writable");
+        }
+        let committed = fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            committed == expected,
+            "{path} is not what the code says; DUNLIN_WRITE=1 cargo test -p dunlin fresh writes it"
+        );
+    }
+
+    fn as_json() -> String {
+        let mut text = String::from("[\n");
+        for (index, family) in FAMILIES.iter().enumerate() {
+            let separator = if index + 1 < FAMILIES.len() { "," } else { "" };
+            let entry = serde_json::json!({
+                "name": family.name, "type": family.kind.name(), "labels": family.labels, "help": family.help,
+            });
+            let _ = writeln!(text, "  {entry}{separator}");
+        }
+        text.push_str("]\n");
+        text
+    }
+
+    fn as_markdown() -> String {
+        let mut text = String::from(
+            "# Metrics\n\n\
+             `GET /metrics` (`prometheus.enabled`, `prometheus.handler_prefix`) answers with the Prometheus text format,\n\
+             computed at that moment. This page is written from the code; `schema/metrics.json` is the same for programs.\n\n\
+             - `namespace` is the name of a channel namespace of the configuration; `-` stands for channels without one.\n\
+             - `shard` is the number of a shard, from 0.\n\
+             - No label holds a value that clients choose: the number of series depends on the configuration alone.\n\n\
+             | metric | type | labels | what it tells |\n|---|---|---|---|\n",
+        );
+        for family in FAMILIES {
+            let labels = family.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+            let _ = writeln!(text, "| `{}` | {} | {labels} | {} |", family.name, family.kind.name(), family.help);
+        }
+        text
+    }
+}
