@@ -4,7 +4,7 @@ mod table;
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, Encoding};
+use dunlin_protocol::{ClientInfo, Encoding, UnsubscribeCode};
 
 use crate::{SessionKey, hub::LocalChannelId, timers::Scheduled};
 
@@ -23,7 +23,17 @@ pub(crate) enum Phase {
     Closing,
 }
 
-/// What a session waits for; it is paused meanwhile.
+/// What a session waits for, and what it does after that. It is paused meanwhile.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) waiting: Waiting,
+    /// The commands of the frame that come next.
+    pub(crate) rest: Vec<u8>,
+    /// How many they may be.
+    pub(crate) commands_max: usize,
+}
+
+/// What a session waits for.
 #[derive(Clone, Debug)]
 pub(crate) enum Waiting {
     /// A connection token, presented by `connect`.
@@ -34,6 +44,8 @@ pub(crate) enum Waiting {
     Subscribe { command_id: u32, wish: Box<SubscribeWish> },
     /// A subscription token, presented by `sub_refresh`.
     SubRefresh { command_id: u32, channel: Box<str> },
+    /// The owner's answer to a subscription that is over already, before it may subscribe to the same channel again.
+    Ending { channel: LocalChannelId },
 }
 
 /// What of a subscribe command outlives its frame.
@@ -58,8 +70,7 @@ pub(crate) struct Session {
     /// Who it is; set by `connect`.
     pub(crate) info: Option<Arc<ClientInfo>>,
     pub(crate) subscriptions: Vec<Subscription>,
-    /// The token it waits for, and the rest of the frame that presented it.
-    pub(crate) waiting: Option<Box<(Waiting, Vec<u8>)>>,
+    pub(crate) held: Option<Box<Held>>,
     pub(crate) deadlines: Deadlines,
     pub(crate) awaits_pong: bool,
     /// Closing: whether the peer has said goodbye, and whether the caller was told to finish.
@@ -115,8 +126,17 @@ pub(crate) struct SubscriptionExtra {
     pub(crate) ttl_s: Option<u32>,
     /// Application bytes for the reply.
     pub(crate) data: Option<dunlin_protocol::Payload>,
-    /// The client unsubscribed before the owner answered: the command to answer after it.
-    pub(crate) unsubscribe_command_id: Option<u32>,
+    /// Set when the subscription was ended before the owner answered.
+    pub(crate) ending: Option<Ending>,
+}
+
+/// Who ended a subscription that its owner has not answered yet. It is dropped when the answer comes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    /// The client, by the command that is answered then.
+    Asked { command_id: u32 },
+    /// The server API; the client is told then.
+    Forced(UnsubscribeCode),
 }
 
 impl Session {
@@ -128,7 +148,7 @@ impl Session {
             phase: Phase::Fresh,
             info: None,
             subscriptions: Vec::new(),
-            waiting: None,
+            held: None,
             deadlines: Deadlines { end_us, ..Deadlines::NEVER },
             awaits_pong: false,
             peer_closed: false,
@@ -161,6 +181,11 @@ impl Session {
 }
 
 impl Subscription {
+    /// Whether it was ended before the owner answered.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.ending.is_some())
+    }
+
     /// The session's info as this channel shows it.
     pub(crate) fn info<'a>(&'a self, of_session: &'a Arc<ClientInfo>) -> &'a Arc<ClientInfo> {
         self.extra.as_ref().and_then(|extra| extra.info.as_ref()).unwrap_or(of_session)

@@ -117,8 +117,8 @@ impl Shard {
         let mut sessions = 0;
         for &key in keys {
             let Some(session) = self.sessions.get(key) else { continue };
-            let live = session.subscriptions.iter().filter(|subscription| subscription.place.is_some());
-            let of_channel: Vec<LocalChannelId> = live
+            let going_on = session.subscriptions.iter().filter(|subscription| !subscription.is_ending());
+            let of_channel: Vec<LocalChannelId> = going_on
                 .map(|subscription| subscription.channel)
                 .filter(|id| channel.is_empty() || *self.hub.channel(*id).name == *channel)
                 .collect();

@@ -200,7 +200,8 @@ impl Shard {
         let Some(session) = self.sessions.get(key) else { return false };
         let counts = permission.for_anonymous || !session.is_anonymous();
         // A subscription that its owner has not answered yet counts: what the owner is asked next comes behind it.
-        let subscribes = || self.hub.find(channel).is_some_and(|id| session.subscription(id).is_some());
+        let subscription = || self.hub.find(channel).and_then(|id| session.subscription(id));
+        let subscribes = || subscription().is_some_and(|subscription| !subscription.is_ending());
         counts && (permission.for_client || permission.for_subscriber && subscribes()) || self.options.client.insecure
     }
 

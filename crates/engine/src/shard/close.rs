@@ -56,8 +56,8 @@ impl Shard {
     pub(super) fn peer_closes(&mut self, now: Now, key: SessionKey, code: Option<u16>, effects: &mut Effects) {
         if !self.begin_close(now, key, effects) {
             if let Some(session) = self.sessions.get_mut(key) {
-                session.peer_closed = true;
-                if session.finished {
+                let is_first = !std::mem::replace(&mut session.peer_closed, true);
+                if is_first && session.finished {
                     effects.list.push(Effect::HangUp { session: key });
                 }
             }
@@ -91,7 +91,10 @@ impl Shard {
         }
         session.deadlines =
             Deadlines { end_us: now.mono_us + self.options.client.close_timeout_ms * 1_000, ..Deadlines::NEVER };
-        session.waiting = None;
+        if session.held.take().is_some() {
+            // So that the peer's goodbye is read.
+            effects.list.push(Effect::Resume { session: key });
+        }
         self.leave_everything(key, effects);
         self.sessions.at_mut(key.index).phase = Phase::Closing;
         self.schedule_session(key);

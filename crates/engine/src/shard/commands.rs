@@ -5,53 +5,86 @@ use dunlin_protocol::{
 };
 
 use crate::{
-    Effects, Now, SessionKey,
+    Effect, Effects, Now, SessionKey,
     counters::COMMAND_KINDS,
     frame::{FrameRef, build_frame},
-    session::{Phase, Waiting},
+    session::{Held, Phase, Waiting},
 };
 
 use super::Shard;
 
 impl Shard {
-    /// Carries out the commands of one frame, up to the first that has to wait for a token to be verified.
+    /// Carries out the commands of one frame, up to the first that has to wait.
     pub(super) fn receive(&mut self, now: Now, key: SessionKey, frame: &[u8], effects: &mut Effects) {
+        let commands_max = self.options.client.commands_per_frame_max;
+        self.carry_out_all(now, key, frame, commands_max, effects);
+    }
+
+    fn carry_out_all(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        frame: &[u8],
+        commands_max: usize,
+        effects: &mut Effects,
+    ) {
         let Some(session) = self.sessions.get(key) else { return };
-        debug_assert!(session.waiting.is_none(), "nothing is received while a session is paused");
+        debug_assert!(session.held.is_none(), "nothing is received while a session is paused");
         if session.phase == Phase::Closing {
             return;
         }
         let mut commands = Commands::new(session.encoding, frame);
-        let mut left = self.options.client.commands_per_frame_max;
-        while let Some(command) = commands.next() {
+        let mut left = commands_max;
+        loop {
+            let (before, allowed) = (commands.rest(), left);
+            let Some(command) = commands.next() else { return };
             let (Ok(command), Some(fewer)) = (command, left.checked_sub(1)) else {
                 self.counters.malformed_frames += 1;
                 return self.close(now, key, &Disconnect::BAD_REQUEST, effects);
             };
             left = fewer;
+            if let Some(waiting) = self.has_to_wait(key, &command) {
+                self.hold(key, waiting, effects);
+                return self.keep_rest(key, before, allowed);
+            }
             if let Err(disconnect) = self.dispatch(now, key, &command, effects) {
                 return self.close(now, key, &disconnect, effects);
             }
-            let Some(session) = self.sessions.get_mut(key) else { return };
+            let Some(session) = self.sessions.get(key) else { return };
             if session.phase == Phase::Closing {
                 return;
             }
-            if let Some(waiting) = &mut session.waiting {
-                waiting.1.extend_from_slice(commands.rest());
-                return;
+            if session.held.is_some() {
+                return self.keep_rest(key, commands.rest(), left);
             }
         }
     }
 
-    /// Goes on with the frame that presented a token, now that the token is verified.
-    pub(super) fn resume(&mut self, now: Now, key: SessionKey, rest: &[u8], effects: &mut Effects) {
-        if !rest.is_empty() {
-            self.receive(now, key, rest, effects);
+    fn keep_rest(&mut self, key: SessionKey, rest: &[u8], commands_max: usize) {
+        if let Some(held) = self.sessions.get_mut(key).and_then(|session| session.held.as_mut()) {
+            held.rest.extend_from_slice(rest);
+            held.commands_max = commands_max;
         }
-        let is_waiting = self.sessions.get(key).is_none_or(|session| session.waiting.is_some());
-        if !is_waiting {
-            effects.list.push(crate::Effect::Resume { session: key });
+    }
+
+    /// Goes on where the session was held, now that what it waited for is there.
+    pub(super) fn resume(&mut self, now: Now, key: SessionKey, held: &Held, effects: &mut Effects) {
+        if !held.rest.is_empty() {
+            self.carry_out_all(now, key, &held.rest, held.commands_max, effects);
         }
+        let is_held = self.sessions.get(key).is_none_or(|session| session.held.is_some());
+        if !is_held {
+            effects.list.push(Effect::Resume { session: key });
+        }
+    }
+
+    /// A subscribe command waits until an earlier subscription to the channel, which is over, is answered by its owner:
+    /// so their answers, joins and leaves keep their order.
+    fn has_to_wait(&self, key: SessionKey, command: &Command<'_>) -> Option<Waiting> {
+        let Some(Request::Subscribe(subscribe)) = &command.request else { return None };
+        let channel = self.hub.find(&subscribe.channel)?;
+        let is_ending = self.sessions.get(key)?.subscription(channel)?.is_ending();
+        (is_ending && command.id > 0).then_some(Waiting::Ending { channel })
     }
 
     /// Carries out one command, or says with which code the session ends.
@@ -113,16 +146,20 @@ impl Shard {
 
     /// Pauses the session until its token is verified.
     pub(super) fn wait_for_token(&mut self, key: SessionKey, waiting: Waiting, token: &str, effects: &mut Effects) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
         let is_subscription = matches!(waiting, Waiting::Subscribe { .. } | Waiting::SubRefresh { .. });
-        session.waiting = Some(Box::new((waiting, Vec::new())));
+        self.hold(key, waiting, effects);
         let token = token.into();
-        effects.list.push(crate::Effect::Pause { session: key });
         effects.list.push(if is_subscription {
-            crate::Effect::AuthorizeSubscription { session: key, token }
+            Effect::AuthorizeSubscription { session: key, token }
         } else {
-            crate::Effect::Authenticate { session: key, token }
+            Effect::Authenticate { session: key, token }
         });
+    }
+
+    fn hold(&mut self, key: SessionKey, waiting: Waiting, effects: &mut Effects) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.held = Some(Box::new(Held { waiting, rest: Vec::new(), commands_max: 0 }));
+        effects.list.push(Effect::Pause { session: key });
     }
 
     /// Queues the reply to a command.

@@ -58,19 +58,19 @@ impl Shard {
         effects: &mut Effects,
     ) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some((waiting, rest)) = session.waiting.take().map(|waiting| *waiting) else { return };
-        let (command_id, answer) = match waiting {
+        let Some(held) = session.held.take() else { return };
+        let (command_id, answer) = match held.waiting {
             Waiting::Connect { command_id } => (command_id, self.connect_with_token(now, key, outcome)),
             Waiting::Refresh { command_id } => (command_id, self.refresh_with_token(now, key, outcome)),
-            Waiting::Subscribe { .. } | Waiting::SubRefresh { .. } => {
-                unreachable!("these wait for a subscription token")
+            Waiting::Subscribe { .. } | Waiting::SubRefresh { .. } | Waiting::Ending { .. } => {
+                unreachable!("these do not wait for a connection token")
             }
         };
         match answer {
             Ok(reply) => self.reply(now, key, command_id, &reply, effects),
-            Err(disconnect) => return self.close(now, key, &disconnect, effects),
+            Err(disconnect) => self.close(now, key, &disconnect, effects),
         }
-        self.resume(now, key, &rest, effects);
+        self.resume(now, key, &held, effects);
     }
 
     fn connect_with_token(

@@ -13,7 +13,9 @@ use crate::{
     hub::{HubEntry, LocalChannelId},
     message::{RecoverFrom, Request, SubscribeOrder, Subscribed, Subscriber},
     names::NamespaceIndex,
-    session::{Phase, Session, SubscribeWish, Subscription, SubscriptionExtra, SubscriptionFlags, Waiting},
+    session::{
+        Ending, Held, Phase, Session, SubscribeWish, Subscription, SubscriptionExtra, SubscriptionFlags, Waiting,
+    },
 };
 
 use super::{
@@ -89,22 +91,24 @@ impl Shard {
         effects: &mut Effects,
     ) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some((waiting, rest)) = session.waiting.take().map(|waiting| *waiting) else { return };
-        let (command_id, answer) = match waiting {
+        let Some(held) = session.held.take() else { return };
+        let (command_id, answer) = match &held.waiting {
             Waiting::Subscribe { command_id, wish } => {
-                (command_id, self.subscribe_with_token(now, key, command_id, &wish, outcome, effects))
+                (*command_id, self.subscribe_with_token(now, key, *command_id, wish, outcome, effects))
             }
             Waiting::SubRefresh { command_id, channel } => {
-                (command_id, self.sub_refresh_with_token(now, key, &channel, outcome).map(Some))
+                (*command_id, self.sub_refresh_with_token(now, key, channel, outcome).map(Some))
             }
-            Waiting::Connect { .. } | Waiting::Refresh { .. } => unreachable!("these wait for a connection token"),
+            Waiting::Connect { .. } | Waiting::Refresh { .. } | Waiting::Ending { .. } => {
+                unreachable!("these do not wait for a subscription token")
+            }
         };
         match answer {
             Ok(Some(reply)) => self.reply(now, key, command_id, &reply, effects),
             Ok(None) => {}
-            Err(disconnect) => return self.close(now, key, &disconnect, effects),
+            Err(disconnect) => self.close(now, key, &disconnect, effects),
         }
-        self.resume(now, key, &rest, effects);
+        self.resume(now, key, &held, effects);
     }
 
     fn subscribe_with_token(
@@ -168,7 +172,7 @@ impl Shard {
             reject_unrecoverable: wish.reject_unrecoverable,
         });
         let extra = (info.is_some() || ttl_s.is_some() || claims.data.is_some())
-            .then(|| Box::new(SubscriptionExtra { info, ttl_s, data: claims.data, unsubscribe_command_id: None }));
+            .then(|| Box::new(SubscriptionExtra { info, ttl_s, data: claims.data, ending: None }));
         let expiry_us = expiry_us(now, ttl_s, self.options.client.expired_sub_close_delay_ms);
         let id = self.hub.hold(&wish.channel, namespace);
         let channel = Arc::clone(&self.hub.channel(id).name);
@@ -239,15 +243,29 @@ impl Shard {
             return;
         }
         let id = self.hub.find(&order.channel).expect("a session that waits for an answer holds the channel");
-        let (reply, unsubscribe_command_id) = match outcome {
+        let (reply, ending) = match outcome {
             Ok(subscribed) => self.enter(key, id, &order, *subscribed),
             Err(code) => (Reply::Error(code), self.withdraw(key, id)),
         };
         self.reply(now, key, order.asker.command_id, &reply, effects);
         self.schedule_session(key);
-        if let Some(command_id) = unsubscribe_command_id {
-            self.drop_subscription(key, id, effects);
-            self.reply(now, key, command_id, &Reply::Unsubscribe, effects);
+        match ending {
+            Some(Ending::Asked { command_id }) => {
+                self.drop_subscription(key, id, effects);
+                self.reply(now, key, command_id, &Reply::Unsubscribe, effects);
+            }
+            Some(Ending::Forced(code)) => self.end_subscription(now, key, id, code, effects),
+            None => return,
+        }
+        self.resume_after_ending(now, key, id, effects);
+    }
+
+    /// Lets a session go on that waits to subscribe again to a channel which it has now left.
+    fn resume_after_ending(&mut self, now: Now, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let waits_for = |held: &mut Box<Held>| matches!(held.waiting, Waiting::Ending { channel } if channel == id);
+        if let Some(held) = session.held.take_if(waits_for) {
+            self.resume(now, key, &held, effects);
         }
     }
 
@@ -258,7 +276,7 @@ impl Shard {
         id: LocalChannelId,
         order: &SubscribeOrder,
         subscribed: Subscribed,
-    ) -> (Reply, Option<u32>) {
+    ) -> (Reply, Option<Ending>) {
         let Subscriber { encoding, join_leave, .. } = order.subscriber;
         let place = self.hub.add(id, encoding, HubEntry { session: key.index, join_leave });
         let namespace = self.hub.channel(id).namespace;
@@ -268,8 +286,8 @@ impl Shard {
         subscription.place = Some(place);
         let flags = subscription.flags;
         let mut extra = subscription.extra.take();
-        let (ttl_s, data, unsubscribe_command_id) = match &mut extra {
-            Some(extra) => (extra.ttl_s, extra.data.take(), extra.unsubscribe_command_id.take()),
+        let (ttl_s, data, ending) = match &mut extra {
+            Some(extra) => (extra.ttl_s, extra.data.take(), extra.ending.take()),
             None => (None, None, None),
         };
         subscription.extra = extra.filter(|extra| extra.info.is_some());
@@ -287,14 +305,14 @@ impl Shard {
             was_recovering: order.was_recovering,
             data,
         };
-        (Reply::Subscribe(Box::new(result)), unsubscribe_command_id)
+        (Reply::Subscribe(Box::new(result)), ending)
     }
 
     /// Takes back a subscription that the owner refused.
-    fn withdraw(&mut self, key: SessionKey, id: LocalChannelId) -> Option<u32> {
+    fn withdraw(&mut self, key: SessionKey, id: LocalChannelId) -> Option<Ending> {
         let subscription = self.sessions.at_mut(key.index).remove_subscription(id).expect("it waits for this answer");
         self.hub.release(id);
-        subscription.extra.and_then(|extra| extra.unsubscribe_command_id)
+        subscription.extra.and_then(|extra| extra.ending)
     }
 
     pub(super) fn unsubscribe(
@@ -311,10 +329,13 @@ impl Shard {
         let Some(subscription) = self.sessions.at_mut(key.index).subscription_mut(id) else {
             return Ok(Some(Reply::Unsubscribe));
         };
+        if subscription.is_ending() {
+            return Ok(Some(Reply::Unsubscribe));
+        }
         if subscription.place.is_none() {
             // Answered after the subscribe command, which the owner still has.
-            let earlier = subscription.extra.get_or_insert_default().unsubscribe_command_id.replace(command_id);
-            return Ok(earlier.map(|_| Reply::Unsubscribe));
+            subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
+            return Ok(None);
         }
         self.drop_subscription(key, id, effects);
         Ok(Some(Reply::Unsubscribe))
@@ -330,8 +351,11 @@ impl Shard {
         code: UnsubscribeCode,
         effects: &mut Effects,
     ) {
-        let has_it = self.sessions.get(key).is_some_and(|session| session.subscription(id).is_some());
-        if !has_it {
+        let session = self.sessions.get_mut(key);
+        let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return };
+        if subscription.place.is_none() {
+            // The owner still has it. The client may have ended it already, which then counts.
+            subscription.extra.get_or_insert_default().ending.get_or_insert(Ending::Forced(code));
             return;
         }
         let channel = Arc::clone(&self.hub.channel(id).name);
@@ -397,8 +421,8 @@ impl Shard {
             return Err(Disconnect::BAD_REQUEST);
         }
         let session = self.sessions.at(key.index);
-        let is_subscribed = self.hub.find(channel).is_some_and(|id| session.subscription(id).is_some());
-        if !is_subscribed {
+        let subscription = self.hub.find(channel).and_then(|id| session.subscription(id));
+        if subscription.is_none_or(Subscription::is_ending) {
             return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
         }
         if request.token.is_empty() || request.kind != 0 {
