@@ -18,6 +18,11 @@ impl Now {
     pub const fn mono_ms(self) -> u64 {
         self.mono_us / 1_000
     }
+
+    /// The moment `ms` milliseconds from now, on the clock of [`Now::mono_us`]; never (`u64::MAX`) where there is none.
+    pub const fn after_ms(self, ms: u64) -> u64 {
+        self.mono_us.saturating_add(ms.saturating_mul(1_000))
+    }
 }
 
 /// A shard's number on its node, from 0.

@@ -27,8 +27,22 @@ pub(crate) struct Outbox {
     queued_bytes: usize,
     /// Bytes of the first frame of `queue` that are written.
     head_written: usize,
+    /// Of the session whose outbox it is, so that a delivery need not look at the session itself.
+    pub(crate) generation: u32,
+    /// Whether there is a session whose outbox it is.
+    pub(crate) in_use: bool,
     /// Whether the caller knows that there is something to write.
     pub(crate) listed: bool,
+    /// Whether the session's last frame is in it.
+    pub(crate) closing: bool,
+}
+
+/// Which slots of the latest lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Slots {
+    /// Those that the next write may take. The others may be replaced before they go.
+    OfNextWrite,
+    All,
 }
 
 #[derive(Debug, Default)]
@@ -75,10 +89,14 @@ impl Outbox {
         false
     }
 
-    /// Rewrites, with `tag`, the frames of slots that had others replaced before them.
-    pub(crate) fn tag_skipped(&mut self, mut tag: impl FnMut(&FrameRef, u32) -> Option<FrameRef>) {
+    /// Rewrites, with `tag`, the frames of slots that had others replaced before them, as far as `which` goes.
+    pub(crate) fn tag_skipped(&mut self, which: Slots, mut tag: impl FnMut(&FrameRef, u32) -> Option<FrameRef>) {
         let Some(lane) = &mut self.latest else { return };
-        for slot in lane.slots.iter_mut().filter(|slot| slot.skipped > 0 && !slot.tagged) {
+        let slots_max = match which {
+            Slots::OfNextWrite => WRITE_FRAMES_MAX.saturating_sub(self.queue.len()),
+            Slots::All => usize::MAX,
+        };
+        for slot in lane.slots.iter_mut().take(slots_max).filter(|slot| slot.skipped > 0 && !slot.tagged) {
             if let Some(tagged) = tag(&slot.frame, slot.skipped) {
                 self.queued_bytes = self.queued_bytes + tagged.bytes().len() - slot.frame.bytes().len();
                 slot.frame = tagged;
@@ -200,6 +218,7 @@ impl LatestLane {
 }
 
 /// The slices of one write.
+#[derive(Default)]
 pub struct Outgoing<'a> {
     queue: vec_deque::Iter<'a, FrameRef>,
     slots: Option<vec_deque::Iter<'a, Slot>>,

@@ -1,5 +1,6 @@
 //! Deadlines. Each session and channel has at most one entry that counts, at or before its earliest deadline; when it
-//! comes up, its owner looks what is due and asks for the next. So moving a deadline further away costs nothing.
+//! comes up, its owner looks what is due and asks for the next. So moving a deadline further away costs nothing. Entries
+//! that no longer count stay until they come up, or until they are more than those that do.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
@@ -16,7 +17,12 @@ pub(crate) enum TimerOwner {
 #[derive(Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(u64, TimerOwner)>>,
+    /// Entries that no longer count, at most.
+    void: usize,
 }
+
+/// Entries that no longer count and are not worth the work to look for them.
+const VOID_ENTRIES_KEPT: usize = 64;
 
 /// When an owner's entry comes up; kept by the owner, so that entries which no longer count are told apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +32,7 @@ impl Timers {
     /// Sees to it that `owner` comes up at `due_us` or before.
     pub(crate) fn schedule(&mut self, scheduled: &mut Scheduled, due_us: u64, owner: impl FnOnce() -> TimerOwner) {
         if scheduled.0.is_none_or(|earlier_us| due_us < earlier_us) {
+            self.void += usize::from(scheduled.0.is_some());
             scheduled.0 = Some(due_us);
             self.heap.push(Reverse((due_us, owner())));
         }
@@ -37,6 +44,27 @@ impl Timers {
             return None;
         }
         self.heap.pop().map(|Reverse(entry)| entry)
+    }
+
+    /// The entry of an owner that has gone no longer counts.
+    pub(crate) fn abandon(&mut self, scheduled: Scheduled) {
+        self.void += usize::from(scheduled.0.is_some());
+    }
+
+    /// An entry came up that did not count.
+    pub(crate) fn popped_void(&mut self) {
+        self.void = self.void.saturating_sub(1);
+    }
+
+    /// Drops the entries that do not count, once they are the most; an entry counts if `counts` says so of its time and
+    /// owner. An entry is looked at as often as one like it was added, on average.
+    pub(crate) fn tidy(&mut self, counts: impl Fn(u64, &TimerOwner) -> bool) {
+        if self.void <= VOID_ENTRIES_KEPT || self.void * 2 <= self.heap.len() {
+            return;
+        }
+        self.heap.retain(|Reverse((due_us, owner))| counts(*due_us, owner));
+        self.heap.shrink_to(self.heap.len() * 2);
+        self.void = 0;
     }
 
     /// When the next entry comes up.
@@ -52,6 +80,11 @@ impl Timers {
 }
 
 impl Scheduled {
+    /// Whether the entry of `due_us` is the one that counts.
+    pub(crate) fn is_at(self, due_us: u64) -> bool {
+        self.0 == Some(due_us)
+    }
+
     /// Whether the entry of `due_us` is the one that counts; if so, it is used up.
     pub(crate) fn take(&mut self, due_us: u64) -> bool {
         let counts = self.0 == Some(due_us);

@@ -21,6 +21,8 @@ impl SessionTable {
             self.outboxes.resize_with(index + 1, Outbox::default);
         }
         assert!(self.sessions[index].is_none(), "an index is used again only after Event::Gone");
+        let outbox = &mut self.outboxes[index];
+        (outbox.generation, outbox.in_use) = (session.key.generation, true);
         self.sessions[index] = Some(Box::new(session));
         self.count += 1;
     }
@@ -51,6 +53,12 @@ impl SessionTable {
     /// The session at `index`, which the hub or the user index holds and which therefore exists.
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut Session {
         self.sessions[index as usize].as_deref_mut().expect("indices let go of a session before it goes")
+    }
+
+    /// What waits for the session, if it is still there.
+    pub(crate) fn outbox_of(&mut self, key: SessionKey) -> Option<&mut Outbox> {
+        let outbox = self.outboxes.get_mut(key.index as usize)?;
+        (outbox.in_use && outbox.generation == key.generation).then_some(outbox)
     }
 
     /// What waits for the session at `index`.

@@ -6,6 +6,7 @@ use dunlin_websocket::header::{append_close, append_close_reply, append_pong};
 use crate::{
     Effect, Effects, Now, SessionKey,
     frame::FrameRef,
+    outbox::Slots,
     session::{Deadlines, Phase},
 };
 
@@ -90,7 +91,7 @@ impl Shard {
             return false;
         }
         session.deadlines =
-            Deadlines { end_us: now.mono_us + self.options.client.close_timeout_ms * 1_000, ..Deadlines::NEVER };
+            Deadlines { end_us: now.after_ms(self.options.client.close_timeout_ms), ..Deadlines::NEVER };
         if session.held.take().is_some() {
             // So that the peer's goodbye is read.
             effects.list.push(Effect::Resume { session: key });
@@ -102,11 +103,15 @@ impl Shard {
     }
 
     fn say_goodbye(&mut self, now: Now, key: SessionKey, goodbye: Vec<u8>, waiting: Waiting, effects: &mut Effects) {
+        if waiting == Waiting::IsSent {
+            self.tag_skipped(key, Slots::All);
+        }
         let outbox = self.sessions.outbox(key.index);
         match waiting {
             Waiting::IsSent => outbox.settle_latest(),
             Waiting::IsDropped => outbox.discard_unbegun(),
         }
+        outbox.closing = true;
         outbox.push(FrameRef::own(goodbye.into_boxed_slice(), now.mono_us));
         if !std::mem::replace(&mut outbox.listed, true) {
             effects.dirty.push(key);
@@ -128,20 +133,22 @@ impl Shard {
 
     /// The kernel took `bytes` bytes.
     pub(super) fn wrote(&mut self, key: SessionKey, bytes: usize, effects: &mut Effects) {
-        let outbox = self.sessions.outbox(key.index);
+        let Some(outbox) = self.sessions.outbox_of(key) else { return };
         outbox.wrote(bytes);
         self.counters.written_bytes += bytes as u64;
         if !outbox.is_empty() {
             return;
         }
         outbox.listed = false;
+        if !outbox.closing {
+            return;
+        }
         let session = self.sessions.at_mut(key.index);
-        if session.phase == Phase::Closing && !std::mem::replace(&mut session.finished, true) {
-            let session_key = session.key;
+        if !std::mem::replace(&mut session.finished, true) {
             effects.list.push(if session.peer_closed {
-                Effect::HangUp { session: session_key }
+                Effect::HangUp { session: key }
             } else {
-                Effect::Finish { session: session_key }
+                Effect::Finish { session: key }
             });
         }
     }
@@ -152,7 +159,9 @@ impl Shard {
             return;
         }
         self.leave_everything(key, effects);
-        self.sessions.remove(key);
+        if let Some(session) = self.sessions.remove(key) {
+            self.timers.abandon(session.scheduled);
+        }
     }
 
     pub(super) fn answer_websocket_ping(&mut self, now: Now, key: SessionKey, payload: &[u8], effects: &mut Effects) {

@@ -18,7 +18,7 @@ use super::Shard;
 impl Shard {
     pub(super) fn open(&mut self, now: Now, key: SessionKey, encoding: Encoding, effects: &mut Effects) {
         self.counters.sessions_opened += 1;
-        let end_us = now.mono_us + self.options.client.stale_close_delay_ms * 1_000;
+        let end_us = now.after_ms(self.options.client.stale_close_delay_ms);
         self.sessions.insert(Session::new(key, encoding, end_us));
         self.schedule_session(key);
         if self.draining {
@@ -129,8 +129,11 @@ impl Shard {
     /// The first ping comes at a random moment in the second half of the interval, so that sessions which came together
     /// are not pinged together.
     fn first_ping_us(&mut self, now: Now) -> u64 {
-        let half_us = self.options.client.ping_interval_ms * 1_000 / 2;
-        if half_us == 0 { u64::MAX } else { now.mono_us + half_us + self.random.next_u64() % half_us }
+        let half_us = self.options.client.ping_interval_ms.saturating_mul(1_000) / 2;
+        if half_us == 0 {
+            return u64::MAX;
+        }
+        now.mono_us.saturating_add(half_us + self.random.next_u64() % half_us)
     }
 
     /// The one copy of a user's id on this shard.
@@ -214,7 +217,7 @@ pub(super) fn ttl_s(now: Now, expires_at_s: Option<u64>) -> Result<Option<u32>, 
 /// When something that lives for `ttl_s` is over, with a grace.
 pub(super) fn expiry_us(now: Now, ttl_s: Option<u32>, grace_ms: u64) -> u64 {
     match ttl_s {
-        Some(ttl_s) => now.mono_us + u64::from(ttl_s) * 1_000_000 + grace_ms * 1_000,
+        Some(ttl_s) => now.after_ms(grace_ms.saturating_add(u64::from(ttl_s) * 1_000)),
         None => u64::MAX,
     }
 }

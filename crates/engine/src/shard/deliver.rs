@@ -102,7 +102,7 @@ impl Shard {
                 || outbox.queued_frames() > options.client.queue_frames_max;
             if !outbox.listed || is_behind {
                 let newly_listed = !std::mem::replace(&mut outbox.listed, true);
-                let key = sessions.at(session).key;
+                let key = SessionKey { index: session, generation: outbox.generation };
                 if newly_listed {
                     effects.dirty.push(key);
                 }

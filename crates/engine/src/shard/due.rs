@@ -19,12 +19,16 @@ impl Shard {
                     if counts {
                         self.session_is_due(now, key, effects);
                         self.schedule_session(key);
+                    } else {
+                        self.timers.popped_void();
                     }
                 }
                 TimerOwner::Channel(name) => {
                     let counts = self.channels.get_mut(&name).is_some_and(|channel| channel.scheduled.take(due_us));
                     if counts {
                         self.channel_is_due(now, &name);
+                    } else {
+                        self.timers.popped_void();
                     }
                 }
             }
@@ -38,6 +42,15 @@ impl Shard {
         if due_us != u64::MAX {
             self.timers.schedule(&mut session.scheduled, due_us, || TimerOwner::Session(key));
         }
+    }
+
+    /// Drops the entries that no longer count, once they are the most.
+    pub(super) fn tidy_timers(&mut self) {
+        let Self { timers, sessions, channels, .. } = self;
+        timers.tidy(|due_us, owner| match owner {
+            TimerOwner::Session(key) => sessions.get(*key).is_some_and(|session| session.scheduled.is_at(due_us)),
+            TimerOwner::Channel(name) => channels.get(name).is_some_and(|channel| channel.scheduled.is_at(due_us)),
+        });
     }
 
     fn session_is_due(&mut self, now: Now, key: SessionKey, effects: &mut Effects) {
@@ -73,11 +86,11 @@ impl Shard {
         let client = &self.options.client;
         // What else was due may have closed it.
         let Some(session) = self.sessions.get_mut(key).filter(|session| session.phase == Phase::Live) else { return };
-        session.deadlines.ping_us = now.mono_us + client.ping_interval_ms * 1_000;
+        session.deadlines.ping_us = now.after_ms(client.ping_interval_ms);
         // A pong may come even where none is demanded.
         session.awaits_pong = true;
         if client.pong_timeout_ms > 0 {
-            session.deadlines.pong_us = now.mono_us + client.pong_timeout_ms * 1_000;
+            session.deadlines.pong_us = now.after_ms(client.pong_timeout_ms);
         }
         let ping = self.pings[session.encoding.index()].clone();
         self.sessions.outbox(key.index).trim();
@@ -123,13 +136,13 @@ impl Shard {
             // A position that somebody listens by is not forgotten.
             if is_listened_to {
                 let meta_ttl_ms = namespace_options(&self.options, channel.namespace).history_meta_ttl_ms;
-                stream.meta_until_us = now.mono_us + meta_ttl_ms.max(1) * 1_000;
+                stream.meta_until_us = now.after_ms(meta_ttl_ms.max(1));
             } else {
                 channel.stream = None;
             }
         }
         if channel.is_forgettable() {
-            self.channels.remove(name);
+            self.forget_channel(name);
         } else {
             self.schedule_channel(name);
         }

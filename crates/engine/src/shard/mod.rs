@@ -32,7 +32,7 @@ use crate::{
     message::ShardMessage,
     names::{Names, NamespaceIndex, namespace_options},
     options::NamespaceOptions,
-    outbox::Outgoing,
+    outbox::{Outgoing, Slots},
     session::SessionTable,
     timers::Timers,
 };
@@ -127,26 +127,19 @@ impl Shard {
         while let Some(message) = self.local.pop_front() {
             self.take_message(now, message, effects);
         }
+        self.tidy_timers();
     }
 
     /// What to write to the session's socket now, in order, up to a bound for one write. The caller says how much of it
-    /// went with [`Event::Wrote`], before any other event.
+    /// went with [`Event::Wrote`], before any other event. Nothing, for a session that has gone since it was listed.
     pub fn outgoing(&mut self, session: SessionKey) -> Outgoing<'_> {
-        let Self { sessions, scratch, counters, .. } = self;
-        let known = sessions.get(session).is_some();
-        assert!(known, "a session has something to write only before Event::Gone");
-        let outbox = sessions.outbox(session.index);
-        outbox.tag_skipped(|frame, skipped| {
-            let namespace = frame.delivery()?.namespace;
-            counters.namespaces[usize::from(namespace.0)].encodes_skipped += 1;
-            frame.with_skipped(skipped, scratch)
-        });
-        outbox.outgoing()
+        self.tag_skipped(session, Slots::OfNextWrite);
+        self.sessions.outbox_of(session).map_or_else(Outgoing::default, |outbox| outbox.outgoing())
     }
 
     /// Whether anything waits for the session's socket.
     pub fn has_outgoing(&mut self, session: SessionKey) -> bool {
-        self.sessions.get(session).is_some() && !self.sessions.outbox(session.index).is_empty()
+        self.sessions.outbox_of(session).is_some_and(|outbox| !outbox.is_empty())
     }
 
     /// When to send [`Event::Woke`] at the latest, on the clock of [`Now::mono_us`].
@@ -183,6 +176,17 @@ impl Shard {
         } else {
             effects.list.push(Effect::Send { to, message });
         }
+    }
+
+    /// Writes the tag `skipped` into the publications of the session's latest lane that follow skipped ones.
+    fn tag_skipped(&mut self, session: SessionKey, which: Slots) {
+        let Self { sessions, scratch, counters, .. } = self;
+        let Some(outbox) = sessions.outbox_of(session) else { return };
+        outbox.tag_skipped(which, |frame, skipped| {
+            let namespace = frame.delivery()?.namespace;
+            counters.namespaces[usize::from(namespace.0)].encodes_skipped += 1;
+            frame.with_skipped(skipped, scratch)
+        });
     }
 
     fn owner(&self, channel: &str) -> ShardIndex {

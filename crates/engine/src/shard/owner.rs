@@ -115,9 +115,16 @@ impl Shard {
             channel.presence.remove(info);
         }
         if channel.is_forgettable() {
-            self.channels.remove(name);
+            self.forget_channel(name);
         } else if let Some(info) = &subscriber.info {
             self.tell_who(now, name, DeliveryBody::Leave(Arc::clone(info)), effects);
+        }
+    }
+
+    /// Removes a channel of which nothing is left to remember.
+    pub(super) fn forget_channel(&mut self, name: &str) {
+        if let Some(channel) = self.channels.remove(name) {
+            self.timers.abandon(channel.scheduled);
         }
     }
 
@@ -156,7 +163,7 @@ impl Shard {
             position = (publication.offset, stream.epoch().into());
             let publication = Arc::new(publication);
             stream.append(Arc::clone(&publication), options.history_size);
-            stream.data_until_us = now.mono_us + options.history_ttl_ms * 1_000;
+            stream.data_until_us = now.after_ms(options.history_ttl_ms);
             self.schedule_channel(name);
             publication
         } else {
@@ -225,7 +232,7 @@ impl Shard {
             self.owned(name, namespace)?.stream = Some(stream);
         }
         let stream = self.owned(name, namespace)?.stream.as_mut().expect("made above");
-        stream.meta_until_us = now.mono_us + meta_ttl_ms * 1_000;
+        stream.meta_until_us = now.after_ms(meta_ttl_ms);
         if !has_stream {
             stream.data_until_us = u64::MAX;
             self.schedule_channel(name);
