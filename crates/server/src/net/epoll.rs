@@ -178,6 +178,12 @@ impl Epoll {
     }
 }
 
+impl Slot {
+    fn is_of(&self, connection: ConnectionKey) -> bool {
+        self.generation == connection.generation && self.stream.is_some()
+    }
+}
+
 impl Reactor for Epoll {
     /// Every send is made at once, so there is nothing to gain from larger batches than the caches like.
     const BATCH_MAX: usize = 16;
@@ -263,10 +269,13 @@ impl Reactor for Epoll {
         }
     }
 
+    fn has_unread(&self, connection: ConnectionKey) -> bool {
+        self.slots.get(connection.index as usize).is_some_and(|slot| slot.is_of(connection) && slot.readable)
+    }
+
     #[inline]
     fn takes_bytes(&self, connection: ConnectionKey) -> bool {
-        let slot = self.slots.get(connection.index as usize);
-        slot.is_some_and(|slot| slot.generation == connection.generation && slot.stream.is_some() && !slot.full)
+        self.slots.get(connection.index as usize).is_some_and(|slot| slot.is_of(connection) && !slot.full)
     }
 
     #[inline]
@@ -318,7 +327,7 @@ impl Reactor for Epoll {
 /// The slot of a connection that is still there.
 #[inline]
 fn live(slots: &mut [Slot], key: ConnectionKey) -> Option<&mut Slot> {
-    slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation && slot.stream.is_some())
+    slots.get_mut(key.index as usize).filter(|slot| slot.is_of(key))
 }
 
 fn note(

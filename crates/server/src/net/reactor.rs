@@ -111,6 +111,9 @@ pub trait Reactor {
     /// Reads again.
     fn resume(&mut self, connection: ConnectionKey);
 
+    /// Whether bytes of the connection are known to wait, because it is paused or its turn has not come.
+    fn has_unread(&self, connection: ConnectionKey) -> bool;
+
     /// Whether the connection is there and its socket is not full.
     fn takes_bytes(&self, connection: ConnectionKey) -> bool;
 

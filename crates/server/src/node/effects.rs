@@ -6,11 +6,7 @@ use dunlin_engine::{
     event::Ticket,
 };
 
-use super::{
-    ShardReport,
-    inbox::Asker,
-    shard_thread::ShardThread,
-};
+use super::{ShardReport, inbox::Asker, shard_thread::ShardThread};
 use crate::{net::Reactor, ring::Sent};
 
 impl<R: Reactor> ShardThread<R> {

@@ -52,7 +52,7 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    pub(super) fn take_messages(&mut self, intake: bool) {
+    pub(super) fn take_messages(&mut self) {
         for place in 0..self.peers.len() {
             let from = ShardIndex(place as u16);
             for _ in 0..MESSAGES_PER_TURN {
@@ -60,7 +60,8 @@ impl<R: Reactor> ShardThread<R> {
                 let message = ShardMessage::Notice(notice);
                 self.shard.handle(self.now, Event::Message { from, message }, &mut self.effects);
             }
-            for _ in 0..if intake { MESSAGES_PER_TURN } else { 0 } {
+            // What requests led to so far is still among the effects; it counts in the next turn.
+            for _ in 0..if self.peers.may_take_requests() { MESSAGES_PER_TURN } else { 0 } {
                 let Some(request) = self.peers.next_request(place) else { break };
                 let message = ShardMessage::Request(request);
                 self.shard.handle(self.now, Event::Message { from, message }, &mut self.effects);
@@ -95,16 +96,22 @@ impl<R: Reactor> ShardThread<R> {
         self.shard.handle(self.now, Event::Api { ticket, request }, &mut self.effects);
     }
 
-    pub(super) fn next_deadline_us(&self) -> Option<u64> {
+    /// When the next deadline is. Those of connections count only with `intake`: nobody can be late whom nobody reads.
+    pub(super) fn next_deadline_us(&self, intake: bool) -> Option<u64> {
         let own = [&self.head_deadlines, &self.linger_deadlines, &self.message_deadlines];
-        own.into_iter().filter_map(|deadlines| deadlines.next_us()).chain(self.shard.next_deadline_us()).min()
+        let own = own.into_iter().filter_map(|deadlines| deadlines.next_us()).filter(|_| intake);
+        own.chain(self.shard.next_deadline_us()).min()
     }
 
-    pub(super) fn meet_deadlines(&mut self) {
-        let now_us = self.now.mono_us;
-        if self.shard.next_deadline_us().is_some_and(|due_us| due_us <= now_us) {
+    pub(super) fn meet_engine_deadlines(&mut self) {
+        if self.shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now.mono_us) {
             self.shard.handle(self.now, Event::Woke, &mut self.effects);
         }
+    }
+
+    /// To be called after the sockets were read.
+    pub(super) fn meet_own_deadlines(&mut self) {
+        let now_us = self.now.mono_us;
         while let Some(connection) = self.head_deadlines.pop_due(now_us) {
             if let Some(Stage::Head(_)) = self.connections.get_mut(connection) {
                 self.refuse(connection, &RefusalReason::HeadTimeout.into());
@@ -152,7 +159,9 @@ impl<R: Reactor> ShardThread<R> {
         let limits = &self.shared.net.websocket_limits;
         let Some(session) = self.connections.session_mut(connection) else { return };
         session.watched = false;
-        if session.receiver.overdue(self.now.mono_ms(), limits) && !session.deaf {
+        // Whose rest is here already, but could not be looked at, is not late.
+        let is_waiting_for_us = session.paused || !session.unread.is_empty() || self.reactor.has_unread(connection);
+        if session.receiver.overdue(self.now.mono_ms(), limits) && !is_waiting_for_us {
             session.deaf = true;
             let error = dunlin_websocket::ReceiveError::MessageOverdue;
             self.shard.handle(self.now, violated(connection, error), &mut self.effects);

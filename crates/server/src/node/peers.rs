@@ -1,8 +1,15 @@
 //! A shard's rings to and from the other shards of its node.
 //!
-//! Two rings lead from each shard to each other: requests, which may make their receiver send, and notices, which do not.
-//! A shard with an overflow takes notices only. So whoever waits for room waits for a shard that makes room without having
-//! to wait itself; the overflow is what one turn produced, and at most one message for each subscription that ends.
+//! Two rings lead from each shard to each other: requests, which make their receiver send notices, and notices, which make
+//! it send nothing. What a shard takes in depends on what waits for room in its overflows:
+//!
+//! - notices are always taken,
+//! - requests while no notice waits,
+//! - sockets and the control thread's inbox, which lead to both, while nothing waits.
+//!
+//! So a notice that waits will find room, whatever else is full; therefore a request that waits will, too; and no shards
+//! wait for each other in a circle. (Were requests not taken while *requests* wait, two shards could.) The overflow is what
+//! one turn produced, and at most one message for each subscription that ends.
 
 use std::sync::Arc;
 
@@ -19,8 +26,9 @@ use crate::ring::{Receiver, Sender, Sent, ring};
 pub(super) struct Peers {
     /// By shard index; `None` in the shard's own place.
     links: Vec<Option<Link>>,
-    /// Messages in all overflows.
-    overflow: usize,
+    /// Messages in the overflows of all rings for requests, and for notices.
+    requests_overflow: usize,
+    notices_overflow: usize,
 }
 
 #[derive(Debug)]
@@ -37,8 +45,9 @@ struct Link {
 /// Connects the shards behind `doors`, in order, with rings of `capacity` messages.
 pub(super) fn connect(doors: &[Arc<Doorbell>], capacity: usize) -> Vec<Peers> {
     let count = doors.len();
-    let mut peers: Vec<Peers> =
-        (0..count).map(|_| Peers { links: (0..count).map(|_| None).collect(), overflow: 0 }).collect();
+    let mut peers: Vec<Peers> = (0..count)
+        .map(|_| Peers { links: (0..count).map(|_| None).collect(), requests_overflow: 0, notices_overflow: 0 })
+        .collect();
     for left in 0..count {
         for right in left + 1..count {
             let [there, back] = [(); 2].map(|()| (ring(capacity), ring(capacity)));
@@ -74,40 +83,53 @@ impl Peers {
     /// Sends `message`. Its receiver is told by [`Peers::announce`].
     pub(super) fn send(&mut self, to: ShardIndex, message: ShardMessage) -> Sent {
         let link = self.links[usize::from(to.0)].as_mut().expect("a shard sends itself nothing");
-        let sent = match message {
-            ShardMessage::Request(request) => link.requests_out.send(request),
-            ShardMessage::Notice(notice) => link.notices_out.send(notice),
+        let (sent, overflow) = match message {
+            ShardMessage::Request(request) => (link.requests_out.send(request), &mut self.requests_overflow),
+            ShardMessage::Notice(notice) => (link.notices_out.send(notice), &mut self.notices_overflow),
         };
         match sent {
             Sent::Ring => link.unannounced = true,
-            Sent::Overflow => self.overflow += 1,
+            Sent::Overflow => *overflow += 1,
         }
         sent
     }
 
     /// Tells the receivers of what was sent; returns how many had to be woken.
     pub(super) fn announce(&mut self) -> u64 {
-        let unannounced = self.links.iter_mut().flatten().filter_map(|link| {
-            std::mem::take(&mut link.unannounced).then(|| u64::from(link.door.ring()))
-        });
+        let unannounced = self
+            .links
+            .iter_mut()
+            .flatten()
+            .filter_map(|link| std::mem::take(&mut link.unannounced).then(|| u64::from(link.door.ring())));
         unannounced.sum()
     }
 
     /// Moves overflows into their rings, as far as there is room.
     pub(super) fn flush(&mut self) {
-        if self.overflow == 0 {
+        if self.overflow_len() == 0 {
             return;
         }
         for link in self.links.iter_mut().flatten() {
-            let moved = link.requests_out.flush() + link.notices_out.flush();
-            self.overflow -= moved;
-            link.unannounced |= moved > 0;
+            let (requests, notices) = (link.requests_out.flush(), link.notices_out.flush());
+            self.requests_overflow -= requests;
+            self.notices_overflow -= notices;
+            link.unannounced |= requests + notices > 0;
         }
     }
 
     /// Messages that wait in overflows.
     pub(super) fn overflow_len(&self) -> usize {
-        self.overflow
+        self.requests_overflow + self.notices_overflow
+    }
+
+    /// Whether requests of other shards may be taken.
+    pub(super) fn may_take_requests(&self) -> bool {
+        self.notices_overflow == 0
+    }
+
+    /// Whether anything may be taken that can lead to any message.
+    pub(super) fn may_take_in(&self) -> bool {
+        self.overflow_len() == 0
     }
 
     /// The next notice from the shard in `place`.
@@ -130,10 +152,11 @@ impl Peers {
         starved.map(|link| u64::from(link.door.ring())).sum()
     }
 
-    /// Whether there is something to take: a notice, or with `intake` anything.
-    pub(super) fn has_messages(&self, intake: bool) -> bool {
+    /// Whether there is a message that may be taken.
+    pub(super) fn has_messages(&self) -> bool {
+        let requests = self.may_take_requests();
         let mut links = self.links.iter().flatten();
-        links.any(|link| !link.notices_in.is_empty() || (intake && !link.requests_in.is_empty()))
+        links.any(|link| !link.notices_in.is_empty() || (requests && !link.requests_in.is_empty()))
     }
 
     /// Messages that wait in the rings to this shard.

@@ -63,7 +63,7 @@ pub struct NetCounters {
     pub ring_overflow: u64,
     /// Messages that wait in the rings to this shard now (gauge).
     pub ring_depth: u64,
-    /// Turns that took in no sockets and no requests because of an overflow.
+    /// Turns that took in nothing from sockets and from the control thread because of an overflow.
     pub held_turns: u64,
     /// Times that this shard woke another.
     pub wakes: u64,

@@ -13,7 +13,10 @@ use dunlin_engine::{Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    HandOver, NetCounters, NetOptions, VerifyTokens, clock::Clock, deadlines::Deadlines, doorbell::Doorbell,
+    HandOver, NetCounters, NetOptions, VerifyTokens,
+    clock::Clock,
+    deadlines::Deadlines,
+    doorbell::Doorbell,
     inbox::{Tickets, ToShard},
     peers::Peers,
 };
@@ -65,7 +68,9 @@ pub(super) struct ShardThread<R> {
 pub(super) enum Life {
     Open,
     /// No connection is taken; `gone` is told when no session is left.
-    Draining { gone: Option<oneshot::Sender<()>> },
+    Draining {
+        gone: Option<oneshot::Sender<()>>,
+    },
 }
 
 impl<R: Reactor> ShardThread<R> {
@@ -93,15 +98,16 @@ impl<R: Reactor> ShardThread<R> {
         let began_us = self.now.mono_us;
 
         self.peers.flush();
-        let intake = self.takes_in();
+        let intake = self.peers.may_take_in();
         self.counters.held_turns += u64::from(!intake);
         self.take_completions(intake);
-        self.take_messages(intake);
+        self.take_messages();
         if intake {
             self.take_requests();
             self.feed_resumed();
+            self.meet_own_deadlines();
         }
-        self.meet_deadlines();
+        self.meet_engine_deadlines();
         self.perform_effects();
         // Before the writes, so that the other shards write at the same time.
         self.counters.wakes += self.peers.announce();
@@ -118,11 +124,6 @@ impl<R: Reactor> ShardThread<R> {
         Ok(())
     }
 
-    /// Whether sockets and requests are taken in: not while messages wait for room in a ring.
-    fn takes_in(&self) -> bool {
-        self.peers.overflow_len() == 0
-    }
-
     /// How long the next wait may be; zero if there is something to do already. Otherwise the doorbell is armed, so that
     /// whoever has something for this shard rings it.
     fn timeout(&mut self) -> Option<Duration> {
@@ -132,18 +133,19 @@ impl<R: Reactor> ShardThread<R> {
         self.doorbell.sleeping.arm();
         // To be looked for after the arming: what comes from here on rings.
         self.peers.flush();
-        let intake = self.takes_in();
-        let is_called = self.peers.has_messages(intake) || (intake && !self.inbox.is_empty());
+        self.counters.wakes += self.peers.announce();
+        let intake = self.peers.may_take_in();
+        let is_called = self.peers.has_messages() || (intake && !self.inbox.is_empty());
         if is_called || self.shared.stopping.load(Ordering::Relaxed) {
             self.doorbell.sleeping.disarm();
             return Some(Duration::ZERO);
         }
-        self.next_deadline_us().map(|due_us| Duration::from_micros(due_us.saturating_sub(self.now.mono_us)))
+        self.next_deadline_us(intake).map(|due_us| Duration::from_micros(due_us.saturating_sub(self.now.mono_us)))
     }
 
     /// Whether the last turn left something that nobody will call for.
     fn has_own_work(&self) -> bool {
-        let reads = self.takes_in() && (self.reactor.has_more() || !self.resumed.is_empty());
+        let reads = self.peers.may_take_in() && (self.reactor.has_more() || !self.resumed.is_empty());
         reads || !self.effects.dirty.is_empty() || !self.effects.list.is_empty()
     }
 
@@ -165,7 +167,9 @@ impl Shared {
             0 => u32::MAX,
             max => max,
         };
-        self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < max).then(|| count + 1)).is_ok()
+        self.sessions
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < max).then(|| count + 1))
+            .is_ok()
     }
 
     /// Counts one less.

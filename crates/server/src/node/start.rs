@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use dunlin_engine::{Effects, Now, Options, Shard, ShardIndex, Seed, ShardIdentity};
+use dunlin_engine::{Effects, Now, Options, Seed, Shard, ShardIdentity, ShardIndex};
 use tokio::sync::mpsc;
 
 use super::{
@@ -48,8 +48,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let mut reactors = Vec::with_capacity(listeners.len());
     let mut doorbells = Vec::with_capacity(listeners.len());
     for listener in listeners {
-        let (reactor, waker) =
-            Epoll::new(listener, net.read_bytes_per_turn).map_err(resource("an epoll instance"))?;
+        let (reactor, waker) = Epoll::new(listener, net.read_bytes_per_turn).map_err(resource("an epoll instance"))?;
         reactors.push(reactor);
         doorbells.push(Arc::new(Doorbell::new(waker)));
     }
@@ -66,8 +65,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
         stopping: AtomicBool::new(false),
     });
     let peers = peers::connect(&doorbells, ring_messages.max(1));
-    let mut inner =
-        Inner { shared, shards: Vec::new(), node_seed, local_addr, next_adopter: AtomicUsize::new(0) };
+    let mut inner = Inner { shared, shards: Vec::new(), node_seed, local_addr, next_adopter: AtomicUsize::new(0) };
     for (index, ((reactor, peers), doorbell)) in (0..count).zip(reactors.into_iter().zip(peers).zip(doorbells)) {
         let (sender, inbox) = mpsc::channel(inbox_requests.max(1));
         let ingredients = Ingredients {

@@ -1,0 +1,126 @@
+//! What goes to the control thread, and what comes back from it.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+};
+
+use dunlin::node::{Drained, RefusalReason};
+use dunlin_protocol::Encoding;
+
+use crate::{
+    client::{Client, TEXT, frame, upgrade_request},
+    rig::{PATIENCE, Rig},
+};
+
+#[test]
+fn a_request_for_another_path_is_handed_over_with_every_byte() {
+    let mut rig = Rig::simple();
+    let head = "POST /api/publish HTTP/1.1\r\nHost: dunlin.example\r\nContent-Length: 10\r\n\r\n";
+    let mut client = Client::connect(rig.address());
+    // The body's first half comes with the head, the other half later.
+    client.write(&head.as_bytes()[..20]);
+    rig.wait_for("the first piece to be read", 20, |net| net.read_bytes);
+    client.write([&head.as_bytes()[20..], b"01234"].concat().as_slice());
+    let handed_over = rig.runtime.block_on(rig.handed_over.recv()).expect("the node runs");
+    client.write(b"56789");
+
+    let mut stream = handed_over.stream;
+    assert_eq!(handed_over.peer, stream.peer_addr().expect("connected"));
+    let error = stream.read(&mut []).err();
+    assert!(error.is_none());
+    stream.set_nonblocking(false).expect("a socket");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut request = handed_over.head;
+    let missing = head.len() + 10 - request.len();
+    let mut rest = vec![0; missing];
+    stream.read_exact(&mut rest).expect("the rest comes");
+    request.extend(rest);
+    assert_eq!(String::from_utf8(request).expect("ASCII"), format!("{head}0123456789"));
+
+    stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").expect("the client reads");
+    assert!(client.read_head().starts_with("HTTP/1.1 204 "));
+    let net = &rig.counters()[0];
+    assert_eq!((net.handed_over, net.connections), (1, 0));
+}
+
+#[test]
+fn when_the_control_thread_has_too_much_to_do_the_client_learns_it() {
+    let mut rig = Rig::simple();
+    let request = b"GET /health HTTP/1.1\r\nHost: dunlin.example\r\n\r\n";
+    let mut first = Client::connect(rig.address());
+    first.write(request);
+    rig.wait_for("the first to be handed over", 1, |net| net.handed_over);
+    let mut second = Client::connect(rig.address());
+    second.write(request);
+    assert!(second.read_to_end().starts_with("HTTP/1.1 503 "));
+    assert_eq!(rig.counters()[0].refused[RefusalReason::ControlBusy.index()], 1);
+    assert!(rig.handed_over.try_recv().is_ok(), "the first is still there");
+    let mut third = Client::connect(rig.address());
+    third.write(request);
+    assert!(rig.runtime.block_on(rig.handed_over.recv()).is_some());
+}
+
+#[test]
+fn a_websocket_is_adopted_with_what_was_read_behind_its_request() {
+    let rig = Rig::simple();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let mut client = Client::over(TcpStream::connect(listener.local_addr().expect("bound")).expect("listening"));
+    let (stream, _) = listener.accept().expect("a client waits");
+    let mut bytes = frame(TEXT, br#"{"id":1,"connect":{}}"#);
+    bytes.extend(frame(TEXT, br#"{"id":2,"subscribe":{"channel":"news"}}"#));
+    let (read, unread) = bytes.split_at(40);
+    client.write(unread);
+    rig.runtime.block_on(rig.node.adopt(stream, Encoding::Json, read.to_vec())).expect("the node runs");
+    let lines = client.read_lines(2);
+    assert!(lines[1].starts_with(r#"{"id":2,"subscribe":"#), "{lines:?}");
+    assert_eq!(rig.counters()[0].adopted, 1);
+}
+
+#[test]
+fn a_drained_node_closes_its_sessions_with_3001_and_takes_no_more() {
+    let rig = Rig::simple();
+    let mut client = Client::session(rig.address());
+    let reading = std::thread::spawn(move || {
+        let code = client.read_close();
+        assert!(client.read_frame().is_none());
+        code
+    });
+    assert_eq!(rig.runtime.block_on(rig.node.drain(PATIENCE)), Drained::Complete);
+    assert_eq!(reading.join().expect("closed"), 3001);
+    assert!(TcpStream::connect(rig.address()).is_err(), "nobody listens");
+    assert!(rig.counters().is_empty(), "the threads have ended");
+}
+
+#[test]
+fn a_drain_does_not_wait_longer_than_it_is_told() {
+    let rig = Rig::simple();
+    // It never hangs up.
+    let client = Client::session(rig.address());
+    let drained = rig.runtime.block_on(rig.node.drain(std::time::Duration::from_millis(50)));
+    assert_eq!(drained, Drained::Late { sessions: 1 });
+    drop(client);
+}
+
+#[test]
+fn an_upgrade_on_a_node_that_drains_gets_a_503() {
+    let rig = Rig::simple();
+    let mut late = Client::connect(rig.address());
+    // Keeps the drain from ending.
+    let client = Client::session(rig.address());
+    rig.wait_for("both to be accepted", 2, |net| net.accepted);
+    let node = rig.node.clone();
+    let draining = std::thread::spawn(move || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+            .block_on(node.drain(PATIENCE))
+    });
+    let mut reader = client;
+    assert_eq!(reader.read_close(), 3001);
+    late.write(upgrade_request("").as_bytes());
+    assert!(late.read_to_end().starts_with("HTTP/1.1 503 "));
+    drop(reader);
+    assert_eq!(draining.join().expect("it ends"), Drained::Complete);
+}

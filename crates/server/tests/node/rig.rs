@@ -1,0 +1,103 @@
+//! A running node, and how a test talks to it.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use dunlin::node::{HandOver, NetCounters, NetOptions, Node, NodeStart, OriginCheck, VerifyTokens};
+use dunlin_engine::{
+    Options,
+    api::{Answer, ApiRequest},
+    event::{ConnectionClaims, SubscriptionClaims, TokenError},
+};
+use dunlin_protocol::Payload;
+use tokio::{runtime::Runtime, sync::mpsc};
+
+/// How long a test waits for what must happen. Only a failing test ever waits that long.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A node, with a runtime for what the control thread would do.
+pub struct Rig {
+    pub node: Node,
+    pub handed_over: mpsc::Receiver<HandOver>,
+    pub runtime: Runtime,
+}
+
+/// Options for a node on a free port.
+pub fn net_options() -> NetOptions {
+    NetOptions { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..NetOptions::default() }
+}
+
+/// Options under which everybody may do everything.
+pub fn engine_options() -> Options {
+    let mut options = Options::default();
+    options.client.insecure = true;
+    options.client.allow_anonymous_connect_without_token = true;
+    options
+}
+
+impl Rig {
+    pub fn start(net: NetOptions, engine: Options) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (hand_over, handed_over) = mpsc::channel(1);
+        let origins: OriginCheck = Arc::new(|origin, _| origin != Some("https://evil.example"));
+        let tokens: Arc<dyn VerifyTokens> = Arc::new(Tokens);
+        let start = NodeStart { net, engine: Arc::new(engine), tokens, origins, hand_over };
+        Self { node: Node::start(start).expect("a node"), handed_over, runtime }
+    }
+
+    pub fn simple() -> Self {
+        Self::start(net_options(), engine_options())
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.node.local_addr()
+    }
+
+    /// Counters of all shards.
+    pub fn counters(&self) -> Vec<NetCounters> {
+        self.runtime.block_on(self.node.report()).into_iter().map(|report| report.net).collect()
+    }
+
+    /// The sum over the shards of one counter.
+    pub fn count(&self, pick: impl Fn(&NetCounters) -> u64) -> u64 {
+        self.counters().iter().map(pick).sum()
+    }
+
+    /// Waits until the sum over the shards of one counter is at least `least`.
+    pub fn wait_for(&self, what: &str, least: u64, pick: impl Fn(&NetCounters) -> u64) {
+        wait_until(what, || self.count(&pick) >= least);
+    }
+
+    pub fn publish(&self, channel: &str, json: &str) -> Answer {
+        let data = Payload::from_json(json.as_bytes().to_vec().into());
+        let request = ApiRequest::Publish { channel: channel.into(), data, tags: Vec::new(), skip_history: false };
+        self.runtime.block_on(self.node.ask_owner(channel, request)).expect("the node runs")
+    }
+}
+
+/// Waits for a condition; fails the test when it has not come after [`PATIENCE`].
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited too long for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Takes `user:NAME` as NAME's connection token and `channel:NAME` as a subscription token for NAME.
+struct Tokens;
+
+impl VerifyTokens for Tokens {
+    fn verify_connection(&self, token: &str, _now_unix_s: u64) -> Result<ConnectionClaims, TokenError> {
+        let user = token.strip_prefix("user:").ok_or(TokenError::Invalid)?;
+        Ok(ConnectionClaims { user: user.to_owned(), ..ConnectionClaims::default() })
+    }
+
+    fn verify_subscription(&self, token: &str, _now_unix_s: u64) -> Result<SubscriptionClaims, TokenError> {
+        let channel = token.strip_prefix("channel:").ok_or(TokenError::Invalid)?;
+        Ok(SubscriptionClaims { user: "ann".to_owned(), channel: channel.to_owned(), ..SubscriptionClaims::default() })
+    }
+}

@@ -1,0 +1,157 @@
+//! Sessions: order, pauses, full sockets, goodbyes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use dunlin_protocol::Disconnect;
+use dunlin_websocket::Limits;
+
+use crate::{
+    client::{CLOSE, Client, PING, PONG, TEXT, frame},
+    rig::{Rig, engine_options, net_options, wait_until},
+};
+
+#[test]
+fn pauses_keep_the_order_of_commands() {
+    const SUBSCRIPTIONS: usize = 500;
+    let mut engine = engine_options();
+    engine.client.channel_limit = SUBSCRIPTIONS;
+    let rig = Rig::start(net_options(), engine);
+    let mut client = Client::open(rig.address());
+    // Every command pauses the session until its token is verified. All come at once, in more than one read.
+    let mut bytes = frame(TEXT, br#"{"id":1,"connect":{"token":"user:ann"}}"#);
+    for index in 0..SUBSCRIPTIONS {
+        let command =
+            format!(r#"{{"id":{},"subscribe":{{"channel":"$c{index}","token":"channel:$c{index}"}}}}"#, index + 2);
+        bytes.extend(frame(TEXT, command.as_bytes()));
+    }
+    assert!(bytes.len() > 2 * net_options().read_bytes_per_turn);
+    client.write(&bytes);
+    let lines = client.read_lines(SUBSCRIPTIONS + 1);
+    assert!(lines[0].starts_with(r#"{"id":1,"connect":"#), "{}", lines[0]);
+    for (line, id) in lines[1..].iter().zip(2..) {
+        assert!(line.starts_with(&format!(r#"{{"id":{id},"subscribe":"#)), "{line} is not the reply to {id}");
+    }
+}
+
+#[test]
+fn a_full_socket_holds_nobody_up_and_loses_nothing() {
+    const PUBLICATIONS: usize = 400;
+    let mut engine = engine_options();
+    engine.client.queue_bytes_max = 64 << 20;
+    let rig = Rig::start(net_options(), engine);
+    let channels = ["news".to_owned()];
+    let mut slow = Client::subscribed(rig.address(), &channels);
+    let mut quick = Client::subscribed(rig.address(), &channels);
+    let filling = "x".repeat(32_000);
+    for index in 0..PUBLICATIONS {
+        rig.publish("news", &format!(r#"{{"n":{index},"f":"{filling}"}}"#)).expect("published");
+    }
+    let check = |client: &mut Client| {
+        for (line, index) in client.read_lines(PUBLICATIONS).iter().zip(0..) {
+            assert!(line.contains(&format!(r#"{{"n":{index},"f":"#)), "{line:.80} is not publication {index}");
+        }
+    };
+    check(&mut quick);
+    wait_until("the slow one's socket to be full", || rig.count(|net| net.blocked_writes) > 0);
+    check(&mut slow);
+    slow.say(r#"{"id":9,"unsubscribe":{"channel":"news"}}"#);
+    assert!(slow.read_line().starts_with(r#"{"id":9,"unsubscribe":"#));
+}
+
+#[test]
+fn a_client_that_says_goodbye_gets_its_code_back() {
+    let rig = Rig::simple();
+    let mut client = Client::session(rig.address());
+    client.write(&frame(CLOSE, &1000_u16.to_be_bytes()));
+    assert_eq!(client.read_close(), 1000);
+    assert!(client.read_frame().is_none());
+    wait_until("the session to be gone", || rig.count(|net| net.connections + net.sessions) == 0);
+}
+
+#[test]
+fn a_client_that_is_told_goodbye_reads_it_and_the_end() {
+    let rig = Rig::simple();
+    let mut client = Client::session(rig.address());
+    let request = ApiRequest::Disconnect {
+        user: "".into(),
+        client: None,
+        whitelist: Vec::new(),
+        disconnect: Disconnect::FORCE_NO_RECONNECT,
+    };
+    let answers = rig.runtime.block_on(rig.node.ask_all(request));
+    assert!(matches!(answers.as_slice(), [Ok(ApiAnswer::Done { sessions: 1 })]), "{answers:?}");
+    assert_eq!(client.read_close(), 3503);
+    assert!(client.read_frame().is_none(), "the server has ended its side");
+    // The client still may say goodbye, and the server hangs up on it.
+    client.write(&frame(CLOSE, &3503_u16.to_be_bytes()));
+    wait_until("the session to be gone", || rig.count(|net| net.connections + net.sessions) == 0);
+}
+
+#[test]
+fn a_client_that_just_goes_is_forgotten() {
+    let rig = Rig::simple();
+    let mut half_closed = Client::session(rig.address());
+    half_closed.finish();
+    assert!(half_closed.read_frame().is_none());
+    drop(Client::session(rig.address()));
+    wait_until("both to be gone", || rig.count(|net| net.connections + net.sessions) == 0);
+    let reports = rig.runtime.block_on(rig.node.report());
+    assert_eq!(reports[0].survey.sessions, 0);
+    assert_eq!(reports[0].net.upgraded, 2);
+}
+
+#[test]
+fn pings_are_answered_in_order_with_replies() {
+    let rig = Rig::simple();
+    let mut client = Client::session(rig.address());
+    client.write(&frame(PING, b"are you there?"));
+    assert_eq!(client.read_frame(), Some((PONG, b"are you there?".to_vec())));
+}
+
+#[test]
+fn frames_that_break_the_rules_end_the_session_with_their_code() {
+    let limits = Limits { unfinished_age_max_ms: 50, ..Limits::default() };
+    let rig = Rig::start(dunlin::node::NetOptions { websocket_limits: limits, ..net_options() }, engine_options());
+    let mut masked_not = frame(TEXT, b"{}");
+    masked_not[1] &= 0x7f;
+    let unfinished = frame(TEXT, b"{}")[..5].to_vec();
+    let cases = [
+        (1002, [masked_not.clone(), masked_not].concat()),
+        (1007, frame(TEXT, &[0xff])),
+        (1009, vec![0x81, 0xff, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0]),
+        (1008, unfinished),
+    ];
+    let count = cases.len() as u64;
+    for (code, bytes) in cases {
+        let mut client = Client::session(rig.address());
+        client.write(&bytes);
+        assert_eq!(client.read_close(), code);
+        assert!(client.read_frame().is_none());
+    }
+    let reports = rig.runtime.block_on(rig.node.report());
+    assert_eq!(reports[0].counters.violations, count, "each is told once");
+}
+
+#[test]
+fn a_client_that_never_stops_talking_leaves_room_for_others() {
+    static ENOUGH: AtomicBool = AtomicBool::new(false);
+    let rig = Rig::simple();
+    let address = rig.address();
+    let talking = std::thread::spawn(move || {
+        let mut client = Client::session(address);
+        let pongs = frame(10, b"unasked").repeat(5_000);
+        while !ENOUGH.load(Ordering::Relaxed) {
+            client.write(&pongs);
+        }
+    });
+    let mut client = Client::session(address);
+    rig.wait_for("the talker to be heard", 1 << 20, |net| net.read_bytes);
+    for id in 2..200 {
+        client.say(&format!(r#"{{"id":{id},"publish":{{"channel":"news","data":{{}}}}}}"#));
+        let reply = client.read_line();
+        assert!(reply.starts_with(&format!(r#"{{"id":{id},"#)), "{reply}");
+    }
+    ENOUGH.store(true, Ordering::Relaxed);
+    talking.join().expect("the talker was never cut off");
+}
