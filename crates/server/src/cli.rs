@@ -50,7 +50,7 @@ struct ConfigFile {
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub enum Failure {
-    /// The configuration has no meaning. Exit code 3.
+    /// The configuration can't be used. Exit code 3.
     Config(Problems),
     /// The configuration is odd, and was to be checked strictly. Exit code 3.
     Strict,
@@ -112,7 +112,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Config(problems) => write!(f, "the configuration has no meaning\n{problems}"),
+            Self::Config(problems) => write!(f, "the configuration can't be used\n{problems}"),
             Self::Strict => f.write_str("the configuration has warnings, and --strict counts them"),
             Self::Usage(text) => f.write_str(text),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),

@@ -1,7 +1,7 @@
 //! The known key that an unknown one was most likely meant to be.
 
 use super::{
-    keys::{self, Groups, Kind},
+    keys::{self, Groups, Kind, Support},
     value::shortened,
 };
 
@@ -32,13 +32,14 @@ fn nearest_key(path: &str) -> Option<String> {
     let (wanted_table, wanted_name) = wanted.rsplit_once('.').unwrap_or(("", &wanted));
     let mut candidates = Vec::new();
     collect_paths(keys::ROOT, "", &mut candidates);
-    let scored = candidates.iter().map(|candidate| {
+    let scored = candidates.iter().map(|(candidate, supported)| {
         let (table, name) = candidate.rsplit_once('.').unwrap_or(("", candidate));
         let likeness = if table == wanted_table {
             // A sibling wins over the same word elsewhere.
             strsim::normalized_damerau_levenshtein(name, &short(wanted_name)) + 0.1
         } else if name == wanted_name {
-            0.8
+            let same_top = table.split('.').next() == wanted_table.split('.').next();
+            if same_top { 0.85 } else { 0.8 }
         } else {
             // What was once one key with underscores: `token_hmac_secret_key` is `client.token.hmac_secret_key` now.
             let flat = candidate.replace('.', "_");
@@ -49,18 +50,26 @@ fn nearest_key(path: &str) -> Option<String> {
                 strsim::normalized_damerau_levenshtein(&flat, &wanted_flat)
             }
         };
-        (candidate, likeness)
+        (candidate, likeness + if *supported { 0.05 } else { 0.0 })
     });
-    best(scored)
+    let near = best(scored)?;
+    // The number of the list's table is known, for a sibling.
+    let (table, name) = near.rsplit_once('.').unwrap_or(("", &near));
+    match path.rsplit_once('.') {
+        Some((numbered_table, _)) if table == wanted_table => Some(format!("{numbered_table}.{name}")),
+        _ => Some(near),
+    }
 }
 
+/// The first of the best.
 fn best<'c>(scored: impl Iterator<Item = (&'c String, f64)>) -> Option<String> {
-    let (nearest, likeness) = scored.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (nearest, likeness) =
+        scored.reduce(|best, next| if next.1.total_cmp(&best.1).is_gt() { next } else { best })?;
     (likeness >= LIKENESS_MIN).then(|| nearest.clone())
 }
 
-/// Every path of the table; a list's tables are written `[]`.
-fn collect_paths(groups: Groups, prefix: &str, paths: &mut Vec<String>) {
+/// Every path of the table, and whether it is supported; a list's tables are written `[]`.
+fn collect_paths(groups: Groups, prefix: &str, paths: &mut Vec<(String, bool)>) {
     for key in keys::names(groups) {
         let path = if prefix.is_empty() { key.name.to_owned() } else { format!("{prefix}.{}", key.name) };
         match key.kind {
@@ -68,7 +77,7 @@ fn collect_paths(groups: Groups, prefix: &str, paths: &mut Vec<String>) {
             Kind::Tables(inner) => collect_paths(inner, &format!("{path}[]"), paths),
             _ => {}
         }
-        paths.push(path);
+        paths.push((path, matches!(key.support, Support::Yes | Support::Own)));
     }
 }
 

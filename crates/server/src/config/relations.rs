@@ -14,6 +14,7 @@ const NAMESPACES_MAX: usize = 65_000;
 
 pub(super) fn check(r: &mut Reader<'_>, config: &Config) {
     check_pings(r, config);
+    check_boundaries(r, config);
     check_namespaces(r, config);
     check_endpoints(r, config);
     check_tokens(r, config);
@@ -38,6 +39,17 @@ fn check_pings(r: &mut Reader<'_>, config: &Config) {
             format_ms(ping_ms as i64)
         );
         r.error("client.pong_timeout", text);
+    }
+}
+
+fn check_boundaries(r: &mut Reader<'_>, config: &Config) {
+    let channel = &config.engine.channel;
+    let (namespace, user, separator) = (channel.namespace_boundary, channel.user_boundary, channel.user_separator);
+    if user == namespace {
+        r.error("channel.user_boundary", format!("{user:?} is `channel.namespace_boundary` as well: write another"));
+    }
+    if separator == user || separator == namespace {
+        r.error("channel.user_separator", format!("{separator:?} is another boundary as well: write another"));
     }
 }
 

@@ -57,8 +57,10 @@ fn engine(r: &mut Reader<'_>) -> Options {
         channel: ChannelOptions {
             name_bytes_max: r.count("channel.max_length"),
             channels_max: r.count("channel.max_channels"),
-            namespace_boundary: namespace_boundary(r),
+            namespace_boundary: one_character(r, "channel.namespace_boundary", ':'),
             private_prefix: r.text("channel.private_prefix"),
+            user_boundary: one_character(r, "channel.user_boundary", '#'),
+            user_separator: one_character(r, "channel.user_separator", ','),
         },
         without_namespace: namespace(r, "channel.without_namespace", String::new()),
         namespaces,
@@ -110,6 +112,7 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
         allow_subscribe_for_client: r.bool(&at("allow_subscribe_for_client")),
         allow_publish_for_anonymous: r.bool(&at("allow_publish_for_anonymous")),
         allow_publish_for_subscriber: r.bool(&at("allow_publish_for_subscriber")),
+        allow_user_limited_channels: r.bool(&at("allow_user_limited_channels")),
         allow_publish_for_client: r.bool(&at("allow_publish_for_client")),
         allow_presence_for_anonymous: r.bool(&at("allow_presence_for_anonymous")),
         allow_presence_for_subscriber: r.bool(&at("allow_presence_for_subscriber")),
@@ -125,17 +128,14 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
     }
 }
 
-fn namespace_boundary(r: &mut Reader<'_>) -> char {
-    let text = r.text("channel.namespace_boundary");
+fn one_character(r: &mut Reader<'_>, key: &str, default: char) -> char {
+    let text = r.text(key);
     let mut chars = text.chars();
     match (chars.next(), chars.next()) {
         (Some(boundary), None) if boundary.is_ascii_graphic() => boundary,
         _ => {
-            r.error(
-                "channel.namespace_boundary",
-                format!("{text:?} is not one visible ASCII character, such as \":\""),
-            );
-            ':'
+            r.error(key, format!("{text:?} is not one visible ASCII character, such as {:?}", default.to_string()));
+            default
         }
     }
 }

@@ -56,9 +56,13 @@ impl Settings {
         }
     }
 
-    /// Where the value at `path` was set.
+    /// Where the value at `path` was set; for one that was not, where the list that it would be in was.
     pub(super) fn source(&self, path: &str) -> Source {
-        self.set.get(path).map_or(Source::Default, |(_, source)| source.clone())
+        let list = path.split('[').next().and_then(|list| self.lists.get(list));
+        match (self.set.get(path), list) {
+            (Some((_, source)), _) | (None, Some((_, source))) => source.clone(),
+            (None, None) => Source::Default,
+        }
     }
 
     /// How many tables the list at `path` holds.

@@ -99,6 +99,8 @@ fn parse_yaml(text: &str) -> Result<Tree, String> {
         // `on` and `no` are names like any other.
         strict_booleans: true,
         with_snippet: false,
+        // Told by the visitor below, as for JSON.
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
 }

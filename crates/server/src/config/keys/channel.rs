@@ -7,10 +7,9 @@ use super::{
 };
 
 const NO_PROXY: &str = "Dunlin does not call a backend yet, so nobody would be asked";
-const NO_PROXY_YET: &str = "it has no effect: Dunlin does not call a backend yet";
-const NO_MAP: &str = "it has no effect: Dunlin knows no map subscriptions yet";
-const NO_SHARED_POLL: &str = "it has no effect: Dunlin knows no shared poll subscriptions yet";
-const NO_USER_LIMIT_SYNTAX: &str = "it has no effect: Dunlin knows no user-limited channels yet";
+const NO_PROXY_YET: &str = "Dunlin does not call a backend yet";
+const NO_MAP: &str = "Dunlin knows no map subscriptions yet";
+const NO_SHARED_POLL: &str = "Dunlin knows no shared poll subscriptions yet";
 const NO_CEL: &str = "Dunlin evaluates no expressions, so the permission that it gives or takes would be missing";
 const NO_BATCH: &str = "Dunlin coalesces writes by itself, once per turn of a shard";
 
@@ -68,8 +67,8 @@ const CHANNEL: &[Key] = &[
         "",
         "Dunlin does not look into payloads, so what it forbids would be let in",
     ),
-    warned("user_boundary", Text, "#", NO_USER_LIMIT_SYNTAX),
-    warned("user_separator", Text, ",", NO_USER_LIMIT_SYNTAX),
+    yes("user_boundary", Text, "#", "The one character that begins the list of users in a channel's name."),
+    yes("user_separator", Text, ",", "The one character that separates users in a channel's name."),
     warned_table(
         "proxy",
         &[&[
@@ -147,11 +146,11 @@ const OPTIONS: &[Key] = &[
     yes("allow_history_for_client", Bool, "false", "Clients with a user id may read history."),
     yes("allow_history_for_subscriber", Bool, "false", "Subscribers with a user id may read history."),
     yes("allow_history_for_anonymous", Bool, "false", "Anonymous clients may read history where others may."),
-    refused(
+    yes(
         "allow_user_limited_channels",
         Bool,
         "false",
-        "channels such as `dialog#4,7` would be open to all who may subscribe",
+        "Channels such as `dialog#4,7` are open to the users 4 and 7, and to nobody else without a token.",
     ),
     refused("channel_regex", Text, "", "names that it forbids would be let in"),
     refused(
@@ -160,7 +159,7 @@ const OPTIONS: &[Key] = &[
         "",
         "Dunlin does not look into payloads, so what it forbids would be let in",
     ),
-    refused("allow_tags_filter", Bool, "false", "subscribers that filter by tags would get every publication"),
+    refused("allow_tags_filter", Bool, "false", "subscribers that filter by tags would be answered with error 107"),
     refused(
         "auto_cache_recover",
         Bool,

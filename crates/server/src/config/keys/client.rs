@@ -155,5 +155,5 @@ const TOKEN: &[Key] = &[
     refused("issuer", Text, "", "tokens made by others would be accepted"),
     refused("issuer_regex", Text, "", "tokens made by others would be accepted"),
     refused("user_id_claim", Text, "", "users would be taken from `sub` instead"),
-    warned("insecure_skip_jwks_endpoint_safety_check", Bool, "false", "it has no effect: Dunlin fetches no keys"),
+    warned("insecure_skip_jwks_endpoint_safety_check", Bool, "false", "Dunlin fetches no keys"),
 ];

@@ -26,7 +26,7 @@ pub(super) const TOP: &[Key] = &[
     warned_table(
         "emulation",
         &[&[part("handler_prefix", Text, "/emulation"), part("max_request_body_size", NUMBER, "65536")]],
-        "it has no effect: Dunlin has none of the transports that it serves",
+        "Dunlin has none of the transports that it serves",
     ),
     refused_table("uni_websocket", UNI_WEBSOCKET, ONLY_WEBSOCKET),
     refused_table("uni_sse", UNI_SSE, ONLY_WEBSOCKET),
