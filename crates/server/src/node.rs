@@ -57,7 +57,7 @@ pub struct NodeStart {
     pub tokens: Arc<dyn VerifyTokens>,
     /// Judges origins.
     pub origins: OriginCheck,
-    /// Takes connections that are not WebSockets. Bounded: when it is full, the connection gets a 503.
+    /// Takes connections of which no WebSocket becomes. Bounded: when it is full, the connection gets a 503.
     pub hand_over: mpsc::Sender<HandOver>,
 }
 

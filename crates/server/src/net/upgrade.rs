@@ -19,7 +19,7 @@ pub type OriginCheck = Arc<dyn Fn(Option<&str>, &str) -> bool + Send + Sync>;
 /// What stands at the door of a node.
 #[derive(Clone)]
 pub struct Door {
-    /// Where WebSockets are opened; `None` if nowhere.
+    /// The path of the WebSocket; `None` if there is none.
     pub websocket_path: Option<String>,
     /// Whose pages may.
     pub origins: OriginCheck,

@@ -7,6 +7,7 @@ use dunlin_websocket::{Limits, Received};
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::{
+    deadlines::Deadlines,
     inbox::{Asker, ToShard},
     shard_thread::{Life, ShardThread},
 };
@@ -99,7 +100,7 @@ impl<R: Reactor> ShardThread<R> {
     /// When the next deadline is. Those of connections count only with `intake`: nobody can be late whom nobody reads.
     pub(super) fn next_deadline_us(&self, intake: bool) -> Option<u64> {
         let own = [&self.head_deadlines, &self.linger_deadlines, &self.message_deadlines];
-        let own = own.into_iter().filter_map(|deadlines| deadlines.next_us()).filter(|_| intake);
+        let own = own.into_iter().filter_map(Deadlines::next_us).filter(|_| intake);
         own.chain(self.shard.next_deadline_us()).min()
     }
 

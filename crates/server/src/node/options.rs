@@ -15,7 +15,7 @@ pub struct NetOptions {
     pub websocket_path: Option<String>,
     /// What a client may make the receiver of its frames hold.
     pub websocket_limits: dunlin_websocket::Limits,
-    /// WebSockets of the node at a time; the next is refused with 503. 0 for no bound but the number of files.
+    /// Sessions of the node at a time; the next is refused with 503. 0 for no bound but the number of files.
     pub sessions_max: u32,
     /// Connections that the kernel keeps until they are accepted, per shard.
     pub backlog: u32,

@@ -29,9 +29,9 @@ pub struct NetCounters {
     pub accepts_failed: u64,
     /// Requests given to the control thread.
     pub handed_over: u64,
-    /// WebSockets opened on this shard's listener.
+    /// Sessions opened on this shard's listener.
     pub upgraded: u64,
-    /// WebSockets taken over from the control thread.
+    /// Sessions taken over from the control thread.
     pub adopted: u64,
     /// Connections refused before they became a session, in the order of [`RefusalReason::ALL`].
     pub refused: [u64; RefusalReason::ALL.len()],
@@ -39,7 +39,7 @@ pub struct NetCounters {
     pub abandoned: u64,
     /// Sockets open now (gauge).
     pub connections: u64,
-    /// WebSockets open now (gauge).
+    /// Sessions open now (gauge).
     pub sessions: u64,
     /// Bytes read.
     pub read_bytes: u64,

@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) tokens: Arc<dyn VerifyTokens>,
     pub(super) hand_over: mpsc::Sender<HandOver>,
     pub(super) clock: Clock,
-    /// WebSockets of the node.
+    /// Sessions of the node.
     pub(super) sessions: AtomicU32,
     /// Tells the threads to end. Whoever sets it rings every doorbell.
     pub(super) stopping: AtomicBool,
@@ -161,7 +161,7 @@ impl<R: Reactor> ShardThread<R> {
 }
 
 impl Shared {
-    /// Counts one more WebSocket, if there may be one.
+    /// Counts one more session, if there may be one.
     pub(super) fn admit_session(&self) -> bool {
         let max = match self.net.sessions_max {
             0 => u32::MAX,

@@ -31,9 +31,9 @@ pub fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
     let mut bytes = vec![0x80 | opcode];
     match payload.len() {
-        length @ 0..126 => bytes.push(0x80 | length as u8),
+        length @ 0..126 => bytes.push(0x80 + length as u8),
         length => {
-            bytes.push(0x80 | 126);
+            bytes.push(0xfe);
             bytes.extend_from_slice(&u16::try_from(length).expect("a short frame").to_be_bytes());
         }
     }
@@ -178,7 +178,7 @@ impl Client {
     }
 
     fn read_more(&mut self) -> usize {
-        let mut bytes = [0; 65_536];
+        let mut bytes = vec![0; 65_536];
         let length = match self.stream.read(&mut bytes) {
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
