@@ -56,6 +56,9 @@ impl Shard {
                 Ok(self.disconnect_all(now, &keys, &disconnect, effects))
             }
             ApiRequest::Unsubscribe { channel, user, client, code } => {
+                if !channel.is_empty() {
+                    self.names.resolve(&channel)?;
+                }
                 let client = client.as_deref();
                 let keys = self.sessions_of(&user, |id| client.is_none_or(|client| client == id));
                 Ok(self.unsubscribe_all(now, &keys, &channel, code, effects))
