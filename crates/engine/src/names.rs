@@ -18,13 +18,17 @@ pub(crate) struct Names {
     by_name: HashMap<Box<str>, NamespaceIndex, foldhash::quality::FixedState>,
     boundary: char,
     private_prefix: Box<str>,
+    user_boundary: char,
+    user_separator: char,
     name_bytes_max: usize,
 }
 
 impl Names {
     /// Of all namespaces in `options`.
     pub(crate) fn new(options: &Options, node_seed: u64) -> Self {
-        let ChannelOptions { namespace_boundary, private_prefix, name_bytes_max, .. } = &options.channel;
+        let ChannelOptions {
+            namespace_boundary, private_prefix, name_bytes_max, user_boundary, user_separator, ..
+        } = &options.channel;
         let mut by_name = HashMap::with_hasher(foldhash::quality::FixedState::with_seed(node_seed));
         for (index, namespace) in options.namespaces.iter().enumerate() {
             let index = u16::try_from(index + 1).expect("the configuration holds fewer than 65,535 namespaces");
@@ -34,6 +38,8 @@ impl Names {
             by_name,
             boundary: *namespace_boundary,
             private_prefix: private_prefix.as_str().into(),
+            user_boundary: *user_boundary,
+            user_separator: *user_separator,
             name_bytes_max: *name_bytes_max,
         }
     }
@@ -56,6 +62,11 @@ impl Names {
             Some((namespace, _)) => *self.by_name.get(namespace).ok_or(ErrorCode::UnknownChannel)?,
         };
         if channel.is_ascii() { Ok(namespace) } else { Err(ErrorCode::BadRequest) }
+    }
+
+    /// The users that the name of `channel` lists behind its last boundary; `None` if it lists none.
+    pub(crate) fn listed_users<'a>(&self, channel: &'a str) -> Option<impl Iterator<Item = &'a str>> {
+        channel.rsplit_once(self.user_boundary).map(|(_, users)| users.split(self.user_separator))
     }
 
     /// Whether `channel` is one of those that need a subscription token.

@@ -63,6 +63,10 @@ pub struct ChannelOptions {
     pub namespace_boundary: char,
     /// Prefix of channels that need a subscription token.
     pub private_prefix: String,
+    /// What begins the list of users in the name of a user-limited channel.
+    pub user_boundary: char,
+    /// What separates the users in that list.
+    pub user_separator: char,
 }
 
 /// Which lane publications of a namespace take.
@@ -116,6 +120,8 @@ pub struct NamespaceOptions {
     pub allow_subscribe_for_anonymous: bool,
     /// Sessions may subscribe without a token.
     pub allow_subscribe_for_client: bool,
+    /// Channels whose names list users are open to those, and to nobody else without a token.
+    pub allow_user_limited_channels: bool,
     /// Anonymous sessions may publish where others may.
     pub allow_publish_for_anonymous: bool,
     /// Subscribers may publish.
@@ -165,7 +171,14 @@ impl Default for ClientOptions {
 
 impl Default for ChannelOptions {
     fn default() -> Self {
-        Self { name_bytes_max: 255, channels_max: 1_000_000, namespace_boundary: ':', private_prefix: "$".to_owned() }
+        Self {
+            name_bytes_max: 255,
+            channels_max: 1_000_000,
+            namespace_boundary: ':',
+            private_prefix: "$".to_owned(),
+            user_boundary: '#',
+            user_separator: ',',
+        }
     }
 }
 

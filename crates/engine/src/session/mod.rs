@@ -174,6 +174,11 @@ impl Session {
         Some(self.subscriptions.swap_remove(place))
     }
 
+    /// Whether it belongs to `user`.
+    pub(crate) fn is_of_user(&self, user: &str) -> bool {
+        self.info.as_ref().is_some_and(|info| *info.user == *user)
+    }
+
     /// Whether it belongs to the anonymous user.
     pub(crate) fn is_anonymous(&self) -> bool {
         self.info.as_ref().is_none_or(|info| info.user.is_empty())

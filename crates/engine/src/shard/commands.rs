@@ -20,14 +20,7 @@ impl Shard {
         self.carry_out_all(now, key, frame, commands_max, effects);
     }
 
-    fn carry_out_all(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        frame: &[u8],
-        commands_max: usize,
-        effects: &mut Effects,
-    ) {
+    fn carry_out_all(&mut self, now: Now, key: SessionKey, frame: &[u8], commands_max: usize, effects: &mut Effects) {
         let Some(session) = self.sessions.get(key) else { return };
         debug_assert!(session.held.is_none(), "nothing is received while a session is paused");
         if session.phase == Phase::Closing {

@@ -83,7 +83,12 @@ impl Shard {
             Ok(claims) if claims.user.is_empty() && self.options.client.disallow_anonymous_connection_tokens => {
                 Err(Disconnect::PERMISSION_DENIED)
             }
-            Ok(claims) => Ok(self.admit(now, key, claims)),
+            Ok(mut claims) => {
+                if self.options.client.insecure {
+                    claims.expires_at_s = None;
+                }
+                Ok(self.admit(now, key, claims))
+            }
             Err(TokenError::Expired) => Ok(self.refuse(key, ErrorCode::TokenExpired)),
             Err(TokenError::Invalid) => Err(Disconnect::INVALID_TOKEN),
         }
@@ -207,11 +212,14 @@ impl Shard {
 /// The moment lies in the past.
 pub(super) struct AlreadyExpired;
 
-/// Seconds until `expires_at_s`.
+/// The longest time to live that counts, as in Centrifugo: a year.
+const TTL_MAX_S: u64 = 365 * 24 * 60 * 60;
+
+/// Seconds until `expires_at_s`, at most [`TTL_MAX_S`].
 pub(super) fn ttl_s(now: Now, expires_at_s: Option<u64>) -> Result<Option<u32>, AlreadyExpired> {
     let Some(expires_at_s) = expires_at_s else { return Ok(None) };
     let ttl_s = expires_at_s.checked_sub(now.unix_ms / 1_000).ok_or(AlreadyExpired)?;
-    Ok(Some(u32::try_from(ttl_s).unwrap_or(u32::MAX)))
+    Ok(Some(ttl_s.min(TTL_MAX_S) as u32))
 }
 
 /// When something that lives for `ttl_s` is over, with a grace.

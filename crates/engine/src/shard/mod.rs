@@ -142,6 +142,13 @@ impl Shard {
         self.sessions.outbox_of(session).is_some_and(|outbox| !outbox.is_empty())
     }
 
+    /// Bytes and frames that wait for the session's socket; `None` if there is no such session.
+    pub fn waiting(&mut self, session: SessionKey) -> Option<(usize, usize)> {
+        self.sessions.get(session)?;
+        let outbox = self.sessions.outbox(session.index);
+        Some((outbox.queued_bytes(), outbox.queued_frames()))
+    }
+
     /// When to send [`Event::Woke`] at the latest, on the clock of [`Now::mono_us`].
     pub fn next_deadline_us(&self) -> Option<u64> {
         self.timers.next_us()

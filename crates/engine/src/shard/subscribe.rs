@@ -74,9 +74,15 @@ impl Shard {
         if request.kind != 0 || self.names.is_private(channel) && request.token.is_empty() {
             return Err(ErrorCode::PermissionDenied);
         }
-        let open_to_all = namespace.allow_subscribe_for_client
-            && (namespace.allow_subscribe_for_anonymous || !session.is_anonymous());
-        if request.token.is_empty() && !open_to_all && !self.options.client.insecure {
+        let listed_users = self.names.listed_users(channel).filter(|_| namespace.allow_user_limited_channels);
+        let is_open = match listed_users {
+            Some(mut users) => !session.is_anonymous() && users.any(|user| session.is_of_user(user)),
+            None => {
+                let counts = namespace.allow_subscribe_for_anonymous || !session.is_anonymous();
+                namespace.allow_subscribe_for_client && counts
+            }
+        };
+        if request.token.is_empty() && !is_open && !self.options.client.insecure {
             return Err(ErrorCode::PermissionDenied);
         }
         if request.has_tags_filter { Err(ErrorCode::BadRequest) } else { Ok(()) }

@@ -5,7 +5,7 @@ use std::{env, ffi::OsString, fs::File, io::Read as _, path::Path, sync::Arc};
 use super::{
     keys::{self, Groups, Key, Kind},
     nearest,
-    problem::{Problem, Problems, Source},
+    problem::{Problems, Source},
     settings::Settings,
     tree::{Format, Tree},
 };
@@ -58,13 +58,8 @@ impl Input {
         let mut problems = Problems::default();
         let document = file.and_then(|path| {
             let name = path.display().to_string();
-            match Document::read(path, &name) {
-                Ok(document) => Some(document),
-                Err(text) => {
-                    problems.error(&Source::File(name.into()), "", text);
-                    None
-                }
-            }
+            let document = Document::read(path, &name);
+            document.map_err(|text| problems.error(&Source::File(name.into()), "", text)).ok()
         });
         let variables = env::vars_os().filter_map(|variable| text_of(variable, &mut problems)).collect();
         if problems.errors.is_empty() { Ok(Self { document, variables, flags }) } else { Err(problems) }
@@ -92,20 +87,20 @@ impl Input {
         let of_keys = variables_of_keys();
         let mut rest = Vec::new();
         for (name, value) in self.variables.iter().filter(|(name, _)| concerns_us(name)) {
-            match of_keys.iter().find(|(known, _)| known == name) {
-                Some((_, path)) => settings.set_text(path, value, &Source::Variable(name.clone()), problems),
-                None => rest.push((name, value)),
+            if let Some((_, path)) = of_keys.iter().find(|(known, _)| known == name) {
+                settings.set_text(path, value, &Source::Variable(name.clone()), problems);
+            } else {
+                rest.push((name, value));
             }
         }
         let of_tables = variables_of_namespaces(settings);
         for (name, value) in rest {
             let source = Source::Variable(name.clone());
-            match of_tables.iter().find(|(known, _)| known == name) {
-                Some((_, path)) => settings.set_text(path, value, &source, problems),
-                None => {
-                    let known: Vec<_> = of_keys.iter().chain(&of_tables).map(|(name, _)| name.clone()).collect();
-                    problems.error(&source, "", nearest::unknown_variable(name, &known));
-                }
+            if let Some((_, path)) = of_tables.iter().find(|(known, _)| known == name) {
+                settings.set_text(path, value, &source, problems);
+            } else {
+                let known: Vec<_> = of_keys.iter().chain(&of_tables).map(|(name, _)| name.clone()).collect();
+                problems.error(&source, "", nearest::unknown_variable(name, &known));
             }
         }
     }
@@ -127,17 +122,11 @@ impl Document {
 
 fn text_of((name, value): (OsString, OsString), problems: &mut Problems) -> Option<(String, String)> {
     let name = name.into_string().ok().filter(|name| concerns_us(name))?;
-    match value.into_string() {
-        Ok(value) => Some((name, value)),
-        Err(_) => {
-            problems.errors.push(Problem {
-                source: Source::Variable(name),
-                path: String::new(),
-                text: "is not UTF-8".to_owned(),
-            });
-            None
-        }
-    }
+    let Ok(value) = value.into_string() else {
+        problems.error(&Source::Variable(name), "", "is not UTF-8");
+        return None;
+    };
+    Some((name, value))
 }
 
 /// Whether a variable is meant to set a key. Kubernetes gives every container variables about services, and for one that

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    duration::format_ms,
     keys::{self, Groups, Key, Kind, Support},
     value::Value,
 };
@@ -256,7 +255,8 @@ fn default_json(key: &Key) -> Option<Json> {
     Some(match Value::default_of(key) {
         Value::Bool(value) => json!(value),
         Value::Int(value) => json!(value),
-        Value::Millis(ms) => json!(if key.default.is_empty() { format_ms(ms) } else { key.default.to_owned() }),
+        // As it is typed there: 720h, not 30 days in other words.
+        Value::Millis(_) => json!(key.default),
         Value::Text(value) => json!(value),
         Value::Texts(value) => json!(value),
         Value::Any { .. } => return None,

@@ -25,18 +25,18 @@ pub(super) fn check(r: &mut Reader<'_>, config: &Config) {
 }
 
 fn check_pings(r: &mut Reader<'_>, config: &Config) {
-    let (ping_ms, pong_ms) = (config.engine.client.ping_interval_ms, config.engine.client.pong_timeout_ms);
-    if ping_ms == 0 {
+    let (interval_ms, timeout_ms) = (config.engine.client.ping_interval_ms, config.engine.client.pong_timeout_ms);
+    if interval_ms == 0 {
         return;
     }
-    if ping_ms < 1_000 {
+    if interval_ms < 1_000 {
         r.error("client.ping_interval", "is below 1s: clients are told whole seconds");
     }
-    if pong_ms >= ping_ms {
+    if timeout_ms >= interval_ms {
         let text = format!(
             "{} is not below `client.ping_interval` ({}): a pong has to come before the next ping",
-            format_ms(pong_ms as i64),
-            format_ms(ping_ms as i64)
+            format_ms(timeout_ms),
+            format_ms(interval_ms)
         );
         r.error("client.pong_timeout", text);
     }
@@ -92,8 +92,8 @@ fn check_namespace(r: &mut Reader<'_>, table: &str, namespace: &NamespaceOptions
     if has_stream && namespace.history_meta_ttl_ms < namespace.history_ttl_ms {
         let text = format!(
             "{} is above the history's metadata TTL ({}): raise `history_meta_ttl`",
-            format_ms(namespace.history_ttl_ms as i64),
-            format_ms(namespace.history_meta_ttl_ms as i64)
+            format_ms(namespace.history_ttl_ms),
+            format_ms(namespace.history_meta_ttl_ms)
         );
         r.error(&at("history_ttl"), text);
     }

@@ -27,7 +27,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         reactor: reactor(r),
         node: NodeOptions { name: r.text("node.name") },
         net: net(r),
-        http_server: HttpServerOptions { address: address(r), port: r.int("http_server.port") as u16 },
+        http_server: HttpServerOptions { address: address(r), port: r.narrow("http_server.port") },
         websocket: websocket(r),
         allowed_origins: allowed_origins(r),
         http_api: http_api(r),
@@ -158,10 +158,11 @@ fn net(r: &mut Reader<'_>) -> NetOptions {
     NetOptions {
         connections_max: r.count("client.connection_limit"),
         tcp_notsent_lowat_bytes: r.count("net.tcp_notsent_lowat_bytes"),
-        accept_backlog: r.int("net.accept_backlog") as u32,
+        accept_backlog: r.narrow("net.accept_backlog"),
         head_bytes_max: r.count("net.head_bytes_limit"),
         request_line_bytes_max: r.count("net.request_line_bytes_limit"),
         head_timeout_ms: r.ms_above_zero("net.head_timeout"),
+        http_connections_max: r.count("net.http_connections_limit"),
         idle_timeout_ms: r.ms_above_zero("net.idle_timeout"),
         linger_timeout_ms: r.ms_above_zero("net.linger_timeout"),
         read_bytes_per_turn: r.count("net.read_bytes_per_turn"),
@@ -193,7 +194,7 @@ fn websocket(r: &mut Reader<'_>) -> WebSocketOptions {
         limits: dunlin_websocket::Limits {
             frame_bytes_max: if frame_bytes_max == 0 { message_bytes_max } else { frame_bytes_max },
             message_bytes_max,
-            fragments_max: r.int("websocket.fragments_per_message_limit") as u32,
+            fragments_max: r.narrow("websocket.fragments_per_message_limit"),
             unfinished_age_max_ms: r.ms_above_zero("websocket.unfinished_message_timeout"),
         },
     }
@@ -221,6 +222,9 @@ fn http_api(r: &mut Reader<'_>) -> HttpApiOptions {
         request_bytes_max: r.count("http_api.request_size_limit"),
         requests_max: r.count("http_api.requests_limit"),
         timeout_ms: r.ms_above_zero("http_api.timeout"),
+        transport_errors: r.text("http_api.error_mode") == "transport",
+        broadcast_channels_max: r.count("http_api.broadcast_channels_limit"),
+        batch_commands_max: r.count("http_api.batch_commands_limit"),
     }
 }
 
@@ -282,9 +286,13 @@ impl Reader<'_> {
         }
     }
 
-    /// A number that the table of keys keeps from being negative.
+    /// A number that the bounds in the table of keys make fit into its type.
+    fn narrow<N: TryFrom<i64>>(&mut self, path: &str) -> N {
+        N::try_from(self.int(path)).unwrap_or_else(|_| unreachable!("the bounds of {path} fit its type"))
+    }
+
     fn count(&mut self, path: &str) -> usize {
-        usize::try_from(self.int(path)).unwrap_or_else(|_| unreachable!("{path} is a count"))
+        self.narrow(path)
     }
 
     /// Milliseconds; 0 for off.

@@ -179,6 +179,8 @@ impl<'de> Visitor<'de> for TreeVisitor {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     fn table(entries: &[(&str, Tree)]) -> Tree {
@@ -224,7 +226,7 @@ mod tests {
         let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..12 {
             let one_less = format!("*a{}, ", n - 1).repeat(9);
-            aliases.push_str(&format!("a{n}: &a{n} [{}]\n", one_less.trim_end_matches(", ")));
+            let _ = writeln!(aliases, "a{n}: &a{n} [{}]", one_less.trim_end_matches(", "));
         }
         assert!(Tree::parse(Format::Yaml, &aliases).is_err());
     }

@@ -110,11 +110,23 @@ const HTTP_API: &[Key] = &[
         "Requests being answered at the same time. One more is answered with 503.",
     ),
     own("timeout", Duration, "5s", "Time for the shards to answer a request, or it is answered with error 100."),
-    refused(
+    yes(
         "error_mode",
         Choice(&["", "transport"]),
         "",
-        "backends would take failed requests for good ones; Dunlin tells errors in the body",
+        "How errors are told: empty for status 200 and the error in the body, `transport` for a status of its own.",
+    ),
+    own(
+        "broadcast_channels_limit",
+        COUNT,
+        "1000",
+        "Channels in one `broadcast`. One with more is answered with error 107.",
+    ),
+    own(
+        "batch_commands_limit",
+        COUNT,
+        "1000",
+        "Commands in one `batch`. One with more is answered with error 107.",
     ),
     needless("external", Bool, "false", "Dunlin has one port, and the API is on it"),
 ];
@@ -168,6 +180,12 @@ const NET: &[Key] = &[
         "Bytes of a request's first line. A longer one is answered with 414.",
     ),
     own("head_timeout", Duration, "5s", "Time for a request's head to come."),
+    own(
+        "http_connections_limit",
+        Int(1, 1 << 20),
+        "4096",
+        "Connections of the HTTP server at a time. One more is answered with 503.",
+    ),
     own("idle_timeout", Duration, "60s", "Time that an HTTP connection may wait between two requests."),
     own("linger_timeout", Duration, "2s", "Time for a refused client to hang up after it was answered."),
     own(
