@@ -44,7 +44,7 @@ pub struct Config {
     pub net: NetOptions,
     /// The listener that sockets and HTTP share.
     pub http_server: HttpServerOptions,
-    /// WebSockets.
+    /// The WebSocket endpoint.
     pub websocket: WebSocketOptions,
     /// Which pages may open a WebSocket.
     pub allowed_origins: AllowedOrigins,
@@ -110,7 +110,7 @@ pub struct NodeOptions {
 /// Options of sockets and threads (`net.*`, `client.connection_limit`).
 #[derive(Clone, Debug)]
 pub struct NetOptions {
-    /// WebSockets of the node at a time, the next of which is answered with 503; 0 leaves it to the number of files.
+    /// WebSocket connections of the node at a time, the next of which is answered with 503; 0 leaves it to the number of files.
     pub connections_max: usize,
     /// Unsent bytes in the kernel from which a socket counts as full (`TCP_NOTSENT_LOWAT`); 0 leaves the kernel's.
     pub tcp_notsent_lowat_bytes: usize,
@@ -122,6 +122,8 @@ pub struct NetOptions {
     pub request_line_bytes_max: usize,
     /// Time for a request's head to come.
     pub head_timeout_ms: u64,
+    /// Connections of the HTTP server at a time.
+    pub http_connections_max: usize,
     /// Time that an HTTP connection may wait between two requests.
     pub idle_timeout_ms: u64,
     /// Time for a refused client to hang up after it was answered.
@@ -143,7 +145,7 @@ pub struct HttpServerOptions {
     pub port: u16,
 }
 
-/// Options of WebSockets (`websocket.*`).
+/// Options of the WebSocket endpoint (`websocket.*`).
 #[derive(Clone, Debug)]
 pub struct WebSocketOptions {
     /// Path of the endpoint; `None` when it is off.
@@ -165,6 +167,12 @@ pub struct HttpApiOptions {
     pub requests_max: usize,
     /// Time for the shards to answer.
     pub timeout_ms: u64,
+    /// Errors are told by the HTTP status.
+    pub transport_errors: bool,
+    /// Channels in one broadcast.
+    pub broadcast_channels_max: usize,
+    /// Commands in one batch.
+    pub batch_commands_max: usize,
 }
 
 /// Who may use the server API.

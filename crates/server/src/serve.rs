@@ -19,7 +19,7 @@ use crate::{
     demo::{publisher, site::Site},
     http::{
         HttpParts, Metrics, PathTaken, WebSocketDoor,
-        api::{ApiOptions, Executor, NodeIdentity, Service},
+        api::{ApiOptions, Executor, NodeIdentity, RequestLimits, Service},
         connection::{self, ConnectionLimits},
     },
     net::{Door, HEAD_FIELDS_MAX, HeadLimits},
@@ -168,8 +168,11 @@ fn api_options(config: &Config) -> ApiOptions {
         request_bytes_max: http_api.request_bytes_max,
         requests_max: http_api.requests_max,
         timeout: Duration::from_millis(http_api.timeout_ms),
-        transport_errors: false,
-        limits: crate::http::api::RequestLimits::default(),
+        transport_errors: http_api.transport_errors,
+        limits: RequestLimits {
+            broadcast_channels_max: http_api.broadcast_channels_max,
+            batch_commands_max: http_api.batch_commands_max,
+        },
     }
 }
 
@@ -177,12 +180,9 @@ fn head_limits(config: &Config) -> HeadLimits {
     HeadLimits { head_bytes_max: config.net.head_bytes_max, request_line_bytes_max: config.net.request_line_bytes_max }
 }
 
-/// HTTP connections at a time.
-const HTTP_CONNECTIONS_MAX: usize = 4_096;
-
 fn connection_limits(config: &Config) -> ConnectionLimits {
     ConnectionLimits {
-        connections_max: HTTP_CONNECTIONS_MAX,
+        connections_max: config.net.http_connections_max,
         head_bytes_max: config.net.head_bytes_max,
         head_fields_max: HEAD_FIELDS_MAX,
         head_timeout: Duration::from_millis(config.net.head_timeout_ms),

@@ -122,12 +122,7 @@ const HTTP_API: &[Key] = &[
         "1000",
         "Channels in one `broadcast`. One with more is answered with error 107.",
     ),
-    own(
-        "batch_commands_limit",
-        COUNT,
-        "1000",
-        "Commands in one `batch`. One with more is answered with error 107.",
-    ),
+    own("batch_commands_limit", COUNT, "1000", "Commands in one `batch`. One with more is answered with error 107."),
     needless("external", Bool, "false", "Dunlin has one port, and the API is on it"),
 ];
 
