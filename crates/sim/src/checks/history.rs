@@ -1,0 +1,70 @@
+//! History: contiguous, within what was asked, and, where that can be known, all that must still be there.
+
+use crate::{
+    model::Model,
+    wire::{HistoryResult, Position},
+};
+
+/// What must be there still, beyond doubt.
+#[derive(Clone, Copy, Debug)]
+pub enum Retained {
+    /// Not known.
+    Unknown,
+    /// At least this many of the newest.
+    AtLeast(u64),
+}
+
+/// Judges a history.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_history(
+    model: &mut Model,
+    channel: &str,
+    (limit, since, reverse): (i32, Option<&Position>, bool),
+    result: &HistoryResult,
+    retained: Retained,
+) -> Result<(), String> {
+    let offsets: Vec<u64> = result.publications.iter().map(|publication| publication.offset).collect();
+    let context = || format!("history of {channel}, limit {limit}, since {since:?}, reverse {reverse}: {offsets:?}");
+    for publication in &result.publications {
+        model
+            .recognise(channel, publication, Some(&result.epoch))
+            .map_err(|error| format!("{error}: {}", context()))?;
+    }
+    let steps = offsets.windows(2).all(|pair| if reverse { pair[0] == pair[1] + 1 } else { pair[1] == pair[0] + 1 });
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    let top = result.offset;
+    if !steps || offsets.len() > most || offsets.iter().any(|&offset| offset > top) {
+        return Err(format!("{}, top {top}", context()));
+    }
+    let begins = match (since, reverse, offsets.first()) {
+        (_, _, None) => true,
+        (Some(since), false, Some(&first)) => first > since.offset,
+        (Some(since), true, Some(&first)) => first + 1 == since.offset,
+        (None, true, Some(&first)) => first == top,
+        (None, false, Some(_)) => true,
+    };
+    let ends = reverse || offsets.len() == most || offsets.last().is_none_or(|&last| last == top);
+    if !begins || !ends {
+        return Err(format!("{} begins or ends elsewhere, top {top}", context()));
+    }
+    if let Retained::AtLeast(count) = retained {
+        let (low, high) = (top.saturating_sub(count), top);
+        let asked = |offset: u64| match since {
+            None => true,
+            Some(since) => {
+                if reverse {
+                    offset < since.offset
+                } else {
+                    offset > since.offset
+                }
+            }
+        };
+        let expected = (low + 1..=high).filter(|&offset| asked(offset)).count().min(most);
+        if offsets.len() < expected {
+            return Err(format!("{} lacks some of {expected}, top {top}", context()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! The latest lane: never older than what came, every replaced publication counted, the newest in the end.
+
+use crate::{
+    model::{ChannelFacts, Model},
+    wire::PublicationBody,
+};
+
+use super::Subscription;
+
+impl Subscription {
+    pub(super) fn next_latest(&mut self, model: &Model, number: u64, seen: &PublicationBody) -> Result<(), String> {
+        let published = &model.published[number as usize];
+        let facts = model.channel(&self.channel).ok_or("a publication in an unknown channel")?;
+        if seen.offset > 0 {
+            if self.positioned && self.offset.is_none_or(|last| seen.offset <= last) {
+                return Err(format!("{}: offset {} after {:?}", self.channel, seen.offset, self.offset));
+            }
+            self.offset = Some(seen.offset);
+        }
+        let skipped = match seen.tags.get("skipped") {
+            Some(skipped) => skipped.parse().map_err(|_| format!("skipped: {skipped}"))?,
+            None => 0,
+        };
+        let key = lane_key(facts, published.key.as_ref());
+        let last = self.keys_seen.insert(key.clone(), published.count);
+        let between = |low: u64| {
+            let of_key = facts.by_key.get(&key).map_or(&[][..], Vec::as_slice);
+            of_key.iter().filter(|&&count| count > low && count < published.count).count() as u64
+        };
+        let (most, least) = match last {
+            Some(last) if published.count <= last => {
+                return Err(format!("{} {key:?}: {} comes after {last}", self.channel, published.count));
+            }
+            Some(last) => (between(last), between(last)),
+            None if published.count <= self.asked_count.max(self.recovered_count) => {
+                return Err(format!("{} {key:?}: {} comes live, an old one", self.channel, published.count));
+            }
+            None => (between(self.asked_count), between(self.live_count)),
+        };
+        if (least..=most).contains(&skipped) {
+            Ok(())
+        } else {
+            let count = published.count;
+            Err(format!("{} {key:?}: {skipped} skipped before {count}, not {least} to {most}", self.channel))
+        }
+    }
+
+    pub(super) fn check_newest(&self, facts: &ChannelFacts) -> Result<(), String> {
+        for (key, counts) in &facts.by_key {
+            let newest = counts.last().copied().unwrap_or(0);
+            let seen = self.keys_seen.get(key).copied();
+            if newest > self.live_count && seen != Some(newest) {
+                return Err(format!("{} {key:?}: the newest is {newest}, the subscriber has {seen:?}", self.channel));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key of a publication's slot: the tag's value where the namespace has a key, the channel alone otherwise.
+pub fn lane_key(facts: &ChannelFacts, tag: Option<&String>) -> Option<String> {
+    let is_keyed = facts.rules.as_ref().is_some_and(|rules| rules.conflation_key.is_some());
+    tag.filter(|_| is_keyed).cloned()
+}

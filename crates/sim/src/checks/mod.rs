@@ -1,0 +1,71 @@
+//! What must hold, seen from outside: each checker knows what clients were told and what operators asked for.
+
+mod history;
+mod latest;
+mod permission;
+mod recovery;
+mod stream;
+
+use std::collections::BTreeMap;
+
+use crate::wire::Position;
+
+pub use history::{Retained, check_history};
+pub use latest::lane_key;
+pub use permission::{Verdict, judge_error, judge_success};
+pub use recovery::{Limits, check_recovery, could_recover_surely};
+
+/// A live subscription as its client knows it, with what is needed to judge the next publication.
+#[derive(Clone, Debug, Default)]
+pub struct Subscription {
+    /// Its channel.
+    pub channel: String,
+    /// Whether the server keeps its position.
+    pub positioned: bool,
+    /// Whether it may recover.
+    pub recoverable: bool,
+    /// The epoch of its stream.
+    pub epoch: String,
+    /// The last offset; `None` as long as it is not known.
+    pub offset: Option<u64>,
+    /// Publications of the API when the client asked; those up to here don't come live.
+    pub asked_count: u64,
+    /// Publications of the API when the client heard the answer; those after it come live.
+    pub live_count: u64,
+    /// When it expires, by the last word of the server, in Unix seconds.
+    pub expiry_s: Option<u64>,
+    /// The latest expiry of all tokens it presented.
+    pub latest_expiry_s: Option<u64>,
+    /// The last publication of the API that came live, by count.
+    api_seen: Option<u64>,
+    /// The same for each key of the latest lane.
+    keys_seen: BTreeMap<Option<String>, u64>,
+    /// The same for each session that publishes.
+    sessions_seen: BTreeMap<String, u64>,
+    /// The newest publication of the API that came with the answer, by count.
+    recovered_count: u64,
+    /// Who came and who left, as far as it was told.
+    present: BTreeMap<String, bool>,
+}
+
+impl Subscription {
+    /// Where to recover from.
+    pub fn position(&self) -> Option<Position> {
+        let offset = self.offset.filter(|_| self.recoverable)?;
+        Some(Position { epoch: self.epoch.clone(), offset })
+    }
+
+    /// Takes in a join or a leave.
+    ///
+    /// # Errors
+    /// If somebody comes twice without leaving, or leaves twice.
+    pub fn who(&mut self, client: &str, comes: bool) -> Result<(), String> {
+        match self.present.insert(client.to_owned(), comes) {
+            Some(was_there) if was_there == comes => {
+                let what = if comes { "joins" } else { "leaves" };
+                Err(format!("{client} {what} {} twice in a row", self.channel))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Which command may be answered with which error, and which must not succeed: by the rules of the namespace, told again.
+
+use dunlin_engine::{Options, options::NamespaceOptions};
+
+use crate::{
+    client::Pending,
+    model::Model,
+    token::{Flaw, Tokens},
+    wire::Say,
+};
+
+/// What a verdict on a reply needs to know.
+pub struct Verdict<'a> {
+    /// Options of the node.
+    pub options: &'a Options,
+    /// What is known.
+    pub model: &'a Model,
+    /// All tokens.
+    pub tokens: &'a Tokens,
+    /// The client's user.
+    pub user: &'a str,
+    /// Unix seconds.
+    pub now_s: u64,
+}
+
+/// What a channel's name says of it.
+enum Kind<'a> {
+    TooLong,
+    Nameless,
+    Unknown,
+    Known { rules: &'a NamespaceOptions, is_private: bool },
+}
+
+impl<'a> Verdict<'a> {
+    fn kind(&self, channel: &str) -> Kind<'a> {
+        if channel.len() > self.options.channel.name_bytes_max {
+            return Kind::TooLong;
+        }
+        let is_private = channel.starts_with('$');
+        let Some((namespace, _)) = channel.trim_start_matches('$').split_once(':') else { return Kind::Nameless };
+        match self.options.namespaces.iter().find(|rules| rules.name == namespace) {
+            Some(rules) => Kind::Known { rules, is_private },
+            None => Kind::Unknown,
+        }
+    }
+
+    fn flaw(&self, token: &str) -> Flaw {
+        self.tokens.find(token).map_or(Flaw::Forged, |token| {
+            if token.flaw == Flaw::None && token.user != self.user { Flaw::Foreign } else { token.flaw }
+        })
+    }
+
+    fn may_have_expired(&self, token: &str) -> bool {
+        let token = self.tokens.find(token);
+        token.is_some_and(|token| token.flaw == Flaw::Expired || token.expires_at_s.is_some_and(|at| at <= self.now_s))
+    }
+
+    fn channels_are_few(&self) -> bool {
+        self.options.channel.channels_max < 1_000
+    }
+}
+
+/// Whether an error is a true answer.
+///
+/// # Errors
+/// If it is not.
+pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<(), String> {
+    let about_name = |channel: &str| match verdict.kind(channel) {
+        Kind::TooLong => code == 107,
+        Kind::Unknown => code == 102,
+        Kind::Nameless | Kind::Known { .. } => false,
+    };
+    let is_true = match &asked.say {
+        Say::Connect { token } => matches!(code, 109 | 110) && verdict.may_have_expired(token),
+        Say::Refresh { token } => code == 110 && verdict.may_have_expired(token),
+        Say::Ping | Say::Rpc => code == 108,
+        Say::Subscribe { channel, token, recover, reject_unrecoverable, .. } => {
+            about_name(channel)
+                || match code {
+                    103 => !may_subscribe(verdict, channel, token),
+                    105 => asked.had,
+                    106 => asked.at_limit || verdict.channels_are_few(),
+                    109 | 110 => verdict.may_have_expired(token),
+                    112 => recover.is_some() && *reject_unrecoverable,
+                    _ => false,
+                }
+        }
+        Say::SubRefresh { token, .. } => match code {
+            103 => true,
+            109 | 110 => verdict.may_have_expired(token),
+            _ => false,
+        },
+        Say::Publish { channel, .. } => {
+            about_name(channel)
+                || match (verdict.kind(channel), code) {
+                    (Kind::Known { rules, .. }, 103) => !rules.allow_publish_for_client,
+                    (_, 103) => true,
+                    (_, 106) => verdict.channels_are_few(),
+                    _ => false,
+                }
+        }
+        Say::Presence { channel } | Say::PresenceStats { channel } => {
+            about_name(channel)
+                || match (verdict.kind(channel), code) {
+                    (Kind::Known { rules, .. }, 108) => !rules.presence,
+                    (Kind::Known { rules, .. }, 103) => rules.presence && !rules.allow_presence_for_client,
+                    (_, code) => code == 108,
+                }
+        }
+        Say::History { channel, since, reverse, .. } => {
+            let from_zero = *reverse && since.as_ref().is_some_and(|since| since.offset == 0);
+            about_name(channel)
+                || match (verdict.kind(channel), code) {
+                    (Kind::Known { rules, .. }, 108) => rules.history_size == 0,
+                    (Kind::Known { rules, .. }, 103) => !rules.allow_history_for_client,
+                    (Kind::Known { .. }, 106) => verdict.channels_are_few(),
+                    (Kind::Known { .. }, 107) => from_zero,
+                    (Kind::Known { .. }, 112) => since.as_ref().is_some_and(|since| !since.epoch.is_empty()),
+                    (_, code) => code == 108,
+                }
+        }
+        Say::Unsubscribe { .. } | Say::Send | Say::Pong => false,
+    };
+    if is_true { Ok(()) } else { Err(format!("error {code} answers {:?}", asked.say)) }
+}
+
+/// Whether a command may have succeeded.
+///
+/// # Errors
+/// If it must not.
+pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), String> {
+    let known = |channel: &str, allows: fn(&NamespaceOptions) -> bool| match verdict.kind(channel) {
+        Kind::Known { rules, .. } => allows(rules),
+        Kind::TooLong | Kind::Nameless | Kind::Unknown => false,
+    };
+    let may = match &asked.say {
+        Say::Connect { token } => token.is_empty() || !matches!(verdict.flaw(token), Flaw::Forged | Flaw::Expired),
+        Say::Refresh { token } => verdict.flaw(token) == Flaw::None,
+        Say::Subscribe { channel, token, .. } => !asked.had && may_subscribe(verdict, channel, token),
+        Say::SubRefresh { token, .. } => verdict.flaw(token) == Flaw::None,
+        Say::Publish { channel, .. } => {
+            known(channel, |rules| rules.allow_publish_for_client || rules.allow_publish_for_subscriber)
+        }
+        Say::Presence { channel } | Say::PresenceStats { channel } => {
+            known(channel, |rules| rules.allow_presence_for_client || rules.allow_presence_for_subscriber)
+        }
+        Say::History { channel, .. } => known(channel, |rules| rules.allow_history_for_client),
+        Say::Unsubscribe { .. } => true,
+        Say::Ping | Say::Rpc | Say::Send | Say::Pong => false,
+    };
+    if may { Ok(()) } else { Err(format!("success answers {:?}", asked.say)) }
+}
+
+/// Whether the channel is open to the client, with this token or, if it is empty, without.
+fn may_subscribe(verdict: &Verdict<'_>, channel: &str, token: &str) -> bool {
+    let Kind::Known { rules, is_private } = verdict.kind(channel) else { return false };
+    if token.is_empty() { rules.allow_subscribe_for_client && !is_private } else { verdict.flaw(token) == Flaw::None }
+}

@@ -1,0 +1,146 @@
+//! The answer to a subscribe command: recovered means complete, not recovered means that it was not possible.
+
+use dunlin_engine::options::{NamespaceOptions, RecoveryMode};
+
+use crate::{
+    client::Pending,
+    model::{ChannelFacts, Model},
+    wire::{Position, Say, SubscribeResult},
+};
+
+use super::Subscription;
+
+/// Limits of the node that recovery and history respect.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Publications in one recovery.
+    pub recovery_publications_max: usize,
+    /// Publications in one history reply to a client.
+    pub history_publications_max: usize,
+}
+
+/// Judges the answer to a subscribe command; returns the subscription that it makes.
+///
+/// # Errors
+/// What about the answer is not true.
+pub fn check_recovery(
+    model: &mut Model,
+    limits: Limits,
+    asked: &Pending,
+    result: &SubscribeResult,
+    now_us: u64,
+) -> Result<Subscription, String> {
+    let Say::Subscribe { channel, recover, positioned, recoverable, .. } = &asked.say else {
+        return Err("a subscribe result answers another command".to_owned());
+    };
+    let facts = model.channel_mut(channel).ok_or("a subscription to an unknown channel")?;
+    let rules = facts.rules.clone().ok_or("a subscription without a namespace")?;
+    let wants = Wants { positioned: *positioned, recoverable: *recoverable, recovers: recover.is_some() };
+    check_flags(&rules, wants, result)?;
+    let mut subscription = Subscription {
+        channel: channel.clone(),
+        positioned: result.positioned,
+        recoverable: result.recoverable,
+        epoch: result.epoch.clone(),
+        offset: result.positioned.then_some(result.offset),
+        asked_count: asked.api_count,
+        live_count: facts.api_count,
+        ..Subscription::default()
+    };
+    if result.positioned {
+        facts.used(asked.sent_us);
+    }
+    match recover {
+        Some(from) if result.recovered => {
+            check_recovered(&rules, from, result)?;
+            subscription.recovered(model, &result.publications)?;
+        }
+        _ if !result.publications.is_empty() => {
+            return Err(format!("{channel}: publications come with what is not recovered"));
+        }
+        Some(from) if result.recoverable => {
+            let top = (&*result.epoch, result.offset);
+            if could_recover_surely(model, limits, facts_of(model, channel)?, from, top, now_us) {
+                return Err(format!("{channel}: not recovered from {from:?} at {top:?}, though it is all there"));
+            }
+        }
+        Some(_) | None => {}
+    }
+    Ok(subscription)
+}
+
+fn facts_of<'a>(model: &'a Model, channel: &str) -> Result<&'a ChannelFacts, String> {
+    model.channel(channel).ok_or_else(|| "an unknown channel".to_owned())
+}
+
+#[derive(Clone, Copy)]
+struct Wants {
+    positioned: bool,
+    recoverable: bool,
+    recovers: bool,
+}
+
+fn check_flags(rules: &NamespaceOptions, wants: Wants, result: &SubscribeResult) -> Result<(), String> {
+    let has_stream = rules.history_size > 0 && rules.history_ttl_ms > 0;
+    let sees_history = rules.allow_history_for_client || rules.allow_history_for_subscriber;
+    let recoverable =
+        has_stream && (rules.force_recovery || wants.recoverable && (rules.allow_recovery || sees_history));
+    let positioned = has_stream
+        && (recoverable || rules.force_positioning || wants.positioned && (rules.allow_positioning || sees_history));
+    let expected = (recoverable, positioned, wants.recovers, positioned);
+    let got = (result.recoverable, result.positioned, result.was_recovering, !result.epoch.is_empty());
+    if expected != got {
+        return Err(format!("recoverable, positioned, was recovering, epoch: {got:?} instead of {expected:?}"));
+    }
+    if result.recovered && !(recoverable && wants.recovers) {
+        return Err("recovered without being asked".to_owned());
+    }
+    Ok(())
+}
+
+fn check_recovered(rules: &NamespaceOptions, from: &Position, result: &SubscribeResult) -> Result<(), String> {
+    let offsets: Vec<u64> = result.publications.iter().map(|publication| publication.offset).collect();
+    let is_sound = match rules.recovery_mode {
+        RecoveryMode::Stream => {
+            let same_epoch = from.epoch.is_empty() || from.epoch == result.epoch;
+            same_epoch && offsets.iter().zip(from.offset + 1..).all(|(&offset, expected)| offset == expected)
+        }
+        RecoveryMode::Cache => match offsets[..] {
+            [] => from.epoch == result.epoch && from.offset > 0,
+            [newest] => newest > 0 && (newest > from.offset || from.epoch != result.epoch),
+            _ => false,
+        },
+    };
+    if is_sound && result.offset == from.offset {
+        Ok(())
+    } else {
+        Err(format!("recovered from {from:?} at {} with the offsets {offsets:?}, {}", result.offset, result.epoch))
+    }
+}
+
+/// Whether a client at `from` can be brought up to `top` beyond doubt, by a server that answers at `now_us` or before.
+pub fn could_recover_surely(
+    model: &Model,
+    limits: Limits,
+    facts: &ChannelFacts,
+    from: &Position,
+    (epoch, top): (&str, u64),
+    now_us: u64,
+) -> bool {
+    let Some(rules) = &facts.rules else { return false };
+    let sent_us = |offset: u64| facts.at(epoch, offset).map(|number| model.published[number as usize].sent_us);
+    let is_there = |offset: u64| {
+        // The history lives as long as its newest publication, and until it is removed.
+        let is_fresh = sent_us(top).is_some_and(|sent_us| sent_us + rules.history_ttl_ms * 1_000 > now_us);
+        is_fresh && facts.removed.as_ref().is_none_or(|(at_us, ..)| sent_us(offset).is_some_and(|sent| sent > *at_us))
+    };
+    match rules.recovery_mode {
+        RecoveryMode::Stream => {
+            let same_epoch = from.epoch.is_empty() || from.epoch == epoch;
+            let missed = top.saturating_sub(from.offset);
+            let kept = rules.history_size.min(limits.recovery_publications_max) as u64;
+            same_epoch && top >= from.offset && missed <= kept && (missed == 0 || is_there(from.offset + 1))
+        }
+        RecoveryMode::Cache => from.offset > 0 && from.epoch == epoch && from.offset == top || top > 0 && is_there(top),
+    }
+}

@@ -1,0 +1,291 @@
+//! What a client makes of what it reads, and whether it could be true.
+
+use dunlin_engine::Options;
+
+use crate::{
+    checks::{
+        Limits, Retained, Verdict, check_history, check_recovery, could_recover_surely, judge_error, judge_success,
+    },
+    model::{Fate, Model},
+    token::Tokens,
+    wire::{HistoryResult, Message, Push, Say, WireFrame, decode},
+};
+
+use super::{Client, Misdeeds, Pending, Phase, Upward};
+
+/// What a client needs to know to judge what it hears.
+pub struct Hearing<'a> {
+    /// Options of the node.
+    pub options: &'a Options,
+    /// What is known.
+    pub model: &'a mut Model,
+    /// All tokens.
+    pub tokens: &'a Tokens,
+    /// The time.
+    pub now_us: u64,
+    /// The same in Unix milliseconds.
+    pub unix_ms: u64,
+}
+
+/// What a client does next about its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The server said goodbye.
+    Closed(Option<u16>),
+    /// `connect` was answered: subscribe to what was had before.
+    Connected,
+    /// A subscription ended with a code that asks to come back.
+    Resubscribes(String),
+}
+
+impl Hearing<'_> {
+    fn verdict<'a>(&'a self, user: &'a str) -> Verdict<'a> {
+        let Self { options, model, tokens, unix_ms, .. } = self;
+        Verdict { options, model, tokens, user, now_s: unix_ms / 1_000 }
+    }
+
+    fn limits(&self) -> Limits {
+        let client = &self.options.client;
+        Limits {
+            recovery_publications_max: client.recovery_publications_max,
+            history_publications_max: client.history_publications_max,
+        }
+    }
+}
+
+impl Client {
+    /// Takes in bytes from its socket; says what to do next, for each message that asks for something.
+    ///
+    /// # Errors
+    /// Whatever in them cannot be true.
+    pub fn read(&mut self, hearing: &mut Hearing<'_>, bytes: impl Iterator<Item = u8>) -> Result<Vec<Next>, String> {
+        self.reader.feed(bytes);
+        let mut next = Vec::new();
+        while let Some(frame) = self.reader.next()? {
+            if self.phase == Phase::Over {
+                return Err(format!("{frame:?} comes behind the close frame"));
+            }
+            let payload = match frame {
+                WireFrame::Text(payload) | WireFrame::Binary(payload) => payload,
+                WireFrame::Pong(payload) => {
+                    if self.own_pings.is_empty() || self.own_pings.remove(0) != payload {
+                        return Err("a pong answers no ping".to_owned());
+                    }
+                    continue;
+                }
+                WireFrame::Close(code, _) => {
+                    self.phase = Phase::Over;
+                    next.push(Next::Closed(code));
+                    continue;
+                }
+            };
+            for message in decode(self.profile.encoding, &payload)? {
+                next.extend(self.hear(hearing, message)?);
+            }
+        }
+        Ok(next)
+    }
+
+    /// Whether the bytes read so far end within a frame.
+    pub fn is_within_frame(&self) -> bool {
+        self.reader.is_within_frame()
+    }
+
+    fn hear(&mut self, hearing: &mut Hearing<'_>, message: Message) -> Result<Option<Next>, String> {
+        if message == Message::default() {
+            self.pings += 1;
+            if self.profile.answers_pings {
+                self.say(vec![(Say::Pong, pending(Say::Pong))]);
+            }
+            return Ok(None);
+        }
+        if message.id == 0 {
+            let push = message.push.ok_or("a message without an id is no push")?;
+            return self.hear_push(hearing, push);
+        }
+        let id = message.id;
+        let asked = self.pending.remove(&id).ok_or_else(|| format!("a reply to {id}, which waits for none"))?;
+        let outcome = match message.error {
+            Some(error) => self.hear_error(hearing, &asked, error.code).map(|()| None),
+            None => self.hear_success(hearing, &asked, message),
+        };
+        outcome.map_err(|error| format!("reply {id}: {error}"))
+    }
+
+    fn hear_error(&mut self, hearing: &mut Hearing<'_>, asked: &Pending, code: u32) -> Result<(), String> {
+        judge_error(&hearing.verdict(&self.profile.user), asked, code)?;
+        if let Some(number) = asked.number {
+            hearing.model.published[number as usize].fate = Fate::Refused;
+        }
+        match &asked.say {
+            Say::Connect { .. } => self.phase = Phase::Refused,
+            Say::Subscribe { channel, recover: Some(from), .. } if code == 112 => {
+                let facts = hearing.model.channel(channel).ok_or("an unknown channel")?;
+                let now = (&*from.epoch, facts.tops.get(&from.epoch).copied().unwrap_or(0));
+                let is_current = facts.epoch.as_ref() == Some(&from.epoch);
+                let limits = hearing.limits();
+                if is_current && could_recover_surely(hearing.model, limits, facts, from, now, hearing.now_us) {
+                    return Err(format!("{channel}: refused to recover from {from:?}, though it is all there"));
+                }
+                self.positions.remove(channel);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn hear_success(
+        &mut self,
+        hearing: &mut Hearing<'_>,
+        asked: &Pending,
+        message: Message,
+    ) -> Result<Option<Next>, String> {
+        judge_success(&hearing.verdict(&self.profile.user), asked)?;
+        match (&asked.say, message) {
+            (Say::Connect { token }, Message { connect: Some(result), .. }) => {
+                self.phase = Phase::Live;
+                self.id = result.client;
+                self.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
+                self.latest_expiry_s = self.expiry_s;
+                self.check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
+                if result.ping != 2 || !result.pong {
+                    return Err("the connect reply tells other pings".to_owned());
+                }
+                return Ok(Some(Next::Connected));
+            }
+            (Say::Refresh { token }, Message { refresh: Some(result), .. }) if result.client == self.id => {
+                self.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
+                self.check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
+            }
+            (Say::Subscribe { channel, token, .. }, Message { subscribe: Some(result), .. }) => {
+                let limits = hearing.limits();
+                let mut subscription = check_recovery(hearing.model, limits, asked, &result, hearing.now_us)?;
+                subscription.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
+                subscription.latest_expiry_s = subscription.expiry_s;
+                self.check_ttl(hearing, subscription.expiry_s, result.expires, result.ttl)?;
+                self.subscriptions.insert(channel.clone(), subscription);
+            }
+            (Say::SubRefresh { channel, token }, Message { sub_refresh: Some(result), .. }) => {
+                let expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
+                self.check_ttl(hearing, expiry_s, result.expires, result.ttl)?;
+                if let Some(subscription) = self.subscriptions.get_mut(channel) {
+                    subscription.expiry_s = expiry_s;
+                }
+            }
+            (Say::Unsubscribe { channel }, Message { unsubscribe: Some(_), .. }) => self.forget(channel),
+            (Say::Publish { channel, .. }, Message { publish: Some(_), .. }) => {
+                let number = asked.number.ok_or("a publish without a number")?;
+                hearing.model.published[number as usize].fate = Fate::Accepted;
+                let facts = hearing.model.channel_mut(channel).ok_or("an unknown channel")?;
+                facts.used(asked.sent_us);
+            }
+            (Say::Presence { .. }, Message { presence: Some(result), .. }) => {
+                if result.presence.iter().any(|(client, info)| *client != info.client) {
+                    return Err("a client under another's id in presence".to_owned());
+                }
+            }
+            (Say::PresenceStats { .. }, Message { presence_stats: Some(result), .. }) => {
+                if result.num_users > result.num_clients {
+                    return Err(format!("{result:?}"));
+                }
+            }
+            (Say::History { .. }, Message { history: Some(result), .. }) => hear_history(hearing, asked, &result)?,
+            (say, message) => return Err(format!("{message:?} answers {say:?}")),
+        }
+        Ok(None)
+    }
+
+    /// Whether the seconds to live are those of the token, at some moment since it was presented.
+    fn check_ttl(&self, hearing: &Hearing<'_>, expiry_s: Option<u64>, expires: bool, ttl: u32) -> Result<(), String> {
+        let now_s = hearing.unix_ms / 1_000;
+        let least = expiry_s.map(|expiry_s| expiry_s.saturating_sub(now_s));
+        match least {
+            Some(least) if expires && u64::from(ttl) >= least => Ok(()),
+            None if !expires && ttl == 0 => Ok(()),
+            _ => Err(format!("expires {expires}, ttl {ttl}, by the token {expiry_s:?} at {now_s}")),
+        }
+    }
+
+    fn hear_push(&mut self, hearing: &mut Hearing<'_>, push: Push) -> Result<Option<Next>, String> {
+        let channel = push.channel;
+        let Some(subscription) = self.subscriptions.get_mut(&channel) else {
+            return Err(format!("a push for {channel} without a subscription"));
+        };
+        match (push.publication, push.join, push.leave, push.unsubscribe) {
+            (Some(publication), None, None, None) => {
+                let grace_ms = self.options_grace_ms(hearing);
+                let subscription = self.subscriptions.get_mut(&channel).expect("found above");
+                let latest_s = [subscription.latest_expiry_s, self.latest_expiry_s].into_iter().flatten().min();
+                if latest_s.is_some_and(|at_s| publication.time.cast_unsigned() > at_s * 1_000 + grace_ms) {
+                    return Err(format!("{channel}: a publication after the expiry, {latest_s:?}"));
+                }
+                subscription.publication(hearing.model, &publication)?;
+            }
+            (None, Some(join), None, None) => subscription.who(&join.info.client, true)?,
+            (None, None, Some(leave), None) => subscription.who(&leave.info.client, false)?,
+            (None, None, None, Some(unsubscribe)) => {
+                let code = unsubscribe.code;
+                let expiry_s = subscription.expiry_s;
+                let has_expired = expiry_s.is_some_and(|at_s| at_s * 1_000 + 300 <= hearing.unix_ms);
+                if !(matches!(code, 2000 | 2500) || code == 2501 && has_expired) {
+                    return Err(format!("{channel}: unsubscribed with {code}, expiry {expiry_s:?}"));
+                }
+                self.forget(&channel);
+                return Ok((code >= 2500).then_some(Next::Resubscribes(channel)));
+            }
+            other => return Err(format!("a push that is not one thing: {other:?}")),
+        }
+        Ok(None)
+    }
+
+    /// The longest time for which something that has expired may still be served: grace, a late timer, and the second that
+    /// a time to live is rounded by.
+    fn options_grace_ms(&self, hearing: &Hearing<'_>) -> u64 {
+        hearing.options.client.expired_close_delay_ms + crate::plan::LATE_WAKE_US / 1_000 + 1_000
+    }
+
+    /// Ends a subscription, and keeps its position.
+    fn forget(&mut self, channel: &str) {
+        if let Some(subscription) = self.subscriptions.remove(channel)
+            && let Some(position) = subscription.position()
+        {
+            self.positions.insert(channel.to_owned(), position);
+        }
+    }
+
+    /// Whether what the client did, or did not do, explains a close by the server with `code`. What the operator did is
+    /// judged by the caller.
+    pub fn explains_close(&self, code: Option<u16>, unix_ms: u64) -> bool {
+        let Misdeeds { broke_protocol, said_send, forged_token, expired_refresh, violated, closed } = &self.misdeeds;
+        let has_expired = self.expiry_s.is_some_and(|at_s| at_s * 1_000 + 300 <= unix_ms);
+        match code {
+            Some(3005) => has_expired || *expired_refresh,
+            Some(3500) => *forged_token,
+            Some(3501) => *broke_protocol || self.phase == Phase::Refused,
+            Some(3502) => self.id.is_empty(),
+            Some(3508) => *said_send,
+            code => code.is_some() && *violated == code || *closed == Some(code),
+        }
+    }
+
+    /// Says goodbye.
+    pub fn close(&mut self, code: Option<u16>) {
+        self.misdeeds.closed = Some(code);
+        self.upward.push(Upward::Close(code));
+    }
+}
+
+fn hear_history(hearing: &mut Hearing<'_>, asked: &Pending, result: &HistoryResult) -> Result<(), String> {
+    let Say::History { channel, limit, since, reverse } = &asked.say else { return Err("no history".to_owned()) };
+    let most = hearing.options.client.history_publications_max as i32;
+    let limit = if (0..=most).contains(limit) { *limit } else { most };
+    if let Some(facts) = hearing.model.channel_mut(channel) {
+        facts.used(asked.sent_us);
+    }
+    check_history(hearing.model, channel, (limit, since.as_ref(), *reverse), result, Retained::Unknown)
+}
+
+/// A command that is not waited for.
+pub(super) fn pending(say: Say) -> Pending {
+    Pending { say, sent_us: 0, api_count: 0, number: None, had: false, at_limit: false }
+}

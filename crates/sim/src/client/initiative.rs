@@ -1,0 +1,258 @@
+//! What a client does of its own accord.
+
+use crate::{
+    chance::Chance,
+    checks::Subscription,
+    model::{Model, Publisher},
+    plan::Plan,
+    token::{Flaw, Token, Tokens},
+    wire::{Position, Say},
+};
+
+use super::{Client, Pending, Phase, Upward, hear::pending};
+
+/// What a client needs to act.
+pub struct Initiative<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Decides.
+    pub chance: &'a mut Chance,
+    /// What is known.
+    pub model: &'a mut Model,
+    /// Where tokens come from.
+    pub tokens: &'a mut Tokens,
+    /// The time.
+    pub now_us: u64,
+    /// The same in Unix seconds.
+    pub now_s: u64,
+}
+
+impl Initiative<'_> {
+    /// A token for `user`, mostly a good one; `channel` is empty for a connection.
+    fn token(&mut self, client: &mut Client, channel: &str) -> String {
+        let naughty = client.profile.naughtiness;
+        let flaws: &[Flaw] =
+            if client.phase == Phase::Live { &[Flaw::Forged, Flaw::Expired, Flaw::Foreign] } else { &[Flaw::Expired] };
+        let flaw = if self.chance.percent(naughty) { *self.chance.pick(flaws) } else { Flaw::None };
+        let expires_at_s = self.chance.percent(50).then(|| self.now_s + self.chance.between(1, 4));
+        client.misdeeds.forged_token |= matches!(flaw, Flaw::Forged | Flaw::Foreign);
+        self.tokens.issue(Token { flaw, user: client.profile.user.clone(), channel: channel.to_owned(), expires_at_s })
+    }
+
+    fn channel(&mut self) -> String {
+        match self.chance.below(40) {
+            0 => "lone".to_owned(),
+            1 => "nowhere:a".to_owned(),
+            2 => "plain:a-name-that-is-longer-than-a-name-may-be".to_owned(),
+            _ => self.chance.pick(&self.plan.channels).clone(),
+        }
+    }
+
+    fn pending(&self, say: Say, channel: &str) -> (Say, Pending) {
+        let api_count = self.model.channel(channel).map_or(0, |facts| facts.api_count);
+        (say.clone(), Pending { sent_us: self.now_us, api_count, ..pending(say) })
+    }
+}
+
+impl Client {
+    /// Says `connect`.
+    pub fn connect(&mut self, initiative: &mut Initiative<'_>) {
+        let user = self.profile.user.clone();
+        let token = if user.is_empty() { String::new() } else { initiative.token(self, "") };
+        let first = initiative.pending(Say::Connect { token }, "");
+        // Some don't wait for the answer.
+        let mut commands = vec![first];
+        if initiative.chance.percent(10) {
+            commands.extend(self.resubscriptions(initiative));
+        }
+        self.say(commands);
+    }
+
+    /// Subscribes to what it had before.
+    pub fn resubscribe(&mut self, initiative: &mut Initiative<'_>) {
+        let commands = self.resubscriptions(initiative);
+        if !commands.is_empty() {
+            self.say(commands);
+        }
+    }
+
+    fn resubscriptions(&mut self, initiative: &mut Initiative<'_>) -> Vec<(Say, Pending)> {
+        let most = initiative.plan.options.client.commands_per_frame_max - 1;
+        let channels: Vec<String> = self.positions.keys().take(most).cloned().collect();
+        channels.into_iter().filter_map(|channel| self.subscribe(initiative, &channel)).collect()
+    }
+
+    /// A subscribe command, unless the answer to one is on its way. Nobody subscribes twice by accident.
+    pub fn subscribe(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> Option<(Say, Pending)> {
+        let had = self.subscriptions.contains_key(channel) || self.asks_for(channel);
+        if had && !initiative.chance.percent(5) {
+            return None;
+        }
+        let needs_token = channel.contains("lock:");
+        let token = if needs_token && !initiative.chance.percent(10) || initiative.chance.percent(3) {
+            initiative.token(self, channel)
+        } else {
+            String::new()
+        };
+        // What an SDK knows of a stream that it has not seen is nothing: it asks for whatever is cached.
+        let recover = match self.positions.get(channel).cloned() {
+            Some(position) if !initiative.chance.percent(5) => Some(position),
+            _ => initiative.chance.percent(20).then(Position::default),
+        };
+        let say = Say::Subscribe {
+            channel: channel.to_owned(),
+            token,
+            recover,
+            positioned: initiative.chance.percent(30),
+            recoverable: initiative.chance.percent(70),
+            join_leave: initiative.chance.percent(50),
+            reject_unrecoverable: initiative.chance.percent(20),
+        };
+        let (say, mut pending) = initiative.pending(say, channel);
+        pending.had = had;
+        pending.at_limit = self.subscriptions_at_most() >= initiative.plan.options.client.channel_limit;
+        Some((say, pending))
+    }
+
+    /// Does something, or nothing.
+    pub fn act(&mut self, initiative: &mut Initiative<'_>) {
+        if self.phase != Phase::Live {
+            return;
+        }
+        if initiative.chance.percent(self.profile.naughtiness) {
+            return self.misbehave(initiative);
+        }
+        let mut commands = Vec::new();
+        for _ in 0..initiative.chance.between(1, 3) {
+            commands.extend(self.command(initiative));
+        }
+        if !commands.is_empty() {
+            self.say(commands);
+        }
+        if initiative.chance.percent(3) {
+            let payload = vec![initiative.chance.below(256) as u8; initiative.chance.below(126)];
+            self.own_pings.push(payload.clone());
+            self.upward.push(Upward::Ping(payload));
+        }
+    }
+
+    fn command(&mut self, initiative: &mut Initiative<'_>) -> Vec<(Say, Pending)> {
+        let channel = initiative.channel();
+        let say = match initiative.chance.weighted(&[30, 10, 30, 6, 4, 3, 3, 3, 1, 1]) {
+            0 => return self.subscribe(initiative, &channel).into_iter().collect(),
+            1 => return self.unsubscribe(initiative),
+            2 => return vec![self.publish(initiative, &channel)],
+            3 => self.history(initiative, &channel),
+            4 => Say::Presence { channel: channel.clone() },
+            5 => Say::PresenceStats { channel: channel.clone() },
+            6 => {
+                let token = initiative.token(self, "");
+                self.note_refresh(initiative, &token);
+                Say::Refresh { token }
+            }
+            7 => {
+                if self.asks_for(&channel) {
+                    return Vec::new();
+                }
+                let token = initiative.token(self, &channel);
+                if let Some(subscription) = self.subscriptions.get_mut(&channel) {
+                    let expiry_s = initiative.tokens.find(&token).and_then(|token| token.expires_at_s);
+                    subscription.latest_expiry_s =
+                        subscription.latest_expiry_s.and_then(|latest| expiry_s.map(|expiry| expiry.max(latest)));
+                }
+                Say::SubRefresh { channel: channel.clone(), token }
+            }
+            8 => Say::Rpc,
+            _ => Say::Ping,
+        };
+        vec![initiative.pending(say, &channel)]
+    }
+
+    fn note_refresh(&mut self, initiative: &Initiative<'_>, token: &str) {
+        let Some(token) = initiative.tokens.find(token) else { return };
+        self.misdeeds.expired_refresh |= token.flaw == Flaw::Expired || token.expires_at_s.is_some();
+        self.latest_expiry_s =
+            self.latest_expiry_s.and_then(|latest| token.expires_at_s.map(|expiry| expiry.max(latest)));
+    }
+
+    /// Ends a subscription, now and then twice, or to begin it anew in the same frame.
+    fn unsubscribe(&mut self, initiative: &mut Initiative<'_>) -> Vec<(Say, Pending)> {
+        let asked = self.pending.values().filter_map(|pending| match &pending.say {
+            Say::Subscribe { channel, .. } => Some(channel),
+            _ => None,
+        });
+        let channels: Vec<String> = self.subscriptions.keys().chain(asked).cloned().collect();
+        if channels.is_empty() {
+            return Vec::new();
+        }
+        let channel = initiative.chance.pick(&channels).clone();
+        let say = Say::Unsubscribe { channel: channel.clone() };
+        let mut commands = vec![initiative.pending(say.clone(), &channel)];
+        if initiative.chance.percent(20) {
+            commands.push(initiative.pending(say, &channel));
+        } else if self.subscriptions.contains_key(&channel) && initiative.chance.percent(30) {
+            if let Some(position) = self.subscriptions.get(&channel).and_then(Subscription::position) {
+                self.positions.insert(channel.clone(), position);
+            }
+            let asks_already = self.asks_for(&channel);
+            if let Some((say, mut pending)) = self.subscribe(initiative, &channel).filter(|_| !asks_already) {
+                pending.had = false;
+                commands.push((say, pending));
+            }
+        }
+        commands
+    }
+
+    fn publish(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> (Say, Pending) {
+        let fill = match initiative.chance.below(10) {
+            0 => initiative.chance.between(100, 1_200) as usize,
+            _ => initiative.chance.below(60),
+        };
+        let publisher = Publisher::Session(self.id.clone());
+        let number = initiative.model.begin(channel, publisher, initiative.now_us, fill, false);
+        let data = initiative.model.published[number as usize].data.clone();
+        let (say, mut pending) = initiative.pending(Say::Publish { channel: channel.to_owned(), data }, channel);
+        pending.number = Some(number);
+        (say, pending)
+    }
+
+    fn history(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> Say {
+        let limit = *initiative.chance.pick(&[0, 1, 2, 5, -1, i32::MAX, i32::MIN]);
+        let known = self.subscriptions.get(channel).and_then(Subscription::position);
+        let since = known.filter(|_| initiative.chance.percent(60)).map(|mut position| {
+            let back = initiative.chance.below(6) as u64;
+            position.offset = position.offset.saturating_sub(back);
+            position
+        });
+        Say::History { channel: channel.to_owned(), limit, since, reverse: initiative.chance.percent(30) }
+    }
+
+    fn misbehave(&mut self, initiative: &mut Initiative<'_>) {
+        let broke = match initiative.chance.below(7) {
+            0 => vec![initiative.pending(Say::Connect { token: String::new() }, "")],
+            1 => vec![initiative.pending(Say::Pong, ""), initiative.pending(Say::Pong, "")],
+            2 => vec![initiative.pending(Say::Unsubscribe { channel: String::new() }, "")],
+            3 => {
+                let most = initiative.plan.options.client.commands_per_frame_max;
+                (0..=most).map(|_| initiative.pending(Say::Rpc, "")).collect()
+            }
+            4 => {
+                self.misdeeds.said_send = true;
+                return self.say(vec![initiative.pending(Say::Send, "")]);
+            }
+            5 => {
+                let code = *initiative.chance.pick(&[1002, 1007, 1009]);
+                self.misdeeds.violated = Some(code);
+                return self.upward.push(Upward::Violation(code));
+            }
+            _ => {
+                self.misdeeds.broke_protocol = true;
+                let garbage = (0..initiative.chance.below(20)).map(|_| 0xff - initiative.chance.below(9) as u8);
+                let frame = Upward::Frame(garbage.collect(), false);
+                return self.upward.push(frame);
+            }
+        };
+        self.misdeeds.broke_protocol = true;
+        self.say(broke);
+    }
+}

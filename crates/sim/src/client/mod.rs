@@ -1,0 +1,200 @@
+//! A client: behaves like an SDK most of the time, and checks everything it hears.
+
+mod hear;
+mod initiative;
+
+use std::collections::BTreeMap;
+
+use crate::{
+    checks::Subscription,
+    plan::Profile,
+    wire::{FrameReader, Position, Say, encode},
+};
+
+pub use hear::{Hearing, Next};
+pub use initiative::Initiative;
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not connected, until this time.
+    Offline {
+        /// When to come back.
+        until_us: u64,
+    },
+    /// `connect` is not answered.
+    Connecting,
+    /// Connected.
+    Live,
+    /// `connect` was answered with an error.
+    Refused,
+    /// It heard or said the last word.
+    Over,
+}
+
+/// A command without a reply.
+#[derive(Debug)]
+pub struct Pending {
+    /// The command.
+    pub say: Say,
+    /// When it was said.
+    pub sent_us: u64,
+    /// Publications of the API in the command's channel by then.
+    pub api_count: u64,
+    /// For a publish, its number.
+    pub number: Option<u64>,
+    /// For a subscribe, whether the client had or had asked for the subscription, and whether it was at its limit.
+    pub had: bool,
+    /// See `had`.
+    pub at_limit: bool,
+}
+
+/// What a client puts on the wire.
+#[derive(Debug)]
+pub enum Upward {
+    /// A frame of commands; whether it holds a pong.
+    Frame(Vec<u8>, bool),
+    /// A WebSocket ping.
+    Ping(Vec<u8>),
+    /// A close frame.
+    Close(Option<u16>),
+    /// Bytes against RFC 6455, to be answered with this code.
+    Violation(u16),
+}
+
+/// What a client did that excuses the server for closing.
+#[derive(Debug, Default)]
+#[allow(missing_docs)]
+pub struct Misdeeds {
+    pub broke_protocol: bool,
+    pub said_send: bool,
+    pub forged_token: bool,
+    pub expired_refresh: bool,
+    pub violated: Option<u16>,
+    pub closed: Option<Option<u16>>,
+}
+
+/// One client of the simulation, over all its connections.
+pub struct Client {
+    /// Its number.
+    pub index: usize,
+    /// Who it is.
+    pub profile: Profile,
+    /// Where it is.
+    pub phase: Phase,
+    /// Its connection, by number.
+    pub connection: Option<usize>,
+    /// Its session's id.
+    pub id: String,
+    /// Live subscriptions, as far as it knows.
+    pub subscriptions: BTreeMap<String, Subscription>,
+    /// Positions that it recovers from, and by that the channels it wants.
+    pub positions: BTreeMap<String, Position>,
+    /// Commands without a reply, by id.
+    pub pending: BTreeMap<u32, Pending>,
+    /// What it did in this connection.
+    pub misdeeds: Misdeeds,
+    /// When the connection expires, by the last word of the server, and the latest of all tokens it presented.
+    pub expiry_s: Option<u64>,
+    /// See `expiry_s`; `None` as long as one of them never expires.
+    pub latest_expiry_s: Option<u64>,
+    /// Pings of the server that it heard.
+    pub pings: u64,
+    /// Payloads of its own WebSocket pings.
+    pub own_pings: Vec<Vec<u8>>,
+    /// What it wants to put on the wire.
+    pub upward: Vec<Upward>,
+    reader: FrameReader,
+    next_id: u32,
+}
+
+impl Client {
+    /// A client that has not connected yet.
+    pub fn new(index: usize, profile: Profile) -> Self {
+        Self {
+            index,
+            profile,
+            phase: Phase::Offline { until_us: 0 },
+            connection: None,
+            id: String::new(),
+            subscriptions: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            misdeeds: Misdeeds::default(),
+            expiry_s: None,
+            latest_expiry_s: None,
+            pings: 0,
+            own_pings: Vec::new(),
+            upward: Vec::new(),
+            reader: FrameReader::default(),
+            next_id: 1,
+        }
+    }
+
+    /// Begins a connection.
+    pub fn open(&mut self, connection: usize) {
+        self.phase = Phase::Connecting;
+        self.connection = Some(connection);
+        self.id = String::new();
+        self.misdeeds = Misdeeds::default();
+        self.pings = 0;
+        self.expiry_s = None;
+        self.latest_expiry_s = None;
+        self.own_pings.clear();
+        self.upward.clear();
+        self.reader = FrameReader::default();
+        self.next_id = 1;
+    }
+
+    /// Ends a connection, on the client's side. What it knows of streams stays, for the next one.
+    pub fn leave(&mut self, until_us: u64) {
+        self.phase = Phase::Offline { until_us };
+        self.connection = None;
+        self.pending.clear();
+        self.upward.clear();
+        for (channel, subscription) in std::mem::take(&mut self.subscriptions) {
+            if let Some(position) = subscription.position() {
+                self.positions.insert(channel, position);
+            }
+        }
+    }
+
+    /// Says commands, in one frame.
+    pub fn say(&mut self, commands: Vec<(Say, Pending)>) {
+        let mut frame = Vec::new();
+        let mut has_pong = false;
+        for (say, pending) in commands {
+            has_pong |= matches!(say, Say::Pong);
+            frame.push((self.next_id, say.clone()));
+            if !matches!(say, Say::Pong | Say::Send) {
+                self.pending.insert(self.next_id, pending);
+            }
+            self.next_id += 1;
+        }
+        self.upward.push(Upward::Frame(encode(self.profile.encoding, &frame), has_pong));
+    }
+
+    /// Says a command, if there is one.
+    pub fn say_all(&mut self, command: Option<(Say, Pending)>) {
+        if let Some(command) = command {
+            self.say(vec![command]);
+        }
+    }
+
+    /// Starts over, as a page that is loaded anew.
+    pub fn forget_everything(&mut self) {
+        self.subscriptions.clear();
+        self.positions.clear();
+    }
+
+    /// Whether it waits for the answer to a subscribe command for `channel`.
+    pub fn asks_for(&self, channel: &str) -> bool {
+        self.pending.values().any(|pending| matches!(&pending.say, Say::Subscribe { channel: of, .. } if of == channel))
+    }
+
+    /// How many subscriptions it has or has asked for.
+    pub fn subscriptions_at_most(&self) -> usize {
+        let asked = self.pending.values().filter(|pending| matches!(pending.say, Say::Subscribe { .. })).count();
+        self.subscriptions.len() + asked
+    }
+}

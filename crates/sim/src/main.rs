@@ -1,0 +1,88 @@
+//! `dunlin-sim`: runs simulated worlds, and names the seeds of those in which something was wrong.
+
+use std::{
+    process::ExitCode,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use clap::Parser;
+use dunlin_sim::Outcome;
+
+/// Failing seeds that are printed before the program gives up.
+const FAILURES_MAX: usize = 10;
+/// Seeds between two lines of progress.
+const PROGRESS_SEEDS: u64 = 500;
+
+/// Runs whole nodes of shards and clients under seeds, and checks what clients are told.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    start: u64,
+    /// Start at a seed that the clock picks.
+    #[arg(long, conflicts_with = "start")]
+    fresh: bool,
+    /// Run this seed alone.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print everything that happens; for a single seed.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Some(seed) = cli.seed {
+        let outcome = dunlin_sim::run(seed, cli.trace, &|_| {});
+        println!("seed {seed}: {} steps, trace hash {:016x}", outcome.steps, outcome.trace_hash);
+        return report(&outcome);
+    }
+    let start = if cli.fresh { clock() } else { cli.start };
+    println!("{} seeds from {start}", cli.seeds);
+    run_all(start, cli.seeds)
+}
+
+fn run_all(start: u64, count: u64) -> ExitCode {
+    let begun = Instant::now();
+    let (mut steps, mut failures, mut hash) = (0, 0, 0_u64);
+    for done in 0..count {
+        let outcome = dunlin_sim::run(start.wrapping_add(done), false, &|_| {});
+        steps += outcome.steps;
+        hash = hash.rotate_left(7) ^ outcome.trace_hash;
+        if outcome.failure.is_some() {
+            report(&outcome);
+            failures += 1;
+            if failures == FAILURES_MAX {
+                break;
+            }
+        }
+        if (done + 1) % PROGRESS_SEEDS == 0 {
+            eprintln!("{} of {count} seeds, {steps} steps", done + 1);
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{steps} steps in {seconds:.1} s, {:.0} steps/s, trace hash {hash:016x}", steps as f64 / seconds);
+    if failures == 0 {
+        println!("all {count} seeds passed");
+        ExitCode::SUCCESS
+    } else {
+        println!("{failures} seeds failed");
+        ExitCode::FAILURE
+    }
+}
+
+fn report(outcome: &Outcome) -> ExitCode {
+    let Some(failure) = &outcome.failure else { return ExitCode::SUCCESS };
+    println!("seed {} failed after {} steps: {failure}", outcome.seed, outcome.steps);
+    println!("  replay: cargo run --release -p dunlin-sim -- --seed {} --trace", outcome.seed);
+    ExitCode::FAILURE
+}
+
+/// A seed that no earlier run had.
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,209 @@
+//! What is known to be true, by what clients and operators were told: the reference that the node is held against. It
+//! shares no code with the engine.
+
+use std::collections::BTreeMap;
+
+use dunlin_engine::{
+    Options,
+    options::{Lane, NamespaceOptions},
+};
+
+use crate::wire::PublicationBody;
+
+/// Who published.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Publisher {
+    /// The server API.
+    Api,
+    /// The session with this id.
+    Session(String),
+}
+
+/// What became of a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Not known, or never to be known.
+    Open,
+    /// Acknowledged.
+    Accepted,
+    /// Answered with an error.
+    Refused,
+}
+
+/// A publication, from the moment it is sent.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Where.
+    pub channel: String,
+    /// By whom.
+    pub publisher: Publisher,
+    /// Counts the publisher's publications in this channel, from 1.
+    pub count: u64,
+    /// The exact payload.
+    pub data: Vec<u8>,
+    /// When it was sent; it was accepted then or later.
+    pub sent_us: u64,
+    /// The value of the tag that keys the latest lane.
+    pub key: Option<String>,
+    /// Whether it gets an offset.
+    pub has_offset: bool,
+    /// What became of it.
+    pub fate: Fate,
+    /// Its epoch and offset, once somebody saw them.
+    pub position: Option<(String, u64)>,
+}
+
+/// A channel as outsiders know it.
+#[derive(Debug, Default)]
+pub struct ChannelFacts {
+    /// Options of its namespace; `None` if it has none.
+    pub rules: Option<NamespaceOptions>,
+    /// Publications that the API accepted.
+    pub api_count: u64,
+    /// Counts of the API's publications, by key.
+    pub by_key: BTreeMap<Option<String>, Vec<u64>>,
+    /// Publications by epoch and offset.
+    by_position: BTreeMap<(String, u64), u64>,
+    /// The epoch that the API saw last.
+    pub epoch: Option<String>,
+    /// The stream was used then or later.
+    pub last_use_us: u64,
+    /// When the history was last removed, and the top then.
+    pub removed: Option<(u64, String, u64)>,
+    /// Highest offsets seen, by epoch.
+    pub tops: BTreeMap<String, u64>,
+    /// Publications accepted beyond doubt, by a session's publish with an offset.
+    pub sessions_accepted: u64,
+}
+
+impl ChannelFacts {
+    /// The lane of its publications.
+    pub fn lane(&self) -> Lane {
+        self.rules.as_ref().map_or(Lane::Reliable, |rules| rules.delivery)
+    }
+
+    /// The publication at a position, if somebody saw it.
+    pub fn at(&self, epoch: &str, offset: u64) -> Option<u64> {
+        self.by_position.get(&(epoch.to_owned(), offset)).copied()
+    }
+
+    /// Notes that the stream was used at `at_us` or later.
+    pub fn used(&mut self, at_us: u64) {
+        self.last_use_us = self.last_use_us.max(at_us);
+    }
+}
+
+/// All that is known.
+pub struct Model {
+    /// Publications by number.
+    pub published: Vec<Published>,
+    channels: BTreeMap<String, ChannelFacts>,
+    counts: BTreeMap<(String, Publisher), u64>,
+}
+
+impl Model {
+    /// Nothing is known but the options.
+    pub fn new(options: &Options, channels: &[String]) -> Self {
+        let facts = |name: &String| {
+            let namespace = name.trim_start_matches('$').split_once(':').map(|(namespace, _)| namespace);
+            let rules = options.namespaces.iter().find(|rules| Some(&*rules.name) == namespace).cloned();
+            (name.clone(), ChannelFacts { rules, ..ChannelFacts::default() })
+        };
+        Self { published: Vec::new(), channels: channels.iter().map(facts).collect(), counts: BTreeMap::new() }
+    }
+
+    /// What is known of a channel of the plan.
+    pub fn channel(&self, name: &str) -> Option<&ChannelFacts> {
+        self.channels.get(name)
+    }
+
+    /// What is known of a channel of the plan.
+    pub fn channel_mut(&mut self, name: &str) -> Option<&mut ChannelFacts> {
+        self.channels.get_mut(name)
+    }
+
+    /// All channels.
+    pub fn channels(&self) -> impl Iterator<Item = (&String, &ChannelFacts)> {
+        self.channels.iter()
+    }
+
+    /// Begins a publication; returns its number. `fill` bytes make its payload longer.
+    pub fn begin(&mut self, channel: &str, publisher: Publisher, sent_us: u64, fill: usize, opaque: bool) -> u64 {
+        let number = self.published.len() as u64;
+        let fill = "x".repeat(fill);
+        let data = if opaque {
+            format!("\u{1}{number};{fill}").into_bytes()
+        } else {
+            format!(r#"{{"n":{number},"f":"{fill}"}}"#).into_bytes()
+        };
+        let has_offset = self.channel(channel).is_some_and(|facts| {
+            facts.rules.as_ref().is_some_and(|rules| rules.history_size > 0 && rules.history_ttl_ms > 0)
+        });
+        let count = self.counts.entry((channel.to_owned(), publisher.clone())).or_insert(0);
+        *count += 1;
+        let count = *count;
+        self.published.push(Published {
+            channel: channel.to_owned(),
+            publisher,
+            count,
+            data,
+            sent_us,
+            key: None,
+            has_offset,
+            fate: Fate::Open,
+            position: None,
+        });
+        number
+    }
+
+    /// Takes back the last publication of the API, which was refused.
+    pub fn refuse_api(&mut self, number: u64) {
+        let published = &mut self.published[number as usize];
+        published.fate = Fate::Refused;
+        let counted = (published.channel.clone(), Publisher::Api);
+        *self.counts.get_mut(&counted).expect("counted when it began") -= 1;
+    }
+
+    /// Recognises a publication that a client or an operator received in `channel`, at an epoch if it is known.
+    ///
+    /// # Errors
+    /// If nobody published it so, or if it was seen before at another position, or another at its position.
+    pub fn recognise(&mut self, channel: &str, seen: &PublicationBody, epoch: Option<&str>) -> Result<u64, String> {
+        let number = number_of(&seen.data)?;
+        let Some(published) = self.published.get_mut(number as usize) else {
+            return Err(format!("publication {number} was never published"));
+        };
+        let from = match &seen.info {
+            None => Publisher::Api,
+            Some(info) => Publisher::Session(info.client.clone()),
+        };
+        if published.channel != channel || published.data != seen.data || published.publisher != from {
+            return Err(format!("publication {number} differs from what was published: {published:?}"));
+        }
+        if published.fate == Fate::Refused || published.has_offset != (seen.offset > 0) {
+            return Err(format!("publication {number} with offset {} was {published:?}", seen.offset));
+        }
+        let Some(epoch) = epoch.filter(|_| seen.offset > 0) else { return Ok(number) };
+        let position = (epoch.to_owned(), seen.offset);
+        if published.position.as_ref().is_some_and(|earlier| *earlier != position) {
+            return Err(format!("publication {number} is at {position:?} and at {:?}", published.position));
+        }
+        published.position = Some(position.clone());
+        let facts = self.channels.get_mut(channel).ok_or("publication in a channel that nobody knows")?;
+        let top = facts.tops.entry(position.0.clone()).or_insert(0);
+        *top = (*top).max(position.1);
+        match facts.by_position.insert(position, number) {
+            Some(other) if other != number => {
+                Err(format!("publications {other} and {number} share offset {} of {channel}", seen.offset))
+            }
+            _ => Ok(number),
+        }
+    }
+}
+
+/// The number that a payload carries.
+fn number_of(data: &[u8]) -> Result<u64, String> {
+    let text = data.strip_prefix(br#"{"n":"#).or_else(|| data.strip_prefix(b"\x01")).unwrap_or_default();
+    let digits: String = text.iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect();
+    digits.parse().map_err(|_| format!("a payload that nobody published: {}", String::from_utf8_lossy(data)))
+}

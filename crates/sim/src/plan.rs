@@ -1,0 +1,197 @@
+//! What a seed stands for: the node, its limits, its channels, and who its clients are.
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    Options,
+    options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode},
+};
+use dunlin_protocol::Encoding;
+
+use crate::chance::Chance;
+
+/// Longest time that a shard sleeps past its deadline.
+pub const LATE_WAKE_US: u64 = 30_000;
+
+/// The tag that keys the latest lane in the namespace `tick`.
+pub const KEY_TAG: &str = "sym";
+
+/// Everything that is decided before the first step.
+pub struct Plan {
+    /// The seed it came from.
+    pub seed: u64,
+    /// Shards of the node.
+    pub shards: u16,
+    /// Options of the node.
+    pub options: Arc<Options>,
+    /// Channels that clients and operators use.
+    pub channels: Vec<String>,
+    /// The clients.
+    pub clients: Vec<Profile>,
+    /// Steps before the end.
+    pub steps: u32,
+    /// Whether the node is drained at the end; otherwise the clients leave.
+    pub drains: bool,
+    /// Whether payloads that are not JSON are published.
+    pub opaque_payloads: bool,
+}
+
+/// How fast a client reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// At once.
+    Prompt,
+    /// After a while.
+    Usual,
+    /// A few bytes now and then, and long pauses.
+    Slow,
+}
+
+/// Who a client is.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// What it speaks.
+    pub encoding: Encoding,
+    /// Its user; empty for one without a token.
+    pub user: String,
+    /// How it reads.
+    pub pace: Pace,
+    /// Whether it answers pings.
+    pub answers_pings: bool,
+    /// How many of 100 things it does are against the rules.
+    pub naughtiness: u32,
+    /// What the kernel holds for it.
+    pub kernel_bytes: usize,
+}
+
+impl Plan {
+    /// The plan of `seed`.
+    pub fn new(seed: u64, chance: &mut Chance) -> Self {
+        let shards = chance.between(1, 4) as u16;
+        let all = [
+            "plain:a", "plain:b", "rec:a", "rec:b", "rec:c", "cache:a", "now:a", "now:b", "tick:a", "tick:b", "here:a",
+            "here:b", "lock:a", "$lock:b",
+        ];
+        let mut channels: Vec<String> = all.iter().map(|&name| name.to_owned()).collect();
+        for _ in 0..chance.between(4, 10) {
+            channels.remove(chance.below(channels.len()));
+        }
+        let clients = (0..chance.between(3, 12)).map(|_| Profile::new(chance)).collect();
+        Self {
+            seed,
+            shards,
+            options: Arc::new(options(chance, shards)),
+            channels,
+            clients,
+            steps: chance.between(300, 1_200) as u32,
+            drains: chance.percent(25),
+            opaque_payloads: chance.percent(10),
+        }
+    }
+}
+
+impl Profile {
+    fn new(chance: &mut Chance) -> Self {
+        let pace = *chance.pick(&[Pace::Prompt, Pace::Usual, Pace::Usual, Pace::Slow]);
+        let kernel_bytes = match pace {
+            Pace::Prompt => 64 * 1024,
+            Pace::Usual => chance.between(1_000, 16_000),
+            Pace::Slow => chance.between(200, 2_000),
+        };
+        Self {
+            encoding: *chance.pick(&Encoding::ALL),
+            user: (*chance.pick(&["", "ann", "ben", "cat"])).to_owned(),
+            pace,
+            answers_pings: chance.percent(85),
+            naughtiness: *chance.pick(&[0, 0, 0, 2, 10]),
+            kernel_bytes: kernel_bytes as usize,
+        }
+    }
+}
+
+fn options(chance: &mut Chance, shards: u16) -> Options {
+    let client = ClientOptions {
+        ping_interval_ms: 2_000,
+        pong_timeout_ms: 700,
+        expired_close_delay_ms: 300,
+        expired_sub_close_delay_ms: 300,
+        stale_close_delay_ms: 1_000,
+        close_timeout_ms: 500,
+        channel_limit: *chance.pick(&[2, 4, 128]),
+        queue_bytes_max: *chance.pick(&[4_000, 12_000, 48_000]),
+        queue_frames_max: *chance.pick(&[20, 60, 500]),
+        history_publications_max: *chance.pick(&[3, 300]),
+        recovery_publications_max: *chance.pick(&[4, 300]),
+        commands_per_frame_max: *chance.pick(&[5, 16]),
+        allow_anonymous_connect_without_token: true,
+        ..ClientOptions::default()
+    };
+    let channels_max = if chance.percent(10) { usize::from(shards) * 3 } else { 1_000_000 };
+    Options {
+        client,
+        channel: ChannelOptions { channels_max, name_bytes_max: 40, ..ChannelOptions::default() },
+        without_namespace: NamespaceOptions::default(),
+        namespaces: namespaces(chance),
+        ..Options::default()
+    }
+}
+
+fn namespaces(chance: &mut Chance) -> Vec<NamespaceOptions> {
+    let open = NamespaceOptions {
+        allow_subscribe_for_client: true,
+        allow_subscribe_for_anonymous: true,
+        allow_publish_for_anonymous: true,
+        allow_presence_for_anonymous: true,
+        allow_history_for_anonymous: true,
+        ..NamespaceOptions::default()
+    };
+    let kept = NamespaceOptions {
+        history_size: chance.between(2, 12) as usize,
+        history_ttl_ms: 2_500,
+        history_meta_ttl_ms: 6_000,
+        ..open.clone()
+    };
+    let named = |name: &str, of: &NamespaceOptions| NamespaceOptions { name: name.to_owned(), ..of.clone() };
+    vec![
+        NamespaceOptions { allow_publish_for_client: true, ..named("plain", &open) },
+        NamespaceOptions {
+            force_recovery: true,
+            allow_publish_for_client: true,
+            allow_history_for_client: true,
+            ..named("rec", &kept)
+        },
+        NamespaceOptions {
+            force_recovery: true,
+            allow_publish_for_client: true,
+            recovery_mode: RecoveryMode::Cache,
+            history_size: chance.between(1, 3) as usize,
+            ..named("cache", &kept)
+        },
+        NamespaceOptions {
+            force_recovery: true,
+            delivery: Lane::Latest,
+            recovery_mode: RecoveryMode::Cache,
+            history_size: 2,
+            ..named("now", &kept)
+        },
+        NamespaceOptions { delivery: Lane::Latest, conflation_key: Some(KEY_TAG.to_owned()), ..named("tick", &open) },
+        NamespaceOptions {
+            presence: true,
+            join_leave: true,
+            force_push_join_leave: true,
+            allow_presence_for_client: true,
+            allow_publish_for_subscriber: true,
+            ..named("here", &open)
+        },
+        NamespaceOptions {
+            allow_subscribe_for_client: false,
+            presence: true,
+            join_leave: true,
+            allow_recovery: true,
+            allow_positioning: true,
+            allow_presence_for_subscriber: true,
+            allow_publish_for_subscriber: true,
+            ..named("lock", &kept)
+        },
+    ]
+}

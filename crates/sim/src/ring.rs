@@ -1,0 +1,58 @@
+//! A ring between two shards: it keeps order, and it stalls.
+
+use std::collections::VecDeque;
+
+use dunlin_engine::{ShardIndex, message::ShardMessage};
+
+/// One direction between two shards, for one class of messages.
+pub struct Ring {
+    /// Who writes.
+    pub from: ShardIndex,
+    /// Who reads.
+    pub to: ShardIndex,
+    messages: VecDeque<ShardMessage>,
+    /// Nothing comes out before this time.
+    stalled_until_us: u64,
+}
+
+impl Ring {
+    /// All rings of a node with `count` shards: requests and notices apart.
+    pub fn all(count: u16) -> Vec<Self> {
+        let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+        let rings = pairs.flat_map(|(from, to)| [(from, to), (from, to)]);
+        rings
+            .map(|(from, to)| Self {
+                from: ShardIndex(from),
+                to: ShardIndex(to),
+                messages: VecDeque::new(),
+                stalled_until_us: 0,
+            })
+            .collect()
+    }
+
+    /// The place, among [`Ring::all`], of the ring that `message` takes.
+    pub fn place(from: ShardIndex, to: ShardIndex, count: u16, message: &ShardMessage) -> usize {
+        let class = usize::from(matches!(message, ShardMessage::Notice(_)));
+        (usize::from(from.0) * usize::from(count) + usize::from(to.0)) * 2 + class
+    }
+
+    /// Writes.
+    pub fn push(&mut self, message: ShardMessage) {
+        self.messages.push_back(message);
+    }
+
+    /// Reads, unless the ring stalls or is empty.
+    pub fn pop(&mut self, now_us: u64) -> Option<ShardMessage> {
+        if self.stalled_until_us > now_us { None } else { self.messages.pop_front() }
+    }
+
+    /// Lets nothing out until `until_us`.
+    pub fn stall(&mut self, until_us: u64) {
+        self.stalled_until_us = until_us;
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+}

@@ -1,0 +1,11 @@
+//! The client's side of the wire, written a second time: WebSocket frames from the server, messages in them, and commands.
+//! It shares no code with the server, so that a mistake in one does not hide in the other.
+
+mod command;
+mod frame;
+mod message;
+mod protobuf;
+
+pub use command::{Position, Say, encode};
+pub use frame::{FrameReader, WireFrame};
+pub use message::{ClientInfo, HistoryResult, Message, PublicationBody, Push, SubscribeResult, decode};

@@ -1,0 +1,243 @@
+//! What operators do through the server API, and whether the answers are true.
+
+use bytes::Bytes;
+use dunlin_engine::{
+    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery},
+    owner_of,
+};
+use dunlin_protocol::{Disconnect, ErrorCode, Payload, UnsubscribeCode};
+
+use crate::{
+    checks::{Retained, check_history, lane_key},
+    model::{Fate, Publisher},
+    plan::KEY_TAG,
+    wire::{HistoryResult, Position, PublicationBody},
+};
+
+use super::World;
+
+impl World {
+    /// An operator does something.
+    pub(super) fn administer(&mut self) -> Result<(), String> {
+        let channel = self.chance.pick(&self.plan.channels).clone();
+        match self.chance.weighted(&[60, 15, 8, 2, 3, 4]) {
+            0 => self.publish(&channel),
+            1 => (0..self.chance.between(2, 25)).try_for_each(|_| self.publish(&channel)),
+            2 => self.ask_history(&channel),
+            3 => self.remove_history(&channel),
+            4 => self.disconnect(),
+            _ => self.unsubscribe(),
+        }
+    }
+
+    pub(super) fn owner(&self, channel: &str) -> usize {
+        usize::from(owner_of(channel, self.plan.shards, self.node).0)
+    }
+
+    /// Publishes one more into `channel`.
+    pub(super) fn publish(&mut self, channel: &str) -> Result<(), String> {
+        let fill = if self.chance.percent(10) { self.chance.between(100, 1_200) as usize } else { 20 };
+        let opaque = self.plan.opaque_payloads && self.chance.percent(5);
+        let number = self.model.begin(channel, Publisher::Api, self.now_us, fill, opaque);
+        let skip_history = self.chance.percent(5);
+        let key = (channel.starts_with("tick") && self.chance.percent(80))
+            .then(|| (*self.chance.pick(&["x", "y", "z", "z"])).to_owned());
+        let published = &mut self.model.published[number as usize];
+        published.has_offset &= !skip_history;
+        published.key.clone_from(&key);
+        let data = Bytes::from(published.data.clone());
+        if opaque {
+            self.deeds.opaque.push(channel.to_owned());
+        }
+        let data =
+            if self.chance.percent(50) && !opaque { Payload::from_json(data) } else { Payload::from_opaque(data) };
+        let tags = key.iter().map(|value| (KEY_TAG.into(), value.as_str().into())).collect();
+        let request = ApiRequest::Publish { channel: channel.into(), data, tags, skip_history };
+        let owner = self.owner(channel);
+        let encodes = self.encodes(owner);
+        let answer = self.ask(owner, request)?;
+        let encodings = self.plan.clients.iter().map(|profile| profile.encoding);
+        let in_use = encodings.collect::<std::collections::HashSet<_>>().len() as u64;
+        if self.encodes(owner) - encodes > in_use {
+            return Err(format!("a publication was encoded {} times", self.encodes(owner) - encodes));
+        }
+        self.note_published(channel, number, answer)
+    }
+
+    fn encodes(&self, shard: usize) -> u64 {
+        self.places[shard].shard.counters().namespaces.iter().map(|counters| counters.encodes).sum()
+    }
+
+    fn note_published(&mut self, channel: &str, number: u64, answer: Answer) -> Result<(), String> {
+        let published = self.model.published[number as usize].clone();
+        let (offset, epoch) = match answer {
+            Ok(ApiAnswer::Published { offset, epoch }) => (offset, epoch),
+            Err(ErrorCode::LimitExceeded) if self.channels_are_few() => {
+                self.model.refuse_api(number);
+                return Ok(());
+            }
+            other => return Err(format!("{other:?} answers a publish")),
+        };
+        self.model.published[number as usize].fate = Fate::Accepted;
+        let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
+        facts.api_count = published.count;
+        let key = lane_key(facts, published.key.as_ref());
+        facts.by_key.entry(key).or_default().push(published.count);
+        if facts.tops.get(&*epoch).is_some_and(|&top| offset > 0 && offset <= top) {
+            return Err(format!("{channel}: offset {offset} is given out again"));
+        }
+        let seen = PublicationBody { data: published.data, offset, ..PublicationBody::default() };
+        self.model.recognise(channel, &seen, Some(&epoch))?;
+        if offset > 0 { self.saw_epoch(channel, &epoch) } else { Ok(()) }
+    }
+
+    pub(super) fn channels_are_few(&self) -> bool {
+        self.plan.options.channel.channels_max < 1_000
+    }
+
+    /// A stream keeps its epoch as long as it is used often enough.
+    fn saw_epoch(&mut self, channel: &str, epoch: &str) -> Result<(), String> {
+        let now_us = self.now_us;
+        let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
+        let ttl_us = facts.rules.as_ref().map_or(0, |rules| rules.history_meta_ttl_ms * 1_000);
+        let (earlier, last_use_us) = (facts.epoch.replace(epoch.to_owned()), facts.last_use_us);
+        facts.used(now_us);
+        match earlier {
+            Some(earlier) if earlier != epoch && last_use_us + ttl_us > now_us => {
+                Err(format!("{channel}: epoch {earlier} became {epoch}, last used at {last_use_us} µs"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the history of a channel; returns its epoch and top, if it has one.
+    pub(super) fn history(
+        &mut self,
+        channel: &str,
+        limit: i32,
+        since: Option<Position>,
+        reverse: bool,
+    ) -> Result<Option<(String, u64)>, String> {
+        let query = HistoryQuery {
+            limit,
+            since: since.as_ref().map(|position| (position.offset, position.epoch.as_str().into())),
+            reverse,
+        };
+        let answer = self.ask(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
+        let has_stream = self
+            .model
+            .channel(channel)
+            .is_some_and(|facts| facts.rules.as_ref().is_some_and(|rules| rules.history_size > 0));
+        let is_stale = || since.as_ref().is_some_and(|position| !position.epoch.is_empty());
+        let result = match answer {
+            Ok(ApiAnswer::History { publications, epoch, offset }) if has_stream => HistoryResult {
+                publications: publications.iter().map(|publication| body(publication)).collect(),
+                epoch: epoch.into(),
+                offset,
+            },
+            Err(ErrorCode::NotAvailable) if !has_stream => return Ok(None),
+            Err(ErrorCode::LimitExceeded) if self.channels_are_few() => return Ok(None),
+            Err(ErrorCode::UnrecoverablePosition) if is_stale() => return Ok(None),
+            Err(ErrorCode::BadRequest) if reverse && since.is_some_and(|since| since.offset == 0) => return Ok(None),
+            other => return Err(format!("{other:?} answers a history")),
+        };
+        let retained = self.retained(channel, &result);
+        check_history(&mut self.model, channel, (limit, since.as_ref(), reverse), &result, retained)?;
+        self.saw_epoch(channel, &result.epoch)?;
+        let facts = self.model.channel(channel).ok_or("an unknown channel")?;
+        if facts.tops.get(&result.epoch).is_some_and(|&top| top > result.offset) {
+            return Err(format!("{channel}: the top went back to {}", result.offset));
+        }
+        Ok(Some((result.epoch, result.offset)))
+    }
+
+    /// How many of the newest publications must still be in the history.
+    fn retained(&self, channel: &str, result: &HistoryResult) -> Retained {
+        let Some(facts) = self.model.channel(channel) else { return Retained::Unknown };
+        let (Some(rules), Some(newest)) = (&facts.rules, facts.at(&result.epoch, result.offset)) else {
+            return Retained::Unknown;
+        };
+        let sent_us = self.model.published[newest as usize].sent_us;
+        if sent_us + rules.history_ttl_ms * 1_000 <= self.now_us {
+            return Retained::Unknown;
+        }
+        let removed = facts.removed.as_ref().filter(|(_, epoch, _)| *epoch == result.epoch);
+        let since_removal = result.offset - removed.map_or(0, |(.., top)| *top);
+        Retained::AtLeast(since_removal.min(rules.history_size as u64))
+    }
+
+    fn ask_history(&mut self, channel: &str) -> Result<(), String> {
+        let limit = *self.chance.pick(&[0, 1, 3, -1, i32::MAX]);
+        let facts = self.model.channel(channel).ok_or("an unknown channel")?;
+        let since = facts.epoch.as_ref().map(|epoch| {
+            let top = facts.tops.get(epoch).copied().unwrap_or(0);
+            Position { epoch: epoch.clone(), offset: top }
+        });
+        let since = since.filter(|_| self.chance.percent(50)).map(|position| Position {
+            offset: position.offset.saturating_sub(self.chance.below(8) as u64),
+            ..position
+        });
+        let reverse = self.chance.percent(30);
+        self.history(channel, limit, since, reverse).map(|_| ())
+    }
+
+    fn remove_history(&mut self, channel: &str) -> Result<(), String> {
+        let top = self.history(channel, 0, None, false)?;
+        let answer = self.ask(self.owner(channel), ApiRequest::HistoryRemove { channel: channel.into() })?;
+        let Some((epoch, top)) = top else { return Ok(()) };
+        if !matches!(answer, Ok(ApiAnswer::Done { .. })) {
+            return Err(format!("{answer:?} answers a removal"));
+        }
+        let now_us = self.now_us;
+        let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
+        facts.removed = Some((now_us, epoch, top));
+        Ok(())
+    }
+
+    fn disconnect(&mut self) -> Result<(), String> {
+        let target = self.chance.below(self.clients.len());
+        let user = self.clients[target].profile.user.clone();
+        let client = self.chance.percent(60).then(|| self.clients[target].id.as_str().into());
+        let whitelist = if self.chance.percent(20) { vec![self.clients[0].id.as_str().into()] } else { Vec::new() };
+        let disconnects = [Disconnect::FORCE_NO_RECONNECT, Disconnect::FORCE_RECONNECT];
+        let disconnect = self.chance.pick(&disconnects).clone();
+        self.deeds.disconnected.push((user.clone(), disconnect.code));
+        let request = ApiRequest::Disconnect { user: user.as_str().into(), client, whitelist, disconnect };
+        self.ask_all(&request)
+    }
+
+    fn unsubscribe(&mut self) -> Result<(), String> {
+        let target = self.chance.below(self.clients.len());
+        let user = self.clients[target].profile.user.as_str().into();
+        let client = self.chance.percent(60).then(|| self.clients[target].id.as_str().into());
+        let channel = if self.chance.percent(20) { "" } else { self.chance.pick(&self.plan.channels) };
+        let code = *self.chance.pick(&[UnsubscribeCode::SERVER, UnsubscribeCode::INSUFFICIENT_STATE]);
+        let request = ApiRequest::Unsubscribe { channel: channel.into(), user, client, code };
+        self.ask_all(&request)
+    }
+
+    fn ask_all(&mut self, request: &ApiRequest) -> Result<(), String> {
+        for shard in 0..self.places.len() {
+            let answer = self.ask(shard, request.clone())?;
+            if !matches!(answer, Ok(ApiAnswer::Done { .. })) {
+                return Err(format!("{answer:?} answers {request:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A publication as the API gives it, in the shape in which clients see it.
+fn body(publication: &dunlin_protocol::Publication) -> PublicationBody {
+    PublicationBody {
+        data: publication.data.bytes().to_vec(),
+        info: publication.info.as_ref().map(|info| crate::wire::ClientInfo {
+            user: info.user.to_string(),
+            client: info.client.to_string(),
+            ..crate::wire::ClientInfo::default()
+        }),
+        offset: publication.offset,
+        tags: publication.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        time: publication.time_ms,
+    }
+}

@@ -1,0 +1,209 @@
+//! When everything is at rest, what the node has is exactly what its clients believe.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dunlin_engine::api::{ApiAnswer, ApiRequest, Survey};
+use dunlin_protocol::Encoding;
+
+use crate::{
+    client::{Client, Phase},
+    model::{Fate, Publisher},
+    socket::Server,
+};
+
+use super::World;
+
+impl World {
+    /// Compares everything. The node must be at rest.
+    pub(super) fn census(&mut self) -> Result<(), String> {
+        for client in &self.clients {
+            if client.phase == Phase::Live && !client.pending.is_empty() {
+                return Err(format!("client {} waits for replies to {:?}", client.index, client.pending));
+            }
+        }
+        self.check_streams()?;
+        self.check_presence()?;
+        self.check_channels()?;
+        self.check_survey()?;
+        self.probe()
+    }
+
+    fn is_live(&self, client: &Client) -> bool {
+        client.phase == Phase::Live
+            && client.connection.is_some_and(|number| self.connections[number].server == Server::Open)
+    }
+
+    /// Live subscribers by channel.
+    fn subscribers(&self) -> BTreeMap<String, Vec<usize>> {
+        let mut subscribers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for client in self.clients.iter().filter(|client| self.is_live(client)) {
+            for channel in client.subscriptions.keys() {
+                subscribers.entry(channel.clone()).or_default().push(client.index);
+            }
+        }
+        subscribers
+    }
+
+    /// Nothing is missing at any subscriber; offsets are as many as publications.
+    fn check_streams(&mut self) -> Result<(), String> {
+        let subscribers = self.subscribers();
+        for channel in self.plan.channels.clone() {
+            let here = subscribers.get(&channel).cloned().unwrap_or_default();
+            let positioned = here.iter().any(|&index| self.clients[index].subscriptions[&channel].positioned);
+            // To ask is to use the stream, so it is left alone now and then, and forgotten.
+            let top =
+                if positioned || self.chance.percent(20) { self.history(&channel, -1, None, false)? } else { None };
+            for index in here {
+                let top = top.as_ref().map(|(epoch, top)| (epoch.as_str(), *top));
+                self.clients[index].subscriptions[&channel]
+                    .check_complete(&self.model, top)
+                    .map_err(|error| format!("client {index} at rest: {error}"))?;
+            }
+            if let Some((epoch, top)) = top {
+                self.check_count(&channel, &epoch, top)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// In the only epoch of a channel there are as many offsets as publications.
+    fn check_count(&self, channel: &str, epoch: &str, top: u64) -> Result<(), String> {
+        let facts = self.model.channel(channel).ok_or("an unknown channel")?;
+        if facts.tops.keys().any(|other| other != epoch) {
+            return Ok(());
+        }
+        let with = |fate: Fate| {
+            let published = self.model.published.iter();
+            let here = published.filter(|published| published.channel == channel && published.has_offset);
+            here.filter(|published| published.fate == fate).count() as u64
+        };
+        let (accepted, open) = (with(Fate::Accepted), with(Fate::Open));
+        // A stream that nobody used for a while may have been forgotten with all its offsets.
+        let may_be_new = top < accepted && facts.tops.is_empty();
+        if may_be_new || (accepted..=accepted + open).contains(&top) {
+            Ok(())
+        } else {
+            Err(format!("{channel}: {accepted} publications, perhaps {open} more, and the top is {top}"))
+        }
+    }
+
+    fn check_presence(&mut self) -> Result<(), String> {
+        let subscribers = self.subscribers();
+        for channel in self.plan.channels.clone() {
+            let has_presence = self
+                .model
+                .channel(&channel)
+                .is_some_and(|facts| facts.rules.as_ref().is_some_and(|rules| rules.presence));
+            if !has_presence {
+                continue;
+            }
+            let here = subscribers.get(&channel).map_or(&[][..], Vec::as_slice);
+            let expected: BTreeSet<&str> = here.iter().map(|&index| &*self.clients[index].id).collect();
+            let users: BTreeSet<&str> = here.iter().map(|&index| &*self.clients[index].profile.user).collect();
+            let (expected, users) = (expected.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), users.len());
+            let owner = self.owner(&channel);
+            let answer = self.ask(owner, ApiRequest::Presence { channel: channel.as_str().into() })?;
+            let Ok(ApiAnswer::Presence(clients)) = answer else { return Err(format!("{answer:?}: no presence")) };
+            let present: BTreeSet<String> = clients.iter().map(|info| info.client.to_string()).collect();
+            let answer = self.ask(owner, ApiRequest::PresenceStats { channel: channel.as_str().into() })?;
+            let Ok(ApiAnswer::PresenceStats { num_clients, num_users }) = answer else {
+                return Err(format!("{answer:?}: no presence stats"));
+            };
+            let counts = (num_clients as usize, num_users as usize);
+            if present != expected || counts != (expected.len(), users) {
+                return Err(format!(
+                    "{channel}: present {present:?}, {counts:?} instead of {expected:?}, {users} users"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_channels(&mut self) -> Result<(), String> {
+        let subscribers = self.subscribers();
+        let expected: BTreeMap<String, u32> =
+            subscribers.iter().map(|(channel, clients)| (channel.clone(), clients.len() as u32)).collect();
+        let mut listed = BTreeMap::new();
+        for shard in 0..self.places.len() {
+            let answer = self.ask(shard, ApiRequest::Channels)?;
+            let Ok(ApiAnswer::Channels(channels)) = answer else { return Err(format!("{answer:?}: no channels")) };
+            listed.extend(channels.iter().map(|(name, count)| (name.to_string(), *count)));
+        }
+        if listed == expected { Ok(()) } else { Err(format!("channels {listed:?} instead of {expected:?}")) }
+    }
+
+    fn check_survey(&mut self) -> Result<(), String> {
+        let live: Vec<&Client> = self.clients.iter().filter(|client| self.is_live(client)).collect();
+        let subscriptions: usize = live.iter().map(|client| client.subscriptions.len()).sum();
+        let users = live.iter().map(|client| &*client.profile.user).collect::<BTreeSet<_>>().len();
+        let expected = (live.len() as u32, subscriptions as u32, users, 0, 0);
+        let mut sum = Survey::default();
+        for shard in 0..self.places.len() {
+            let answer = self.ask(shard, ApiRequest::Survey)?;
+            let Ok(ApiAnswer::Survey(survey)) = answer else { return Err(format!("{answer:?}: no survey")) };
+            sum.sessions += survey.sessions;
+            sum.subscriptions += survey.subscriptions;
+            sum.users.extend(survey.users);
+            sum.queued_bytes += survey.queued_bytes;
+            sum.queued_frames += survey.queued_frames;
+        }
+        let users = sum.users.iter().collect::<BTreeSet<_>>().len();
+        let got = (sum.sessions, sum.subscriptions, users, sum.queued_bytes, sum.queued_frames);
+        if got == expected { Ok(()) } else { Err(format!("the survey says {got:?} instead of {expected:?}")) }
+    }
+
+    /// Publishes into every channel: each publication is encoded once for each encoding that its subscribers have, and
+    /// delivered to each of them once.
+    fn probe(&mut self) -> Result<(), String> {
+        let subscribers = self.subscribers();
+        let (mut encodes, mut deliveries) = (0, 0);
+        let before = self.delivered();
+        for channel in self.plan.channels.clone() {
+            let published = self.model.published.len();
+            self.publish(&channel)?;
+            let last = &self.model.published[published];
+            if last.fate != Fate::Accepted || last.publisher != Publisher::Api || last.data.starts_with(&[1]) {
+                return self.settle();
+            }
+            let here = subscribers.get(&channel).map_or(&[][..], Vec::as_slice);
+            let encodings: BTreeSet<Encoding> =
+                here.iter().map(|&index| self.clients[index].profile.encoding).collect();
+            encodes += encodings.len() as u64;
+            deliveries += here.len() as u64;
+        }
+        let sessions = self.connections.len();
+        self.settle()?;
+        let after = self.delivered();
+        let is_undisturbed = sessions == self.connections.len() && subscribers == self.subscribers();
+        if is_undisturbed && (after.0 - before.0, after.1 - before.1) != (encodes, deliveries) {
+            let got = (after.0 - before.0, after.1 - before.1);
+            return Err(format!("encodes and deliveries {got:?} instead of {:?}", (encodes, deliveries)));
+        }
+        Ok(())
+    }
+
+    /// Encodes and deliveries so far.
+    fn delivered(&self) -> (u64, u64) {
+        let namespaces = self.places.iter().flat_map(|place| &place.shard.counters().namespaces);
+        namespaces.fold((0, 0), |(encodes, deliveries), counters| {
+            (encodes + counters.encodes, deliveries + counters.deliveries)
+        })
+    }
+
+    /// Everybody has left, and everything that is remembered for a time is forgotten.
+    pub(super) fn check_nothing_left(&mut self) -> Result<(), String> {
+        for (index, place) in self.places.iter().enumerate() {
+            let holdings = place.shard.holdings();
+            if holdings != [0; 4] || place.shard.next_deadline_us().is_some() || !place.shard.is_empty() {
+                return Err(format!(
+                    "shard {index} still holds {holdings:?}: sessions, channels, owned channels, users"
+                ));
+            }
+            let open: u64 = place.shard.counters().namespaces.iter().map(|counters| counters.subscriptions).sum();
+            if open > 0 {
+                return Err(format!("shard {index} counts {open} subscriptions"));
+            }
+        }
+        Ok(())
+    }
+}

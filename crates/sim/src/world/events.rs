@@ -1,0 +1,240 @@
+//! Events into shards and effects out of them: what the server's threads do, under chance.
+
+use std::cmp::Reverse;
+
+use dunlin_engine::{
+    Effect, Event, SessionKey,
+    api::{Answer, ApiRequest},
+    event::Ticket,
+    message::{Notice, ShardMessage},
+};
+
+use crate::{ring::Ring, socket::Server};
+
+use super::{Place, Verification, World};
+
+/// Bytes that the close frame behind a full queue may add.
+const GOODBYE_BYTES_MAX: usize = 2 + 125;
+/// Bytes that the tag `skipped` may add to a frame that waits.
+const SKIPPED_TAG_BYTES_MAX: usize = 32;
+/// Bytes that one publication takes: all of the plan are smaller.
+const DELIVERY_BYTES_MAX: usize = 1_600;
+/// Bytes that another reply or push may take, and how many of them a timer or an operator may lead to.
+const REPLY_BYTES_MAX: usize = 24_000;
+/// See [`REPLY_BYTES_MAX`].
+const FRAMES_MAX: usize = 20;
+
+impl World {
+    /// Gives an event to a shard and performs what comes of it. Answers of the API are returned.
+    pub(super) fn handle(&mut self, shard: usize, event: Event<'_>) -> Result<Vec<(Ticket, Answer)>, String> {
+        let now = self.now();
+        let most = Most::of(&event);
+        let written = if let Event::Wrote { session, .. } = &event { Some(*session) } else { None };
+        let before = self.closes(shard);
+        let place = &mut self.places[shard];
+        place.shard.handle(now, event, &mut place.effects);
+        for key in std::mem::take(&mut place.effects.dirty) {
+            self.trace.number(u64::from(key.index) << 32 | u64::from(key.generation));
+            let connection = self.find(shard, key).ok_or("a session that is gone has something to write")?;
+            if std::mem::replace(&mut self.connections[connection].is_dirty, true) {
+                return Err(format!("{key:?} is listed twice"));
+            }
+        }
+        if let Some(connection) = written.and_then(|session| self.find(shard, session)) {
+            let session = self.connections[connection].session;
+            self.connections[connection].is_dirty = self.places[shard].shard.has_outgoing(session);
+        }
+        let mut answers = Vec::new();
+        for effect in std::mem::take(&mut self.places[shard].effects.list) {
+            self.perform(shard, effect, &mut answers)?;
+        }
+        self.check_waiting(shard, before, most)?;
+        Ok(answers)
+    }
+
+    fn perform(&mut self, shard: usize, effect: Effect, answers: &mut Vec<(Ticket, Answer)>) -> Result<(), String> {
+        self.trace.line(self.now_us, || format!("shard {shard}: {effect:?}"));
+        match effect {
+            Effect::Send { to, message } => {
+                self.trace.number(u64::from(to.0));
+                if usize::from(to.0) == shard {
+                    return Err("a shard sends to itself".to_owned());
+                }
+                let from = dunlin_engine::ShardIndex(shard as u16);
+                let ring = Ring::place(from, to, self.plan.shards, &message);
+                self.rings[ring].push(message);
+            }
+            Effect::Authenticate { session, token } => self.verify(shard, session, false, &token),
+            Effect::AuthorizeSubscription { session, token } => self.verify(shard, session, true, &token),
+            Effect::Pause { session } => self.known(shard, session)?.paused = true,
+            Effect::Resume { session } => self.known(shard, session)?.paused = false,
+            Effect::Finish { session } => {
+                let connection = self.known(shard, session)?;
+                if connection.server == Server::Finished || connection.is_dirty {
+                    return Err(format!("{session:?} is to be finished twice, or with bytes waiting"));
+                }
+                if connection.server == Server::Open {
+                    connection.server = Server::Finished;
+                }
+            }
+            Effect::HangUp { session } => self.known(shard, session)?.server = Server::HungUp,
+            Effect::Answer { ticket, answer } => answers.push((ticket, answer)),
+        }
+        Ok(())
+    }
+
+    /// The connection of a session that the shard speaks of: it must still be known.
+    fn known(&mut self, shard: usize, session: SessionKey) -> Result<&mut crate::socket::Connection, String> {
+        let connection =
+            self.find(shard, session).ok_or_else(|| format!("an effect for {session:?}, which is gone"))?;
+        self.trace.number(connection as u64);
+        Ok(&mut self.connections[connection])
+    }
+
+    pub(super) fn find(&self, shard: usize, session: SessionKey) -> Option<usize> {
+        let connection = (*self.places[shard].connections.get(session.index as usize)?)?;
+        (self.connections[connection].session == session).then_some(connection)
+    }
+
+    fn verify(&mut self, shard: usize, session: SessionKey, is_subscription: bool, token: &str) {
+        let delay_us = if self.chance.percent(70) { 0 } else { self.chance.between(0, 300_000) };
+        let number = self.steps << 20 | self.verifications.len() as u64;
+        self.verifications.push(Reverse(Verification {
+            due_us: self.now_us + delay_us,
+            number,
+            shard,
+            session,
+            is_subscription,
+            token: token.to_owned(),
+        }));
+    }
+
+    /// Gives verdicts on tokens to the shards that wait for them, whether their sessions are still there or not.
+    pub(super) fn finish_verifications(&mut self) -> Result<(), String> {
+        while self.verifications.peek().is_some_and(|Reverse(next)| next.due_us <= self.now_us) {
+            let Some(Reverse(due)) = self.verifications.pop() else { break };
+            let (session, unix_ms) = (due.session, self.unix_ms());
+            if due.is_subscription {
+                let outcome = self.tokens.verify_subscription(&due.token, unix_ms);
+                self.handle(due.shard, Event::SubscriptionAuthorized { session, outcome })?;
+            } else {
+                let outcome = self.tokens.verify_connection(&due.token, unix_ms);
+                self.handle(due.shard, Event::Authenticated { session, outcome })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes every shard whose deadline has passed.
+    pub(super) fn wake_shards(&mut self) -> Result<(), String> {
+        for shard in 0..self.places.len() {
+            while self.places[shard].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
+                let before = self.closes(shard).no_pong;
+                self.handle(shard, Event::Woke)?;
+                if self.closes(shard).no_pong > before {
+                    self.deeds.no_pongs.push((shard, self.now_us));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves some messages from one ring.
+    pub(super) fn deliver_some(&mut self) -> Result<(), String> {
+        let full: Vec<usize> = (0..self.rings.len()).filter(|&ring| !self.rings[ring].is_empty()).collect();
+        if full.is_empty() {
+            return Ok(());
+        }
+        let ring = *self.chance.pick(&full);
+        for _ in 0..self.chance.between(1, 4) {
+            self.deliver(ring)?;
+        }
+        if self.chance.percent(50) {
+            let shard = self.chance.below(self.places.len());
+            self.handle(shard, Event::TurnEnded)?;
+        }
+        Ok(())
+    }
+
+    /// Moves one message; returns whether there was one.
+    pub(super) fn deliver(&mut self, ring: usize) -> Result<bool, String> {
+        let Some(message) = self.rings[ring].pop(self.now_us) else { return Ok(false) };
+        let (from, to) = (self.rings[ring].from, self.rings[ring].to);
+        self.trace.line(self.now_us, || format!("{from:?} to {to:?}: {message:?}"));
+        self.handle(usize::from(to.0), Event::Message { from, message })?;
+        Ok(true)
+    }
+
+    /// Asks a shard on behalf of an operator; the answer comes at once, and alone.
+    pub(super) fn ask(&mut self, shard: usize, request: ApiRequest) -> Result<Answer, String> {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        self.trace.line(self.now_us, || format!("operator to shard {shard}: {request:?}"));
+        let mut answers = self.handle(shard, Event::Api { ticket, request })?;
+        match answers.pop() {
+            Some((of, answer)) if of == ticket && answers.is_empty() => Ok(answer),
+            other => Err(format!("{other:?} answers an operator")),
+        }
+    }
+
+    /// After an event: nobody has more waiting than the bound, and whoever was closed as slow had reason to be.
+    fn check_waiting(&mut self, shard: usize, before: Closes, most: Most) -> Result<(), String> {
+        let client = &self.plan.options.client;
+        let (bytes_max, frames_max) = (client.queue_bytes_max, client.queue_frames_max);
+        let slow = self.closes(shard).slow - before.slow;
+        let mut suspects = 0;
+        let Self { places, connections, .. } = self;
+        let Place { shard, connections: of_shard, .. } = &mut places[shard];
+        for &number in of_shard.iter().flatten() {
+            let connection = &mut connections[number];
+            let (bytes, frames) = shard.waiting(connection.session).unwrap_or_default();
+            if frames > frames_max + 1 || bytes > bytes_max + GOODBYE_BYTES_MAX + frames * SKIPPED_TAG_BYTES_MAX {
+                return Err(format!("{bytes} bytes in {frames} frames wait for {:?}", connection.session));
+            }
+            let was = std::mem::replace(&mut connection.waiting, (bytes, frames));
+            suspects += u64::from(was.0 + most.bytes > bytes_max || was.1 + most.frames > frames_max);
+            if (bytes > 0) != connection.is_dirty {
+                return Err(format!(
+                    "{bytes} bytes wait for {:?}, listed: {}",
+                    connection.session, connection.is_dirty
+                ));
+            }
+        }
+        if slow > suspects {
+            return Err(format!("{slow} sessions were closed as slow, of which {suspects} were"));
+        }
+        Ok(())
+    }
+
+    fn closes(&self, shard: usize) -> Closes {
+        let counters = self.places[shard].shard.counters();
+        Closes { slow: counters.closes[8], no_pong: counters.closes[12] }
+    }
+}
+
+/// Closes of a shard by their reason.
+#[derive(Clone, Copy)]
+struct Closes {
+    slow: u64,
+    no_pong: u64,
+}
+
+/// The most that an event may add to one session's queue.
+#[derive(Clone, Copy)]
+struct Most {
+    bytes: usize,
+    frames: usize,
+}
+
+impl Most {
+    fn of(event: &Event<'_>) -> Self {
+        match event {
+            Event::Message { message: ShardMessage::Notice(Notice::Deliver(_)), .. } => {
+                Self { bytes: DELIVERY_BYTES_MAX, frames: 1 }
+            }
+            // Each command costs its sender some bytes, and brings a reply or what a reply brings with it.
+            Event::Received { frame, .. } => Self { bytes: REPLY_BYTES_MAX * frame.len(), frames: frame.len() },
+            _ => Self { bytes: REPLY_BYTES_MAX, frames: FRAMES_MAX },
+        }
+    }
+}

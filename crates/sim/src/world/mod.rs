@@ -1,0 +1,217 @@
+//! The simulated node and its clients.
+
+mod admin;
+mod census;
+mod connections;
+mod events;
+mod settle;
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use dunlin_engine::{Effects, Now, Seed, SessionKey, Shard, ShardIdentity, ShardIndex};
+
+use crate::{
+    chance::Chance,
+    client::{Client, Initiative, Phase},
+    model::Model,
+    plan::{LATE_WAKE_US, Plan},
+    ring::Ring,
+    socket::Connection,
+    token::Tokens,
+    trace::Trace,
+};
+
+/// Unix time at the start of every run.
+const START_UNIX_MS: u64 = 1_700_000_000_123;
+
+/// A shard with what its thread would keep.
+struct Place {
+    shard: Shard,
+    effects: Effects,
+    /// Connections by session index.
+    connections: Vec<Option<usize>>,
+    /// How often each index was used.
+    generations: Vec<u32>,
+}
+
+/// A token that is being verified.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Verification {
+    due_us: u64,
+    number: u64,
+    shard: usize,
+    session: SessionKey,
+    is_subscription: bool,
+    token: String,
+}
+
+/// What operators did that clients notice.
+#[derive(Default)]
+struct Deeds {
+    /// Users and codes of disconnects.
+    disconnected: Vec<(String, u16)>,
+    drained: bool,
+    /// Channels that carried payloads which are not JSON.
+    opaque: Vec<String>,
+    /// Closes for want of a pong, by shard.
+    no_pongs: Vec<(usize, u64)>,
+}
+
+/// Everything.
+pub struct World {
+    plan: Plan,
+    chance: Chance,
+    now_us: u64,
+    /// Seed that the shards of the node share.
+    node: u64,
+    places: Vec<Place>,
+    rings: Vec<Ring>,
+    clients: Vec<Client>,
+    connections: Vec<Connection>,
+    model: Model,
+    tokens: Tokens,
+    verifications: BinaryHeap<Reverse<Verification>>,
+    deeds: Deeds,
+    trace: Trace,
+    steps: u64,
+    next_ticket: u64,
+    /// Whether clients act of their own accord, and come back.
+    is_lively: bool,
+}
+
+impl World {
+    /// The world of `seed`, before its first step. `prepare` is applied to each shard.
+    pub fn new(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> Self {
+        let mut chance = Chance::new(seed);
+        let plan = Plan::new(seed, &mut chance);
+        let node = chance.number();
+        let places = (0..plan.shards).map(|index| {
+            let identity = ShardIdentity { index: ShardIndex(index), count: plan.shards };
+            let seed = Seed { node, shard: chance.seed() };
+            let mut shard = Shard::new(identity, std::sync::Arc::clone(&plan.options), seed);
+            prepare(&mut shard);
+            Place { shard, effects: Effects::default(), connections: Vec::new(), generations: Vec::new() }
+        });
+        let places = places.collect();
+        let clients = plan.clients.iter().enumerate();
+        Self {
+            node,
+            places,
+            rings: Ring::all(plan.shards),
+            clients: clients.map(|(index, profile)| Client::new(index, profile.clone())).collect(),
+            connections: Vec::new(),
+            model: Model::new(&plan.options, &plan.channels),
+            tokens: Tokens::default(),
+            verifications: BinaryHeap::new(),
+            deeds: Deeds::default(),
+            trace: Trace::new(prints),
+            now_us: 1_000_000,
+            steps: 0,
+            next_ticket: 0,
+            is_lively: true,
+            chance,
+            plan,
+        }
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// The first thing that should not have been.
+    pub fn run(&mut self) -> Result<(), String> {
+        let mut until_census = self.chance.between(50, 400);
+        for _ in 0..self.plan.steps {
+            self.step()?;
+            until_census -= 1;
+            if until_census == 0 {
+                until_census = self.chance.between(50, 400);
+                self.settle()?;
+                self.census()?;
+            }
+        }
+        self.end()
+    }
+
+    /// Steps taken so far, and the hash of all that happened.
+    pub fn record(&self) -> (u64, u64) {
+        (self.steps, self.trace.hash())
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        self.steps += 1;
+        let pause_us = match self.chance.below(100) {
+            0..70 => self.chance.between(0, 2_000),
+            70..97 => self.chance.between(2_000, 30_000),
+            _ => self.chance.between(30_000, 400_000),
+        };
+        self.pass_time(pause_us)?;
+        match self.chance.weighted(&[35, 30, 25, 8, 2]) {
+            0 => self.deliver_some()?,
+            1 => self.serve_some()?,
+            2 => self.act()?,
+            3 => self.administer()?,
+            _ => self.stall_something(),
+        }
+        self.serve_prompt()
+    }
+
+    /// Lets time pass; no shard sleeps longer past its deadline than [`LATE_WAKE_US`].
+    fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
+        let until_us = self.now_us + pause_us;
+        loop {
+            let deadline_us = self.places.iter().filter_map(|place| place.shard.next_deadline_us()).min();
+            let Some(deadline_us) = deadline_us.filter(|&deadline_us| deadline_us <= until_us) else { break };
+            let late_us = if self.chance.percent(80) { 0 } else { self.chance.between(0, LATE_WAKE_US) };
+            self.now_us = self.now_us.max(deadline_us + late_us);
+            self.wake_shards()?;
+        }
+        self.now_us = self.now_us.max(until_us);
+        self.finish_verifications()
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_us: self.now_us, unix_ms: self.unix_ms() }
+    }
+
+    fn unix_ms(&self) -> u64 {
+        START_UNIX_MS + self.now_us / 1_000
+    }
+
+    /// A client does something of its own accord.
+    fn act(&mut self) -> Result<(), String> {
+        let index = self.chance.below(self.clients.len());
+        match self.clients[index].phase {
+            Phase::Offline { until_us } if until_us <= self.now_us => self.open(index),
+            Phase::Live | Phase::Connecting if self.chance.percent(3) => self.drop_client(index),
+            Phase::Live if self.chance.percent(2) => {
+                let code = *self.chance.pick(&[None, Some(1000), Some(1001), Some(4000)]);
+                self.clients[index].close(code);
+                self.send_upward(index);
+                Ok(())
+            }
+            Phase::Live | Phase::Connecting => {
+                self.with_initiative(index, Client::act);
+                Ok(())
+            }
+            Phase::Offline { .. } | Phase::Refused | Phase::Over => Ok(()),
+        }
+    }
+
+    /// Lends a client all it needs to act, and puts what it says on the wire.
+    fn with_initiative(&mut self, index: usize, act: impl FnOnce(&mut Client, &mut Initiative<'_>)) {
+        let now_s = self.unix_ms() / 1_000;
+        let Self { plan, chance, model, tokens, now_us, clients, .. } = self;
+        let mut initiative = Initiative { plan, chance, model, tokens, now_us: *now_us, now_s };
+        act(&mut clients[index], &mut initiative);
+        self.send_upward(index);
+    }
+
+    fn stall_something(&mut self) {
+        let until_us = self.now_us + self.chance.between(1_000, 400_000);
+        let ring = self.chance.below(self.rings.len());
+        self.rings[ring].stall(until_us);
+        if let Some(connection) = self.clients[self.chance.below(self.clients.len())].connection {
+            self.connections[connection].idle_until_us = until_us;
+        }
+    }
+}

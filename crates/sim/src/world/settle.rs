@@ -1,0 +1,80 @@
+//! Coming to rest, and the end.
+
+use dunlin_engine::Event;
+
+use crate::{client::Phase, socket::Server};
+
+use super::{World, connections::Service};
+
+/// Rounds in which everything must have come to rest: longer than any stall, token, or timeout.
+const ROUNDS_MAX: u32 = 4_000;
+/// Longer than everything that is remembered.
+const FOREVER_US: u64 = 60_000_000;
+
+impl World {
+    /// Lets everything that is under way arrive, while clients do nothing new.
+    pub(super) fn settle(&mut self) -> Result<(), String> {
+        for ring in &mut self.rings {
+            ring.stall(0);
+        }
+        for _ in 0..ROUNDS_MAX {
+            self.steps += 1;
+            for ring in 0..self.rings.len() {
+                for _ in 0..4 {
+                    self.deliver(ring)?;
+                }
+            }
+            for number in 0..self.connections.len() {
+                if !self.connections[number].is_over() {
+                    self.serve(number, Service::Full)?;
+                }
+            }
+            if self.is_at_rest() {
+                return Ok(());
+            }
+            self.pass_time(2_000)?;
+        }
+        Err("never comes to rest".to_owned())
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let is_still = |connection: &crate::socket::Connection| {
+            connection.is_over()
+                || connection.server == Server::Open
+                    && connection.client_is_there
+                    && connection.upward.is_empty()
+                    && connection.kernel.is_empty()
+                    && !connection.is_dirty
+        };
+        self.rings.iter().all(crate::ring::Ring::is_empty)
+            && self.verifications.is_empty()
+            && self.connections.iter().all(is_still)
+    }
+
+    /// Everyone leaves, by one door or another; nothing may stay behind.
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        self.settle()?;
+        self.census()?;
+        if self.plan.drains {
+            self.deeds.drained = true;
+            for shard in 0..self.places.len() {
+                self.handle(shard, Event::Drain)?;
+            }
+            for _ in 0..60 {
+                self.step()?;
+            }
+        }
+        for index in 0..self.clients.len() {
+            match self.clients[index].phase {
+                Phase::Live if self.chance.percent(40) => {
+                    self.clients[index].close(Some(1000));
+                    self.send_upward(index);
+                }
+                _ => self.drop_client(index)?,
+            }
+        }
+        self.settle()?;
+        self.pass_time(FOREVER_US)?;
+        self.check_nothing_left()
+    }
+}
