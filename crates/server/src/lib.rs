@@ -6,6 +6,8 @@
 pub mod cli;
 pub mod config;
 pub mod demo;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod http;
 pub mod net;
 pub mod node;

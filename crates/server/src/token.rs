@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
 
+pub(crate) use self::issue::issue_claims;
 pub use self::issue::{Grant, issue};
 use self::{
     claims::{Claims, Purpose},

@@ -12,19 +12,19 @@ use crate::{config::Flag, token::Verifier};
 pub(super) struct ServeArgs {
     #[command(flatten)]
     config: ConfigFile,
-    /// IP address to listen on (http_server.address)
+    /// IP address to listen on (`http_server.address`)
     #[arg(short, long, value_name = "ADDRESS")]
     address: Option<String>,
-    /// TCP port; 0 for any that is free (http_server.port)
+    /// TCP port; 0 for any that is free (`http_server.port`)
     #[arg(short, long, value_name = "PORT")]
     port: Option<u16>,
-    /// I/O threads; 0 for one per core (shards)
+    /// I/O threads; 0 for one per core (`shards`)
     #[arg(long, value_name = "N")]
     shards: Option<u16>,
-    /// none, error, warn, info, debug or trace (log.level)
+    /// none, error, warn, info, debug or trace (`log.level`)
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Serve the files of DIR at / and publish made-up prices (demo.dir)
+    /// Serve the files of DIR at / and publish made-up prices (`demo.dir`)
     #[arg(long, value_name = "DIR")]
     demo: Option<PathBuf>,
 }

@@ -24,7 +24,11 @@ pub struct Grant<'g> {
 
 /// The token that says so, signed with HS256.
 pub fn issue(grant: &Grant<'_>, secret: &Secret) -> String {
-    let claims =
-        serde_json::to_string(grant).unwrap_or_else(|error| unreachable!("text and numbers are JSON: {error}"));
-    Key::new(secret.reveal()).sign(&claims)
+    let claims = serde_json::to_vec(grant).unwrap_or_else(|error| unreachable!("text and numbers are JSON: {error}"));
+    issue_claims(&claims, secret)
+}
+
+/// The token of any bytes, signed with HS256.
+pub(crate) fn issue_claims(claims: &[u8], secret: &Secret) -> String {
+    Key::new(secret.reveal()).sign(claims)
 }

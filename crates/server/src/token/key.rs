@@ -70,7 +70,7 @@ impl Key {
     }
 
     /// The token of these claims, with HS256.
-    pub(super) fn sign(&self, claims_json: &str) -> String {
+    pub(super) fn sign(&self, claims_json: &[u8]) -> String {
         let message = format!("{USUAL_HEADER}.{}", URL_SAFE_NO_PAD.encode(claims_json));
         let signature = self.hs256.clone().chain_update(message.as_bytes()).finalize().into_bytes();
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
