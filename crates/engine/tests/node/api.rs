@@ -1,0 +1,119 @@
+//! Requests of the server API as JSON objects, and their answers.
+
+use bytes::Bytes;
+use dunlin_engine::api::{Answer, ApiAnswer, ApiRequest, HistoryQuery};
+use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
+use serde_json::{Map, Value, json};
+
+/// The channel whose owner is asked; none where every shard is.
+pub fn channel(request: &ApiRequest) -> Option<&str> {
+    match request {
+        ApiRequest::Publish { channel, .. }
+        | ApiRequest::Presence { channel }
+        | ApiRequest::PresenceStats { channel }
+        | ApiRequest::History { channel, .. }
+        | ApiRequest::HistoryRemove { channel } => Some(channel),
+        ApiRequest::Channels | ApiRequest::Disconnect { .. } | ApiRequest::Unsubscribe { .. } | ApiRequest::Survey => {
+            None
+        }
+    }
+}
+
+pub fn request(request: &Value) -> ApiRequest {
+    let (method, fields) = request.as_object().and_then(|object| object.iter().next()).expect("one method");
+    let text = |name: &str| fields[name].as_str().unwrap_or_default();
+    let channel: Box<str> = text("channel").into();
+    let client = fields["client"].as_str().map(Box::from);
+    match method.as_str() {
+        "publish" => ApiRequest::Publish {
+            channel,
+            data: data(fields),
+            tags: tags(fields),
+            skip_history: fields["skip_history"] == true,
+        },
+        "presence" => ApiRequest::Presence { channel },
+        "presence_stats" => ApiRequest::PresenceStats { channel },
+        "history" => {
+            let since = fields.get("since").map(|since| {
+                let epoch = since["epoch"].as_str().unwrap_or_default();
+                (since["offset"].as_u64().unwrap_or_default(), Box::from(epoch))
+            });
+            let limit = fields["limit"].as_i64().unwrap_or_default() as i32;
+            ApiRequest::History { channel, query: HistoryQuery { limit, since, reverse: fields["reverse"] == true } }
+        }
+        "history_remove" => ApiRequest::HistoryRemove { channel },
+        "channels" => ApiRequest::Channels,
+        "disconnect" => {
+            let code = fields["code"].as_u64().map(|code| code as u16);
+            let disconnect = code.map_or(Disconnect::FORCE_NO_RECONNECT, |code| Disconnect {
+                code,
+                reason: text("reason").to_owned().into(),
+            });
+            let whitelist = fields["whitelist"].as_array().into_iter().flatten();
+            let whitelist = whitelist.map(|client| client.as_str().unwrap_or_default().into()).collect();
+            ApiRequest::Disconnect { user: text("user").into(), client, whitelist, disconnect }
+        }
+        "unsubscribe" => {
+            let code = fields["code"].as_u64().map_or(UnsubscribeCode::SERVER, |code| UnsubscribeCode(code as u32));
+            ApiRequest::Unsubscribe { channel, user: text("user").into(), client, code }
+        }
+        "survey" => ApiRequest::Survey,
+        other => panic!("no method {other}"),
+    }
+}
+
+fn data(fields: &Value) -> Payload {
+    match fields["opaque"].as_str() {
+        Some(opaque) => Payload::from_opaque(Bytes::copy_from_slice(opaque.as_bytes())),
+        None => Payload::from_json(Bytes::from(fields["data"].to_string())),
+    }
+}
+
+fn tags(fields: &Value) -> dunlin_protocol::Tags {
+    let tags = fields["tags"].as_object().into_iter().flatten();
+    tags.map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into())).collect()
+}
+
+pub fn answer(answer: &Answer) -> Value {
+    match answer {
+        Err(code) => json!({"error": code.code()}),
+        Ok(ApiAnswer::Published { offset, epoch }) => json!({"offset": offset, "epoch": epoch}),
+        Ok(ApiAnswer::Presence(clients)) => {
+            Value::Object(clients.iter().map(|info| (info.client.to_string(), client(info))).collect())
+        }
+        Ok(ApiAnswer::PresenceStats { num_clients, num_users }) => json!({"clients": num_clients, "users": num_users}),
+        Ok(ApiAnswer::History { publications, epoch, offset }) => {
+            let publications = publications.iter().map(|publication| self::publication(publication));
+            json!({"publications": publications.collect::<Vec<_>>(), "epoch": epoch, "offset": offset})
+        }
+        Ok(ApiAnswer::Channels(channels)) => {
+            Value::Object(channels.iter().map(|(name, sessions)| (name.to_string(), json!(sessions))).collect())
+        }
+        Ok(ApiAnswer::Done { sessions }) => json!({"sessions": sessions}),
+        Ok(ApiAnswer::Survey(survey)) => json!({
+            "sessions": survey.sessions,
+            "subscriptions": survey.subscriptions,
+            "channels": survey.channels,
+            "users": survey.users.len(),
+            "queued_bytes": survey.queued_bytes,
+            "queued_frames": survey.queued_frames,
+            "queue_age_ms_max": survey.queue_age_ms_max,
+            "behind_sessions": survey.behind_sessions,
+        }),
+    }
+}
+
+fn client(info: &ClientInfo) -> Value {
+    let mut fields = Map::new();
+    fields.insert("user".into(), json!(&*info.user));
+    for (name, payload) in [("conn_info", &info.conn_info), ("chan_info", &info.chan_info)] {
+        if let Some(payload) = payload {
+            fields.insert(name.into(), json!(String::from_utf8_lossy(payload.bytes())));
+        }
+    }
+    Value::Object(fields)
+}
+
+fn publication(publication: &Publication) -> Value {
+    json!({"offset": publication.offset, "data": String::from_utf8_lossy(publication.data.bytes())})
+}

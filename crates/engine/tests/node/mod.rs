@@ -1,0 +1,276 @@
+//! A node of shards without sockets and threads: effects are performed at once, in order, unless a test holds something
+//! back.
+#![allow(dead_code, reason = "each test uses its part")]
+
+#[path = "../../../protocol/tests/schema/mod.rs"]
+mod schema;
+
+mod api;
+pub mod options;
+pub mod script;
+mod tokens;
+mod wire;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use dunlin_engine::{
+    Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, api::Answer,
+    event::Ticket, message::ShardMessage,
+};
+use dunlin_protocol::Encoding;
+
+/// Where a session is: its shard, and its key there.
+pub type Place = (u16, SessionKey);
+
+/// A client's end of a session.
+pub struct Client {
+    pub place: Place,
+    pub encoding: Encoding,
+    /// Bytes that its socket still takes.
+    pub room_bytes: usize,
+    pub is_paused: bool,
+    /// Frames that wait while it is paused.
+    pub unread: VecDeque<Vec<u8>>,
+    /// Bytes written and not looked at yet.
+    pub received: Vec<u8>,
+    pub finished: bool,
+    pub is_gone: bool,
+    /// A token that the test answers for.
+    pub open_question: Option<Question>,
+}
+
+/// Which kind of token was asked about.
+#[derive(Clone, Copy, Debug)]
+pub enum Question {
+    Connection,
+    Subscription,
+}
+
+pub struct Node {
+    pub shards: Vec<Shard>,
+    pub now: Now,
+    pub clients: BTreeMap<String, Client>,
+    /// Messages on their way, while they are held back.
+    pub rings: BTreeMap<(u16, u16), VecDeque<ShardMessage>>,
+    pub holds_rings: bool,
+    /// What happened besides bytes, by client.
+    pub said: Vec<String>,
+    pub answers: Vec<Answer>,
+    sessions_opened: u32,
+    /// Effects to be performed, and sessions to be written to, in order.
+    effects: VecDeque<(u16, Effect)>,
+    dirty: VecDeque<Place>,
+    is_busy: bool,
+}
+
+impl Node {
+    pub fn new(shard_count: u16, options: Options) -> Self {
+        let options = Arc::new(options);
+        let shards = (0..shard_count)
+            .map(|index| {
+                let identity = ShardIdentity { index: ShardIndex(index), count: shard_count };
+                Shard::new(identity, Arc::clone(&options), Seed { node: 7, shard: [index as u8 + 1; 32] })
+            })
+            .collect();
+        Self {
+            shards,
+            now: Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 },
+            clients: BTreeMap::new(),
+            rings: BTreeMap::new(),
+            holds_rings: false,
+            said: Vec::new(),
+            answers: Vec::new(),
+            sessions_opened: 0,
+            effects: VecDeque::new(),
+            dirty: VecDeque::new(),
+            is_busy: false,
+        }
+    }
+
+    pub fn open(&mut self, name: &str, encoding: Encoding, shard: u16) {
+        let key = SessionKey { index: self.sessions_opened, generation: 1 };
+        self.sessions_opened += 1;
+        let client = Client {
+            place: (shard, key),
+            encoding,
+            room_bytes: usize::MAX,
+            is_paused: false,
+            unread: VecDeque::new(),
+            received: Vec::new(),
+            finished: false,
+            is_gone: false,
+            open_question: None,
+        };
+        assert!(self.clients.insert(name.to_owned(), client).is_none(), "{name} is there already");
+        self.handle(shard, Event::Opened { session: key, encoding });
+    }
+
+    pub fn client(&mut self, name: &str) -> &mut Client {
+        self.clients.get_mut(name).unwrap_or_else(|| panic!("no client {name}"))
+    }
+
+    pub fn receive(&mut self, name: &str, frame: Vec<u8>) {
+        let client = self.client(name);
+        if client.is_paused {
+            return client.unread.push_back(frame);
+        }
+        let (shard, session) = client.place;
+        self.handle(shard, Event::Received { session, frame: &frame });
+    }
+
+    /// Hands an event to a shard, and performs all that comes of it.
+    pub fn handle(&mut self, shard: u16, event: Event<'_>) {
+        let mut effects = Effects::default();
+        self.shards[usize::from(shard)].handle(self.now, event, &mut effects);
+        for effect in effects.list {
+            if let Effect::Pause { session } = effect {
+                // Counts at once: what has been received already has to wait too.
+                self.at((shard, session)).is_paused = true;
+            }
+            self.effects.push_back((shard, effect));
+        }
+        self.dirty.extend(effects.dirty.into_iter().map(|session| (shard, session)));
+        self.settle();
+    }
+
+    /// Performs effects, carries messages to their shards unless they are held back, and writes.
+    pub fn settle(&mut self) {
+        if std::mem::replace(&mut self.is_busy, true) {
+            return;
+        }
+        loop {
+            if let Some((shard, effect)) = self.effects.pop_front() {
+                self.perform(shard, effect);
+            } else if let Some((from, to, message)) = self.next_message() {
+                self.handle(to, Event::Message { from: ShardIndex(from), message });
+            } else if let Some(place) = self.dirty.pop_front() {
+                self.write(place);
+            } else {
+                break;
+            }
+        }
+        self.is_busy = false;
+    }
+
+    fn next_message(&mut self) -> Option<(u16, u16, ShardMessage)> {
+        if self.holds_rings {
+            return None;
+        }
+        self.rings.iter_mut().find_map(|(&(from, to), ring)| Some((from, to, ring.pop_front()?)))
+    }
+
+    fn perform(&mut self, shard: u16, effect: Effect) {
+        match effect {
+            Effect::Send { to, message } => self.rings.entry((shard, to.0)).or_default().push_back(message),
+            Effect::Authenticate { session, token } => match tokens::connection(&token, self.now) {
+                Some(outcome) => self.handle(shard, Event::Authenticated { session, outcome }),
+                None => self.at((shard, session)).open_question = Some(Question::Connection),
+            },
+            Effect::AuthorizeSubscription { session, token } => match tokens::subscription(&token, self.now) {
+                Some(outcome) => self.handle(shard, Event::SubscriptionAuthorized { session, outcome }),
+                None => self.at((shard, session)).open_question = Some(Question::Subscription),
+            },
+            Effect::Pause { .. } => {}
+            Effect::Resume { session } => self.resume((shard, session)),
+            Effect::Finish { session } => {
+                self.at((shard, session)).finished = true;
+                self.say((shard, session), "finish");
+            }
+            Effect::HangUp { session } => {
+                self.say((shard, session), "hang up");
+                self.at((shard, session)).is_gone = true;
+                self.handle(shard, Event::Gone { session });
+            }
+            Effect::Answer { ticket: Ticket(_), answer } => self.answers.push(answer),
+        }
+    }
+
+    fn resume(&mut self, place: Place) {
+        let client = self.at(place);
+        client.is_paused = false;
+        let name = self.name(place);
+        while let Some(frame) = self.client(&name).unread.pop_front() {
+            self.receive(&name, frame);
+            if self.client(&name).is_paused {
+                break;
+            }
+        }
+    }
+
+    /// The token that the test was to answer for says `token`.
+    pub fn answer(&mut self, name: &str, token: &str) {
+        let now = self.now;
+        let client = self.client(name);
+        let (shard, session) = client.place;
+        match client.open_question.take().expect("an open question") {
+            Question::Connection => {
+                let outcome = tokens::connection(token, now).expect("an answer");
+                self.handle(shard, Event::Authenticated { session, outcome });
+            }
+            Question::Subscription => {
+                let outcome = tokens::subscription(token, now).expect("an answer");
+                self.handle(shard, Event::SubscriptionAuthorized { session, outcome });
+            }
+        }
+    }
+
+    /// Writes what waits for a session, as far as its socket takes it.
+    pub fn write(&mut self, place: Place) {
+        let (shard, session) = place;
+        loop {
+            let Some(client) = self.clients.values_mut().find(|client| client.place == place && !client.is_gone) else {
+                return;
+            };
+            let engine = &mut self.shards[usize::from(shard)];
+            let mut offered: Vec<u8> = engine.outgoing(session).flatten().copied().collect();
+            offered.truncate(client.room_bytes);
+            if offered.is_empty() {
+                return;
+            }
+            if client.room_bytes != usize::MAX {
+                client.room_bytes -= offered.len();
+            }
+            client.received.extend_from_slice(&offered);
+            self.handle(shard, Event::Wrote { session, bytes: offered.len() });
+        }
+    }
+
+    /// Lets time pass, and wakes shards when they asked to be woken.
+    pub fn wait(&mut self, ms: u64) {
+        let end_us = self.now.mono_us + ms * 1_000;
+        loop {
+            let next = self.shards.iter().filter_map(Shard::next_deadline_us).min().filter(|due_us| *due_us <= end_us);
+            let Some(due_us) = next else { break };
+            self.step_to(due_us);
+            for shard in 0..self.shards.len() as u16 {
+                if self.shards[usize::from(shard)].next_deadline_us().is_some_and(|own_us| own_us <= due_us) {
+                    self.handle(shard, Event::Woke);
+                }
+            }
+        }
+        self.step_to(end_us);
+    }
+
+    fn step_to(&mut self, mono_us: u64) {
+        let mono_us = mono_us.max(self.now.mono_us);
+        let since_start_us = mono_us - 1_000_000;
+        self.now = Now { mono_us, unix_ms: 1_700_000_000_000 + since_start_us / 1_000 };
+    }
+
+    fn at(&mut self, place: Place) -> &mut Client {
+        self.clients.values_mut().find(|client| client.place == place).expect("a client there")
+    }
+
+    fn name(&self, place: Place) -> String {
+        let (name, _) = self.clients.iter().find(|(_, client)| client.place == place).expect("a client there");
+        name.clone()
+    }
+
+    fn say(&mut self, place: Place, what: &str) {
+        let name = self.name(place);
+        self.said.push(format!("{name} {what}"));
+    }
+}

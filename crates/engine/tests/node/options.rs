@@ -1,0 +1,142 @@
+//! Options by name, as scripts write them: `client.channel_limit=2`, `channel.private_prefix=`, `namespace.presence=true`
+//! for channels without a namespace, `namespace:chat.presence=true` for those of `chat`.
+
+use dunlin_engine::{
+    Options,
+    options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode},
+};
+
+/// The names of all options, read off the structures themselves.
+pub fn names() -> Vec<String> {
+    let groups = [
+        ("client", format!("{:#?}", ClientOptions::default())),
+        ("channel", format!("{:#?}", ChannelOptions::default())),
+        ("namespace", format!("{:#?}", NamespaceOptions::default())),
+    ];
+    let mut names = Vec::new();
+    for (group, fields) in groups {
+        let fields = fields.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
+        names.extend(fields.map(|(field, _)| format!("{group}.{field}")));
+    }
+    names
+}
+
+/// The name without that of a namespace. Naming a namespace in a script is how its `name` is set.
+pub fn plain(option: &str) -> String {
+    match option.split_once(':') {
+        Some((group, rest)) => format!("{group}.{}", rest.split_once('.').map_or("name", |(_, field)| field)),
+        None => option.to_owned(),
+    }
+}
+
+/// All that a client may be allowed, in channels without a namespace.
+pub fn permissive(options: &mut Options) {
+    options.client.allow_anonymous_connect_without_token = true;
+    let namespace = &mut options.without_namespace;
+    namespace.allow_subscribe_for_client = true;
+    namespace.allow_subscribe_for_anonymous = true;
+    namespace.allow_publish_for_client = true;
+    namespace.allow_publish_for_anonymous = true;
+    namespace.allow_presence_for_client = true;
+    namespace.allow_presence_for_anonymous = true;
+    namespace.allow_history_for_client = true;
+    namespace.allow_history_for_anonymous = true;
+    namespace.history_meta_ttl_ms = 600_000;
+}
+
+/// Sets what `NAME=VALUE` says.
+pub fn set(options: &mut Options, setting: &str) {
+    let (name, value) = setting.split_once('=').unwrap_or_else(|| panic!("{setting} sets nothing"));
+    let (group, field) = name.split_once(['.', ':']).unwrap_or_else(|| panic!("{name} has no group"));
+    match group {
+        "client" => set_client(&mut options.client, field, value),
+        "channel" => set_channel(&mut options.channel, field, value),
+        "namespace" if name.contains(':') => {
+            let (namespace, field) = field.split_once('.').unwrap_or((field, "name"));
+            if options.namespaces.iter().all(|known| known.name != namespace) {
+                let new = NamespaceOptions {
+                    name: namespace.to_owned(),
+                    history_meta_ttl_ms: 600_000,
+                    ..NamespaceOptions::default()
+                };
+                options.namespaces.push(new);
+            }
+            let known = options.namespaces.iter_mut().find(|known| known.name == namespace).expect("added above");
+            set_namespace(known, field, value);
+        }
+        "namespace" => set_namespace(&mut options.without_namespace, field, value),
+        other => panic!("no group {other}"),
+    }
+}
+
+fn read<T: std::str::FromStr>(value: &str) -> T {
+    value.parse().unwrap_or_else(|_| panic!("{value} is not what is wanted"))
+}
+
+fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
+    match field {
+        "ping_interval_ms" => client.ping_interval_ms = read(value),
+        "pong_timeout_ms" => client.pong_timeout_ms = read(value),
+        "expired_close_delay_ms" => client.expired_close_delay_ms = read(value),
+        "expired_sub_close_delay_ms" => client.expired_sub_close_delay_ms = read(value),
+        "stale_close_delay_ms" => client.stale_close_delay_ms = read(value),
+        "close_timeout_ms" => client.close_timeout_ms = read(value),
+        "channel_limit" => client.channel_limit = read(value),
+        "queue_bytes_max" => client.queue_bytes_max = read(value),
+        "queue_frames_max" => client.queue_frames_max = read(value),
+        "history_publications_max" => client.history_publications_max = read(value),
+        "recovery_publications_max" => client.recovery_publications_max = read(value),
+        "commands_per_frame_max" => client.commands_per_frame_max = read(value),
+        "connect_include_server_time" => client.connect_include_server_time = read(value),
+        "allow_anonymous_connect_without_token" => client.allow_anonymous_connect_without_token = read(value),
+        "disallow_anonymous_connection_tokens" => client.disallow_anonymous_connection_tokens = read(value),
+        "insecure" => client.insecure = read(value),
+        other => panic!("no option client.{other}"),
+    }
+}
+
+fn set_channel(channel: &mut ChannelOptions, field: &str, value: &str) {
+    match field {
+        "name_bytes_max" => channel.name_bytes_max = read(value),
+        "channels_max" => channel.channels_max = read(value),
+        "namespace_boundary" => channel.namespace_boundary = read(value),
+        "user_boundary" => channel.user_boundary = read(value),
+        "user_separator" => channel.user_separator = read(value),
+        "private_prefix" => value.clone_into(&mut channel.private_prefix),
+        other => panic!("no option channel.{other}"),
+    }
+}
+
+fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
+    match field {
+        "name" => {}
+        "presence" => namespace.presence = read(value),
+        "join_leave" => namespace.join_leave = read(value),
+        "force_push_join_leave" => namespace.force_push_join_leave = read(value),
+        "history_size" => namespace.history_size = read(value),
+        "history_ttl_ms" => namespace.history_ttl_ms = read(value),
+        "history_meta_ttl_ms" => namespace.history_meta_ttl_ms = read(value),
+        "force_positioning" => namespace.force_positioning = read(value),
+        "allow_positioning" => namespace.allow_positioning = read(value),
+        "force_recovery" => namespace.force_recovery = read(value),
+        "allow_recovery" => namespace.allow_recovery = read(value),
+        "recovery_mode" => {
+            namespace.recovery_mode = if value == "cache" { RecoveryMode::Cache } else { RecoveryMode::Stream };
+        }
+        "allow_subscribe_for_anonymous" => namespace.allow_subscribe_for_anonymous = read(value),
+        "allow_subscribe_for_client" => namespace.allow_subscribe_for_client = read(value),
+        "allow_user_limited_channels" => namespace.allow_user_limited_channels = read(value),
+        "allow_publish_for_anonymous" => namespace.allow_publish_for_anonymous = read(value),
+        "allow_publish_for_subscriber" => namespace.allow_publish_for_subscriber = read(value),
+        "allow_publish_for_client" => namespace.allow_publish_for_client = read(value),
+        "allow_presence_for_anonymous" => namespace.allow_presence_for_anonymous = read(value),
+        "allow_presence_for_subscriber" => namespace.allow_presence_for_subscriber = read(value),
+        "allow_presence_for_client" => namespace.allow_presence_for_client = read(value),
+        "allow_history_for_anonymous" => namespace.allow_history_for_anonymous = read(value),
+        "allow_history_for_subscriber" => namespace.allow_history_for_subscriber = read(value),
+        "allow_history_for_client" => namespace.allow_history_for_client = read(value),
+        "delivery" => namespace.delivery = if value == "latest" { Lane::Latest } else { Lane::Reliable },
+        "conflation_key" => namespace.conflation_key = Some(value.to_owned()),
+        other => panic!("no option namespace.{other}"),
+    }
+}

@@ -1,0 +1,313 @@
+//! Plays scripts. A case begins with `== WHAT IT SHOWS`; its lines are
+//!
+//! | line | what it does |
+//! |---|---|
+//! | `shards 2` | the node has two shards; one, if nothing is said |
+//! | `permissive` | anonymous sessions may do everything in channels without a namespace |
+//! | `options NAME=VALUE …` | sets options, see `options.rs` |
+//! | `open NAME json`, `open NAME protobuf 1` | opens a session, on shard 1 |
+//! | `NAME {…} && {…}` | the session sends one frame with these commands |
+//! | `NAME raw TEXT` | the session sends these bytes; `\n` and `\xNN` are escapes |
+//! | `NAME ping TEXT`, `NAME bye 1000`, `NAME breaks 1002 WHY` | WebSocket ping, close frame, violation |
+//! | `NAME gone` | its transport is gone |
+//! | `NAME takes 10`, `NAME takes all` | its socket takes 10 more bytes and is full then; takes everything again |
+//! | `NAME token TOKEN` | the answer for a token `later` |
+//! | `wait 10s`, `wait 5ms` | time passes |
+//! | `apart`, `pass`, `together` | messages between shards are held back; pass once; pass at once again |
+//! | `api {…}` | a request of the server API, to the owner or to all shards |
+//! | `count FIELD …` | shows counters, summed over the shards |
+//! | `holdings` | sessions, local channels, owned channels and users that the shards hold |
+//! | `drain` | the node shuts down |
+//! | `times 3 LINE` | the line three times, `$i` being 1, 2, 3 and `$[N]` a text of N letters |
+//!
+//! A client's id reads `<NAME>` and an epoch `<E1>`, in what comes as in what is sent.
+
+use std::fmt::Write;
+
+use dunlin_engine::{Event, Options, Shard, event::Ticket, owner_of};
+use dunlin_protocol::Encoding;
+use serde_json::Value;
+
+use super::{Node, api, options, wire};
+
+/// The cases of a file; what stands before the first belongs to it.
+pub fn cases(file: &str) -> Vec<&str> {
+    let mut starts: Vec<usize> =
+        file.match_indices("== ").map(|(at, _)| at).filter(|at| *at == 0 || file[..*at].ends_with('\n')).collect();
+    if let Some(first) = starts.first_mut() {
+        *first = 0;
+    }
+    starts.push(file.len());
+    starts.windows(2).map(|pair| &file[pair[0]..pair[1]]).collect()
+}
+
+/// The first line in which the two differ.
+pub fn difference(expected: &str, came: &str) -> String {
+    let title = expected.lines().find(|line| line.starts_with("== ")).unwrap_or_default();
+    let (mut one, mut other) = (expected.lines(), came.lines());
+    for number in 1.. {
+        match (one.next(), other.next()) {
+            (None, None) => break,
+            (expected, came) if expected != came => {
+                return format!(
+                    "{title}, line {number}\n  expected {expected:?}\n  came     {came:?}\n{came_all}",
+                    came_all = came_after(came, &mut other)
+                );
+            }
+            _ => {}
+        }
+    }
+    format!("{title}: blank lines")
+}
+
+fn came_after<'a>(first: Option<&'a str>, rest: &mut std::str::Lines<'a>) -> String {
+    let lines = first.into_iter().chain(rest).take(8);
+    lines.map(|line| format!("  | {line}\n")).collect()
+}
+
+/// Plays one case, and returns it with what came behind each line.
+pub fn play(case: &str) -> String {
+    let mut player =
+        Player { options: Options { version: "0", ..Options::default() }, shards: 1, node: None, names: Vec::new() };
+    let mut played = String::new();
+    for line in case.lines().filter(|line| !line.starts_with('<')) {
+        played += line;
+        played += "\n";
+        if line.is_empty() || line.starts_with(['#', '=']) {
+            continue;
+        }
+        for came in player.line(line) {
+            writeln!(played, "< {came}").expect("a string takes everything");
+        }
+    }
+    played
+}
+
+struct Player {
+    options: Options,
+    shards: u16,
+    node: Option<Node>,
+    /// What is written, and what is meant by it.
+    names: Vec<(String, String)>,
+}
+
+impl Player {
+    fn line(&mut self, line: &str) -> Vec<String> {
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match first {
+            "shards" => self.shards = rest.parse().expect("a number"),
+            "permissive" => options::permissive(&mut self.options),
+            "options" => rest.split_whitespace().for_each(|setting| options::set(&mut self.options, setting)),
+            "times" => {
+                let (count, line) = rest.split_once(' ').expect("a number and a line");
+                let count: usize = count.parse().expect("a number");
+                return (1..=count).flat_map(|i| self.line(&line.replace("$i", &i.to_string()))).collect();
+            }
+            _ => {
+                let meant = self.names.iter().fold(fill(rest), |text, (written, meant)| text.replace(written, meant));
+                return self.act(first, &meant);
+            }
+        }
+        Vec::new()
+    }
+
+    fn act(&mut self, first: &str, rest: &str) -> Vec<String> {
+        let node = self.node.get_or_insert_with(|| Node::new(self.shards, self.options.clone()));
+        let mut shown = Vec::new();
+        match first {
+            "open" => {
+                let mut words = rest.split(' ');
+                let (name, encoding) = (words.next().expect("a name"), words.next().expect("an encoding"));
+                let encoding = if encoding == "json" { Encoding::Json } else { Encoding::Protobuf };
+                node.open(name, encoding, words.next().map_or(0, |shard| shard.parse().expect("a shard")));
+            }
+            "wait" => node.wait(milliseconds(rest)),
+            "apart" => node.holds_rings = true,
+            "together" | "pass" => {
+                node.holds_rings = false;
+                node.settle();
+                node.holds_rings = first == "pass";
+            }
+            "api" => ask_api(node, rest),
+            "drain" => (0..self.shards).for_each(|shard| node.handle(shard, Event::Drain)),
+            "count" => shown.extend(rest.split(' ').map(|field| format!("{field} {}", count(&node.shards, field)))),
+            "holdings" => {
+                let sums = node.shards.iter().map(Shard::holdings);
+                let sums = sums.fold([0; 4], |sums, more| std::array::from_fn(|place| sums[place] + more[place]));
+                shown.push(format!("holdings {sums:?}"));
+            }
+            name => client_acts(node, name, rest),
+        }
+        self.look();
+        let node = self.node.as_mut().expect("made above");
+        let mut came = Vec::new();
+        for (name, client) in &mut node.clients {
+            for thing in wire::take(client.encoding, &mut client.received) {
+                came.push(match thing {
+                    wire::Came::Message(message) => format!("{name} {message}"),
+                    wire::Came::Close(close) => format!("{name} close {close}"),
+                    wire::Came::Pong(payload) => format!("{name} pong {payload}"),
+                });
+            }
+        }
+        came.append(&mut node.said);
+        came.extend(node.answers.drain(..).map(|answer| format!("api {}", api::answer(&answer))));
+        came.append(&mut shown);
+        for line in &mut came {
+            self.learn(line);
+            *line = self.names.iter().fold(line.clone(), |text, (written, meant)| text.replace(meant, written));
+        }
+        came
+    }
+
+    /// Sockets that were full may take something now.
+    fn look(&mut self) {
+        let node = self.node.as_mut().expect("made before");
+        let places: Vec<_> =
+            node.clients.values().filter(|client| !client.is_gone).map(|client| client.place).collect();
+        for place in places {
+            node.write(place);
+        }
+    }
+
+    /// Learns the ids and epochs in a line.
+    fn learn(&mut self, line: &str) {
+        let Some((name, message)) = line.split_once(' ') else { return };
+        let Ok(message) = serde_json::from_str::<Value>(message) else { return };
+        if let Some(client) = message["connect"]["client"].as_str() {
+            self.names.push((format!("<{name}>"), client.to_owned()));
+        }
+        self.learn_epochs(&message);
+    }
+
+    fn learn_epochs(&mut self, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                if let Some(epoch) = fields.get("epoch").and_then(Value::as_str).filter(|epoch| !epoch.is_empty())
+                    && !self.names.iter().any(|(_, meant)| meant == epoch)
+                {
+                    let number = self.names.iter().filter(|(written, _)| written.starts_with("<E")).count() + 1;
+                    self.names.push((format!("<E{number}>"), epoch.to_owned()));
+                }
+                fields.values().for_each(|value| self.learn_epochs(value));
+            }
+            Value::Array(values) => values.iter().for_each(|value| self.learn_epochs(value)),
+            _ => {}
+        }
+    }
+}
+
+fn client_acts(node: &mut Node, name: &str, what: &str) {
+    let (shard, session) = node.client(name).place;
+    let encoding = node.client(name).encoding;
+    let (verb, rest) = what.split_once(' ').unwrap_or((what, ""));
+    match verb {
+        "raw" => node.receive(name, unescape(rest)),
+        "ping" => node.handle(shard, Event::Pinged { session, payload: rest.as_bytes() }),
+        "bye" => node.handle(shard, Event::CloseReceived { session, code: rest.parse().ok() }),
+        "breaks" => {
+            let (code, why) = rest.split_once(' ').expect("a code and a reason");
+            let what = Box::leak(Box::from(why));
+            node.handle(shard, Event::Violated { session, code: code.parse().expect("a code"), what });
+        }
+        "gone" => {
+            node.client(name).is_gone = true;
+            node.handle(shard, Event::Gone { session });
+        }
+        "takes" => node.client(name).room_bytes = rest.parse().unwrap_or(usize::MAX),
+        "token" => node.answer(name, rest),
+        _ => {
+            let commands: Vec<Value> = what
+                .split(" && ")
+                .map(|text| serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}")))
+                .collect();
+            node.receive(name, wire::commands(encoding, &commands));
+        }
+    }
+}
+
+fn ask_api(node: &mut Node, text: &str) {
+    let request = api::request(&serde_json::from_str(text).expect("JSON"));
+    let shard_count = node.shards.len() as u16;
+    let shards = match api::channel(&request) {
+        Some(channel) => vec![owner_of(channel, shard_count, 7).0],
+        None => (0..shard_count).collect(),
+    };
+    for shard in shards {
+        node.handle(shard, Event::Api { ticket: Ticket(1), request: request.clone() });
+    }
+}
+
+fn count(shards: &[Shard], field: &str) -> u64 {
+    let (place, field) = field.split_once('.').unwrap_or(("", field));
+    let one = |shard: &Shard| {
+        let counters = shard.counters();
+        if let Ok(namespace) = place.parse::<usize>() {
+            let namespace = &counters.namespaces[namespace];
+            return match field {
+                "publications" => namespace.publications,
+                "encodes" => namespace.encodes,
+                "encodes_skipped" => namespace.encodes_skipped,
+                "deliveries" => namespace.deliveries,
+                "join_leave_deliveries" => namespace.join_leave_deliveries,
+                "skipped" => namespace.skipped,
+                "recovered" => namespace.recovered,
+                "unrecovered" => namespace.unrecovered,
+                "subscriptions" => namespace.subscriptions,
+                other => panic!("no counter {other} of a namespace"),
+            };
+        }
+        match field {
+            "slow_bytes" => counters.slow_bytes,
+            "slow_frames" => counters.slow_frames,
+            "malformed_frames" => counters.malformed_frames,
+            "violations" => counters.violations,
+            "late_messages" => counters.late_messages,
+            "sessions_opened" => counters.sessions_opened,
+            "written_bytes" => counters.written_bytes,
+            other => panic!("no counter {other}"),
+        }
+    };
+    shards.iter().map(one).sum()
+}
+
+fn milliseconds(text: &str) -> u64 {
+    match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(ms), _) => ms.parse().expect("a number"),
+        (None, Some(s)) => s.parse::<u64>().expect("a number") * 1_000,
+        _ => panic!("{text} has no unit"),
+    }
+}
+
+/// Puts N letters for `$[N]`.
+fn fill(text: &str) -> String {
+    let mut filled = text.to_owned();
+    while let Some(start) = filled.find("$[") {
+        let end = start + filled[start..].find(']').expect("a closing bracket");
+        let count: usize = filled[start + 2..end].parse().expect("a number");
+        filled.replace_range(start..=end, &"x".repeat(count));
+    }
+    filled
+}
+
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        match (byte, after) {
+            (b'\\', [b'n', after @ ..]) => {
+                bytes.push(b'\n');
+                rest = after;
+            }
+            (b'\\', [b'x', high, low, after @ ..]) => {
+                let digits = [*high, *low];
+                let digits = std::str::from_utf8(&digits).expect("digits");
+                bytes.push(u8::from_str_radix(digits, 16).expect("a byte"));
+                rest = after;
+            }
+            _ => bytes.push(*byte),
+        }
+    }
+    bytes
+}

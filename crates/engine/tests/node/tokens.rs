@@ -1,0 +1,57 @@
+//! Tokens that say in words what they are: `user=ann;ttl=60;info={"a":1}`, for subscriptions also `channel=…`, `client=…`
+//! and `data=…`; `expired`, `invalid`; and `later`, which the test answers.
+
+use bytes::Bytes;
+use dunlin_engine::{
+    Now,
+    event::{ConnectionClaims, SubscriptionClaims, TokenError},
+};
+use dunlin_protocol::Payload;
+
+pub fn connection(token: &str, now: Now) -> Option<Result<ConnectionClaims, TokenError>> {
+    let mut claims = ConnectionClaims::default();
+    let outcome = read(token, |name, value| match name {
+        "user" => value.clone_into(&mut claims.user),
+        "info" => claims.info = Some(payload(value)),
+        "ttl" => claims.expires_at_s = Some(expiry(value, now)),
+        other => panic!("no claim {other} of a connection"),
+    })?;
+    Some(outcome.map(|()| claims))
+}
+
+pub fn subscription(token: &str, now: Now) -> Option<Result<SubscriptionClaims, TokenError>> {
+    let mut claims = SubscriptionClaims::default();
+    let outcome = read(token, |name, value| match name {
+        "user" => value.clone_into(&mut claims.user),
+        "channel" => value.clone_into(&mut claims.channel),
+        "client" => value.clone_into(&mut claims.client),
+        "info" => claims.info = Some(payload(value)),
+        "data" => claims.data = Some(payload(value)),
+        "ttl" => claims.expires_at_s = Some(expiry(value, now)),
+        other => panic!("no claim {other} of a subscription"),
+    })?;
+    Some(outcome.map(|()| claims))
+}
+
+fn read(token: &str, mut claim: impl FnMut(&str, &str)) -> Option<Result<(), TokenError>> {
+    match token {
+        "later" => return None,
+        "expired" => return Some(Err(TokenError::Expired)),
+        "invalid" => return Some(Err(TokenError::Invalid)),
+        claims => {
+            for (name, value) in claims.split(';').filter_map(|part| part.split_once('=')) {
+                claim(name, value);
+            }
+        }
+    }
+    Some(Ok(()))
+}
+
+fn payload(text: &str) -> Payload {
+    Payload::from_opaque(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn expiry(ttl_s: &str, now: Now) -> u64 {
+    let now_s = i64::try_from(now.unix_ms / 1_000).expect("a time");
+    u64::try_from(now_s + ttl_s.parse::<i64>().expect("seconds")).expect("a time after 1970")
+}

@@ -1,0 +1,69 @@
+//! What a client makes of the bytes it gets, and of what it wants to say.
+
+use dunlin_protocol::Encoding;
+use serde_json::Value;
+
+use super::schema;
+
+/// A frame with these commands, each a JSON object.
+pub fn commands(encoding: Encoding, commands: &[Value]) -> Vec<u8> {
+    match encoding {
+        Encoding::Json => commands.iter().map(Value::to_string).collect::<Vec<_>>().join("\n").into_bytes(),
+        Encoding::Protobuf => {
+            let mut frame = Vec::new();
+            for command in commands {
+                let message = schema::encode("Command", command);
+                schema::varint(message.len() as u64, &mut frame);
+                frame.extend_from_slice(&message);
+            }
+            frame
+        }
+    }
+}
+
+/// One thing that came.
+pub enum Came {
+    Message(Value),
+    Close(String),
+    Pong(String),
+}
+
+/// Takes the whole frames off the front of `received`.
+pub fn take(encoding: Encoding, received: &mut Vec<u8>) -> Vec<Came> {
+    let mut came = Vec::new();
+    while let Some((opcode, payload_start, payload_end)) = frame(received) {
+        let payload = &received[payload_start..payload_end];
+        match (opcode, encoding) {
+            (0x81, Encoding::Json) => {
+                let text = std::str::from_utf8(payload).expect("UTF-8");
+                came.extend(text.split('\n').map(|line| Came::Message(serde_json::from_str(line).expect("JSON"))));
+            }
+            (0x82, Encoding::Protobuf) => {
+                let mut rest = payload;
+                while !rest.is_empty() {
+                    came.push(Came::Message(schema::decode("Reply", schema::read_bytes(&mut rest))));
+                }
+            }
+            (0x88, _) => {
+                let (code, reason) = payload.split_at(payload.len().min(2));
+                let code = code.iter().fold(0_u32, |code, byte| code << 8 | u32::from(*byte));
+                came.push(Came::Close(format!("{code} {}", String::from_utf8_lossy(reason))));
+            }
+            (0x8a, _) => came.push(Came::Pong(String::from_utf8_lossy(payload).into_owned())),
+            (opcode, _) => panic!("opcode {opcode:#x} to a {} session", encoding.name()),
+        }
+        received.drain(..payload_end);
+    }
+    came
+}
+
+/// First byte, start and end of the payload of the first frame, if it is whole.
+fn frame(bytes: &[u8]) -> Option<(u8, usize, usize)> {
+    let (&opcode, &short) = (bytes.first()?, bytes.get(1)?);
+    let (start, length) = match short {
+        126 => (4, bytes.get(2..4)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))),
+        127 => (10, bytes.get(2..10)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))),
+        short => (2, usize::from(short)),
+    };
+    (bytes.len() >= start + length).then_some((opcode, start, start + length))
+}

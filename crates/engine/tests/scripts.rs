@@ -1,0 +1,51 @@
+//! Scripts: what sessions do to a node, and all that it says to that. Each file of `tests/scripts` holds cases, each case
+//! the lines that are played and, behind each, the lines (`<`) that have to come of it. `DUNLIN_BLESS=1` writes down what
+//! comes instead; read the difference before you believe it. `tests/node/script.rs` lists the lines.
+
+mod node;
+
+use std::{fs, path::PathBuf};
+
+use node::{options, script};
+
+fn files() -> Vec<PathBuf> {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_script_gets_what_it_expects() {
+    let blesses = std::env::var_os("DUNLIN_BLESS").is_some();
+    let mut failures = String::new();
+    for file in files() {
+        let expected = fs::read_to_string(&file).expect("a script");
+        let mut played = String::new();
+        for case in script::cases(&expected) {
+            let now = script::play(case);
+            if now != case {
+                failures += &format!("\n{}: {}", file.display(), script::difference(case, &now));
+            }
+            played += &now;
+        }
+        if blesses {
+            fs::write(&file, played).expect("a writable script");
+        }
+    }
+    assert!(failures.is_empty() || blesses, "{failures}");
+}
+
+#[test]
+fn every_option_is_in_some_script() {
+    let scripts: String = files().iter().map(|file| fs::read_to_string(file).expect("a script")).collect();
+    let set = |option: &str| {
+        scripts.lines().filter(|line| line.starts_with("options ")).any(|line| {
+            line.split_whitespace()
+                .any(|word| word.split_once('=').is_some_and(|(name, _)| options::plain(name) == option))
+        })
+    };
+    let unused: Vec<String> = options::names().into_iter().filter(|option| !set(option)).collect();
+    assert!(unused.is_empty(), "no script sets {unused:?}");
+}
