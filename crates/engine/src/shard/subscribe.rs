@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_protocol::{
-    ClientInfo, Disconnect, ErrorCode, Push, Reply, SubRefreshRequest, SubscribeRequest, SubscribeResult,
+    ClientInfo, Disconnect, ErrorCode, Payload, Push, Reply, SubRefreshRequest, SubscribeRequest, SubscribeResult,
     UnsubscribeCode,
 };
 
@@ -165,8 +165,7 @@ impl Shard {
         let shows_who = options.presence || options.join_leave;
         let session = self.sessions.at(key.index);
         let of_session = session.info.as_ref().expect("a live session has its info");
-        let info =
-            claims.info.map(|chan_info| Arc::new(ClientInfo { chan_info: Some(chan_info), ..(**of_session).clone() }));
+        let info = claims.info.map(|chan_info| with_chan_info(of_session, chan_info));
         let subscriber = Subscriber {
             encoding: session.encoding,
             join_leave: flags.join_leave,
@@ -456,12 +455,23 @@ impl Shard {
         let expiry_us = expiry_us(now, ttl_s, self.options.client.expired_sub_close_delay_ms);
         let id = self.hub.find(channel);
         let session = self.sessions.at_mut(key.index);
+        let of_session = session.info.clone();
         let Some(subscription) = id.and_then(|id| session.subscription_mut(id)) else {
             return Ok(Reply::Error(ErrorCode::PermissionDenied));
         };
         subscription.expiry_us = expiry_us;
+        // Publications and the leave say it from now on; presence keeps what the subscription came with.
+        let info = claims.info.zip(of_session).map(|(chan_info, of_session)| with_chan_info(&of_session, chan_info));
+        if info.is_some() || subscription.extra.is_some() {
+            subscription.extra.get_or_insert_default().info = info;
+        }
         session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
         self.schedule_session(key);
         Ok(Reply::SubRefresh { ttl_s })
     }
+}
+
+/// The session's info as a channel shows it that has its own about the session.
+fn with_chan_info(of_session: &ClientInfo, chan_info: Payload) -> Arc<ClientInfo> {
+    Arc::new(ClientInfo { chan_info: Some(chan_info), ..of_session.clone() })
 }
