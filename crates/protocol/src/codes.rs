@@ -184,7 +184,7 @@ impl UnsubscribeCode {
     pub const fn reason(self) -> &'static str {
         match self {
             Self::INSUFFICIENT_STATE => "insufficient state",
-            Self::EXPIRED => "expired",
+            Self::EXPIRED => "subscription expired",
             Self::STATE_INVALIDATED => "state invalidated",
             _ => "server unsubscribe",
         }

@@ -43,6 +43,8 @@ impl Shard {
             if let Err(disconnect) = self.dispatch(now, key, &command, effects) {
                 return self.close(now, key, &disconnect, effects);
             }
+            // Before the next command, so that what this shard answers itself is answered in the order of the commands.
+            self.settle(now, effects);
             let Some(session) = self.sessions.get(key) else { return };
             if session.phase == Phase::Closing {
                 return;

@@ -203,9 +203,9 @@ impl Shard {
             Arc::make_mut(info).conn_info = claims.info;
         }
         session.deadlines.expiry_us = expiry_us(now, ttl_s, self.options.client.expired_close_delay_ms);
-        let client = Arc::clone(&info.client);
         self.schedule_session(key);
-        Ok(Reply::Refresh(RefreshResult { client, version: self.options.version, ttl_s }))
+        // The session's id and the version stay as `connect` told them, and are not told again.
+        Ok(Reply::Refresh(RefreshResult { client: Arc::default(), version: "", ttl_s }))
     }
 }
 

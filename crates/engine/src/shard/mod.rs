@@ -124,10 +124,15 @@ impl Shard {
             Event::TurnEnded => self.measure_turn(now),
             Event::Drain => self.drain(now, effects),
         }
+        self.settle(now, effects);
+        self.tidy_timers();
+    }
+
+    /// Handles the shard's messages to itself.
+    fn settle(&mut self, now: Now, effects: &mut Effects) {
         while let Some(message) = self.local.pop_front() {
             self.take_message(now, message, effects);
         }
-        self.tidy_timers();
     }
 
     /// What to write to the session's socket now, in order, up to a bound for one write. The caller says how much of it

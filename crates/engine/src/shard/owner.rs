@@ -154,7 +154,8 @@ impl Shard {
             info: draft.info,
             offset: 0,
             tags: draft.tags,
-            time_ms: now.unix_ms.cast_signed(),
+            // Written only where it is known, and the memory broker of Centrifugo writes none either.
+            time_ms: 0,
         };
         let mut position = (0, Box::default());
         let publication = if options.has_stream() && !draft.skip_history {
