@@ -9,7 +9,7 @@ use std::collections::{VecDeque, vec_deque};
 
 use hashbrown::HashMap;
 
-use crate::frame::FrameRef;
+use crate::{frame::FrameRef, hub::LocalChannelId};
 
 /// Frames that one write may take.
 const WRITE_FRAMES_MAX: usize = 64;
@@ -57,6 +57,7 @@ struct LatestLane {
 #[derive(Debug)]
 struct Slot {
     key_hash: u64,
+    channel: LocalChannelId,
     frame: FrameRef,
     /// Older publications of this key that were replaced.
     skipped: u32,
@@ -73,7 +74,7 @@ impl Outbox {
 
     /// Puts into the latest lane; returns whether it replaced a waiting publication. `key_hash` is the hash of the channel
     /// and the conflation key's value; it is seeded, and wide enough to stand for them.
-    pub(crate) fn push_latest(&mut self, key_hash: u64, frame: FrameRef) -> bool {
+    pub(crate) fn push_latest(&mut self, key_hash: u64, channel: LocalChannelId, frame: FrameRef) -> bool {
         let lane = self.latest.get_or_insert_default();
         self.queued_bytes += frame.bytes().len();
         if let Some(place) = lane.places.get(&key_hash) {
@@ -85,7 +86,7 @@ impl Outbox {
             return true;
         }
         lane.places.insert(key_hash, lane.left + lane.slots.len() as u64);
-        lane.slots.push_back(Slot { key_hash, frame, skipped: 0, tagged: false });
+        lane.slots.push_back(Slot { key_hash, channel, frame, skipped: 0, tagged: false });
         false
     }
 
@@ -161,18 +162,19 @@ impl Outbox {
         }
     }
 
-    /// Drops the slots of one channel's publications, told by `is_of_channel`.
-    pub(crate) fn discard_latest(&mut self, is_of_channel: impl Fn(&FrameRef) -> bool) {
-        let Some(lane) = self.latest.take() else { return };
-        for slot in lane.slots {
-            self.queued_bytes -= slot.frame.bytes().len();
-            if !is_of_channel(&slot.frame) {
-                let (skipped, tagged) = (slot.skipped, slot.tagged);
-                self.push_latest(slot.key_hash, slot.frame);
-                let kept = self.latest.as_mut().and_then(|lane| lane.slots.back_mut()).expect("just pushed");
-                (kept.skipped, kept.tagged) = (skipped, tagged);
+    /// Drops the slots of one channel.
+    pub(crate) fn discard_latest(&mut self, channel: LocalChannelId) {
+        let Some(lane) = &mut self.latest else { return };
+        let queued_bytes = &mut self.queued_bytes;
+        lane.slots.retain(|slot| {
+            let stays = slot.channel != channel;
+            if !stays {
+                *queued_bytes -= slot.frame.bytes().len();
             }
-        }
+            stays
+        });
+        lane.places = (0_u64..).zip(&lane.slots).map(|(place, slot)| (slot.key_hash, place)).collect();
+        lane.left = 0;
     }
 
     /// Gives back the memory that a burst left behind.

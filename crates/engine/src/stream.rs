@@ -2,12 +2,12 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_protocol::{ErrorCode, Publication};
+use dunlin_protocol::{ErrorCode, Payload, Publication};
 
 use crate::{
     api::HistoryQuery,
     message::{HistoryPart, RecoverFrom, Subscribed},
-    options::{NamespaceOptions, RecoveryMode},
+    options::{ClientOptions, NamespaceOptions, RecoveryMode},
 };
 
 /// The stream of one channel. Offsets start at 1 and step by one within an epoch.
@@ -83,13 +83,13 @@ impl Stream {
         &self,
         from: Option<&RecoverFrom>,
         namespace: &NamespaceOptions,
-        recovery_publications_max: usize,
+        client: &ClientOptions,
     ) -> Result<Subscribed, ErrorCode> {
         let mut subscribed = Subscribed { epoch: self.epoch.clone(), offset: self.top, ..Subscribed::default() };
         let Some(from) = from else { return Ok(subscribed) };
         subscribed.was_recovering = true;
         let missed = match namespace.recovery_mode {
-            RecoveryMode::Stream => self.recover_stream(from, recovery_publications_max),
+            RecoveryMode::Stream => self.recover_stream(from, client),
             RecoveryMode::Cache => self.recover_cache(from),
         };
         match missed {
@@ -104,16 +104,18 @@ impl Stream {
         Ok(subscribed)
     }
 
-    /// Everything after `from`, or `None` if something is missing.
-    fn recover_stream(&self, from: &RecoverFrom, publications_max: usize) -> Option<Vec<Arc<Publication>>> {
+    /// Everything after `from`, or `None` if something is missing, or if it is more than may wait for a session: such a
+    /// reply would end the session as slow, and the client would come back for the same.
+    fn recover_stream(&self, from: &RecoverFrom, client: &ClientOptions) -> Option<Vec<Arc<Publication>>> {
         if !from.epoch.is_empty() && *from.epoch != *self.epoch {
             return None;
         }
         let missed = self.top.checked_sub(from.offset)?;
-        if missed > self.publications.len().min(publications_max) as u64 {
+        if missed > self.publications.len().min(client.recovery_publications_max) as u64 {
             return None;
         }
-        Some(self.after(from.offset).cloned().collect())
+        let reply_bytes: usize = self.after(from.offset).map(|publication| encoded_bytes_max(publication)).sum();
+        (reply_bytes <= client.queue_bytes_max).then(|| self.after(from.offset).cloned().collect())
     }
 
     /// The newest publication, unless the client has it; `None` if it is gone and the client does not have it.
@@ -146,4 +148,17 @@ impl Stream {
     fn first_offset(&self) -> u64 {
         self.top + 1 - self.publications.len() as u64
     }
+}
+
+/// More bytes than a publication takes in a reply, but for text that needs many escapes.
+fn encoded_bytes_max(publication: &Publication) -> usize {
+    const FIELD_NAMES_BYTES: usize = 160;
+    const PAIR_PUNCTUATION_BYTES: usize = 8;
+    let payload_bytes = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
+    let info_bytes = publication.info.as_ref().map_or(0, |info| {
+        info.user.len() + info.client.len() + payload_bytes(&info.conn_info) + payload_bytes(&info.chan_info)
+    });
+    let tags_bytes: usize =
+        publication.tags.iter().map(|(key, value)| key.len() + value.len() + PAIR_PUNCTUATION_BYTES).sum();
+    FIELD_NAMES_BYTES + publication.data.bytes().len() + info_bytes + tags_bytes
 }

@@ -91,7 +91,7 @@ impl Shard {
             match route {
                 Route::Reliable => outbox.push(frame.clone()),
                 Route::Latest { key_hash } => {
-                    let replaced = outbox.push_latest(key_hash, frame.clone());
+                    let replaced = outbox.push_latest(key_hash, id, frame.clone());
                     counters.namespaces[usize::from(channel.namespace.0)].skipped += u64::from(replaced);
                 }
                 Route::JoinLeave if join_leave => outbox.push(frame.clone()),

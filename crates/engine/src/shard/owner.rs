@@ -76,8 +76,7 @@ impl Shard {
         let channel = self.owned(&order.channel, namespace)?;
         let subscribed = match &channel.stream {
             Some(stream) if order.positioned => {
-                let most = options.client.recovery_publications_max;
-                stream.subscribe(order.recover.as_ref(), namespace_options, most)
+                stream.subscribe(order.recover.as_ref(), namespace_options, &options.client)
             }
             Some(_) | None => Ok(Subscribed::default()),
         };

@@ -75,12 +75,11 @@ impl Shard {
             return Err(ErrorCode::PermissionDenied);
         }
         let listed_users = self.names.listed_users(channel).filter(|_| namespace.allow_user_limited_channels);
-        let is_open = match listed_users {
-            Some(mut users) => !session.is_anonymous() && users.any(|user| session.is_of_user(user)),
-            None => {
-                let counts = namespace.allow_subscribe_for_anonymous || !session.is_anonymous();
-                namespace.allow_subscribe_for_client && counts
-            }
+        let is_open = if let Some(mut users) = listed_users {
+            !session.is_anonymous() && users.any(|user| session.is_of_user(user))
+        } else {
+            let counts = namespace.allow_subscribe_for_anonymous || !session.is_anonymous();
+            namespace.allow_subscribe_for_client && counts
         };
         if request.token.is_empty() && !is_open && !self.options.client.insecure {
             return Err(ErrorCode::PermissionDenied);
@@ -373,9 +372,7 @@ impl Shard {
     pub(super) fn drop_subscription(&mut self, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
         let session = self.sessions.at_mut(key.index);
         let Some(subscription) = session.remove_subscription(id) else { return };
-        self.sessions.outbox(key.index).discard_latest(|frame| {
-            frame.delivery().is_none_or(|delivery| *delivery.channel == *self.hub.channel(id).name)
-        });
+        self.sessions.outbox(key.index).discard_latest(id);
         self.detach(key, &subscription, effects);
     }
 
