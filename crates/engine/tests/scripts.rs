@@ -19,14 +19,14 @@ fn files() -> Vec<PathBuf> {
 #[test]
 fn every_script_gets_what_it_expects() {
     let blesses = std::env::var_os("DUNLIN_BLESS").is_some();
-    let mut failures = String::new();
+    let mut failures = Vec::new();
     for file in files() {
         let expected = fs::read_to_string(&file).expect("a script");
         let mut played = String::new();
         for case in script::cases(&expected) {
             let now = script::play(case);
             if now != case {
-                failures += &format!("\n{}: {}", file.display(), script::difference(case, &now));
+                failures.push(format!("{}: {}", file.display(), script::difference(case, &now)));
             }
             played += &now;
         }
@@ -34,7 +34,7 @@ fn every_script_gets_what_it_expects() {
             fs::write(&file, played).expect("a writable script");
         }
     }
-    assert!(failures.is_empty() || blesses, "{failures}");
+    assert!(failures.is_empty() || blesses, "{}", failures.join("\n"));
 }
 
 #[test]

@@ -224,6 +224,9 @@ impl Node {
             let Some(client) = self.clients.values_mut().find(|client| client.place == place && !client.is_gone) else {
                 return;
             };
+            if client.room_bytes == 0 {
+                return;
+            }
             let engine = &mut self.shards[usize::from(shard)];
             let mut offered: Vec<u8> = engine.outgoing(session).flatten().copied().collect();
             offered.truncate(client.room_bytes);
@@ -252,6 +255,14 @@ impl Node {
             }
         }
         self.step_to(end_us);
+    }
+
+    /// Lets time pass, and wakes the shards at the end of it.
+    pub fn jump(&mut self, ms: u64) {
+        self.step_to(self.now.mono_us + ms * 1_000);
+        for shard in 0..self.shards.len() as u16 {
+            self.handle(shard, Event::Woke);
+        }
     }
 
     fn step_to(&mut self, mono_us: u64) {

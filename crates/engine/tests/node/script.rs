@@ -12,7 +12,8 @@
 //! | `NAME gone` | its transport is gone |
 //! | `NAME takes 10`, `NAME takes all` | its socket takes 10 more bytes and is full then; takes everything again |
 //! | `NAME token TOKEN` | the answer for a token `later` |
-//! | `wait 10s`, `wait 5ms` | time passes |
+//! | `wait 10s`, `wait 5ms` | time passes, and shards wake when they asked to |
+//! | `jump 10s` | time passes while the shards oversleep |
 //! | `apart`, `pass`, `together` | messages between shards are held back; pass once; pass at once again |
 //! | `api {…}` | a request of the server API, to the owner or to all shards |
 //! | `count FIELD …` | shows counters, summed over the shards |
@@ -61,26 +62,26 @@ pub fn difference(expected: &str, came: &str) -> String {
 }
 
 fn came_after<'a>(first: Option<&'a str>, rest: &mut std::str::Lines<'a>) -> String {
-    let lines = first.into_iter().chain(rest).take(8);
-    lines.map(|line| format!("  | {line}\n")).collect()
+    let lines: Vec<&str> = first.into_iter().chain(rest).take(8).collect();
+    format!("  | {}", lines.join("\n  | "))
 }
 
 /// Plays one case, and returns it with what came behind each line.
 pub fn play(case: &str) -> String {
     let mut player =
         Player { options: Options { version: "0", ..Options::default() }, shards: 1, node: None, names: Vec::new() };
-    let mut played = String::new();
+    let mut transcript = String::new();
     for line in case.lines().filter(|line| !line.starts_with('<')) {
-        played += line;
-        played += "\n";
+        transcript += line;
+        transcript += "\n";
         if line.is_empty() || line.starts_with(['#', '=']) {
             continue;
         }
         for came in player.line(line) {
-            writeln!(played, "< {came}").expect("a string takes everything");
+            writeln!(transcript, "< {came}").expect("a string takes everything");
         }
     }
-    played
+    transcript
 }
 
 struct Player {
@@ -122,6 +123,7 @@ impl Player {
                 node.open(name, encoding, words.next().map_or(0, |shard| shard.parse().expect("a shard")));
             }
             "wait" => node.wait(milliseconds(rest)),
+            "jump" => node.jump(milliseconds(rest)),
             "apart" => node.holds_rings = true,
             "together" | "pass" => {
                 node.holds_rings = false;
