@@ -1,5 +1,11 @@
 //! Where the head of a connection's first request ends, found in whatever pieces it comes, within limits.
 
+// Bytes from outside are read here.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::unreachable)
+)]
+
 use super::response::RefusalReason;
 
 /// Bounds on a head.

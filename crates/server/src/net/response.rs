@@ -1,5 +1,11 @@
 //! What a client is told that gets no session.
 
+// Bytes from outside are read here.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::unreachable)
+)]
+
 use dunlin_websocket::handshake::Refusal;
 
 /// Why a connection did not become a session.

@@ -1,5 +1,11 @@
 //! What becomes of a connection's first request: a WebSocket, somebody else's business, or nothing.
 
+// Bytes from outside are read here.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::unreachable)
+)]
+
 use std::{str, sync::Arc};
 
 use dunlin_protocol::Encoding;

@@ -28,7 +28,11 @@ impl<R: Reactor> ShardThread<R> {
                 Completion::Accepted { stream } => self.accept(stream),
                 Completion::AcceptFailed { out_of_files: true } => self.counters.accepts_out_of_files += 1,
                 Completion::AcceptFailed { out_of_files: false } => self.counters.accepts_failed += 1,
-                Completion::Writable { connection } => self.effects.dirty.push(connection),
+                Completion::Writable { connection } => {
+                    if self.connections.session_mut(connection).is_some() {
+                        self.effects.dirty.push(connection);
+                    }
+                }
                 Completion::Ended { connection } => self.end(connection),
                 Completion::Received { connection, bytes } => {
                     self.counters.read_bytes += bytes.len() as u64;

@@ -112,3 +112,17 @@ fn one_session_more_than_allowed_gets_a_503() {
     crate::rig::wait_until("the first to be gone", || rig.count(|net| net.sessions) == 1);
     let _fourth = Client::session(rig.address());
 }
+
+#[test]
+fn a_refused_client_that_goes_on_sending_is_cut_off() {
+    let rig = Rig::start(NetOptions { linger_timeout_ms: 3_600_000, ..net_options() }, engine_options());
+    let mut client = Client::connect(rig.address());
+    client.write(b"GET /connection/websocket HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.read_head().starts_with("HTTP/1.1 426 "));
+    let chunk = vec![b'x'; 16_384];
+    crate::rig::wait_until("the node to have had enough", || client.try_write(&chunk).is_err());
+    assert_eq!(rig.count(|net| net.connections), 0);
+    // 256 KiB are forgiven, and what the kernel holds was never read.
+    let read = rig.count(|net| net.read_bytes);
+    assert!((256 * 1024..=256 * 1024 + 2 * 16_384).contains(&read), "{read}");
+}

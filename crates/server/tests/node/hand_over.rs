@@ -5,12 +5,13 @@ use std::{
     net::{TcpListener, TcpStream},
 };
 
-use dunlin::node::{Drained, RefusalReason};
+use dunlin::node::{Drained, NetOptions, RefusalReason};
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::Encoding;
 
 use crate::{
     client::{Client, TEXT, frame, upgrade_request},
-    rig::{PATIENCE, Rig},
+    rig::{PATIENCE, Rig, engine_options, net_options},
 };
 
 #[test]
@@ -123,4 +124,26 @@ fn an_upgrade_on_a_node_that_drains_gets_a_503() {
     assert!(late.read_to_end().starts_with("HTTP/1.1 503 "));
     drop(reader);
     assert_eq!(draining.join().expect("it ends"), Drained::Complete);
+}
+
+#[test]
+fn requests_beyond_the_inbox_wait_for_their_turn() {
+    const REQUESTS: usize = 200;
+    let rig = Rig::start(NetOptions { inbox_requests: 1, ..net_options() }, engine_options());
+    let answered = rig.runtime.block_on(async {
+        let tasks: Vec<_> = (0..REQUESTS)
+            .map(|_| {
+                let node = rig.node.clone();
+                tokio::spawn(async move { node.ask_owner("news", ApiRequest::Channels).await })
+            })
+            .collect();
+        let mut answered = 0;
+        for task in tasks {
+            let answer = task.await.expect("no task panics").expect("the node runs");
+            assert!(matches!(answer, Ok(ApiAnswer::Channels(_))), "{answer:?}");
+            answered += 1;
+        }
+        answered
+    });
+    assert_eq!(answered, REQUESTS);
 }
