@@ -41,14 +41,14 @@ pub struct Published {
     pub count: u64,
     /// The exact payload.
     pub data: Vec<u8>,
-    /// When it was sent; it was accepted then or later.
-    pub sent_us: u64,
     /// The value of the tag that keys the latest lane.
     pub key: Option<String>,
     /// Whether it gets an offset.
     pub has_offset: bool,
     /// What became of it.
     pub fate: Fate,
+    /// When it was accepted, in Unix milliseconds, as the server tells; 0 as long as nobody saw it.
+    pub accepted_ms: u64,
     /// Its epoch and offset, once somebody saw them.
     pub position: Option<(String, u64)>,
 }
@@ -68,12 +68,10 @@ pub struct ChannelFacts {
     pub epoch: Option<String>,
     /// The stream was used then or later.
     pub last_use_us: u64,
-    /// When the history was last removed, and the top then.
-    pub removed: Option<(u64, String, u64)>,
+    /// Epoch and top when the history was last removed.
+    pub removed: Option<(String, u64)>,
     /// Highest offsets seen, by epoch.
     pub tops: BTreeMap<String, u64>,
-    /// Publications accepted beyond doubt, by a session's publish with an offset.
-    pub sessions_accepted: u64,
 }
 
 impl ChannelFacts {
@@ -103,13 +101,14 @@ pub struct Model {
 
 impl Model {
     /// Nothing is known but the options.
-    pub fn new(options: &Options, channels: &[String]) -> Self {
-        let facts = |name: &String| {
-            let namespace = name.trim_start_matches('$').split_once(':').map(|(namespace, _)| namespace);
-            let rules = options.namespaces.iter().find(|rules| Some(&*rules.name) == namespace).cloned();
-            (name.clone(), ChannelFacts { rules, ..ChannelFacts::default() })
+    pub fn new(options: &Options, channels: impl Iterator<Item = String>) -> Self {
+        let facts = |name: String| {
+            let namespace = name.trim_start_matches('$').split_once(':').map_or("", |(namespace, _)| namespace);
+            let all = options.namespaces.iter().chain([&options.without_namespace]);
+            let rules = all.into_iter().find(|rules| rules.name == namespace).cloned();
+            (name, ChannelFacts { rules, ..ChannelFacts::default() })
         };
-        Self { published: Vec::new(), channels: channels.iter().map(facts).collect(), counts: BTreeMap::new() }
+        Self { published: Vec::new(), channels: channels.map(facts).collect(), counts: BTreeMap::new() }
     }
 
     /// What is known of a channel of the plan.
@@ -122,13 +121,33 @@ impl Model {
         self.channels.get_mut(name)
     }
 
-    /// All channels.
-    pub fn channels(&self) -> impl Iterator<Item = (&String, &ChannelFacts)> {
-        self.channels.iter()
+    /// How many of the newest publications up to offset `top` must still be kept at `now_ms` or before: each of them
+    /// accepted before the one before it was forgotten, and none removed.
+    pub fn retained(&self, facts: &ChannelFacts, epoch: &str, top: u64, now_ms: u64) -> u64 {
+        let Some(rules) = &facts.rules else { return 0 };
+        let removed = facts.removed.as_ref().filter(|(of, _)| *of == epoch).map_or(0, |(_, top)| *top);
+        let mut next_ms = now_ms;
+        let (mut kept, mut offset) = (0, top);
+        while offset > removed && kept < rules.history_size as u64 {
+            let Some(number) = facts.at(epoch, offset) else { break };
+            let accepted_ms = self.published[number as usize].accepted_ms;
+            if accepted_ms + rules.history_ttl_ms <= next_ms {
+                break;
+            }
+            (next_ms, kept, offset) = (accepted_ms, kept + 1, offset - 1);
+        }
+        kept
+    }
+
+    /// How many offsets a channel can have given out, in all its epochs.
+    pub fn offsets_at_most(&self, channel: &str) -> u64 {
+        let with_offset =
+            self.published.iter().filter(|published| published.channel == channel && published.has_offset);
+        with_offset.filter(|published| published.fate != Fate::Refused).count() as u64
     }
 
     /// Begins a publication; returns its number. `fill` bytes make its payload longer.
-    pub fn begin(&mut self, channel: &str, publisher: Publisher, sent_us: u64, fill: usize, opaque: bool) -> u64 {
+    pub fn begin(&mut self, channel: &str, publisher: Publisher, fill: usize, opaque: bool) -> u64 {
         let number = self.published.len() as u64;
         let fill = "x".repeat(fill);
         let data = if opaque {
@@ -147,10 +166,10 @@ impl Model {
             publisher,
             count,
             data,
-            sent_us,
             key: None,
             has_offset,
             fate: Fate::Open,
+            accepted_ms: 0,
             position: None,
         });
         number
@@ -183,6 +202,12 @@ impl Model {
         if published.fate == Fate::Refused || published.has_offset != (seen.offset > 0) {
             return Err(format!("publication {number} with offset {} was {published:?}", seen.offset));
         }
+        // Not every reader is told the time.
+        let time = seen.time.cast_unsigned();
+        if published.accepted_ms != 0 && time != 0 && published.accepted_ms != time {
+            return Err(format!("publication {number} was accepted at {time} ms and at {} ms", published.accepted_ms));
+        }
+        published.accepted_ms = published.accepted_ms.max(time);
         let Some(epoch) = epoch.filter(|_| seen.offset > 0) else { return Ok(number) };
         let position = (epoch.to_owned(), seen.offset);
         if published.position.as_ref().is_some_and(|earlier| *earlier != position) {

@@ -16,10 +16,11 @@ pub const LATE_WAKE_US: u64 = 30_000;
 /// The tag that keys the latest lane in the namespace `tick`.
 pub const KEY_TAG: &str = "sym";
 
+/// A channel in which nothing is allowed without a token.
+pub const RESTRICTED: &str = "alone";
+
 /// Everything that is decided before the first step.
 pub struct Plan {
-    /// The seed it came from.
-    pub seed: u64,
     /// Shards of the node.
     pub shards: u16,
     /// Options of the node.
@@ -65,8 +66,8 @@ pub struct Profile {
 }
 
 impl Plan {
-    /// The plan of `seed`.
-    pub fn new(seed: u64, chance: &mut Chance) -> Self {
+    /// A plan.
+    pub fn new(chance: &mut Chance) -> Self {
         let shards = chance.between(1, 4) as u16;
         let all = [
             "plain:a", "plain:b", "rec:a", "rec:b", "rec:c", "cache:a", "now:a", "now:b", "tick:a", "tick:b", "here:a",
@@ -78,7 +79,6 @@ impl Plan {
         }
         let clients = (0..chance.between(3, 12)).map(|_| Profile::new(chance)).collect();
         Self {
-            seed,
             shards,
             options: Arc::new(options(chance, shards)),
             channels,

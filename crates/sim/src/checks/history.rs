@@ -5,16 +5,7 @@ use crate::{
     wire::{HistoryResult, Position},
 };
 
-/// What must be there still, beyond doubt.
-#[derive(Clone, Copy, Debug)]
-pub enum Retained {
-    /// Not known.
-    Unknown,
-    /// At least this many of the newest.
-    AtLeast(u64),
-}
-
-/// Judges a history.
+/// Judges a history, of whose newest publications `retained` must be there still.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -23,7 +14,7 @@ pub fn check_history(
     channel: &str,
     (limit, since, reverse): (i32, Option<&Position>, bool),
     result: &HistoryResult,
-    retained: Retained,
+    retained: u64,
 ) -> Result<(), String> {
     let offsets: Vec<u64> = result.publications.iter().map(|publication| publication.offset).collect();
     let context = || format!("history of {channel}, limit {limit}, since {since:?}, reverse {reverse}: {offsets:?}");
@@ -49,22 +40,14 @@ pub fn check_history(
     if !begins || !ends {
         return Err(format!("{} begins or ends elsewhere, top {top}", context()));
     }
-    if let Retained::AtLeast(count) = retained {
-        let (low, high) = (top.saturating_sub(count), top);
-        let asked = |offset: u64| match since {
-            None => true,
-            Some(since) => {
-                if reverse {
-                    offset < since.offset
-                } else {
-                    offset > since.offset
-                }
-            }
-        };
-        let expected = (low + 1..=high).filter(|&offset| asked(offset)).count().min(most);
-        if offsets.len() < expected {
-            return Err(format!("{} lacks some of {expected}, top {top}", context()));
-        }
+    let asked = |offset: &u64| match since {
+        None => true,
+        Some(since) if reverse => *offset < since.offset,
+        Some(since) => *offset > since.offset,
+    };
+    let expected = (top - retained + 1..=top).filter(asked).count().min(most);
+    if offsets.len() < expected {
+        return Err(format!("{} lacks some of {expected}, top {top}", context()));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::wire::Position;
 
-pub use history::{Retained, check_history};
+pub use history::check_history;
 pub use latest::lane_key;
 pub use permission::{Verdict, judge_error, judge_success};
 pub use recovery::{Limits, check_recovery, could_recover_surely};

@@ -4,7 +4,6 @@ use dunlin_engine::{Options, options::NamespaceOptions};
 
 use crate::{
     client::Pending,
-    model::Model,
     token::{Flaw, Tokens},
     wire::Say,
 };
@@ -13,8 +12,6 @@ use crate::{
 pub struct Verdict<'a> {
     /// Options of the node.
     pub options: &'a Options,
-    /// What is known.
-    pub model: &'a Model,
     /// All tokens.
     pub tokens: &'a Tokens,
     /// The client's user.
@@ -26,7 +23,6 @@ pub struct Verdict<'a> {
 /// What a channel's name says of it.
 enum Kind<'a> {
     TooLong,
-    Nameless,
     Unknown,
     Known { rules: &'a NamespaceOptions, is_private: bool },
 }
@@ -37,7 +33,9 @@ impl<'a> Verdict<'a> {
             return Kind::TooLong;
         }
         let is_private = channel.starts_with('$');
-        let Some((namespace, _)) = channel.trim_start_matches('$').split_once(':') else { return Kind::Nameless };
+        let Some((namespace, _)) = channel.trim_start_matches('$').split_once(':') else {
+            return Kind::Known { rules: &self.options.without_namespace, is_private };
+        };
         match self.options.namespaces.iter().find(|rules| rules.name == namespace) {
             Some(rules) => Kind::Known { rules, is_private },
             None => Kind::Unknown,
@@ -68,7 +66,7 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
     let about_name = |channel: &str| match verdict.kind(channel) {
         Kind::TooLong => code == 107,
         Kind::Unknown => code == 102,
-        Kind::Nameless | Kind::Known { .. } => false,
+        Kind::Known { .. } => false,
     };
     let is_true = match &asked.say {
         Say::Connect { token } => matches!(code, 109 | 110) && verdict.may_have_expired(token),
@@ -94,7 +92,6 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
             about_name(channel)
                 || match (verdict.kind(channel), code) {
                     (Kind::Known { rules, .. }, 103) => !rules.allow_publish_for_client,
-                    (_, 103) => true,
                     (_, 106) => verdict.channels_are_few(),
                     _ => false,
                 }
@@ -104,7 +101,7 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
                 || match (verdict.kind(channel), code) {
                     (Kind::Known { rules, .. }, 108) => !rules.presence,
                     (Kind::Known { rules, .. }, 103) => rules.presence && !rules.allow_presence_for_client,
-                    (_, code) => code == 108,
+                    _ => false,
                 }
         }
         Say::History { channel, since, reverse, .. } => {
@@ -116,7 +113,7 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
                     (Kind::Known { .. }, 106) => verdict.channels_are_few(),
                     (Kind::Known { .. }, 107) => from_zero,
                     (Kind::Known { .. }, 112) => since.as_ref().is_some_and(|since| !since.epoch.is_empty()),
-                    (_, code) => code == 108,
+                    _ => false,
                 }
         }
         Say::Unsubscribe { .. } | Say::Send | Say::Pong => false,
@@ -131,12 +128,12 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
 pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), String> {
     let known = |channel: &str, allows: fn(&NamespaceOptions) -> bool| match verdict.kind(channel) {
         Kind::Known { rules, .. } => allows(rules),
-        Kind::TooLong | Kind::Nameless | Kind::Unknown => false,
+        Kind::TooLong | Kind::Unknown => false,
     };
     let may = match &asked.say {
         Say::Connect { token } => token.is_empty() || !matches!(verdict.flaw(token), Flaw::Forged | Flaw::Expired),
         Say::Refresh { token } => verdict.flaw(token) == Flaw::None,
-        Say::Subscribe { channel, token, .. } => !asked.had && may_subscribe(verdict, channel, token),
+        Say::Subscribe { channel, token, .. } => may_subscribe(verdict, channel, token),
         Say::SubRefresh { token, .. } => verdict.flaw(token) == Flaw::None,
         Say::Publish { channel, .. } => {
             known(channel, |rules| rules.allow_publish_for_client || rules.allow_publish_for_subscriber)

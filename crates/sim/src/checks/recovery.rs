@@ -10,13 +10,11 @@ use crate::{
 
 use super::Subscription;
 
-/// Limits of the node that recovery and history respect.
+/// Limits of the node that recovery respects.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Publications in one recovery.
     pub recovery_publications_max: usize,
-    /// Publications in one history reply to a client.
-    pub history_publications_max: usize,
 }
 
 /// Judges the answer to a subscribe command; returns the subscription that it makes.
@@ -28,7 +26,7 @@ pub fn check_recovery(
     limits: Limits,
     asked: &Pending,
     result: &SubscribeResult,
-    now_us: u64,
+    now_ms: u64,
 ) -> Result<Subscription, String> {
     let Say::Subscribe { channel, recover, positioned, recoverable, .. } = &asked.say else {
         return Err("a subscribe result answers another command".to_owned());
@@ -60,7 +58,7 @@ pub fn check_recovery(
         }
         Some(from) if result.recoverable => {
             let top = (&*result.epoch, result.offset);
-            if could_recover_surely(model, limits, facts_of(model, channel)?, from, top, now_us) {
+            if could_recover_surely(model, limits, facts_of(model, channel)?, from, top, now_ms) {
                 return Err(format!("{channel}: not recovered from {from:?} at {top:?}, though it is all there"));
             }
         }
@@ -118,29 +116,23 @@ fn check_recovered(rules: &NamespaceOptions, from: &Position, result: &Subscribe
     }
 }
 
-/// Whether a client at `from` can be brought up to `top` beyond doubt, by a server that answers at `now_us` or before.
+/// Whether a client at `from` can be brought up to `top` beyond doubt, by a server that answers at `now_ms` or before.
 pub fn could_recover_surely(
     model: &Model,
     limits: Limits,
     facts: &ChannelFacts,
     from: &Position,
     (epoch, top): (&str, u64),
-    now_us: u64,
+    now_ms: u64,
 ) -> bool {
     let Some(rules) = &facts.rules else { return false };
-    let sent_us = |offset: u64| facts.at(epoch, offset).map(|number| model.published[number as usize].sent_us);
-    let is_there = |offset: u64| {
-        // The history lives as long as its newest publication, and until it is removed.
-        let is_fresh = sent_us(top).is_some_and(|sent_us| sent_us + rules.history_ttl_ms * 1_000 > now_us);
-        is_fresh && facts.removed.as_ref().is_none_or(|(at_us, ..)| sent_us(offset).is_some_and(|sent| sent > *at_us))
-    };
+    let retained = model.retained(facts, epoch, top, now_ms);
     match rules.recovery_mode {
         RecoveryMode::Stream => {
             let same_epoch = from.epoch.is_empty() || from.epoch == epoch;
-            let missed = top.saturating_sub(from.offset);
-            let kept = rules.history_size.min(limits.recovery_publications_max) as u64;
-            same_epoch && top >= from.offset && missed <= kept && (missed == 0 || is_there(from.offset + 1))
+            let kept = retained.min(limits.recovery_publications_max as u64);
+            same_epoch && top.checked_sub(from.offset).is_some_and(|missed| missed <= kept)
         }
-        RecoveryMode::Cache => from.offset > 0 && from.epoch == epoch && from.offset == top || top > 0 && is_there(top),
+        RecoveryMode::Cache => from.offset > 0 && from.epoch == epoch && from.offset == top || retained > 0,
     }
 }

@@ -1,11 +1,9 @@
 //! What a client makes of what it reads, and whether it could be true.
 
-use dunlin_engine::Options;
+use dunlin_engine::{Options, options::RecoveryMode};
 
 use crate::{
-    checks::{
-        Limits, Retained, Verdict, check_history, check_recovery, could_recover_surely, judge_error, judge_success,
-    },
+    checks::{Limits, Verdict, check_history, check_recovery, could_recover_surely, judge_error, judge_success},
     model::{Fate, Model},
     token::Tokens,
     wire::{HistoryResult, Message, Push, Say, WireFrame, decode},
@@ -21,9 +19,7 @@ pub struct Hearing<'a> {
     pub model: &'a mut Model,
     /// All tokens.
     pub tokens: &'a Tokens,
-    /// The time.
-    pub now_us: u64,
-    /// The same in Unix milliseconds.
+    /// The time, in Unix milliseconds.
     pub unix_ms: u64,
 }
 
@@ -40,16 +36,12 @@ pub enum Next {
 
 impl Hearing<'_> {
     fn verdict<'a>(&'a self, user: &'a str) -> Verdict<'a> {
-        let Self { options, model, tokens, unix_ms, .. } = self;
-        Verdict { options, model, tokens, user, now_s: unix_ms / 1_000 }
+        let Self { options, tokens, unix_ms, .. } = self;
+        Verdict { options, tokens, user, now_s: unix_ms / 1_000 }
     }
 
     fn limits(&self) -> Limits {
-        let client = &self.options.client;
-        Limits {
-            recovery_publications_max: client.recovery_publications_max,
-            history_publications_max: client.history_publications_max,
-        }
+        Limits { recovery_publications_max: self.options.client.recovery_publications_max }
     }
 }
 
@@ -95,7 +87,8 @@ impl Client {
         if message == Message::default() {
             self.pings += 1;
             if self.profile.answers_pings {
-                self.say(vec![(Say::Pong, pending(Say::Pong))]);
+                self.add((Say::Pong, pending(Say::Pong)));
+                self.send_frame();
             }
             return Ok(None);
         }
@@ -118,13 +111,22 @@ impl Client {
             hearing.model.published[number as usize].fate = Fate::Refused;
         }
         match &asked.say {
-            Say::Connect { .. } => self.phase = Phase::Refused,
+            Say::Connect { .. } => {
+                self.phase = Phase::Refused;
+                self.misdeeds.was_refused = true;
+            }
             Say::Subscribe { channel, recover: Some(from), .. } if code == 112 => {
                 let facts = hearing.model.channel(channel).ok_or("an unknown channel")?;
                 let now = (&*from.epoch, facts.tops.get(&from.epoch).copied().unwrap_or(0));
-                let is_current = facts.epoch.as_ref() == Some(&from.epoch);
+                let kept = facts.rules.as_ref().map_or(0, |rules| rules.history_size);
+                let kept = kept.min(hearing.options.client.recovery_publications_max) as u64;
+                // What is cached now may have come since.
+                let is_stream = facts.rules.as_ref().is_some_and(|rules| rules.recovery_mode == RecoveryMode::Stream);
+                let is_current = facts.epoch.as_ref() == Some(&from.epoch)
+                    && is_stream
+                    && hearing.model.offsets_at_most(channel) <= from.offset + kept;
                 let limits = hearing.limits();
-                if is_current && could_recover_surely(hearing.model, limits, facts, from, now, hearing.now_us) {
+                if is_current && could_recover_surely(hearing.model, limits, facts, from, now, hearing.unix_ms) {
                     return Err(format!("{channel}: refused to recover from {from:?}, though it is all there"));
                 }
                 self.positions.remove(channel);
@@ -153,13 +155,13 @@ impl Client {
                 }
                 return Ok(Some(Next::Connected));
             }
-            (Say::Refresh { token }, Message { refresh: Some(result), .. }) if result.client == self.id => {
+            (Say::Refresh { token }, Message { refresh: Some(result), .. }) => {
                 self.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
                 self.check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
             }
             (Say::Subscribe { channel, token, .. }, Message { subscribe: Some(result), .. }) => {
                 let limits = hearing.limits();
-                let mut subscription = check_recovery(hearing.model, limits, asked, &result, hearing.now_us)?;
+                let mut subscription = check_recovery(hearing.model, limits, asked, &result, hearing.unix_ms)?;
                 subscription.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
                 subscription.latest_expiry_s = subscription.expiry_s;
                 self.check_ttl(hearing, subscription.expiry_s, result.expires, result.ttl)?;
@@ -256,12 +258,13 @@ impl Client {
     /// Whether what the client did, or did not do, explains a close by the server with `code`. What the operator did is
     /// judged by the caller.
     pub fn explains_close(&self, code: Option<u16>, unix_ms: u64) -> bool {
-        let Misdeeds { broke_protocol, said_send, forged_token, expired_refresh, violated, closed } = &self.misdeeds;
+        let Misdeeds { broke_protocol, was_refused, said_send, forged_token, expired_refresh, violated, closed } =
+            &self.misdeeds;
         let has_expired = self.expiry_s.is_some_and(|at_s| at_s * 1_000 + 300 <= unix_ms);
         match code {
             Some(3005) => has_expired || *expired_refresh,
             Some(3500) => *forged_token,
-            Some(3501) => *broke_protocol || self.phase == Phase::Refused,
+            Some(3501) => *broke_protocol || *was_refused,
             Some(3502) => self.id.is_empty(),
             Some(3508) => *said_send,
             code => code.is_some() && *violated == code || *closed == Some(code),
@@ -282,7 +285,7 @@ fn hear_history(hearing: &mut Hearing<'_>, asked: &Pending, result: &HistoryResu
     if let Some(facts) = hearing.model.channel_mut(channel) {
         facts.used(asked.sent_us);
     }
-    check_history(hearing.model, channel, (limit, since.as_ref(), *reverse), result, Retained::Unknown)
+    check_history(hearing.model, channel, (limit, since.as_ref(), *reverse), result, 0)
 }
 
 /// A command that is not waited for.

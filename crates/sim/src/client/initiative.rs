@@ -4,7 +4,7 @@ use crate::{
     chance::Chance,
     checks::Subscription,
     model::{Model, Publisher},
-    plan::Plan,
+    plan::{Plan, RESTRICTED},
     token::{Flaw, Token, Tokens},
     wire::{Position, Say},
 };
@@ -41,7 +41,7 @@ impl Initiative<'_> {
 
     fn channel(&mut self) -> String {
         match self.chance.below(40) {
-            0 => "lone".to_owned(),
+            0 => RESTRICTED.to_owned(),
             1 => "nowhere:a".to_owned(),
             2 => "plain:a-name-that-is-longer-than-a-name-may-be".to_owned(),
             _ => self.chance.pick(&self.plan.channels).clone(),
@@ -60,33 +60,39 @@ impl Client {
         let user = self.profile.user.clone();
         let token = if user.is_empty() { String::new() } else { initiative.token(self, "") };
         let first = initiative.pending(Say::Connect { token }, "");
+        self.add(first);
         // Some don't wait for the answer.
-        let mut commands = vec![first];
         if initiative.chance.percent(10) {
-            commands.extend(self.resubscriptions(initiative));
+            self.add_resubscriptions(initiative);
         }
-        self.say(commands);
+        self.send_frame();
     }
 
     /// Subscribes to what it had before.
     pub fn resubscribe(&mut self, initiative: &mut Initiative<'_>) {
-        let commands = self.resubscriptions(initiative);
-        if !commands.is_empty() {
-            self.say(commands);
+        self.add_resubscriptions(initiative);
+        self.send_frame();
+    }
+
+    /// Subscribes to one channel again.
+    pub fn resubscribe_to(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+        self.add_subscribe(initiative, channel);
+        self.send_frame();
+    }
+
+    fn add_resubscriptions(&mut self, initiative: &mut Initiative<'_>) {
+        let most = initiative.plan.options.client.commands_per_frame_max - 1;
+        let channels: Vec<String> = self.positions.keys().take(most).cloned().collect();
+        for channel in channels {
+            self.add_subscribe(initiative, &channel);
         }
     }
 
-    fn resubscriptions(&mut self, initiative: &mut Initiative<'_>) -> Vec<(Say, Pending)> {
-        let most = initiative.plan.options.client.commands_per_frame_max - 1;
-        let channels: Vec<String> = self.positions.keys().take(most).cloned().collect();
-        channels.into_iter().filter_map(|channel| self.subscribe(initiative, &channel)).collect()
-    }
-
     /// A subscribe command, unless the answer to one is on its way. Nobody subscribes twice by accident.
-    pub fn subscribe(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> Option<(Say, Pending)> {
-        let had = self.subscriptions.contains_key(channel) || self.asks_for(channel);
+    fn add_subscribe(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+        let had = self.subscriptions.contains_key(channel) && !self.leaves(channel) || self.asks_for(channel);
         if had && !initiative.chance.percent(5) {
-            return None;
+            return;
         }
         let needs_token = channel.contains("lock:");
         let token = if needs_token && !initiative.chance.percent(10) || initiative.chance.percent(3) {
@@ -111,24 +117,22 @@ impl Client {
         let (say, mut pending) = initiative.pending(say, channel);
         pending.had = had;
         pending.at_limit = self.subscriptions_at_most() >= initiative.plan.options.client.channel_limit;
-        Some((say, pending))
+        self.add((say, pending));
     }
 
     /// Does something, or nothing.
     pub fn act(&mut self, initiative: &mut Initiative<'_>) {
-        if self.phase != Phase::Live {
+        // Behind a close frame, or bytes against the protocol, nothing counts.
+        if self.phase != Phase::Live || self.misdeeds.closed.is_some() || self.misdeeds.violated.is_some() {
             return;
         }
         if initiative.chance.percent(self.profile.naughtiness) {
             return self.misbehave(initiative);
         }
-        let mut commands = Vec::new();
         for _ in 0..initiative.chance.between(1, 3) {
-            commands.extend(self.command(initiative));
+            self.add_command(initiative);
         }
-        if !commands.is_empty() {
-            self.say(commands);
-        }
+        self.send_frame();
         if initiative.chance.percent(3) {
             let payload = vec![initiative.chance.below(256) as u8; initiative.chance.below(126)];
             self.own_pings.push(payload.clone());
@@ -136,12 +140,12 @@ impl Client {
         }
     }
 
-    fn command(&mut self, initiative: &mut Initiative<'_>) -> Vec<(Say, Pending)> {
+    fn add_command(&mut self, initiative: &mut Initiative<'_>) {
         let channel = initiative.channel();
         let say = match initiative.chance.weighted(&[30, 10, 30, 6, 4, 3, 3, 3, 1, 1]) {
-            0 => return self.subscribe(initiative, &channel).into_iter().collect(),
-            1 => return self.unsubscribe(initiative),
-            2 => return vec![self.publish(initiative, &channel)],
+            0 => return self.add_subscribe(initiative, &channel),
+            1 => return self.add_unsubscribe(initiative),
+            2 => return self.add_publish(initiative, &channel),
             3 => self.history(initiative, &channel),
             4 => Say::Presence { channel: channel.clone() },
             5 => Say::PresenceStats { channel: channel.clone() },
@@ -152,7 +156,7 @@ impl Client {
             }
             7 => {
                 if self.asks_for(&channel) {
-                    return Vec::new();
+                    return;
                 }
                 let token = initiative.token(self, &channel);
                 if let Some(subscription) = self.subscriptions.get_mut(&channel) {
@@ -165,7 +169,8 @@ impl Client {
             8 => Say::Rpc,
             _ => Say::Ping,
         };
-        vec![initiative.pending(say, &channel)]
+        let command = initiative.pending(say, &channel);
+        self.add(command);
     }
 
     fn note_refresh(&mut self, initiative: &Initiative<'_>, token: &str) {
@@ -176,44 +181,42 @@ impl Client {
     }
 
     /// Ends a subscription, now and then twice, or to begin it anew in the same frame.
-    fn unsubscribe(&mut self, initiative: &mut Initiative<'_>) -> Vec<(Say, Pending)> {
+    fn add_unsubscribe(&mut self, initiative: &mut Initiative<'_>) {
         let asked = self.pending.values().filter_map(|pending| match &pending.say {
             Say::Subscribe { channel, .. } => Some(channel),
             _ => None,
         });
         let channels: Vec<String> = self.subscriptions.keys().chain(asked).cloned().collect();
         if channels.is_empty() {
-            return Vec::new();
+            return;
         }
         let channel = initiative.chance.pick(&channels).clone();
-        let say = Say::Unsubscribe { channel: channel.clone() };
-        let mut commands = vec![initiative.pending(say.clone(), &channel)];
-        if initiative.chance.percent(20) {
-            commands.push(initiative.pending(say, &channel));
-        } else if self.subscriptions.contains_key(&channel) && initiative.chance.percent(30) {
-            if let Some(position) = self.subscriptions.get(&channel).and_then(Subscription::position) {
-                self.positions.insert(channel.clone(), position);
-            }
-            let asks_already = self.asks_for(&channel);
-            if let Some((say, mut pending)) = self.subscribe(initiative, &channel).filter(|_| !asks_already) {
-                pending.had = false;
-                commands.push((say, pending));
-            }
+        if let Some(position) = self.subscriptions.get(&channel).and_then(Subscription::position) {
+            self.positions.insert(channel.clone(), position);
         }
-        commands
+        let command = initiative.pending(Say::Unsubscribe { channel: channel.clone() }, &channel);
+        self.add(command);
+        match initiative.chance.below(10) {
+            0..2 => {
+                let command = initiative.pending(Say::Unsubscribe { channel: channel.clone() }, &channel);
+                self.add(command);
+            }
+            2..5 => self.add_subscribe(initiative, &channel),
+            _ => {}
+        }
     }
 
-    fn publish(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> (Say, Pending) {
+    fn add_publish(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
         let fill = match initiative.chance.below(10) {
             0 => initiative.chance.between(100, 1_200) as usize,
             _ => initiative.chance.below(60),
         };
         let publisher = Publisher::Session(self.id.clone());
-        let number = initiative.model.begin(channel, publisher, initiative.now_us, fill, false);
+        let number = initiative.model.begin(channel, publisher, fill, false);
         let data = initiative.model.published[number as usize].data.clone();
         let (say, mut pending) = initiative.pending(Say::Publish { channel: channel.to_owned(), data }, channel);
         pending.number = Some(number);
-        (say, pending)
+        self.add((say, pending));
     }
 
     fn history(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> Say {
@@ -238,7 +241,7 @@ impl Client {
             }
             4 => {
                 self.misdeeds.said_send = true;
-                return self.say(vec![initiative.pending(Say::Send, "")]);
+                vec![initiative.pending(Say::Send, "")]
             }
             5 => {
                 let code = *initiative.chance.pick(&[1002, 1007, 1009]);
@@ -252,7 +255,10 @@ impl Client {
                 return self.upward.push(frame);
             }
         };
-        self.misdeeds.broke_protocol = true;
-        self.say(broke);
+        self.misdeeds.broke_protocol |= !self.misdeeds.said_send;
+        for command in broke {
+            self.add(command);
+        }
+        self.send_frame();
     }
 }

@@ -43,7 +43,7 @@ pub struct Pending {
     pub api_count: u64,
     /// For a publish, its number.
     pub number: Option<u64>,
-    /// For a subscribe, whether the client had or had asked for the subscription, and whether it was at its limit.
+    /// For a subscribe, whether the client had, or had asked for, the subscription, and whether it was at its limit.
     pub had: bool,
     /// See `had`.
     pub at_limit: bool,
@@ -67,6 +67,7 @@ pub enum Upward {
 #[allow(missing_docs)]
 pub struct Misdeeds {
     pub broke_protocol: bool,
+    pub was_refused: bool,
     pub said_send: bool,
     pub forged_token: bool,
     pub expired_refresh: bool,
@@ -106,6 +107,8 @@ pub struct Client {
     pub upward: Vec<Upward>,
     reader: FrameReader,
     next_id: u32,
+    /// Commands that it is about to send.
+    frame: Vec<(u32, Say)>,
 }
 
 impl Client {
@@ -128,6 +131,7 @@ impl Client {
             upward: Vec::new(),
             reader: FrameReader::default(),
             next_id: 1,
+            frame: Vec::new(),
         }
     }
 
@@ -159,25 +163,22 @@ impl Client {
         }
     }
 
-    /// Says commands, in one frame.
-    pub fn say(&mut self, commands: Vec<(Say, Pending)>) {
-        let mut frame = Vec::new();
-        let mut has_pong = false;
-        for (say, pending) in commands {
-            has_pong |= matches!(say, Say::Pong);
-            frame.push((self.next_id, say.clone()));
-            if !matches!(say, Say::Pong | Say::Send) {
-                self.pending.insert(self.next_id, pending);
-            }
-            self.next_id += 1;
+    /// Adds a command to the frame that it is about to send.
+    pub fn add(&mut self, (say, pending): (Say, Pending)) {
+        let id = self.next_id;
+        self.next_id += 1;
+        if !matches!(say, Say::Pong | Say::Send) {
+            self.pending.insert(id, pending);
         }
-        self.upward.push(Upward::Frame(encode(self.profile.encoding, &frame), has_pong));
+        self.frame.push((id, say));
     }
 
-    /// Says a command, if there is one.
-    pub fn say_all(&mut self, command: Option<(Say, Pending)>) {
-        if let Some(command) = command {
-            self.say(vec![command]);
+    /// Sends the frame, unless it is empty.
+    pub fn send_frame(&mut self) {
+        let frame = std::mem::take(&mut self.frame);
+        if !frame.is_empty() {
+            let has_pong = frame.iter().any(|(_, say)| matches!(say, Say::Pong));
+            self.upward.push(Upward::Frame(encode(self.profile.encoding, &frame), has_pong));
         }
     }
 
@@ -187,9 +188,22 @@ impl Client {
         self.positions.clear();
     }
 
-    /// Whether it waits for the answer to a subscribe command for `channel`.
+    /// Whether the last thing it asked about `channel`, and has no answer to, is to subscribe.
     pub fn asks_for(&self, channel: &str) -> bool {
-        self.pending.values().any(|pending| matches!(&pending.say, Say::Subscribe { channel: of, .. } if of == channel))
+        matches!(self.last_asked(channel), Some(Say::Subscribe { .. }))
+    }
+
+    /// Whether it is to end the subscription.
+    pub fn leaves(&self, channel: &str) -> bool {
+        matches!(self.last_asked(channel), Some(Say::Unsubscribe { .. }))
+    }
+
+    fn last_asked(&self, of: &str) -> Option<&Say> {
+        self.pending
+            .values()
+            .rev()
+            .map(|pending| &pending.say)
+            .find(|say| matches!(say, Say::Subscribe { channel, .. } | Say::Unsubscribe { channel } if channel == of))
     }
 
     /// How many subscriptions it has or has asked for.

@@ -8,7 +8,7 @@ use dunlin_engine::{
 use dunlin_protocol::{Disconnect, ErrorCode, Payload, UnsubscribeCode};
 
 use crate::{
-    checks::{Retained, check_history, lane_key},
+    checks::{check_history, lane_key},
     model::{Fate, Publisher},
     plan::KEY_TAG,
     wire::{HistoryResult, Position, PublicationBody},
@@ -38,7 +38,7 @@ impl World {
     pub(super) fn publish(&mut self, channel: &str) -> Result<(), String> {
         let fill = if self.chance.percent(10) { self.chance.between(100, 1_200) as usize } else { 20 };
         let opaque = self.plan.opaque_payloads && self.chance.percent(5);
-        let number = self.model.begin(channel, Publisher::Api, self.now_us, fill, opaque);
+        let number = self.model.begin(channel, Publisher::Api, fill, opaque);
         let skip_history = self.chance.percent(5);
         let key = (channel.starts_with("tick") && self.chance.percent(80))
             .then(|| (*self.chance.pick(&["x", "y", "z", "z"])).to_owned());
@@ -54,18 +54,23 @@ impl World {
         let tags = key.iter().map(|value| (KEY_TAG.into(), value.as_str().into())).collect();
         let request = ApiRequest::Publish { channel: channel.into(), data, tags, skip_history };
         let owner = self.owner(channel);
-        let encodes = self.encodes(owner);
+        let (encodes, closes) = self.encodes(owner);
         let answer = self.ask(owner, request)?;
+        let (encodes, closes) = (self.encodes(owner).0 - encodes, self.encodes(owner).1 - closes);
         let encodings = self.plan.clients.iter().map(|profile| profile.encoding);
         let in_use = encodings.collect::<std::collections::HashSet<_>>().len() as u64;
-        if self.encodes(owner) - encodes > in_use {
-            return Err(format!("a publication was encoded {} times", self.encodes(owner) - encodes));
+        // Whoever is closed over it leaves channels, which others are told.
+        if encodes > in_use && closes == 0 {
+            return Err(format!("a publication was encoded {encodes} times"));
         }
         self.note_published(channel, number, answer)
     }
 
-    fn encodes(&self, shard: usize) -> u64 {
-        self.places[shard].shard.counters().namespaces.iter().map(|counters| counters.encodes).sum()
+    /// Encodes and closes of a shard so far.
+    fn encodes(&self, shard: usize) -> (u64, u64) {
+        let counters = self.places[shard].shard.counters();
+        let encodes = counters.namespaces.iter().map(|counters| counters.encodes).sum();
+        (encodes, counters.closes.iter().sum())
     }
 
     fn note_published(&mut self, channel: &str, number: u64, answer: Answer) -> Result<(), String> {
@@ -86,7 +91,12 @@ impl World {
         if facts.tops.get(&*epoch).is_some_and(|&top| offset > 0 && offset <= top) {
             return Err(format!("{channel}: offset {offset} is given out again"));
         }
-        let seen = PublicationBody { data: published.data, offset, ..PublicationBody::default() };
+        let seen = PublicationBody {
+            data: published.data,
+            offset,
+            time: self.unix_ms().cast_signed(),
+            ..PublicationBody::default()
+        };
         self.model.recognise(channel, &seen, Some(&epoch))?;
         if offset > 0 { self.saw_epoch(channel, &epoch) } else { Ok(()) }
     }
@@ -141,29 +151,16 @@ impl World {
             Err(ErrorCode::BadRequest) if reverse && since.is_some_and(|since| since.offset == 0) => return Ok(None),
             other => return Err(format!("{other:?} answers a history")),
         };
-        let retained = self.retained(channel, &result);
-        check_history(&mut self.model, channel, (limit, since.as_ref(), reverse), &result, retained)?;
+        let asked = (limit, since.as_ref(), reverse);
+        let facts = self.model.channel(channel).ok_or("an unknown channel")?;
+        let retained = self.model.retained(facts, &result.epoch, result.offset, self.unix_ms());
+        check_history(&mut self.model, channel, asked, &result, retained)?;
         self.saw_epoch(channel, &result.epoch)?;
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
         if facts.tops.get(&result.epoch).is_some_and(|&top| top > result.offset) {
             return Err(format!("{channel}: the top went back to {}", result.offset));
         }
         Ok(Some((result.epoch, result.offset)))
-    }
-
-    /// How many of the newest publications must still be in the history.
-    fn retained(&self, channel: &str, result: &HistoryResult) -> Retained {
-        let Some(facts) = self.model.channel(channel) else { return Retained::Unknown };
-        let (Some(rules), Some(newest)) = (&facts.rules, facts.at(&result.epoch, result.offset)) else {
-            return Retained::Unknown;
-        };
-        let sent_us = self.model.published[newest as usize].sent_us;
-        if sent_us + rules.history_ttl_ms * 1_000 <= self.now_us {
-            return Retained::Unknown;
-        }
-        let removed = facts.removed.as_ref().filter(|(_, epoch, _)| *epoch == result.epoch);
-        let since_removal = result.offset - removed.map_or(0, |(.., top)| *top);
-        Retained::AtLeast(since_removal.min(rules.history_size as u64))
     }
 
     fn ask_history(&mut self, channel: &str) -> Result<(), String> {
@@ -188,9 +185,8 @@ impl World {
         if !matches!(answer, Ok(ApiAnswer::Done { .. })) {
             return Err(format!("{answer:?} answers a removal"));
         }
-        let now_us = self.now_us;
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
-        facts.removed = Some((now_us, epoch, top));
+        facts.removed = Some((epoch, top));
         Ok(())
     }
 

@@ -206,10 +206,10 @@ impl World {
             Pace::Slow => self.chance.below(150),
         };
         let unix_ms = self.unix_ms();
-        let Self { plan, model, tokens, clients, connections, now_us, .. } = self;
+        let Self { plan, model, tokens, clients, connections, .. } = self;
         let kernel = &mut connections[number].kernel;
         let bytes = kernel.drain(..kernel.len().min(most));
-        let mut hearing = Hearing { options: &plan.options, model, tokens, now_us: *now_us, unix_ms };
+        let mut hearing = Hearing { options: &plan.options, model, tokens, unix_ms };
         let next = clients[index].read(&mut hearing, bytes).map_err(|error| format!("client {index}: {error}"))?;
         self.send_upward(index);
         for next in next {
@@ -221,10 +221,9 @@ impl World {
     fn go_on(&mut self, index: usize, number: usize, next: Next) -> Result<(), String> {
         match next {
             Next::Connected => self.with_initiative(index, Client::resubscribe),
-            Next::Resubscribes(channel) => self.with_initiative(index, |client, initiative| {
-                let command = client.subscribe(initiative, &channel);
-                client.say_all(command);
-            }),
+            Next::Resubscribes(channel) => {
+                self.with_initiative(index, |client, initiative| client.resubscribe_to(initiative, &channel));
+            }
             Next::Closed(code) => {
                 self.judge_close(index, number, code)?;
                 let client = &mut self.clients[index];
@@ -287,10 +286,10 @@ impl World {
         let connection = &self.connections[number];
         let lost = connection.server == Server::HungUp || connection.has_socket() && !connection.client_is_there;
         if lost && (service == Service::Full || self.chance.percent(40)) {
-            self.handle(shard, Event::Gone { session })?;
             self.connections[number].server = Server::Gone;
             self.connections[number].is_dirty = false;
             self.places[shard].connections[session.index as usize] = None;
+            self.handle(shard, Event::Gone { session })?;
         }
         Ok(())
     }

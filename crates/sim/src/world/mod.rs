@@ -14,7 +14,7 @@ use crate::{
     chance::Chance,
     client::{Client, Initiative, Phase},
     model::Model,
-    plan::{LATE_WAKE_US, Plan},
+    plan::{LATE_WAKE_US, Plan, RESTRICTED},
     ring::Ring,
     socket::Connection,
     token::Tokens,
@@ -75,15 +75,13 @@ pub struct World {
     trace: Trace,
     steps: u64,
     next_ticket: u64,
-    /// Whether clients act of their own accord, and come back.
-    is_lively: bool,
 }
 
 impl World {
     /// The world of `seed`, before its first step. `prepare` is applied to each shard.
     pub fn new(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> Self {
         let mut chance = Chance::new(seed);
-        let plan = Plan::new(seed, &mut chance);
+        let plan = Plan::new(&mut chance);
         let node = chance.number();
         let places = (0..plan.shards).map(|index| {
             let identity = ShardIdentity { index: ShardIndex(index), count: plan.shards };
@@ -100,7 +98,7 @@ impl World {
             rings: Ring::all(plan.shards),
             clients: clients.map(|(index, profile)| Client::new(index, profile.clone())).collect(),
             connections: Vec::new(),
-            model: Model::new(&plan.options, &plan.channels),
+            model: Model::new(&plan.options, plan.channels.iter().cloned().chain([RESTRICTED.to_owned()])),
             tokens: Tokens::default(),
             verifications: BinaryHeap::new(),
             deeds: Deeds::default(),
@@ -108,7 +106,6 @@ impl World {
             now_us: 1_000_000,
             steps: 0,
             next_ticket: 0,
-            is_lively: true,
             chance,
             plan,
         }
@@ -183,6 +180,7 @@ impl World {
         match self.clients[index].phase {
             Phase::Offline { until_us } if until_us <= self.now_us => self.open(index),
             Phase::Live | Phase::Connecting if self.chance.percent(3) => self.drop_client(index),
+            Phase::Live if self.clients[index].misdeeds.closed.is_some() => Ok(()),
             Phase::Live if self.chance.percent(2) => {
                 let code = *self.chance.pick(&[None, Some(1000), Some(1001), Some(4000)]);
                 self.clients[index].close(code);
