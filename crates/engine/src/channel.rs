@@ -13,8 +13,9 @@ use crate::{ShardIndex, message::Subscriber, names::NamespaceIndex, stream::Stre
 pub(crate) struct OwnedChannel {
     pub(crate) name: Arc<str>,
     pub(crate) namespace: NamespaceIndex,
-    pub(crate) stream: Option<Stream>,
-    pub(crate) presence: Presence,
+    pub(crate) stream: Option<Box<Stream>>,
+    /// Made with the first session in it: most namespaces keep no presence.
+    presence: Option<Box<Presence>>,
     pub(crate) scheduled: Scheduled,
     listeners: Vec<Listener>,
     subscribers: u32,
@@ -44,7 +45,7 @@ impl OwnedChannel {
             name,
             namespace,
             stream: None,
-            presence: Presence::default(),
+            presence: None,
             scheduled: Scheduled::default(),
             listeners: Vec::new(),
             subscribers: 0,
@@ -54,6 +55,7 @@ impl OwnedChannel {
     /// Adds a subscriber on `shard`.
     pub(crate) fn add(&mut self, shard: ShardIndex, subscriber: &Subscriber) {
         let place = self.listeners.iter().position(|listener| listener.shard == shard).unwrap_or_else(|| {
+            self.listeners.reserve_exact(1);
             self.listeners.push(Listener { shard, publications: [0; 2], join_leaves: [0; 2] });
             self.listeners.len() - 1
         });
@@ -74,6 +76,30 @@ impl OwnedChannel {
             self.listeners.swap_remove(place);
         }
         self.subscribers -= 1;
+    }
+
+    /// Adds a session to presence.
+    pub(crate) fn enter(&mut self, info: &Arc<ClientInfo>) {
+        self.presence.get_or_insert_default().add(info);
+    }
+
+    /// Removes a session from presence, if it is there.
+    pub(crate) fn leave(&mut self, info: &ClientInfo) {
+        let Some(presence) = &mut self.presence else { return };
+        presence.remove(info);
+        if presence.clients.is_empty() {
+            self.presence = None;
+        }
+    }
+
+    /// Everyone who is there.
+    pub(crate) fn clients(&self) -> Vec<Arc<ClientInfo>> {
+        self.presence.as_ref().map_or_else(Vec::new, |presence| presence.clients())
+    }
+
+    /// How many sessions and distinct users are there.
+    pub(crate) fn presence_stats(&self) -> (u32, u32) {
+        self.presence.as_ref().map_or((0, 0), |presence| presence.stats())
     }
 
     /// How many subscribers there are on the node.
@@ -109,7 +135,7 @@ impl Listener {
 
 /// Who is in a channel.
 #[derive(Debug, Default)]
-pub(crate) struct Presence {
+struct Presence {
     clients: HashMap<Arc<str>, Arc<ClientInfo>, foldhash::quality::FixedState>,
     /// How many sessions each user has here.
     users: HashMap<Arc<str>, u32, foldhash::quality::FixedState>,
@@ -117,14 +143,14 @@ pub(crate) struct Presence {
 
 impl Presence {
     /// Adds a session.
-    pub(crate) fn add(&mut self, info: &Arc<ClientInfo>) {
+    fn add(&mut self, info: &Arc<ClientInfo>) {
         if self.clients.insert(Arc::clone(&info.client), Arc::clone(info)).is_none() {
             *self.users.entry(Arc::clone(&info.user)).or_insert(0) += 1;
         }
     }
 
     /// Removes a session.
-    pub(crate) fn remove(&mut self, info: &ClientInfo) {
+    fn remove(&mut self, info: &ClientInfo) {
         if self.clients.remove(&info.client).is_none() {
             return;
         }
@@ -136,12 +162,12 @@ impl Presence {
     }
 
     /// Everyone.
-    pub(crate) fn clients(&self) -> Vec<Arc<ClientInfo>> {
+    fn clients(&self) -> Vec<Arc<ClientInfo>> {
         self.clients.values().cloned().collect()
     }
 
     /// Sessions and distinct users.
-    pub(crate) fn stats(&self) -> (u32, u32) {
+    fn stats(&self) -> (u32, u32) {
         (self.clients.len() as u32, self.users.len() as u32)
     }
 }

@@ -150,7 +150,8 @@ impl Shard {
     }
 
     fn add_to_user(&mut self, user: &Arc<str>, key: SessionKey) -> u32 {
-        let sessions = self.users.entry(Arc::clone(user)).or_default();
+        // Most users have one session.
+        let sessions = self.users.entry(Arc::clone(user)).or_insert_with(|| Vec::with_capacity(1));
         sessions.push(key);
         (sessions.len() - 1) as u32
     }

@@ -91,7 +91,7 @@ impl Shard {
         if namespace_options.presence
             && let Some(info) = &order.subscriber.info
         {
-            channel.presence.add(info);
+            channel.enter(info);
         }
         if subscribed.was_recovering {
             let counters = self.count(namespace);
@@ -111,7 +111,7 @@ impl Shard {
         let channel = self.channels.get_mut(name).expect("a channel with a subscriber is not forgotten");
         channel.remove(shard, subscriber);
         if let Some(info) = &subscriber.info {
-            channel.presence.remove(info);
+            channel.leave(info);
         }
         if channel.is_forgettable() {
             self.forget_channel(name);
@@ -204,12 +204,12 @@ impl Shard {
 
     /// Who is in a channel.
     pub(super) fn presence(&self, name: &str) -> Vec<Arc<ClientInfo>> {
-        self.channels.get(name).map_or_else(Vec::new, |channel| channel.presence.clients())
+        self.channels.get(name).map_or_else(Vec::new, OwnedChannel::clients)
     }
 
     /// How many sessions and distinct users are in a channel.
     pub(super) fn presence_stats(&self, name: &str) -> (u32, u32) {
-        self.channels.get(name).map_or((0, 0), |channel| channel.presence.stats())
+        self.channels.get(name).map_or((0, 0), OwnedChannel::presence_stats)
     }
 
     /// Part of a channel's history.
@@ -229,7 +229,7 @@ impl Shard {
         let has_stream = self.owned(name, namespace)?.stream.is_some();
         if !has_stream {
             let stream = Stream::new(self.new_epoch());
-            self.owned(name, namespace)?.stream = Some(stream);
+            self.owned(name, namespace)?.stream = Some(Box::new(stream));
         }
         let stream = self.owned(name, namespace)?.stream.as_mut().expect("made above");
         stream.meta_until_us = now.after_ms(meta_ttl_ms);
@@ -237,7 +237,7 @@ impl Shard {
             stream.data_until_us = u64::MAX;
             self.schedule_channel(name);
         }
-        Ok(self.owned(name, namespace)?.stream.as_mut().expect("made above"))
+        Ok(self.owned(name, namespace)?.stream.as_deref_mut().expect("made above"))
     }
 
     /// The channel, made on first use.

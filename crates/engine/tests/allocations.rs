@@ -1,0 +1,293 @@
+//! What a publication allocates: the same for ten subscribers as for a thousand, and nothing for any of them.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use dunlin_engine::{
+    Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex,
+    api::ApiRequest,
+    event::Ticket,
+    message::ShardMessage,
+    options::{ClientOptions, Lane, NamespaceOptions},
+    owner_of,
+};
+use dunlin_protocol::{Encoding, Payload, Tags};
+
+struct Counting;
+
+thread_local! {
+    /// Of this thread alone: the test harness has others.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count_one() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count_one();
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count_one();
+        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system's allocator.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
+    let before = ALLOCATIONS.get();
+    let done = work();
+    (ALLOCATIONS.get() - before, done)
+}
+
+const CHANNEL: &str = "prices";
+const NODE_SEED: u64 = 7;
+
+/// Which sessions there are.
+#[derive(Clone, Copy, Debug)]
+enum Crowd {
+    Json,
+    Protobuf,
+    Mixed,
+}
+
+impl Crowd {
+    const ALL: [Self; 3] = [Self::Json, Self::Protobuf, Self::Mixed];
+
+    fn encoding(self, index: u32) -> Encoding {
+        match self {
+            Self::Json => Encoding::Json,
+            Self::Protobuf => Encoding::Protobuf,
+            Self::Mixed => Encoding::ALL[(index % 2) as usize],
+        }
+    }
+}
+
+/// A shard, and what it is told to do kept for the next time.
+struct Rig {
+    shard: Shard,
+    effects: Effects,
+    now: Now,
+    deliveries: usize,
+}
+
+impl Rig {
+    fn new(index: u16, count: u16, lane: Lane, history_size: usize) -> Self {
+        let namespace = NamespaceOptions {
+            allow_subscribe_for_client: true,
+            allow_subscribe_for_anonymous: true,
+            allow_publish_for_client: true,
+            allow_publish_for_anonymous: true,
+            history_size,
+            history_ttl_ms: 60_000,
+            history_meta_ttl_ms: 600_000,
+            force_recovery: history_size > 0,
+            delivery: lane,
+            ..NamespaceOptions::default()
+        };
+        let client = ClientOptions { allow_anonymous_connect_without_token: true, ..ClientOptions::default() };
+        let options = Arc::new(Options { client, without_namespace: namespace, ..Options::default() });
+        let identity = ShardIdentity { index: ShardIndex(index), count };
+        Self {
+            shard: Shard::new(identity, options, Seed { node: NODE_SEED, shard: [3; 32] }),
+            effects: Effects::default(),
+            now: Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 },
+            deliveries: 0,
+        }
+    }
+
+    fn handle(&mut self, event: Event<'_>) {
+        self.shard.handle(self.now, event, &mut self.effects);
+    }
+
+    /// The end of a turn: writes to every dirty session.
+    fn write_all(&mut self) {
+        let Self { shard, effects, now, deliveries } = self;
+        let mut dirty = std::mem::take(&mut effects.dirty);
+        for session in dirty.drain(..) {
+            let bytes = shard.outgoing(session).map(<[u8]>::len).sum();
+            *deliveries += 1;
+            shard.handle(*now, Event::Wrote { session, bytes }, effects);
+        }
+        effects.dirty = dirty;
+        self.handle(Event::TurnEnded);
+    }
+
+    fn join(&mut self, crowd: Crowd, sessions: u32, mut forward: impl FnMut(&mut Self)) {
+        for index in 0..sessions {
+            let session = SessionKey { index, generation: 1 };
+            let encoding = crowd.encoding(index);
+            self.handle(Event::Opened { session, encoding });
+            let frame: &[u8] = match encoding {
+                Encoding::Json => {
+                    br#"{"id":1,"connect":{}}
+{"id":2,"subscribe":{"channel":"prices"}}"#
+                }
+                // {id: 1, connect: {}}, {id: 2, subscribe: {channel: "prices"}}
+                Encoding::Protobuf => b"\x04\x08\x01\x22\x00\x0c\x08\x02\x2a\x08\x0a\x06prices",
+            };
+            self.handle(Event::Received { session, frame });
+            forward(self);
+            self.write_all();
+        }
+    }
+}
+
+fn api_publish() -> Event<'static> {
+    let data = Payload::from_json(Bytes::from_static(br#"{"bid":101.25,"ask":101.5,"volume":12000}"#));
+    let request = ApiRequest::Publish { channel: CHANNEL.into(), data, tags: Tags::new(), skip_history: false };
+    Event::Api { ticket: Ticket(1), request }
+}
+
+/// Allocations of a publication, once everything has grown to its size: the same each time.
+fn steady(rig: &mut Rig, mut publication: impl FnMut(&mut Rig) -> usize) -> usize {
+    for _ in 0..64 {
+        publication(rig);
+    }
+    let counts: Vec<usize> = (0..64).map(|_| publication(rig)).collect();
+    assert!(counts.iter().all(|count| *count == counts[0]), "not the same each time: {counts:?}");
+    counts[0]
+}
+
+#[test]
+fn a_publication_through_the_api_allocates_the_same_for_any_number_of_subscribers() {
+    for (lane, history_size) in [(Lane::Reliable, 0), (Lane::Reliable, 10), (Lane::Latest, 0), (Lane::Latest, 10)] {
+        for crowd in Crowd::ALL {
+            let counts = [10, 100, 1_000].map(|sessions| {
+                let mut rig = Rig::new(0, 1, lane, history_size);
+                rig.join(crowd, sessions, |_| {});
+                steady(&mut rig, |rig| {
+                    let event = api_publish();
+                    rig.deliveries = 0;
+                    let (count, ()) = allocations_of(|| {
+                        rig.handle(event);
+                        rig.write_all();
+                    });
+                    rig.effects.list.clear();
+                    assert_eq!(rig.deliveries, sessions as usize);
+                    count
+                })
+            });
+            println!(
+                "{lane:?}, history of {history_size}, {crowd:?}: {counts:?} allocations for 10, 100, 1,000 sessions"
+            );
+            assert!(counts.iter().all(|count| *count == counts[0]), "{lane:?} {crowd:?}: {counts:?}");
+            assert!(counts[0] <= 10, "{lane:?} {crowd:?}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn a_publication_of_a_session_allocates_the_same_for_any_number_of_subscribers() {
+    for crowd in Crowd::ALL {
+        let counts = [10, 100, 1_000].map(|sessions| {
+            let mut rig = Rig::new(0, 1, Lane::Reliable, 10);
+            rig.join(crowd, sessions, |_| {});
+            let session = SessionKey { index: 0, generation: 1 };
+            let frame: &[u8] = match crowd {
+                Crowd::Protobuf => b"\x12\x08\x03\x3a\x0e\x0a\x06prices\x12\x04true",
+                Crowd::Json | Crowd::Mixed => br#"{"id":3,"publish":{"channel":"prices","data":true}}"#,
+            };
+            steady(&mut rig, |rig| {
+                rig.deliveries = 0;
+                let (count, ()) = allocations_of(|| {
+                    rig.handle(Event::Received { session, frame });
+                    rig.write_all();
+                });
+                assert_eq!(rig.deliveries, sessions as usize);
+                count
+            })
+        });
+        println!("published by a session, {crowd:?}: {counts:?} allocations for 10, 100, 1,000 sessions");
+        assert!(counts.iter().all(|count| *count == counts[0]), "{crowd:?}: {counts:?}");
+        assert!(counts[0] <= 14, "{crowd:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_shard_that_only_listens_allocates_one_reference_for_each_encoding() {
+    let owner_index = owner_of(CHANNEL, 2, NODE_SEED).0;
+    let listener_index = 1 - owner_index;
+    for lane in [Lane::Reliable, Lane::Latest] {
+        for crowd in Crowd::ALL {
+            for sessions in [10, 1_000] {
+                let mut owner = Rig::new(owner_index, 2, lane, 10);
+                let mut listener = Rig::new(listener_index, 2, lane, 10);
+                listener.join(crowd, sessions, |listener| {
+                    pass(&mut listener.effects, listener_index, &mut owner);
+                    pass(&mut owner.effects, owner_index, listener);
+                });
+                let count = steady(&mut listener, |listener| {
+                    owner.handle(api_publish());
+                    let message = owner.effects.list.drain(..).find_map(sent).expect("a delivery");
+                    listener.deliveries = 0;
+                    let (count, ()) = allocations_of(|| {
+                        listener.handle(Event::Message { from: ShardIndex(owner_index), message });
+                        listener.write_all();
+                    });
+                    assert_eq!(listener.deliveries, sessions as usize);
+                    count
+                });
+                println!("listening, {lane:?}, {crowd:?}, {sessions} sessions: {count} allocations");
+                let encodings = if matches!(crowd, Crowd::Mixed) { 2 } else { 1 };
+                assert_eq!(count, encodings, "{lane:?} {crowd:?} {sessions}");
+            }
+        }
+    }
+}
+
+fn sent(effect: Effect) -> Option<ShardMessage> {
+    match effect {
+        Effect::Send { message, .. } => Some(message),
+        _ => None,
+    }
+}
+
+fn pass(effects: &mut Effects, from: u16, to: &mut Rig) {
+    for message in effects.list.drain(..).filter_map(sent) {
+        to.handle(Event::Message { from: ShardIndex(from), message });
+    }
+}
+
+#[test]
+fn pings_allocate_nothing() {
+    let mut rig = Rig::new(0, 1, Lane::Reliable, 0);
+    rig.join(Crowd::Mixed, 1_000, |_| {});
+    let (mut total, mut pings) = (0, 0);
+    for second in 0..200 {
+        rig.now.mono_us += 1_000_000;
+        let (of_pings, ()) = allocations_of(|| rig.handle(Event::Woke));
+        let pinged = rig.effects.dirty.clone();
+        rig.deliveries = 0;
+        let (of_writes, ()) = allocations_of(|| rig.write_all());
+        for session in pinged {
+            let is_json = Crowd::Mixed.encoding(session.index) == Encoding::Json;
+            rig.handle(Event::Received { session, frame: if is_json { b"{}" } else { b"\x00" } });
+        }
+        // From here on each session has been pinged, and its place among the timers has been found.
+        if second >= 50 {
+            pings += rig.deliveries;
+            total += of_pings + of_writes;
+        }
+    }
+    assert_eq!(rig.shard.holdings()[0], 1_000, "everyone is still there");
+    assert!(pings >= 5_000, "{pings} pings");
+    assert_eq!(total, 0);
+}

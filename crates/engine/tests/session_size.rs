@@ -1,0 +1,135 @@
+//! What an idle session with one subscription costs in memory.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    sync::Arc,
+};
+
+use dunlin_engine::{
+    Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex,
+    event::ConnectionClaims,
+    options::{ClientOptions, NamespaceOptions},
+};
+use dunlin_protocol::Encoding;
+
+struct Counting;
+
+thread_local! {
+    /// Bytes and blocks in use, of this thread alone: the test harness has others.
+    static IN_USE: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+}
+
+fn count(bytes: isize, blocks: isize) {
+    let (bytes_before, blocks_before) = IN_USE.get();
+    IN_USE.set((bytes_before + bytes, blocks_before + blocks));
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size().cast_signed(), 1);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-layout.size().cast_signed(), -1);
+        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size.cast_signed() - layout.size().cast_signed(), 0);
+        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system's allocator.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Not a power of two, nor close above one: half of what has grown by doubling is in use.
+const SESSIONS: u32 = 12_000;
+
+/// What each session has of its own.
+#[derive(Clone, Copy, Debug)]
+enum Own {
+    Nothing,
+    User,
+    UserAndChannel,
+}
+
+/// Bytes and blocks in use for each session, after it has been idle for long enough to be pinged.
+fn cost(own: Own, with_everything: bool) -> (isize, isize) {
+    let namespace = NamespaceOptions {
+        allow_subscribe_for_client: true,
+        allow_subscribe_for_anonymous: true,
+        presence: with_everything,
+        history_size: if with_everything { 10 } else { 0 },
+        history_ttl_ms: 60_000,
+        history_meta_ttl_ms: 600_000,
+        force_recovery: with_everything,
+        ..NamespaceOptions::default()
+    };
+    let options =
+        Arc::new(Options { client: ClientOptions::default(), without_namespace: namespace, ..Options::default() });
+    let identity = ShardIdentity { index: ShardIndex(0), count: 1 };
+    let mut now = Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 };
+    let mut effects = Effects::default();
+    let before = IN_USE.get();
+    let mut shard = Shard::new(identity, options, Seed { node: 7, shard: [3; 32] });
+    for index in 0..SESSIONS {
+        let session = SessionKey { index, generation: 1 };
+        shard.handle(now, Event::Opened { session, encoding: Encoding::Json }, &mut effects);
+        let connect = br#"{"id":1,"connect":{"token":"x"}}"#;
+        shard.handle(now, Event::Received { session, frame: connect }, &mut effects);
+        let user = if matches!(own, Own::Nothing) { String::new() } else { format!("user-{index:08}") };
+        let outcome = Ok(ConnectionClaims { user, ..ConnectionClaims::default() });
+        shard.handle(now, Event::Authenticated { session, outcome }, &mut effects);
+        let channel = if matches!(own, Own::UserAndChannel) { index } else { 0 };
+        let subscribe = format!(r#"{{"id":2,"subscribe":{{"channel":"channel-{channel:08}"}}}}"#);
+        shard.handle(now, Event::Received { session, frame: subscribe.as_bytes() }, &mut effects);
+        write_all(&mut shard, now, &mut effects);
+    }
+    // Everyone is pinged, and nobody has to answer in this time.
+    for _ in 0..25 {
+        now.mono_us += 1_000_000;
+        shard.handle(now, Event::Woke, &mut effects);
+        for session in effects.dirty.clone() {
+            shard.handle(now, Event::Received { session, frame: b"{}" }, &mut effects);
+        }
+        write_all(&mut shard, now, &mut effects);
+    }
+    effects = Effects::default();
+    let after = IN_USE.get();
+    assert_eq!(shard.holdings()[0], SESSIONS as usize, "everyone is still there");
+    drop((shard, effects));
+    let sessions = isize::try_from(SESSIONS).expect("a small number");
+    ((after.0 - before.0) / sessions, (after.1 - before.1) / sessions)
+}
+
+fn write_all(shard: &mut Shard, now: Now, effects: &mut Effects) {
+    effects.list.clear();
+    for session in std::mem::take(&mut effects.dirty) {
+        let bytes = shard.outgoing(session).map(<[u8]>::len).sum();
+        shard.handle(now, Event::Wrote { session, bytes }, effects);
+    }
+}
+
+#[test]
+fn an_idle_session_with_one_subscription_stays_small() {
+    let cases = [
+        (Own::Nothing, false, 700),
+        (Own::User, false, 700),
+        (Own::User, true, 800),
+        (Own::UserAndChannel, false, 1_100),
+        (Own::UserAndChannel, true, 1_500),
+    ];
+    for (own, with_everything, bytes_max) in cases {
+        let (bytes, blocks) = cost(own, with_everything);
+        let options = if with_everything { "presence, history" } else { "bare channels" };
+        println!("own: {own:?}, {options}: {bytes} bytes in {blocks} blocks a session");
+        assert!(bytes <= bytes_max, "{own:?}, {options}: {bytes} bytes of {bytes_max}");
+    }
+}
