@@ -35,7 +35,7 @@ pub struct HttpParts {
     pub metrics: Option<(String, Metrics)>,
     /// Pages at `/`.
     pub site: Option<Site>,
-    /// Judges WebSocket handshakes; `None` when WebSockets are off.
+    /// Judges `WebSocket` handshakes; `None` when `WebSocket`s are off.
     pub websocket: Option<WebSocketDoor>,
 }
 
@@ -51,7 +51,7 @@ pub struct Metrics {
     pub started: Instant,
 }
 
-/// Opens WebSockets on connections that have carried HTTP before.
+/// Opens `WebSocket`s on connections that have carried HTTP before.
 #[derive(Clone)]
 pub struct WebSocketDoor {
     /// Path of the endpoint.

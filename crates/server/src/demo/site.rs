@@ -79,8 +79,8 @@ impl Site {
         }
         let content_type = content_type(&path);
         let digest = Sha256::digest(&bytes);
-        let tag: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let etag = HeaderValue::try_from(format!("\"{tag}\"")).map_err(io::Error::other)?;
+        let tag = digest.first_chunk().copied().map_or(0, u64::from_be_bytes);
+        let etag = HeaderValue::try_from(format!("\"{tag:016x}\"")).map_err(io::Error::other)?;
         self.files.insert(path, File { bytes: bytes.into(), content_type, etag });
         Ok(())
     }

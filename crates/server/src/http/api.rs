@@ -6,6 +6,8 @@
 mod command;
 mod error;
 mod execute;
+#[doc(hidden)]
+pub mod fuzzing;
 mod glob;
 mod legacy;
 mod method;

@@ -1,7 +1,8 @@
 //! HTTP connections: each is a task that ends when its peer is done, too slow, or silent for too long.
 
 use std::{
-    net::SocketAddr,
+    io::Write as _,
+    net::{Shutdown, SocketAddr},
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -11,7 +12,6 @@ use axum::{Router, extract::Request};
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tokio::{
-    io::AsyncWriteExt as _,
     net::TcpStream,
     sync::{Notify, Semaphore, mpsc, watch},
     time::Instant,
@@ -53,11 +53,12 @@ pub async fn serve_all(
 ) {
     while let Some(hand_over) = handed_over.recv().await {
         let HandOver { stream, peer, head } = hand_over;
-        let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) else { continue };
+        let Ok(()) = stream.set_nonblocking(true) else { continue };
         let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
-            refuse(stream, peer, &counters);
+            refuse(&stream, peer, &counters);
             continue;
         };
+        let Ok(stream) = TcpStream::from_std(stream) else { continue };
         let connection = serve_one(stream, head, peer, router.clone(), limits, Arc::clone(&counters), stop.clone());
         tokio::spawn(async move {
             connection.await;
@@ -66,16 +67,16 @@ pub async fn serve_all(
     }
 }
 
-/// Answers a connection that is one too many.
-fn refuse(mut stream: TcpStream, peer: SocketAddr, counters: &ControlCounters) {
+/// Answers a connection that is one too many. So short an answer fits into the socket of a connection that has carried
+/// nothing yet, so nobody has to wait for it.
+fn refuse(mut stream: &std::net::TcpStream, peer: SocketAddr, counters: &ControlCounters) {
     counters.count_refusal(HttpRefusal::Connections);
     let detail = "the server has as many HTTP connections as it may";
     events::HttpRefused { reason: HttpRefusal::Connections, peer: Some(peer), detail: &detail }.emit();
-    // So short an answer fits into the socket of a connection that has carried nothing yet; no task waits for it.
     let answer =
         b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    let _ = stream.try_write(answer);
-    tokio::spawn(async move { tokio::time::timeout(Duration::from_secs(1), stream.shutdown()).await });
+    let _ = stream.write_all(answer);
+    let _ = stream.shutdown(Shutdown::Write);
 }
 
 async fn serve_one(
@@ -217,7 +218,7 @@ mod tests {
         head_bytes_max: 8_192,
         head_fields_max: 64,
         head_timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(60),
+        idle_timeout: Duration::from_mins(1),
     };
 
     /// With a paused clock nothing here takes any time.

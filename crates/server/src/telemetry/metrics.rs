@@ -43,6 +43,7 @@ macro_rules! families {
     ($($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         $(
             #[doc = $help]
+            #[allow(clippy::doc_markdown, reason = "the same words stand in the exposition")]
             pub static $constant: Family =
                 Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };
         )*

@@ -231,9 +231,9 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
 }
 
 fn turns(page: &mut Page, shards: &[ShardReport], busy_ratios: &[f64]) {
+    type Pick = fn(&NetCounters) -> u64;
     page.family(&m::TURNS, |samples| per_shard(samples, shards, |shard| shard.net.turns));
-    let seconds: [(&'static m::Family, fn(&NetCounters) -> u64); 2] =
-        [(&m::BUSY, |net| net.busy_us), (&m::IDLE, |net| net.idle_us)];
+    let seconds: [(&'static m::Family, Pick); 2] = [(&m::BUSY, |net| net.busy_us), (&m::IDLE, |net| net.idle_us)];
     for (family, pick) in seconds {
         page.family(family, |samples| {
             for shard in shards {

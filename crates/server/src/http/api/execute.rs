@@ -62,6 +62,9 @@ impl Executor {
     }
 
     /// Carries out one command, and counts it.
+    ///
+    /// # Errors
+    /// The one to answer with.
     pub async fn run(&self, method: Method, command: Parsed) -> Outcome {
         let outcome = match command {
             Ok(command) => self.carry_out(command).await,
@@ -172,8 +175,8 @@ impl Executor {
                 let fits = pattern.as_ref().map_or(Ok(true), |pattern| pattern.matches(&name, &mut budget));
                 match fits {
                     Ok(true) => {
-                        channels.entry(Box::from(&*name)).or_insert_with(result::Channel::default).num_clients +=
-                            num_clients
+                        let channel = channels.entry(Box::from(&*name)).or_insert_with(result::Channel::default);
+                        channel.num_clients += num_clients;
                     }
                     Ok(false) => {}
                     Err(Exhausted) => {

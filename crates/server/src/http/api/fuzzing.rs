@@ -1,0 +1,66 @@
+//! The body of the fuzz target `http_api`, which a plain test also runs over the committed corpus.
+
+use super::{
+    Batch, Command, Method, RequestLimits,
+    glob::{Budget, Glob},
+    legacy,
+};
+
+/// A request's body. The first byte chooses the method, or the one-path form.
+pub fn body(data: &[u8]) {
+    let Some((choice, body)) = data.split_first() else { return };
+    let limits = RequestLimits { broadcast_channels_max: 5, batch_commands_max: 5 };
+    match Method::ALL.get(usize::from(*choice) % (Method::ALL.len() + 1)) {
+        Some(Method::Batch) => {
+            if let Ok(Ok(batch)) = Batch::parse(body, &limits) {
+                assert!(batch.commands.len() <= limits.batch_commands_max);
+                batch.commands.into_iter().filter_map(|(_, command)| command.ok()).for_each(check);
+            }
+        }
+        Some(method) => {
+            if let Ok(Ok(command)) = Command::parse(*method, body, &limits) {
+                check(command);
+            }
+        }
+        None => {
+            if let Ok(Ok(commands)) = legacy::parse(body, &limits) {
+                assert!((1..=limits.batch_commands_max).contains(&commands.len()));
+                commands.into_iter().filter_map(|legacy| legacy.command.ok()).for_each(check);
+            }
+        }
+    }
+    if let Ok(glob) = str::from_utf8(body).map_err(|_| "not text").and_then(Glob::compile) {
+        assert!(glob.matches("chat:room-1", &mut Budget::new(100_000)).is_ok(), "a short name is cheap");
+    }
+}
+
+/// What the shards believe without looking again.
+fn check(command: Command) {
+    match command {
+        Command::Publish { channel, publication } => {
+            assert!(!channel.is_empty());
+            check_payload(&publication.data);
+        }
+        Command::Broadcast { channels, publication } => {
+            assert!((1..=5).contains(&channels.len()));
+            check_payload(&publication.data);
+        }
+        Command::Presence { channel }
+        | Command::PresenceStats { channel }
+        | Command::History { channel, .. }
+        | Command::HistoryRemove { channel } => assert!(!channel.is_empty()),
+        Command::Disconnect { disconnect, client, .. } => {
+            assert!((3_000..=4_999).contains(&disconnect.code));
+            assert!(client.is_none_or(|client| !client.is_empty()));
+        }
+        Command::Unsubscribe { client, .. } => assert!(client.is_none_or(|client| !client.is_empty())),
+        Command::Channels { .. } | Command::Info => {}
+    }
+}
+
+fn check_payload(payload: &dunlin_protocol::Payload) {
+    if payload.is_known_json() {
+        let json: Result<&serde_json::value::RawValue, _> = serde_json::from_slice(payload.bytes());
+        assert!(json.is_ok(), "what is called JSON is JSON");
+    }
+}

@@ -1,0 +1,81 @@
+//! The demonstration, with the configuration that `make run` starts it with.
+
+use std::{fs, path::PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::server::{Client, Server, handshake};
+
+struct Pages(PathBuf);
+
+impl Pages {
+    fn new() -> Self {
+        let dir = std::env::temp_dir().join(format!("dunlin-pages-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a temporary directory");
+        fs::write(dir.join("index.html"), "<p>ticker").expect("a page");
+        fs::write(dir.join(".built-from"), "note").expect("a note");
+        Self(dir)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_page_is_served_and_its_prices_move() {
+    let pages = Pages::new();
+    let mut settings: Value = serde_json::from_str(include_str!("../../../../demo/config.json")).expect("JSON");
+    settings["http_server"]["port"] = 0.into();
+    settings["demo"] = json!({ "dir": pages.0 });
+    let server = Server::start(&settings);
+
+    let page = server.ask("GET", "/", "");
+    assert_eq!((page.status, page.text().as_str()), (200, "<p>ticker"));
+    assert_eq!(page.field("content-type"), Some("text/html; charset=utf-8"));
+    for (method, path, status) in [
+        ("GET", "/.built-from", 404),
+        ("GET", "/../config.json", 404),
+        ("POST", "/", 405),
+        ("HEAD", "/?encoding=protobuf", 200),
+        ("GET", "/api/info", 405),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        // The length of an answer to HEAD is that of a body that does not follow.
+        assert_eq!(client.status(), status, "{method} {path}");
+    }
+
+    let mut session = server.connect();
+    session.send(handshake("Origin: http://dunlin.example\r\n"));
+    assert_eq!(session.answer().status, 101, "the page's own origin is let in");
+    session.send_text(r#"{"id":1,"connect":{}}"#);
+    session.frame();
+    session.send_text(r#"{"id":2,"subscribe":{"channel":"ticker:ACME"}}"#);
+    session.send_text(r#"{"id":3,"subscribe":{"channel":"quotes:all"}}"#);
+    let (mut tick, mut quotes) = (None, None);
+    while tick.is_none() || quotes.is_none() {
+        for message in messages(&mut session) {
+            let push = &message["push"];
+            match push["channel"].as_str() {
+                Some("ticker:ACME") => tick = Some(push["pub"].clone()),
+                Some("quotes:all") => quotes = Some(push["pub"].clone()),
+                _ => {}
+            }
+        }
+    }
+    let (tick, quotes) = (tick.expect("a tick"), quotes.expect("quotes"));
+    assert_eq!(tick["data"]["symbol"], "ACME");
+    assert!(tick["offset"].as_u64().is_some_and(|offset| offset > 0), "{tick}");
+    assert_eq!(quotes["data"]["quotes"].as_object().map(serde_json::Map::len), Some(12));
+    assert!(quotes["offset"].is_null(), "{quotes}");
+}
+
+fn messages(session: &mut Client) -> Vec<Value> {
+    let (first, payload) = session.frame();
+    assert_eq!(first, 0x81);
+    let text = String::from_utf8(payload).expect("text");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}

@@ -1,0 +1,136 @@
+//! Each bound, at it and one past it.
+
+use serde_json::json;
+
+use crate::server::{Answer, Client, KEY, Server, request};
+
+#[test]
+fn a_body_is_as_large_as_it_may_be() {
+    let server = Server::start(&json!({ "http_api": { "request_size_limit": 1000 } }));
+    let body = |len: usize| format!(r#"{{"channel":"open:a","data":"{}"}}"#, "x".repeat(len - 30));
+    assert_eq!(body(1000).len(), 1000);
+    let within = server.ask("POST", "/api/publish", &body(1000));
+    assert_eq!((within.status, within.json()), (200, json!({"result": {}})));
+    assert_eq!(server.ask("POST", "/api/publish", &body(1001)).status, 413);
+    let in_chunks = |len: usize| {
+        let body = body(len);
+        let mut client = server.connect();
+        client.send(format!(
+            "POST /api/publish HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\nTransfer-Encoding: chunked\r\n\r\n{len:x}\r\n{body}\r\n0\r\n\r\n"
+        ));
+        client.answer().status
+    };
+    assert_eq!((in_chunks(1000), in_chunks(1001)), (200, 413));
+    assert!(server.metric("dunlin_http_refused_total{reason=\"body_too_large\"}") > 1.5);
+    // Nobody reads a large body without a key.
+    let mut client = server.connect();
+    client.send("POST /api/publish HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n");
+    assert_eq!(client.answer().status, 401);
+}
+
+#[test]
+fn a_body_comes_in_time() {
+    let server = Server::start(&json!({ "http_api": { "timeout": "200ms" } }));
+    let mut client = server.connect();
+    client.send(format!("POST /api/info HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\nContent-Length: 2\r\n\r\n{{"));
+    assert_eq!(client.answer().status, 408);
+}
+
+#[test]
+fn broadcasts_and_batches_are_as_long_as_they_may_be() {
+    let server = Server::start(&json!({ "http_api": { "broadcast_channels_limit": 5, "batch_commands_limit": 4 } }));
+    let broadcast = |count: usize| {
+        let body = json!({ "channels": vec!["open:a"; count], "data": 1 });
+        server.ask("POST", "/api/broadcast", &body.to_string()).json()
+    };
+    assert_eq!(broadcast(5)["result"]["responses"].as_array().expect("responses").len(), 5);
+    assert_eq!(broadcast(6)["error"]["code"], 107);
+    let batch = |count: usize| {
+        let body = json!({ "commands": vec![json!({ "channels": {} }); count] });
+        server.ask("POST", "/api/batch", &body.to_string()).json()
+    };
+    assert_eq!(batch(4)["replies"].as_array().expect("replies").len(), 4);
+    assert_eq!(batch(5)["error"]["code"], 107);
+    let one_path = |count: usize| {
+        let answer = server.ask("POST", "/api", &r#"{"method":"channels","params":{}}"#.repeat(count));
+        answer.text().lines().count()
+    };
+    assert_eq!((one_path(4), one_path(5)), (4, 1));
+}
+
+#[test]
+fn so_many_connections_and_no_more() {
+    let server = Server::start(&json!({ "net": { "http_connections_limit": 2 } }));
+    let (mut one, mut two) = (server.connect(), server.connect());
+    assert_eq!(one.ask("GET", "/health", "").status, 200);
+    assert_eq!(two.ask("GET", "/health", "").status, 200);
+    let refused = server.ask("GET", "/health", "");
+    assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")));
+    assert_eq!(one.ask("GET", "/health", "").status, 200, "those that are open go on");
+    drop(one);
+    until(|| server.ask("GET", "/health", "").status == 200);
+}
+
+#[test]
+fn so_many_requests_at_a_time_and_no_more() {
+    let server = Server::start(&json!({ "http_api": { "requests_limit": 1, "timeout": "10s" } }));
+    let mut slow = server.connect();
+    slow.send(format!("POST /api/info HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\nContent-Length: 2\r\n\r\n{{"));
+    until(|| server.ask("POST", "/api/info", "{}").status == 503);
+    slow.send("}");
+    assert_eq!(slow.answer().status, 200);
+    assert_eq!(server.ask("POST", "/api/info", "{}").status, 200);
+}
+
+#[test]
+fn silence_and_trickles_end() {
+    let server = Server::start(&json!({ "net": { "idle_timeout": "300ms", "head_timeout": "200ms" } }));
+    let mut silent = server.connect();
+    assert_eq!(silent.ask("GET", "/health", "").status, 200);
+    assert!(silent.is_ended(), "an idle connection is closed");
+    let mut begun = server.connect();
+    assert_eq!(begun.ask("GET", "/health", "").status, 200);
+    begun.send("GET /health HT");
+    assert!(begun.is_ended(), "a begun request is not waited for");
+    for reason in ["idle", "head_timeout"] {
+        let name = format!("dunlin_http_refused_total{{reason=\"{reason}\"}}");
+        until(|| server.metric(&name) > 0.5);
+    }
+}
+
+#[test]
+fn heads_on_kept_connections_are_as_large_as_they_may_be() {
+    let server = Server::start(&json!({}));
+    let with_fields = |count: usize| -> Answer {
+        let mut client: Client = server.connect();
+        client.ask("GET", "/health", "");
+        client.send(format!("GET /health HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(count - 1)));
+        client.answer()
+    };
+    assert_eq!((with_fields(64).status, with_fields(65).status), (200, 431));
+    let mut client = server.connect();
+    client.ask("GET", "/health", "");
+    client.send(format!("GET /health HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(70_000)));
+    assert_eq!(client.answer().status, 431);
+}
+
+#[test]
+fn errors_are_told_by_the_status_where_the_operator_says_so() {
+    let server = Server::start(&json!({ "http_api": { "error_mode": "transport" } }));
+    let answer = server.ask("POST", "/api/publish", r#"{"channel":"unknown:a","data":1}"#);
+    assert_eq!((answer.status, answer.json()), (404, json!({ "code": 102, "message": "unknown channel" })));
+}
+
+#[test]
+fn without_a_key_nobody_gets_in_and_insecure_lets_everyone_in() {
+    let server = Server::start(&json!({ "http_api": { "key": "" } }));
+    assert_eq!(server.ask("POST", "/api/info", "{}").status, 401);
+    let server = Server::start(&json!({ "http_api": { "key": "", "insecure": true } }));
+    let mut client = server.connect();
+    client.send(request("POST", "/api/info", "{}").replace(&format!("X-API-Key: {KEY}\r\n"), ""));
+    assert_eq!(client.answer().status, 200);
+}
+
+fn until(condition: impl FnMut() -> bool) {
+    crate::observation::until(condition);
+}

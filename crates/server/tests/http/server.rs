@@ -1,0 +1,252 @@
+//! A `dunlin` of its own process, and a client that writes bytes and reads whole answers.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// Nothing here takes so long unless it never comes.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub const KEY: &str = "k3y";
+
+pub struct Server {
+    child: Child,
+    log: BufReader<ChildStderr>,
+    pub address: SocketAddr,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts a node with these settings over those that every test needs.
+    pub fn start(settings: &Value) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("dunlin-http-{}-{number}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a temporary directory");
+        let mut config = serde_json::json!({
+            "http_server": { "address": "127.0.0.1", "port": 0 },
+            "shards": 2,
+            "health": { "enabled": true },
+            "prometheus": { "enabled": true },
+            "http_api": { "key": KEY },
+            "client": { "allow_anonymous_connect_without_token": true, "allowed_origins": ["http://good.example"] },
+            "channel": { "namespaces": [{
+                "name": "open", "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true
+            }] },
+        });
+        merge(&mut config, settings);
+        let path = folder.join("config.json");
+        fs::write(&path, config.to_string()).expect("a temporary file");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+            .args(["serve", "--config"])
+            .arg(&path)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+        let listening = next_event(&mut log, "dunlin is listening");
+        let address = listening["address"].as_str().expect("an address").parse().expect("an address");
+        Self { child, log, address, folder }
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(self.address).expect("it listens"))
+    }
+
+    /// One request on a connection of its own.
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.connect().ask(method, path, body)
+    }
+
+    pub fn metric(&self, name: &str) -> f64 {
+        let page = self.ask("GET", "/metrics", "").text();
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in\n{page}")).parse().expect("a number")
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(sent.expect("kill(1)").success());
+    }
+
+    /// The next line of the log that says this.
+    pub fn logged(&mut self, message: &str) -> Value {
+        next_event(&mut self.log, message)
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        // Reads the log to its end, which is the process's.
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).expect("a log");
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it goes on without a log");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn next_event(log: &mut BufReader<ChildStderr>, message: &str) -> Value {
+    let mut told = String::new();
+    loop {
+        let mut line = String::new();
+        let len = log.read_line(&mut line).expect("a log");
+        assert!(len > 0, "the log ended without {message:?}:\n{told}");
+        match serde_json::from_str::<Value>(&line) {
+            Ok(event) if event["message"] == message => return event,
+            _ => told.push_str(&line),
+        }
+    }
+}
+
+fn merge(base: &mut Value, over: &Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(base.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (base, over) => *base = over.clone(),
+    }
+}
+
+/// A connection.
+pub struct Client {
+    pub stream: BufReader<TcpStream>,
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Client {
+    pub fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.get_mut().write_all(bytes.as_ref()).expect("it takes bytes");
+    }
+
+    pub fn ask(&mut self, method: &str, path: &str, body: &str) -> Answer {
+        self.send(request(method, path, body));
+        self.answer()
+    }
+
+    /// Reads one answer.
+    pub fn answer(&mut self) -> Answer {
+        let status = self.status();
+        let mut fields = Vec::new();
+        loop {
+            let mut line = String::new();
+            self.stream.read_line(&mut line).expect("a field");
+            let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+            fields.push((name.to_ascii_lowercase(), value.to_owned()));
+        }
+        let mut answer = Answer { status, fields, body: Vec::new() };
+        if status != 101 {
+            let length = answer.field("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+            answer.body.resize(length, 0);
+            self.stream.read_exact(&mut answer.body).expect("a body");
+        }
+        answer
+    }
+
+    /// Reads the first line of an answer.
+    pub fn status(&mut self) -> u16 {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("an answer");
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        status.unwrap_or_else(|| panic!("no status in {line:?}"))
+    }
+
+    /// Whether the server ends the connection without another byte.
+    pub fn is_ended(&mut self) -> bool {
+        let mut byte = [0];
+        match self.stream.read(&mut byte) {
+            Ok(len) => len == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    /// Sends a text frame under a mask of zeros.
+    pub fn send_text(&mut self, text: &str) {
+        let len = u8::try_from(text.len()).expect("a short text");
+        assert!(len < 126);
+        let frame = [&[0x81, 0x80 | len, 0, 0, 0, 0], text.as_bytes()].concat();
+        self.send(frame);
+    }
+
+    /// Reads one short frame: its first byte, and its payload.
+    pub fn frame(&mut self) -> (u8, Vec<u8>) {
+        let mut head = [0; 2];
+        self.stream.read_exact(&mut head).expect("a frame");
+        let [first, len] = head;
+        let len = if len == 126 {
+            let mut long = [0; 2];
+            self.stream.read_exact(&mut long).expect("a length");
+            u16::from_be_bytes(long).into()
+        } else {
+            assert!(len < 126);
+            usize::from(len)
+        };
+        let mut payload = vec![0; len];
+        self.stream.read_exact(&mut payload).expect("a payload");
+        (first, payload)
+    }
+}
+
+impl Answer {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).expect("text")
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+pub fn request(method: &str, path: &str, body: &str) -> String {
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: dunlin.example\r\nX-API-Key: {KEY}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// A handshake with further fields.
+pub fn handshake(more: &str) -> String {
+    format!(
+        "GET /connection/websocket HTTP/1.1\r\nHost: dunlin.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
+    )
+}

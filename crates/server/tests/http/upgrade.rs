@@ -1,0 +1,97 @@
+//! A proxy keeps its connections to us open and may ask for a WebSocket on any of them.
+
+use serde_json::{Value, json};
+
+use crate::server::{Answer, Client, Server, handshake};
+
+#[test]
+fn a_websocket_opens_on_a_connection_that_carried_requests() {
+    let server = Server::start(&json!({}));
+    let mut client = server.connect();
+    for _ in 0..3 {
+        assert_eq!(client.ask("GET", "/health", "").text(), "{}");
+    }
+    client.send(handshake("Origin: http://good.example\r\n"));
+    let answer = client.answer();
+    assert_eq!(answer.status, 101);
+    assert_eq!(answer.field("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    connect_and_publish(&server, &mut client);
+    assert_eq!(metric(&server, "dunlin_websockets_opened_total{by=\"http\"}"), "1");
+}
+
+#[test]
+fn nothing_that_came_with_the_handshake_is_lost() {
+    let server = Server::start(&json!({}));
+    let mut client = server.connect();
+    // A request, the handshake and the first frame in one segment: the shard reads all of it before it hands over.
+    let connect = r#"{"id":1,"connect":{}}"#;
+    let frame = [&[0x81, 0x80 | connect.len() as u8, 0, 0, 0, 0], connect.as_bytes()].concat();
+    let health = crate::server::request("GET", "/health", "");
+    client.send([health.as_bytes(), handshake("").as_bytes(), &frame].concat());
+    assert_eq!(client.answer().status, 200);
+    assert_eq!(client.answer().status, 101);
+    assert_eq!(reply(&mut client)["id"], 1);
+}
+
+#[test]
+fn refusals_are_those_of_a_fresh_connection() {
+    let server = Server::start(&json!({}));
+    let plain = |line: &str| format!("{line}\r\nHost: dunlin.example\r\n\r\n");
+    for (request, status) in [
+        (plain("GET /connection/websocket HTTP/1.1"), 426),
+        (plain("POST /connection/websocket HTTP/1.1"), 405),
+        (handshake("Origin: http://evil.example\r\n"), 403),
+        (handshake("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"), 400),
+        (handshake("").replace("Version: 13", "Version: 12"), 426),
+        (handshake("Origin: http://good.example\r\nOrigin: http://good.example\r\n"), 403),
+    ] {
+        let mut fresh = server.connect();
+        fresh.send(&request);
+        let mut kept = server.connect();
+        kept.ask("GET", "/health", "");
+        kept.send(&request);
+        let (fresh, kept) = (fresh.answer(), kept.answer());
+        assert_eq!((fresh.status, kept.status), (status, status), "{request}");
+        assert_eq!(fresh.body, kept.body, "{request}");
+        let named = |answer: &Answer| -> Vec<_> {
+            let names = ["allow", "upgrade", "sec-websocket-version", "content-type"];
+            names.map(|name| answer.field(name).map(str::to_owned)).into()
+        };
+        assert_eq!(named(&fresh), named(&kept), "{request}");
+    }
+    assert_eq!(metric(&server, "dunlin_http_refused_total{reason=\"origin\"}"), "2");
+    assert_eq!(metric(&server, "dunlin_http_refused_total{reason=\"handshake\"}"), "4");
+}
+
+#[test]
+fn the_encoding_is_that_of_the_subprotocol() {
+    let server = Server::start(&json!({}));
+    let mut client = server.connect();
+    client.ask("GET", "/health", "");
+    client.send(handshake("Sec-WebSocket-Protocol: centrifuge-protobuf\r\n"));
+    assert_eq!(client.answer().field("sec-websocket-protocol"), Some("centrifuge-protobuf"));
+    // A command with id 1 that connects, in Protobuf, under a mask of zeros.
+    client.send([0x82, 0x80 | 5, 0, 0, 0, 0, 4, 0x08, 1, 0x22, 0]);
+    let (first, payload) = client.frame();
+    assert_eq!((first, &payload[1..3]), (0x82, &[0x08, 1][..]));
+}
+
+fn connect_and_publish(server: &Server, client: &mut Client) {
+    client.send_text(r#"{"id":1,"connect":{}}"#);
+    assert!(reply(client)["connect"]["client"].is_string());
+    client.send_text(r#"{"id":2,"subscribe":{"channel":"open:a"}}"#);
+    assert_eq!(reply(client)["id"], 2);
+    let published = server.ask("POST", "/api/publish", r#"{"channel":"open:a","data":{"n":1}}"#);
+    assert_eq!(published.json(), json!({"result": {}}));
+    assert_eq!(reply(client)["push"]["pub"]["data"], json!({"n": 1}));
+}
+
+fn reply(client: &mut Client) -> Value {
+    let (first, payload) = client.frame();
+    assert_eq!(first, 0x81);
+    serde_json::from_slice(&payload).expect("JSON")
+}
+
+fn metric(server: &Server, name: &str) -> String {
+    server.metric(name).to_string()
+}

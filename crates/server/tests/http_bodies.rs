@@ -1,0 +1,79 @@
+//! Arbitrary bytes as bodies of the server API: the corpus of the fuzz target, and bodies that are nearly right.
+
+use std::{fs, path::Path};
+
+use dunlin::http::api::fuzzing;
+use proptest::prelude::*;
+
+#[test]
+fn the_corpus() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/http_api");
+    let mut seeds = 0;
+    for entry in fs::read_dir(&corpus).expect("the corpus") {
+        let path = entry.expect("a directory entry").path();
+        fuzzing::body(&fs::read(&path).expect("a seed"));
+        seeds += 1;
+    }
+    assert!(seeds >= 40, "{} has only {seeds} seeds", corpus.display());
+}
+
+/// JSON of which many a part is of the wrong kind.
+fn nearly_right() -> impl Strategy<Value = Vec<u8>> {
+    let field = prop::sample::select(vec![
+        "channel",
+        "channels",
+        "data",
+        "b64data",
+        "tags",
+        "user",
+        "client",
+        "disconnect",
+        "whitelist",
+        "limit",
+        "since",
+        "offset",
+        "epoch",
+        "pattern",
+        "commands",
+        "publish",
+        "history",
+        "method",
+        "params",
+        "id",
+        "code",
+        "reason",
+    ]);
+    let value = prop_oneof![
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        any::<f64>().prop_map(|number| format!("{number:e}")),
+        "\"[a-z:*?{},\\[\\]]{0,12}\"",
+        "\"\\\\u[d-f]{1}[0-9a-f]{3}\"",
+        Just("\"eyJuIjo0fQ==\"".to_owned()),
+    ];
+    let tree = value.prop_recursive(4, 32, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(|items| format!("[{}]", items.join(","))),
+            prop::collection::vec((field.clone(), inner), 0..6).prop_map(|fields| {
+                let fields: Vec<_> = fields.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+                format!("{{{}}}", fields.join(","))
+            }),
+        ]
+    });
+    (any::<u8>(), tree).prop_map(|(choice, text)| [&[choice], text.as_bytes()].concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nearly_right_bodies(body in nearly_right()) {
+        fuzzing::body(&body);
+    }
+
+    #[test]
+    fn any_bytes(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        fuzzing::body(&body);
+    }
+}
