@@ -10,6 +10,9 @@ use dunlin_engine::{
 
 use crate::wire::PublicationBody;
 
+/// Bytes that a publication of the plan takes beside its payload.
+const ENVELOPE_BYTES_MAX: usize = 400;
+
 /// Who published.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Publisher {
@@ -66,8 +69,8 @@ pub struct ChannelFacts {
     by_position: BTreeMap<(String, u64), u64>,
     /// The epoch that the API saw last.
     pub epoch: Option<String>,
-    /// The stream was used then or later.
-    pub last_use_us: u64,
+    /// When each epoch was used, or later.
+    pub last_uses_us: BTreeMap<String, u64>,
     /// Epoch and top when the history was last removed.
     pub removed: Option<(String, u64)>,
     /// Highest offsets seen, by epoch.
@@ -85,9 +88,10 @@ impl ChannelFacts {
         self.by_position.get(&(epoch.to_owned(), offset)).copied()
     }
 
-    /// Notes that the stream was used at `at_us` or later.
-    pub fn used(&mut self, at_us: u64) {
-        self.last_use_us = self.last_use_us.max(at_us);
+    /// Notes that the stream was used in `epoch` at `at_us` or later.
+    pub fn used(&mut self, epoch: &str, at_us: u64) {
+        let last_use_us = self.last_uses_us.entry(epoch.to_owned()).or_insert(0);
+        *last_use_us = at_us.max(*last_use_us);
     }
 }
 
@@ -119,6 +123,12 @@ impl Model {
     /// What is known of a channel of the plan.
     pub fn channel_mut(&mut self, name: &str) -> Option<&mut ChannelFacts> {
         self.channels.get_mut(name)
+    }
+
+    /// The most bytes that the publications of a channel from offset `first` to `top` take in a reply, as far as known.
+    pub fn reply_bytes_at_most(&self, facts: &ChannelFacts, epoch: &str, first: u64, top: u64) -> usize {
+        let known = (first..=top).filter_map(|offset| facts.at(epoch, offset));
+        known.map(|number| self.published[number as usize].data.len() + ENVELOPE_BYTES_MAX).sum()
     }
 
     /// How many of the newest publications up to offset `top` must still be kept at `now_ms` or before: each of them

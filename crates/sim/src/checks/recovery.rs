@@ -15,6 +15,8 @@ use super::Subscription;
 pub struct Limits {
     /// Publications in one recovery.
     pub recovery_publications_max: usize,
+    /// Bytes that may wait for a session, and therefore bytes of a recovery.
+    pub queue_bytes_max: usize,
 }
 
 /// Judges the answer to a subscribe command; returns the subscription that it makes.
@@ -46,7 +48,7 @@ pub fn check_recovery(
         ..Subscription::default()
     };
     if result.positioned {
-        facts.used(asked.sent_us);
+        facts.used(&result.epoch, asked.sent_us);
     }
     match recover {
         Some(from) if result.recovered => {
@@ -131,7 +133,9 @@ pub fn could_recover_surely(
         RecoveryMode::Stream => {
             let same_epoch = from.epoch.is_empty() || from.epoch == epoch;
             let kept = retained.min(limits.recovery_publications_max as u64);
-            same_epoch && top.checked_sub(from.offset).is_some_and(|missed| missed <= kept)
+            let bytes = model.reply_bytes_at_most(facts, epoch, from.offset + 1, top);
+            let fits = bytes <= limits.queue_bytes_max;
+            same_epoch && fits && top.checked_sub(from.offset).is_some_and(|missed| missed <= kept)
         }
         RecoveryMode::Cache => from.offset > 0 && from.epoch == epoch && from.offset == top || retained > 0,
     }

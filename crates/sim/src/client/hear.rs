@@ -41,7 +41,8 @@ impl Hearing<'_> {
     }
 
     fn limits(&self) -> Limits {
-        Limits { recovery_publications_max: self.options.client.recovery_publications_max }
+        let client = &self.options.client;
+        Limits { recovery_publications_max: client.recovery_publications_max, queue_bytes_max: client.queue_bytes_max }
     }
 }
 
@@ -117,16 +118,13 @@ impl Client {
             }
             Say::Subscribe { channel, recover: Some(from), .. } if code == 112 => {
                 let facts = hearing.model.channel(channel).ok_or("an unknown channel")?;
-                let now = (&*from.epoch, facts.tops.get(&from.epoch).copied().unwrap_or(0));
-                let kept = facts.rules.as_ref().map_or(0, |rules| rules.history_size);
-                let kept = kept.min(hearing.options.client.recovery_publications_max) as u64;
-                // What is cached now may have come since.
+                let top = facts.tops.get(&from.epoch).copied().unwrap_or(0);
+                // What is cached now may have come since; and all there is must be known.
                 let is_stream = facts.rules.as_ref().is_some_and(|rules| rules.recovery_mode == RecoveryMode::Stream);
-                let is_current = facts.epoch.as_ref() == Some(&from.epoch)
-                    && is_stream
-                    && hearing.model.offsets_at_most(channel) <= from.offset + kept;
+                let is_known = is_stream && hearing.model.offsets_at_most(channel) == top;
                 let limits = hearing.limits();
-                if is_current && could_recover_surely(hearing.model, limits, facts, from, now, hearing.unix_ms) {
+                let now = (&*from.epoch, top);
+                if is_known && could_recover_surely(hearing.model, limits, facts, from, now, hearing.unix_ms) {
                     return Err(format!("{channel}: refused to recover from {from:?}, though it is all there"));
                 }
                 self.positions.remove(channel);
@@ -175,11 +173,9 @@ impl Client {
                 }
             }
             (Say::Unsubscribe { channel }, Message { unsubscribe: Some(_), .. }) => self.forget(channel),
-            (Say::Publish { channel, .. }, Message { publish: Some(_), .. }) => {
+            (Say::Publish { .. }, Message { publish: Some(_), .. }) => {
                 let number = asked.number.ok_or("a publish without a number")?;
                 hearing.model.published[number as usize].fate = Fate::Accepted;
-                let facts = hearing.model.channel_mut(channel).ok_or("an unknown channel")?;
-                facts.used(asked.sent_us);
             }
             (Say::Presence { .. }, Message { presence: Some(result), .. }) => {
                 if result.presence.iter().any(|(client, info)| *client != info.client) {
@@ -283,7 +279,7 @@ fn hear_history(hearing: &mut Hearing<'_>, asked: &Pending, result: &HistoryResu
     let most = hearing.options.client.history_publications_max as i32;
     let limit = if (0..=most).contains(limit) { *limit } else { most };
     if let Some(facts) = hearing.model.channel_mut(channel) {
-        facts.used(asked.sent_us);
+        facts.used(&result.epoch, asked.sent_us);
     }
     check_history(hearing.model, channel, (limit, since.as_ref(), *reverse), result, 0)
 }

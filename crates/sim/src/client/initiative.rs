@@ -130,7 +130,10 @@ impl Client {
             return self.misbehave(initiative);
         }
         for _ in 0..initiative.chance.between(1, 3) {
-            self.add_command(initiative);
+            // One turn adds two commands at most.
+            if self.frame.len() + 2 <= initiative.plan.options.client.commands_per_frame_max {
+                self.add_command(initiative);
+            }
         }
         self.send_frame();
         if initiative.chance.percent(3) {

@@ -110,14 +110,15 @@ impl World {
         let now_us = self.now_us;
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
         let ttl_us = facts.rules.as_ref().map_or(0, |rules| rules.history_meta_ttl_ms * 1_000);
-        let (earlier, last_use_us) = (facts.epoch.replace(epoch.to_owned()), facts.last_use_us);
-        facts.used(now_us);
-        match earlier {
-            Some(earlier) if earlier != epoch && last_use_us + ttl_us > now_us => {
-                Err(format!("{channel}: epoch {earlier} became {epoch}, last used at {last_use_us} µs"))
-            }
-            _ => Ok(()),
+        facts.used(epoch, now_us);
+        let Some(earlier) = facts.epoch.replace(epoch.to_owned()).filter(|earlier| earlier != epoch) else {
+            return Ok(());
+        };
+        let last_use_us = facts.last_uses_us.get(&earlier).copied().unwrap_or(0);
+        if last_use_us + ttl_us <= now_us {
+            return Ok(());
         }
+        Err(format!("{channel}: epoch {earlier} became {epoch}, last used at {last_use_us} µs"))
     }
 
     /// Reads the history of a channel; returns its epoch and top, if it has one.
