@@ -65,7 +65,7 @@ sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python aga
 
 browser: server-for-tests page ## Check the demo page in headless Chromium
 	@scripts/need node chromium
-	tests/browser/with-server $(CARGO_TARGET_DIR)/debug/dunlin
+	tests/sdk/with-server $(CARGO_TARGET_DIR)/debug/dunlin --config demo/config.json --demo web/ticker/dist -- tests/browser/run
 
 page: # The demo page's bundle.
 	@scripts/need node
