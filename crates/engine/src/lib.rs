@@ -17,6 +17,9 @@ pub mod event;
 pub mod message;
 pub mod options;
 
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
+
 mod shard;
 
 mod session;

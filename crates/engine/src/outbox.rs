@@ -144,6 +144,16 @@ impl Outbox {
         }
     }
 
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn has_slot(&self, key_hash: u64) -> bool {
+        self.latest.as_ref().is_some_and(|lane| lane.places.contains_key(&key_hash))
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn forget_begun(&mut self) {
+        self.head_written = 0;
+    }
+
     /// Drops what has not begun to be written.
     pub(crate) fn discard_unbegun(&mut self) {
         let begun = if self.head_written > 0 { self.queue.pop_front() } else { None };

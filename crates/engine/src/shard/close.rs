@@ -33,6 +33,10 @@ impl Shard {
         } else {
             self.counters.slow_frames += 1;
         }
+        #[cfg(feature = "planted-bugs")]
+        if self.planted == Some(crate::planted::Bug::SlowCloseCutsFrame) {
+            self.sessions.outbox(key.index).forget_begun();
+        }
         self.close_with(now, key, &Disconnect::SLOW, Waiting::IsDropped, effects);
     }
 

@@ -83,6 +83,8 @@ impl Shard {
         excluded: &mut Vec<(SessionKey, Disconnect)>,
         effects: &mut Effects,
     ) -> u64 {
+        #[cfg(feature = "planted-bugs")]
+        let keeps_older = self.planted == Some(crate::planted::Bug::LatestKeepsOlder);
         let Self { hub, sessions, options, counters, .. } = self;
         let channel = hub.channel(id);
         let mut count = 0;
@@ -90,6 +92,8 @@ impl Shard {
             let outbox = sessions.outbox(session);
             match route {
                 Route::Reliable => outbox.push(frame.clone()),
+                #[cfg(feature = "planted-bugs")]
+                Route::Latest { key_hash } if keeps_older && outbox.has_slot(key_hash) => continue,
                 Route::Latest { key_hash } => {
                     let replaced = outbox.push_latest(key_hash, id, frame.clone());
                     counters.namespaces[usize::from(channel.namespace.0)].skipped += u64::from(replaced);

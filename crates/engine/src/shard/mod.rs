@@ -78,6 +78,8 @@ pub struct Shard {
     /// The ping of each encoding, by [`Encoding::index`].
     pings: [FrameRef; Encoding::ALL.len()],
     draining: bool,
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) planted: Option<crate::planted::Bug>,
 }
 
 impl Shard {
@@ -101,6 +103,8 @@ impl Shard {
             scratch: Vec::new(),
             pings: Encoding::ALL.map(|encoding| FrameRef::fixed(crate::frame::ping_frame(encoding))),
             draining: false,
+            #[cfg(feature = "planted-bugs")]
+            planted: None,
         }
     }
 

@@ -58,6 +58,11 @@ impl Shard {
 
     fn serve_subscribe(&mut self, now: Now, order: Box<SubscribeOrder>, effects: &mut Effects) {
         let outcome = self.accept_subscription(now, &order);
+        #[cfg(feature = "planted-bugs")]
+        let outcome = outcome.map(|mut subscribed| {
+            self.lose_first(&mut subscribed.publications);
+            subscribed
+        });
         let (asker, channel, info) = (order.asker, Arc::clone(&order.channel), order.subscriber.info.clone());
         let accepted = outcome.is_ok();
         self.notify(asker.shard, Notice::Subscribed { order, outcome: outcome.map(Box::new) }, effects);

@@ -241,6 +241,10 @@ impl Shard {
         if !is_there {
             // The session went while the owner answered, so the owner has to be told now.
             self.counters.late_messages += 1;
+            #[cfg(feature = "planted-bugs")]
+            if self.planted == Some(crate::planted::Bug::LateAnswerLeaks) {
+                return;
+            }
             if outcome.is_ok() {
                 self.leave_owner(order.channel, order.subscriber, effects);
             }

@@ -1,0 +1,34 @@
+//! Mistakes that a test of the simulator plants, to see that it finds them. None of this is there without the feature
+//! `planted-bugs`, which only tests turn on.
+
+use dunlin_protocol::Publication;
+use std::sync::Arc;
+
+use crate::Shard;
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A recovery lacks the first publication that was missed, and says that it is complete.
+    RecoveryLosesFirst,
+    /// An owner is not told that a session went while it answered.
+    LateAnswerLeaks,
+    /// The latest lane keeps the publication that waits and drops the newer one.
+    LatestKeepsOlder,
+    /// A slow session's last frame is cut off by the close frame.
+    SlowCloseCutsFrame,
+}
+
+impl Shard {
+    /// Makes the shard wrong.
+    pub fn plant(&mut self, bug: Bug) {
+        self.planted = Some(bug);
+    }
+
+    /// Loses what [`Bug::RecoveryLosesFirst`] loses.
+    pub(crate) fn lose_first(&self, recovered: &mut Vec<Arc<Publication>>) {
+        if self.planted == Some(Bug::RecoveryLosesFirst) && !recovered.is_empty() {
+            recovered.remove(0);
+        }
+    }
+}
