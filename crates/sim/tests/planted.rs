@@ -1,0 +1,44 @@
+//! Mistakes that are planted in the engine are found: the checkers can fail. That the same seeds pass without them is what
+//! `tests/seeds.rs` shows.
+
+use dunlin_engine::planted::Bug;
+use dunlin_sim::run;
+
+/// Seeds within which each mistake must be found. All of them pass without one.
+const SEEDS_MAX: u64 = 200;
+
+/// The first seed that finds `bug`, and what it says.
+fn find(bug: Bug) -> (u64, String) {
+    let found = (0..SEEDS_MAX).find_map(|seed| {
+        let failure = run(seed, false, &|shard| shard.plant(bug)).failure?;
+        Some((seed, failure))
+    });
+    let (seed, failure) = found.unwrap_or_else(|| panic!("{bug:?} is not found within {SEEDS_MAX} seeds"));
+    println!("{bug:?} is found by seed {seed}: {failure}");
+    assert_eq!(run(seed, false, &|_| {}).failure, None, "seed {seed} fails without {bug:?} as well");
+    (seed, failure)
+}
+
+#[test]
+fn a_recovery_that_loses_its_first_publication_is_found() {
+    let (_, failure) = find(Bug::RecoveryLosesFirst);
+    assert!(failure.contains("recovered from"), "{failure}");
+}
+
+#[test]
+fn a_subscription_left_behind_at_the_owner_is_found() {
+    let (_, failure) = find(Bug::LateAnswerLeaks);
+    let places = ["channels {", "present {", "encodes and deliveries", "still holds"];
+    assert!(places.iter().any(|place| failure.contains(place)), "{failure}");
+}
+
+#[test]
+fn a_latest_lane_that_keeps_the_older_publication_is_found() {
+    let (_, failure) = find(Bug::LatestKeepsOlder);
+    assert!(failure.contains("skipped before") || failure.contains("the newest is"), "{failure}");
+}
+
+#[test]
+fn a_frame_cut_off_by_the_close_frame_is_found() {
+    find(Bug::SlowCloseCutsFrame);
+}
