@@ -4,6 +4,9 @@
 //! setting again. It comes from a tree of typed text (a file, environment variables, flags), and the tree is read by one
 //! table of keys, from which the reference page and the JSON Schema are written as well.
 
+// Text from outside is read here: no way of reading may end the process.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
+
 pub mod reference;
 
 mod duration;
