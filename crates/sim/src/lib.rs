@@ -19,7 +19,10 @@ mod trace;
 mod wire;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use dunlin_engine::Shard;
 
@@ -34,6 +37,8 @@ pub struct Outcome {
     pub trace_hash: u64,
     /// What should not have been.
     pub failure: Option<String>,
+    /// How often the shards counted what: commands, errors, closes, recoveries and the like.
+    pub reached: BTreeMap<String, u64>,
 }
 
 /// Runs the world of `seed`. `prints` writes every step to the standard output; `prepare` is applied to each shard before
@@ -48,5 +53,5 @@ pub fn run(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> Outcome {
         }
     };
     let (steps, trace_hash) = world.record();
-    Outcome { seed, steps, trace_hash, failure }
+    Outcome { seed, steps, trace_hash, failure, reached: world.reached() }
 }

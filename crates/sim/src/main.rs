@@ -1,6 +1,7 @@
 //! `dunlin-sim`: runs simulated worlds, and names the seeds of those in which something was wrong.
 
 use std::{
+    collections::BTreeMap,
     process::ExitCode,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -49,10 +50,14 @@ fn main() -> ExitCode {
 fn run_all(start: u64, count: u64) -> ExitCode {
     let begun = Instant::now();
     let (mut steps, mut failures, mut hash) = (0, 0, 0_u64);
+    let mut reached = BTreeMap::new();
     for done in 0..count {
         let outcome = dunlin_sim::run(start.wrapping_add(done), false, &|_| {});
         steps += outcome.steps;
         hash = hash.rotate_left(7) ^ outcome.trace_hash;
+        for (what, times) in &outcome.reached {
+            *reached.entry(what.clone()).or_insert(0) += times;
+        }
         if outcome.failure.is_some() {
             report(&outcome);
             failures += 1;
@@ -64,6 +69,8 @@ fn run_all(start: u64, count: u64) -> ExitCode {
             eprintln!("{} of {count} seeds, {steps} steps", done + 1);
         }
     }
+    let reached = reached.iter().filter(|(_, times)| **times > 0).map(|(what, times)| format!("{what}: {times}"));
+    println!("{}", reached.collect::<Vec<_>>().join(" · "));
     let seconds = begun.elapsed().as_secs_f64();
     println!("{steps} steps in {seconds:.1} s, {:.0} steps/s, trace hash {hash:016x}", steps as f64 / seconds);
     if failures == 0 {

@@ -30,11 +30,10 @@ pub fn check_history(
         return Err(format!("{}, top {top}", context()));
     }
     let begins = match (since, reverse, offsets.first()) {
-        (_, _, None) => true,
         (Some(since), false, Some(&first)) => first > since.offset,
         (Some(since), true, Some(&first)) => first + 1 == since.offset,
         (None, true, Some(&first)) => first == top,
-        (None, false, Some(_)) => true,
+        (_, _, None) | (None, false, Some(_)) => true,
     };
     let ends = reverse || offsets.len() == most || offsets.last().is_none_or(|&last| last == top);
     if !begins || !ends {

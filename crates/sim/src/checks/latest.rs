@@ -27,7 +27,7 @@ impl Subscription {
             let of_key = facts.by_key.get(&key).map_or(&[][..], Vec::as_slice);
             of_key.iter().filter(|&&count| count > low && count < published.count).count() as u64
         };
-        let (most, least) = match last {
+        let (upper, lower) = match last {
             Some(last) if published.count <= last => {
                 return Err(format!("{} {key:?}: {} comes after {last}", self.channel, published.count));
             }
@@ -37,11 +37,11 @@ impl Subscription {
             }
             None => (between(self.asked_count), between(self.live_count)),
         };
-        if (least..=most).contains(&skipped) {
+        if (lower..=upper).contains(&skipped) {
             Ok(())
         } else {
             let count = published.count;
-            Err(format!("{} {key:?}: {skipped} skipped before {count}, not {least} to {most}", self.channel))
+            Err(format!("{} {key:?}: {skipped} skipped before {count}, not {lower} to {upper}", self.channel))
         }
     }
 

@@ -132,9 +132,8 @@ pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), Strin
     };
     let may = match &asked.say {
         Say::Connect { token } => token.is_empty() || !matches!(verdict.flaw(token), Flaw::Forged | Flaw::Expired),
-        Say::Refresh { token } => verdict.flaw(token) == Flaw::None,
         Say::Subscribe { channel, token, .. } => may_subscribe(verdict, channel, token),
-        Say::SubRefresh { token, .. } => verdict.flaw(token) == Flaw::None,
+        Say::Refresh { token } | Say::SubRefresh { token, .. } => verdict.flaw(token) == Flaw::None,
         Say::Publish { channel, .. } => {
             known(channel, |rules| rules.allow_publish_for_client || rules.allow_publish_for_subscriber)
         }

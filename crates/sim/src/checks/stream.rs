@@ -17,23 +17,11 @@ impl Subscription {
         let epoch = Some(&*self.epoch).filter(|epoch| !epoch.is_empty());
         let number = model.recognise(&self.channel, seen, epoch)?;
         let lane = model.channel(&self.channel).ok_or("a publication in an unknown channel")?.lane();
-        self.check_tags(model, number, seen, lane)?;
+        check_tags(model, number, seen, lane)?;
         match lane {
             Lane::Reliable => self.next_reliable(model, number, seen.offset),
             Lane::Latest => self.next_latest(model, number, seen),
         }
-    }
-
-    /// Tags come as they were given, but for the one that the latest lane adds.
-    fn check_tags(&self, model: &Model, number: u64, seen: &PublicationBody, lane: Lane) -> Result<(), String> {
-        let key = &model.published[number as usize].key;
-        let mut tags = seen.tags.clone();
-        if lane == Lane::Latest {
-            tags.remove("skipped");
-        }
-        let given: Vec<(&str, &str)> = key.iter().map(|value| (crate::plan::KEY_TAG, &**value)).collect();
-        let came: Vec<(&str, &str)> = tags.iter().map(|(tag, value)| (&**tag, &**value)).collect();
-        if given == came { Ok(()) } else { Err(format!("publication {number} has the tags {:?}", seen.tags)) }
     }
 
     fn next_reliable(&mut self, model: &Model, number: u64, offset: u64) -> Result<(), String> {
@@ -110,4 +98,16 @@ impl Subscription {
         }
         Ok(())
     }
+}
+
+/// Tags come as they were given, but for the one that the latest lane adds.
+fn check_tags(model: &Model, number: u64, seen: &PublicationBody, lane: Lane) -> Result<(), String> {
+    let key = &model.published[number as usize].key;
+    let mut tags = seen.tags.clone();
+    if lane == Lane::Latest {
+        tags.remove("skipped");
+    }
+    let given: Vec<(&str, &str)> = key.iter().map(|value| (crate::plan::KEY_TAG, &**value)).collect();
+    let came: Vec<(&str, &str)> = tags.iter().map(|(tag, value)| (&**tag, &**value)).collect();
+    if given == came { Ok(()) } else { Err(format!("publication {number} has the tags {:?}", seen.tags)) }
 }

@@ -9,7 +9,7 @@ use crate::{
     wire::{HistoryResult, Message, Push, Say, WireFrame, decode},
 };
 
-use super::{Client, Misdeeds, Pending, Phase, Upward};
+use super::{Client, Goodbye, Misdeeds, Pending, Phase, Upward};
 
 /// What a client needs to know to judge what it hears.
 pub struct Hearing<'a> {
@@ -147,7 +147,7 @@ impl Client {
                 self.id = result.client;
                 self.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
                 self.latest_expiry_s = self.expiry_s;
-                self.check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
+                check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
                 if result.ping != 2 || !result.pong {
                     return Err("the connect reply tells other pings".to_owned());
                 }
@@ -155,19 +155,19 @@ impl Client {
             }
             (Say::Refresh { token }, Message { refresh: Some(result), .. }) => {
                 self.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
-                self.check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
+                check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
             }
             (Say::Subscribe { channel, token, .. }, Message { subscribe: Some(result), .. }) => {
                 let limits = hearing.limits();
                 let mut subscription = check_recovery(hearing.model, limits, asked, &result, hearing.unix_ms)?;
                 subscription.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
                 subscription.latest_expiry_s = subscription.expiry_s;
-                self.check_ttl(hearing, subscription.expiry_s, result.expires, result.ttl)?;
+                check_ttl(hearing, subscription.expiry_s, result.expires, result.ttl)?;
                 self.subscriptions.insert(channel.clone(), subscription);
             }
             (Say::SubRefresh { channel, token }, Message { sub_refresh: Some(result), .. }) => {
                 let expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
-                self.check_ttl(hearing, expiry_s, result.expires, result.ttl)?;
+                check_ttl(hearing, expiry_s, result.expires, result.ttl)?;
                 if let Some(subscription) = self.subscriptions.get_mut(channel) {
                     subscription.expiry_s = expiry_s;
                 }
@@ -193,17 +193,6 @@ impl Client {
         Ok(None)
     }
 
-    /// Whether the seconds to live are those of the token, at some moment since it was presented.
-    fn check_ttl(&self, hearing: &Hearing<'_>, expiry_s: Option<u64>, expires: bool, ttl: u32) -> Result<(), String> {
-        let now_s = hearing.unix_ms / 1_000;
-        let least = expiry_s.map(|expiry_s| expiry_s.saturating_sub(now_s));
-        match least {
-            Some(least) if expires && u64::from(ttl) >= least => Ok(()),
-            None if !expires && ttl == 0 => Ok(()),
-            _ => Err(format!("expires {expires}, ttl {ttl}, by the token {expiry_s:?} at {now_s}")),
-        }
-    }
-
     fn hear_push(&mut self, hearing: &mut Hearing<'_>, push: Push) -> Result<Option<Next>, String> {
         let channel = push.channel;
         let Some(subscription) = self.subscriptions.get_mut(&channel) else {
@@ -211,7 +200,7 @@ impl Client {
         };
         match (push.publication, push.join, push.leave, push.unsubscribe) {
             (Some(publication), None, None, None) => {
-                let grace_ms = self.options_grace_ms(hearing);
+                let grace_ms = grace_ms(hearing);
                 let subscription = self.subscriptions.get_mut(&channel).expect("found above");
                 let latest_s = [subscription.latest_expiry_s, self.latest_expiry_s].into_iter().flatten().min();
                 if latest_s.is_some_and(|at_s| publication.time.cast_unsigned() > at_s * 1_000 + grace_ms) {
@@ -236,12 +225,6 @@ impl Client {
         Ok(None)
     }
 
-    /// The longest time for which something that has expired may still be served: grace, a late timer, and the second that
-    /// a time to live is rounded by.
-    fn options_grace_ms(&self, hearing: &Hearing<'_>) -> u64 {
-        hearing.options.client.expired_close_delay_ms + crate::plan::LATE_WAKE_US / 1_000 + 1_000
-    }
-
     /// Ends a subscription, and keeps its position.
     fn forget(&mut self, channel: &str) {
         if let Some(subscription) = self.subscriptions.remove(channel)
@@ -263,25 +246,42 @@ impl Client {
             Some(3501) => *broke_protocol || *was_refused,
             Some(3502) => self.id.is_empty(),
             Some(3508) => *said_send,
-            code => code.is_some() && *violated == code || *closed == Some(code),
+            code => code.is_some() && *violated == code || *closed == Goodbye::Said(code),
         }
     }
 
     /// Says goodbye.
     pub fn close(&mut self, code: Option<u16>) {
-        self.misdeeds.closed = Some(code);
+        self.misdeeds.closed = Goodbye::Said(code);
         self.upward.push(Upward::Close(code));
     }
 }
 
 fn hear_history(hearing: &mut Hearing<'_>, asked: &Pending, result: &HistoryResult) -> Result<(), String> {
     let Say::History { channel, limit, since, reverse } = &asked.say else { return Err("no history".to_owned()) };
-    let most = hearing.options.client.history_publications_max as i32;
+    let most = i32::try_from(hearing.options.client.history_publications_max).unwrap_or(i32::MAX);
     let limit = if (0..=most).contains(limit) { *limit } else { most };
     if let Some(facts) = hearing.model.channel_mut(channel) {
         facts.used(&result.epoch, asked.sent_us);
     }
     check_history(hearing.model, channel, (limit, since.as_ref(), *reverse), result, 0)
+}
+
+/// Whether the seconds to live are those of the token, at some moment since it was presented.
+fn check_ttl(hearing: &Hearing<'_>, expiry_s: Option<u64>, expires: bool, ttl: u32) -> Result<(), String> {
+    let now_s = hearing.unix_ms / 1_000;
+    let least = expiry_s.map(|expiry_s| expiry_s.saturating_sub(now_s));
+    match least {
+        Some(least) if expires && u64::from(ttl) >= least => Ok(()),
+        None if !expires && ttl == 0 => Ok(()),
+        _ => Err(format!("expires {expires}, ttl {ttl}, by the token {expiry_s:?} at {now_s}")),
+    }
+}
+
+/// The longest time for which something that has expired may still be served: grace, a late timer, and the second that
+/// a time to live is rounded by.
+fn grace_ms(hearing: &Hearing<'_>) -> u64 {
+    hearing.options.client.expired_close_delay_ms + crate::plan::LATE_WAKE_US / 1_000 + 1_000
 }
 
 /// A command that is not waited for.

@@ -9,7 +9,7 @@ use crate::{
     wire::{Position, Say},
 };
 
-use super::{Client, Pending, Phase, Upward, hear::pending};
+use super::{Client, Goodbye, Pending, Phase, Upward, hear::pending};
 
 /// What a client needs to act.
 pub struct Initiative<'a> {
@@ -123,7 +123,7 @@ impl Client {
     /// Does something, or nothing.
     pub fn act(&mut self, initiative: &mut Initiative<'_>) {
         // Behind a close frame, or bytes against the protocol, nothing counts.
-        if self.phase != Phase::Live || self.misdeeds.closed.is_some() || self.misdeeds.violated.is_some() {
+        if self.phase != Phase::Live || self.misdeeds.closed != Goodbye::Unsaid || self.misdeeds.violated.is_some() {
             return;
         }
         if initiative.chance.percent(self.profile.naughtiness) {

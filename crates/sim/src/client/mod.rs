@@ -62,6 +62,16 @@ pub enum Upward {
     Violation(u16),
 }
 
+/// Whether a client has said goodbye.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goodbye {
+    /// It has not.
+    #[default]
+    Unsaid,
+    /// With this code, or without one.
+    Said(Option<u16>),
+}
+
 /// What a client did that excuses the server for closing.
 #[derive(Debug, Default)]
 #[allow(missing_docs)]
@@ -72,7 +82,7 @@ pub struct Misdeeds {
     pub forged_token: bool,
     pub expired_refresh: bool,
     pub violated: Option<u16>,
-    pub closed: Option<Option<u16>>,
+    pub closed: Goodbye,
 }
 
 /// One client of the simulation, over all its connections.

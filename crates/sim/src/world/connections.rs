@@ -66,8 +66,8 @@ impl World {
     }
 
     /// The client's end of a connection is gone, without a word.
-    pub(super) fn drop_client(&mut self, index: usize) -> Result<(), String> {
-        let Some(number) = self.clients[index].connection else { return Ok(()) };
+    pub(super) fn drop_client(&mut self, index: usize) {
+        let Some(number) = self.clients[index].connection else { return };
         self.trace.line(self.now_us, || format!("client {index} is gone from connection {number}"));
         let connection = &mut self.connections[number];
         connection.client_is_there = false;
@@ -77,7 +77,6 @@ impl World {
         }
         let until_us = self.now_us + self.chance.between(0, 500_000);
         self.clients[index].leave(until_us);
-        Ok(())
     }
 
     /// Puts what a client wants to say on its connection.
@@ -234,7 +233,7 @@ impl World {
                 // Most answer and hang up; some wait for the server to do so.
                 if !self.chance.percent(20) {
                     self.connections[number].upward.push_back(Upward::Close(code));
-                    self.drop_client(index)?;
+                    self.drop_client(index);
                 }
             }
         }
@@ -263,11 +262,11 @@ impl World {
 
     /// Whether a pong came too late for the last of `pings`, or never.
     fn missed_pong(&self, pings: u64, connection: &Connection) -> bool {
-        let pongs = &connection.pongs_us;
-        let came_after = |deadline_us: u64| pongs.last().is_some_and(|&pong_us| pong_us >= deadline_us);
+        let answers_us = &connection.pongs_us;
+        let came_after = |deadline_us: u64| answers_us.last().is_some_and(|&pong_us| pong_us >= deadline_us);
         let mut closes = self.deeds.no_pongs.iter().filter(|(shard, _)| *shard == connection.shard);
         pings > 0
-            && (pings > pongs.len() as u64
+            && (pings > answers_us.len() as u64
                 || closes.any(|&(_, at_us)| at_us >= connection.opened_us && came_after(at_us)))
     }
 
@@ -280,7 +279,7 @@ impl World {
                 return Err(format!("{session:?} was finished without a close frame"));
             }
             if service == Service::Full || self.chance.percent(50) {
-                self.drop_client(index)?;
+                self.drop_client(index);
             }
         }
         let connection = &self.connections[number];

@@ -4,6 +4,7 @@ mod admin;
 mod census;
 mod connections;
 mod events;
+mod reached;
 mod settle;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
@@ -12,7 +13,7 @@ use dunlin_engine::{Effects, Now, Seed, SessionKey, Shard, ShardIdentity, ShardI
 
 use crate::{
     chance::Chance,
-    client::{Client, Initiative, Phase},
+    client::{Client, Goodbye, Initiative, Phase},
     model::Model,
     plan::{LATE_WAKE_US, Plan, RESTRICTED},
     ring::Ring,
@@ -179,8 +180,11 @@ impl World {
         let index = self.chance.below(self.clients.len());
         match self.clients[index].phase {
             Phase::Offline { until_us } if until_us <= self.now_us => self.open(index),
-            Phase::Live | Phase::Connecting if self.chance.percent(3) => self.drop_client(index),
-            Phase::Live if self.clients[index].misdeeds.closed.is_some() => Ok(()),
+            Phase::Live | Phase::Connecting if self.chance.percent(3) => {
+                self.drop_client(index);
+                Ok(())
+            }
+            Phase::Live if self.clients[index].misdeeds.closed != Goodbye::Unsaid => Ok(()),
             Phase::Live if self.chance.percent(2) => {
                 let code = *self.chance.pick(&[None, Some(1000), Some(1001), Some(4000)]);
                 self.clients[index].close(code);

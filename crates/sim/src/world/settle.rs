@@ -70,7 +70,7 @@ impl World {
                     self.clients[index].close(Some(1000));
                     self.send_upward(index);
                 }
-                _ => self.drop_client(index)?,
+                _ => self.drop_client(index),
             }
         }
         self.settle()?;

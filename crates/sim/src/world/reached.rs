@@ -1,0 +1,44 @@
+//! What a run came to: so that nobody has to believe that the seeds reach the places they are for.
+
+use std::collections::BTreeMap;
+
+use dunlin_engine::counters::{COMMAND_KINDS, Counters};
+
+use super::World;
+
+impl World {
+    /// How often the shards counted what.
+    pub fn reached(&self) -> BTreeMap<String, u64> {
+        let mut reached = BTreeMap::new();
+        for place in &self.places {
+            count(place.shard.counters(), &mut |what, times| *reached.entry(what).or_insert(0) += times);
+        }
+        reached
+    }
+}
+
+fn count(counters: &Counters, add: &mut impl FnMut(String, u64)) {
+    for (kind, times) in COMMAND_KINDS.iter().zip(counters.commands) {
+        add(format!("command {kind}"), times);
+    }
+    for (code, times) in (100..).zip(counters.error_replies) {
+        add(format!("error {code}"), times);
+    }
+    for (slot, times) in counters.closes.iter().enumerate() {
+        let code = Counters::close_code(slot).map_or("other".to_owned(), |code| code.to_string());
+        add(format!("close {code}"), *times);
+    }
+    add("session opened".to_owned(), counters.sessions_opened);
+    add("slow by bytes".to_owned(), counters.slow_bytes);
+    add("slow by frames".to_owned(), counters.slow_frames);
+    add("late message".to_owned(), counters.late_messages);
+    for namespace in &counters.namespaces {
+        add("publication".to_owned(), namespace.publications);
+        add("delivery".to_owned(), namespace.deliveries);
+        add("join or leave delivered".to_owned(), namespace.join_leave_deliveries);
+        add("skipped".to_owned(), namespace.skipped);
+        add("encoded with skipped".to_owned(), namespace.encodes_skipped);
+        add("recovered".to_owned(), namespace.recovered);
+        add("not recovered".to_owned(), namespace.unrecovered);
+    }
+}
