@@ -17,6 +17,9 @@ pub mod event;
 pub mod message;
 pub mod options;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
 

@@ -142,7 +142,9 @@ pub struct NamespaceOptions {
     pub allow_history_for_client: bool,
     /// The lane of publications.
     pub delivery: Lane,
-    /// The tag whose value keys the latest lane; without it, or without the tag, the channel itself does.
+    /// The tag whose value keys the latest lane; without it, or without the tag, the channel itself does. Publications of
+    /// several keys reach a session that was behind out of the order of their offsets, so that no offset says what it
+    /// has: with a key, subscriptions are neither positioned nor recoverable, whatever the options above say.
     pub conflation_key: Option<String>,
 }
 
@@ -198,5 +200,11 @@ impl NamespaceOptions {
     /// Whether channels have a stream: offsets, an epoch and history.
     pub const fn has_stream(&self) -> bool {
         self.history_size > 0 && self.history_ttl_ms > 0
+    }
+
+    /// Whether a session's last offset can say what it has.
+    pub const fn has_positions(&self) -> bool {
+        let in_order = matches!(self.delivery, Lane::Reliable) || self.conflation_key.is_none();
+        self.has_stream() && in_order
     }
 }

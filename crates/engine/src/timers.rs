@@ -73,7 +73,6 @@ impl Timers {
     }
 
     /// How many entries there are, those included that no longer count.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }

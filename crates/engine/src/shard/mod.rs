@@ -179,6 +179,11 @@ impl Shard {
         [self.sessions.len(), self.hub.len(), self.channels.len(), self.users.len()]
     }
 
+    /// Entries of the shard's timers: at most twice those that count, and a few.
+    pub fn timer_entries(&self) -> usize {
+        self.timers.len()
+    }
+
     fn take_message(&mut self, now: Now, message: ShardMessage, effects: &mut Effects) {
         match message {
             ShardMessage::Request(request) => self.serve(now, request, effects),

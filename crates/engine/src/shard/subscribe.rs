@@ -223,8 +223,8 @@ impl Shard {
         let join_leave = options.force_push_join_leave || wish.join_leave && options.join_leave && sees_presence;
         SubscriptionFlags {
             join_leave,
-            positioned: positioned && options.has_stream(),
-            recoverable: recoverable && options.has_stream(),
+            positioned: positioned && options.has_positions(),
+            recoverable: recoverable && options.has_positions(),
         }
     }
 

@@ -18,9 +18,12 @@ use std::{
 
 use dunlin_engine::{
     Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, api::Answer,
-    event::Ticket, message::ShardMessage,
+    event::Ticket, message::ShardMessage, owner_of,
 };
 use dunlin_protocol::Encoding;
+use serde_json::Value;
+
+const NODE_SEED: u64 = 7;
 
 /// Where a session is: its shard, and its key there.
 pub type Place = (u16, SessionKey);
@@ -72,7 +75,7 @@ impl Node {
         let shards = (0..shard_count)
             .map(|index| {
                 let identity = ShardIdentity { index: ShardIndex(index), count: shard_count };
-                Shard::new(identity, Arc::clone(&options), Seed { node: 7, shard: [index as u8 + 1; 32] })
+                Shard::new(identity, Arc::clone(&options), Seed { node: NODE_SEED, shard: [index as u8 + 1; 32] })
             })
             .collect();
         Self {
@@ -265,7 +268,21 @@ impl Node {
         }
     }
 
-    fn step_to(&mut self, mono_us: u64) {
+    /// Asks the channel's owner, or all shards.
+    pub fn ask_api(&mut self, request: &Value) {
+        let request = api::request(request);
+        let shard_count = self.shards.len() as u16;
+        let shards = match api::channel(&request) {
+            Some(channel) => owner_of(channel, shard_count, NODE_SEED).0..=owner_of(channel, shard_count, NODE_SEED).0,
+            None => 0..=shard_count - 1,
+        };
+        for shard in shards {
+            self.handle(shard, Event::Api { ticket: Ticket(1), request: request.clone() });
+        }
+    }
+
+    /// Sets the clocks, but not back.
+    pub fn step_to(&mut self, mono_us: u64) {
         let mono_us = mono_us.max(self.now.mono_us);
         let since_start_us = mono_us - 1_000_000;
         self.now = Now { mono_us, unix_ms: 1_700_000_000_000 + since_start_us / 1_000 };

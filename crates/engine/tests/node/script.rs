@@ -25,7 +25,7 @@
 
 use std::fmt::Write;
 
-use dunlin_engine::{Event, Options, Shard, event::Ticket, owner_of};
+use dunlin_engine::{Event, Options, Shard};
 use dunlin_protocol::Encoding;
 use serde_json::Value;
 
@@ -130,7 +130,7 @@ impl Player {
                 node.settle();
                 node.holds_rings = first == "pass";
             }
-            "api" => ask_api(node, rest),
+            "api" => node.ask_api(&serde_json::from_str(rest).expect("JSON")),
             "drain" => (0..self.shards).for_each(|shard| node.handle(shard, Event::Drain)),
             "count" => shown.extend(rest.split(' ').map(|field| format!("{field} {}", count(&node.shards, field)))),
             "holdings" => {
@@ -225,18 +225,6 @@ fn client_acts(node: &mut Node, name: &str, what: &str) {
                 .collect();
             node.receive(name, wire::commands(encoding, &commands));
         }
-    }
-}
-
-fn ask_api(node: &mut Node, text: &str) {
-    let request = api::request(&serde_json::from_str(text).expect("JSON"));
-    let shard_count = node.shards.len() as u16;
-    let shards = match api::channel(&request) {
-        Some(channel) => vec![owner_of(channel, shard_count, 7).0],
-        None => (0..shard_count).collect(),
-    };
-    for shard in shards {
-        node.handle(shard, Event::Api { ticket: Ticket(1), request: request.clone() });
     }
 }
 
