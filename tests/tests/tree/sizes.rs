@@ -52,11 +52,11 @@ fn functions(text: &str) -> Vec<(String, usize)> {
         let Some(name) = function_name(code) else { continue };
         let indentation = &line[..line.len() - code.len()];
         let end_line = format!("{indentation}}}");
-        let is_end = |candidate: &&str| **candidate == *end_line || candidate.starts_with(&format!("{indentation};"));
+        let is_end = |candidate: &str| *candidate == *end_line || candidate.starts_with(&format!("{indentation};"));
         if code.ends_with('}') || code.ends_with(';') {
             continue;
         }
-        if let Some(length) = lines[start..].iter().position(|candidate| is_end(&candidate)) {
+        if let Some(length) = lines[start..].iter().position(|candidate| is_end(candidate)) {
             found.push((name.to_owned(), length + 1));
         }
     }
