@@ -162,6 +162,22 @@ fn a_paused_session_that_is_closed_is_read_from_again() {
 }
 
 #[test]
+fn a_session_is_hung_up_once() {
+    let mut node = Node::new(1, Options::default());
+    let session = SessionKey { index: 0, generation: 1 };
+    let mut effects = Effects::default();
+    let (now, shard) = (node.now, &mut node.shards[0]);
+    shard.handle(now, Event::Opened { session, encoding: Encoding::Json }, &mut effects);
+    shard.handle(now, Event::Drain, &mut effects);
+    let bytes = shard.outgoing(session).map(<[u8]>::len).sum();
+    shard.handle(now, Event::Wrote { session, bytes }, &mut effects);
+    assert!(matches!(effects.list[..], [Effect::Finish { .. }]), "{effects:?}");
+    shard.handle(now, Event::CloseReceived { session, code: Some(3001) }, &mut effects);
+    shard.handle(now, Event::CloseReceived { session, code: Some(3001) }, &mut effects);
+    assert!(matches!(effects.list[..], [Effect::Finish { .. }, Effect::HangUp { .. }]), "{effects:?}");
+}
+
+#[test]
 fn entries_that_no_longer_count_do_not_pile_up() {
     let mut options = permissive();
     options.without_namespace.history_size = 1;
