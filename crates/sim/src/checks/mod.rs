@@ -32,6 +32,8 @@ pub struct Subscription {
     pub asked_count: u64,
     /// Publications of the API when the client heard the answer; those after it come live.
     pub live_count: u64,
+    /// When the client heard the answer, in Unix milliseconds.
+    pub live_ms: u64,
     /// When it expires, by the last word of the server, in Unix seconds.
     pub expiry_s: Option<u64>,
     /// The latest expiry of all tokens it presented.

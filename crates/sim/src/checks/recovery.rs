@@ -45,6 +45,7 @@ pub fn check_recovery(
         offset: result.positioned.then_some(result.offset),
         asked_count: asked.api_count,
         live_count: facts.api_count,
+        live_ms: now_ms,
         ..Subscription::default()
     };
     if result.positioned {

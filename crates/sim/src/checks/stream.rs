@@ -9,19 +9,20 @@ use dunlin_engine::options::Lane;
 use super::Subscription;
 
 impl Subscription {
-    /// Takes in a publication that came live.
+    /// Takes in a publication that came live; returns its number.
     ///
     /// # Errors
     /// If it is not the next one.
-    pub fn publication(&mut self, model: &mut Model, seen: &PublicationBody) -> Result<(), String> {
+    pub fn publication(&mut self, model: &mut Model, seen: &PublicationBody) -> Result<u64, String> {
         let epoch = Some(&*self.epoch).filter(|epoch| !epoch.is_empty());
         let number = model.recognise(&self.channel, seen, epoch)?;
         let lane = model.channel(&self.channel).ok_or("a publication in an unknown channel")?.lane();
         check_tags(model, number, seen, lane)?;
         match lane {
-            Lane::Reliable => self.next_reliable(model, number, seen.offset),
-            Lane::Latest => self.next_latest(model, number, seen),
+            Lane::Reliable => self.next_reliable(model, number, seen.offset)?,
+            Lane::Latest => self.next_latest(model, number, seen)?,
         }
+        Ok(number)
     }
 
     fn next_reliable(&mut self, model: &Model, number: u64, offset: u64) -> Result<(), String> {

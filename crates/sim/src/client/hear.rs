@@ -9,7 +9,7 @@ use crate::{
     wire::{HistoryResult, Message, Push, Say, WireFrame, decode},
 };
 
-use super::{Client, Goodbye, Misdeeds, Pending, Phase, Upward};
+use super::{Client, Goodbye, Misdeeds, Order, Pending, Phase, Upward};
 
 /// What a client needs to know to judge what it hears.
 pub struct Hearing<'a> {
@@ -19,6 +19,8 @@ pub struct Hearing<'a> {
     pub model: &'a mut Model,
     /// All tokens.
     pub tokens: &'a Tokens,
+    /// Subscriptions that operators ended.
+    pub ended: &'a [Order],
     /// The time, in Unix milliseconds.
     pub unix_ms: u64,
 }
@@ -200,13 +202,15 @@ impl Client {
         };
         match (push.publication, push.join, push.leave, push.unsubscribe) {
             (Some(publication), None, None, None) => {
-                let grace_ms = grace_ms(hearing);
-                let subscription = self.subscriptions.get_mut(&channel).expect("found above");
                 let latest_s = [subscription.latest_expiry_s, self.latest_expiry_s].into_iter().flatten().min();
-                if latest_s.is_some_and(|at_s| publication.time.cast_unsigned() > at_s * 1_000 + grace_ms) {
+                // One that expires while its owner answers is ended by the next timer after the answer.
+                let after_answer_ms = subscription.live_ms + crate::plan::LATE_WAKE_US / 1_000;
+                let number = subscription.publication(hearing.model, &publication)?;
+                let accepted_ms = hearing.model.published[number as usize].accepted_ms;
+                let is_late = |at_s: u64| accepted_ms > after_answer_ms.max(at_s * 1_000 + grace_ms(hearing));
+                if latest_s.is_some_and(is_late) {
                     return Err(format!("{channel}: a publication after the expiry, {latest_s:?}"));
                 }
-                subscription.publication(hearing.model, &publication)?;
             }
             (None, Some(join), None, None) => subscription.who(&join.info.client, true)?,
             (None, None, Some(leave), None) => subscription.who(&leave.info.client, false)?,
@@ -214,7 +218,11 @@ impl Client {
                 let code = unsubscribe.code;
                 let expiry_s = subscription.expiry_s;
                 let has_expired = expiry_s.is_some_and(|at_s| at_s * 1_000 + 300 <= hearing.unix_ms);
-                if !(matches!(code, 2000 | 2500) || code == 2501 && has_expired) {
+                let was_ended = hearing.ended.iter().any(|order| {
+                    let of_channel = order.channel.is_empty() || order.channel == channel;
+                    of_channel && order.is_about(&self.profile.user, &self.id) && u32::from(order.code) == code
+                });
+                if !(was_ended || code == 2501 && has_expired) {
                     return Err(format!("{channel}: unsubscribed with {code}, expiry {expiry_s:?}"));
                 }
                 self.forget(&channel);

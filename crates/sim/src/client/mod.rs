@@ -62,6 +62,29 @@ pub enum Upward {
     Violation(u16),
 }
 
+/// What an operator ordered about sessions of a user.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Whose.
+    pub user: String,
+    /// Which; all, if there is none.
+    pub client: Option<String>,
+    /// Which not.
+    pub spared: Vec<String>,
+    /// In which channel; in all, or about the session itself, if it is empty.
+    pub channel: String,
+    /// With which code.
+    pub code: u16,
+}
+
+impl Order {
+    /// Whether it is about the session `client` of `user`. One that was not told its id may be any.
+    pub fn is_about(&self, user: &str, client: &str) -> bool {
+        let is_meant = self.client.as_deref().is_none_or(|meant| meant == client);
+        self.user == user && (client.is_empty() || is_meant && !self.spared.iter().any(|spared| spared == client))
+    }
+}
+
 /// Whether a client has said goodbye.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goodbye {

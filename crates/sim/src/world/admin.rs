@@ -9,6 +9,7 @@ use dunlin_protocol::{Disconnect, ErrorCode, Payload, UnsubscribeCode};
 
 use crate::{
     checks::{check_history, lane_key},
+    client::Order,
     model::{Fate, Publisher},
     plan::KEY_TAG,
     wire::{HistoryResult, Position, PublicationBody},
@@ -155,6 +156,10 @@ impl World {
         let asked = (limit, since.as_ref(), reverse);
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
         let retained = self.model.retained(facts, &result.epoch, result.offset, self.unix_ms());
+        let removed = facts.removed.as_ref().filter(|(epoch, _)| *epoch == result.epoch).map_or(0, |(_, top)| *top);
+        if result.publications.iter().any(|publication| publication.offset <= removed) {
+            return Err(format!("{channel}: what was removed up to {removed} is back"));
+        }
         check_history(&mut self.model, channel, asked, &result, retained)?;
         self.saw_epoch(channel, &result.epoch)?;
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
@@ -192,25 +197,42 @@ impl World {
     }
 
     fn disconnect(&mut self) -> Result<(), String> {
-        let target = self.chance.below(self.clients.len());
-        let user = self.clients[target].profile.user.clone();
-        let client = self.chance.percent(60).then(|| self.clients[target].id.as_str().into());
-        let whitelist = if self.chance.percent(20) { vec![self.clients[0].id.as_str().into()] } else { Vec::new() };
+        let spares = self.chance.percent(20);
         let disconnects = [Disconnect::FORCE_NO_RECONNECT, Disconnect::FORCE_RECONNECT];
         let disconnect = self.chance.pick(&disconnects).clone();
-        self.deeds.disconnected.push((user.clone(), disconnect.code));
-        let request = ApiRequest::Disconnect { user: user.as_str().into(), client, whitelist, disconnect };
+        let order = Order {
+            spared: spares.then(|| self.clients[0].id.clone()).into_iter().collect(),
+            ..self.order(String::new(), disconnect.code)
+        };
+        let request = ApiRequest::Disconnect {
+            user: order.user.as_str().into(),
+            client: order.client.as_deref().map(Box::from),
+            whitelist: order.spared.iter().map(|spared| spared.as_str().into()).collect(),
+            disconnect,
+        };
+        self.deeds.disconnected.push(order);
         self.ask_all(&request)
     }
 
     fn unsubscribe(&mut self) -> Result<(), String> {
-        let target = self.chance.below(self.clients.len());
-        let user = self.clients[target].profile.user.as_str().into();
-        let client = self.chance.percent(60).then(|| self.clients[target].id.as_str().into());
-        let channel = if self.chance.percent(20) { "" } else { self.chance.pick(&self.plan.channels) };
+        let channel = if self.chance.percent(20) { "" } else { self.chance.pick(&self.plan.channels) }.to_owned();
         let code = *self.chance.pick(&[UnsubscribeCode::SERVER, UnsubscribeCode::INSUFFICIENT_STATE]);
-        let request = ApiRequest::Unsubscribe { channel: channel.into(), user, client, code };
+        let order = self.order(channel, code.0 as u16);
+        let request = ApiRequest::Unsubscribe {
+            channel: order.channel.as_str().into(),
+            user: order.user.as_str().into(),
+            client: order.client.as_deref().map(Box::from),
+            code,
+        };
+        self.deeds.unsubscribed.push(order);
         self.ask_all(&request)
+    }
+
+    /// An order about some client, or about all sessions of its user.
+    fn order(&mut self, channel: String, code: u16) -> Order {
+        let target = &self.clients[self.chance.below(self.clients.len())];
+        let client = self.chance.percent(60).then(|| target.id.clone());
+        Order { user: target.profile.user.clone(), client, spared: Vec::new(), channel, code }
     }
 
     fn ask_all(&mut self, request: &ApiRequest) -> Result<(), String> {

@@ -194,6 +194,7 @@ impl World {
 
     /// Everybody has left, and everything that is remembered for a time is forgotten.
     pub(super) fn check_nothing_left(&mut self) -> Result<(), String> {
+        let mut written_bytes = 0;
         for (index, place) in self.places.iter().enumerate() {
             let holdings = place.shard.holdings();
             if holdings != [0; 4] || place.shard.next_deadline_us().is_some() || !place.shard.is_empty() {
@@ -201,10 +202,14 @@ impl World {
                     "shard {index} still holds {holdings:?}: sessions, channels, owned channels, users"
                 ));
             }
+            written_bytes += place.shard.counters().written_bytes;
             let open: u64 = place.shard.counters().namespaces.iter().map(|counters| counters.subscriptions).sum();
             if open > 0 {
                 return Err(format!("shard {index} counts {open} subscriptions"));
             }
+        }
+        if written_bytes != self.written_bytes {
+            return Err(format!("{written_bytes} bytes written were counted, {} taken", self.written_bytes));
         }
         Ok(())
     }

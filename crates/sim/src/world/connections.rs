@@ -3,7 +3,7 @@
 use dunlin_engine::{Event, SessionKey};
 
 use crate::{
-    client::{Client, Hearing, Next, Phase, Upward},
+    client::{Client, Hearing, Next, Order, Phase, Upward},
     plan::Pace,
     socket::{Connection, Server},
 };
@@ -179,6 +179,7 @@ impl World {
                 break;
             }
             self.trace.bytes(&bytes);
+            self.written_bytes += bytes.len() as u64;
             let connection = &mut self.connections[number];
             if connection.client_is_there {
                 connection.kernel.extend(&bytes);
@@ -205,10 +206,10 @@ impl World {
             Pace::Slow => self.chance.below(150),
         };
         let unix_ms = self.unix_ms();
-        let Self { plan, model, tokens, clients, connections, .. } = self;
+        let Self { plan, model, tokens, clients, connections, deeds, .. } = self;
         let kernel = &mut connections[number].kernel;
         let bytes = kernel.drain(..kernel.len().min(most));
-        let mut hearing = Hearing { options: &plan.options, model, tokens, unix_ms };
+        let mut hearing = Hearing { options: &plan.options, model, tokens, ended: &deeds.unsubscribed, unix_ms };
         let next = clients[index].read(&mut hearing, bytes).map_err(|error| format!("client {index}: {error}"))?;
         self.send_upward(index);
         for next in next {
@@ -243,8 +244,7 @@ impl World {
     /// Whether the server had reason to close.
     fn judge_close(&self, index: usize, number: usize, code: Option<u16>) -> Result<(), String> {
         let (client, connection) = (&self.clients[index], &self.connections[number]);
-        let is_told =
-            |deed: &(String, u16)| Some(deed.1) == code && (deed.0 == client.profile.user || client.id.is_empty());
+        let is_told = |order: &Order| Some(order.code) == code && order.is_about(&client.profile.user, &client.id);
         let explained = client.explains_close(code, self.unix_ms())
             || self.deeds.disconnected.iter().any(is_told)
             || match code {

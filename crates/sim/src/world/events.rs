@@ -19,6 +19,8 @@ const GOODBYE_BYTES_MAX: usize = 2 + 125;
 const SKIPPED_TAG_BYTES_MAX: usize = 32;
 /// Bytes that one publication takes: all of the plan are smaller.
 const DELIVERY_BYTES_MAX: usize = 1_600;
+/// Channels of the plan that tell who leaves.
+const LEAVES_MAX: usize = 4;
 /// Bytes that another reply or push may take, and how many of them a timer or an operator may lead to.
 const REPLY_BYTES_MAX: usize = 24_000;
 /// See [`REPLY_BYTES_MAX`].
@@ -182,6 +184,9 @@ impl World {
         let client = &self.plan.options.client;
         let (bytes_max, frames_max) = (client.queue_bytes_max, client.queue_frames_max);
         let slow = self.closes(shard).slow - before.slow;
+        // Those who are closed leave channels, which others are told, who may be closed over that in turn.
+        let echoes = (slow as usize).saturating_sub(1) * LEAVES_MAX;
+        let most = Most { bytes: most.bytes + echoes * DELIVERY_BYTES_MAX, frames: most.frames + echoes };
         let mut suspects = 0;
         let Self { places, connections, .. } = self;
         let Place { shard, connections: of_shard, .. } = &mut places[shard];

@@ -13,7 +13,7 @@ use dunlin_engine::{Effects, Now, Seed, SessionKey, Shard, ShardIdentity, ShardI
 
 use crate::{
     chance::Chance,
-    client::{Client, Goodbye, Initiative, Phase},
+    client::{Client, Goodbye, Initiative, Order, Phase},
     model::Model,
     plan::{LATE_WAKE_US, Plan, RESTRICTED},
     ring::Ring,
@@ -49,8 +49,9 @@ struct Verification {
 /// What operators did that clients notice.
 #[derive(Default)]
 struct Deeds {
-    /// Users and codes of disconnects.
-    disconnected: Vec<(String, u16)>,
+    /// Sessions and subscriptions that were ended.
+    disconnected: Vec<Order>,
+    unsubscribed: Vec<Order>,
     drained: bool,
     /// Channels that carried payloads which are not JSON.
     opaque: Vec<String>,
@@ -76,6 +77,8 @@ pub struct World {
     trace: Trace,
     steps: u64,
     next_ticket: u64,
+    /// What the kernels took.
+    written_bytes: u64,
 }
 
 impl World {
@@ -107,6 +110,7 @@ impl World {
             now_us: 1_000_000,
             steps: 0,
             next_ticket: 0,
+            written_bytes: 0,
             chance,
             plan,
         }
