@@ -125,7 +125,7 @@ pub enum Event<'a> {
     },
     /// The deadline of [`crate::Shard::next_deadline_us`] has passed.
     Woke,
-    /// Everything that was dirty has been offered to the kernel; measures publish → socket latency.
+    /// Everything that was dirty has been offered to the kernel; measures publish → socket latency. Once a turn.
     TurnEnded,
     /// The node shuts down: close every session with 3001 after its reliable lane, and admit none.
     Drain,

@@ -60,6 +60,11 @@ impl Delivery {
         self.frames.iter().flatten().count()
     }
 
+    /// Bytes of the longest of its frames.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        self.frames.iter().flatten().flatten().map(|frame| frame.len()).max().unwrap_or(0)
+    }
+
     /// The frame for `encoding`: `None` if it was not written, an error if its payload is not JSON and the encoding is.
     pub(crate) fn frame(&self, encoding: Encoding) -> Option<Result<&[u8], NotJson>> {
         self.frames[encoding.index()].as_ref().map(|frame| frame.as_deref().map_err(|error| *error))

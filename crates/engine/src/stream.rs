@@ -10,6 +10,9 @@ use crate::{
     options::{ClientOptions, NamespaceOptions, RecoveryMode},
 };
 
+/// How long a stream without a publication is remembered when nobody listens.
+const EMPTY_STREAM_TTL_MS: u64 = 60_000;
+
 /// The stream of one channel. Offsets start at 1 and step by one within an epoch.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -37,6 +40,16 @@ impl Stream {
     /// The offset that the next publication gets.
     pub(crate) fn next_offset(&self) -> u64 {
         self.top + 1
+    }
+
+    /// How long the position outlives its last use. One at which nothing was ever published is worth little, and a client
+    /// that asks for one name after another could make many.
+    pub(crate) fn remembered_ms(&self, namespace: &NamespaceOptions) -> u64 {
+        if self.top == 0 {
+            namespace.history_meta_ttl_ms.min(EMPTY_STREAM_TTL_MS)
+        } else {
+            namespace.history_meta_ttl_ms
+        }
     }
 
     /// Puts `publication` on top, and forgets the oldest ones beyond `size`.

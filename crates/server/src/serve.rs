@@ -2,7 +2,7 @@
 
 use std::{
     fmt, fs, io,
-    net::{Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -191,7 +191,7 @@ fn connection_limits(config: &Config) -> ConnectionLimits {
 }
 
 fn net_options(config: &Config) -> NetOptions {
-    let address = config.http_server.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
+    let address = config.http_server.address.unwrap_or_else(every_address);
     let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     NetOptions {
         listen: SocketAddr::from((address, config.http_server.port)),
@@ -208,6 +208,14 @@ fn net_options(config: &Config) -> NetOptions {
         read_bytes_per_turn: config.net.read_bytes_per_turn,
         ring_messages: config.net.ring_messages_max,
         inbox_requests: config.net.inbox_requests_max,
+    }
+}
+
+/// All addresses of the machine: those of IPv6 include IPv4's, but a kernel may come without it.
+fn every_address() -> IpAddr {
+    match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)) {
+        Ok(_) => Ipv6Addr::UNSPECIFIED.into(),
+        Err(_) => Ipv4Addr::UNSPECIFIED.into(),
     }
 }
 

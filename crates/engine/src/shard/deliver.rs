@@ -45,6 +45,8 @@ impl Shard {
                 None => {}
             }
         }
+        self.turn_bytes += delivery.frame_bytes_max();
+        self.turn_frames += 1;
         let counters = &mut self.counters.namespaces[usize::from(delivery.namespace.0)];
         match route {
             Route::Reliable | Route::Latest { .. } => {
@@ -130,6 +132,7 @@ impl Shard {
 
     /// Takes the time from acceptance to now for what was delivered in this turn.
     pub(super) fn measure_turn(&mut self, now: Now) {
+        (self.turn_bytes, self.turn_frames) = (0, 0);
         let Self { delivered, counters, .. } = self;
         for (namespace, accepted_us) in delivered.drain(..) {
             let waited_us = now.mono_us.saturating_sub(accepted_us);

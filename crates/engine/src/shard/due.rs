@@ -135,8 +135,8 @@ impl Shard {
         if stream.meta_until_us <= now.mono_us {
             // A position that somebody listens by is not forgotten.
             if is_listened_to {
-                let meta_ttl_ms = namespace_options(&self.options, channel.namespace).history_meta_ttl_ms;
-                stream.meta_until_us = now.after_ms(meta_ttl_ms.max(1));
+                let remembered_ms = stream.remembered_ms(namespace_options(&self.options, channel.namespace));
+                stream.meta_until_us = now.after_ms(remembered_ms.max(1));
             } else {
                 channel.stream = None;
             }

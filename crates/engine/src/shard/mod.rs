@@ -73,6 +73,9 @@ pub struct Shard {
     local: VecDeque<ShardMessage>,
     /// Deliveries of this turn: namespace and time of acceptance.
     delivered: Vec<(NamespaceIndex, u64)>,
+    /// Bytes and frames that one session may have been given in this turn, at the most.
+    turn_bytes: usize,
+    turn_frames: usize,
     /// Lends its capacity to the encoders.
     scratch: Vec<u8>,
     /// The ping of each encoding, by [`Encoding::index`].
@@ -100,6 +103,8 @@ impl Shard {
             timers: Timers::default(),
             local: VecDeque::new(),
             delivered: Vec::new(),
+            turn_bytes: 0,
+            turn_frames: 0,
             scratch: Vec::new(),
             pings: Encoding::ALL.map(|encoding| FrameRef::fixed(crate::frame::ping_frame(encoding))),
             draining: false,
@@ -161,6 +166,13 @@ impl Shard {
     /// When to send [`Event::Woke`] at the latest, on the clock of [`Now::mono_us`].
     pub fn next_deadline_us(&self) -> Option<u64> {
         self.timers.next_us()
+    }
+
+    /// Whether more is to be taken in before the next [`Event::TurnEnded`]. Sessions are written to once a turn, so what a
+    /// turn gives them has to stay well below their bounds, lest one that reads as fast as it can is taken for slow.
+    pub fn takes_more(&self) -> bool {
+        let client = &self.options.client;
+        self.turn_bytes <= client.queue_bytes_max / 4 && self.turn_frames <= client.queue_frames_max / 4
     }
 
     /// What the shard has counted.

@@ -24,6 +24,14 @@ pub(super) struct Draft {
     pub(super) skip_history: bool,
 }
 
+impl Draft {
+    /// About what it takes in a frame, at the least.
+    fn bytes(&self) -> usize {
+        let tags: usize = self.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.data.bytes().len() + tags
+    }
+}
+
 impl Shard {
     /// Carries out a request to a channel that this shard owns.
     pub(super) fn serve(&mut self, now: Now, request: Request, effects: &mut Effects) {
@@ -150,6 +158,10 @@ impl Shard {
         effects: &mut Effects,
     ) -> Result<(u64, Box<str>), ErrorCode> {
         let namespace = self.names.resolve(name)?;
+        if draft.bytes() > self.options.client.queue_bytes_max {
+            // No session could be sent it.
+            return Err(ErrorCode::BadRequest);
+        }
         let options = Arc::clone(&self.options);
         let options = namespace_options(&options, namespace);
         let conflation_key = options.conflation_key.as_deref().and_then(|key| tag_value(&draft.tags, key));
@@ -169,6 +181,7 @@ impl Shard {
             let publication = Arc::new(publication);
             stream.append(Arc::clone(&publication), options.history_size);
             stream.data_until_us = now.after_ms(options.history_ttl_ms);
+            stream.meta_until_us = now.after_ms(stream.remembered_ms(options));
             self.schedule_channel(name);
             publication
         } else {
@@ -230,14 +243,15 @@ impl Shard {
 
     /// The channel's stream, made on first use; its position is remembered for the namespace's time from now on.
     fn stream(&mut self, now: Now, name: &Arc<str>, namespace: NamespaceIndex) -> Result<&mut Stream, ErrorCode> {
-        let meta_ttl_ms = self.namespace(namespace).history_meta_ttl_ms;
+        let all_options = Arc::clone(&self.options);
+        let options = namespace_options(&all_options, namespace);
         let has_stream = self.owned(name, namespace)?.stream.is_some();
         if !has_stream {
             let stream = Stream::new(self.new_epoch());
             self.owned(name, namespace)?.stream = Some(Box::new(stream));
         }
         let stream = self.owned(name, namespace)?.stream.as_mut().expect("made above");
-        stream.meta_until_us = now.after_ms(meta_ttl_ms);
+        stream.meta_until_us = now.after_ms(stream.remembered_ms(options));
         if !has_stream {
             stream.data_until_us = u64::MAX;
             self.schedule_channel(name);

@@ -1,16 +1,15 @@
 //! Writing: once a turn to every session that has something.
 
-use dunlin_engine::Event;
+use dunlin_engine::{Effect, Event};
 
 use super::shard_thread::ShardThread;
 use crate::net::{Reactor, SEND_SLICES_MAX, SendOutcome, Sent};
 
 impl<R: Reactor> ShardThread<R> {
-    /// Writes to every dirty session. Whether anything was written.
+    /// Writes to every dirty session.
     ///
     /// This is the path of a delivery: two lookups by index, one system call, nothing else of ours.
-    pub(super) fn flush(&mut self) -> bool {
-        let writes_before = self.counters.writes;
+    pub(super) fn flush(&mut self) {
         std::mem::swap(&mut self.flushing, &mut self.effects.dirty);
         let flushing = std::mem::take(&mut self.flushing);
         for batch in flushing.chunks(R::BATCH_MAX) {
@@ -26,7 +25,6 @@ impl<R: Reactor> ShardThread<R> {
         }
         self.flushing = flushing;
         self.flushing.clear();
-        self.counters.writes > writes_before
     }
 
     fn count_sent(&mut self, sent: Sent) {
@@ -46,7 +44,9 @@ impl<R: Reactor> ShardThread<R> {
                 }
             }
             SendOutcome::Full => self.counters.blocked_writes += 1,
-            SendOutcome::Broken => self.end(session),
+            // Not at once: its end may put leaves into the lanes of sessions of this batch whose writes the engine has
+            // not been told of yet.
+            SendOutcome::Broken => self.effects.list.push(Effect::HangUp { session }),
         }
     }
 }

@@ -21,7 +21,7 @@ const REQUESTS_PER_TURN: usize = 64;
 
 impl<R: Reactor> ShardThread<R> {
     pub(super) fn take_completions(&mut self, intake: bool) {
-        while let Some(completion) = self.reactor.next(intake) {
+        while let Some(completion) = self.reactor.next(intake && self.shard.takes_more()) {
             match completion {
                 // What it was called for is looked for in every turn.
                 Completion::Woken => {}
@@ -61,12 +61,18 @@ impl<R: Reactor> ShardThread<R> {
         for place in 0..self.peers.len() {
             let from = ShardIndex(place as u16);
             for _ in 0..MESSAGES_PER_TURN {
+                if !self.shard.takes_more() {
+                    return;
+                }
                 let Some(notice) = self.peers.next_notice(place) else { break };
                 let message = ShardMessage::Notice(notice);
                 self.shard.handle(self.now, Event::Message { from, message }, &mut self.effects);
             }
             // What requests led to so far is still among the effects; it counts in the next turn.
             for _ in 0..if self.peers.may_take_requests() { MESSAGES_PER_TURN } else { 0 } {
+                if !self.shard.takes_more() {
+                    return;
+                }
                 let Some(request) = self.peers.next_request(place) else { break };
                 let message = ShardMessage::Request(request);
                 self.shard.handle(self.now, Event::Message { from, message }, &mut self.effects);
@@ -76,7 +82,7 @@ impl<R: Reactor> ShardThread<R> {
 
     pub(super) fn take_requests(&mut self) {
         for _ in 0..REQUESTS_PER_TURN {
-            if self.tickets.is_full() {
+            if self.tickets.is_full() || !self.shard.takes_more() {
                 return;
             }
             let request = match self.inbox.try_recv() {

@@ -111,14 +111,12 @@ impl<R: Reactor> ShardThread<R> {
         self.perform_effects();
         // Before the writes, so that the other shards write at the same time.
         self.counters.wakes += self.peers.announce();
-        let has_written = self.flush();
+        self.flush();
         self.perform_effects();
         self.counters.wakes += self.peers.announce() + self.peers.announce_room();
 
         self.now = self.shared.clock.now();
-        if has_written {
-            self.shard.handle(self.now, Event::TurnEnded, &mut self.effects);
-        }
+        self.shard.handle(self.now, Event::TurnEnded, &mut self.effects);
         self.counters.busy_us += self.now.mono_us - began_us;
         self.tell_if_drained();
         Ok(())
@@ -135,7 +133,9 @@ impl<R: Reactor> ShardThread<R> {
         self.peers.flush();
         self.counters.wakes += self.peers.announce();
         let intake = self.peers.may_take_in();
-        let is_called = self.peers.has_messages() || (intake && !self.inbox.is_empty());
+        // The flush may have ended a time without intake, of which reads and resumed sessions are left.
+        let has_left = !self.inbox.is_empty() || self.reactor.has_more() || !self.resumed.is_empty();
+        let is_called = self.peers.has_messages() || (intake && has_left);
         if is_called || self.shared.stopping.load(Ordering::Relaxed) {
             self.doorbell.sleeping.disarm();
             return Some(Duration::ZERO);
