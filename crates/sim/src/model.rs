@@ -69,6 +69,8 @@ pub struct ChannelFacts {
     by_position: BTreeMap<(String, u64), u64>,
     /// The epoch that the API saw last.
     pub epoch: Option<String>,
+    /// Publications from this number on were sent after the API first saw that epoch.
+    pub epoch_from: u64,
     /// When each epoch was used, or later.
     pub last_uses_us: BTreeMap<String, u64>,
     /// Epoch and top when the history was last removed.
@@ -86,6 +88,12 @@ impl ChannelFacts {
     /// The publication at a position, if somebody saw it.
     pub fn at(&self, epoch: &str, offset: u64) -> Option<u64> {
         self.by_position.get(&(epoch.to_owned(), offset)).copied()
+    }
+
+    /// Whether `epoch` cannot have been forgotten by `now_us`.
+    pub fn is_alive(&self, epoch: &str, now_us: u64) -> bool {
+        let ttl_us = self.rules.as_ref().map_or(0, |rules| rules.history_meta_ttl_ms * 1_000);
+        self.last_uses_us.get(epoch).is_some_and(|used_us| used_us + ttl_us > now_us)
     }
 
     /// Notes that the stream was used in `epoch` at `at_us` or later.

@@ -27,6 +27,8 @@ pub struct Plan {
     pub options: Arc<Options>,
     /// Channels that clients and operators use.
     pub channels: Vec<String>,
+    /// Those of them that are seldom used, so that their streams are forgotten now and then.
+    pub quiet: Vec<String>,
     /// The clients.
     pub clients: Vec<Profile>,
     /// Steps before the end.
@@ -77,15 +79,27 @@ impl Plan {
         for _ in 0..chance.between(4, 10) {
             channels.remove(chance.below(channels.len()));
         }
+        let quiet = channels.iter().filter(|_| chance.percent(30)).cloned().collect();
         let clients = (0..chance.between(3, 12)).map(|_| Profile::new(chance)).collect();
         Self {
             shards,
             options: Arc::new(options(chance, shards)),
             channels,
+            quiet,
             clients,
             steps: chance.between(300, 1_200) as u32,
             drains: chance.percent(25),
             opaque_payloads: chance.percent(10),
+        }
+    }
+
+    /// A channel to use: seldom a quiet one.
+    pub fn channel(&self, chance: &mut Chance) -> &String {
+        loop {
+            let channel = chance.pick(&self.channels);
+            if !self.quiet.contains(channel) || chance.percent(5) {
+                return channel;
+            }
         }
     }
 }
@@ -147,8 +161,8 @@ fn namespaces(chance: &mut Chance) -> Vec<NamespaceOptions> {
     };
     let kept = NamespaceOptions {
         history_size: chance.between(2, 12) as usize,
-        history_ttl_ms: 2_500,
-        history_meta_ttl_ms: 6_000,
+        history_ttl_ms: *chance.pick(&[800, 2_500]),
+        history_meta_ttl_ms: *chance.pick(&[1_000, 6_000]),
         ..open.clone()
     };
     let named = |name: &str, of: &NamespaceOptions| NamespaceOptions { name: name.to_owned(), ..of.clone() };

@@ -21,7 +21,9 @@ pub struct Hearing<'a> {
     pub tokens: &'a Tokens,
     /// Subscriptions that operators ended.
     pub ended: &'a [Order],
-    /// The time, in Unix milliseconds.
+    /// The time.
+    pub now_us: u64,
+    /// The same in Unix milliseconds.
     pub unix_ms: u64,
 }
 
@@ -124,9 +126,13 @@ impl Client {
                 // What is cached now may have come since; and all there is must be known.
                 let is_stream = facts.rules.as_ref().is_some_and(|rules| rules.recovery_mode == RecoveryMode::Stream);
                 let is_known = is_stream && hearing.model.offsets_at_most(channel) == top;
+                let is_alive = facts.is_alive(&from.epoch, hearing.now_us);
                 let limits = hearing.limits();
                 let now = (&*from.epoch, top);
-                if is_known && could_recover_surely(hearing.model, limits, facts, from, now, hearing.unix_ms) {
+                if is_known
+                    && is_alive
+                    && could_recover_surely(hearing.model, limits, facts, from, now, hearing.unix_ms)
+                {
                     return Err(format!("{channel}: refused to recover from {from:?}, though it is all there"));
                 }
                 self.positions.remove(channel);

@@ -44,7 +44,7 @@ impl Initiative<'_> {
             0 => RESTRICTED.to_owned(),
             1 => "nowhere:a".to_owned(),
             2 => "plain:a-name-that-is-longer-than-a-name-may-be".to_owned(),
-            _ => self.chance.pick(&self.plan.channels).clone(),
+            _ => self.plan.channel(self.chance).clone(),
         }
     }
 
@@ -146,7 +146,11 @@ impl Client {
     fn add_command(&mut self, initiative: &mut Initiative<'_>) {
         let channel = initiative.channel();
         let say = match initiative.chance.weighted(&[30, 10, 30, 6, 4, 3, 3, 3, 1, 1]) {
-            0 => return self.add_subscribe(initiative, &channel),
+            0 => {
+                let any = initiative.chance.pick(&initiative.plan.channels);
+                let channel = if initiative.chance.percent(30) { any.clone() } else { channel };
+                return self.add_subscribe(initiative, &channel);
+            }
             1 => return self.add_unsubscribe(initiative),
             2 => return self.add_publish(initiative, &channel),
             3 => self.history(initiative, &channel),

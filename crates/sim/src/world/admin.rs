@@ -20,7 +20,7 @@ use super::World;
 impl World {
     /// An operator does something.
     pub(super) fn administer(&mut self) -> Result<(), String> {
-        let channel = self.chance.pick(&self.plan.channels).clone();
+        let channel = self.plan.channel(&mut self.chance).clone();
         match self.chance.weighted(&[60, 15, 8, 2, 3, 4]) {
             0 => self.publish(&channel),
             1 => (0..self.chance.between(2, 25)).try_for_each(|_| self.publish(&channel)),
@@ -108,18 +108,19 @@ impl World {
 
     /// A stream keeps its epoch as long as it is used often enough.
     fn saw_epoch(&mut self, channel: &str, epoch: &str) -> Result<(), String> {
-        let now_us = self.now_us;
+        let (now_us, published) = (self.now_us, self.model.published.len() as u64);
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
-        let ttl_us = facts.rules.as_ref().map_or(0, |rules| rules.history_meta_ttl_ms * 1_000);
         facts.used(epoch, now_us);
+        if facts.epoch.as_deref() != Some(epoch) {
+            facts.epoch_from = published;
+        }
         let Some(earlier) = facts.epoch.replace(epoch.to_owned()).filter(|earlier| earlier != epoch) else {
             return Ok(());
         };
-        let last_use_us = facts.last_uses_us.get(&earlier).copied().unwrap_or(0);
-        if last_use_us + ttl_us <= now_us {
-            return Ok(());
+        if facts.is_alive(&earlier, now_us) {
+            return Err(format!("{channel}: epoch {earlier}, in use, became {epoch}"));
         }
-        Err(format!("{channel}: epoch {earlier} became {epoch}, last used at {last_use_us} µs"))
+        Ok(())
     }
 
     /// Reads the history of a channel; returns its epoch and top, if it has one.

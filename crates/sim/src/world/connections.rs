@@ -75,7 +75,8 @@ impl World {
         if self.chance.percent(50) {
             connection.upward.clear();
         }
-        let until_us = self.now_us + self.chance.between(0, 500_000);
+        let away_us = if self.chance.percent(90) { 500_000 } else { 5_000_000 };
+        let until_us = self.now_us + self.chance.between(0, away_us);
         self.clients[index].leave(until_us);
     }
 
@@ -206,10 +207,11 @@ impl World {
             Pace::Slow => self.chance.below(150),
         };
         let unix_ms = self.unix_ms();
-        let Self { plan, model, tokens, clients, connections, deeds, .. } = self;
+        let Self { plan, model, tokens, clients, connections, deeds, now_us, .. } = self;
         let kernel = &mut connections[number].kernel;
         let bytes = kernel.drain(..kernel.len().min(most));
-        let mut hearing = Hearing { options: &plan.options, model, tokens, ended: &deeds.unsubscribed, unix_ms };
+        let mut hearing =
+            Hearing { options: &plan.options, model, tokens, ended: &deeds.unsubscribed, now_us: *now_us, unix_ms };
         let next = clients[index].read(&mut hearing, bytes).map_err(|error| format!("client {index}: {error}"))?;
         self.send_upward(index);
         for next in next {
