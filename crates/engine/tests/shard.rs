@@ -244,3 +244,55 @@ fn the_same_events_lead_to_the_same_effects() {
     };
     assert_eq!(play(), play());
 }
+
+#[test]
+fn a_publication_that_no_session_could_be_sent_is_refused() {
+    let mut options = permissive();
+    options.client.queue_bytes_max = 1_000;
+    let mut node = Node::new(1, options);
+    for (bytes, is_taken) in [(1_000, true), (1_001, false)] {
+        // Two quotes belong to the payload.
+        let data = "x".repeat(bytes - 2);
+        node.ask_api(&serde_json::json!({"publish": {"channel": "news", "data": data}}));
+        let answer = node.answers.pop().expect("an answer");
+        assert_eq!(answer.is_ok(), is_taken, "{bytes} bytes: {answer:?}");
+    }
+}
+
+#[test]
+fn a_turn_takes_in_no_more_than_a_quarter_of_what_a_session_may_hold() {
+    let mut options = permissive();
+    options.client.queue_frames_max = 40;
+    let mut node = Node::new(1, options);
+    node.open("a", Encoding::Json, 0);
+    node.receive("a", br#"{"id":1,"connect":{}}"#.to_vec());
+    node.receive("a", br#"{"id":2,"subscribe":{"channel":"news"}}"#.to_vec());
+    node.handle(0, Event::TurnEnded);
+    let mut publications = 0;
+    while node.shards[0].takes_more() {
+        publish(&mut node, "news");
+        publications += 1;
+    }
+    assert_eq!(publications, 11, "ten, and the one that shows that it is enough");
+    node.handle(0, Event::TurnEnded);
+    assert!(node.shards[0].takes_more());
+}
+
+#[test]
+fn a_stream_in_which_nothing_was_published_is_forgotten_soon() {
+    let mut options = permissive();
+    options.without_namespace.history_size = 10;
+    options.without_namespace.history_ttl_ms = 3_600_000;
+    options.without_namespace.history_meta_ttl_ms = 3_600_000;
+    let mut node = Node::new(1, options);
+    publish(&mut node, "said");
+    for name in ["asked", "said"] {
+        node.ask_api(&serde_json::json!({"history": {"channel": name}}));
+    }
+    let channels = |node: &Node| node.shards[0].holdings()[2];
+    assert_eq!(channels(&node), 2);
+    node.wait(59_999);
+    assert_eq!(channels(&node), 2);
+    node.wait(1);
+    assert_eq!(channels(&node), 1, "what was published into is remembered");
+}
