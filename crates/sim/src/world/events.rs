@@ -183,9 +183,10 @@ impl World {
     fn check_waiting(&mut self, shard: usize, before: Closes, most: Most) -> Result<(), String> {
         let client = &self.plan.options.client;
         let (bytes_max, frames_max) = (client.queue_bytes_max, client.queue_frames_max);
-        let slow = self.closes(shard).slow - before.slow;
+        let after = self.closes(shard);
+        let slow = after.slow - before.slow;
         // Those who are closed leave channels, which others are told, who may be closed over that in turn.
-        let echoes = (slow as usize).saturating_sub(1) * LEAVES_MAX;
+        let echoes = (after.all - before.all).saturating_sub(1) as usize * LEAVES_MAX;
         let most = Most { bytes: most.bytes + echoes * DELIVERY_BYTES_MAX, frames: most.frames + echoes };
         let mut suspects = 0;
         let Self { places, connections, .. } = self;
@@ -213,13 +214,14 @@ impl World {
 
     fn closes(&self, shard: usize) -> Closes {
         let counters = self.places[shard].shard.counters();
-        Closes { slow: counters.closes[8], no_pong: counters.closes[12] }
+        Closes { all: counters.closes.iter().sum(), slow: counters.closes[8], no_pong: counters.closes[12] }
     }
 }
 
 /// Closes of a shard by their reason.
 #[derive(Clone, Copy)]
 struct Closes {
+    all: u64,
     slow: u64,
     no_pong: u64,
 }
