@@ -55,3 +55,6 @@ impl<R: Reactor> ShardThread<R> {
 const LARGE_BYTES: usize = 65_536;
 
 const _: () = assert!(SEND_SLICES_MAX > 1);
+
+#[cfg(test)]
+mod tests;

@@ -23,18 +23,18 @@ use super::{
     peers::{self, Peers},
     shard_thread::{Life, ShardThread, Shared},
 };
-use crate::net::{Connections, Door, Epoll, HeadLimits, SocketOptions, bind};
+use crate::net::{Connections, Door, Epoll, HeadLimits, Reactor, SocketOptions, bind};
 
 /// What a thread is given to make its shard of. The engine's shard itself stays on the thread on which it was made.
-struct Ingredients {
-    identity: ShardIdentity,
-    seed: Seed,
-    options: Arc<Options>,
-    shared: Arc<Shared>,
-    reactor: Epoll,
-    peers: Peers,
-    inbox: mpsc::Receiver<ToShard>,
-    doorbell: Arc<Doorbell>,
+pub(super) struct Ingredients<R> {
+    pub(super) identity: ShardIdentity,
+    pub(super) seed: Seed,
+    pub(super) options: Arc<Options>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) reactor: R,
+    pub(super) peers: Peers,
+    pub(super) inbox: mpsc::Receiver<ToShard>,
+    pub(super) doorbell: Arc<Doorbell>,
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
@@ -90,7 +90,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
 
 /// A shard's life. A shard that fails takes the process with it: what it owned can't be served by the others, and their
 /// clients come back to a node that is whole.
-fn live(ingredients: Ingredients) {
+fn live(ingredients: Ingredients<Epoll>) {
     let ShardIndex(index) = ingredients.identity.index;
     let ending = catch_unwind(AssertUnwindSafe(|| make(ingredients).run()));
     match ending {
@@ -106,7 +106,7 @@ fn live(ingredients: Ingredients) {
     }
 }
 
-fn make(ingredients: Ingredients) -> ShardThread<Epoll> {
+pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
     let Ingredients { identity, seed, options, shared, reactor, peers, inbox, doorbell } = ingredients;
     let now: Now = shared.clock.now();
     ShardThread {
