@@ -117,6 +117,12 @@ fn check_namespace(r: &mut Reader<'_>, table: &str, namespace: &NamespaceOptions
     if namespace.conflation_key.is_some() && !latest {
         r.error(&at("conflation_key"), "has no meaning without `delivery: latest`: set that, or remove this");
     }
+    let has_positions = recovers || namespace.force_positioning || namespace.allow_positioning;
+    if namespace.conflation_key.is_some() && has_positions {
+        let text = "lets the newest of one key overtake another, so that an offset no longer says what a client has: \
+                    remove it, or switch recovery and positioning off";
+        r.error(&at("conflation_key"), text);
+    }
     if namespace.force_push_join_leave && !namespace.join_leave {
         r.warning(&at("force_push_join_leave"), "has no effect without `join_leave`");
     }
