@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Payload, StreamPosition, SubscribeResult, UnsubscribeCode};
+use crate::{Payload, SubscribeResult, UnsubscribeCode};
 
 /// Who a session is, as others see it in presence, joins, leaves and publications.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,10 +105,5 @@ impl Publication {
             .iter()
             .map(|(key, value)| (&**key, &**value))
             .filter(move |(key, _)| skipped == 0 || *key != SKIPPED_TAG)
-    }
-
-    /// The position of this publication in a stream of `epoch`.
-    pub fn position<'a>(&self, epoch: &'a str) -> StreamPosition<'a> {
-        StreamPosition { offset: self.offset, epoch: std::borrow::Cow::Borrowed(epoch) }
     }
 }
