@@ -65,6 +65,16 @@ pub enum ApiRequest {
         /// With which code.
         code: UnsubscribeCode,
     },
+    /// Open a channel's room, if it is not open.
+    OpenRoom {
+        /// The channel.
+        channel: Box<str>,
+    },
+    /// Close a channel's room; its players' subscriptions end.
+    CloseRoom {
+        /// The channel.
+        channel: Box<str>,
+    },
     /// How many of what this shard has.
     Survey,
 }

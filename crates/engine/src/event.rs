@@ -2,7 +2,11 @@
 
 use dunlin_protocol::{Encoding, Payload};
 
-use crate::{api::Answer, api::ApiRequest, message::ShardMessage};
+use crate::{
+    api::{Answer, ApiRequest},
+    message::ShardMessage,
+    room::{FromRoom, RoomThreadIndex, ToRoom},
+};
 
 /// The time of an event, as the caller's clocks tell it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +120,13 @@ pub enum Event<'a> {
         /// What it says.
         message: ShardMessage,
     },
+    /// A message from a room thread of this node, in the order in which that thread sent them.
+    FromRoom {
+        /// The sender.
+        from: RoomThreadIndex,
+        /// What it says.
+        message: FromRoom,
+    },
     /// A request of the server API.
     Api {
         /// Given back with the answer.
@@ -140,6 +151,13 @@ pub enum Effect {
         to: ShardIndex,
         /// What to say.
         message: ShardMessage,
+    },
+    /// Put `message` on the ring to a room thread. What does not fit waits, and holds nothing else up.
+    ToRoom {
+        /// The receiver.
+        thread: RoomThreadIndex,
+        /// What to say.
+        message: ToRoom,
     },
     /// Verify a connection token and answer with [`Event::Authenticated`]. The session is paused until then.
     Authenticate {

@@ -211,6 +211,7 @@ impl Node {
                 self.seat(session);
                 self.leave(session.index as usize);
             }
+            Effect::ToRoom { .. } => unreachable!("no namespace here has rooms"),
             Effect::Answer { .. } => {}
         }
     }

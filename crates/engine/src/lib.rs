@@ -16,6 +16,7 @@ pub mod counters;
 pub mod event;
 pub mod message;
 pub mod options;
+pub mod room;
 
 #[doc(hidden)]
 pub mod fuzzing;

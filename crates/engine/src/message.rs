@@ -10,6 +10,7 @@ use crate::{
     api::HistoryQuery,
     event::{SessionKey, ShardIndex},
     frame::Delivery,
+    room::JoinWish,
 };
 
 /// A message from one shard to another.
@@ -97,6 +98,8 @@ pub struct SubscribeOrder {
     pub was_recovering: bool,
     /// Where to recover from, if asked for and allowed.
     pub recover: Option<RecoverFrom>,
+    /// Where the channel has a room: what joining it takes.
+    pub join: Option<Box<JoinWish>>,
 }
 
 /// What an owner needs to know of a subscription.

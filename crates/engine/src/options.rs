@@ -13,6 +13,19 @@ pub struct Options {
     pub without_namespace: NamespaceOptions,
     /// The namespaces, by distinct non-empty names.
     pub namespaces: Vec<NamespaceOptions>,
+    /// Room threads of the node; 0 only where no namespace has rooms.
+    pub room_threads: u16,
+}
+
+/// What the shards need to know of the rooms of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoomLimits {
+    /// Inputs that a player may send in a second, and as many at once. One more is answered with error 111.
+    pub inputs_per_second: u32,
+    /// Bytes of one input's data. A longer one is answered with error 107.
+    pub input_bytes_max: usize,
+    /// Inputs of one shard that may wait for a room. One more is answered with error 111.
+    pub inbox_inputs_max: u32,
 }
 
 /// Options of sessions (`client.*`).
@@ -146,6 +159,14 @@ pub struct NamespaceOptions {
     /// several keys reach a session that was behind out of the order of their offsets, so that no offset says what it
     /// has: with a key, subscriptions are neither positioned nor recoverable, whatever the options above say.
     pub conflation_key: Option<String>,
+    /// Whether each channel has a room behind it, and its limits. What sessions publish are inputs then.
+    pub room: Option<RoomLimits>,
+}
+
+impl Default for RoomLimits {
+    fn default() -> Self {
+        Self { inputs_per_second: 120, input_bytes_max: 1_024, inbox_inputs_max: 16_384 }
+    }
 }
 
 impl Default for ClientOptions {
@@ -192,6 +213,7 @@ impl Default for Options {
             channel: ChannelOptions::default(),
             without_namespace: NamespaceOptions::default(),
             namespaces: Vec::new(),
+            room_threads: 0,
         }
     }
 }

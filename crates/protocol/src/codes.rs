@@ -154,15 +154,26 @@ pub struct UnsubscribeCode(pub u32);
 impl UnsubscribeCode {
     /// By the application; the client does not come back.
     pub const SERVER: Self = Self(2000);
+    /// The room was closed; the client does not come back.
+    pub const ROOM_CLOSED: Self = Self(2010);
     /// The position is lost; the client recovers.
     pub const INSUFFICIENT_STATE: Self = Self(2500);
     /// The subscription token ran out.
     pub const EXPIRED: Self = Self(2501);
     /// The client drops its token and state and comes back.
     pub const STATE_INVALIDATED: Self = Self(2502);
+    /// The room failed; the client comes back to a new one.
+    pub const ROOM_FAILED: Self = Self(2510);
 
     /// Every code that the server itself uses.
-    pub const ALL: &[Self] = &[Self::SERVER, Self::INSUFFICIENT_STATE, Self::EXPIRED, Self::STATE_INVALIDATED];
+    pub const ALL: &[Self] = &[
+        Self::SERVER,
+        Self::ROOM_CLOSED,
+        Self::INSUFFICIENT_STATE,
+        Self::EXPIRED,
+        Self::STATE_INVALIDATED,
+        Self::ROOM_FAILED,
+    ];
 
     /// The name of the constant with this code; empty for codes of the application's own.
     pub const fn name(self) -> &'static str {
@@ -171,6 +182,8 @@ impl UnsubscribeCode {
             Self::INSUFFICIENT_STATE => "INSUFFICIENT_STATE",
             Self::EXPIRED => "EXPIRED",
             Self::STATE_INVALIDATED => "STATE_INVALIDATED",
+            Self::ROOM_CLOSED => "ROOM_CLOSED",
+            Self::ROOM_FAILED => "ROOM_FAILED",
             _ => "",
         }
     }
@@ -186,6 +199,8 @@ impl UnsubscribeCode {
             Self::INSUFFICIENT_STATE => "insufficient state",
             Self::EXPIRED => "subscription expired",
             Self::STATE_INVALIDATED => "state invalidated",
+            Self::ROOM_CLOSED => "room closed",
+            Self::ROOM_FAILED => "room failed",
             _ => "server unsubscribe",
         }
     }

@@ -63,6 +63,7 @@ impl Shard {
                 let keys = self.sessions_of(&user, |id| client.is_none_or(|client| client == id));
                 Ok(self.unsubscribe_all(now, &keys, &channel, code, effects))
             }
+            ApiRequest::OpenRoom { .. } | ApiRequest::CloseRoom { .. } => Err(ErrorCode::NotAvailable),
             ApiRequest::Survey => Ok(ApiAnswer::Survey(Box::new(self.survey(now)))),
         }
     }

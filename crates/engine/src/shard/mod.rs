@@ -128,6 +128,8 @@ impl Shard {
                 self.subscription_token_verified(now, session, outcome, effects);
             }
             Event::Message { from: _, message } => self.take_message(now, message, effects),
+            // Nothing is sent to room threads yet, so nothing comes from them.
+            Event::FromRoom { .. } => {}
             Event::Api { ticket, request } => self.answer_api(now, ticket, request, effects),
             Event::Woke => self.handle_due(now, effects),
             Event::TurnEnded => self.measure_turn(now),

@@ -190,6 +190,7 @@ impl Shard {
             positioned: flags.positioned,
             was_recovering: wish.recover,
             recover,
+            join: None,
         };
         self.ask_owner(&wish.channel, Request::Subscribe(Box::new(order)), effects);
         Ok(())

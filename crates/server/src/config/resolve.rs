@@ -52,6 +52,7 @@ fn engine(r: &mut Reader<'_>) -> Options {
         })
         .collect();
     Options {
+        room_threads: 0,
         version: env!("CARGO_PKG_VERSION"),
         client: client(r),
         channel: ChannelOptions {
@@ -93,6 +94,7 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
     let own_meta_ttl_ms = r.ms(&at("history_meta_ttl"));
     let meta_ttl_ms = r.ms("channel.history_meta_ttl");
     NamespaceOptions {
+        room: None,
         name,
         presence: r.bool(&at("presence")),
         join_leave: r.bool(&at("join_leave")),

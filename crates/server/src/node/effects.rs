@@ -56,6 +56,7 @@ impl<R: Reactor> ShardThread<R> {
             }
             Effect::Finish { session } => self.reactor.finish(session),
             Effect::HangUp { session } => self.end(session),
+            Effect::ToRoom { .. } => unreachable!("no namespace has rooms yet"),
             Effect::Answer { ticket, answer } => self.answer(ticket, answer),
         }
     }

@@ -80,6 +80,7 @@ impl World {
                 }
             }
             Effect::HangUp { session } => self.known(shard, session)?.server = Server::HungUp,
+            Effect::ToRoom { .. } => unreachable!("no namespace here has rooms"),
             Effect::Answer { ticket, answer } => answers.push((ticket, answer)),
         }
         Ok(())

@@ -1,0 +1,219 @@
+//! What shards and room threads say to each other.
+//!
+//! A room belongs to a channel whose namespace has [`crate::options::NamespaceOptions::room`]. The channel's owner opens
+//! it, on the room thread with the least to do, and everything about who is in it takes one road: session's shard →
+//! owner → room thread → owner → session's shard, over rings that keep order. So the owner's book of subscribers and the
+//! room's book of players agree, a room is closed only when nobody can be on the way to it, and events, which take the
+//! road back, cannot overtake the answer to a join. Inputs and snapshots, which are many and may be dropped, go directly
+//! between a session's shard and the room thread.
+//!
+//! A message from a room thread leads a shard to send notices to shards, and to room threads nothing but
+//! [`ToRoom::Close`], one for a room. A message to a room thread never holds up a shard: what waits for a thread is
+//! bounded by the subscriptions that there are and by each room's inbox.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_protocol::{Payload, UnsubscribeCode};
+use dunlin_rooms::{CellIndex, Grid, Refusal, TickUpdate};
+
+use crate::{ShardIndex, message::SubscribeOrder};
+
+/// A room thread's number on its node, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RoomThreadIndex(pub u16);
+
+/// A room on its node. The owner of its channel gives the number, and gives none twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RoomKey {
+    /// The owner of its channel.
+    pub owner: ShardIndex,
+    /// The owner's number for it.
+    pub number: u64,
+}
+
+/// A player's place on the shard of its session: one session's subscription to one room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SeatKey {
+    /// The shard of the session.
+    pub shard: ShardIndex,
+    /// Its number there.
+    pub index: u32,
+    /// Counts the seats that had this number, so that what arrives late for the first finds nobody.
+    pub generation: u32,
+}
+
+/// What a subscription to a room needs beyond one to a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinWish {
+    /// Where the player will sit.
+    pub seat: SeatKey,
+    /// The session's user id; empty for an anonymous one.
+    pub user: Arc<str>,
+    /// What the client gave for the game.
+    pub data: Bytes,
+}
+
+/// To a room thread.
+#[derive(Debug)]
+pub enum ToRoom {
+    /// From the owner, before anything else about the room.
+    Open {
+        /// The room.
+        room: RoomKey,
+        /// Its channel.
+        channel: Arc<str>,
+        /// The namespace's place in [`crate::Options::namespaces`], from 1; 0 for channels without one.
+        namespace: u16,
+    },
+    /// From the owner: a player wants to join. Answered with [`FromRoom::Joined`]. `order.join` is there.
+    Join {
+        /// The room.
+        room: RoomKey,
+        /// The subscription, given back with the answer.
+        order: Box<SubscribeOrder>,
+    },
+    /// From the owner: a player whose join was accepted is gone.
+    Leave {
+        /// The room.
+        room: RoomKey,
+        /// Whose.
+        seat: SeatKey,
+    },
+    /// From a session's shard: a player's input. It counts against the room's inbox until [`FromRoom::Tick`] says that it
+    /// was taken.
+    Input {
+        /// The room.
+        room: RoomKey,
+        /// Whose.
+        seat: SeatKey,
+        /// The client's number for it.
+        number: u32,
+        /// For the game.
+        data: Bytes,
+    },
+    /// From the owner: nobody is or will be there. The last message about the room.
+    Close {
+        /// The room.
+        room: RoomKey,
+        /// Why; players that are there after all are told.
+        code: UnsubscribeCode,
+    },
+}
+
+/// From a room thread. The first five go to the owner of the channel that they name.
+#[derive(Debug)]
+pub enum FromRoom {
+    /// The answer to a join.
+    Joined {
+        /// The room.
+        room: RoomKey,
+        /// The subscription that it answers.
+        order: Box<SubscribeOrder>,
+        /// Whether the player is in.
+        outcome: Result<(), NotJoined>,
+    },
+    /// An event of the room: a publication of its channel with an offset.
+    Event {
+        /// The channel.
+        channel: Arc<str>,
+        /// The JSON document.
+        data: Payload,
+        /// For whom; `None` for everybody.
+        audience: Option<Box<EventAudience>>,
+    },
+    /// A publication of the simulation in another channel.
+    Publish {
+        /// The channel.
+        channel: Arc<str>,
+        /// The JSON document.
+        data: Payload,
+    },
+    /// The room has been empty for as long as it may be. Answered with [`ToRoom::Close`], unless somebody is on the way.
+    Idle {
+        /// The room.
+        room: RoomKey,
+        /// Its channel.
+        channel: Arc<str>,
+    },
+    /// The room is no more: it failed. Its players' shards are told by [`FromRoom::Over`].
+    Failed {
+        /// The room.
+        room: RoomKey,
+        /// Its channel.
+        channel: Arc<str>,
+    },
+    /// To a shard that is about to have the room's first player, or the first with an encoding: the whole world. Comes
+    /// before the tick that names the player.
+    Keyframe {
+        /// The room.
+        room: RoomKey,
+        /// Its channel.
+        channel: Arc<str>,
+        /// Its map.
+        grid: Grid,
+        /// Ticks in a second.
+        ticks_per_second: u32,
+        /// The world.
+        keyframe: Arc<TickUpdate>,
+    },
+    /// To every shard that has players of the room: a tick.
+    Tick {
+        /// The room.
+        room: RoomKey,
+        /// What changed.
+        update: Arc<TickUpdate>,
+        /// What is new about players of this shard. A player gets frames from the first tick on that names it.
+        changes: Vec<SeatChange>,
+        /// Inputs of this shard that left the room's inbox since the last tick.
+        inputs_taken: u32,
+    },
+    /// To every shard that has players of the room: their subscriptions are over.
+    Over {
+        /// The room.
+        room: RoomKey,
+        /// Why.
+        code: UnsubscribeCode,
+    },
+    /// To every shard, now and then: how busy the thread is.
+    Load {
+        /// Thousandths of the last second that it spent ticking; rooms that it has, if that is nothing.
+        permille: u16,
+        /// Rooms that it has.
+        rooms: u32,
+    },
+}
+
+/// Why a player is not in a room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotJoined {
+    /// The game does not want it.
+    Refused(Refusal),
+    /// The room is gone; there may be another one soon.
+    Gone,
+}
+
+/// For whom an event is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventAudience {
+    /// The players' seats, in ascending order.
+    pub seats: Vec<SeatKey>,
+    /// The distinct user ids of those that have one, in ascending order: who may recover the event, and read it in the
+    /// channel's history.
+    pub users: Vec<Arc<str>>,
+}
+
+/// What is new about a player, for the header of its frames.
+#[derive(Clone, Debug)]
+pub struct SeatChange {
+    /// Whose.
+    pub seat: SeatKey,
+    /// The cell that it looks from.
+    pub view: CellIndex,
+    /// The number of the last input that was applied.
+    pub ack: u32,
+    /// Its own object; 0 for none.
+    pub avatar: u32,
+    /// All objects that it alone is sent, in its encoding, if they changed.
+    pub own: Option<Bytes>,
+}

@@ -1,0 +1,50 @@
+//! The simulations that come with Dunlin, and how a server finds a simulation by its name.
+
+#![forbid(unsafe_code)]
+
+use std::{collections::BTreeMap, fmt};
+
+use dunlin_rooms::Simulation;
+
+/// Makes a simulation from the parameters that the configuration gives for it; `null` if it gives none.
+pub type Make = fn(&serde_json::Value) -> Result<Box<dyn Simulation>, BadParams>;
+
+/// What is wrong with parameters: which, what it is, and what it may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadParams(pub String);
+
+/// Simulations by name.
+#[derive(Clone, Debug, Default)]
+pub struct Registry(BTreeMap<&'static str, Make>);
+
+impl Registry {
+    /// Those that come with Dunlin.
+    pub fn built_in() -> Self {
+        Self::default()
+    }
+
+    /// With one more.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, make: Make) -> Self {
+        self.0.insert(name, make);
+        self
+    }
+
+    /// Makes the simulation of this name; `None` if there is none.
+    pub fn make(&self, name: &str, params: &serde_json::Value) -> Option<Result<Box<dyn Simulation>, BadParams>> {
+        self.0.get(name).map(|make| make(params))
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().copied()
+    }
+}
+
+impl fmt::Display for BadParams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadParams {}

@@ -1,0 +1,167 @@
+//! The grid: where things are, and which cells a player sees.
+
+use std::fmt;
+
+/// A place in a world, in its units from the map's corner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// To the right.
+    pub x: u32,
+    /// Downwards.
+    pub y: u32,
+}
+
+/// A cell's number: row by row, from the map's corner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CellIndex(pub u32);
+
+/// What a simulation says about its map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GridShape {
+    /// Cells from left to right, at most 1,024.
+    pub columns: u16,
+    /// Cells from top to bottom, at most 1,024.
+    pub rows: u16,
+    /// A cell's side in units, at most 65,536.
+    pub cell_units: u32,
+    /// How many cells a player sees in each direction from the one that its viewpoint is in: 1 makes 3 × 3.
+    pub near_cells: u16,
+    /// How many further cells around those it sees, updated only every `far_interval_ticks`.
+    pub far_cells: u16,
+    /// Ticks between updates of far cells; at least 1.
+    pub far_interval_ticks: u16,
+}
+
+/// A checked [`GridShape`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    shape: GridShape,
+}
+
+/// How often a visible cell is updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Band {
+    /// Every tick.
+    Near,
+    /// Every `far_interval_ticks`.
+    Far,
+}
+
+/// What is wrong with a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GridError {
+    /// No cell, or more than 1,024 in a direction.
+    Cells,
+    /// A cell's side is 0 or more than 65,536 units.
+    CellUnits,
+    /// `far_interval_ticks` is 0, or more than the updates that a mirror remembers.
+    FarInterval,
+}
+
+/// Cells in one direction, at most: rows and columns fit 10 bits each.
+const CELLS_MAX: u16 = 1_024;
+const CELL_UNITS_MAX: u32 = 65_536;
+/// Updates that a mirror remembers, so that a base may lie that many ticks back.
+pub(crate) const HISTORY_TICKS: u16 = 16;
+
+impl Grid {
+    /// Checks a shape.
+    ///
+    /// # Errors
+    /// [`GridError`]
+    pub fn new(shape: GridShape) -> Result<Self, GridError> {
+        let in_bounds = |cells| (1..=CELLS_MAX).contains(&cells);
+        if !in_bounds(shape.columns) || !in_bounds(shape.rows) {
+            return Err(GridError::Cells);
+        }
+        if !(1..=CELL_UNITS_MAX).contains(&shape.cell_units) {
+            return Err(GridError::CellUnits);
+        }
+        if !(1..HISTORY_TICKS).contains(&shape.far_interval_ticks) {
+            return Err(GridError::FarInterval);
+        }
+        Ok(Self { shape })
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> &GridShape {
+        &self.shape
+    }
+
+    /// How many cells there are.
+    pub fn len(&self) -> usize {
+        usize::from(self.shape.columns) * usize::from(self.shape.rows)
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The map's width and height in units.
+    pub fn size_units(&self) -> (u32, u32) {
+        let GridShape { columns, rows, cell_units, .. } = self.shape;
+        (u32::from(columns) * cell_units, u32::from(rows) * cell_units)
+    }
+
+    /// The nearest place inside the map.
+    pub fn clamp(&self, position: Position) -> Position {
+        let (width, height) = self.size_units();
+        Position { x: position.x.min(width - 1), y: position.y.min(height - 1) }
+    }
+
+    /// The cell that a place of the map is in.
+    pub fn cell_of(&self, position: Position) -> CellIndex {
+        let Position { x, y } = self.clamp(position);
+        CellIndex(y / self.shape.cell_units * u32::from(self.shape.columns) + x / self.shape.cell_units)
+    }
+
+    /// A cell's column and row.
+    pub fn place(&self, cell: CellIndex) -> (u16, u16) {
+        let columns = u32::from(self.shape.columns);
+        ((cell.0 % columns) as u16, (cell.0 / columns) as u16)
+    }
+
+    /// A cell's corner.
+    pub fn corner(&self, cell: CellIndex) -> Position {
+        let (column, row) = self.place(cell);
+        Position { x: u32::from(column) * self.shape.cell_units, y: u32::from(row) * self.shape.cell_units }
+    }
+
+    /// How often `cell` is updated for a player whose viewpoint is in `view`; `None` if it is not seen.
+    pub fn band(&self, view: CellIndex, cell: CellIndex) -> Option<Band> {
+        let ((left, top), (column, row)) = (self.place(view), self.place(cell));
+        let distance = left.abs_diff(column).max(top.abs_diff(row));
+        if distance <= self.shape.near_cells {
+            Some(Band::Near)
+        } else if distance <= self.shape.near_cells.saturating_add(self.shape.far_cells) {
+            Some(Band::Far)
+        } else {
+            None
+        }
+    }
+
+    /// The cells that a player sees whose viewpoint is in `view`, in ascending order.
+    pub fn visible(&self, view: CellIndex) -> impl Iterator<Item = (CellIndex, Band)> + '_ {
+        let (column, row) = self.place(view);
+        let reach = self.shape.near_cells.saturating_add(self.shape.far_cells);
+        let columns = column.saturating_sub(reach)..=column.saturating_add(reach).min(self.shape.columns - 1);
+        let rows = row.saturating_sub(reach)..=row.saturating_add(reach).min(self.shape.rows - 1);
+        rows.flat_map(move |row| columns.clone().map(move |column| (column, row))).map(move |(column, row)| {
+            let cell = CellIndex(u32::from(row) * u32::from(self.shape.columns) + u32::from(column));
+            (cell, self.band(view, cell).unwrap_or(Band::Far))
+        })
+    }
+}
+
+impl fmt::Display for GridError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cells => "a grid has 1 to 1,024 columns and rows",
+            Self::CellUnits => "a cell's side has 1 to 65,536 units",
+            Self::FarInterval => "far cells are updated every 1 to 15 ticks",
+        })
+    }
+}
+
+impl std::error::Error for GridError {}
