@@ -7,6 +7,9 @@
 //! road back, cannot overtake the answer to a join. Inputs and snapshots, which are many and may be dropped, go directly
 //! between a session's shard and the room thread.
 //!
+//! What a room thread does with these is decided by a pure type, `RoomHost` in `engine::host`, which the simulator runs as
+//! well; the server's room threads only carry messages and keep the time.
+//!
 //! A message from a room thread leads a shard to send notices to shards, and to room threads nothing but
 //! [`ToRoom::Close`], one for a room. A message to a room thread never holds up a shard: what waits for a thread is
 //! bounded by the subscriptions that there are and by each room's inbox.
