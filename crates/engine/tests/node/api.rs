@@ -12,7 +12,9 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::Presence { channel }
         | ApiRequest::PresenceStats { channel }
         | ApiRequest::History { channel, .. }
-        | ApiRequest::HistoryRemove { channel } => Some(channel),
+        | ApiRequest::HistoryRemove { channel }
+        | ApiRequest::OpenRoom { channel }
+        | ApiRequest::CloseRoom { channel } => Some(channel),
         ApiRequest::Channels | ApiRequest::Disconnect { .. } | ApiRequest::Unsubscribe { .. } | ApiRequest::Survey => {
             None
         }
@@ -42,6 +44,8 @@ pub fn request(request: &Value) -> ApiRequest {
             ApiRequest::History { channel, query: HistoryQuery { limit, since, reverse: fields["reverse"] == true } }
         }
         "history_remove" => ApiRequest::HistoryRemove { channel },
+        "open_room" => ApiRequest::OpenRoom { channel },
+        "close_room" => ApiRequest::CloseRoom { channel },
         "channels" => ApiRequest::Channels,
         "disconnect" => {
             let code = fields["code"].as_u64().map(|code| code as u16);

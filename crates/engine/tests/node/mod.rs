@@ -18,7 +18,7 @@ use std::{
 
 use dunlin_engine::{
     Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, api::Answer,
-    event::Ticket, message::ShardMessage, owner_of,
+    event::Ticket, message::ShardMessage, owner_of, room::ToRoom,
 };
 use dunlin_protocol::Encoding;
 use serde_json::Value;
@@ -62,6 +62,8 @@ pub struct Node {
     /// What happened besides bytes, by client.
     pub said: Vec<String>,
     pub answers: Vec<Answer>,
+    /// Messages to room threads, for the test to answer.
+    pub to_rooms: VecDeque<(u16, ToRoom)>,
     sessions_opened: u32,
     /// Effects to be performed, and sessions to be written to, in order.
     effects: VecDeque<(u16, Effect)>,
@@ -86,6 +88,7 @@ impl Node {
             holds_rings: false,
             said: Vec::new(),
             answers: Vec::new(),
+            to_rooms: VecDeque::new(),
             sessions_opened: 0,
             effects: VecDeque::new(),
             dirty: VecDeque::new(),
@@ -168,6 +171,7 @@ impl Node {
     fn perform(&mut self, shard: u16, effect: Effect) {
         match effect {
             Effect::Send { to, message } => self.rings.entry((shard, to.0)).or_default().push_back(message),
+            Effect::ToRoom { thread, message } => self.to_rooms.push_back((thread.0, message)),
             Effect::Authenticate { session, token } => match tokens::connection(&token, self.now) {
                 Some(outcome) => self.handle(shard, Event::Authenticated { session, outcome }),
                 None => self.at((shard, session)).open_question = Some(Question::Connection),

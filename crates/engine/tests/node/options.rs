@@ -3,7 +3,7 @@
 
 use dunlin_engine::{
     Options,
-    options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode},
+    options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode, RoomLimits},
 };
 
 /// The names of all options, read off the structures themselves.
@@ -73,6 +73,17 @@ fn read<T: std::str::FromStr>(value: &str) -> T {
     value.parse().unwrap_or_else(|_| panic!("{value} is not what is wanted"))
 }
 
+/// Inputs a second, bytes of an input, inputs in the inbox: `30/64/100`.
+fn room(value: &str) -> RoomLimits {
+    let limits: Vec<&str> = value.split('/').collect();
+    let [inputs_per_second, input_bytes_max, inbox_inputs_max] = limits[..] else { panic!("{value} is not three") };
+    RoomLimits {
+        inputs_per_second: read(inputs_per_second),
+        input_bytes_max: read(input_bytes_max),
+        inbox_inputs_max: read(inbox_inputs_max),
+    }
+}
+
 fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
     match field {
         "ping_interval_ms" => client.ping_interval_ms = read(value),
@@ -136,6 +147,7 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
         "allow_history_for_subscriber" => namespace.allow_history_for_subscriber = read(value),
         "allow_history_for_client" => namespace.allow_history_for_client = read(value),
         "delivery" => namespace.delivery = if value == "latest" { Lane::Latest } else { Lane::Reliable },
+        "room" => namespace.room = Some(room(value)),
         "conflation_key" => namespace.conflation_key = Some(value.to_owned()),
         other => panic!("no option namespace.{other}"),
     }
