@@ -14,6 +14,7 @@
 pub mod api;
 pub mod counters;
 pub mod event;
+pub mod host;
 pub mod message;
 pub mod options;
 pub mod room;

@@ -1,0 +1,279 @@
+//! What a room thread decides, one room at a time, without the thread.
+//!
+//! A [`RoomHost`] keeps the books of one room: who is on the way in, who sits where, which shards know its world. The room
+//! itself, with the game's code in it, is a [`Table`]. A tick is three steps: [`RoomHost::begin`] takes what has come in,
+//! [`Table::run`] lets the game act on it, [`RoomHost::finish`] says what has to be posted. Only the middle one runs foreign
+//! code. If that does not come back, the books are still there, and [`RoomHost::end`] tells everybody.
+
+mod table;
+
+use std::{collections::VecDeque, sync::Arc};
+
+use dunlin_protocol::{Payload, UnsubscribeCode};
+use dunlin_rooms::{EncodingSet, Grid, PlayerId, Scoped};
+use hashbrown::HashMap;
+
+use crate::{
+    ShardIndex,
+    message::SubscribeOrder,
+    owner_of,
+    room::{EventAudience, FromRoom, NotJoined, RoomKey, SeatChange, SeatKey, ToRoom},
+};
+
+pub use table::{Done, Step, Table};
+
+/// A message on its way to a shard.
+pub type Post = (ShardIndex, FromRoom);
+
+/// What a host has to know of its node and its room's namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostTerms {
+    /// Shards of the node.
+    pub shard_count: u16,
+    /// The node's seed, which places channels.
+    pub node_seed: u64,
+    /// Ticks without a player after which the owner is asked to close the room; at least 1.
+    pub empty_ticks_max: u32,
+    /// Ticks in a second, for clients.
+    pub ticks_per_second: u32,
+}
+
+/// What a tick begins with.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// In the order of arrival.
+    pub steps: Vec<Step>,
+    /// Which encodings of the world each shard knows, by its index.
+    known: Vec<EncodingSet>,
+}
+
+/// The books of one room.
+#[derive(Debug)]
+pub struct RoomHost {
+    key: RoomKey,
+    channel: Arc<str>,
+    grid: Grid,
+    terms: HostTerms,
+    arrived: VecDeque<Step>,
+    /// Joins that are not answered yet.
+    orders: HashMap<SeatKey, Box<SubscribeOrder>, foldhash::quality::FixedState>,
+    players: HashMap<PlayerId, Player, foldhash::quality::FixedState>,
+    seats: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
+    /// By shard index.
+    shards: Vec<ShardPart>,
+    empty_ticks: u32,
+}
+
+#[derive(Debug)]
+struct Player {
+    seat: SeatKey,
+    user: Arc<str>,
+}
+
+/// What a shard has of the room.
+#[derive(Clone, Debug, Default)]
+struct ShardPart {
+    players: u32,
+    /// In which encodings it knows the world; none if it does not.
+    known: EncodingSet,
+    inputs_taken: u32,
+    changes: Vec<SeatChange>,
+}
+
+impl RoomHost {
+    /// The books of a room that has just been opened.
+    pub fn new(key: RoomKey, channel: Arc<str>, grid: Grid, terms: HostTerms) -> Self {
+        Self {
+            key,
+            channel,
+            grid,
+            terms,
+            arrived: VecDeque::new(),
+            orders: HashMap::default(),
+            players: HashMap::default(),
+            seats: HashMap::default(),
+            shards: vec![ShardPart::default(); usize::from(terms.shard_count)],
+            empty_ticks: 0,
+        }
+    }
+
+    /// The room.
+    pub fn key(&self) -> RoomKey {
+        self.key
+    }
+
+    /// Its channel.
+    pub fn channel(&self) -> &Arc<str> {
+        &self.channel
+    }
+
+    /// How many players it has.
+    pub fn player_count(&self) -> usize {
+        self.players.len()
+    }
+
+    /// What waits for the next tick. Bounded: inputs by the shards' credit, the rest by the subscriptions that there are.
+    pub fn arrived_len(&self) -> usize {
+        self.arrived.len()
+    }
+
+    /// Takes in a message about this room; it counts at the next tick. Opening and closing are the caller's.
+    pub fn take(&mut self, message: ToRoom) {
+        let step = match message {
+            ToRoom::Join { order, .. } => {
+                let join = order.join.as_ref().expect("a room's subscription says what joining takes");
+                let (seat, user, data) = (join.seat, Arc::clone(&join.user), join.data.clone());
+                let encoding = order.subscriber.encoding;
+                self.orders.insert(seat, order);
+                Step::Join { seat, user, encoding, data }
+            }
+            ToRoom::Leave { seat, .. } => Step::Leave { seat },
+            ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },
+            ToRoom::Open { .. } | ToRoom::Close { .. } => unreachable!("the caller opens and closes rooms"),
+        };
+        self.arrived.push_back(step);
+    }
+
+    /// Begins a tick.
+    pub fn begin(&mut self) -> Batch {
+        let steps: Vec<Step> = self.arrived.drain(..).collect();
+        for step in &steps {
+            if let Step::Input { seat, .. } = step {
+                self.shards[usize::from(seat.shard.0)].inputs_taken += 1;
+            }
+        }
+        Batch { steps, known: self.shards.iter().map(|shard| shard.known).collect() }
+    }
+
+    /// Ends a tick: what it led to is appended to `posts`.
+    pub fn finish(&mut self, done: Done, posts: &mut Vec<Post>) {
+        let Done { entered, left, keyframe, outcome } = done;
+        // Joins and leaves in the order in which they were carried out.
+        let mut left = left.into_iter().peekable();
+        for (place, seat, joined) in entered {
+            while let Some((_, seat)) = left.next_if(|(left_place, _)| *left_place < place) {
+                self.remove(seat);
+            }
+            let Some(order) = self.orders.remove(&seat) else { continue };
+            let outcome = match joined {
+                Ok(player) => {
+                    self.add(player, seat, &order);
+                    Ok(())
+                }
+                Err(refusal) => Err(NotJoined::Refused(refusal)),
+            };
+            posts.push((self.key.owner, FromRoom::Joined { room: self.key, order, outcome }));
+        }
+        left.for_each(|(_, seat)| self.remove(seat));
+        if let Some((keyframe, encodings)) = keyframe {
+            for (index, part) in (0..).zip(&mut self.shards) {
+                if part.players > 0 && !part.known.covers(encodings) {
+                    part.known = encodings;
+                    let message = FromRoom::Keyframe {
+                        room: self.key,
+                        channel: Arc::clone(&self.channel),
+                        grid: self.grid.clone(),
+                        ticks_per_second: self.terms.ticks_per_second,
+                        keyframe: Arc::clone(&keyframe),
+                    };
+                    posts.push((ShardIndex(index), message));
+                }
+            }
+        }
+        for change in outcome.players {
+            let Some(player) = self.players.get(&change.player) else { continue };
+            let seat = player.seat;
+            let dunlin_rooms::PlayerChange { view, ack, avatar, own, .. } = change;
+            self.shards[usize::from(seat.shard.0)].changes.push(SeatChange { seat, view, ack, avatar, own });
+        }
+        let encodings = outcome.update.encodings();
+        for (index, part) in (0..).zip(&mut self.shards) {
+            if !encodings.covers(part.known) {
+                // What it knew in an encoding that nobody reads any more is out of date from now on.
+                part.known = encodings;
+            }
+            if part.players > 0 || part.inputs_taken > 0 {
+                let message = FromRoom::Tick {
+                    room: self.key,
+                    update: Arc::clone(&outcome.update),
+                    changes: std::mem::take(&mut part.changes),
+                    inputs_taken: std::mem::take(&mut part.inputs_taken),
+                };
+                posts.push((ShardIndex(index), message));
+            }
+        }
+        for scoped in outcome.scoped {
+            posts.push(self.address(scoped));
+        }
+        self.watch_emptiness(posts);
+    }
+
+    /// The room is over, by failure or because it was closed: tells everybody who is in it or on the way. Its owner is told
+    /// with [`FromRoom::Failed`] by a caller to whom it is news.
+    pub fn end(&mut self, code: UnsubscribeCode, posts: &mut Vec<Post>) {
+        for (_, order) in self.orders.drain() {
+            let outcome = Err(NotJoined::Gone);
+            posts.push((self.key.owner, FromRoom::Joined { room: self.key, order, outcome }));
+        }
+        for (index, part) in (0..).zip(&mut self.shards) {
+            if std::mem::take(&mut part.players) > 0 {
+                posts.push((ShardIndex(index), FromRoom::Over { room: self.key, code }));
+            }
+        }
+        self.players.clear();
+        self.seats.clear();
+        self.arrived.clear();
+    }
+
+    fn add(&mut self, player: PlayerId, seat: SeatKey, order: &SubscribeOrder) {
+        let user = order.join.as_ref().map_or_else(|| Arc::from(""), |join| Arc::clone(&join.user));
+        self.players.insert(player, Player { seat, user });
+        self.seats.insert(seat, player);
+        self.shards[usize::from(seat.shard.0)].players += 1;
+    }
+
+    fn remove(&mut self, seat: SeatKey) {
+        let Some(player) = self.seats.remove(&seat) else { return };
+        self.players.remove(&player);
+        let part = &mut self.shards[usize::from(seat.shard.0)];
+        part.players -= 1;
+        if part.players == 0 {
+            // The shard has forgotten the world with its last seat.
+            part.known = EncodingSet::default();
+        }
+    }
+
+    fn address(&self, scoped: Scoped) -> Post {
+        match scoped {
+            Scoped::Event { players, data } => {
+                let audience = players.map(|players| Box::new(self.audience(&players)));
+                let (channel, data) = (Arc::clone(&self.channel), Payload::from_json(data));
+                (self.key.owner, FromRoom::Event { channel, data, audience })
+            }
+            Scoped::Publication { channel, data } => {
+                let owner = owner_of(&channel, self.terms.shard_count, self.terms.node_seed);
+                (owner, FromRoom::Publish { channel: channel.into(), data: Payload::from_json(data) })
+            }
+        }
+    }
+
+    fn audience(&self, players: &[PlayerId]) -> EventAudience {
+        let present = || players.iter().filter_map(|player| self.players.get(player));
+        let mut seats: Vec<SeatKey> = present().map(|player| player.seat).collect();
+        seats.sort_unstable();
+        let mut users: Vec<Arc<str>> =
+            present().filter(|player| !player.user.is_empty()).map(|player| Arc::clone(&player.user)).collect();
+        users.sort_unstable();
+        users.dedup();
+        EventAudience { seats, users }
+    }
+
+    /// Asks the owner for an end, again and again while it finds that somebody is on the way who then is not.
+    fn watch_emptiness(&mut self, posts: &mut Vec<Post>) {
+        self.empty_ticks = if self.players.is_empty() { self.empty_ticks + 1 } else { 0 };
+        if self.empty_ticks >= self.terms.empty_ticks_max {
+            self.empty_ticks = 0;
+            posts.push((self.key.owner, FromRoom::Idle { room: self.key, channel: Arc::clone(&self.channel) }));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The part of a room that runs the game's code.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{EncodingSet, PlayerId, Refusal, Room, TickOutcome, TickUpdate, Visitor};
+use hashbrown::HashMap;
+
+use super::Batch;
+use crate::room::SeatKey;
+
+/// Something that happens to a room before its next tick.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Somebody wants to join.
+    Join {
+        /// Where it will sit.
+        seat: SeatKey,
+        /// Its user id; empty for an anonymous one.
+        user: Arc<str>,
+        /// What its frames are written in.
+        encoding: Encoding,
+        /// For the game.
+        data: Bytes,
+    },
+    /// Somebody is gone.
+    Leave {
+        /// Who.
+        seat: SeatKey,
+    },
+    /// Somebody's input.
+    Input {
+        /// Whose.
+        seat: SeatKey,
+        /// The client's number for it.
+        number: u32,
+        /// For the game.
+        data: Bytes,
+    },
+}
+
+/// A room, with the game in it.
+pub struct Table {
+    room: Room,
+    players: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
+    /// Inputs that the game could make nothing of.
+    inputs_senseless: u64,
+}
+
+/// What a tick led to.
+#[derive(Debug)]
+pub struct Done {
+    /// Joins: place in the batch, seat, and whether the player is in.
+    pub(super) entered: Vec<(usize, SeatKey, Result<PlayerId, Refusal>)>,
+    /// Leaves: place in the batch, and seat.
+    pub(super) left: Vec<(usize, SeatKey)>,
+    /// The world before the tick, if some shard needs to be told of it, and in which encodings it is.
+    pub(super) keyframe: Option<(Arc<TickUpdate>, EncodingSet)>,
+    pub(super) outcome: TickOutcome,
+}
+
+impl Table {
+    /// For a room that nobody is in.
+    pub fn new(room: Room) -> Self {
+        Self { room, players: HashMap::default(), inputs_senseless: 0 }
+    }
+
+    /// The room.
+    pub fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// Inputs that the game could make nothing of, so far.
+    pub fn inputs_senseless(&self) -> u64 {
+        self.inputs_senseless
+    }
+
+    /// Carries out what has come in, and one tick. `time_us` is the Unix time that clients are told.
+    pub fn run(&mut self, batch: Batch, time_us: u64) -> Done {
+        let mut entered = Vec::new();
+        let mut left = Vec::new();
+        for (place, step) in batch.steps.into_iter().enumerate() {
+            match step {
+                Step::Join { seat, user, encoding, data } => {
+                    let joined = self.room.join(&Visitor { user: &user }, encoding, &data);
+                    let joined = joined.map(|joined| joined.player);
+                    if let Ok(player) = joined {
+                        self.players.insert(seat, player);
+                    }
+                    entered.push((place, seat, joined));
+                }
+                Step::Leave { seat } => {
+                    if let Some(player) = self.players.remove(&seat) {
+                        self.room.leave(player);
+                        left.push((place, seat));
+                    }
+                }
+                Step::Input { seat, number, data } => {
+                    // Of somebody who has left, nothing is made.
+                    let Some(player) = self.players.get(&seat) else { continue };
+                    self.inputs_senseless += u64::from(!self.room.input(*player, number, &data));
+                }
+            }
+        }
+        let encodings = self.room.encodings();
+        // Whether a shard that `entered` names needs it; the host finds out which ones do.
+        let is_news =
+            |seat: &SeatKey| batch.known.get(usize::from(seat.shard.0)).is_none_or(|known| !known.covers(encodings));
+        let needs_keyframe = entered.iter().any(|(_, seat, joined)| joined.is_ok() && is_news(seat))
+            || !left.is_empty() && !entered.is_empty();
+        let keyframe = needs_keyframe.then(|| (self.room.keyframe(encodings), encodings));
+        Done { entered, left, keyframe, outcome: self.room.tick(time_us) }
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("players", &self.players.len()).finish_non_exhaustive()
+    }
+}
