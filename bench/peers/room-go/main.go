@@ -1,0 +1,91 @@
+// Command room-go is a peer to measure Dunlin's rooms against: one room that everybody sees all of, as a good Go team
+// would write it by hand. Each tick it marshals the world once, into a pooled, counted frame; each session has a slot
+// for the newest frame and a goroutine that writes it. With -mode naive it is what such a team starts with: the world is
+// marshalled for every session, and queued.
+//
+// It speaks Snapshot and Input of schema/room.proto as bare binary messages. It reads the configuration that
+// `dunlin bench` writes, as far as it needs it.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/gobwas/ws"
+)
+
+type config struct {
+	HTTPServer struct {
+		Address string `json:"address"`
+		Port    int    `json:"port"`
+	} `json:"http_server"`
+}
+
+func main() {
+	path := flag.String("c", "config.json", "configuration file")
+	mode := flag.String("mode", "shared", "shared: marshal once a tick, newest frame wins; naive: marshal for each session, queue")
+	objects := flag.Int("objects", 100, "objects in the world")
+	rate := flag.Int("rate", 60, "ticks in a second")
+	flag.Parse()
+	if *objects < 1 || *rate < 1 || (*mode != "shared" && *mode != "naive") {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := run(*path, *mode == "naive", *objects, *rate); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(path string, naive bool, objects, rate int) error {
+	var cfg config
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &cfg); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	r := &room{world: newWorld(objects, 1), ticksPerSecond: uint32(rate), naive: naive}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/connection/websocket", r.connect())
+	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(r.stats()) })
+	listener, err := net.Listen("tcp", net.JoinHostPort(cfg.HTTPServer.Address, strconv.Itoa(cfg.HTTPServer.Port)))
+	if err != nil {
+		return err
+	}
+	go r.run()
+	go func() { log.Println(http.Serve(listener, mux)) }()
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	<-stop
+	return json.NewEncoder(os.Stdout).Encode(r.stats())
+}
+
+// connect makes each connection a session.
+func (r *room) connect() http.HandlerFunc {
+	var players atomic.Uint32
+	return func(w http.ResponseWriter, request *http.Request) {
+		conn, buffered, _, err := ws.UpgradeHTTP(request, w)
+		if err != nil {
+			return
+		}
+		s := newSession(r, players.Add(1)-1, conn)
+		r.add(s)
+		if r.naive {
+			go s.writeQueue()
+		} else {
+			go s.writeLatest()
+		}
+		s.read(buffered.Reader)
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// side is the map's width and height in units: one cell, seen by everybody.
+const side = 65_536
+
+type object struct {
+	x, y, dx, dy int32
+	// What the last input said.
+	stamp [8]byte
+}
+
+// world is what everybody sees: objects that move all the time.
+type world struct {
+	tick    uint32
+	objects []object
+	scratch []byte
+}
+
+func newWorld(objects int, seed uint64) *world {
+	random := rand.New(rand.NewPCG(seed, 0))
+	speed := func() int32 { return 40 + random.Int32N(200) }
+	w := &world{objects: make([]object, objects)}
+	for i := range w.objects {
+		w.objects[i] = object{x: random.Int32N(side), y: random.Int32N(side), dx: speed(), dy: -speed()}
+	}
+	return w
+}
+
+// apply writes a player's stamp into the object that is its own.
+func (w *world) apply(in input) {
+	w.objects[int(in.player)%len(w.objects)].stamp = in.stamp
+}
+
+// advance is one step of time.
+func (w *world) advance() {
+	w.tick++
+	for i := range w.objects {
+		o := &w.objects[i]
+		o.x, o.dx = bounce(o.x, o.dx)
+		o.y, o.dy = bounce(o.y, o.dy)
+	}
+}
+
+func bounce(at, speed int32) (int32, int32) {
+	next := at + speed
+	if next < 0 || next >= side {
+		return at, -speed
+	}
+	return next, speed
+}
+
+// marshal appends the whole world as a Snapshot of schema/room.proto, by hand as generated code would.
+func (w *world) marshal(out []byte, ticksPerSecond uint32, timeMicroseconds uint64) []byte {
+	varint := func(out []byte, number protowire.Number, value uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(out, number, protowire.VarintType), value)
+	}
+	message := func(out []byte, number protowire.Number, bytes []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(out, number, protowire.BytesType), bytes)
+	}
+	// What a player alone is told is zero: a message of its own for each would be the end of sharing.
+	out = protowire.AppendFixed32(protowire.AppendTag(out, 1, protowire.Fixed32Type), 0)
+	out = protowire.AppendFixed32(protowire.AppendTag(out, 2, protowire.Fixed32Type), 0)
+	out = varint(out, 4, uint64(w.tick))
+	out = protowire.AppendFixed64(protowire.AppendTag(out, 6, protowire.Fixed64Type), timeMicroseconds)
+	var grid [40]byte
+	g := varint(grid[:0], 1, 1)
+	g = varint(g, 2, 1)
+	g = varint(g, 3, side)
+	g = varint(g, 6, 1)
+	out = message(out, 7, varint(g, 7, uint64(ticksPerSecond)))
+	out = varint(out, 8, 0)
+	cell := varint(w.scratch[:0], 2, 1)
+	for i := range w.objects {
+		o := &w.objects[i]
+		size := 4 + protowire.SizeVarint(uint64(i)+1) + 1 + protowire.SizeVarint(uint64(o.x)) +
+			protowire.SizeVarint(uint64(o.y)) + 2 + len(o.stamp)
+		cell = protowire.AppendVarint(protowire.AppendTag(cell, 4, protowire.BytesType), uint64(size))
+		cell = varint(cell, 1, uint64(i)+1)
+		cell = varint(cell, 2, 1)
+		cell = varint(cell, 3, uint64(o.x))
+		cell = varint(cell, 4, uint64(o.y))
+		cell = message(cell, 5, o.stamp[:])
+	}
+	w.scratch = cell
+	return message(out, 9, cell)
+}
+
+// input is what a player sent.
+type input struct {
+	player uint32
+	stamp  [8]byte
+}
+
+// parseInput reads an Input of schema/room.proto whose data is a stamp.
+func parseInput(player uint32, message []byte) (input, bool) {
+	in := input{player: player}
+	found := false
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return in, false
+		}
+		message = message[n:]
+		if number == 2 && kind == protowire.BytesType {
+			data, n := protowire.ConsumeBytes(message)
+			if n < 0 || len(data) < len(in.stamp) {
+				return in, false
+			}
+			binary.BigEndian.PutUint64(in.stamp[:], binary.BigEndian.Uint64(data))
+			found = true
+		}
+		n = protowire.ConsumeFieldValue(number, kind, message)
+		if n < 0 {
+			return in, false
+		}
+		message = message[n:]
+	}
+	return in, found
+}
