@@ -18,8 +18,10 @@ pub struct Base {
 /// The part of a frame that is the same for all players with the same view and base.
 #[derive(Debug)]
 pub struct Body {
-    /// As on the wire, behind the player's header.
+    /// As on the wire, behind the player's header: the rest of `data`, then the mirror's tail for the encoding.
     pub bytes: Vec<u8>,
+    /// How many of `bytes` belong to `data`: all but the tail.
+    pub data_bytes: usize,
     /// The tick after which the world is like this.
     pub tick: u32,
 }
@@ -44,9 +46,15 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Of the world in `keyframe`.
-    pub fn new(grid: Grid, ticks_per_second: u32, keyframe: Arc<TickUpdate>) -> Self {
-        let _ = (grid, ticks_per_second, keyframe);
+    /// Of the world in `keyframe`. `tails`, by [`Encoding::index`], are what stands behind `data` on the wire: each body
+    /// ends with them.
+    pub fn new(
+        grid: Grid,
+        ticks_per_second: u32,
+        keyframe: Arc<TickUpdate>,
+        tails: [&'static [u8]; Encoding::ALL.len()],
+    ) -> Self {
+        let _ = (grid, ticks_per_second, keyframe, tails);
         todo!()
     }
 

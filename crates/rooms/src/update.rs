@@ -102,7 +102,7 @@ impl UpdateWriter {
         todo!()
     }
 
-    /// The finished update.
+    /// The finished update. Cells that are not on `grid` are left out.
     pub fn finish(&mut self, grid: &Grid) -> TickUpdate {
         let _ = grid;
         todo!()

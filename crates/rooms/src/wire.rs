@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use dunlin_protocol::Encoding;
 
-use crate::{ObjectId, Position};
+use crate::{ObjectId, ObjectView, Position};
 
 /// Bytes of a player's header at the most, without the objects that it alone is sent.
 pub const HEADER_BYTES_MAX: usize = 48;
@@ -13,6 +13,13 @@ pub const HEADER_BYTES_MAX: usize = 48;
 /// the client. The header's length depends on `own` alone.
 pub fn write_player_header(encoding: Encoding, ack: u32, avatar: u32, own: Option<&[u8]>, out: &mut Vec<u8>) {
     let _ = (encoding, ack, avatar, own, out);
+    todo!()
+}
+
+/// Appends what [`crate::PlayerChange::own`] holds, from the objects that a player alone is sent; their `x` and `y` are
+/// from the map's corner.
+pub fn encode_own<'a>(encoding: Encoding, objects: impl Iterator<Item = ObjectView<'a>>, out: &mut Vec<u8>) {
+    let _ = (encoding, objects.count(), out);
     todo!()
 }
 
