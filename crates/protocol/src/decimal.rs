@@ -1,7 +1,7 @@
 //! Numbers as text, without an allocation.
 
 /// A number written in decimal digits.
-pub(crate) struct Decimal {
+pub struct Decimal {
     digits: [u8; DIGITS_MAX],
     start: usize,
 }
@@ -10,7 +10,8 @@ pub(crate) struct Decimal {
 const DIGITS_MAX: usize = 20;
 
 impl Decimal {
-    pub(crate) fn new(mut number: u64) -> Self {
+    /// Writes `number`.
+    pub fn new(mut number: u64) -> Self {
         let mut decimal = Self { digits: [b'0'; DIGITS_MAX], start: DIGITS_MAX };
         loop {
             decimal.start -= 1;
@@ -22,11 +23,13 @@ impl Decimal {
         }
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// The digits.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.digits[self.start..]
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// The digits.
+    pub fn as_str(&self) -> &str {
         str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 }

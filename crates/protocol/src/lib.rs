@@ -12,7 +12,7 @@ mod command;
 mod decimal;
 mod json;
 mod payload;
-mod protobuf;
+pub mod protobuf;
 mod push;
 mod reply;
 
@@ -24,6 +24,7 @@ pub use command::{
     Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, StreamPosition, SubRefreshRequest,
     SubscribeFlags, SubscribeRequest,
 };
+pub use decimal::Decimal;
 pub use payload::{NotJson, Payload};
 pub use push::{ClientInfo, Publication, Push, Tags};
 pub use reply::{

@@ -2,7 +2,7 @@
 
 mod decode;
 mod encode;
-mod wire;
+pub mod wire;
 
 pub use decode::Decoder;
 pub(crate) use encode::{encode_push, encode_reply};

@@ -1,41 +1,50 @@
-//! The Protobuf wire format: varints, tags and fields.
+//! The Protobuf wire format: varints, tags and fields. Rooms write their messages with it too.
 
 use crate::DecodeError;
 
 /// What a field holds, by its wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub enum Value<'a> {
+    /// A number of any type but the fixed ones.
     Varint(u64),
-    /// Eight bytes, or four: no message of the protocol has such a field.
-    Fixed,
+    /// Four bytes, the lowest first.
+    Fixed32(u32),
+    /// Eight bytes, the lowest first.
+    Fixed64(u64),
+    /// A string, bytes, a message or a packed list.
     Bytes(&'a [u8]),
 }
 
 /// Reads the fields of a message, or the messages of a frame, from the front.
-pub(super) struct Reader<'a> {
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    /// A reader of all of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    pub(super) fn rest(&self) -> &'a [u8] {
+    /// What has not been read yet.
+    pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// The number and value of the next field; `None` at the end.
-    pub(super) fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError`] for what is not Protobuf.
+    pub fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, DecodeError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let tag = u32::try_from(self.varint()?).map_err(|_| DecodeError { what: "field number too high" })?;
         let value = match tag & 7 {
             0 => Value::Varint(self.varint()?),
-            1 => self.take(8).map(|_| Value::Fixed)?,
+            1 => Value::Fixed64(u64::from_le_bytes(self.array()?)),
             2 => Value::Bytes(self.length_prefixed()?),
-            5 => self.take(4).map(|_| Value::Fixed)?,
+            5 => Value::Fixed32(u32::from_le_bytes(self.array()?)),
             3 | 4 => return Err(DecodeError { what: "Protobuf group" }),
             _ => return Err(DecodeError { what: "unknown wire type" }),
         };
@@ -46,9 +55,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes that follow their own length.
-    pub(super) fn length_prefixed(&mut self) -> Result<&'a [u8], DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError`] if there are fewer.
+    pub fn length_prefixed(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.varint()?;
         self.take(length)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(DecodeError { what: "Protobuf ends too early" })?;
+        self.rest = rest;
+        Ok(*taken)
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
@@ -61,7 +79,21 @@ impl<'a> Reader<'a> {
     }
 
     /// Seven bits in each byte, the lowest first; at most ten bytes that together fit 64 bits.
-    fn varint(&mut self) -> Result<u64, DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is longer, or not all there.
+    #[inline]
+    pub fn varint(&mut self) -> Result<u64, DecodeError> {
+        if let Some((&byte, rest)) = self.rest.split_first()
+            && byte < 0x80
+        {
+            self.rest = rest;
+            return Ok(byte.into());
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let Some((&byte, rest)) = self.rest.split_first() else {
@@ -81,21 +113,33 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Value<'a> {
-    pub(super) fn bytes(self) -> Result<&'a [u8], DecodeError> {
+    /// The bytes of a length-prefixed field.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for a field of another type.
+    pub fn bytes(self) -> Result<&'a [u8], DecodeError> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            Self::Varint(_) | Self::Fixed => Err(WRONG_TYPE),
+            Self::Varint(_) | Self::Fixed32(_) | Self::Fixed64(_) => Err(WRONG_TYPE),
         }
     }
 
-    pub(super) fn text(self) -> Result<&'a str, DecodeError> {
+    /// The text of a string.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for a field of another type or what is not UTF-8.
+    pub fn text(self) -> Result<&'a str, DecodeError> {
         str::from_utf8(self.bytes()?).map_err(|_| DecodeError { what: "string is not UTF-8" })
     }
 
-    pub(super) fn varint(self) -> Result<u64, DecodeError> {
+    /// The number of a varint.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for a field of another type.
+    pub fn varint(self) -> Result<u64, DecodeError> {
         match self {
             Self::Varint(number) => Ok(number),
-            Self::Bytes(_) | Self::Fixed => Err(WRONG_TYPE),
+            Self::Bytes(_) | Self::Fixed32(_) | Self::Fixed64(_) => Err(WRONG_TYPE),
         }
     }
 }
@@ -103,15 +147,18 @@ impl<'a> Value<'a> {
 const WRONG_TYPE: DecodeError = DecodeError { what: "Protobuf field of the wrong type" };
 
 /// Where a message goes: a buffer, or a counter that only wants to know how long it gets.
-pub(super) trait Sink {
+pub trait Sink {
+    /// Bytes as they are.
     fn raw(&mut self, bytes: &[u8]);
+    /// A number, seven bits in each byte.
     fn varint(&mut self, number: u64);
     /// A message behind its length.
     fn length_prefixed(&mut self, message: &impl Message);
 }
 
 /// A message that can be written; written twice it yields the same bytes.
-pub(super) trait Message {
+pub trait Message {
+    /// Writes the fields.
     fn write(&self, sink: &mut impl Sink);
 }
 
@@ -164,7 +211,7 @@ const VARINT: u32 = 0;
 const LENGTH_PREFIXED: u32 = 2;
 
 /// A number, unless it is 0.
-pub(super) fn write_number(sink: &mut impl Sink, field: u32, number: u64) {
+pub fn write_number(sink: &mut impl Sink, field: u32, number: u64) {
     if number != 0 {
         sink.varint(u64::from(field << 3 | VARINT));
         sink.varint(number);
@@ -172,26 +219,26 @@ pub(super) fn write_number(sink: &mut impl Sink, field: u32, number: u64) {
 }
 
 /// A bool, unless it is false.
-pub(super) fn write_flag(sink: &mut impl Sink, field: u32, flag: bool) {
+pub fn write_flag(sink: &mut impl Sink, field: u32, flag: bool) {
     write_number(sink, field, flag.into());
 }
 
 /// A string or bytes, unless they are empty.
-pub(super) fn write_bytes(sink: &mut impl Sink, field: u32, bytes: &[u8]) {
+pub fn write_bytes(sink: &mut impl Sink, field: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
         write_entry_bytes(sink, field, bytes);
     }
 }
 
 /// The key or value of a map's entry, even if it is empty, as official encoders do.
-pub(super) fn write_entry_bytes(sink: &mut impl Sink, field: u32, bytes: &[u8]) {
+pub fn write_entry_bytes(sink: &mut impl Sink, field: u32, bytes: &[u8]) {
     write_length_tag(sink, field);
     sink.varint(bytes.len() as u64);
     sink.raw(bytes);
 }
 
 /// A message, even if it is empty.
-pub(super) fn write_message(sink: &mut impl Sink, field: u32, message: &impl Message) {
+pub fn write_message(sink: &mut impl Sink, field: u32, message: &impl Message) {
     write_length_tag(sink, field);
     sink.length_prefixed(message);
 }
