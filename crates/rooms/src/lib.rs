@@ -10,7 +10,9 @@
 
 #![forbid(unsafe_code)]
 
+mod binary;
 mod grid;
+mod hash;
 mod room;
 mod simulation;
 mod update;

@@ -3,10 +3,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dunlin_protocol::Encoding;
 
 use crate::{
-    CellIndex, EncodingSet, Grid, GridError, PlayerId, Refusal, RestoreError, Simulation, TickUpdate, Visitor,
+    CellIndex, EncodingSet, Grid, GridError, PlayerId, Refusal, RestoreError, Scope, Simulation, TickUpdate,
+    UpdateWriter, Visitor, World, binary::Reader, hash::Hasher, wire, world::Target,
 };
+
+/// The codes that a game may refuse with.
+const REFUSAL_CODES: std::ops::RangeInclusive<u16> = 400..=1_999;
+/// The code of a full room, and of a refusal without a possible code.
+const DEFAULT_REFUSAL_CODE: u16 = 400;
+/// The form of what is saved.
+const SAVED_VERSION: u8 = 1;
 
 /// What an operator decides about a room. Bounds of the world are bounds of each room's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +49,14 @@ impl Default for RoomOptions {
 
 /// A room.
 pub struct Room {
-    _todo: (),
+    players_max: usize,
+    world: World,
+    simulation: Box<dyn Simulation>,
+    writer: UpdateWriter,
+    /// The time of the last tick; nothing of the world's.
+    time_us: u64,
+    /// Where a player's own objects are encoded.
+    own: Vec<u8>,
 }
 
 /// A player has joined.
@@ -100,98 +116,202 @@ impl Room {
     ///
     /// # Errors
     /// [`GridError`] if the simulation's map is not possible.
-    pub fn new(options: RoomOptions, seed: u64, simulation: Box<dyn Simulation>) -> Result<Self, GridError> {
-        let _ = (options, seed, simulation);
-        todo!()
+    pub fn new(options: RoomOptions, seed: u64, mut simulation: Box<dyn Simulation>) -> Result<Self, GridError> {
+        let mut world = World::new(Grid::new(simulation.grid())?, &options, seed);
+        simulation.start(&mut world);
+        world.settle();
+        world.forget_changes();
+        Ok(Self::of(&options, world, simulation))
     }
 
-    /// A room that goes on from what [`Room::save`] wrote.
+    /// A room that goes on from what [`Room::save`] wrote. To its players everything is new.
     ///
     /// # Errors
     /// [`RestoreError`]
-    pub fn restore(options: RoomOptions, saved: &[u8], simulation: Box<dyn Simulation>) -> Result<Self, RestoreError> {
-        let _ = (options, saved, simulation);
-        todo!()
+    pub fn restore(
+        options: RoomOptions,
+        saved: &[u8],
+        mut simulation: Box<dyn Simulation>,
+    ) -> Result<Self, RestoreError> {
+        let grid = Grid::new(simulation.grid()).map_err(|_| RestoreError)?;
+        let mut saved = Reader::new(saved);
+        if saved.byte() != Ok(SAVED_VERSION) {
+            return Err(RestoreError);
+        }
+        let world = World::restore(grid, &options, &mut saved).map_err(|_| RestoreError)?;
+        simulation.restore(saved.rest())?;
+        Ok(Self::of(&options, world, simulation))
     }
 
-    /// Appends everything that the room's future depends on.
+    fn of(options: &RoomOptions, world: World, simulation: Box<dyn Simulation>) -> Self {
+        let writer = UpdateWriter::default();
+        Self { players_max: options.players_max, world, simulation, writer, time_us: 0, own: Vec::new() }
+    }
+
+    /// Appends everything that the room's future depends on. Best right after a tick: what has changed since is in the
+    /// world that is restored, but in none of its updates.
     pub fn save(&self, out: &mut Vec<u8>) {
-        let _ = out;
-        todo!()
+        out.push(SAVED_VERSION);
+        self.world.save(out);
+        self.simulation.save(out);
     }
 
     /// The map.
     pub fn grid(&self) -> &Grid {
-        todo!()
+        self.world.grid()
+    }
+
+    /// The world.
+    pub fn world(&self) -> &World {
+        &self.world
     }
 
     /// Lets a player in whose frames are written in `encoding`.
     ///
     /// # Errors
-    /// The game's [`Refusal`], or 400 for a full room.
-    pub fn join(
-        &mut self,
-        visitor: &Visitor<'_>,
-        encoding: dunlin_protocol::Encoding,
-        data: &[u8],
-    ) -> Result<Joined, Refusal> {
-        let _ = (visitor, encoding, data);
-        todo!()
+    /// The game's [`Refusal`], or 400 for a full room. A code of the game's that is not its to give becomes 400.
+    pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) -> Result<Joined, Refusal> {
+        let full = || Refusal { code: DEFAULT_REFUSAL_CODE, message: "the room is full".into() };
+        if self.world.player_count() >= self.players_max {
+            return Err(full());
+        }
+        let player = self.world.add_player(encoding).ok_or_else(full)?;
+        match self.simulation.join(&mut self.world, player, visitor, data) {
+            Ok(()) => Ok(Joined { player }),
+            Err(mut refusal) => {
+                self.world.remove_player(player);
+                if !REFUSAL_CODES.contains(&refusal.code) {
+                    refusal.code = DEFAULT_REFUSAL_CODE;
+                }
+                Err(refusal)
+            }
+        }
     }
 
     /// Lets a player go. Nothing happens if it is not here.
     pub fn leave(&mut self, player: PlayerId) {
-        let _ = player;
-        todo!()
+        if self.world.remove_player(player) {
+            self.simulation.leave(&mut self.world, player);
+        }
     }
 
     /// Applies a player's input and acknowledges `number`. Returns whether the game could make sense of it; an input of
     /// somebody who is not here is none.
     pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) -> bool {
-        let _ = (player, number, data);
-        todo!()
+        let Some(sender) = self.world.book_mut().get_mut(player) else { return false };
+        sender.is_news |= sender.ack != number;
+        sender.ack = number;
+        self.simulation.input(&mut self.world, player, data).is_ok()
     }
 
     /// One step. `time_us` is the Unix time that clients are told; the world does not depend on it. The update is encoded
     /// for the encodings of the players who are here.
     pub fn tick(&mut self, time_us: u64) -> TickOutcome {
-        let _ = time_us;
-        todo!()
+        self.step();
+        self.time_us = time_us;
+        self.writer.begin(self.world.tick(), time_us, self.encodings(), false);
+        self.world.write_changes(&mut self.writer);
+        let update = Arc::new(self.writer.finish(self.world.grid()));
+        let outcome = TickOutcome { update, players: self.player_changes(), scoped: self.scoped() };
+        self.forget();
+        outcome
     }
 
-    /// The whole world as of the last tick, for a shard that has none of it yet, or not in all of `encodings`.
+    /// A tick that nobody is told of.
+    pub(crate) fn tick_untold(&mut self) {
+        self.step();
+        self.forget();
+    }
+
+    fn step(&mut self) {
+        self.world.advance();
+        self.simulation.tick(&mut self.world);
+        self.world.settle();
+    }
+
+    fn forget(&mut self) {
+        self.world.forget_changes();
+        self.world.forget_events();
+    }
+
+    fn player_changes(&mut self) -> Vec<PlayerChange> {
+        let players = self.world.book();
+        let mut changes = Vec::with_capacity(players.iter().filter(|player| player.is_news).count());
+        for player in players.iter().filter(|player| player.is_news) {
+            let own = player.is_own_news.then(|| {
+                self.own.clear();
+                wire::encode_own(player.encoding, self.world.own_of(player), &mut self.own);
+                Bytes::copy_from_slice(&self.own)
+            });
+            let avatar = player.avatar.map_or(0, |id| id.0);
+            changes.push(PlayerChange { player: player.id, view: player.view, ack: player.ack, avatar, own });
+        }
+        changes
+    }
+
+    fn scoped(&self) -> Vec<Scoped> {
+        let (players, grid) = (self.world.book(), self.world.grid());
+        let sent = self.world.events().iter();
+        let of_nobody = |audience: &Option<Vec<PlayerId>>| audience.as_ref().is_some_and(Vec::is_empty);
+        let told = sent.filter_map(|(target, json)| {
+            let audience = match target {
+                Target::Channel(channel) => {
+                    return Some(Scoped::Publication {
+                        channel: channel.clone(),
+                        data: Bytes::copy_from_slice(json.as_bytes()),
+                    });
+                }
+                Target::Players(Scope::All) => None,
+                Target::Players(Scope::Near(cell)) => Some(players.who_see(grid, *cell)),
+                Target::Players(Scope::Player(player)) => {
+                    Some(players.get(*player).map(|player| player.id).into_iter().collect())
+                }
+            };
+            let data = format!("{{\"tick\":{},\"event\":{json}}}", self.world.tick());
+            (!of_nobody(&audience)).then(|| Scoped::Event { players: audience, data: data.into() })
+        });
+        told.collect()
+    }
+
+    /// The whole world as of the last tick, for a shard that has none of it yet, or not in all of `encodings`. What has been
+    /// applied since the tick is in it already; the next update says it again.
     pub fn keyframe(&self, encodings: EncodingSet) -> Arc<TickUpdate> {
-        let _ = encodings;
-        todo!()
+        let mut writer = UpdateWriter::default();
+        writer.begin(self.world.tick(), self.time_us, encodings, true);
+        self.world.write_all(&mut writer);
+        Arc::new(writer.finish(self.world.grid()))
     }
 
     /// The encodings of the players who are here.
     pub fn encodings(&self) -> EncodingSet {
-        todo!()
+        let here = Encoding::ALL.into_iter().filter(|encoding| self.world.book().count_with(*encoding) > 0);
+        here.fold(EncodingSet::default(), EncodingSet::with)
     }
 
     /// A hash of everything that the room's future depends on.
     pub fn state_hash(&self) -> u64 {
-        todo!()
+        let mut saved = Vec::new();
+        self.simulation.save(&mut saved);
+        Hasher::new(4).number(self.world.state_hash()).bytes(&saved).finish()
     }
 
     /// How many players there are.
     pub fn player_count(&self) -> usize {
-        todo!()
+        self.world.player_count()
     }
 
     /// How many objects there are.
     pub fn object_count(&self) -> usize {
-        todo!()
+        self.world.object_count()
     }
 
     /// The last tick.
     pub fn tick_number(&self) -> u32 {
-        todo!()
+        self.world.tick()
     }
 
     /// About how many bytes the room's world takes.
     pub fn world_bytes(&self) -> usize {
-        todo!()
+        self.world.memory_bytes() + self.own.capacity()
     }
 }

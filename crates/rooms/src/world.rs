@@ -1,8 +1,28 @@
 //! What a simulation acts on, and what is replicated of it.
 
+mod cells;
+mod events;
+mod players;
+mod save;
+mod settle;
+mod slots;
+
 use std::fmt;
 
-use crate::{CellIndex, Grid, Position};
+use dunlin_protocol::Encoding;
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore, SeedableRng},
+};
+
+use crate::{CellIndex, Grid, Position, RoomOptions, hash::Hasher};
+use cells::Cells;
+use slots::{Slot, Slots};
+
+pub(crate) use {
+    events::{Events, Target},
+    players::{Player, Players},
+};
 
 /// An object's number in its world; never 0, and never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,7 +37,7 @@ pub struct PlayerId(pub u32);
 pub enum Visibility {
     /// Every player who sees its cell.
     Everyone,
-    /// One player, wherever it looks.
+    /// One player, wherever it looks. If it is not here when a tick ends, the object is sent to nobody from then on.
     Owner(PlayerId),
     /// Nobody.
     Nobody,
@@ -63,7 +83,7 @@ pub enum Scope {
 /// Why the world is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorldError {
-    /// It holds as many objects as it may.
+    /// It holds as many objects as it may, or all numbers have been given.
     TooManyObjects,
     /// An object's state is longer than it may be.
     StateTooLong,
@@ -71,16 +91,53 @@ pub enum WorldError {
     NoSuchObject,
     /// There have been as many events in this tick as there may be.
     TooManyEvents,
-    /// An event is not JSON, or longer than it may be.
+    /// An event is not JSON, or longer than it may be; or its channel has no name, or one that is longer than that.
     BadEvent,
 }
 
 /// A world: objects on a grid, players and their viewpoints, chance.
+#[derive(Debug)]
 pub struct World {
     grid: Grid,
+    ticks_per_second: u32,
+    objects_max: usize,
+    state_bytes_max: usize,
+    tick: u32,
+    seed: u64,
+    generator: ChaCha8Rng,
+    slots: Slots,
+    cells: Cells,
+    players: Players,
+    events: Events,
+    /// Counts the updates that were made. What is touched in a round is looked at when it is settled.
+    round: u64,
+    /// Slots that were touched in this round; some may be free again.
+    touched: Vec<u32>,
+    /// The exclusive-or of what the objects add to the state hash, as of the last settlement.
+    settled_hash: u64,
 }
 
 impl World {
+    /// An empty one at tick 0.
+    pub(crate) fn new(grid: Grid, options: &RoomOptions, seed: u64) -> Self {
+        Self {
+            cells: Cells::new(grid.len()),
+            grid,
+            ticks_per_second: options.ticks_per_second,
+            objects_max: options.objects_max,
+            state_bytes_max: options.state_bytes_max,
+            tick: 0,
+            seed,
+            generator: ChaCha8Rng::seed_from_u64(seed),
+            slots: Slots::new(),
+            players: Players::default(),
+            events: Events::new(options.events_per_tick_max, options.event_bytes_max),
+            round: 1,
+            touched: Vec::new(),
+            settled_hash: 0,
+        }
+    }
+
     /// The map.
     pub fn grid(&self) -> &Grid {
         &self.grid
@@ -88,23 +145,22 @@ impl World {
 
     /// The number of the tick that is going on, from 1; 0 before the first.
     pub fn tick(&self) -> u32 {
-        todo!()
+        self.tick
     }
 
     /// Ticks in a second.
     pub fn ticks_per_second(&self) -> u32 {
-        todo!()
+        self.ticks_per_second
     }
 
     /// A random number, all 64 bits of it.
     pub fn random(&mut self) -> u64 {
-        todo!()
+        self.generator.next_u64()
     }
 
     /// A random number below `bound`, which is not 0.
     pub fn random_below(&mut self, bound: u32) -> u32 {
-        let _ = bound;
-        todo!()
+        ((u128::from(self.random()) * u128::from(bound)) >> 64) as u32
     }
 
     /// Adds an object.
@@ -112,26 +168,51 @@ impl World {
     /// # Errors
     /// [`WorldError::TooManyObjects`], [`WorldError::StateTooLong`]
     pub fn spawn(&mut self, object: NewObject<'_>) -> Result<ObjectId, WorldError> {
-        let _ = object;
-        todo!()
+        if self.slots.len() >= self.objects_max {
+            return Err(WorldError::TooManyObjects);
+        }
+        if object.state.len() > self.state_bytes_max {
+            return Err(WorldError::StateTooLong);
+        }
+        let position = self.grid.clamp(object.position);
+        let cell = self.grid.cell_of(position);
+        let slot = self.slots.make(NewObject { position, ..object }, cell).ok_or(WorldError::TooManyObjects)?;
+        self.slots.at_mut(slot).place = self.cells.add(cell, slot);
+        self.touch(slot);
+        Ok(self.slots.at(slot).id)
     }
 
     /// Removes an object; returns whether there was one.
     pub fn despawn(&mut self, id: ObjectId) -> bool {
-        let _ = id;
-        todo!()
+        let Some(slot) = self.slots.find(id) else { return false };
+        self.unlink(slot);
+        self.unshow(slot);
+        self.slots.release(slot);
+        true
     }
 
     /// An object.
     pub fn object(&self, id: ObjectId) -> Option<&Object> {
-        let _ = id;
-        todo!()
+        self.slots.find(id).map(|slot| &self.slots.at(slot).object)
     }
 
     /// Moves an object; a place outside is brought inside the map. Nothing happens if there is no such object.
     pub fn move_to(&mut self, id: ObjectId, position: Position) {
-        let _ = (id, position);
-        todo!()
+        let Some(slot) = self.slots.find(id) else { return };
+        let position = self.grid.clamp(position);
+        let Slot { object, cell, .. } = self.slots.at_mut(slot);
+        if object.position == position {
+            return;
+        }
+        object.position = position;
+        let to = self.grid.cell_of(position);
+        if *cell != to {
+            self.unlink(slot);
+            let place = self.cells.add(to, slot);
+            let moved = self.slots.at_mut(slot);
+            (moved.cell, moved.place) = (to, place);
+        }
+        self.touch(slot);
     }
 
     /// Gives an object a new state.
@@ -139,52 +220,83 @@ impl World {
     /// # Errors
     /// [`WorldError::StateTooLong`], [`WorldError::NoSuchObject`]
     pub fn set_state(&mut self, id: ObjectId, state: &[u8]) -> Result<(), WorldError> {
-        let _ = (id, state);
-        todo!()
+        let slot = self.slots.find(id).ok_or(WorldError::NoSuchObject)?;
+        if state.len() > self.state_bytes_max {
+            return Err(WorldError::StateTooLong);
+        }
+        if self.slots.at(slot).object.state != state {
+            self.slots.put_state(slot, state);
+            self.touch(slot);
+        }
+        Ok(())
     }
 
     /// Says who is sent an object from now on. Nothing happens if there is no such object.
     pub fn set_visibility(&mut self, id: ObjectId, visibility: Visibility) {
-        let _ = (id, visibility);
-        todo!()
+        let Some(slot) = self.slots.find(id) else { return };
+        let object = &mut self.slots.at_mut(slot).object;
+        if object.visibility != visibility {
+            object.visibility = visibility;
+            self.touch(slot);
+        }
     }
 
     /// The objects in a cell, in an order that follows from what happened before.
     pub fn objects_in(&self, cell: CellIndex) -> impl Iterator<Item = (ObjectId, &Object)> {
-        let _ = cell;
-        std::iter::empty()
+        self.cells.slots(cell).iter().map(|&slot| {
+            let slot = self.slots.at(slot);
+            (slot.id, &slot.object)
+        })
     }
 
     /// All objects, likewise.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
-        std::iter::empty()
+        self.slots.live().map(|(_, slot)| (slot.id, &slot.object))
     }
 
     /// How many objects there are.
     pub fn object_count(&self) -> usize {
-        todo!()
+        self.slots.len()
+    }
+
+    /// The exclusive-or of [`crate::wire::object_hash`] over the objects of a cell that every player who sees it is sent, as
+    /// of the last tick. 0 for a cell that is not of the map.
+    pub fn cell_hash(&self, cell: CellIndex) -> u64 {
+        self.cells.hash(cell)
     }
 
     /// The players, in the order in which they joined.
     pub fn players(&self) -> impl Iterator<Item = PlayerId> {
-        std::iter::empty()
+        self.players.iter().map(|player| player.id)
     }
 
     /// How many players there are.
     pub fn player_count(&self) -> usize {
-        todo!()
+        self.players.len()
     }
 
     /// Says where a player looks from. Until then it looks from the map's corner.
     pub fn set_viewpoint(&mut self, player: PlayerId, position: Position) {
-        let _ = (player, position);
-        todo!()
+        let position = self.grid.clamp(position);
+        self.players.look(player, position, self.grid.cell_of(position));
+    }
+
+    /// The cell that a player looks from.
+    pub fn view_of(&self, player: PlayerId) -> Option<CellIndex> {
+        self.players.get(player).map(|player| player.view)
     }
 
     /// Says which object is a player's own. Its client is told.
     pub fn set_avatar(&mut self, player: PlayerId, avatar: Option<ObjectId>) {
-        let _ = (player, avatar);
-        todo!()
+        if let Some(player) = self.players.get_mut(player).filter(|player| player.avatar != avatar) {
+            player.avatar = avatar;
+            player.is_news = true;
+        }
+    }
+
+    /// The object that is a player's own.
+    pub fn avatar_of(&self, player: PlayerId) -> Option<ObjectId> {
+        self.players.get(player)?.avatar
     }
 
     /// Sends an event, which is a JSON document, to the players in `scope`: reliably, in order, recoverable.
@@ -192,8 +304,7 @@ impl World {
     /// # Errors
     /// [`WorldError::TooManyEvents`], [`WorldError::BadEvent`]
     pub fn emit(&mut self, scope: Scope, event: &str) -> Result<(), WorldError> {
-        let _ = (scope, event);
-        todo!()
+        self.events.add(Target::Players(scope), event)
     }
 
     /// Publishes `data`, which is a JSON document, into another channel, whose subscribers need not be players.
@@ -201,8 +312,55 @@ impl World {
     /// # Errors
     /// [`WorldError::TooManyEvents`], [`WorldError::BadEvent`]
     pub fn publish(&mut self, channel: &str, data: &str) -> Result<(), WorldError> {
-        let _ = (channel, data);
-        todo!()
+        self.events.add(Target::Channel(channel.into()), data)
+    }
+
+    /// Lets a player in; `None` when all numbers have been given.
+    pub(crate) fn add_player(&mut self, encoding: Encoding) -> Option<PlayerId> {
+        self.players.add(encoding)
+    }
+
+    /// Takes a player out. What it alone was sent is nobody's when the tick ends.
+    pub(crate) fn remove_player(&mut self, id: PlayerId) -> bool {
+        let Some(player) = self.players.remove(id) else { return false };
+        for &slot in player.own.values() {
+            self.touch(slot);
+        }
+        true
+    }
+
+    /// The next tick begins.
+    pub(crate) fn advance(&mut self) {
+        self.tick = self.tick.checked_add(1).unwrap_or(1);
+    }
+
+    /// A hash of everything that the world's future depends on: equal at the same point of the same history.
+    pub(crate) fn state_hash(&self) -> u64 {
+        let unsettled = self.touched.iter().fold(0, |hash, &index| {
+            let slot = self.slots.at(index);
+            hash ^ if slot.is_live() { slot.state_hash ^ slot.hash_state(index, slot.hash_object()) } else { 0 }
+        });
+        let word_position = self.generator.get_word_pos();
+        let hasher = Hasher::new(0)
+            .number(u64::from(self.tick))
+            .number(self.seed)
+            .number(word_position as u64)
+            .number((word_position >> 64) as u64)
+            .number(self.settled_hash ^ unsettled)
+            .number(self.cells.order_hash())
+            .number(self.slots.free_hash())
+            .number(self.slots.slots.len() as u64)
+            .number(u64::from(self.slots.last_id));
+        self.events.hash(self.players.hash(hasher)).finish()
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.slots.memory_bytes()
+            + self.cells.memory_bytes()
+            + self.players.memory_bytes()
+            + self.events.memory_bytes()
+            + self.touched.capacity() * size_of::<u32>()
     }
 }
 

@@ -1,0 +1,120 @@
+//! The bytes of what is saved and recorded: numbers of variable length, and bytes behind their length.
+
+use crate::Position;
+
+/// What was to be read is not there, or not of the form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// The bytes end before what they begin.
+    Short,
+    /// They mean nothing.
+    Wrong,
+}
+
+/// Bytes of a 64-bit number at the most, at 7 bits each.
+const NUMBER_BYTES_MAX: u32 = 10;
+
+/// Appends a number: 7 bits in each byte, the lowest first; the top bit says that more follow.
+pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Appends bytes behind their length.
+pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    put_number(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// Appends a position.
+pub(crate) fn put_position(position: Position, out: &mut Vec<u8>) {
+    put_number(u64::from(position.x), out);
+    put_number(u64::from(position.y), out);
+}
+
+/// Reads what the functions above wrote. Allocates nothing: what it gives back lies in the bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// From the beginning of `bytes`.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Bytes that are still to be read.
+    pub(crate) fn left(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All of them.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The next `count` bytes.
+    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Unreadable> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Unreadable::Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// A byte.
+    pub(crate) fn byte(&mut self) -> Result<u8, Unreadable> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    /// Eight bytes, the lowest first.
+    pub(crate) fn word(&mut self) -> Result<u64, Unreadable> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(Unreadable::Short)?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*bytes))
+    }
+
+    /// A number.
+    pub(crate) fn number(&mut self) -> Result<u64, Unreadable> {
+        let mut number = 0;
+        for place in 0..NUMBER_BYTES_MAX {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if place == NUMBER_BYTES_MAX - 1 && byte > 1 {
+                return Err(Unreadable::Wrong);
+            }
+            number |= bits << (7 * place);
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(Unreadable::Wrong)
+    }
+
+    /// A number that fits `T`.
+    pub(crate) fn number_of<T: TryFrom<u64>>(&mut self) -> Result<T, Unreadable> {
+        T::try_from(self.number()?).map_err(|_| Unreadable::Wrong)
+    }
+
+    /// How many things follow, each of at least one byte: so what is made for them is bounded by the bytes that are there.
+    pub(crate) fn count(&mut self) -> Result<usize, Unreadable> {
+        let count = self.number_of::<usize>()?;
+        if count > self.left() { Err(Unreadable::Short) } else { Ok(count) }
+    }
+
+    /// Bytes behind their length.
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Unreadable> {
+        let count = self.count()?;
+        self.take(count)
+    }
+
+    /// Text behind its length.
+    pub(crate) fn text(&mut self) -> Result<&'a str, Unreadable> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Unreadable::Wrong)
+    }
+
+    /// A position.
+    pub(crate) fn position(&mut self) -> Result<Position, Unreadable> {
+        Ok(Position { x: self.number_of()?, y: self.number_of()? })
+    }
+}

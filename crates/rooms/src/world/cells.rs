@@ -1,0 +1,136 @@
+//! Which objects are in which cell, and which cells changed.
+
+use crate::{CellIndex, ObjectId, hash::Hasher};
+
+/// A cell.
+#[derive(Debug, Default)]
+struct Cell {
+    /// Slots of its objects. Their order is part of the world: a simulation goes through them in it.
+    slots: Vec<u32>,
+    /// The exclusive-or of the hashes of the objects that players are sent of it.
+    hash: u64,
+    is_dirty: bool,
+}
+
+/// The cells of a world.
+#[derive(Debug)]
+pub(super) struct Cells {
+    cells: Vec<Cell>,
+    /// The exclusive-or of a hash for each object's place in its cell.
+    order_hash: u64,
+    /// Cells that are different from what they were after the last tick.
+    dirty: Vec<CellIndex>,
+    /// Objects that players were sent of a cell and now are not.
+    departed: Vec<(CellIndex, ObjectId)>,
+}
+
+impl Cells {
+    /// Empty ones.
+    pub(super) fn new(count: usize) -> Self {
+        let cells = std::iter::repeat_with(Cell::default).take(count).collect();
+        Self { cells, order_hash: 0, dirty: Vec::new(), departed: Vec::new() }
+    }
+
+    /// Puts a slot last in a cell; returns its place.
+    pub(super) fn add(&mut self, cell: CellIndex, slot: u32) -> u32 {
+        let slots = &mut self.cells[cell.0 as usize].slots;
+        let place = slots.len() as u32;
+        slots.push(slot);
+        self.order_hash ^= place_hash(cell, place, slot);
+        place
+    }
+
+    /// Takes the slot at `place` out of a cell. The last one takes its place; it is returned if it is another.
+    pub(super) fn take(&mut self, cell: CellIndex, place: u32) -> Option<u32> {
+        let slots = &mut self.cells[cell.0 as usize].slots;
+        let removed = slots.swap_remove(place as usize);
+        let moved = slots.get(place as usize).copied();
+        self.order_hash ^= place_hash(cell, place, removed);
+        if let Some(moved) = moved {
+            let was = slots.len() as u32;
+            self.order_hash ^= place_hash(cell, was, moved) ^ place_hash(cell, place, moved);
+        }
+        moved
+    }
+
+    /// The slots in a cell; none in one that is not of the map.
+    pub(super) fn slots(&self, cell: CellIndex) -> &[u32] {
+        self.cells.get(cell.0 as usize).map_or(&[], |cell| &cell.slots)
+    }
+
+    /// Counts an object's hash in or out.
+    pub(super) fn toggle(&mut self, cell: CellIndex, object_hash: u64) {
+        self.cells[cell.0 as usize].hash ^= object_hash;
+    }
+
+    /// See [`super::World::cell_hash`].
+    pub(super) fn hash(&self, cell: CellIndex) -> u64 {
+        self.cells.get(cell.0 as usize).map_or(0, |cell| cell.hash)
+    }
+
+    /// Says that a cell is different.
+    pub(super) fn mark(&mut self, cell: CellIndex) {
+        let state = &mut self.cells[cell.0 as usize];
+        if !std::mem::replace(&mut state.is_dirty, true) {
+            self.dirty.push(cell);
+        }
+    }
+
+    /// Says that players are no longer sent an object of a cell.
+    pub(super) fn depart(&mut self, cell: CellIndex, id: ObjectId) {
+        self.mark(cell);
+        self.departed.push((cell, id));
+    }
+
+    /// Brings dirty cells and departures into the order in which they are told.
+    pub(super) fn sort(&mut self) {
+        self.dirty.sort_unstable();
+        self.departed.sort_unstable();
+    }
+
+    /// The cells that changed; in ascending order once sorted.
+    pub(super) fn dirty(&self) -> &[CellIndex] {
+        &self.dirty
+    }
+
+    /// What departed from a cell, in ascending order, once sorted.
+    pub(super) fn departed(&self, cell: CellIndex) -> &[(CellIndex, ObjectId)] {
+        let start = self.departed.partition_point(|&(other, _)| other < cell);
+        let of_cell = &self.departed[start..];
+        &of_cell[..of_cell.partition_point(|&(other, _)| other == cell)]
+    }
+
+    /// Forgets what changed.
+    pub(super) fn forget_changes(&mut self) {
+        for cell in self.dirty.drain(..) {
+            self.cells[cell.0 as usize].is_dirty = false;
+        }
+        self.departed.clear();
+    }
+
+    /// See [`super::World::state_hash`].
+    pub(super) fn order_hash(&self) -> u64 {
+        self.order_hash
+    }
+
+    /// The cells that objects are in, in ascending order.
+    pub(super) fn occupied(&self) -> impl Iterator<Item = (CellIndex, &[u32])> {
+        let numbered = self.cells.iter().enumerate();
+        numbered
+            .filter(|(_, cell)| !cell.slots.is_empty())
+            .map(|(index, cell)| (CellIndex(index as u32), &cell.slots[..]))
+    }
+
+    /// About how many bytes they take.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let lists: usize = self.cells.iter().map(|cell| cell.slots.capacity() * size_of::<u32>()).sum();
+        lists
+            + self.cells.capacity() * size_of::<Cell>()
+            + self.dirty.capacity() * size_of::<CellIndex>()
+            + self.departed.capacity() * size_of::<(CellIndex, ObjectId)>()
+    }
+}
+
+fn place_hash(cell: CellIndex, place: u32, slot: u32) -> u64 {
+    Hasher::new(1).number(u64::from(cell.0)).number(u64::from(place) << 32 | u64::from(slot)).finish()
+}

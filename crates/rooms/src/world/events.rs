@@ -1,0 +1,80 @@
+//! What a simulation sends reliably, until the tick ends.
+
+use serde_json::value::RawValue;
+
+use super::{Scope, WorldError};
+use crate::hash::Hasher;
+
+/// Where something goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// To players.
+    Players(Scope),
+    /// Into another channel.
+    Channel(Box<str>),
+}
+
+/// Events and publications of one tick.
+#[derive(Debug)]
+pub(crate) struct Events {
+    count_max: usize,
+    bytes_max: usize,
+    /// Where each goes, and where in `text` it ends.
+    entries: Vec<(Target, usize)>,
+    text: String,
+}
+
+impl Events {
+    /// None yet.
+    pub(crate) fn new(count_max: usize, bytes_max: usize) -> Self {
+        Self { count_max, bytes_max, entries: Vec::new(), text: String::new() }
+    }
+
+    /// Adds one.
+    pub(crate) fn add(&mut self, target: Target, json: &str) -> Result<(), WorldError> {
+        if self.entries.len() >= self.count_max {
+            return Err(WorldError::TooManyEvents);
+        }
+        let is_channel_bad = matches!(&target, Target::Channel(name) if name.is_empty() || name.len() > self.bytes_max);
+        if is_channel_bad || json.len() > self.bytes_max || serde_json::from_str::<&RawValue>(json).is_err() {
+            return Err(WorldError::BadEvent);
+        }
+        self.text.push_str(json);
+        self.entries.push((target, self.text.len()));
+        Ok(())
+    }
+
+    /// In the order in which they were added.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&Target, &str)> {
+        let mut start = 0;
+        self.entries.iter().map(move |(target, end)| {
+            let json = &self.text[start..*end];
+            start = *end;
+            (target, json)
+        })
+    }
+
+    /// Takes them in.
+    pub(crate) fn hash(&self, hasher: Hasher) -> Hasher {
+        self.iter().fold(hasher.number(self.entries.len() as u64), |hasher, (target, json)| {
+            let hasher = match target {
+                Target::Players(Scope::All) => hasher.number(0),
+                Target::Players(Scope::Near(cell)) => hasher.number(1).number(u64::from(cell.0)),
+                Target::Players(Scope::Player(player)) => hasher.number(2).number(u64::from(player.0)),
+                Target::Channel(name) => hasher.number(3).bytes(name.as_bytes()),
+            };
+            hasher.bytes(json.as_bytes())
+        })
+    }
+
+    /// Forgets them; keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.text.clear();
+    }
+
+    /// About how many bytes they take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.text.capacity() + self.entries.capacity() * size_of::<(Target, usize)>()
+    }
+}

@@ -1,0 +1,161 @@
+//! The players of a world, and where they look from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dunlin_protocol::Encoding;
+
+use crate::{CellIndex, Grid, ObjectId, PlayerId, Position, hash::Hasher};
+
+/// A player.
+#[derive(Debug)]
+pub(crate) struct Player {
+    pub(crate) id: PlayerId,
+    pub(crate) encoding: Encoding,
+    pub(crate) viewpoint: Position,
+    pub(crate) view: CellIndex,
+    /// The number of its last input that was applied.
+    pub(crate) ack: u32,
+    pub(crate) avatar: Option<ObjectId>,
+    /// Slots of the objects that it alone is sent.
+    pub(crate) own: BTreeMap<ObjectId, u32>,
+    /// Whether its client is to be told of it with this tick, and of `own`.
+    pub(crate) is_news: bool,
+    pub(crate) is_own_news: bool,
+}
+
+/// The players of a world, in the order of their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Players {
+    list: Vec<Player>,
+    /// The highest number that was given.
+    pub(super) last_id: u32,
+    /// Who looks from which cell.
+    by_view: BTreeSet<(CellIndex, PlayerId)>,
+    by_encoding: [usize; Encoding::ALL.len()],
+}
+
+impl Player {
+    /// One who looks from the map's corner.
+    pub(super) fn new(id: PlayerId, encoding: Encoding) -> Self {
+        Self {
+            id,
+            encoding,
+            viewpoint: Position::default(),
+            view: CellIndex(0),
+            ack: 0,
+            avatar: None,
+            own: BTreeMap::new(),
+            is_news: true,
+            is_own_news: true,
+        }
+    }
+}
+
+impl Players {
+    /// Adds a player; `None` when all numbers have been given.
+    pub(super) fn add(&mut self, encoding: Encoding) -> Option<PlayerId> {
+        let id = PlayerId(self.last_id.checked_add(1)?);
+        self.last_id = id.0;
+        self.put_back(Player::new(id, encoding));
+        Some(id)
+    }
+
+    /// Adds a player whose number is above all others'.
+    pub(super) fn put_back(&mut self, player: Player) {
+        self.by_view.insert((player.view, player.id));
+        self.by_encoding[player.encoding.index()] += 1;
+        self.list.push(player);
+    }
+
+    /// Takes a player out.
+    pub(super) fn remove(&mut self, id: PlayerId) -> Option<Player> {
+        let place = self.place(id)?;
+        let player = self.list.remove(place);
+        self.by_view.remove(&(player.view, id));
+        self.by_encoding[player.encoding.index()] -= 1;
+        Some(player)
+    }
+
+    /// A player.
+    pub(crate) fn get(&self, id: PlayerId) -> Option<&Player> {
+        self.place(id).map(|place| &self.list[place])
+    }
+
+    /// A player. The caller says whether something is news.
+    pub(crate) fn get_mut(&mut self, id: PlayerId) -> Option<&mut Player> {
+        self.place(id).map(|place| &mut self.list[place])
+    }
+
+    fn place(&self, id: PlayerId) -> Option<usize> {
+        self.list.binary_search_by_key(&id, |player| player.id).ok()
+    }
+
+    /// All, in the order of their numbers.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Player> {
+        self.list.iter()
+    }
+
+    /// All, likewise.
+    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Player> {
+        self.list.iter_mut()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// How many there are with an encoding.
+    pub(crate) fn count_with(&self, encoding: Encoding) -> usize {
+        self.by_encoding[encoding.index()]
+    }
+
+    /// Lets a player look from elsewhere.
+    pub(super) fn look(&mut self, id: PlayerId, viewpoint: Position, view: CellIndex) {
+        let Some(place) = self.place(id) else { return };
+        let player = &mut self.list[place];
+        player.viewpoint = viewpoint;
+        if player.view != view {
+            self.by_view.remove(&(player.view, id));
+            self.by_view.insert((view, id));
+            player.view = view;
+            player.is_news = true;
+        }
+    }
+
+    /// The players who see a cell, in ascending order. Costs a search for each row of cells that it can be seen from.
+    pub(crate) fn who_see(&self, grid: &Grid, cell: CellIndex) -> Vec<PlayerId> {
+        let shape = grid.shape();
+        let reach = shape.near_cells.saturating_add(shape.far_cells);
+        let (column, row) = grid.place(cell);
+        let cell_at = |column: u16, row: u16| CellIndex(u32::from(row) * u32::from(shape.columns) + u32::from(column));
+        let (left, right) = (column.saturating_sub(reach), column.saturating_add(reach).min(shape.columns - 1));
+        let mut found = Vec::new();
+        for row in row.saturating_sub(reach)..=row.saturating_add(reach).min(shape.rows - 1) {
+            let of_row = (cell_at(left, row), PlayerId(0))..=(cell_at(right, row), PlayerId(u32::MAX));
+            found.extend(self.by_view.range(of_row).map(|&(_, player)| player));
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Takes in everything that the future depends on.
+    pub(super) fn hash(&self, hasher: Hasher) -> Hasher {
+        let hasher = hasher.number(u64::from(self.last_id)).number(self.list.len() as u64);
+        self.list.iter().fold(hasher, |hasher, player| {
+            let avatar = player.avatar.map_or(0, |id| id.0);
+            hasher
+                .number(u64::from(player.id.0) << 32 | u64::from(player.ack))
+                .number(u64::from(player.viewpoint.x) << 32 | u64::from(player.viewpoint.y))
+                .number(u64::from(avatar) << 8 | player.encoding.index() as u64)
+        })
+    }
+
+    /// About how many bytes they take.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let own: usize = self.list.iter().map(|player| player.own.len()).sum();
+        self.list.capacity() * size_of::<Player>()
+            + own * size_of::<(ObjectId, u32)>()
+            + self.by_view.len() * size_of::<(CellIndex, PlayerId)>()
+    }
+}

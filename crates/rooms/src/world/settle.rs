@@ -1,0 +1,183 @@
+//! What of a world changed in a tick, found out once the tick is over.
+//!
+//! An object is *touched* by whatever makes it different, and a touched one is looked at when the round is *settled*: who
+//! was told of it before, and who is to be told now. So it does not matter by which ways it got there, and what came and
+//! went within a tick leaves no trace.
+
+use super::{Events, Object, Player, Players, Visibility, World, slots::Shown};
+use crate::{CellIndex, ObjectId, ObjectView, PlayerId, UpdateWriter, world::slots::Slot};
+
+impl World {
+    /// Remembers that an object is different.
+    pub(super) fn touch(&mut self, slot: u32) {
+        let round = self.round;
+        let place = self.slots.at_mut(slot);
+        if place.round != round {
+            place.round = round;
+            self.touched.push(slot);
+        }
+    }
+
+    /// Takes an object out of its cell's list.
+    pub(super) fn unlink(&mut self, slot: u32) {
+        let &Slot { cell, place, .. } = self.slots.at(slot);
+        if let Some(moved) = self.cells.take(cell, place) {
+            self.slots.at_mut(moved).place = place;
+        }
+    }
+
+    /// Takes an object back from whoever was told of it.
+    pub(super) fn unshow(&mut self, slot: u32) {
+        let &Slot { id, shown, object_hash, state_hash, .. } = self.slots.at(slot);
+        self.settled_hash ^= state_hash;
+        match shown {
+            Shown::Nowhere => {}
+            Shown::In(cell) => {
+                self.cells.toggle(cell, object_hash);
+                self.cells.depart(cell, id);
+            }
+            Shown::To(player) => self.take_own(player, id),
+        }
+    }
+
+    fn take_own(&mut self, player: PlayerId, id: ObjectId) {
+        if let Some(player) = self.players.get_mut(player) {
+            player.own.remove(&id);
+            (player.is_news, player.is_own_news) = (true, true);
+        }
+    }
+
+    /// Finds out what changed.
+    pub(crate) fn settle(&mut self) {
+        let touched = std::mem::take(&mut self.touched);
+        for &slot in &touched {
+            if self.slots.at(slot).is_live() {
+                self.settle_object(slot);
+            }
+        }
+        self.touched = touched;
+        self.cells.sort();
+    }
+
+    fn settle_object(&mut self, index: u32) {
+        let to = self.to_be_shown(index);
+        let slot = self.slots.at_mut(index);
+        let (id, before, was_hash) = (slot.id, slot.shown, slot.object_hash);
+        let object_hash = slot.hash_object();
+        let state_hash = slot.hash_state(index, object_hash);
+        self.settled_hash ^= slot.state_hash ^ state_hash;
+        (slot.object_hash, slot.state_hash, slot.shown) = (object_hash, state_hash, to);
+        match before {
+            Shown::Nowhere => {}
+            Shown::In(cell) => {
+                self.cells.toggle(cell, was_hash);
+                if before != to {
+                    self.cells.depart(cell, id);
+                }
+            }
+            Shown::To(player) => {
+                if before != to {
+                    self.take_own(player, id);
+                }
+            }
+        }
+        match to {
+            Shown::Nowhere => {}
+            Shown::In(cell) => {
+                self.cells.toggle(cell, object_hash);
+                self.cells.mark(cell);
+            }
+            Shown::To(player) => {
+                if let Some(player) = self.players.get_mut(player) {
+                    player.own.insert(id, index);
+                    (player.is_news, player.is_own_news) = (true, true);
+                }
+            }
+        }
+    }
+
+    /// Who is told of an object from now on. Without its owner it is nobody's.
+    fn to_be_shown(&mut self, index: u32) -> Shown {
+        let slot = self.slots.at_mut(index);
+        match slot.object.visibility {
+            Visibility::Everyone => Shown::In(slot.cell),
+            Visibility::Nobody => Shown::Nowhere,
+            Visibility::Owner(player) if self.players.get(player).is_some() => Shown::To(player),
+            Visibility::Owner(_) => {
+                slot.object.visibility = Visibility::Nobody;
+                Shown::Nowhere
+            }
+        }
+    }
+
+    /// Tells `writer` of every cell that changed.
+    pub(crate) fn write_changes(&self, writer: &mut UpdateWriter) {
+        for &cell in self.cells.dirty() {
+            let changed = self.shown_in(cell).filter(|slot| slot.round == self.round);
+            let departed = self.cells.departed(cell).iter().map(|&(_, id)| id);
+            let views = |slot| self.view_in_cell(cell, slot);
+            writer.cell(cell, changed.map(views), departed, self.shown_in(cell).map(views));
+        }
+    }
+
+    /// Tells `writer` of every cell that is not empty.
+    pub(crate) fn write_all(&self, writer: &mut UpdateWriter) {
+        for (cell, _) in self.cells.occupied() {
+            let full = self.shown_in(cell).map(|slot| self.view_in_cell(cell, slot));
+            if self.shown_in(cell).next().is_some() {
+                writer.cell(cell, std::iter::empty(), std::iter::empty(), full);
+            }
+        }
+    }
+
+    /// What players are sent of a cell.
+    fn shown_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> {
+        let slots = self.cells.slots(cell).iter().map(|&slot| self.slots.at(slot));
+        slots.filter(|slot| slot.object.visibility == Visibility::Everyone)
+    }
+
+    fn view_in_cell<'a>(&self, cell: CellIndex, slot: &'a Slot) -> ObjectView<'a> {
+        let corner = self.grid.corner(cell);
+        let Object { position, kind, ref state, .. } = slot.object;
+        ObjectView { id: slot.id, kind, x: position.x - corner.x, y: position.y - corner.y, state }
+    }
+
+    /// What a player alone is sent, in the order of the objects' numbers.
+    pub(crate) fn own_of<'a>(&'a self, player: &'a Player) -> impl Iterator<Item = ObjectView<'a>> {
+        player.own.values().map(|&slot| {
+            let slot = self.slots.at(slot);
+            let Object { position, kind, ref state, .. } = slot.object;
+            ObjectView { id: slot.id, kind, x: position.x, y: position.y, state }
+        })
+    }
+
+    /// The players.
+    pub(crate) fn book(&self) -> &Players {
+        &self.players
+    }
+
+    /// The players.
+    pub(crate) fn book_mut(&mut self) -> &mut Players {
+        &mut self.players
+    }
+
+    /// What was sent in this tick.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// What was sent in this tick is on its way.
+    pub(crate) fn forget_events(&mut self) {
+        self.events.clear();
+    }
+
+    /// What changed is told: what changes from now on belongs to the next tick.
+    pub(crate) fn forget_changes(&mut self) {
+        self.touched.clear();
+        self.cells.forget_changes();
+        self.round += 1;
+        for player in self.players.iter_mut() {
+            (player.is_news, player.is_own_news) = (false, false);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Where the objects of a world are kept.
+
+use hashbrown::HashMap;
+
+use super::{NewObject, Object, Visibility};
+use crate::{CellIndex, ObjectId, PlayerId, Position, hash::Hasher};
+
+/// Who was told of an object with the last tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// Nobody.
+    Nowhere,
+    /// Whoever sees the cell.
+    In(CellIndex),
+    /// One player.
+    To(PlayerId),
+}
+
+/// A place for an object. A free one keeps its memory for the next.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// Whose it is; 0 for nobody's.
+    pub(super) id: ObjectId,
+    pub(super) object: Object,
+    /// The cell that it is in, and its place there.
+    pub(super) cell: CellIndex,
+    pub(super) place: u32,
+    pub(super) shown: Shown,
+    /// The round in which it was last touched.
+    pub(super) round: u64,
+    /// As of the last settlement: [`crate::wire::object_hash`], and what it adds to the state hash.
+    pub(super) object_hash: u64,
+    pub(super) state_hash: u64,
+}
+
+/// The objects of a world.
+#[derive(Debug)]
+pub(super) struct Slots {
+    pub(super) slots: Vec<Slot>,
+    /// Free slots; the last is used next.
+    pub(super) free: Vec<u32>,
+    places: HashMap<ObjectId, u32, foldhash::fast::FixedState>,
+    /// The highest number that was given.
+    pub(super) last_id: u32,
+    /// The exclusive-or of a hash for each free slot's place.
+    free_hash: u64,
+    /// Bytes that the states have room for.
+    state_capacity_bytes: usize,
+}
+
+impl Slots {
+    /// None.
+    pub(super) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            places: HashMap::default(),
+            last_id: 0,
+            free_hash: 0,
+            state_capacity_bytes: 0,
+        }
+    }
+
+    /// How many objects there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Where an object is.
+    pub(super) fn find(&self, id: ObjectId) -> Option<u32> {
+        self.places.get(&id).copied()
+    }
+
+    /// A slot.
+    pub(super) fn at(&self, slot: u32) -> &Slot {
+        &self.slots[slot as usize]
+    }
+
+    /// A slot.
+    pub(super) fn at_mut(&mut self, slot: u32) -> &mut Slot {
+        &mut self.slots[slot as usize]
+    }
+
+    /// Makes an object, which is in no cell's list yet. `None` when all numbers have been given.
+    pub(super) fn make(&mut self, new: NewObject<'_>, cell: CellIndex) -> Option<u32> {
+        let id = ObjectId(self.last_id.checked_add(1)?);
+        self.last_id = id.0;
+        let slot = self.free.pop().inspect(|&slot| self.free_hash ^= free_hash(self.free.len(), slot));
+        let slot = slot.unwrap_or_else(|| {
+            self.slots.push(Slot::free());
+            self.slots.len() as u32 - 1
+        });
+        let place = &mut self.slots[slot as usize];
+        place.id = id;
+        place.cell = cell;
+        place.object.position = new.position;
+        place.object.kind = new.kind;
+        place.object.visibility = new.visibility;
+        self.places.insert(id, slot);
+        self.put_state(slot, new.state);
+        Some(slot)
+    }
+
+    /// Takes over an object as it was saved, into a slot that is free but not in the list of free ones.
+    pub(super) fn put_back(&mut self, slot: u32, id: ObjectId, new: NewObject<'_>, cell: CellIndex) -> bool {
+        let place = &mut self.slots[slot as usize];
+        place.id = id;
+        place.cell = cell;
+        place.object.position = new.position;
+        place.object.kind = new.kind;
+        place.object.visibility = new.visibility;
+        self.put_state(slot, new.state);
+        self.places.insert(id, slot).is_none()
+    }
+
+    /// Puts a slot into the list of free ones.
+    pub(super) fn release(&mut self, slot: u32) {
+        let place = &mut self.slots[slot as usize];
+        self.places.remove(&place.id);
+        place.id = ObjectId(0);
+        place.object.state.clear();
+        place.shown = Shown::Nowhere;
+        (place.object_hash, place.state_hash) = (0, 0);
+        self.free_hash ^= free_hash(self.free.len(), slot);
+        self.free.push(slot);
+    }
+
+    /// Replaces an object's state.
+    pub(super) fn put_state(&mut self, slot: u32, state: &[u8]) {
+        let buffer = &mut self.slots[slot as usize].object.state;
+        self.state_capacity_bytes -= buffer.capacity();
+        buffer.clear();
+        buffer.extend_from_slice(state);
+        self.state_capacity_bytes += buffer.capacity();
+    }
+
+    /// The objects, in the order of their slots.
+    pub(super) fn live(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        self.slots.iter().enumerate().filter(|(_, slot)| slot.is_live()).map(|(index, slot)| (index as u32, slot))
+    }
+
+    /// See [`super::World::state_hash`].
+    pub(super) fn free_hash(&self) -> u64 {
+        self.free_hash
+    }
+
+    /// About how many bytes they take.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.places.allocation_size()
+            + self.state_capacity_bytes
+    }
+}
+
+impl Slot {
+    /// One that nobody has.
+    pub(super) fn free() -> Self {
+        let object =
+            Object { position: Position::default(), kind: 0, visibility: Visibility::Nobody, state: Vec::new() };
+        Self {
+            id: ObjectId(0),
+            object,
+            cell: CellIndex(0),
+            place: 0,
+            shown: Shown::Nowhere,
+            round: 0,
+            object_hash: 0,
+            state_hash: 0,
+        }
+    }
+
+    /// Whether an object is in it.
+    pub(super) fn is_live(&self) -> bool {
+        self.id.0 != 0
+    }
+
+    /// The hash of what clients are told of it, as it is now.
+    pub(super) fn hash_object(&self) -> u64 {
+        let Object { position, kind, ref state, .. } = self.object;
+        crate::wire::object_hash(self.id, kind, position, state)
+    }
+
+    /// What it adds to the state hash in slot `index`, given [`Slot::hash_object`].
+    pub(super) fn hash_state(&self, index: u32, object_hash: u64) -> u64 {
+        let visibility = match self.object.visibility {
+            Visibility::Everyone => 0,
+            Visibility::Nobody => 1,
+            Visibility::Owner(player) => 2 + u64::from(player.0),
+        };
+        Hasher::new(2).number(object_hash).number(u64::from(index)).number(visibility).finish()
+    }
+}
+
+fn free_hash(place: usize, slot: u32) -> u64 {
+    Hasher::new(3).number(place as u64).number(u64::from(slot)).finish()
+}
