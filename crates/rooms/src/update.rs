@@ -1,8 +1,13 @@
 //! What one tick changed, encoded once and shared by everyone.
 
+use std::ops::Range;
+
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, Grid, ObjectId};
+use crate::{
+    CellIndex, Grid, ObjectId,
+    wire::{self, SegmentHead},
+};
 
 /// Some of the encodings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +24,11 @@ impl EncodingSet {
     /// Whether `encoding` is one of them.
     pub fn contains(self, encoding: Encoding) -> bool {
         self.0[encoding.index()]
+    }
+
+    /// Those that are among them.
+    pub fn iter(self) -> impl Iterator<Item = Encoding> {
+        Encoding::ALL.into_iter().filter(move |encoding| self.contains(*encoding))
     }
 
     /// Whether all of `other` are among them.
@@ -44,53 +54,157 @@ pub struct ObjectView<'a> {
 
 /// What one tick changed: for each changed cell a delta segment against the tick before, and a full segment. Or a
 /// keyframe: full segments of all cells that are not empty.
+///
+/// It takes a handful of allocations, however many cells there are.
 #[derive(Debug)]
 pub struct TickUpdate {
-    _todo: (),
+    tick: u32,
+    time_us: u64,
+    is_keyframe: bool,
+    encodings: EncodingSet,
+    cells: Vec<ChangedCell>,
+    /// Ids of the departed, cell after cell.
+    departed: Vec<u32>,
+    /// Ids of the objects in delta segments, cell after cell.
+    upserted: Vec<u32>,
+    forms: [Form; Encoding::ALL.len()],
+}
+
+/// A cell in an update. What is its own in a list begins where that of the cell before ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangedCell {
+    pub(crate) cell: CellIndex,
+    /// Whether nothing is left in it.
+    pub(crate) is_empty: bool,
+    departed_end: usize,
+    upserted_end: usize,
+}
+
+/// An update in one encoding. Segments follow each other without a gap, so that those of neighbours are one slice.
+#[derive(Clone, Debug, Default)]
+struct Form {
+    deltas: Vec<u8>,
+    delta_ends: Vec<usize>,
+    fulls: Vec<u8>,
+    full_ends: Vec<usize>,
+    /// Where in `deltas` each object is.
+    upserts: Vec<(usize, usize)>,
 }
 
 /// Makes a [`TickUpdate`]. Its scratch memory is kept between ticks.
 #[derive(Debug, Default)]
 pub struct UpdateWriter {
-    _todo: (),
+    tick: u32,
+    time_us: u64,
+    is_keyframe: bool,
+    encodings: EncodingSet,
+    cells: Vec<ChangedCell>,
+    departed: Vec<u32>,
+    upserted: Vec<u32>,
+    forms: [Form; Encoding::ALL.len()],
+    /// Objects of the segment that is being written, in each encoding.
+    objects: [Vec<u8>; Encoding::ALL.len()],
 }
 
 impl TickUpdate {
     /// The tick after which the world is like this.
     pub fn tick(&self) -> u32 {
-        todo!()
+        self.tick
     }
 
     /// The Unix time that clients are told.
     pub fn time_us(&self) -> u64 {
-        todo!()
+        self.time_us
     }
 
     /// Whether it is a keyframe.
     pub fn is_keyframe(&self) -> bool {
-        todo!()
+        self.is_keyframe
     }
 
     /// In which encodings it is.
     pub fn encodings(&self) -> EncodingSet {
-        todo!()
+        self.encodings
     }
 
     /// How many cells it is about.
     pub fn cell_count(&self) -> usize {
-        todo!()
+        self.cells.len()
     }
+
+    /// About how many bytes it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let forms: usize = self.forms.iter().map(|form| form.deltas.len() + form.fulls.len()).sum();
+        forms + self.cells.len() * size_of::<ChangedCell>() + (self.departed.len() + self.upserted.len()) * size_of::<u32>()
+    }
+
+    /// The cells that it is about, in ascending order. Their places here are what the other functions go by.
+    pub(crate) fn cells(&self) -> &[ChangedCell] {
+        &self.cells
+    }
+
+    /// The place of `cell`.
+    pub(crate) fn find(&self, cell: CellIndex) -> Option<usize> {
+        self.cells.binary_search_by_key(&cell, |changed| changed.cell).ok()
+    }
+
+    /// Where in [`TickUpdate::deltas`] a cell's segment is.
+    pub(crate) fn delta(&self, encoding: Encoding, place: usize) -> Range<usize> {
+        part(&self.forms[encoding.index()].delta_ends, place)
+    }
+
+    /// All delta segments.
+    pub(crate) fn deltas(&self, encoding: Encoding) -> &[u8] {
+        &self.forms[encoding.index()].deltas
+    }
+
+    /// A cell's full segment.
+    pub(crate) fn full(&self, encoding: Encoding, place: usize) -> &[u8] {
+        let form = &self.forms[encoding.index()];
+        &form.fulls[part(&form.full_ends, place)]
+    }
+
+    /// Ids of the objects that departed from a cell.
+    pub(crate) fn departed(&self, place: usize) -> &[u32] {
+        let start = place.checked_sub(1).map_or(0, |before| self.cells[before].departed_end);
+        &self.departed[start..self.cells[place].departed_end]
+    }
+
+    /// Ids of the objects in a cell's delta segment, and the place of the first among those of all cells.
+    pub(crate) fn upserted(&self, place: usize) -> (&[u32], usize) {
+        let start = place.checked_sub(1).map_or(0, |before| self.cells[before].upserted_end);
+        (&self.upserted[start..self.cells[place].upserted_end], start)
+    }
+
+    /// An object of a delta segment by its place among those of all cells, as bytes of a segment.
+    pub(crate) fn upsert(&self, encoding: Encoding, place: usize) -> &[u8] {
+        let form = &self.forms[encoding.index()];
+        form.upserts.get(place).map_or(&[], |(start, end)| &form.deltas[*start..*end])
+    }
+}
+
+/// From the end of the one before to its own.
+fn part(ends: &[usize], place: usize) -> Range<usize> {
+    let start = place.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+    start..ends.get(place).copied().unwrap_or(start)
 }
 
 impl UpdateWriter {
     /// Begins an update.
     pub fn begin(&mut self, tick: u32, time_us: u64, encodings: EncodingSet, is_keyframe: bool) {
-        let _ = (tick, time_us, encodings, is_keyframe);
-        todo!()
+        self.tick = tick;
+        self.time_us = time_us;
+        self.encodings = encodings;
+        self.is_keyframe = is_keyframe;
+        self.cells.clear();
+        self.departed.clear();
+        self.upserted.clear();
+        self.forms.iter_mut().for_each(Form::clear);
     }
 
     /// Adds a cell; to be called in ascending order. `changed` are the objects of `full` that are new or different in this
     /// tick, those included that came from another cell; `departed` those that were here after the last tick and are not now.
+    /// A keyframe takes no notice of either.
     pub fn cell<'a>(
         &mut self,
         cell: CellIndex,
@@ -98,13 +212,79 @@ impl UpdateWriter {
         departed: impl Iterator<Item = ObjectId>,
         full: impl Iterator<Item = ObjectView<'a>>,
     ) {
-        let _ = (cell, changed.count(), departed.count(), full.count());
-        todo!()
+        if !self.is_keyframe {
+            self.delta(cell, changed, departed);
+        }
+        self.objects.iter_mut().for_each(Vec::clear);
+        let mut is_empty = true;
+        for object in full {
+            is_empty = false;
+            for encoding in self.encodings.iter() {
+                wire::write_upsert(encoding, &object, &mut self.objects[encoding.index()]);
+            }
+        }
+        for encoding in self.encodings.iter() {
+            let form = &mut self.forms[encoding.index()];
+            let head = SegmentHead { cell, is_full: true, departed: &[] };
+            wire::write_segment(encoding, &head, &self.objects[encoding.index()], &mut form.fulls);
+            form.full_ends.push(form.fulls.len());
+        }
+        let (departed_end, upserted_end) = (self.departed.len(), self.upserted.len());
+        self.cells.push(ChangedCell { cell, is_empty, departed_end, upserted_end });
+    }
+
+    fn delta<'a>(
+        &mut self,
+        cell: CellIndex,
+        changed: impl Iterator<Item = ObjectView<'a>>,
+        departed: impl Iterator<Item = ObjectId>,
+    ) {
+        let (first_departed, first_upserted) = (self.departed.len(), self.upserted.len());
+        self.departed.extend(departed.map(|id| id.0));
+        self.objects.iter_mut().for_each(Vec::clear);
+        for object in changed {
+            self.upserted.push(object.id.0);
+            for encoding in self.encodings.iter() {
+                let objects = &mut self.objects[encoding.index()];
+                let length = wire::write_upsert(encoding, &object, objects);
+                self.forms[encoding.index()].upserts.push((objects.len() - length, objects.len()));
+            }
+        }
+        for encoding in self.encodings.iter() {
+            let form = &mut self.forms[encoding.index()];
+            let head = SegmentHead { cell, is_full: false, departed: &self.departed[first_departed..] };
+            let start = wire::write_segment(encoding, &head, &self.objects[encoding.index()], &mut form.deltas);
+            form.delta_ends.push(form.deltas.len());
+            for (from, to) in &mut form.upserts[first_upserted..] {
+                *from += start;
+                *to += start;
+            }
+        }
     }
 
     /// The finished update. Cells that are not on `grid` are left out.
     pub fn finish(&mut self, grid: &Grid) -> TickUpdate {
-        let _ = grid;
-        todo!()
+        let on_grid = self.cells.partition_point(|changed| (changed.cell.0 as usize) < grid.len());
+        self.cells.truncate(on_grid);
+        TickUpdate {
+            tick: self.tick,
+            time_us: self.time_us,
+            is_keyframe: self.is_keyframe,
+            encodings: self.encodings,
+            cells: self.cells.clone(),
+            departed: self.departed.clone(),
+            upserted: self.upserted.clone(),
+            forms: self.forms.clone(),
+        }
+    }
+}
+
+impl Form {
+    fn clear(&mut self) {
+        self.deltas.clear();
+        self.delta_ends.clear();
+        self.fulls.clear();
+        self.full_ends.clear();
+        self.upserts.clear();
     }
 }

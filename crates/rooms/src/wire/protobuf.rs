@@ -1,0 +1,149 @@
+//! The Protobuf form of `schema/room.proto`, field by field.
+
+use std::borrow::Cow;
+
+use dunlin_protocol::protobuf::wire::{Reader, Sink, Value, write_bytes, write_flag, write_number};
+
+use super::{BodyHead, Input, SegmentHead};
+use crate::ObjectView;
+
+/// Field numbers of `Snapshot`.
+pub(crate) mod snapshot {
+    pub(crate) const ACK: u32 = 1;
+    pub(crate) const AVATAR: u32 = 2;
+    pub(crate) const OWN: u32 = 3;
+    pub(crate) const TICK: u32 = 4;
+    pub(crate) const BASE: u32 = 5;
+    pub(crate) const TIME_US: u32 = 6;
+    pub(crate) const GRID: u32 = 7;
+    pub(crate) const VIEW: u32 = 8;
+    pub(crate) const CELLS: u32 = 9;
+}
+
+/// `CellUpdate.upserts`.
+pub(crate) const UPSERTS: u32 = 4;
+/// `CellUpdate.departed`.
+const DEPARTED: u32 = 3;
+/// `Own.objects`.
+const OWN_OBJECTS: u32 = 1;
+
+const VARINT: u32 = 0;
+const FIXED_64: u32 = 1;
+const LENGTH_PREFIXED: u32 = 2;
+const FIXED_32: u32 = 5;
+
+pub(super) fn write_player_header(ack: u32, avatar: u32, own: Option<&[u8]>, out: &mut Vec<u8>) {
+    write_tag(snapshot::ACK, FIXED_32, out);
+    out.extend_from_slice(&ack.to_le_bytes());
+    write_tag(snapshot::AVATAR, FIXED_32, out);
+    out.extend_from_slice(&avatar.to_le_bytes());
+    if let Some(own) = own {
+        write_tag(snapshot::OWN, LENGTH_PREFIXED, out);
+        out.varint(own.len() as u64);
+        out.extend_from_slice(own);
+    }
+}
+
+pub(super) fn write_own<'a>(objects: impl Iterator<Item = ObjectView<'a>>, out: &mut Vec<u8>) {
+    for object in objects {
+        write_object(OWN_OBJECTS, &object, out);
+    }
+}
+
+/// Appends `object` as the field `field` of the message around it.
+pub(super) fn write_object(field: u32, object: &ObjectView<'_>, out: &mut Vec<u8>) {
+    let ObjectView { id, kind, x, y, state } = *object;
+    let numbers = number_bytes(id.0) + number_bytes(kind.into()) + number_bytes(x) + number_bytes(y);
+    let state_bytes = if state.is_empty() { 0 } else { 1 + varint_bytes(state.len() as u64) + state.len() };
+    write_tag(field, LENGTH_PREFIXED, out);
+    out.varint((numbers + state_bytes) as u64);
+    write_number(out, 1, id.0.into());
+    write_number(out, 2, kind.into());
+    write_number(out, 3, x.into());
+    write_number(out, 4, y.into());
+    write_bytes(out, 5, state);
+}
+
+pub(super) fn write_segment(head: &SegmentHead<'_>, upserts: &[u8], out: &mut Vec<u8>) -> usize {
+    let departed: usize = head.departed.iter().map(|id| varint_bytes((*id).into())).sum();
+    let departed_field = if departed == 0 { 0 } else { 1 + varint_bytes(departed as u64) + departed };
+    let flag = if head.is_full { 2 } else { 0 };
+    write_tag(snapshot::CELLS, LENGTH_PREFIXED, out);
+    out.varint((number_bytes(head.cell.0) + flag + departed_field + upserts.len()) as u64);
+    write_number(out, 1, head.cell.0.into());
+    write_flag(out, 2, head.is_full);
+    if departed > 0 {
+        write_tag(DEPARTED, LENGTH_PREFIXED, out);
+        out.varint(departed as u64);
+        for id in head.departed {
+            out.varint((*id).into());
+        }
+    }
+    let start = out.len();
+    out.extend_from_slice(upserts);
+    start
+}
+
+pub(super) fn write_body_head(head: &BodyHead<'_>, out: &mut Vec<u8>) {
+    write_number(out, snapshot::TICK, head.tick.into());
+    write_number(out, snapshot::BASE, head.base.into());
+    write_tag(snapshot::TIME_US, FIXED_64, out);
+    out.extend_from_slice(&head.time_us.to_le_bytes());
+    if let Some((shape, ticks_per_second)) = head.grid {
+        let numbers = [
+            shape.columns.into(),
+            shape.rows.into(),
+            shape.cell_units,
+            shape.near_cells.into(),
+            shape.far_cells.into(),
+            shape.far_interval_ticks.into(),
+            ticks_per_second,
+        ];
+        write_tag(snapshot::GRID, LENGTH_PREFIXED, out);
+        out.varint(numbers.into_iter().map(number_bytes).sum::<usize>() as u64);
+        for (field, number) in (1..).zip(numbers) {
+            write_number(out, field, number.into());
+        }
+    }
+    write_tag(snapshot::VIEW, VARINT, out);
+    out.varint(head.view.0.into());
+}
+
+pub(super) fn write_input(input: &Input<'_>, out: &mut Vec<u8>) {
+    write_number(out, 1, input.number.into());
+    write_bytes(out, 2, &input.data);
+    write_bytes(out, 3, input.room.as_bytes());
+}
+
+pub(super) fn read_input(bytes: &[u8]) -> Option<Input<'_>> {
+    let mut input = Input { number: 0, room: Cow::Borrowed(""), data: Cow::Borrowed(&[]) };
+    let mut reader = Reader::new(bytes);
+    while let Some((field, value)) = reader.field().ok()? {
+        match field {
+            1 => input.number = number(value)?,
+            2 => input.data = Cow::Borrowed(value.bytes().ok()?),
+            3 => input.room = Cow::Borrowed(value.text().ok()?),
+            _ => {}
+        }
+    }
+    Some(input)
+}
+
+/// A `uint32`; one that is too large is none.
+pub(crate) fn number(value: Value<'_>) -> Option<u32> {
+    value.varint().ok().and_then(|number| u32::try_from(number).ok())
+}
+
+/// All field numbers here are below 16: a tag is one byte.
+fn write_tag(field: u32, wire_type: u32, out: &mut Vec<u8>) {
+    out.push((field << 3 | wire_type) as u8);
+}
+
+/// Bytes of a field that holds `number`, tag included.
+fn number_bytes(number: u32) -> usize {
+    if number == 0 { 0 } else { 1 + varint_bytes(number.into()) }
+}
+
+fn varint_bytes(number: u64) -> usize {
+    (number | 1).ilog2() as usize / 7 + 1
+}
