@@ -1,10 +1,23 @@
 //! The simulations that come with Dunlin, and how a server finds a simulation by its name.
+//!
+//! | name | |
+//! |---|---|
+//! | `treasure_hunt` | [`TreasureHunt`]: a hunt on a map larger than any view; `docs/rooms.md` |
+//! | `crowd` | [`Crowd`]: the benchmark's world |
 
 #![forbid(unsafe_code)]
+
+mod crowd;
+mod params;
+mod saved;
+mod treasure_hunt;
 
 use std::{collections::BTreeMap, fmt};
 
 use dunlin_rooms::Simulation;
+
+pub use crowd::Crowd;
+pub use treasure_hunt::TreasureHunt;
 
 /// Makes a simulation from the parameters that the configuration gives for it; `null` if it gives none.
 pub type Make = fn(&serde_json::Value) -> Result<Box<dyn Simulation>, BadParams>;
@@ -21,6 +34,8 @@ impl Registry {
     /// Those that come with Dunlin.
     pub fn built_in() -> Self {
         Self::default()
+            .with("treasure_hunt", |params| Ok(Box::new(TreasureHunt::new(params)?)))
+            .with("crowd", |params| Ok(Box::new(Crowd::new(params)?)))
     }
 
     /// With one more.

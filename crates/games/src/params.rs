@@ -1,0 +1,103 @@
+//! Reading the parameters that the configuration gives for a simulation.
+
+use std::ops::RangeInclusive;
+
+use dunlin_rooms::{Grid, GridShape};
+use serde_json::{Map, Value};
+
+use crate::BadParams;
+
+/// Parameters by name. What is not there has its default; what nobody asked for is an error.
+pub(crate) struct Params<'a> {
+    given: Option<&'a Map<String, Value>>,
+    asked: Vec<&'static str>,
+}
+
+impl<'a> Params<'a> {
+    /// Parameters from a JSON object, or from `null`.
+    pub(crate) fn new(params: &'a Value) -> Result<Self, BadParams> {
+        let given = match params {
+            Value::Null => None,
+            Value::Object(given) => Some(given),
+            other => return Err(BadParams(format!("the parameters are {other}; they may be a table"))),
+        };
+        Ok(Self { given, asked: Vec::new() })
+    }
+
+    /// A whole number.
+    pub(crate) fn number(
+        &mut self,
+        name: &'static str,
+        default: u32,
+        allowed: RangeInclusive<u32>,
+    ) -> Result<u32, BadParams> {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        number.filter(|number| allowed.contains(number)).ok_or_else(|| {
+            let (least, most) = (allowed.start(), allowed.end());
+            BadParams(format!("`{name}` is {value}; it may be a whole number from {least} to {most}"))
+        })
+    }
+
+    /// True or false; false by default.
+    pub(crate) fn flag(&mut self, name: &'static str) -> Result<bool, BadParams> {
+        let Some(value) = self.get(name) else { return Ok(false) };
+        value.as_bool().ok_or_else(|| BadParams(format!("`{name}` is {value}; it may be true or false")))
+    }
+
+    /// The name of a channel; none by default.
+    pub(crate) fn channel(&mut self, name: &'static str) -> Result<Option<Box<str>>, BadParams> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match value.as_str() {
+            Some(channel) if (1..=CHANNEL_BYTES_MAX).contains(&channel.len()) => Ok(Some(channel.into())),
+            _ => Err(BadParams(format!("`{name}` is {value}; it may be a channel's name, of 1 to 255 bytes"))),
+        }
+    }
+
+    /// The map: `columns`, `rows`, `cell_units`, `near_cells`, `far_cells`, `far_interval_ticks`, and
+    /// `everyone_sees_everything`, which makes the same map of one cell.
+    pub(crate) fn map(&mut self, default: GridShape) -> Result<GridShape, BadParams> {
+        let cells = |number: u32| number as u16;
+        let shape = GridShape {
+            columns: cells(self.number("columns", default.columns.into(), 1..=1_024)?),
+            rows: cells(self.number("rows", default.rows.into(), 1..=1_024)?),
+            cell_units: self.number("cell_units", default.cell_units, 1..=65_536)?,
+            near_cells: cells(self.number("near_cells", default.near_cells.into(), 0..=1_024)?),
+            far_cells: cells(self.number("far_cells", default.far_cells.into(), 0..=1_024)?),
+            far_interval_ticks: cells(self.number("far_interval_ticks", default.far_interval_ticks.into(), 1..=15)?),
+        };
+        let shape = if self.flag("everyone_sees_everything")? { one_cell(shape)? } else { shape };
+        Grid::new(shape).map_err(|error| BadParams(error.to_string()))?;
+        Ok(shape)
+    }
+
+    /// To be called when everything was asked for.
+    pub(crate) fn finish(self) -> Result<(), BadParams> {
+        let unknown = self.given.and_then(|given| given.keys().find(|name| !self.asked.contains(&name.as_str())));
+        match unknown {
+            None => Ok(()),
+            Some(name) => Err(BadParams(format!("there is no `{name}`; there are {}", self.asked.join(", ")))),
+        }
+    }
+
+    fn get(&mut self, name: &'static str) -> Option<&'a Value> {
+        self.asked.push(name);
+        self.given?.get(name)
+    }
+}
+
+/// As long as a channel's name may be by default.
+const CHANNEL_BYTES_MAX: usize = 255;
+
+fn one_cell(shape: GridShape) -> Result<GridShape, BadParams> {
+    let side = u32::from(shape.columns.max(shape.rows)) * shape.cell_units;
+    if side > 65_536 {
+        return Err(BadParams(format!(
+            "with `everyone_sees_everything` the map is one cell of at most 65,536 units; this one has {side}"
+        )));
+    }
+    Ok(GridShape { columns: 1, rows: 1, cell_units: side, near_cells: 0, far_cells: 0, far_interval_ticks: 1 })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! What a player says about itself when it joins.
+
+use dunlin_rooms::Refusal;
+use serde_json::Value;
+
+/// Colours, numbered from 0.
+const COLOURS: u8 = 12;
+
+/// Characters of a name.
+const NAME_CHARS_MAX: usize = 24;
+
+/// The code for joins that make no sense.
+const BAD_JOIN: u16 = 400;
+
+/// A player's name and colour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looks {
+    /// Cleaned.
+    pub name: Box<str>,
+    /// 0 to 11.
+    pub colour: u8,
+}
+
+impl Looks {
+    /// Reads a join's data. `number` is for what it leaves out.
+    ///
+    /// # Errors
+    /// [`Refusal`] with code 400.
+    pub fn read(data: &[u8], number: u32) -> Result<Self, Refusal> {
+        let table = match data {
+            [] => Value::Null,
+            data => serde_json::from_slice(data).map_err(|_| refusal("what was sent to join is not JSON"))?,
+        };
+        if !table.is_object() && !table.is_null() {
+            return Err(refusal("what was sent to join is not an object"));
+        }
+        let name = match table.get("name") {
+            None | Some(Value::Null) => format!("Hunter {number}").into(),
+            Some(Value::String(name)) => clean(name)?,
+            Some(_) => return Err(refusal("`name` is not text")),
+        };
+        let colour = match table.get("colour") {
+            None | Some(Value::Null) => (number % u32::from(COLOURS)) as u8,
+            Some(colour) => colour
+                .as_u64()
+                .and_then(|colour| u8::try_from(colour).ok())
+                .filter(|colour| *colour < COLOURS)
+                .ok_or_else(|| refusal("`colour` is not a whole number from 0 to 11"))?,
+        };
+        Ok(Self { name, colour })
+    }
+}
+
+/// A name as others may be shown it: what cannot be seen is taken out, so that no two names look the same that are not
+/// meant to, and none turns the text around it.
+fn clean(name: &str) -> Result<Box<str>, Refusal> {
+    let seen: String = name.chars().filter(|letter| letter.is_whitespace() || !is_invisible(*letter)).collect();
+    let words: Vec<&str> = seen.split_whitespace().collect();
+    let name = words.join(" ");
+    match name.chars().count() {
+        1..=NAME_CHARS_MAX => Ok(name.into()),
+        0 => Err(refusal("`name` is empty")),
+        _ => Err(refusal("`name` has more than 24 characters")),
+    }
+}
+
+/// Control and format characters, fillers and variation selectors, as far as Unicode has them.
+fn is_invisible(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+fn refusal(message: &str) -> Refusal {
+    Refusal { code: BAD_JOIN, message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_made_up() {
+        for data in ["", "null", "{}", r#"{"name":null,"colour":null}"#, r#"{"shoes":44}"#] {
+            let looks = Looks::read(data.as_bytes(), 17).expect(data);
+            assert_eq!((&*looks.name, looks.colour), ("Hunter 17", 5), "{data}");
+        }
+    }
+
+    #[test]
+    fn names_are_cleaned() {
+        for (given, cleaned) in [
+            ("Ada", "Ada"),
+            ("  Ada \\n\\t Lovelace ", "Ada Lovelace"),
+            ("A\\u0000d\\u200ba\\u202e\\ufeff", "Ada"),
+            ("ÄÖÜäöüÄÖÜäöüÄÖÜäöüÄÖÜäöü", "ÄÖÜäöüÄÖÜäöüÄÖÜäöüÄÖÜäöü"),
+        ] {
+            let data = format!(r#"{{"name":"{given}","colour":11}}"#);
+            let looks = Looks::read(data.as_bytes(), 1).expect(given);
+            assert_eq!((&*looks.name, looks.colour), (cleaned, 11));
+        }
+    }
+
+    #[test]
+    fn bad_joins_are_refused_with_400() {
+        let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(25));
+        for (data, message) in [
+            ("{", "what was sent to join is not JSON"),
+            ("[]", "what was sent to join is not an object"),
+            ("7", "what was sent to join is not an object"),
+            (r#"{"name":7}"#, "`name` is not text"),
+            (r#"{"name":""}"#, "`name` is empty"),
+            (r#"{"name":" \u200b\u0007 "}"#, "`name` is empty"),
+            (&long, "`name` has more than 24 characters"),
+            (r#"{"colour":12}"#, "`colour` is not a whole number from 0 to 11"),
+            (r#"{"colour":-1}"#, "`colour` is not a whole number from 0 to 11"),
+            (r#"{"colour":"red"}"#, "`colour` is not a whole number from 0 to 11"),
+        ] {
+            let refused = Looks::read(data.as_bytes(), 1).expect_err(data);
+            assert_eq!((refused.code, &*refused.message), (400, message), "{data}");
+        }
+    }
+}
