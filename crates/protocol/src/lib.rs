@@ -136,6 +136,19 @@ pub fn encode_push(encoding: Encoding, push: &Push<'_>, out: &mut Vec<u8>) -> Re
     }
 }
 
+/// Appends to `out` what stands before `data` in the message that carries a publication of `channel` with nothing but
+/// `data`, of `data_bytes` bytes. Behind `data` follows the encoding's entry of [`PUBLICATION_TAILS`]. So one who has
+/// `data` in parts need not copy them to one place.
+pub fn publication_head(encoding: Encoding, channel: &str, data_bytes: usize, out: &mut Vec<u8>) {
+    match encoding {
+        Encoding::Json => json::publication_head(channel, out),
+        Encoding::Protobuf => protobuf::publication_head(channel, data_bytes, out),
+    }
+}
+
+/// What stands behind `data` in a message that [`publication_head`] began, by [`Encoding::index`].
+pub const PUBLICATION_TAILS: [&[u8]; Encoding::ALL.len()] = [b"}}}", b""];
+
 /// The message by which a server asks for a pong: a wholly empty reply.
 pub const fn ping_message(encoding: Encoding) -> &'static [u8] {
     match encoding {

@@ -9,6 +9,13 @@ use crate::{ClientInfo, ErrorCode, Payload, Publication};
 pub enum Reply {
     /// The command failed; the session goes on.
     Error(ErrorCode),
+    /// The application does not want it: an error in its own words. It is not temporary.
+    Refused {
+        /// 400 to 1,999.
+        code: u16,
+        /// What to say.
+        message: Box<str>,
+    },
     /// Answer to `connect`.
     Connect(Box<ConnectResult>),
     /// Answer to `subscribe`.

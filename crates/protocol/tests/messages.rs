@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{
-    Command, Commands, Encoding, ErrorCode, Payload, Publication, Push, Reply, Request, encode_push, encode_reply,
+    Command, Commands, Encoding, ErrorCode, PUBLICATION_TAILS, Payload, Publication, Push, Reply, Request, Tags,
+    encode_push, encode_reply, publication_head,
 };
 
 fn decode(encoding: Encoding, frame: &[u8]) -> Vec<Option<Command<'_>>> {
@@ -56,4 +57,30 @@ fn a_publication_and_an_error() {
     let mut error = Vec::new();
     encode_reply(Encoding::Json, 3, &Reply::Error(ErrorCode::Internal), &mut error).unwrap();
     assert_eq!(error, br#"{"id":3,"error":{"code":100,"message":"internal server error","temporary":true}}"#);
+}
+
+#[test]
+fn the_parts_of_a_publication_make_the_same_message_as_the_whole() {
+    for data_bytes in [1, 2, 125, 126, 127, 128, 16_383, 16_384, 100_000] {
+        for channel in ["c", "arena:with \"quotes\" and \u{fc}", &"n".repeat(200)] {
+            let data = vec![b'7'; data_bytes];
+            for encoding in Encoding::ALL {
+                let publication = Publication {
+                    data: Payload::from_json(Bytes::from(data.clone())),
+                    info: None,
+                    offset: 0,
+                    tags: Tags::new(),
+                    time_ms: 0,
+                };
+                let mut whole = Vec::new();
+                let push = Push::Publication { channel, publication: &publication, skipped: 0 };
+                encode_push(encoding, &push, &mut whole).unwrap();
+                let mut parts = Vec::new();
+                publication_head(encoding, channel, data_bytes, &mut parts);
+                parts.extend_from_slice(&data);
+                parts.extend_from_slice(PUBLICATION_TAILS[encoding.index()]);
+                assert!(parts == whole, "{data_bytes} bytes in {channel}, {}", encoding.name());
+            }
+        }
+    }
 }

@@ -24,7 +24,7 @@ fn malformed_commands() {
 
 #[test]
 fn replies() {
-    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/replies.json")), 55);
+    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/replies.json")), 57);
 }
 
 #[test]

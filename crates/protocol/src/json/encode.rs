@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::write::{Object, write_object};
+use super::write::{Object, write_object, write_string};
 use crate::{
     ClientInfo, ConnectResult, Disconnect, ErrorCode, HistoryResult, NotJson, PresenceResult, PresenceStatsResult,
     Publication, Push, RefreshResult, Reply, SubscribeResult, decimal::Decimal, push::SKIPPED_TAG,
@@ -24,9 +24,20 @@ pub(crate) fn encode_push(push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJ
     write_object(out, |message| message.object("push", |object| write_push(push, object)))
 }
 
+/// Appends what stands before `data` in the push of a publication of `channel` that has nothing else.
+pub(crate) fn publication_head(channel: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"push":{"channel":"#);
+    write_string(channel, out);
+    out.extend_from_slice(br#","pub":{"data":"#);
+}
+
 fn write_reply(reply: &Reply, envelope: &mut Object<'_, '_>) {
     match reply {
         Reply::Error(error) => envelope.object("error", |object| write_error(*error, object)),
+        Reply::Refused { code, message } => envelope.object("error", |object| {
+            object.number("code", (*code).into());
+            object.text("message", message);
+        }),
         Reply::Connect(result) => envelope.object("connect", |object| write_connect(result, object)),
         Reply::Subscribe(result) => envelope.object("subscribe", |object| write_subscribe(result, object)),
         Reply::Unsubscribe => envelope.object("unsubscribe", |_| {}),

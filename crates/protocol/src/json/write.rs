@@ -16,6 +16,11 @@ pub(super) fn write_object(out: &mut Vec<u8>, fields: impl FnOnce(&mut Object<'_
     outcome
 }
 
+/// Appends a string.
+pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
+    Writer { out, outcome: Ok(()) }.string(text);
+}
+
 /// Writes values. It goes on after a payload that is not JSON: that is rare, and what was written is dropped at the end.
 pub(super) struct Writer<'o> {
     out: &'o mut Vec<u8>,

@@ -21,6 +21,31 @@ pub(crate) fn encode_push(push: &Push<'_>, out: &mut Vec<u8>) {
     out.length_prefixed(&Wrapped { field: 4, message: push });
 }
 
+/// Appends what stands before `data`, which has `data_bytes` bytes, in the push of a publication of `channel` that has
+/// nothing else.
+pub(crate) fn publication_head(channel: &str, data_bytes: usize, out: &mut Vec<u8>) {
+    const PUSH: u8 = 4 << 3 | 2;
+    const CHANNEL: u8 = 2 << 3 | 2;
+    const PUBLICATION: u8 = 4 << 3 | 2;
+    const DATA: u8 = 4 << 3 | 2;
+    let field_bytes = |content_bytes: u64| 1 + u64::from((content_bytes | 1).ilog2() / 7 + 1) + content_bytes;
+    let data_bytes = data_bytes as u64;
+    let publication_bytes = if data_bytes == 0 { 0 } else { field_bytes(data_bytes) };
+    let push_bytes = field_bytes(channel.len() as u64) + field_bytes(publication_bytes);
+    out.varint(field_bytes(push_bytes));
+    out.push(PUSH);
+    out.varint(push_bytes);
+    out.push(CHANNEL);
+    out.varint(channel.len() as u64);
+    out.extend_from_slice(channel.as_bytes());
+    out.push(PUBLICATION);
+    out.varint(publication_bytes);
+    if data_bytes > 0 {
+        out.push(DATA);
+        out.varint(data_bytes);
+    }
+}
+
 struct ReplyMessage<'a> {
     id: u32,
     reply: &'a Reply,
@@ -31,6 +56,7 @@ impl Message for ReplyMessage<'_> {
         write_number(sink, 1, self.id.into());
         match self.reply {
             Reply::Error(error) => write_message(sink, 2, error),
+            Reply::Refused { code, message } => write_message(sink, 2, &RefusalMessage { code: *code, message }),
             Reply::Connect(result) => write_message(sink, 5, &**result),
             Reply::Subscribe(result) => write_message(sink, 6, &**result),
             Reply::Unsubscribe => write_message(sink, 7, &Empty),
@@ -124,6 +150,18 @@ impl Message for ErrorCode {
         write_number(sink, 1, self.code().into());
         write_bytes(sink, 2, self.message().as_bytes());
         write_flag(sink, 3, self.temporary());
+    }
+}
+
+struct RefusalMessage<'a> {
+    code: u16,
+    message: &'a str,
+}
+
+impl Message for RefusalMessage<'_> {
+    fn write(&self, sink: &mut impl Sink) {
+        write_number(sink, 1, self.code.into());
+        write_bytes(sink, 2, self.message.as_bytes());
     }
 }
 

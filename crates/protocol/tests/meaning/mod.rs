@@ -150,7 +150,10 @@ impl Reader {
         let id = number(&meaning["id"]) as u32;
         let (name, result) = meaning.as_object()?.iter().find(|(name, _)| *name != "id")?;
         let reply = match name.as_str() {
-            "error" => Reply::Error(error(result)),
+            "error" => match number(&result["code"]) {
+                code @ 400..2_000 => Reply::Refused { code: code as u16, message: text(&result["message"]).into() },
+                _ => Reply::Error(error(result)),
+            },
             "connect" => Reply::Connect(Box::new(self.connect(result))),
             "subscribe" => Reply::Subscribe(Box::new(self.subscribe(result))),
             "unsubscribe" => Reply::Unsubscribe,
