@@ -24,6 +24,8 @@ pub struct Body {
     pub data_bytes: usize,
     /// The tick after which the world is like this.
     pub tick: u32,
+    /// The tick that it builds on; 0 if everything that is seen is in it.
+    pub base_tick: u32,
 }
 
 /// What a mirror counts.
