@@ -3,3 +3,189 @@
 //! A recording is the room's seed and options, and then, tick by tick, the joins, leaves and inputs in the order in which
 //! they were applied, with the state hash after the tick. Replaying them gives the same hashes; where it does not, the
 //! first tick that differs is named.
+//!
+//! In bytes: [`MAGIC`], a byte for the version, the header, and records up to the end. A record is a byte for its kind and
+//! its fields. Numbers have 7 bits in each byte, the lowest first, the top bit saying that more follow; texts and bytes
+//! stand behind their length; a hash has 8 bytes, the lowest first. A recording that breaks off, because who wrote it did,
+//! is good up to there.
+
+mod replay;
+
+use dunlin_protocol::Encoding;
+
+use crate::{
+    PlayerId, Room, RoomOptions, Visitor,
+    binary::{Reader, Unreadable, put_bytes, put_number},
+};
+
+pub use replay::{Replay, ReplayError, replay};
+
+/// How every recording begins.
+pub const MAGIC: &[u8; 8] = b"DUNLINRR";
+/// The version of the format.
+const VERSION: u8 = 1;
+/// Ticks in a second at the most; as in [`RoomOptions::ticks_per_second`].
+const TICKS_PER_SECOND_MAX: u32 = 240;
+
+/// What a room has to be made of, to be what was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The simulation's name.
+    pub simulation: String,
+    /// Its parameters, a JSON document.
+    pub params: String,
+    /// The room's seed.
+    pub seed: u64,
+    /// The room's options.
+    pub options: RoomOptions,
+}
+
+/// Writes a recording. Whoever has the room tells it of everything that is applied to the room, in that order.
+#[derive(Debug)]
+pub struct Recorder {
+    out: Vec<u8>,
+}
+
+/// A record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record<'a> {
+    Join { user: &'a str, encoding: Encoding, data: &'a [u8] },
+    Leave { player: PlayerId },
+    Input { player: PlayerId, number: u32, data: &'a [u8] },
+    Tick { state_hash: u64 },
+}
+
+impl Recorder {
+    /// Begins a recording of a room at tick 0, before anything has been applied to it. It is appended to `out`.
+    pub fn new(header: &Header, mut out: Vec<u8>) -> Self {
+        header.write(&mut out);
+        Self { out }
+    }
+
+    /// [`Room::join`] is called, whatever comes of it.
+    pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) {
+        Record::Join { user: visitor.user, encoding, data }.write(&mut self.out);
+    }
+
+    /// [`Room::leave`] is called.
+    pub fn leave(&mut self, player: PlayerId) {
+        Record::Leave { player }.write(&mut self.out);
+    }
+
+    /// [`Room::input`] is called.
+    pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) {
+        Record::Input { player, number, data }.write(&mut self.out);
+    }
+
+    /// [`Room::tick`] has been called.
+    pub fn tick(&mut self, room: &Room) {
+        Record::Tick { state_hash: room.state_hash() }.write(&mut self.out);
+    }
+
+    /// What has been written. The caller takes out what it has put away; how much there is before that is its to bound.
+    pub fn written(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+}
+
+impl Header {
+    /// Reads the beginning of a recording.
+    ///
+    /// # Errors
+    /// [`ReplayError::NoRecording`], [`ReplayError::UnknownVersion`], [`ReplayError::Malformed`],
+    /// [`ReplayError::BreaksOff`]
+    pub fn read(recording: &[u8]) -> Result<Self, ReplayError> {
+        Self::read_from(&mut Reader::new(recording))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(MAGIC);
+        out.push(VERSION);
+        put_bytes(self.simulation.as_bytes(), out);
+        put_bytes(self.params.as_bytes(), out);
+        put_number(self.seed, out);
+        let options = &self.options;
+        put_number(u64::from(options.ticks_per_second), out);
+        for bound in [
+            options.objects_max,
+            options.state_bytes_max,
+            options.players_max,
+            options.events_per_tick_max,
+            options.event_bytes_max,
+        ] {
+            put_number(bound as u64, out);
+        }
+    }
+
+    fn read_from(reader: &mut Reader<'_>) -> Result<Self, ReplayError> {
+        if reader.take(MAGIC.len()) != Ok(MAGIC) {
+            return Err(ReplayError::NoRecording);
+        }
+        match reader.byte()? {
+            VERSION => Ok(Self::read_fields(reader)?),
+            version => Err(ReplayError::UnknownVersion(version)),
+        }
+    }
+
+    fn read_fields(reader: &mut Reader<'_>) -> Result<Self, Unreadable> {
+        let (simulation, params) = (reader.text()?.to_owned(), reader.text()?.to_owned());
+        let seed = reader.number()?;
+        let ticks_per_second = reader.number_of()?;
+        if !(1..=TICKS_PER_SECOND_MAX).contains(&ticks_per_second) {
+            return Err(Unreadable::Wrong);
+        }
+        let options = RoomOptions {
+            ticks_per_second,
+            objects_max: reader.number_of()?,
+            state_bytes_max: reader.number_of()?,
+            players_max: reader.number_of()?,
+            events_per_tick_max: reader.number_of()?,
+            event_bytes_max: reader.number_of()?,
+        };
+        Ok(Self { simulation, params, seed, options })
+    }
+}
+
+impl<'a> Record<'a> {
+    fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Tick { state_hash } => {
+                out.push(0);
+                out.extend_from_slice(&state_hash.to_le_bytes());
+            }
+            Self::Join { user, encoding, data } => {
+                out.extend_from_slice(&[1, encoding.index() as u8]);
+                put_bytes(user.as_bytes(), out);
+                put_bytes(data, out);
+            }
+            Self::Leave { player } => {
+                out.push(2);
+                put_number(u64::from(player.0), out);
+            }
+            Self::Input { player, number, data } => {
+                out.push(3);
+                put_number(u64::from(player.0), out);
+                put_number(u64::from(number), out);
+                put_bytes(data, out);
+            }
+        }
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Unreadable> {
+        Ok(match reader.byte()? {
+            0 => Self::Tick { state_hash: reader.word()? },
+            1 => Self::Join {
+                encoding: *Encoding::ALL.get(usize::from(reader.byte()?)).ok_or(Unreadable::Wrong)?,
+                user: reader.text()?,
+                data: reader.bytes()?,
+            },
+            2 => Self::Leave { player: PlayerId(reader.number_of()?) },
+            3 => Self::Input {
+                player: PlayerId(reader.number_of()?),
+                number: reader.number_of()?,
+                data: reader.bytes()?,
+            },
+            _ => return Err(Unreadable::Wrong),
+        })
+    }
+}

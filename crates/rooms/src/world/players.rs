@@ -46,7 +46,7 @@ impl Player {
             avatar: None,
             own: BTreeMap::new(),
             is_news: true,
-            is_own_news: true,
+            is_own_news: false,
         }
     }
 }
@@ -125,6 +125,9 @@ impl Players {
 
     /// The players who see a cell, in ascending order. Costs a search for each row of cells that it can be seen from.
     pub(crate) fn who_see(&self, grid: &Grid, cell: CellIndex) -> Vec<PlayerId> {
+        if cell.0 as usize >= grid.len() {
+            return Vec::new();
+        }
         let shape = grid.shape();
         let reach = shape.near_cells.saturating_add(shape.far_cells);
         let (column, row) = grid.place(cell);

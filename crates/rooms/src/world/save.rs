@@ -3,11 +3,7 @@
 use dunlin_protocol::Encoding;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 
-use super::{
-    NewObject, Player, Scope, Visibility, World,
-    events::Target,
-    slots::{Shown, Slot},
-};
+use super::{NewObject, Player, Scope, Visibility, World, events::Target, slots::Slot};
 use crate::{
     CellIndex, Grid, ObjectId, PlayerId, RoomOptions,
     binary::{Reader, Unreadable, put_bytes, put_number, put_position},
@@ -69,7 +65,7 @@ impl World {
         world.settle();
         world.forget_changes();
         for player in world.players.iter_mut() {
-            (player.is_news, player.is_own_news) = (true, true);
+            (player.is_news, player.is_own_news) = (true, !player.own.is_empty());
         }
         Ok(world)
     }

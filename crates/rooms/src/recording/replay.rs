@@ -1,0 +1,158 @@
+//! Walking through a recording, tick by tick.
+
+use std::fmt;
+
+use hashbrown::HashMap;
+
+use super::{Header, Record};
+use crate::{
+    GridError, PlayerId, Room, Simulation, Visitor,
+    binary::{Reader, Unreadable},
+};
+
+/// A room that goes through what was recorded of another.
+pub struct Replay<'a> {
+    header: Header,
+    room: Room,
+    records: Reader<'a>,
+    /// The last player that each user joined as.
+    players: HashMap<&'a str, PlayerId, foldhash::quality::FixedState>,
+    is_over: bool,
+}
+
+/// Why a recording is not replayed, or not to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayError {
+    /// These bytes are no recording.
+    NoRecording,
+    /// The recording is in a version of the format that is not known here.
+    UnknownVersion(u8),
+    /// There is something in it that means nothing.
+    Malformed,
+    /// It ends within a record: whoever wrote it was cut off.
+    BreaksOff,
+    /// The simulation's map is not possible.
+    Grid(GridError),
+    /// The room is not what it was when it was recorded.
+    Divergence {
+        /// The tick after which it is not.
+        tick: u32,
+        /// The state hash that was recorded.
+        expected: u64,
+        /// The state hash now.
+        actual: u64,
+    },
+}
+
+/// Begins to replay a recording with the simulation that `make` makes for its header.
+///
+/// # Errors
+/// All of [`ReplayError`] but [`ReplayError::Divergence`].
+pub fn replay<'a>(
+    recording: &'a [u8],
+    make: impl FnOnce(&Header) -> Box<dyn Simulation>,
+) -> Result<Replay<'a>, ReplayError> {
+    let mut records = Reader::new(recording);
+    let header = Header::read_from(&mut records)?;
+    let room = Room::new(header.options.clone(), header.seed, make(&header)).map_err(ReplayError::Grid)?;
+    Ok(Replay { header, room, records, players: HashMap::default(), is_over: false })
+}
+
+impl<'a> Replay<'a> {
+    /// How the recording begins.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Goes on to the end of the next tick; returns its number. `None` at the end of the recording, and after anything but
+    /// a divergence.
+    pub fn next_tick(&mut self) -> Option<Result<u32, ReplayError>> {
+        while !self.is_over && self.records.left() > 0 {
+            match Record::read(&mut self.records) {
+                Ok(record) => {
+                    if let Some(result) = self.apply(record) {
+                        return Some(result);
+                    }
+                }
+                Err(error) => {
+                    self.is_over = true;
+                    return Some(Err(error.into()));
+                }
+            }
+        }
+        None
+    }
+
+    /// Goes on to the end; returns the number of the last tick.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn finish(&mut self) -> Result<u32, ReplayError> {
+        while let Some(result) = self.next_tick() {
+            result?;
+        }
+        Ok(self.room.tick_number())
+    }
+
+    /// The room after the last tick.
+    pub fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// Who the user is, or was last, in the room.
+    pub fn player_of(&self, user: &str) -> Option<PlayerId> {
+        self.players.get(user).copied()
+    }
+
+    fn apply(&mut self, record: Record<'a>) -> Option<Result<u32, ReplayError>> {
+        match record {
+            Record::Join { user, encoding, data } => {
+                // A game that refuses does so again; if it does not, the state hash tells.
+                if let Ok(joined) = self.room.join(&Visitor { user }, encoding, data) {
+                    self.players.insert(user, joined.player);
+                }
+                None
+            }
+            Record::Leave { player } => {
+                self.room.leave(player);
+                None
+            }
+            Record::Input { player, number, data } => {
+                self.room.input(player, number, data);
+                None
+            }
+            Record::Tick { state_hash: expected } => {
+                self.room.tick_untold();
+                let (tick, actual) = (self.room.tick_number(), self.room.state_hash());
+                let divergence = ReplayError::Divergence { tick, expected, actual };
+                Some(if expected == actual { Ok(tick) } else { Err(divergence) })
+            }
+        }
+    }
+}
+
+impl From<Unreadable> for ReplayError {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Short => Self::BreaksOff,
+            Unreadable::Wrong => Self::Malformed,
+        }
+    }
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRecording => f.write_str("this is no recording"),
+            Self::UnknownVersion(version) => write!(f, "recordings of version {version} are not known here"),
+            Self::Malformed => f.write_str("the recording is malformed"),
+            Self::BreaksOff => f.write_str("the recording breaks off"),
+            Self::Grid(error) => write!(f, "the simulation's map is not possible: {error}"),
+            Self::Divergence { tick, expected, actual } => {
+                write!(f, "tick {tick} differs: its state hash was {expected:016x} and is now {actual:016x}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
