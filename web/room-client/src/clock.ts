@@ -1,0 +1,48 @@
+/**
+ * The server's clock as this client can know it. Every snapshot tells when its tick was; the one that took the least
+ * time to arrive tells most. What is left is that shortest way: the clock is behind the server's by it, which is just
+ * what is wanted, since nothing arrives sooner.
+ */
+
+/** How long a shortest way counts: twice this at the most, so that clocks may drift apart. */
+const WINDOW_MS = 5_000;
+/** A difference that no network explains: a clock was set, or the machine slept. */
+const JUMP_MS = 10_000;
+
+export class Clock {
+  private windowStartMs = 0;
+  private leastMs = Number.POSITIVE_INFINITY;
+  private leastBeforeMs = Number.POSITIVE_INFINITY;
+
+  /** Whether a snapshot has told the time. */
+  get isSet(): boolean {
+    return Number.isFinite(Math.min(this.leastMs, this.leastBeforeMs));
+  }
+
+  /** What to add to the local clock to get the server's, in milliseconds. */
+  get offsetMs(): number {
+    return this.isSet ? -Math.min(this.leastMs, this.leastBeforeMs) : 0;
+  }
+
+  /** A snapshot of server time `timeUs` arrived at local time `nowMs`. Returns how late it was against the shortest way. */
+  observe(timeUs: number, nowMs: number): number {
+    const wayMs = nowMs - timeUs / 1000;
+    if (this.isSet && Math.abs(wayMs + this.offsetMs) > JUMP_MS) this.clear();
+    if (nowMs - this.windowStartMs >= WINDOW_MS || nowMs < this.windowStartMs) {
+      this.leastBeforeMs = nowMs - this.windowStartMs < 2 * WINDOW_MS ? this.leastMs : Number.POSITIVE_INFINITY;
+      this.leastMs = Number.POSITIVE_INFINITY;
+      this.windowStartMs = nowMs;
+    }
+    this.leastMs = Math.min(this.leastMs, wayMs);
+    return wayMs + this.offsetMs;
+  }
+
+  /** The server's time in milliseconds since 1970 when the local clock says `nowMs`. */
+  serverTimeMs(nowMs: number): number {
+    return nowMs + this.offsetMs;
+  }
+
+  clear(): void {
+    this.leastMs = this.leastBeforeMs = Number.POSITIVE_INFINITY;
+  }
+}

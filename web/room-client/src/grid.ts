@@ -1,0 +1,57 @@
+/** The grid: where cells are, and which of them a player sees. */
+
+import type { GridShape } from "./snapshot.js";
+
+export type Band = "near" | "far" | null;
+
+export class Grid {
+  constructor(readonly shape: GridShape) {}
+
+  /** How many cells there are. */
+  get length(): number {
+    return this.shape.columns * this.shape.rows;
+  }
+
+  get widthUnits(): number {
+    return this.shape.columns * this.shape.cellUnits;
+  }
+
+  get heightUnits(): number {
+    return this.shape.rows * this.shape.cellUnits;
+  }
+
+  column(cell: number): number {
+    return cell % this.shape.columns;
+  }
+
+  row(cell: number): number {
+    return Math.floor(cell / this.shape.columns);
+  }
+
+  /** How often `cell` is updated for a player that looks from `view`; null if it does not see it. */
+  band(view: number, cell: number): Band {
+    const { nearCells, farCells } = this.shape;
+    const distance = Math.max(
+      Math.abs(this.column(view) - this.column(cell)),
+      Math.abs(this.row(view) - this.row(cell)),
+    );
+    if (distance <= nearCells) return "near";
+    return distance <= nearCells + farCells ? "far" : null;
+  }
+
+  /** The rectangle of cells within `reach` cells of `view`, in cells: both ends included. */
+  around(view: number, reach: number): { left: number; top: number; right: number; bottom: number } {
+    const { columns, rows } = this.shape;
+    return {
+      left: Math.max(0, this.column(view) - reach),
+      top: Math.max(0, this.row(view) - reach),
+      right: Math.min(columns - 1, this.column(view) + reach),
+      bottom: Math.min(rows - 1, this.row(view) + reach),
+    };
+  }
+
+  equals(shape: GridShape): boolean {
+    const mine = this.shape;
+    return (Object.keys(mine) as (keyof GridShape)[]).every((key) => mine[key] === shape[key]);
+  }
+}

@@ -1,0 +1,55 @@
+/** The inputs of one stay in a room: their numbers, and which of them the room has not applied yet. */
+
+import { encodeBase64 } from "./base64.js";
+import { Writer } from "./protobuf.js";
+
+export type Encoding = "json" | "protobuf";
+
+export interface PendingInput {
+  readonly number: number;
+  readonly data: Uint8Array;
+  /** On the local clock. */
+  readonly sentMs: number;
+}
+
+/** Inputs that are remembered while no acknowledgement comes; the oldest is forgotten first. */
+export const PENDING_MAX = 1_024;
+const NUMBER_MAX = 0xffff_ffff;
+
+export class Inputs {
+  private next = 1;
+  private waiting: PendingInput[] = [];
+
+  /** Those that the room has not applied yet, as far as is known here. */
+  get pending(): readonly PendingInput[] {
+    return this.waiting;
+  }
+
+  /** Gives an input its number. */
+  add(data: Uint8Array, nowMs: number): PendingInput {
+    if (this.next > NUMBER_MAX) throw new RangeError("a stay in a room has at most 2^32 - 1 inputs");
+    const input = { number: this.next, data, sentMs: nowMs };
+    this.next += 1;
+    this.waiting.push(input);
+    if (this.waiting.length > PENDING_MAX) this.waiting.shift();
+    return input;
+  }
+
+  /** The room has applied all up to `ack`, or dropped them. Returns those that were waiting for it. */
+  acknowledge(ack: number): readonly PendingInput[] {
+    const first = this.waiting.findIndex(({ number }) => number > ack);
+    return this.waiting.splice(0, first === -1 ? this.waiting.length : first);
+  }
+
+  /** A new stay counts from 1. */
+  clear(): void {
+    this.next = 1;
+    this.waiting = [];
+  }
+}
+
+/** An input as it goes into `publish` or `send`. `room` is for `send` alone. */
+export function encodeInput(encoding: Encoding, number: number, data: Uint8Array, room = ""): unknown {
+  if (encoding === "protobuf") return new Writer().uint32(1, number).blob(2, data).text(3, room).finish();
+  return { number, data: encodeBase64(data), ...(room === "" ? {} : { room }) };
+}

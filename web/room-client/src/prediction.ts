@@ -1,0 +1,131 @@
+/**
+ * The player's own object, shown where it will be when the server has applied what was sent: the game's rules are run
+ * here as well, ahead of the server, and corrected by every snapshot.
+ *
+ * An input takes effect before a tick, and lasts as the rules say: for instance until the next one. What is predicted is
+ * at a tick of its own, which is ahead of the snapshots'. When the server acknowledges an input, it is known how many
+ * ticks later than here it took effect there, and the own tick is moved by as much. So each input lasts as long here as it
+ * does there, and nothing jumps on a network whose delay changes.
+ */
+
+export interface Rules<State, Input> {
+  /** The state with an input applied, before the tick that follows. */
+  apply(state: State, input: Input): State;
+  /** The state after `tick`. */
+  step(state: State, tick: number): State;
+}
+
+interface Predicted<Input> {
+  readonly number: number;
+  readonly input: Input;
+  /** The tick that it is applied before. */
+  tick: number;
+}
+
+/** Ticks that are predicted beyond the last snapshot; then the player stands, since nothing arrives. */
+export const AHEAD_TICKS_MAX = 60;
+const PENDING_MAX = 1_024;
+
+export class Prediction<State, Input> {
+  private pending: Predicted<Input>[] = [];
+  private tick = 0;
+  private authoritativeTick = 0;
+  private states: { before: State; now: State } | null = null;
+
+  constructor(private readonly rules: Rules<State, Input>) {}
+
+  /** The state at the last tick that was predicted; null before the first snapshot. */
+  get now(): State | null {
+    return this.states?.now ?? null;
+  }
+
+  /** The state one tick earlier, to draw what lies between. */
+  get before(): State | null {
+    return this.states?.before ?? null;
+  }
+
+  /** How many ticks it is ahead of the last snapshot. */
+  get aheadTicks(): number {
+    return this.tick - this.authoritativeTick;
+  }
+
+  clear(): void {
+    this.pending = [];
+    this.tick = this.authoritativeTick = 0;
+    this.states = null;
+  }
+
+  /** The player has sent an input: it is applied before the next tick. */
+  input(number: number, input: Input): void {
+    this.pending.push({ number, input, tick: this.tick + 1 });
+    if (this.pending.length > PENDING_MAX) this.pending.shift();
+  }
+
+  /** So many ticks have passed at the server. */
+  advance(ticks: number): void {
+    for (let count = 0; count < ticks && this.aheadTicks < AHEAD_TICKS_MAX; count += 1) this.stepOnce();
+  }
+
+  /** A snapshot says that after `tick`, with the inputs up to `ack` applied, the state was `state`. */
+  reconcile(state: State, tick: number, ack: number): void {
+    let ahead = this.states === null ? 0 : Math.max(0, this.tick - tick);
+    const acknowledged = this.pending.filter(({ number }) => number <= ack).at(-1);
+    this.pending = this.pending.filter(({ number }) => number > ack);
+    if (acknowledged !== undefined) ahead += this.delay(tick - acknowledged.tick);
+    // The next one is not applied yet: at the soonest it is before the tick after this one.
+    const [next] = this.pending;
+    if (next !== undefined && next.tick <= tick) ahead += this.delay(tick + 1 - next.tick);
+    if (ahead >= AHEAD_TICKS_MAX) {
+      // So late is none: the room has dropped it.
+      this.pending = [];
+      ahead = 0;
+    }
+    this.authoritativeTick = this.tick = tick;
+    this.states = { before: state, now: state };
+    this.advance(Math.max(0, ahead));
+  }
+
+  /** What is on its way takes effect so many ticks later than was thought. */
+  private delay(ticks: number): number {
+    for (const pending of this.pending) pending.tick += ticks;
+    return ticks;
+  }
+
+  private stepOnce(): void {
+    if (this.states === null) return;
+    this.tick += 1;
+    const before = this.states.now;
+    let now = before;
+    for (const { input, tick } of this.pending) {
+      if (tick === this.tick) now = this.rules.apply(now, input);
+    }
+    this.states = { before, now: this.rules.step(now, this.tick) };
+  }
+}
+
+/** Hides corrections: what is shown goes to the corrected place within a moment instead of at once. */
+export class Smoothing {
+  private offsetX = 0;
+  private offsetY = 0;
+
+  /** Half of a correction is gone after `halfLifeMs`; one of more than `jumpUnits` is shown at once. */
+  constructor(
+    private readonly halfLifeMs = 60,
+    private readonly jumpUnits = 256,
+  ) {}
+
+  /** The prediction moved by itself from one place to another. */
+  corrected(from: { x: number; y: number }, to: { x: number; y: number }): void {
+    this.offsetX += from.x - to.x;
+    this.offsetY += from.y - to.y;
+    if (Math.hypot(this.offsetX, this.offsetY) > this.jumpUnits) this.offsetX = this.offsetY = 0;
+  }
+
+  /** Where to show what is at `place`, `passedMs` after the last time. */
+  show(place: { x: number; y: number }, passedMs: number): { x: number; y: number } {
+    const left = 0.5 ** (passedMs / this.halfLifeMs);
+    this.offsetX *= left;
+    this.offsetY *= left;
+    return { x: place.x + this.offsetX, y: place.y + this.offsetY };
+  }
+}

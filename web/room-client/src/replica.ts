@@ -1,0 +1,247 @@
+/** A client's picture of what it sees, kept up to date by snapshots. */
+
+import { malformed, RoomError } from "./error.js";
+import { Grid } from "./grid.js";
+import type { RoomObject, Snapshot } from "./snapshot.js";
+
+/** An object that the player sees. It is never changed: when the object changes, there is a new one. */
+export interface SeenObject {
+  readonly id: number;
+  readonly kind: number;
+  /** Units from the map's corner. */
+  readonly x: number;
+  readonly y: number;
+  /** In the game's own format. */
+  readonly state: Uint8Array;
+  /** Null for those that this player alone is sent. */
+  readonly cell: number | null;
+}
+
+/** What one snapshot changed. An object that only went to another cell is changed, not removed and added. */
+export interface Changes {
+  readonly snapshot: Snapshot;
+  /** The snapshot began a new picture; `removed` and `added` tell the difference to the old one. */
+  readonly full: boolean;
+  readonly added: readonly SeenObject[];
+  readonly changed: readonly { readonly before: SeenObject; readonly after: SeenObject }[];
+  readonly removed: readonly SeenObject[];
+}
+
+export interface ReplicaLimits {
+  /** Objects that may be held. */
+  readonly objectsMax: number;
+  /** Bytes of all objects' states together. */
+  readonly stateBytesMax: number;
+}
+
+export const REPLICA_LIMITS: ReplicaLimits = { objectsMax: 100_000, stateBytesMax: 64 << 20 };
+
+/** What a snapshot makes of the objects that it touches: null for one that is gone. */
+type Outcome = Map<number, SeenObject | null>;
+
+export class Replica {
+  private readonly seen = new Map<number, SeenObject>();
+  private readonly cells = new Map<number, Set<number>>();
+  private own = new Map<number, SeenObject>();
+  private map: Grid | null = null;
+  private stateBytes = 0;
+  private last: Snapshot | null = null;
+  private readonly limits: ReplicaLimits;
+
+  constructor(limits: Partial<ReplicaLimits> = {}) {
+    this.limits = { ...REPLICA_LIMITS, ...limits };
+  }
+
+  /** The tick that it shows; 0 before the first snapshot. */
+  get tick(): number {
+    return this.last?.tick ?? 0;
+  }
+
+  /** The Unix time of that tick at the server, in microseconds. */
+  get timeUs(): number {
+    return this.last?.timeUs ?? 0;
+  }
+
+  /** The number of the last input that the room had applied. */
+  get ack(): number {
+    return this.last?.ack ?? 0;
+  }
+
+  /** The id of the player's own object; 0 for none. */
+  get avatar(): number {
+    return this.last?.avatar ?? 0;
+  }
+
+  /** The cell that the player looks from. */
+  get view(): number {
+    return this.last?.view ?? 0;
+  }
+
+  /** The map, once a snapshot has told it. */
+  get grid(): Grid | null {
+    return this.map;
+  }
+
+  /** How many objects it holds. */
+  get size(): number {
+    return this.seen.size + this.own.size;
+  }
+
+  object(id: number): SeenObject | undefined {
+    return this.seen.get(id) ?? this.own.get(id);
+  }
+
+  *objects(): Generator<SeenObject, void> {
+    yield* this.seen.values();
+    yield* this.own.values();
+  }
+
+  /** Ids of the objects in a cell. */
+  inCell(cell: number): ReadonlySet<number> {
+    return this.cells.get(cell) ?? NOTHING;
+  }
+
+  /** Forgets everything. */
+  clear(): void {
+    this.seen.clear();
+    this.cells.clear();
+    this.own = new Map();
+    this.map = null;
+    this.stateBytes = 0;
+    this.last = null;
+  }
+
+  /** Takes in a snapshot as a whole. @throws RoomError; the replica is unchanged then. */
+  apply(snapshot: Snapshot): Changes {
+    const full = snapshot.base === 0;
+    if (!full && snapshot.base !== this.tick) {
+      throw new RoomError("wrong_base", `tick ${snapshot.tick} builds on tick ${snapshot.base}, but ${this.tick} is here`);
+    }
+    const grid = this.gridOf(snapshot);
+    if (snapshot.view >= grid.length) throw new RoomError("wrong_cell", `the view ${snapshot.view} is not on the map`);
+    const outcome = this.outcomeOf(snapshot, grid, full);
+    const own = snapshot.own === null ? (full ? new Map<number, SeenObject>() : this.own) : ownObjects(snapshot.own, grid);
+    this.checkSize(outcome, own);
+    this.map = grid;
+    this.last = snapshot;
+    return this.take(snapshot, full, outcome, own);
+  }
+
+  private gridOf(snapshot: Snapshot): Grid {
+    const { grid } = snapshot;
+    if (grid === null) {
+      if (this.map === null) throw malformed("no snapshot has told the map");
+      return this.map;
+    }
+    return this.map !== null && this.map.equals(grid) ? this.map : new Grid(grid);
+  }
+
+  private outcomeOf(snapshot: Snapshot, grid: Grid, full: boolean): Outcome {
+    const outcome: Outcome = new Map();
+    if (full) for (const id of this.seen.keys()) outcome.set(id, null);
+    else if (snapshot.view !== this.view) {
+      for (const [cell, ids] of this.cells) {
+        if (grid.band(snapshot.view, cell) === null) for (const id of ids) outcome.set(id, null);
+      }
+    }
+    for (const update of snapshot.cells) {
+      if (update.cell >= grid.length || grid.band(snapshot.view, update.cell) === null) {
+        throw new RoomError("wrong_cell", `cell ${update.cell} is outside the view of cell ${snapshot.view}`);
+      }
+    }
+    this.departures(snapshot, outcome);
+    upserts(snapshot, grid, outcome);
+    return outcome;
+  }
+
+  private departures(snapshot: Snapshot, outcome: Outcome): void {
+    for (const { cell, full, departed } of snapshot.cells) {
+      if (full) for (const id of this.inCell(cell)) outcome.set(id, null);
+      for (const id of departed) if (this.seen.get(id)?.cell === cell) outcome.set(id, null);
+    }
+  }
+
+  private checkSize(outcome: Outcome, own: Map<number, SeenObject>): void {
+    let objects = this.seen.size + own.size;
+    let bytes = this.stateBytes;
+    for (const [id, after] of outcome) {
+      const before = this.seen.get(id);
+      objects += (after === null ? 0 : 1) - (before === undefined ? 0 : 1);
+      bytes += (after?.state.length ?? 0) - (before?.state.length ?? 0);
+    }
+    for (const object of own.values()) bytes += object.state.length;
+    if (objects > this.limits.objectsMax) throw new RoomError("too_large", `the snapshot would make it ${objects} objects`);
+    if (bytes > this.limits.stateBytesMax) throw new RoomError("too_large", `the snapshot would make it ${bytes} bytes`);
+  }
+
+  private take(snapshot: Snapshot, full: boolean, outcome: Outcome, own: Map<number, SeenObject>): Changes {
+    const added: SeenObject[] = [];
+    const changed: { before: SeenObject; after: SeenObject }[] = [];
+    const removed: SeenObject[] = [];
+    const tell = (before: SeenObject | undefined, after: SeenObject | null | undefined) => {
+      if (before === undefined) {
+        if (after) added.push(after);
+      } else if (!after) removed.push(before);
+      else if (!isSame(before, after)) changed.push({ before, after });
+    };
+    for (const [id, after] of outcome) {
+      const before = this.seen.get(id);
+      tell(before, after);
+      this.put(id, before, after);
+    }
+    if (own !== this.own) {
+      for (const [id, before] of this.own) tell(before, own.get(id));
+      for (const [id, after] of own) if (!this.own.has(id)) tell(undefined, after);
+      this.own = own;
+    }
+    return { snapshot, full, added, changed, removed };
+  }
+
+  private put(id: number, before: SeenObject | undefined, after: SeenObject | null): void {
+    if (before !== undefined && before.cell !== null) {
+      this.stateBytes -= before.state.length;
+      const ids = this.cells.get(before.cell);
+      ids?.delete(id);
+      if (ids?.size === 0) this.cells.delete(before.cell);
+      this.seen.delete(id);
+    }
+    if (after === null || after.cell === null) return;
+    this.stateBytes += after.state.length;
+    this.seen.set(id, after);
+    const ids = this.cells.get(after.cell);
+    if (ids === undefined) this.cells.set(after.cell, new Set([id]));
+    else ids.add(id);
+  }
+}
+
+const NOTHING: ReadonlySet<number> = new Set();
+
+function upserts(snapshot: Snapshot, grid: Grid, outcome: Outcome): void {
+  const { cellUnits } = grid.shape;
+  for (const { cell, upserts: objects } of snapshot.cells) {
+    const left = grid.column(cell) * cellUnits;
+    const top = grid.row(cell) * cellUnits;
+    for (const object of objects) {
+      if (object.x >= cellUnits || object.y >= cellUnits) throw malformed(`object ${object.id} lies outside its cell`);
+      outcome.set(object.id, { ...object, x: left + object.x, y: top + object.y, cell });
+    }
+  }
+}
+
+function ownObjects(objects: readonly RoomObject[], grid: Grid): Map<number, SeenObject> {
+  const own = new Map<number, SeenObject>();
+  for (const object of objects) {
+    if (object.x >= grid.widthUnits || object.y >= grid.heightUnits) {
+      throw malformed(`object ${object.id} lies outside the map`);
+    }
+    own.set(object.id, { ...object, cell: null });
+  }
+  return own;
+}
+
+function isSame(a: SeenObject, b: SeenObject): boolean {
+  return (
+    a.kind === b.kind && a.x === b.x && a.y === b.y && a.cell === b.cell && a.state.length === b.state.length &&
+    a.state.every((byte, at) => byte === b.state[at])
+  );
+}

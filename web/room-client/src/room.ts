@@ -1,0 +1,265 @@
+/** A room, seen by one player: a subscription of a `centrifuge` client, and what follows from its publications. */
+
+import { Clock } from "./clock.js";
+import { Emitter } from "./emitter.js";
+import { RoomError } from "./error.js";
+import { type Encoding, encodeInput, Inputs } from "./inputs.js";
+import { Interpolation, type InterpolationOptions } from "./interpolation.js";
+import { type Changes, Replica, type ReplicaLimits } from "./replica.js";
+import { decodeSnapshot, type Snapshot, snapshotFromJson } from "./snapshot.js";
+import type { SocketMeter } from "./socket_meter.js";
+import { type Figures, Statistics } from "./statistics.js";
+
+/** What is used of a subscription of `centrifuge`: both of its builds, JSON and Protobuf, have it. */
+export interface RoomSubscription {
+  on(event: "publication", listener: (context: { data: unknown; offset?: number }) => void): unknown;
+  on(event: "subscribed", listener: (context: object) => void): unknown;
+  on(event: "subscribing", listener: (context: { code: number; reason: string }) => void): unknown;
+  on(event: "unsubscribed", listener: (context: { code: number; reason: string }) => void): unknown;
+  on(event: "error", listener: (context: { error: { code: number; message: string } }) => void): unknown;
+  subscribe(): void;
+  unsubscribe(): void;
+  publish(data: unknown): Promise<unknown>;
+  removeAllListeners(): unknown;
+}
+
+/** What is used of a client of `centrifuge`. */
+export interface RoomClient<Subscription extends RoomSubscription = RoomSubscription> {
+  newSubscription(channel: string, options?: { data?: unknown; token?: string }): Subscription;
+  removeSubscription(subscription: Subscription): void;
+  send(data: unknown): Promise<void>;
+}
+
+export interface RoomOptions {
+  /** Which build of `centrifuge` the client is from. */
+  readonly encoding?: Encoding;
+  /** For the game, with each join: a value that becomes JSON. */
+  readonly data?: unknown;
+  /** A subscription token, where the namespace asks for one. */
+  readonly token?: string;
+  /** How inputs go: `send` has no answer; with `publish`, one that the room refuses comes back as an `error`. */
+  readonly transport?: "send" | "publish";
+  readonly limits?: Partial<ReplicaLimits>;
+  readonly interpolation?: Partial<InterpolationOptions>;
+  /** Makes `bytesPerSecond` known in JSON too. */
+  readonly meter?: SocketMeter;
+  /** The local clock in milliseconds; it must not go back. */
+  readonly now?: () => number;
+}
+
+export type RoomState = "left" | "joining" | "joined";
+
+export interface RoomEvents {
+  /** What a snapshot changed. The first one after joining is full. */
+  snapshot: Changes;
+  /** A reliable event of the room, and the tick in which it happened. */
+  event: { readonly tick: number; readonly event: unknown };
+  /** The room let the player in; a snapshot follows. Also after a connection was lost. */
+  joined: object;
+  /** The room is not seen any more. If `rejoins`, the client is trying to come back by itself. */
+  left: { readonly code: number; readonly reason: string; readonly rejoins: boolean };
+  /** Something was of no use. After a bad snapshot the room is joined anew. */
+  error: Error;
+}
+
+/** Bad snapshots in a row after which it is no use to join again. */
+const BAD_SNAPSHOTS_MAX = 3;
+
+export class Room extends Emitter<RoomEvents> {
+  readonly replica: Replica;
+  readonly clock = new Clock();
+  readonly interpolation: Interpolation;
+  readonly inputs = new Inputs();
+  readonly encoding: Encoding;
+  private readonly statistics = new Statistics();
+  private readonly now: () => number;
+  private subscription: RoomSubscription | null = null;
+  private current: RoomState = "left";
+  private badSnapshots = 0;
+  private metered = 0;
+
+  constructor(
+    private readonly client: RoomClient,
+    readonly channel: string,
+    private readonly options: RoomOptions = {},
+  ) {
+    super();
+    this.encoding = options.encoding ?? "json";
+    this.replica = new Replica(options.limits);
+    this.interpolation = new Interpolation(options.interpolation);
+    this.now = options.now ?? (() => performance.now());
+  }
+
+  get state(): RoomState {
+    return this.current;
+  }
+
+  /** Joins, and joins again whenever the connection comes back, until `leave`. */
+  join(): void {
+    if (this.subscription !== null) return;
+    const { data, token } = this.options;
+    const subscription = this.client.newSubscription(this.channel, {
+      ...(data === undefined ? {} : { data: this.encodeValue(data) }),
+      ...(token === undefined ? {} : { token }),
+    });
+    this.subscription = subscription;
+    this.listen(subscription);
+    this.current = "joining";
+    subscription.subscribe();
+  }
+
+  leave(): void {
+    const { subscription } = this;
+    if (subscription === null) return;
+    subscription.unsubscribe();
+    // The client told "unsubscribed" by now, unless it had ended the subscription itself.
+    if (this.subscription !== subscription) return;
+    this.forget(subscription);
+    this.end(0, "left", false);
+  }
+
+  /** Sends an input, in the game's own format, and returns its number. @throws RoomError when the room is not joined. */
+  send(data: Uint8Array): number {
+    const { subscription } = this;
+    if (this.current !== "joined" || subscription === null) {
+      throw new RoomError("not_joined", `an input for ${this.channel}, which is not joined`);
+    }
+    const { number } = this.inputs.add(data, this.now());
+    const sent =
+      this.options.transport === "publish"
+        ? subscription.publish(encodeInput(this.encoding, number, data))
+        : this.client.send(encodeInput(this.encoding, number, data, this.channel));
+    sent.catch((reason: unknown) => this.emit("error", errorOf(reason)));
+    return number;
+  }
+
+  /** The server's tick at this moment, as a fraction: what a snapshot that came without any delay would show. */
+  tickNow(): number {
+    const { replica } = this;
+    const perSecond = replica.grid?.shape.ticksPerSecond ?? 0;
+    return replica.tick + ((this.clock.serverTimeMs(this.now()) - replica.timeUs / 1000) * perSecond) / 1000;
+  }
+
+  figures(): Figures {
+    return this.statistics.figures(this.now());
+  }
+
+  private listen(subscription: RoomSubscription): void {
+    subscription.on("subscribed", (context) => {
+      this.current = "joined";
+      this.emit("joined", context);
+    });
+    subscription.on("subscribing", ({ code, reason }) => this.end(code, reason, true));
+    subscription.on("unsubscribed", ({ code, reason }) => {
+      this.forget(subscription);
+      this.end(code, reason, false);
+    });
+    subscription.on("error", ({ error }) => this.emit("error", new Error(`${error.message} (${error.code})`)));
+    subscription.on("publication", ({ data, offset }) => {
+      try {
+        if (offset === undefined || offset === 0) this.snapshot(data);
+        else this.event(data);
+      } catch (error) {
+        if (!(error instanceof RoomError)) throw error;
+        this.emit("error", error);
+      }
+    });
+  }
+
+  private snapshot(data: unknown): void {
+    const now = this.now();
+    let changes: Changes;
+    let snapshot: Snapshot;
+    try {
+      snapshot = this.decode(data);
+      changes = this.replica.apply(snapshot);
+    } catch (error) {
+      if (error instanceof RoomError) this.rejoin(error);
+      throw error;
+    }
+    this.badSnapshots = 0;
+    const lateMs = this.clock.observe(snapshot.timeUs, now);
+    this.statistics.arrived(snapshot, this.bytesOf(data), lateMs, now);
+    const acknowledged = this.inputs.acknowledge(snapshot.ack).at(-1);
+    if (acknowledged !== undefined) this.statistics.acknowledged(now - acknowledged.sentMs);
+    const { grid } = this.replica;
+    if (grid !== null) this.interpolation.observe(changes, grid, this.clock.serverTimeMs(now));
+    this.emit("snapshot", changes);
+  }
+
+  private decode(data: unknown): Snapshot {
+    const isBytes = data instanceof Uint8Array;
+    if (isBytes !== (this.encoding === "protobuf")) {
+      const spoken = isBytes ? "protobuf" : "json";
+      throw new RoomError("wrong_encoding", `the client speaks ${spoken}: the room needs the option encoding: "${spoken}"`);
+    }
+    return isBytes ? decodeSnapshot(data) : snapshotFromJson(data);
+  }
+
+  private event(data: unknown): void {
+    let value = data;
+    if (data instanceof Uint8Array) {
+      try {
+        value = JSON.parse(decoder.decode(data));
+      } catch {
+        throw new RoomError("malformed", "an event is no JSON");
+      }
+    }
+    const { tick, event } = (typeof value === "object" && value !== null ? value : {}) as { tick?: unknown; event?: unknown };
+    if (typeof tick !== "number" || event === undefined) throw new RoomError("malformed", "an event lacks its tick");
+    this.emit("event", { tick, event });
+  }
+
+  private bytesOf(data: unknown): number | null {
+    const { meter } = this.options;
+    if (meter !== undefined) {
+      const bytes = meter.bytesIn - this.metered;
+      this.metered = meter.bytesIn;
+      return bytes;
+    }
+    return data instanceof Uint8Array ? data.length : null;
+  }
+
+  /** After a bad snapshot nothing that follows is of use: only a new stay brings a full one. */
+  private rejoin(cause: RoomError): void {
+    const { subscription } = this;
+    if (subscription === null) return;
+    this.badSnapshots += 1;
+    const rejoins = this.badSnapshots < BAD_SNAPSHOTS_MAX && cause.kind !== "wrong_encoding";
+    subscription.removeAllListeners();
+    subscription.unsubscribe();
+    this.forget(subscription);
+    this.end(0, cause.message, rejoins);
+    if (rejoins && this.subscription === null) this.join();
+  }
+
+  private end(code: number, reason: string, rejoins: boolean): void {
+    const wasIn = this.current === "joined" || (this.current === "joining" && !rejoins);
+    this.current = rejoins ? "joining" : "left";
+    this.replica.clear();
+    this.clock.clear();
+    this.interpolation.clear();
+    this.inputs.clear();
+    this.statistics.clear();
+    if (wasIn) this.emit("left", { code, reason, rejoins });
+  }
+
+  private forget(subscription: RoomSubscription): void {
+    this.subscription = null;
+    subscription.removeAllListeners();
+    this.client.removeSubscription(subscription);
+  }
+
+  private encodeValue(value: unknown): unknown {
+    return this.encoding === "protobuf" ? encoder.encode(JSON.stringify(value)) : value;
+  }
+}
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+function errorOf(reason: unknown): Error {
+  if (reason instanceof Error) return reason;
+  const { code, message } = (typeof reason === "object" && reason !== null ? reason : {}) as { code?: unknown; message?: unknown };
+  return new Error(typeof message === "string" ? `${message} (${String(code)})` : String(reason));
+}

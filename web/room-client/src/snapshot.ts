@@ -1,0 +1,241 @@
+/** Snapshots as a room sends them: `schema/room.proto`, in Protobuf and in JSON. */
+
+import { decodeBase64 } from "./base64.js";
+import { malformed } from "./error.js";
+import { FIXED32, FIXED64, LENGTH, Reader, VARINT } from "./protobuf.js";
+
+/** An object within a `CellUpdate`, or within what a player alone is sent. */
+export interface RoomObject {
+  readonly id: number;
+  readonly kind: number;
+  /** Units from the cell's corner; from the map's corner if the player alone is sent it. */
+  readonly x: number;
+  readonly y: number;
+  /** In the game's own format. */
+  readonly state: Uint8Array;
+}
+
+export interface CellUpdate {
+  readonly cell: number;
+  readonly full: boolean;
+  readonly departed: readonly number[];
+  readonly upserts: readonly RoomObject[];
+}
+
+/** A map of columns × rows square cells, numbered row by row. */
+export interface GridShape {
+  readonly columns: number;
+  readonly rows: number;
+  readonly cellUnits: number;
+  readonly nearCells: number;
+  readonly farCells: number;
+  readonly farIntervalTicks: number;
+  readonly ticksPerSecond: number;
+}
+
+export interface Snapshot {
+  readonly ack: number;
+  readonly avatar: number;
+  /** Null when what the player alone is sent did not change. */
+  readonly own: readonly RoomObject[] | null;
+  readonly tick: number;
+  readonly base: number;
+  /** Unix time in microseconds, on the server's clock. */
+  readonly timeUs: number;
+  readonly grid: GridShape | null;
+  readonly view: number;
+  readonly cells: readonly CellUpdate[];
+}
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+const UINT32_MAX = 0xffff_ffff;
+const CELLS_PER_SIDE_MAX = 1_024;
+const CELL_UNITS_MAX = 65_536;
+
+/** @throws RoomError of the kind `malformed`, and nothing else, whatever the bytes are. */
+export function decodeSnapshot(bytes: Uint8Array): Snapshot {
+  const reader = new Reader(bytes);
+  const cells: CellUpdate[] = [];
+  const snapshot: Mutable<Snapshot> = {
+    ack: 0, avatar: 0, own: null, tick: 0, base: 0, timeUs: 0, grid: null, view: 0, cells,
+  };
+  while (!reader.done) {
+    const tag = reader.tag();
+    if (tag === ((1 << 3) | FIXED32)) snapshot.ack = reader.fixed32();
+    else if (tag === ((2 << 3) | FIXED32)) snapshot.avatar = reader.fixed32();
+    else if (tag === ((3 << 3) | LENGTH)) snapshot.own = decodeOwn(reader.inner());
+    else if (tag === ((4 << 3) | VARINT)) snapshot.tick = reader.uint32();
+    else if (tag === ((5 << 3) | VARINT)) snapshot.base = reader.uint32();
+    else if (tag === ((6 << 3) | FIXED64)) snapshot.timeUs = reader.fixed64();
+    else if (tag === ((7 << 3) | LENGTH)) snapshot.grid = decodeGrid(reader.inner());
+    else if (tag === ((8 << 3) | VARINT)) snapshot.view = reader.uint32();
+    else if (tag === ((9 << 3) | LENGTH)) cells.push(decodeCell(reader.inner()));
+    else skipUnknown(reader, tag, 9);
+  }
+  return checked(snapshot);
+}
+
+/** Takes a snapshot from a JSON session, already parsed. @throws RoomError of the kind `malformed`. */
+export function snapshotFromJson(value: unknown): Snapshot {
+  const fields = object(value, "the snapshot");
+  const own = fields["own"];
+  const grid = fields["grid"];
+  return checked({
+    ack: uint32(fields, "ack"),
+    avatar: uint32(fields, "avatar"),
+    own: own === undefined || own === null ? null : list(object(own, "own"), "objects").map(objectFromJson),
+    tick: uint32(fields, "tick"),
+    base: uint32(fields, "base"),
+    timeUs: whole(fields, "time_us", Number.MAX_SAFE_INTEGER),
+    grid: grid === undefined || grid === null ? null : gridFromJson(object(grid, "grid")),
+    view: uint32(fields, "view"),
+    cells: list(fields, "cells").map(cellFromJson),
+  });
+}
+
+function checked(snapshot: Snapshot): Snapshot {
+  const { tick, base, grid } = snapshot;
+  if (tick === 0) throw malformed("it has no tick");
+  if (base >= tick) throw malformed(`tick ${tick} builds on the later tick ${base}`);
+  if (base === 0 && grid === null) throw malformed("a full snapshot lacks the map");
+  if (grid !== null) checkGrid(grid);
+  return snapshot;
+}
+
+function checkGrid({ columns, rows, cellUnits, farIntervalTicks, ticksPerSecond }: GridShape): void {
+  const isSide = (cells: number) => cells >= 1 && cells <= CELLS_PER_SIDE_MAX;
+  if (!isSide(columns) || !isSide(rows)) throw malformed(`a map of ${columns} × ${rows} cells`);
+  if (cellUnits < 1 || cellUnits > CELL_UNITS_MAX) throw malformed(`cells of ${cellUnits} units`);
+  if (farIntervalTicks < 1) throw malformed("far cells without an interval");
+  if (ticksPerSecond < 1) throw malformed("a room that never ticks");
+}
+
+function decodeOwn(reader: Reader): RoomObject[] {
+  const objects: RoomObject[] = [];
+  while (!reader.done) {
+    const tag = reader.tag();
+    if (tag === ((1 << 3) | LENGTH)) objects.push(decodeObject(reader.inner()));
+    else skipUnknown(reader, tag, 1);
+  }
+  return objects;
+}
+
+function decodeGrid(reader: Reader): GridShape {
+  const numbers = [0, 0, 0, 0, 0, 0, 0, 0];
+  while (!reader.done) {
+    const tag = reader.tag();
+    const field = tag >>> 3;
+    if (field <= 7 && (tag & 7) === VARINT) numbers[field] = reader.uint32();
+    else skipUnknown(reader, tag, 7);
+  }
+  const [, columns = 0, rows = 0, cellUnits = 0, nearCells = 0, farCells = 0, farIntervalTicks = 0, ticks = 0] = numbers;
+  return { columns, rows, cellUnits, nearCells, farCells, farIntervalTicks, ticksPerSecond: ticks };
+}
+
+function decodeCell(reader: Reader): CellUpdate {
+  const departed: number[] = [];
+  const upserts: RoomObject[] = [];
+  let cell = 0;
+  let full = false;
+  while (!reader.done) {
+    const tag = reader.tag();
+    if (tag === ((1 << 3) | VARINT)) cell = reader.uint32();
+    else if (tag === ((2 << 3) | VARINT)) full = reader.bool();
+    else if (tag === ((3 << 3) | LENGTH)) {
+      const packed = reader.inner();
+      while (!packed.done) departed.push(packed.uint32());
+    } else if (tag === ((3 << 3) | VARINT)) departed.push(reader.uint32());
+    else if (tag === ((4 << 3) | LENGTH)) upserts.push(decodeObject(reader.inner()));
+    else skipUnknown(reader, tag, 4);
+  }
+  return { cell, full, departed, upserts };
+}
+
+const NO_STATE = new Uint8Array(0);
+
+function decodeObject(reader: Reader): RoomObject {
+  const made: Mutable<RoomObject> = { id: 0, kind: 0, x: 0, y: 0, state: NO_STATE };
+  while (!reader.done) {
+    const tag = reader.tag();
+    if (tag === ((1 << 3) | VARINT)) made.id = reader.uint32();
+    else if (tag === ((2 << 3) | VARINT)) made.kind = reader.uint32();
+    else if (tag === ((3 << 3) | VARINT)) made.x = reader.uint32();
+    else if (tag === ((4 << 3) | VARINT)) made.y = reader.uint32();
+    else if (tag === ((5 << 3) | LENGTH)) made.state = reader.blob();
+    else skipUnknown(reader, tag, 5);
+  }
+  if (made.id === 0) throw malformed("an object has no id");
+  return made;
+}
+
+/** Fields of a later version are passed over; those that are known have to be of their type. */
+function skipUnknown(reader: Reader, tag: number, known: number): void {
+  const field = tag >>> 3;
+  if (field <= known) throw malformed(`field ${field} has the wrong type`);
+  reader.skip(tag & 7);
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+function object(value: unknown, what: string): Fields {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw malformed(`${what} is no object`);
+  return value as Fields;
+}
+
+function list(fields: Fields, name: string): readonly unknown[] {
+  const value = fields[name];
+  if (value === undefined) return [];
+  if (!Array.isArray(value)) throw malformed(`${name} is no array`);
+  return value;
+}
+
+function whole(fields: Fields, name: string, max: number): number {
+  const value = fields[name];
+  if (value === undefined) return 0;
+  if (typeof value !== "number" || !Number.isInteger(value) || value < 0 || value > max) {
+    throw malformed(`${name} is no whole number from 0 to ${max}`);
+  }
+  return value;
+}
+
+const uint32 = (fields: Fields, name: string): number => whole(fields, name, UINT32_MAX);
+
+function gridFromJson(fields: Fields): GridShape {
+  return {
+    columns: uint32(fields, "columns"),
+    rows: uint32(fields, "rows"),
+    cellUnits: uint32(fields, "cell_units"),
+    nearCells: uint32(fields, "near_cells"),
+    farCells: uint32(fields, "far_cells"),
+    farIntervalTicks: uint32(fields, "far_interval_ticks"),
+    ticksPerSecond: uint32(fields, "ticks_per_second"),
+  };
+}
+
+function cellFromJson(value: unknown): CellUpdate {
+  const fields = object(value, "a cell");
+  const full = fields["full"] ?? false;
+  if (typeof full !== "boolean") throw malformed("full is neither true nor false");
+  return {
+    cell: uint32(fields, "cell"),
+    full,
+    departed: list(fields, "departed").map((id) => uint32({ id }, "id")),
+    upserts: list(fields, "upserts").map(objectFromJson),
+  };
+}
+
+function objectFromJson(value: unknown): RoomObject {
+  const fields = object(value, "an object");
+  const state = fields["state"] ?? "";
+  if (typeof state !== "string") throw malformed("state is no text");
+  const id = uint32(fields, "id");
+  if (id === 0) throw malformed("an object has no id");
+  return {
+    id,
+    kind: uint32(fields, "kind"),
+    x: uint32(fields, "x"),
+    y: uint32(fields, "y"),
+    state: state === "" ? NO_STATE : decodeBase64(state),
+  };
+}

@@ -1,0 +1,80 @@
+/** What a stay in a room costs and how fresh it is, over the last second. */
+
+import type { Snapshot } from "./snapshot.js";
+
+export interface Figures {
+  readonly snapshotsPerSecond: number;
+  /** Ticks of the room in a second. */
+  readonly ticksPerSecond: number;
+  /** Of snapshots; with a `SocketMeter`, of everything on the socket. Null if it cannot be known: JSON without a meter. */
+  readonly bytesPerSecond: number | null;
+  /** Ticks that the last snapshot had to bridge: 1 when nothing was skipped; 0 for a full one. */
+  readonly baseAgeTicks: number;
+  /** Ticks that no snapshot came for, because this client was behind. Counted since the room was joined. */
+  readonly skippedTicks: number;
+  readonly fullSnapshots: number;
+  /** How much later than on the shortest way snapshots arrive: 95 of 100 are not later. */
+  readonly jitterMs: number;
+  /** From sending an input until a snapshot acknowledged it; null before the first. Smoothed. */
+  readonly roundTripMs: number | null;
+}
+
+const WINDOW_MS = 1_000;
+const ARRIVALS_MAX = 512;
+const ROUND_TRIP_WEIGHT = 0.2;
+
+interface Arrival {
+  readonly atMs: number;
+  readonly tick: number;
+  readonly bytes: number;
+  readonly lateMs: number;
+}
+
+export class Statistics {
+  private arrivals: Arrival[] = [];
+  private roundTripMs: number | null = null;
+  private baseAgeTicks = 0;
+  private skippedTicks = 0;
+  private fullSnapshots = 0;
+
+  /** A snapshot arrived. `bytes` is how much came since the last one; null if nobody knows. */
+  arrived(snapshot: Snapshot, bytes: number | null, lateMs: number, nowMs: number): void {
+    this.arrivals.push({ atMs: nowMs, tick: snapshot.tick, bytes: bytes ?? Number.NaN, lateMs });
+    if (this.arrivals.length > ARRIVALS_MAX) this.arrivals.shift();
+    this.baseAgeTicks = snapshot.base === 0 ? 0 : snapshot.tick - snapshot.base;
+    if (snapshot.base === 0) this.fullSnapshots += 1;
+    else this.skippedTicks += this.baseAgeTicks - 1;
+  }
+
+  /** A snapshot acknowledged an input that was sent so long ago. */
+  acknowledged(tookMs: number): void {
+    this.roundTripMs = this.roundTripMs === null ? tookMs : this.roundTripMs + (tookMs - this.roundTripMs) * ROUND_TRIP_WEIGHT;
+  }
+
+  figures(nowMs: number): Figures {
+    this.arrivals = this.arrivals.filter(({ atMs }) => atMs > nowMs - WINDOW_MS);
+    const [first] = this.arrivals;
+    const last = this.arrivals.at(-1);
+    const spanMs = first === undefined || last === undefined ? 0 : last.atMs - first.atMs;
+    const perSecond = (amount: number) => (spanMs > 0 ? (amount * 1000) / spanMs : 0);
+    // The first arrival opens the span; what came with it lies before.
+    const bytes = this.arrivals.slice(1).reduce((sum, arrival) => sum + arrival.bytes, 0);
+    const late = this.arrivals.map(({ lateMs }) => lateMs).sort((a, b) => a - b);
+    return {
+      snapshotsPerSecond: perSecond(Math.max(0, this.arrivals.length - 1)),
+      ticksPerSecond: perSecond((last?.tick ?? 0) - (first?.tick ?? 0)),
+      bytesPerSecond: Number.isNaN(bytes) ? null : perSecond(bytes),
+      baseAgeTicks: this.baseAgeTicks,
+      skippedTicks: this.skippedTicks,
+      fullSnapshots: this.fullSnapshots,
+      jitterMs: late[Math.min(late.length - 1, Math.floor(late.length * 0.95))] ?? 0,
+      roundTripMs: this.roundTripMs,
+    };
+  }
+
+  clear(): void {
+    this.arrivals = [];
+    this.roundTripMs = null;
+    this.baseAgeTicks = this.skippedTicks = this.fullSnapshots = 0;
+  }
+}

@@ -1,0 +1,212 @@
+// Clock, interpolation and prediction, on scripted clocks.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { AHEAD_TICKS_MAX, Clock, Grid, Interpolation, Prediction, Replica, Smoothing } from '../../dist/index.js';
+import { cell, GRID, object, randomFrom, snapshot, START_US } from '../support/snapshots.mjs';
+
+const TICK_MS = 1000 / 60;
+const timeMs = (tick) => START_US / 1000 + tick * TICK_MS;
+
+test('the clock follows the arrival that took least, and forgets it after a while', () => {
+  const clock = new Clock();
+  const random = randomFrom(1);
+  for (let tick = 1; tick <= 300; tick += 1) {
+    const late = tick === 100 ? 0 : random() % 30;
+    const reported = clock.observe(timeMs(tick) * 1000, timeMs(tick) - 5_000_000 + 20 + late);
+    if (tick > 100) assert.ok(Math.abs(reported - late) < 1e-3);
+  }
+  assert.ok(Math.abs(clock.offsetMs - (5_000_000 - 20)) < 1e-3);
+  // The way has become 50 ms longer: within two windows of 5 s the clock says so.
+  for (let tick = 301; tick <= 1_000; tick += 1) clock.observe(timeMs(tick) * 1000, timeMs(tick) - 5_000_000 + 70);
+  assert.ok(Math.abs(clock.offsetMs - (5_000_000 - 70)) < 1e-3);
+  // It was set by an hour.
+  clock.observe(timeMs(1_001) * 1000, timeMs(1_001) - 1_400_000);
+  assert.ok(Math.abs(clock.offsetMs - 1_400_000) < 1e-3);
+});
+
+/** A replica and its interpolation, fed with an object that walks 10 units a tick in the near band, or the far one. */
+function follow(options = {}) {
+  const replica = new Replica();
+  const interpolation = new Interpolation(options);
+  const grid = new Grid(GRID);
+  const feed = (parts, arrivedMs) => {
+    const changes = replica.apply(snapshot({ view: 9, ...parts }));
+    interpolation.observe(changes, grid, arrivedMs ?? timeMs(parts.tick));
+  };
+  return { interpolation, feed };
+}
+
+test('a place lies between the two that are known', () => {
+  const { interpolation, feed } = follow();
+  feed({ tick: 1, cells: [cell(9, { full: true, upserts: [object(1, 100, 50)] })] });
+  feed({ tick: 2, base: 1, cells: [cell(9, { upserts: [object(1, 110, 50)] })] });
+  const at = (tick) => interpolation.place(1, timeMs(tick));
+  assert.deepEqual(at(1), { atMs: at(1).atMs, x: 612, y: 562 });
+  assert.ok(Math.abs(at(1.25).x - 614.5) < 0.01);
+  assert.ok(Math.abs(at(1.5).x - 617) < 0.01);
+  assert.equal(at(3).x, 622, 'nothing is made up beyond what is known');
+  assert.equal(interpolation.place(2, timeMs(1)), null);
+});
+
+test('an object that stood still does not creep to where it goes next', () => {
+  const { interpolation, feed } = follow();
+  feed({ tick: 1, cells: [cell(9, { full: true, upserts: [object(1, 100, 50)] })] });
+  for (let tick = 2; tick < 40; tick += 1) feed({ tick, base: tick - 1 });
+  feed({ tick: 40, base: 39, cells: [cell(9, { upserts: [object(1, 110, 50)] })] });
+  assert.equal(interpolation.place(1, timeMs(20)).x, 612);
+  assert.equal(Math.round(interpolation.place(1, timeMs(39)).x), 612);
+  assert.ok(Math.abs(interpolation.place(1, timeMs(39.5)).x - 617) < 0.01);
+});
+
+test('a far object, told of every 6 ticks, moves evenly over them', () => {
+  const { interpolation, feed } = follow();
+  const far = 11; // column 3, row 1: two cells from the view
+  feed({ tick: 6, cells: [cell(far, { full: true, upserts: [object(1, 100, 50)] })] });
+  for (let tick = 7; tick <= 18; tick += 1) {
+    feed({ tick, base: tick - 1, cells: tick === 18 ? [cell(far, { upserts: [object(1, 160, 50)] })] : [] });
+  }
+  assert.equal(Math.round(interpolation.place(1, timeMs(12)).x), 3 * 512 + 100);
+  assert.ok(Math.abs(interpolation.place(1, timeMs(15)).x - (3 * 512 + 130)) < 0.1);
+});
+
+test('a teleport is not walked', () => {
+  const { interpolation, feed } = follow();
+  feed({ tick: 1, cells: [cell(9, { full: true, upserts: [object(1, 0, 0)] })] });
+  feed({ tick: 2, base: 1, cells: [cell(9, { departed: [1] }), cell(19, { upserts: [object(1, 0, 0)] })] });
+  assert.equal(interpolation.place(1, timeMs(1.9)).x, 512);
+  assert.equal(interpolation.place(1, timeMs(2)).x, 3 * 512);
+});
+
+test('the delay bridges the gap between arrivals, and no more', () => {
+  for (const [jitterMs, least, most] of [[0, TICK_MS, TICK_MS + 5], [40, TICK_MS + 25, TICK_MS + 45]]) {
+    const { interpolation, feed } = follow();
+    const random = randomFrom(3);
+    feed({ tick: 1 });
+    for (let tick = 2; tick <= 200; tick += 1) feed({ tick, base: tick - 1 }, timeMs(tick) + (jitterMs === 0 ? 0 : random() % jitterMs));
+    assert.ok(interpolation.delayMs >= least && interpolation.delayMs <= most, `${jitterMs} ms: ${interpolation.delayMs}`);
+  }
+});
+
+test('the shown time never goes back, and catches up in small steps', () => {
+  const { interpolation, feed } = follow();
+  feed({ tick: 1 });
+  let shown = interpolation.advance(timeMs(1));
+  const random = randomFrom(9);
+  for (let tick = 2; tick <= 400; tick += 1) {
+    feed({ tick, base: tick - 1 }, timeMs(tick) + (tick > 100 && tick < 250 ? random() % 60 : 0));
+    const next = interpolation.advance(timeMs(tick));
+    const passed = next - shown;
+    assert.ok(passed >= TICK_MS * 0.9 - 0.01 && passed <= TICK_MS * 1.1 + 0.01, `tick ${tick}: ${passed}`);
+    shown = next;
+  }
+  assert.ok(timeMs(400) - shown < TICK_MS + 60);
+  assert.ok(interpolation.advance(timeMs(400) + 60_000) > shown + 59_000, 'after a pause it is set');
+});
+
+test('tracks are bounded, and gone with their object', () => {
+  const { interpolation, feed } = follow();
+  feed({ tick: 1, cells: [cell(9, { full: true, upserts: [object(1, 0, 0)] })] });
+  for (let tick = 2; tick < 500; tick += 1) feed({ tick, base: tick - 1, cells: [cell(9, { upserts: [object(1, tick, 0)] })] });
+  assert.equal(interpolation.place(1, 0).x, 512 + 499 - 63);
+  feed({ tick: 500, base: 499, cells: [cell(9, { departed: [1] })] });
+  assert.equal(interpolation.size, 0);
+});
+
+const WALK = {
+  apply: (state, velocity) => ({ ...state, velocity }),
+  step: (state, tick) => ({ ...state, x: state.x + way(state.velocity, tick) - way(state.velocity, tick - 1) }),
+};
+const way = (velocity, tick) => Math.floor((velocity * 640 * tick) / (127 * 60));
+
+/** A server and a client that are `latencyMs` apart (a function of the tick), walking as `plan` says. */
+function play({ ticks, plan, latency, lose = () => false }) {
+  const prediction = new Prediction(WALK);
+  let server = { x: 0, velocity: 0 };
+  let ack = 0;
+  let number = 0;
+  const toServer = [];
+  const toClient = [];
+  const seen = [];
+  for (let tick = 1; tick <= ticks; tick += 1) {
+    const wish = plan(tick);
+    if (wish !== undefined && prediction.now !== null) {
+      number += 1;
+      prediction.input(number, wish);
+      if (!lose(number)) toServer.push({ at: tick + latency(tick), number, wish });
+    }
+    for (const input of toServer.filter(({ at }) => at <= tick)) {
+      toServer.splice(toServer.indexOf(input), 1);
+      server = WALK.apply(server, input.wish);
+      ack = input.number;
+    }
+    server = WALK.step(server, tick);
+    toClient.push({ at: tick + latency(tick), tick, ack, state: server });
+    prediction.advance(1);
+    const before = prediction.now;
+    let corrected = 0;
+    while (toClient.length > 0 && toClient[0].at <= tick) {
+      const { state, tick: of, ack: upTo } = toClient.shift();
+      prediction.reconcile(state, of, upTo);
+      if (before !== null) corrected = Math.abs(prediction.now.x - before.x);
+    }
+    seen.push({ tick, corrected, shown: prediction.now?.x ?? 0, server: server.x });
+  }
+  return { prediction, server, seen };
+}
+
+test('a step is shown at once, and on a steady network no correction is seen', () => {
+  const plan = (tick) => ({ 20: 127, 60: -127, 61: 90, 100: 0 })[tick];
+  const { prediction, server, seen } = play({ ticks: 140, plan, latency: () => 5 });
+  assert.ok(seen[20].shown > 0, 'the tick after the input, long before the server knows');
+  assert.equal(seen[20].server, 0);
+  // Where a walk begins in another tick, the sixtieths of a way fall differently: by a unit.
+  assert.ok(Math.max(...seen.map(({ corrected }) => corrected)) <= 1, JSON.stringify(seen.filter(({ corrected }) => corrected > 1)));
+  assert.equal(prediction.now.x, server.x);
+  assert.equal(prediction.now.velocity, 0);
+});
+
+test('on a network that jitters, corrections stay within what an input may be early or late', () => {
+  for (let seed = 1; seed <= 50; seed += 1) {
+    const random = randomFrom(seed * 7919);
+    let last = 0;
+    const latency = (tick) => {
+      // Over TCP nothing overtakes.
+      last = Math.max(last - 1, 3 + (random() % 4));
+      return last;
+    };
+    const plan = (tick) => (tick > 10 && tick < 300 && tick % 9 === 0 ? (random() % 255) - 127 : tick === 300 ? 0 : undefined);
+    const { prediction, server, seen } = play({ ticks: 340, plan, latency });
+    assert.ok(Math.max(...seen.map(({ corrected }) => corrected)) <= 6 * 22, `seed ${seed}`);
+    assert.equal(prediction.now.x, server.x, `seed ${seed}`);
+  }
+});
+
+test('an input that the server never got is taken back', () => {
+  const plan = (tick) => ({ 20: 127, 40: 0 })[tick];
+  const { prediction, server } = play({ ticks: 80, plan, latency: () => 4, lose: (number) => number === 1 });
+  assert.equal(server.x, 0);
+  assert.equal(prediction.now.x, 0);
+  const alone = play({ ticks: 120, plan: (tick) => ({ 20: 127 })[tick], latency: () => 4, lose: () => true });
+  assert.ok(alone.seen[50].shown > 0);
+  assert.equal(alone.prediction.now.x, 0, 'also when no later input is acknowledged');
+});
+
+test('without snapshots the player stands after a second', () => {
+  const prediction = new Prediction(WALK);
+  prediction.advance(5);
+  assert.equal(prediction.now, null);
+  prediction.reconcile({ x: 0, velocity: 127 }, 10, 0);
+  prediction.advance(10_000);
+  assert.equal(prediction.aheadTicks, AHEAD_TICKS_MAX);
+  assert.equal(prediction.now.x, way(127, 10 + AHEAD_TICKS_MAX) - way(127, 10));
+});
+
+test('a correction is shown within a moment, a large one at once', () => {
+  const smoothing = new Smoothing(50, 100);
+  smoothing.corrected({ x: 10, y: 0 }, { x: 50, y: 0 });
+  assert.equal(smoothing.show({ x: 50, y: 0 }, 0).x, 10);
+  assert.equal(smoothing.show({ x: 50, y: 0 }, 50).x, 30);
+  assert.ok(smoothing.show({ x: 50, y: 0 }, 1_000).x > 49.9);
+  smoothing.corrected({ x: 0, y: 0 }, { x: 0, y: 101 });
+  assert.equal(smoothing.show({ x: 0, y: 101 }, 0).y, 101);
+});

@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Replica } from '../../dist/index.js';
+import { cell, object, snapshot } from '../support/snapshots.mjs';
+
+// Of 8 × 6 cells, the player looks from cell 9 (column 1, row 1): it sees columns 0 to 3 and rows 0 to 3.
+const start = (parts = {}) => {
+  const replica = new Replica(parts.limits);
+  const changes = replica.apply(snapshot({
+    tick: 1, view: 9, own: [object(90, 5, 5, 7)],
+    cells: [cell(9, { full: true, upserts: [object(1, 10, 20), object(2, 30, 40)] }), cell(10, { full: true, upserts: [object(3, 0, 0)] })],
+  }));
+  return { replica, changes };
+};
+const delta = (parts) => snapshot({ tick: 2, base: 1, view: 9, ...parts });
+const ids = (objects) => objects.map(({ id }) => id).sort((a, b) => a - b);
+
+test('a full snapshot adds everything, at places on the map', () => {
+  const { replica, changes } = start();
+  assert.ok(changes.full);
+  assert.deepEqual(ids(changes.added), [1, 2, 3, 90]);
+  assert.deepEqual(replica.object(1), { ...object(1, 522, 532), cell: 9 });
+  assert.deepEqual(replica.object(90), { ...object(90, 5, 5, 7), cell: null });
+  assert.equal(replica.size, 4);
+});
+
+test('an object that crosses into another cell is changed, whatever the order of the cells', () => {
+  for (const [from, to, id] of [[9, 10, 1], [10, 9, 3]]) {
+    const { replica } = start();
+    const cells = [cell(from, { departed: [id] }), cell(to, { upserts: [object(id, 7, 7)] })].sort((a, b) => a.cell - b.cell);
+    const changes = replica.apply(delta({ cells }));
+    assert.deepEqual([ids(changes.added), ids(changes.removed)], [[], []]);
+    assert.deepEqual(changes.changed.map(({ before, after }) => [before.cell, after.cell]), [[from, to]]);
+    assert.ok(replica.inCell(to).has(id) && !replica.inCell(from).has(id));
+  }
+});
+
+test('a departure counts only for an object in that cell', () => {
+  const { replica } = start();
+  const changes = replica.apply(delta({ cells: [cell(9, { departed: [3, 77] }), cell(10, { departed: [1] })] }));
+  assert.deepEqual(changes.removed, []);
+  assert.equal(replica.size, 4);
+});
+
+test('what is told again and did not change is no change', () => {
+  const { replica } = start();
+  const changes = replica.apply(delta({ own: [object(90, 5, 5, 7)], cells: [cell(9, { full: true, upserts: [object(1, 10, 20), object(2, 30, 41)] })] }));
+  assert.deepEqual([changes.added, changes.removed], [[], []]);
+  assert.deepEqual(changes.changed.map(({ after }) => [after.id, after.y]), [[2, 553]]);
+});
+
+test('a full cell forgets what it does not tell', () => {
+  const { replica } = start();
+  assert.deepEqual(ids(replica.apply(delta({ cells: [cell(9, { full: true, upserts: [object(2, 30, 40)] })] })).removed), [1]);
+  assert.deepEqual(ids(replica.apply(snapshot({ tick: 3, base: 2, view: 9, cells: [cell(9, { full: true })] })).removed), [2]);
+  assert.equal(replica.inCell(9).size, 0);
+});
+
+test('a view that moves drops the cells that it no longer includes', () => {
+  const { replica } = start();
+  const changes = replica.apply(delta({ view: 12, cells: [cell(12, { full: true, upserts: [object(4, 1, 1)] })] }));
+  assert.deepEqual([ids(changes.removed), ids(changes.added)], [[1, 2], [4]]);
+  assert.deepEqual(ids([...replica.objects()]), [3, 4, 90]);
+});
+
+test("a player's own objects are replaced as a whole, and kept when nothing is said of them", () => {
+  const { replica } = start();
+  assert.deepEqual(replica.apply(delta({})).removed, []);
+  const changes = replica.apply(snapshot({ tick: 3, base: 2, view: 9, own: [object(91, 1, 1)] }));
+  assert.deepEqual([ids(changes.removed), ids(changes.added)], [[90], [91]]);
+});
+
+test('a full snapshot later tells the difference', () => {
+  const { replica } = start();
+  const changes = replica.apply(snapshot({ tick: 9, view: 9, cells: [cell(9, { full: true, upserts: [object(1, 10, 20), object(8, 1, 1)] })] }));
+  assert.deepEqual([ids(changes.added), ids(changes.removed), changes.changed], [[8], [2, 3, 90], []]);
+});
+
+test('after an error the replica is what it was', () => {
+  const cases = [
+    ['wrong_base', delta({ tick: 3, base: 2 })], ['wrong_base', snapshot({ tick: 8, base: 7, view: 9 })],
+    ['wrong_cell', delta({ view: 48 })], ['wrong_cell', delta({ cells: [cell(9, { departed: [1] }), cell(12)] })],
+    ['wrong_cell', delta({ cells: [cell(48)] })], ['malformed', delta({ cells: [cell(9, { departed: [1], upserts: [object(5, 512, 0)] })] })],
+    ['malformed', delta({ own: [object(5, 8 * 512, 0)] })],
+    ['too_large', delta({ cells: [cell(9, { departed: [1], upserts: [object(5, 0, 0), object(6, 0, 0)] })] })],
+    ['too_large', delta({ cells: [cell(9, { upserts: [object(1, 10, 20, 1, [1, 2, 3, 4, 5])] })] })],
+    ['too_large', delta({ own: [object(90, 5, 5, 7), object(91, 0, 0)] })],
+  ];
+  for (const [kind, bad] of cases) {
+    const { replica } = start({ limits: { objectsMax: 4, stateBytesMax: 4 } });
+    const before = [...replica.objects()];
+    assert.throws(() => replica.apply(bad), { name: 'RoomError', kind });
+    assert.deepEqual([...replica.objects()], before);
+    assert.equal(replica.tick, 1);
+  }
+  const { replica } = start({ limits: { objectsMax: 4, stateBytesMax: 4 } });
+  replica.apply(delta({ cells: [cell(9, { departed: [1], upserts: [object(5, 0, 0, 1, [1, 2, 3, 4])] })] }));
+  assert.equal(replica.size, 4, 'at the limit is not over it');
+});
+
+test('a replica without a map takes no delta', () => {
+  assert.throws(() => new Replica().apply(snapshot({ tick: 2, base: 1 })), { kind: 'wrong_base' });
+});

@@ -1,0 +1,220 @@
+// The class Room over a client that a test plays.
+import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
+import { test } from 'node:test';
+import { Inputs, Room, SocketMeter, Statistics } from '../../dist/index.js';
+import { cell, object, snapshot, START_US, toJson, toProtobuf } from '../support/snapshots.mjs';
+
+class Subscription extends EventEmitter {
+  constructor(channel, options) {
+    super();
+    Object.assign(this, { channel, options, published: [], isSubscribed: false });
+  }
+  subscribe() {
+    this.emit('subscribing', { code: 0, reason: 'subscribe called' });
+  }
+  unsubscribe() {
+    this.emit('unsubscribed', { code: 0, reason: 'unsubscribe called' });
+  }
+  async publish(data) {
+    this.published.push(data);
+    if (this.refusal) throw this.refusal;
+  }
+}
+
+class Client {
+  subscriptions = [];
+  removed = [];
+  sent = [];
+  newSubscription(channel, options) {
+    this.subscriptions.push(new Subscription(channel, options));
+    return this.subscriptions.at(-1);
+  }
+  removeSubscription(subscription) {
+    this.removed.push(subscription);
+  }
+  async send(data) {
+    this.sent.push(data);
+  }
+  get last() {
+    return this.subscriptions.at(-1);
+  }
+}
+
+function bench(options = {}) {
+  const client = new Client();
+  const clock = { ms: 1_000 };
+  const room = new Room(client, 'hunt:1', { now: () => clock.ms, ...options });
+  const seen = [];
+  for (const name of ['snapshot', 'event', 'joined', 'left', 'error']) room.on(name, (event) => seen.push([name, event]));
+  const names = () => seen.map(([name]) => name);
+  const encode = options.encoding === 'protobuf' ? toProtobuf : toJson;
+  const publish = (parts, offset) => client.last.emit('publication', { data: encode(snapshot({ view: 9, ...parts })), offset });
+  const joined = () => {
+    room.join();
+    client.last.emit('subscribed', {});
+  };
+  return { client, clock, room, seen, names, publish, joined };
+}
+
+const FIRST = { tick: 1, avatar: 1, cells: [cell(9, { full: true, upserts: [object(1, 0, 0)] })] };
+
+for (const encoding of ['json', 'protobuf']) {
+  test(`join, snapshots, inputs, events, leave, ${encoding}`, async () => {
+    const { client, clock, room, seen, names, publish, joined } = bench({ encoding, data: { name: 'Ada' } });
+    assert.equal(room.state, 'left');
+    joined();
+    assert.deepEqual([client.last.channel, room.state], ['hunt:1', 'joined']);
+    const { data } = client.last.options;
+    assert.deepEqual(encoding === 'json' ? data : JSON.parse(new TextDecoder().decode(data)), { name: 'Ada' });
+
+    publish(FIRST);
+    assert.equal(room.replica.object(room.replica.avatar).x, 512);
+    assert.deepEqual([room.send(Uint8Array.of(1)), room.send(Uint8Array.of(0, 127, 0))], [1, 2]);
+    assert.equal(client.sent.length, 2);
+    const sent = client.sent[1];
+    if (encoding === 'json') assert.deepEqual(sent, { number: 2, data: 'AH8A', room: 'hunt:1' });
+    else assert.deepEqual([...sent], [8, 2, 18, 3, 0, 127, 0, 26, 6, ...Buffer.from('hunt:1')]);
+
+    clock.ms += 40;
+    publish({ tick: 4, base: 1, ack: 1 });
+    assert.deepEqual(room.inputs.pending.map(({ number }) => number), [2]);
+    const figures = room.figures();
+    assert.equal(figures.roundTripMs, 40);
+    assert.deepEqual([figures.baseAgeTicks, figures.skippedTicks, figures.fullSnapshots], [3, 2, 1]);
+    assert.equal(figures.bytesPerSecond === null, encoding === 'json');
+
+    const event = { tick: 3, event: { clue: 1 } };
+    const bytes = new TextEncoder().encode(JSON.stringify(event));
+    client.last.emit('publication', { data: encoding === 'json' ? event : bytes, offset: 12 });
+    assert.deepEqual(seen.at(-1), ['event', event]);
+
+    room.leave();
+    assert.deepEqual([room.state, room.replica.tick, client.removed.length], ['left', 0, 1]);
+    assert.deepEqual(names(), ['joined', 'snapshot', 'snapshot', 'event', 'left']);
+    assert.throws(() => room.send(Uint8Array.of(1)), { kind: 'not_joined' });
+  });
+}
+
+test('a connection that is lost resets everything, and numbers begin anew', () => {
+  const { client, room, seen, publish, joined } = bench();
+  joined();
+  publish(FIRST);
+  room.send(Uint8Array.of(1));
+  client.last.emit('subscribing', { code: 1, reason: 'transport closed' });
+  assert.deepEqual(seen.at(-1), ['left', { code: 1, reason: 'transport closed', rejoins: true }]);
+  assert.deepEqual([room.state, room.replica.size, room.inputs.pending.length], ['joining', 0, 0]);
+  client.last.emit('subscribed', {});
+  publish({ ...FIRST, tick: 50 });
+  assert.deepEqual([room.send(Uint8Array.of(1)), room.replica.tick, client.subscriptions.length], [1, 50, 1]);
+});
+
+test('a room that is over says so, and can be joined again', () => {
+  const { client, room, seen, publish, joined } = bench();
+  joined();
+  publish(FIRST);
+  client.last.emit('unsubscribed', { code: 2000, reason: 'unsubscribed' });
+  assert.deepEqual(seen.at(-1), ['left', { code: 2000, reason: 'unsubscribed', rejoins: false }]);
+  joined();
+  assert.deepEqual([room.state, client.subscriptions.length], ['joined', 2]);
+});
+
+test('a refused join tells why', () => {
+  const { client, room, seen } = bench();
+  room.join();
+  client.last.emit('unsubscribed', { code: 400, reason: 'bad name' });
+  assert.deepEqual(seen, [['left', { code: 400, reason: 'bad name', rejoins: false }]]);
+  assert.equal(room.state, 'left');
+});
+
+test('after a bad snapshot the room is joined anew, but not for ever', () => {
+  const { client, room, names, publish, joined } = bench();
+  joined();
+  for (let round = 1; round <= 3; round += 1) {
+    publish({ tick: 9, base: 8 });
+    if (round < 3) client.last.emit('subscribed', {});
+  }
+  assert.deepEqual([room.state, client.subscriptions.length, client.removed.length], ['left', 3, 3]);
+  assert.equal(names().filter((name) => name === 'error').length, 3);
+});
+
+test('a good snapshot in between clears the account of bad ones', () => {
+  const { client, room, publish, joined } = bench();
+  joined();
+  for (let round = 1; round <= 5; round += 1) {
+    publish({ ...FIRST, tick: round });
+    publish({ tick: 99, base: 98 });
+    client.last.emit('subscribed', {});
+  }
+  assert.equal(room.state, 'joined');
+});
+
+test('the wrong build of the SDK is named', () => {
+  const { room, seen, client, joined } = bench({ encoding: 'json' });
+  joined();
+  client.last.emit('publication', { data: toProtobuf(snapshot(FIRST)) });
+  assert.match(seen.at(-1)[1].message, /encoding: "protobuf"/);
+  assert.equal(room.state, 'left');
+});
+
+test('an input that the room refuses comes back as an error', async () => {
+  const { client, room, seen, publish, joined } = bench({ transport: 'publish' });
+  joined();
+  publish(FIRST);
+  client.last.refusal = { code: 111, message: 'too many requests' };
+  room.send(Uint8Array.of(1));
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(client.last.published, [{ number: 1, data: 'AQ==' }]);
+  assert.match(seen.at(-1)[1].message, /too many requests \(111\)/);
+});
+
+test('an event that is no event is an error, and the room goes on', () => {
+  const { client, room, seen, joined } = bench({ encoding: 'protobuf' });
+  joined();
+  for (const text of ['{', '7', '{"tick":1}', '{"event":1}']) {
+    client.last.emit('publication', { data: new TextEncoder().encode(text), offset: 1 });
+    assert.equal(seen.at(-1)[1].kind, 'malformed');
+  }
+  assert.equal(room.state, 'joined');
+});
+
+test("the server's tick at a moment", () => {
+  const { clock, room, publish, joined } = bench();
+  joined();
+  publish(FIRST);
+  clock.ms += 500;
+  assert.ok(Math.abs(room.tickNow() - 31) < 0.001);
+});
+
+test('inputs are remembered up to a bound', () => {
+  const inputs = new Inputs();
+  for (let count = 0; count < 1_025; count += 1) inputs.add(Uint8Array.of(), 0);
+  assert.deepEqual([inputs.pending.length, inputs.pending[0].number], [1_024, 2]);
+  assert.equal(inputs.acknowledge(1_024).length, 1_023);
+  assert.deepEqual(inputs.pending.map(({ number }) => number), [1_025]);
+  assert.equal(inputs.acknowledge(4_000).length, 1);
+});
+
+test('figures are those of the last second', () => {
+  const statistics = new Statistics();
+  for (let tick = 1; tick <= 300; tick += 1) {
+    statistics.arrived({ tick, base: tick - 1, timeUs: START_US }, tick < 100 ? 9_000 : 100, tick % 10, tick * (1000 / 60));
+  }
+  const figures = statistics.figures(300 * (1000 / 60));
+  assert.equal(Math.round(figures.snapshotsPerSecond), 60);
+  assert.equal(Math.round(figures.ticksPerSecond), 60);
+  assert.equal(Math.round(figures.bytesPerSecond), 6_000);
+  assert.equal(figures.jitterMs, 9);
+  assert.deepEqual([figures.baseAgeTicks, figures.skippedTicks], [1, 0]);
+  assert.equal(statistics.figures(60_000).snapshotsPerSecond, 0);
+});
+
+test('a meter counts bytes of texts and buffers', () => {
+  class Socket extends EventTarget {}
+  const meter = new SocketMeter();
+  const socket = new (meter.socketClass(Socket))('ws://localhost');
+  for (const data of ['abc', '\u00e4\u20ac\ud83d\ude00', new Uint8Array(5), new ArrayBuffer(7)]) {
+    socket.dispatchEvent(Object.assign(new Event('message'), { data }));
+  }
+  assert.deepEqual([meter.messagesIn, meter.bytesIn], [4, 3 + 9 + 5 + 7]);
+});
