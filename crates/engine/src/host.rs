@@ -78,7 +78,12 @@ struct ShardPart {
     known: EncodingSet,
     inputs_taken: u32,
     changes: Vec<SeatChange>,
+    /// How many changes the last tick had, and some.
+    changes_before: usize,
 }
+
+/// Changes that a list has room for at least.
+const CHANGES_MIN: usize = 8;
 
 impl RoomHost {
     /// The books of a room that has just been opened.
@@ -184,7 +189,12 @@ impl RoomHost {
             let Some(player) = self.players.get(&change.player) else { continue };
             let seat = player.seat;
             let dunlin_rooms::PlayerChange { view, ack, avatar, own, .. } = change;
-            self.shards[usize::from(seat.shard.0)].changes.push(SeatChange { seat, view, ack, avatar, own });
+            let part = &mut self.shards[usize::from(seat.shard.0)];
+            if part.changes.capacity() == 0 {
+                // The list leaves with the tick, so it is made in one piece: as long as the last one, about.
+                part.changes.reserve(part.changes_before.max(CHANGES_MIN));
+            }
+            part.changes.push(SeatChange { seat, view, ack, avatar, own });
         }
         let encodings = outcome.update.encodings();
         for (index, part) in (0..).zip(&mut self.shards) {
@@ -192,6 +202,7 @@ impl RoomHost {
                 // What it knew in an encoding that nobody reads any more is out of date from now on.
                 part.known = encodings;
             }
+            part.changes_before = part.changes.len() + part.changes.len() / 4;
             if part.players > 0 || part.inputs_taken > 0 {
                 let message = FromRoom::Tick {
                     room: self.key,
