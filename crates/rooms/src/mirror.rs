@@ -1,10 +1,26 @@
 //! A shard's picture of a room: puts the bodies of frames together.
 
-use std::{rc::Rc, sync::Arc};
+mod history;
+mod merge;
+mod shelf;
+
+use std::{ops::Range, rc::Rc, sync::Arc};
 
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, Grid, TickUpdate};
+use crate::{
+    Band, CellIndex, Grid, TickUpdate,
+    wire::{self, BodyHead, SegmentHead},
+};
+use history::History;
+use merge::Merges;
+use shelf::Shelf;
+
+/// Cells and bases are not chosen by clients: a fixed hash serves.
+type HashState = foldhash::fast::FixedState;
+
+/// A buffer that grew larger is given back instead of being kept for the next tick.
+const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// What a client has: the tick last written to its socket, and the view that it was written for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,12 +55,20 @@ pub struct MirrorCounters {
     pub assemblies_catch_up: u64,
     /// Bodies that were asked for.
     pub bodies: u64,
+    /// Bytes of the bodies put together.
+    pub assembled_bytes: u64,
 }
 
 /// A shard's picture of a room.
 #[derive(Debug)]
 pub struct Mirror {
-    _todo: (),
+    grid: Grid,
+    ticks_per_second: u32,
+    tails: [&'static [u8]; Encoding::ALL.len()],
+    history: History,
+    merges: Merges,
+    shelf: Shelf,
+    counters: MirrorCounters,
 }
 
 impl Mirror {
@@ -56,35 +80,190 @@ impl Mirror {
         keyframe: Arc<TickUpdate>,
         tails: [&'static [u8]; Encoding::ALL.len()],
     ) -> Self {
-        let _ = (grid, ticks_per_second, keyframe, tails);
-        todo!()
+        Self {
+            grid,
+            ticks_per_second,
+            tails,
+            history: History::new(keyframe),
+            merges: Merges::default(),
+            shelf: Shelf::default(),
+            counters: MirrorCounters::default(),
+        }
     }
 
-    /// Takes in the next update, or another keyframe: then nobody's base counts any more.
+    /// Takes in the next update, or another keyframe: then nobody's base counts that lies before it.
     pub fn apply(&mut self, update: Arc<TickUpdate>) {
-        let _ = update;
-        todo!()
+        self.history.apply(update);
+        self.merges.clear();
+        self.shelf.clear();
     }
 
     /// The tick after which the world is like this.
     pub fn tick(&self) -> u32 {
-        todo!()
+        self.history.latest().tick()
     }
 
     /// The Unix time of that tick.
     pub fn time_us(&self) -> u64 {
-        todo!()
+        self.history.latest().time_us()
     }
 
     /// The body of the frame that brings a client with this base to the current tick, for this view. Put together once for
-    /// all who are alike. `base` has to be what an earlier body of this mirror's room was for.
+    /// all who are alike. `base` has to be what an earlier body of this mirror's room was for, and `encoding` among those
+    /// of the keyframe and of all updates since.
     pub fn body(&mut self, encoding: Encoding, view: CellIndex, base: Base) -> Rc<Body> {
-        let _ = (encoding, view, base);
-        todo!()
+        self.counters.bodies += 1;
+        let base = self.usable(base);
+        let likeness = (encoding, view, base);
+        if let Some(body) = self.shelf.get(&likeness) {
+            return body;
+        }
+        let mut shared = self.shelf.take();
+        if let Some(body) = Rc::get_mut(&mut shared) {
+            self.write_body(encoding, view, base, body);
+            self.count(base, body.bytes.len());
+        }
+        self.shelf.put(likeness, &shared);
+        shared
     }
 
     /// What it has counted.
     pub fn counters(&self) -> MirrorCounters {
-        todo!()
+        self.counters
+    }
+
+    /// Nothing for a base from which it is not known what changed.
+    fn usable(&self, base: Base) -> Option<Base> {
+        let is_usable = base.tick != 0 && base.tick <= self.tick() && self.history.reaches(base.tick);
+        is_usable.then_some(base)
+    }
+
+    fn count(&mut self, base: Option<Base>, bytes: usize) {
+        self.counters.assemblies += 1;
+        self.counters.assembled_bytes += bytes as u64;
+        match base {
+            None => self.counters.assemblies_full += 1,
+            Some(base) if self.history.after(base.tick).len() > 1 => self.counters.assemblies_catch_up += 1,
+            Some(_) => {}
+        }
+    }
+
+    fn write_body(&mut self, encoding: Encoding, view: CellIndex, base: Option<Base>, body: &mut Body) {
+        body.tick = self.tick();
+        body.base_tick = base.map_or(0, |base| base.tick);
+        body.bytes.clear();
+        let head = BodyHead {
+            tick: body.tick,
+            base: body.base_tick,
+            time_us: self.time_us(),
+            grid: base.is_none().then_some((self.grid.shape(), self.ticks_per_second)),
+            view,
+        };
+        wire::write_body_head(encoding, &head, &mut body.bytes);
+        match base {
+            None => self.write_everything(encoding, view, &mut body.bytes),
+            Some(base) => self.write_changes(encoding, view, base, &mut body.bytes),
+        }
+        wire::write_body_end(encoding, &mut body.bytes);
+        body.data_bytes = body.bytes.len();
+        body.bytes.extend_from_slice(self.tails[encoding.index()]);
+    }
+
+    fn write_everything(&self, encoding: Encoding, view: CellIndex, out: &mut Vec<u8>) {
+        for (cell, _) in self.grid.visible(view) {
+            out.extend_from_slice(self.history.full(encoding, cell).unwrap_or_default());
+        }
+    }
+
+    fn write_changes(&mut self, encoding: Encoding, view: CellIndex, base: Base, out: &mut Vec<u8>) {
+        let Self { grid, history, merges, .. } = self;
+        let interval = u32::from(grid.shape().far_interval_ticks);
+        let is_far_due = history.latest().tick() / interval > base.tick / interval;
+        // What a client knows of a far cell is as of this tick at least.
+        let far_tick = base.tick / interval * interval;
+        let mut steps = Steps::new(history, encoding, base.tick);
+        for (cell, band) in grid.visible(view) {
+            let band_before = if view == base.view { Some(band) } else { grid.band(base.view, cell) };
+            match band_before {
+                None => {
+                    steps.flush(out);
+                    out.extend_from_slice(history.full(encoding, cell).unwrap_or_default());
+                }
+                Some(_) if band == Band::Far && !is_far_due => {}
+                Some(Band::Near) if steps.is_one() => steps.cell(cell, out),
+                Some(before) => {
+                    let since = if before == Band::Near { base.tick } else { far_tick };
+                    steps.flush(out);
+                    if history.reaches(since) {
+                        merges.write(history, encoding, cell, since, out);
+                    } else {
+                        write_anew(history, encoding, cell, out);
+                    }
+                }
+            }
+        }
+        steps.flush(out);
     }
 }
+
+/// A cell's full segment, even if the cell is empty: for a client that may know something older of it.
+fn write_anew(history: &History, encoding: Encoding, cell: CellIndex, out: &mut Vec<u8>) {
+    match history.full(encoding, cell) {
+        Some(segment) => out.extend_from_slice(segment),
+        None => {
+            wire::write_segment(encoding, &SegmentHead { cell, is_full: true, departed: &[] }, &[], out);
+        }
+    }
+}
+
+/// Goes through the update of the one tick that a client is behind, cell by cell in ascending order. Segments that follow
+/// each other are copied at once.
+struct Steps<'a> {
+    update: Option<&'a TickUpdate>,
+    encoding: Encoding,
+    /// The first cell that is not passed yet.
+    place: usize,
+    /// Not copied yet.
+    run: Range<usize>,
+}
+
+impl<'a> Steps<'a> {
+    fn new(history: &'a History, encoding: Encoding, base: u32) -> Self {
+        let mut updates = history.after(base);
+        let update = updates.next().filter(|_| updates.len() == 0);
+        Self { update, encoding, place: 0, run: 0..0 }
+    }
+
+    /// Whether the client is one tick behind.
+    fn is_one(&self) -> bool {
+        self.update.is_some()
+    }
+
+    fn cell(&mut self, cell: CellIndex, out: &mut Vec<u8>) {
+        let Some(update) = self.update else { return };
+        let rest = update.cells().get(self.place..).unwrap_or_default();
+        if rest.first().is_some_and(|changed| changed.cell < cell) {
+            self.place += rest.partition_point(|changed| changed.cell < cell);
+        }
+        if update.cells().get(self.place).is_some_and(|changed| changed.cell == cell) {
+            let segment = update.delta(self.encoding, self.place);
+            if self.run.end == segment.start {
+                self.run.end = segment.end;
+            } else {
+                self.flush(out);
+                self.run = segment;
+            }
+            self.place += 1;
+        }
+    }
+
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        if let Some(update) = self.update {
+            out.extend_from_slice(&update.deltas(self.encoding)[self.run.clone()]);
+            self.run.start = self.run.end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

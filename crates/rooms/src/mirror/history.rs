@@ -1,0 +1,116 @@
+//! The last updates of a room, and the latest full segment of every cell that is not empty.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use dunlin_protocol::Encoding;
+use hashbrown::HashMap;
+
+use super::HashState;
+use crate::{CellIndex, TickUpdate, grid::HISTORY_TICKS};
+
+#[derive(Debug)]
+pub(super) struct History {
+    keyframe: Arc<TickUpdate>,
+    /// In ascending order, all after the keyframe.
+    updates: VecDeque<Arc<TickUpdate>>,
+    /// How many updates there were before the first of `updates`.
+    forgotten: u64,
+    /// The tick before the first of `updates`: what changed since an earlier one is not known any more.
+    floor: u32,
+    cells: HashMap<CellIndex, Full, HashState>,
+}
+
+/// Where a cell's full segment is.
+#[derive(Debug)]
+enum Full {
+    /// At a place in the keyframe.
+    Keyframe(usize),
+    /// In the update of that number, counted since the mirror began.
+    Update { number: u64, place: usize },
+    /// Here, since the update is no longer: a quiet cell must not keep everything that changed along with it.
+    Copied([Box<[u8]>; Encoding::ALL.len()]),
+}
+
+impl History {
+    pub(super) fn new(keyframe: Arc<TickUpdate>) -> Self {
+        let mut history = Self {
+            keyframe: Arc::clone(&keyframe),
+            updates: VecDeque::with_capacity(HISTORY_TICKS.into()),
+            forgotten: 0,
+            floor: 0,
+            cells: HashMap::default(),
+        };
+        history.begin(keyframe);
+        history
+    }
+
+    fn begin(&mut self, keyframe: Arc<TickUpdate>) {
+        self.forgotten += self.updates.len() as u64;
+        self.updates.clear();
+        self.floor = keyframe.tick();
+        self.cells.clear();
+        let occupied = keyframe.cells().iter().enumerate().filter(|(_, changed)| !changed.is_empty);
+        self.cells.extend(occupied.map(|(place, changed)| (changed.cell, Full::Keyframe(place))));
+        self.keyframe = keyframe;
+    }
+
+    pub(super) fn apply(&mut self, update: Arc<TickUpdate>) {
+        if update.is_keyframe() {
+            self.begin(update);
+            return;
+        }
+        if self.updates.len() >= usize::from(HISTORY_TICKS) {
+            self.forget_oldest();
+        }
+        let number = self.forgotten + self.updates.len() as u64;
+        for (place, changed) in update.cells().iter().enumerate() {
+            if changed.is_empty {
+                self.cells.remove(&changed.cell);
+            } else {
+                self.cells.insert(changed.cell, Full::Update { number, place });
+            }
+        }
+        self.updates.push_back(update);
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(oldest) = self.updates.pop_front() else { return };
+        for (place, changed) in oldest.cells().iter().enumerate() {
+            if let Some(full) = self.cells.get_mut(&changed.cell)
+                && matches!(full, Full::Update { number, .. } if *number == self.forgotten)
+            {
+                *full = Full::Copied(Encoding::ALL.map(|encoding| oldest.full(encoding, place).into()));
+            }
+        }
+        self.forgotten += 1;
+        self.floor = oldest.tick();
+    }
+
+    /// The last update, or the keyframe.
+    pub(super) fn latest(&self) -> &TickUpdate {
+        self.updates.back().unwrap_or(&self.keyframe)
+    }
+
+    /// Whether it is known what changed since `tick`.
+    pub(super) fn reaches(&self, tick: u32) -> bool {
+        self.floor <= tick
+    }
+
+    /// The updates after `tick`, in ascending order.
+    pub(super) fn after(&self, tick: u32) -> impl DoubleEndedIterator<Item = &TickUpdate> + ExactSizeIterator {
+        let first = self.updates.partition_point(|update| update.tick() <= tick);
+        self.updates.range(first..).map(|update| &**update)
+    }
+
+    /// The full segment of a cell; `None` if it is empty.
+    pub(super) fn full(&self, encoding: Encoding, cell: CellIndex) -> Option<&[u8]> {
+        Some(match self.cells.get(&cell)? {
+            Full::Keyframe(place) => self.keyframe.full(encoding, *place),
+            Full::Update { number, place } => {
+                let index = number.checked_sub(self.forgotten)?;
+                self.updates.get(index as usize)?.full(encoding, *place)
+            }
+            Full::Copied(segments) => &segments[encoding.index()],
+        })
+    }
+}
