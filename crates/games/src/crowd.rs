@@ -46,7 +46,7 @@ const MOVER: u16 = 1;
 const STAMP_BYTES: usize = 8;
 
 /// Units that an object goes in a tick, in each direction, at most.
-const STEP_MAX: i32 = 8;
+const STEP_MAX: i8 = 8;
 
 /// The refusal of players when the world is full.
 const FULL: u16 = 409;
@@ -69,7 +69,7 @@ pub struct Crowd {
 struct Mover {
     object: ObjectId,
     /// Units in a tick to the right and downwards.
-    step: (i32, i32),
+    step: (i8, i8),
     stamp: [u8; STAMP_BYTES],
     /// Whether it moves and changes.
     moves: bool,
@@ -121,10 +121,10 @@ impl Simulation for Crowd {
     fn start(&mut self, world: &mut World) {
         for index in 0..u64::from(self.objects) {
             // Spreads those that move evenly among the others.
-            let moving = |objects: u64| objects * u64::from(self.moving_permille) / 1_000;
-            let moves = moving(index + 1) > moving(index);
-            let Some(mover) = self.spawn(world, moves) else { return };
-            self.movers.push(mover);
+            let until = |objects: u64| objects * u64::from(self.moving_permille) / 1_000;
+            let moves = until(index + 1) > until(index);
+            let Some(spawned) = self.spawn(world, moves) else { return };
+            self.movers.push(spawned);
         }
     }
 
@@ -224,21 +224,21 @@ impl Mover {
 
     fn write(&self, out: &mut Vec<u8>) {
         write_u32(self.object.0, out);
-        out.extend_from_slice(&[self.step.0 as i8 as u8, self.step.1 as i8 as u8, self.moves.into()]);
+        out.extend_from_slice(&[self.step.0.cast_unsigned(), self.step.1.cast_unsigned(), self.moves.into()]);
         out.extend_from_slice(&self.stamp);
     }
 
     fn read(saved: &mut Saved<'_>) -> Result<Self, RestoreError> {
         let object = saved.object()?;
-        let [x, y] = saved.bytes()?.map(|step| i32::from(step.cast_signed()));
+        let [x, y] = saved.bytes()?.map(u8::cast_signed);
         Ok(Self { object, step: (x, y), moves: saved.flag()?, stamp: saved.bytes()? })
     }
 }
 
 /// A direction and a speed that follow from a number; never 0, 0.
-fn steps(number: u64) -> (i32, i32) {
-    let choices = 2 * STEP_MAX as u64 + 1;
-    let step = |number: u64| (number % choices) as i32 - STEP_MAX;
+fn steps(number: u64) -> (i8, i8) {
+    let choices = 2 * u64::from(STEP_MAX.unsigned_abs()) + 1;
+    let step = |number: u64| ((number % choices) as u8).cast_signed() - STEP_MAX;
     match (step(number), step(number / choices)) {
         (0, 0) => (1, 0),
         steps => steps,
@@ -246,10 +246,9 @@ fn steps(number: u64) -> (i32, i32) {
 }
 
 /// Goes a step, or turns round at an edge.
-fn bounce(at: u32, step: &mut i32, size: u32) -> u32 {
-    let to = i64::from(at) + i64::from(*step);
-    if (0..i64::from(size)).contains(&to) {
-        return to as u32;
+fn bounce(at: u32, step: &mut i8, size: u32) -> u32 {
+    if let Some(to) = at.checked_add_signed((*step).into()).filter(|to| *to < size) {
+        return to;
     }
     *step = -*step;
     at

@@ -10,6 +10,8 @@
 mod crowd;
 mod params;
 mod saved;
+#[cfg(test)]
+mod script;
 mod treasure_hunt;
 
 use std::{collections::BTreeMap, fmt};
@@ -63,3 +65,28 @@ impl fmt::Display for BadParams {
 }
 
 impl std::error::Error for BadParams {}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn simulations_are_found_by_name() {
+        let registry = Registry::built_in();
+        assert_eq!(registry.names().collect::<Vec<_>>(), ["crowd", "treasure_hunt"]);
+        for name in ["crowd", "treasure_hunt"] {
+            assert!(registry.make(name, &Value::Null).is_some_and(|made| made.is_ok()), "{name}");
+            let bad = registry.make(name, &json!({"columns": 0})).and_then(Result::err);
+            assert_eq!(bad.expect("refused").to_string(), "`columns` is 0; it may be a whole number from 1 to 1024");
+        }
+        assert!(registry.make("chess", &Value::Null).is_none());
+    }
+
+    #[test]
+    fn more_can_be_added() {
+        let registry = Registry::built_in().with("mine", |params| Ok(Box::new(Crowd::new(params)?)));
+        assert!(registry.make("mine", &Value::Null).is_some());
+    }
+}

@@ -93,8 +93,8 @@ impl TreasureHunt {
             let Some(find) = self.treasures.dig(world, place, player.avatar) else { continue };
             player.earn(world, find.value);
             self.board.changed = true;
-            tell_near(world, place, &news::found(player, &find, place));
-            self.clues.found(world, &find);
+            tell_near(world, place, &news::found(player, find, place));
+            self.clues.found(world, find);
         }
     }
 }

@@ -66,7 +66,7 @@ impl Clues {
     }
 
     /// A share of something was found: if it was at the clue, one is gone.
-    pub fn found(&mut self, world: &mut World, find: &Find) {
+    pub fn found(&mut self, world: &mut World, find: Find) {
         let Some(clue) = self.lying.as_mut().filter(|clue| clue.treasure == find.treasure) else { return };
         clue.shares = find.shares_left;
         if clue.shares == 0 {

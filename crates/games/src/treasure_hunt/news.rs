@@ -28,7 +28,7 @@ pub fn left(player: &Player) -> String {
 }
 
 /// To those who are near when a player finds something.
-pub fn found(player: &Player, find: &Find, place: Position) -> String {
+pub fn found(player: &Player, find: Find, place: Position) -> String {
     json!({ "found": {
         "player": player.avatar.0, "name": player.looks.name, "treasure": find.treasure.0, "value": find.value,
         "x": place.x, "y": place.y
