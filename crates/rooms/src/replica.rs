@@ -1,10 +1,22 @@
 //! A client's picture of what it sees, kept up to date by snapshots.
 
+mod book;
+mod json;
+mod protobuf;
+mod staged;
+
 use std::fmt;
 
 use dunlin_protocol::Encoding;
 
 use crate::{CellIndex, Grid, ObjectId, Position};
+use book::Book;
+use staged::{Staged, StagedObject};
+
+/// Objects that a replica holds at the most.
+pub const OBJECTS_MAX: usize = 1_000_000;
+/// Bytes of all its objects' states together, at the most.
+pub const STATE_BYTES_MAX: usize = 256 << 20;
 
 /// An object that a client sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +47,16 @@ pub enum ReplicaError {
 /// A client's picture of what it sees.
 #[derive(Debug, Default)]
 pub struct Replica {
-    _todo: (),
+    tick: u32,
+    time_us: u64,
+    ack: u32,
+    avatar: u32,
+    view: CellIndex,
+    grid: Option<Grid>,
+    ticks_per_second: u32,
+    book: Book,
+    /// Kept for its memory alone.
+    staged: Staged,
 }
 
 impl Replica {
@@ -44,56 +65,162 @@ impl Replica {
     /// # Errors
     /// [`ReplicaError`]
     pub fn apply(&mut self, encoding: Encoding, data: &[u8]) -> Result<(), ReplicaError> {
-        let _ = (encoding, data);
-        todo!()
+        let mut staged = std::mem::take(&mut self.staged);
+        let outcome = staged.read(encoding, data).and_then(|()| self.check(&staged));
+        let outcome = outcome.map(|grid| self.take_in(&staged, grid, staged.states(encoding, data)));
+        self.staged = staged;
+        outcome
+    }
+
+    /// Checks all of a snapshot, and gives its map.
+    fn check(&self, staged: &Staged) -> Result<Grid, ReplicaError> {
+        if staged.tick == 0 || staged.base > staged.tick {
+            return Err(ReplicaError::Malformed);
+        }
+        if staged.base != 0 && staged.base != self.tick {
+            return Err(ReplicaError::WrongBase);
+        }
+        let grid = match (staged.base, &self.grid, &staged.grid) {
+            (0, _, Some(grid)) if grid.ticks_per_second != 0 => Grid::new(grid.shape).ok(),
+            (0, ..) => None,
+            (_, grid, _) => grid.clone(),
+        };
+        let grid = grid.ok_or(ReplicaError::Malformed)?;
+        if staged.view as usize >= grid.len() {
+            return Err(ReplicaError::WrongCell);
+        }
+        check_cells(staged, &grid)?;
+        check_objects(staged, &grid)?;
+        if self.would_be_too_large(staged) {
+            return Err(ReplicaError::TooLarge);
+        }
+        Ok(grid)
+    }
+
+    /// Counts only what comes, not what goes: first as if all that comes were new, and only if that is too much, exactly.
+    fn would_be_too_large(&self, staged: &Staged) -> bool {
+        let coming = || staged.own.iter().chain(&staged.upserts);
+        let is_new = staged.base == 0;
+        let (objects, state_bytes) = if is_new { (0, 0) } else { (self.book.len(), self.book.state_bytes()) };
+        let coming_bytes: usize = coming().map(|object| object.state.len()).sum();
+        let (mut objects, mut state_bytes) = (objects + coming().count(), state_bytes + coming_bytes);
+        let is_too_large = |objects, state_bytes| objects > OBJECTS_MAX || state_bytes > STATE_BYTES_MAX;
+        if is_too_large(objects, state_bytes) && !is_new {
+            for known in coming().filter_map(|object| self.book.get(object.id)) {
+                objects -= 1;
+                state_bytes = state_bytes.saturating_sub(known.state.len());
+            }
+        }
+        is_too_large(objects, state_bytes)
+    }
+
+    /// Nothing of it can fail.
+    fn take_in(&mut self, staged: &Staged, grid: Grid, states: &[u8]) {
+        let view = CellIndex(staged.view);
+        if staged.base == 0 {
+            self.book.clear();
+            self.ticks_per_second = staged.grid.map_or(0, |grid| grid.ticks_per_second);
+        }
+        if staged.has_own {
+            self.book.set_own(&staged.own, states);
+        }
+        if view != self.view {
+            self.book.keep_cells(|cell| grid.band(view, cell).is_some());
+        }
+        for cell in staged.cells.iter().filter(|cell| cell.is_full) {
+            self.book.empty_cell(CellIndex(cell.cell));
+        }
+        for (cell, departed, _) in staged.cells() {
+            departed.iter().for_each(|id| self.book.depart(CellIndex(cell.cell), *id));
+        }
+        for (cell, _, upserts) in staged.cells() {
+            let cell = CellIndex(cell.cell);
+            self.book.upsert_all(cell, grid.corner(cell), upserts, states);
+        }
+        self.tick = staged.tick;
+        self.time_us = staged.time_us;
+        self.ack = staged.ack;
+        self.avatar = staged.avatar;
+        self.view = view;
+        self.grid = Some(grid);
     }
 
     /// The tick that it shows; 0 before the first snapshot.
     pub fn tick(&self) -> u32 {
-        todo!()
+        self.tick
     }
 
     /// The Unix time of that tick at the server.
     pub fn time_us(&self) -> u64 {
-        todo!()
+        self.time_us
     }
 
     /// The number of the last input that the room had applied.
     pub fn ack(&self) -> u32 {
-        todo!()
+        self.ack
     }
 
     /// The player's own object.
     pub fn avatar(&self) -> Option<ObjectId> {
-        todo!()
+        (self.avatar != 0).then_some(ObjectId(self.avatar))
     }
 
     /// The map, once a snapshot has told it.
     pub fn grid(&self) -> Option<&Grid> {
-        todo!()
+        self.grid.as_ref()
+    }
+
+    /// Ticks in a second; 0 before the first snapshot.
+    pub fn ticks_per_second(&self) -> u32 {
+        self.ticks_per_second
     }
 
     /// The cell that the player looks from.
     pub fn view(&self) -> CellIndex {
-        todo!()
+        self.view
     }
 
     /// An object that it sees.
     pub fn object(&self, id: ObjectId) -> Option<&SeenObject> {
-        let _ = id;
-        todo!()
+        self.book.get(id.0)
     }
 
     /// All objects that it sees, in no particular order.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &SeenObject)> {
-        std::iter::empty()
+        self.book.iter()
     }
 
     /// The exclusive-or of [`crate::wire::object_hash`] over the objects in a cell, kept up with every change.
     pub fn cell_hash(&self, cell: CellIndex) -> u64 {
-        let _ = cell;
-        todo!()
+        self.book.cell_hash(cell)
     }
+}
+
+/// Cells ascend, are visible, and come twice only as first in full and then with what changed.
+fn check_cells(staged: &Staged, grid: &Grid) -> Result<(), ReplicaError> {
+    let view = CellIndex(staged.view);
+    if staged.cells.iter().any(|cell| cell.cell as usize >= grid.len() || grid.band(view, CellIndex(cell.cell)).is_none())
+    {
+        return Err(ReplicaError::WrongCell);
+    }
+    let follows = |[one, next]: &[_; 2]| {
+        let (one, next): (&staged::StagedCell, &staged::StagedCell) = (one, next);
+        one.cell < next.cell || one.cell == next.cell && one.is_full && !next.is_full
+    };
+    if staged.cells.array_windows().all(follows) { Ok(()) } else { Err(ReplicaError::Malformed) }
+}
+
+/// Objects have an id and lie where they are said to be.
+fn check_objects(staged: &Staged, grid: &Grid) -> Result<(), ReplicaError> {
+    let within = |objects: &[StagedObject], width, height| {
+        objects.iter().all(|object| object.id != 0 && object.x < width && object.y < height)
+    };
+    let (width, height) = grid.size_units();
+    let cell_units = grid.shape().cell_units;
+    let is_right = within(&staged.own, width, height)
+        && within(&staged.upserts, cell_units, cell_units)
+        && staged.departed.iter().all(|id| *id != 0);
+    if is_right { Ok(()) } else { Err(ReplicaError::Malformed) }
 }
 
 impl fmt::Display for ReplicaError {
@@ -108,3 +235,6 @@ impl fmt::Display for ReplicaError {
 }
 
 impl std::error::Error for ReplicaError {}
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,8 @@ use dunlin_protocol::Encoding;
 use crate::{CellIndex, GridShape, ObjectView};
 
 pub use hash::object_hash;
+pub(crate) use json::{Text, read_object};
+pub(crate) use protobuf::{number, snapshot};
 
 /// Bytes of a player's header at the most, without the objects that it alone is sent.
 pub const HEADER_BYTES_MAX: usize = 48;
