@@ -49,7 +49,7 @@ impl Default for RoomOptions {
 
 /// A room.
 pub struct Room {
-    players_max: usize,
+    options: RoomOptions,
     world: World,
     simulation: Box<dyn Simulation>,
     writer: UpdateWriter,
@@ -121,7 +121,7 @@ impl Room {
         simulation.start(&mut world);
         world.settle();
         world.forget_changes();
-        Ok(Self::of(&options, world, simulation))
+        Ok(Self::of(options, world, simulation))
     }
 
     /// A room that goes on from what [`Room::save`] wrote. To its players everything is new.
@@ -140,12 +140,11 @@ impl Room {
         }
         let world = World::restore(grid, &options, &mut saved).map_err(|_| RestoreError)?;
         simulation.restore(saved.rest())?;
-        Ok(Self::of(&options, world, simulation))
+        Ok(Self::of(options, world, simulation))
     }
 
-    fn of(options: &RoomOptions, world: World, simulation: Box<dyn Simulation>) -> Self {
-        let writer = UpdateWriter::default();
-        Self { players_max: options.players_max, world, simulation, writer, time_us: 0, own: Vec::new() }
+    fn of(options: RoomOptions, world: World, simulation: Box<dyn Simulation>) -> Self {
+        Self { options, world, simulation, writer: UpdateWriter::default(), time_us: 0, own: Vec::new() }
     }
 
     /// Appends everything that the room's future depends on. Best right after a tick: what has changed since is in the
@@ -154,6 +153,11 @@ impl Room {
         out.push(SAVED_VERSION);
         self.world.save(out);
         self.simulation.save(out);
+    }
+
+    /// What was decided about it.
+    pub fn options(&self) -> &RoomOptions {
+        &self.options
     }
 
     /// The map.
@@ -172,7 +176,7 @@ impl Room {
     /// The game's [`Refusal`], or 400 for a full room. A code of the game's that is not its to give becomes 400.
     pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) -> Result<Joined, Refusal> {
         let full = || Refusal { code: DEFAULT_REFUSAL_CODE, message: "the room is full".into() };
-        if self.world.player_count() >= self.players_max {
+        if self.world.player_count() >= self.options.players_max {
             return Err(full());
         }
         let player = self.world.add_player(encoding).ok_or_else(full)?;

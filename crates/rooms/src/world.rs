@@ -7,6 +7,9 @@ mod save;
 mod settle;
 mod slots;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 use dunlin_protocol::Encoding;

@@ -48,10 +48,7 @@ pub enum ReplayError {
 ///
 /// # Errors
 /// All of [`ReplayError`] but [`ReplayError::Divergence`].
-pub fn replay<'a>(
-    recording: &'a [u8],
-    make: impl FnOnce(&Header) -> Box<dyn Simulation>,
-) -> Result<Replay<'a>, ReplayError> {
+pub fn replay(recording: &[u8], make: impl FnOnce(&Header) -> Box<dyn Simulation>) -> Result<Replay<'_>, ReplayError> {
     let mut records = Reader::new(recording);
     let header = Header::read_from(&mut records)?;
     let room = Room::new(header.options.clone(), header.seed, make(&header)).map_err(ReplayError::Grid)?;

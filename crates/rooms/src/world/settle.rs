@@ -60,7 +60,7 @@ impl World {
     }
 
     fn settle_object(&mut self, index: u32) {
-        let to = self.to_be_shown(index);
+        let to = self.show_from_now(index);
         let slot = self.slots.at_mut(index);
         let (id, before, was_hash) = (slot.id, slot.shown, slot.object_hash);
         let object_hash = slot.hash_object();
@@ -97,7 +97,7 @@ impl World {
     }
 
     /// Who is told of an object from now on. Without its owner it is nobody's.
-    fn to_be_shown(&mut self, index: u32) -> Shown {
+    fn show_from_now(&mut self, index: u32) -> Shown {
         let slot = self.slots.at_mut(index);
         match slot.object.visibility {
             Visibility::Everyone => Shown::In(slot.cell),
@@ -113,7 +113,7 @@ impl World {
     /// Tells `writer` of every cell that changed.
     pub(crate) fn write_changes(&self, writer: &mut UpdateWriter) {
         for &cell in self.cells.dirty() {
-            let changed = self.shown_in(cell).filter(|slot| slot.round == self.round);
+            let changed = self.changed_in(cell);
             let departed = self.cells.departed(cell).iter().map(|&(_, id)| id);
             let views = |slot| self.view_in_cell(cell, slot);
             writer.cell(cell, changed.map(views), departed, self.shown_in(cell).map(views));
@@ -134,6 +134,11 @@ impl World {
     fn shown_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> {
         let slots = self.cells.slots(cell).iter().map(|&slot| self.slots.at(slot));
         slots.filter(|slot| slot.object.visibility == Visibility::Everyone)
+    }
+
+    /// What of it is new or different.
+    pub(super) fn changed_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> {
+        self.shown_in(cell).filter(|slot| slot.round == self.round)
     }
 
     fn view_in_cell<'a>(&self, cell: CellIndex, slot: &'a Slot) -> ObjectView<'a> {

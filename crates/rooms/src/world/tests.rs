@@ -1,0 +1,447 @@
+//! Worlds against a model that keeps no books: it compares what was with what is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dunlin_protocol::Encoding;
+use proptest::{collection::vec, prelude::*};
+
+use super::{NewObject, Object, Scope, Visibility, World, WorldError};
+use crate::{CellIndex, Grid, GridShape, ObjectId, PlayerId, Position, RoomOptions, binary::Reader};
+
+const SHAPE: GridShape =
+    GridShape { columns: 4, rows: 3, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+
+fn options() -> RoomOptions {
+    RoomOptions {
+        objects_max: 12,
+        state_bytes_max: 3,
+        events_per_tick_max: 4,
+        event_bytes_max: 16,
+        ..RoomOptions::default()
+    }
+}
+
+fn grid() -> Grid {
+    Grid::new(SHAPE).expect("a map")
+}
+
+fn world() -> World {
+    World::new(grid(), &options(), 7)
+}
+
+fn at(x: u32, y: u32) -> Position {
+    Position { x, y }
+}
+
+fn new_object(position: Position) -> NewObject<'static> {
+    NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"s" }
+}
+
+/// Who is wanted to see an object: players by their place among those who ever joined.
+#[derive(Clone, Copy, Debug)]
+enum Sight {
+    Everyone,
+    Nobody,
+    Owner(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Spawn { x: u32, y: u32, sight: Sight, state: Vec<u8> },
+    Despawn(usize),
+    Move { object: usize, x: u32, y: u32 },
+    SetState { object: usize, state: Vec<u8> },
+    SetVisibility { object: usize, sight: Sight },
+    Join,
+    Leave(usize),
+    Look { player: usize, x: u32, y: u32 },
+    Tick,
+}
+
+fn sight() -> impl Strategy<Value = Sight> {
+    prop_oneof![4 => Just(Sight::Everyone), 1 => Just(Sight::Nobody), 2 => (0..4usize).prop_map(Sight::Owner)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (x, y) = (0..45u32, 0..35u32);
+    let state = || vec(0..3u8, 0..5);
+    let object = 0..16usize;
+    prop_oneof![
+        3 => (x.clone(), y.clone(), sight(), state()).prop_map(|(x, y, sight, state)| Op::Spawn { x, y, sight, state }),
+        2 => object.clone().prop_map(Op::Despawn),
+        6 => (object.clone(), x.clone(), y.clone()).prop_map(|(object, x, y)| Op::Move { object, x, y }),
+        2 => (object.clone(), state()).prop_map(|(object, state)| Op::SetState { object, state }),
+        2 => (object, sight()).prop_map(|(object, sight)| Op::SetVisibility { object, sight }),
+        1 => Just(Op::Join),
+        1 => (0..4usize).prop_map(Op::Leave),
+        1 => (0..4usize, x, y).prop_map(|(player, x, y)| Op::Look { player, x, y }),
+        4 => Just(Op::Tick),
+    ]
+}
+
+/// Who is told of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    In(CellIndex),
+    To(PlayerId),
+}
+
+#[derive(Default)]
+struct Model {
+    objects: BTreeMap<ObjectId, Object>,
+    players: BTreeMap<PlayerId, Position>,
+    /// Objects that something made different since the last tick.
+    touched: BTreeSet<ObjectId>,
+    /// Who was told of what with the last tick.
+    told: BTreeMap<ObjectId, Told>,
+    last_object: u32,
+    last_player: u32,
+}
+
+impl Model {
+    fn told_now(&self) -> BTreeMap<ObjectId, Told> {
+        let told = self.objects.iter().filter_map(|(&id, object)| {
+            let told = match object.visibility {
+                Visibility::Everyone => Told::In(grid().cell_of(object.position)),
+                Visibility::Owner(player) => Told::To(player),
+                Visibility::Nobody => return None,
+            };
+            Some((id, told))
+        });
+        told.collect()
+    }
+
+    /// Applies an operation to both, and compares what is said at once.
+    fn apply(&mut self, op: &Op, world: &mut World) {
+        let nth = |number: usize| self.objects.keys().nth(number).copied().unwrap_or(ObjectId(1_000));
+        let player = |number: usize| PlayerId(number as u32 + 1);
+        let visibility = |sight| match sight {
+            Sight::Everyone => Visibility::Everyone,
+            Sight::Nobody => Visibility::Nobody,
+            Sight::Owner(number) => Visibility::Owner(player(number)),
+        };
+        match *op {
+            Op::Spawn { x, y, sight, ref state } => {
+                let (position, visibility) = (at(x, y), visibility(sight));
+                let result = world.spawn(NewObject { position, kind: 5, visibility, state });
+                if self.objects.len() == 12 {
+                    assert_eq!(result, Err(WorldError::TooManyObjects));
+                } else if state.len() > 3 {
+                    assert_eq!(result, Err(WorldError::StateTooLong));
+                } else {
+                    self.last_object += 1;
+                    let id = ObjectId(self.last_object);
+                    assert_eq!(result, Ok(id));
+                    let object =
+                        Object { position: at(x.min(39), y.min(29)), kind: 5, visibility, state: state.clone() };
+                    self.objects.insert(id, object);
+                    self.touched.insert(id);
+                }
+            }
+            Op::Despawn(number) => {
+                let id = nth(number);
+                assert_eq!(world.despawn(id), self.objects.remove(&id).is_some());
+            }
+            Op::Move { object, x, y } => {
+                let id = nth(object);
+                world.move_to(id, at(x, y));
+                self.change(id, |object| object.position = at(x.min(39), y.min(29)));
+            }
+            Op::SetState { object, ref state } => {
+                let id = nth(object);
+                let expected = match self.objects.contains_key(&id) {
+                    false => Err(WorldError::NoSuchObject),
+                    true if state.len() > 3 => Err(WorldError::StateTooLong),
+                    true => Ok(()),
+                };
+                assert_eq!(world.set_state(id, state), expected);
+                if expected.is_ok() {
+                    self.change(id, |object| object.state.clone_from(state));
+                }
+            }
+            Op::SetVisibility { object, sight } => {
+                let id = nth(object);
+                let visibility = visibility(sight);
+                world.set_visibility(id, visibility);
+                self.change(id, |object| object.visibility = visibility);
+            }
+            Op::Join => {
+                self.last_player += 1;
+                let id = PlayerId(self.last_player);
+                assert_eq!(world.add_player(Encoding::Protobuf), Some(id));
+                self.players.insert(id, at(0, 0));
+            }
+            Op::Leave(number) => {
+                assert_eq!(world.remove_player(player(number)), self.players.remove(&player(number)).is_some());
+            }
+            Op::Look { player: number, x, y } => {
+                world.set_viewpoint(player(number), at(x, y));
+                self.players.entry(player(number)).and_modify(|viewpoint| *viewpoint = at(x.min(39), y.min(29)));
+            }
+            Op::Tick => self.tick(world),
+        }
+    }
+
+    fn change(&mut self, id: ObjectId, change: impl FnOnce(&mut Object)) {
+        if let Some(object) = self.objects.get_mut(&id) {
+            let before = object.clone();
+            change(object);
+            if *object != before {
+                self.touched.insert(id);
+            }
+        }
+    }
+
+    /// Ends a tick in both, and compares what is to be told.
+    fn tick(&mut self, world: &mut World) {
+        world.advance();
+        let hash_before = world.state_hash();
+        let ownerless_before = self.disown();
+        world.settle();
+        if ownerless_before == 0 {
+            assert_eq!(world.state_hash(), hash_before, "settling changes nothing");
+        }
+        let told = self.told_now();
+        let mut own_news = BTreeSet::new();
+        let (mut departed, mut changed) = (BTreeSet::new(), BTreeSet::new());
+        for (&id, &before) in self.told.iter().filter(|(id, before)| told.get(id) != Some(before)) {
+            match before {
+                Told::In(cell) => _ = departed.insert((cell, id)),
+                Told::To(player) => _ = own_news.insert(player),
+            }
+        }
+        for (&id, &now) in told.iter().filter(|(id, _)| self.touched.contains(id)) {
+            match now {
+                Told::In(cell) => _ = changed.insert((cell, id)),
+                Told::To(player) => _ = own_news.insert(player),
+            }
+        }
+        self.compare_changes(world, &departed, &changed);
+        for player in world.book().iter() {
+            assert_eq!(player.is_own_news, own_news.contains(&player.id), "{:?}", player.id);
+            let own: Vec<ObjectId> = world.own_of(player).map(|view| view.id).collect();
+            let to_it = told.iter().filter(|(_, told)| **told == Told::To(player.id)).map(|(&id, _)| id);
+            assert_eq!(own, to_it.collect::<Vec<_>>());
+        }
+        world.forget_changes();
+        self.told = told;
+        self.touched.clear();
+        self.compare(world);
+    }
+
+    /// What belongs to somebody who is not here is nobody's; returns how many there were.
+    fn disown(&mut self) -> usize {
+        let players = &self.players;
+        let is_gone = |object: &&mut Object| matches!(object.visibility, Visibility::Owner(player) if !players.contains_key(&player));
+        self.objects.values_mut().filter(is_gone).map(|object| object.visibility = Visibility::Nobody).count()
+    }
+
+    fn compare_changes(
+        &self,
+        world: &World,
+        departed: &BTreeSet<(CellIndex, ObjectId)>,
+        changed: &BTreeSet<(CellIndex, ObjectId)>,
+    ) {
+        let dirty: BTreeSet<CellIndex> = departed.iter().chain(changed).map(|&(cell, _)| cell).collect();
+        assert_eq!(world.cells.dirty(), dirty.into_iter().collect::<Vec<_>>());
+        for cell in (0..12).map(CellIndex) {
+            let of_cell =
+                |all: &BTreeSet<(CellIndex, ObjectId)>| all.iter().filter(|(c, _)| *c == cell).copied().collect();
+            let expected: Vec<(CellIndex, ObjectId)> = of_cell(departed);
+            assert_eq!(world.cells.departed(cell), expected);
+            let actual: BTreeSet<ObjectId> = world.changed_in(cell).map(|slot| slot.id).collect();
+            let expected: Vec<(CellIndex, ObjectId)> = of_cell(changed);
+            assert_eq!(actual, expected.into_iter().map(|(_, id)| id).collect());
+        }
+    }
+
+    fn compare(&self, world: &World) {
+        assert_eq!(world.object_count(), self.objects.len());
+        let mut objects: Vec<_> = world.objects().map(|(id, object)| (id, object.clone())).collect();
+        objects.sort_unstable_by_key(|(id, _)| *id);
+        assert_eq!(objects, self.objects.clone().into_iter().collect::<Vec<_>>());
+        for cell in (0..12).map(CellIndex) {
+            let of_cell = self.objects.iter().filter(|(_, object)| grid().cell_of(object.position) == cell);
+            let actual: BTreeSet<ObjectId> = world.objects_in(cell).map(|(id, _)| id).collect();
+            assert_eq!(actual, of_cell.clone().map(|(&id, _)| id).collect());
+            let shown = of_cell.filter(|(_, object)| object.visibility == Visibility::Everyone);
+            let hash = shown.fold(0, |hash, (&id, object)| {
+                hash ^ crate::wire::object_hash(id, object.kind, object.position, &object.state)
+            });
+            assert_eq!(world.cell_hash(cell), hash);
+            let who_see =
+                self.players.iter().filter(|(_, viewpoint)| grid().band(grid().cell_of(**viewpoint), cell).is_some());
+            assert_eq!(world.book().who_see(&grid(), cell), who_see.map(|(&id, _)| id).collect::<Vec<_>>());
+        }
+        // A world that is made anew from what was saved has made its hash anew, too.
+        let mut saved = Vec::new();
+        world.save(&mut saved);
+        let mut reader = Reader::new(&saved);
+        let restored = World::restore(grid(), &options(), &mut reader).expect("what was saved is restored");
+        assert_eq!(reader.left(), 0);
+        assert_eq!(restored.state_hash(), world.state_hash());
+        let mut again = Vec::new();
+        restored.save(&mut again);
+        assert_eq!(again, saved);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_world_is_what_a_model_says(ops in vec(op(), 0..80)) {
+        let (mut world, mut model) = (world(), Model::default());
+        for op in &ops {
+            model.apply(op, &mut world);
+        }
+        model.tick(&mut world);
+    }
+
+    #[test]
+    fn damaged_bytes_restore_no_world_or_a_sound_one(
+        ops in vec(op(), 0..40), place in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
+    ) {
+        let (mut world, mut model) = (world(), Model::default());
+        for op in &ops {
+            model.apply(op, &mut world);
+        }
+        let mut saved = Vec::new();
+        world.save(&mut saved);
+        let whole = saved.len();
+        *place.get_mut(&mut saved) = byte;
+        saved.truncate(cut.index(whole) + 1);
+        if let Ok(mut restored) = World::restore(grid(), &options(), &mut Reader::new(&saved)) {
+            for id in restored.objects().map(|(id, _)| id).collect::<Vec<_>>() {
+                restored.despawn(id);
+            }
+            prop_assert_eq!(restored.spawn(new_object(at(1, 1))).is_ok(), true);
+            restored.settle();
+        }
+    }
+}
+
+/// Ends a tick; returns what the cells are told: changed and departed ids.
+fn tick(world: &mut World) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
+    world.advance();
+    world.settle();
+    let told = world.cells.dirty().iter().map(|&cell| {
+        let changed = world.changed_in(cell).map(|slot| slot.id.0).collect();
+        (cell.0, changed, world.cells.departed(cell).iter().map(|(_, id)| id.0).collect())
+    });
+    let told = told.collect();
+    world.forget_changes();
+    told
+}
+
+#[test]
+fn what_came_and_went_within_a_tick_leaves_no_trace() {
+    let mut world = world();
+    let id = world.spawn(new_object(at(5, 5))).expect("there is room");
+    assert!(world.despawn(id));
+    assert!(!world.despawn(id));
+    assert_eq!(tick(&mut world), []);
+    let id = world.spawn(new_object(at(5, 5))).expect("there is room");
+    assert_eq!(id, ObjectId(2), "numbers are not given twice");
+}
+
+#[test]
+fn what_leaves_a_cell_and_comes_back_has_not_departed() {
+    let mut world = world();
+    let id = world.spawn(new_object(at(5, 5))).expect("there is room");
+    tick(&mut world);
+    world.move_to(id, at(15, 5));
+    world.move_to(id, at(6, 5));
+    assert_eq!(tick(&mut world), [(0, vec![1], vec![])]);
+    world.move_to(id, at(15, 25));
+    assert_eq!(tick(&mut world), [(0, vec![], vec![1]), (9, vec![1], vec![])]);
+    world.set_visibility(id, Visibility::Nobody);
+    assert_eq!(tick(&mut world), [(9, vec![], vec![1])]);
+    world.move_to(id, at(0, 0));
+    assert_eq!(tick(&mut world), []);
+    world.set_visibility(id, Visibility::Everyone);
+    assert_eq!(tick(&mut world), [(0, vec![1], vec![])]);
+    world.despawn(id);
+    assert_eq!(tick(&mut world), [(0, vec![], vec![1])]);
+}
+
+#[test]
+fn what_stays_the_same_is_not_told() {
+    let mut world = world();
+    let id = world.spawn(new_object(at(1_000, 1_000))).expect("there is room");
+    tick(&mut world);
+    world.move_to(id, at(39, 29));
+    world.move_to(id, at(2_000, 29));
+    world.set_state(id, b"s").expect("it is there");
+    world.set_visibility(id, Visibility::Everyone);
+    world.set_viewpoint(PlayerId(9), at(5, 5));
+    world.set_avatar(PlayerId(9), Some(id));
+    assert_eq!(tick(&mut world), []);
+}
+
+#[test]
+fn events_have_bounds_and_are_json() {
+    let cases = [
+        ("{\"a\":[1,2]}", Ok(())),
+        ("\"12345678901234\"", Ok(())),
+        ("\"123456789012345\"", Err(WorldError::BadEvent)),
+        ("", Err(WorldError::BadEvent)),
+        ("{", Err(WorldError::BadEvent)),
+        ("1 2", Err(WorldError::BadEvent)),
+        ("\"\n\"", Err(WorldError::BadEvent)),
+        ("nul", Err(WorldError::BadEvent)),
+        (" null\n", Ok(())),
+    ];
+    for (event, expected) in cases {
+        assert_eq!(world().emit(Scope::All, event), expected, "{event}");
+        assert_eq!(world().publish("news", event), expected, "{event}");
+    }
+    let mut world = world();
+    assert_eq!(world.publish("", "1"), Err(WorldError::BadEvent));
+    assert_eq!(world.publish(&"n".repeat(17), "1"), Err(WorldError::BadEvent));
+    assert_eq!(world.publish(&"n".repeat(16), "1"), Ok(()));
+    for _ in 1..4 {
+        assert_eq!(world.emit(Scope::Near(CellIndex(3)), "1"), Ok(()));
+    }
+    assert_eq!(world.emit(Scope::All, "1"), Err(WorldError::TooManyEvents));
+    world.forget_events();
+    assert_eq!(world.emit(Scope::All, "1"), Ok(()));
+}
+
+#[test]
+fn chance_stays_below_its_bound_and_follows_from_the_seed() {
+    let numbers = |seed| {
+        let mut world = World::new(grid(), &options(), seed);
+        (0..50).map(|bound| world.random_below(bound + 1)).collect::<Vec<_>>()
+    };
+    assert!(numbers(1).iter().enumerate().all(|(bound, &number)| number as usize <= bound));
+    assert_eq!(numbers(1), numbers(1));
+    assert_ne!(numbers(1), numbers(2));
+    assert_eq!(world().random(), 2_910_824_217_569_608_635, "the same in every build");
+}
+
+#[test]
+fn every_part_of_a_world_counts_in_its_hash() {
+    let changes: [fn(&mut World); 11] = [
+        |_| {},
+        World::advance,
+        |world| assert_ne!(world.random(), 0),
+        |world| assert!(world.despawn(ObjectId(1))),
+        |world| world.move_to(ObjectId(1), at(6, 5)),
+        |world| world.set_state(ObjectId(1), b"t").expect("it is there"),
+        |world| world.set_visibility(ObjectId(1), Visibility::Nobody),
+        |world| world.set_viewpoint(PlayerId(1), at(1, 0)),
+        |world| world.set_avatar(PlayerId(1), Some(ObjectId(1))),
+        |world| assert!(world.remove_player(PlayerId(1))),
+        |world| world.emit(Scope::Player(PlayerId(1)), "1").expect("there is room"),
+    ];
+    let hashes = changes.map(|change| {
+        let mut world = world();
+        world.spawn(new_object(at(5, 5))).expect("there is room");
+        world.add_player(Encoding::Json).expect("there is room");
+        tick(&mut world);
+        change(&mut world);
+        world.state_hash()
+    });
+    assert_eq!(hashes.iter().collect::<BTreeSet<_>>().len(), hashes.len());
+}
