@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/gobwas/ws"
@@ -73,13 +72,12 @@ func run(path string, naive bool, objects, rate int) error {
 
 // connect makes each connection a session.
 func (r *room) connect() http.HandlerFunc {
-	var players atomic.Uint32
 	return func(w http.ResponseWriter, request *http.Request) {
 		conn, buffered, _, err := ws.UpgradeHTTP(request, w)
 		if err != nil {
 			return
 		}
-		s := newSession(r, players.Add(1)-1, conn)
+		s := newSession(r, conn)
 		r.add(s)
 		if r.naive {
 			go s.writeQueue()

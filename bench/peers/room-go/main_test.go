@@ -6,7 +6,7 @@ import (
 )
 
 func TestTheNewestFrameTakesThePlaceOfTheOneThatWaits(t *testing.T) {
-	s := newSession(&room{}, 0, nil)
+	s := newSession(&room{}, nil)
 	first, second := newFrame([]byte("first")), newFrame([]byte("second"))
 	if s.offer(first) || !s.offer(second) {
 		t.Fatal("the second frame must replace the first, and only that")
@@ -23,12 +23,12 @@ func TestTheNewestFrameTakesThePlaceOfTheOneThatWaits(t *testing.T) {
 }
 
 func TestAnInputIsItsStampAndNothingElseIsOne(t *testing.T) {
-	in, ok := parseInput(3, []byte{0x08, 1, 0x12, 8, 1, 2, 3, 4, 5, 6, 7, 8})
-	if !ok || in.player != 3 || in.stamp != [8]byte{1, 2, 3, 4, 5, 6, 7, 8} {
+	in, ok := parseInput([]byte{0x08, 1, 0x12, 8, 1, 2, 3, 4, 5, 6, 7, 8})
+	if !ok || in.stamp != [8]byte{1, 2, 3, 4, 5, 6, 7, 8} {
 		t.Fatalf("%v %v", in, ok)
 	}
 	for _, message := range [][]byte{{}, {0x08, 1}, {0x12, 9, 1}, {0x12, 2, 1, 2}, {0xff}} {
-		if _, ok := parseInput(0, message); ok {
+		if _, ok := parseInput(message); ok {
 			t.Errorf("% x is an input", message)
 		}
 	}
@@ -36,9 +36,12 @@ func TestAnInputIsItsStampAndNothingElseIsOne(t *testing.T) {
 
 func TestTheStampOfAnInputIsInTheNextSnapshotOfAboutTheAskedSize(t *testing.T) {
 	w := newWorld(100, 1)
-	stamp := [8]byte{9, 8, 7, 6, 5, 4, 3, 2}
-	w.apply(input{player: 205, stamp: stamp})
+	stamp := [8]byte{0, 0, 0, 205, 5, 4, 3, 2}
+	w.apply(input{stamp: stamp})
 	w.advance()
+	if !bytes.HasPrefix(w.objects[5].state[:], stamp[:]) {
+		t.Error("the stamp is not in the state of the player's object")
+	}
 	message := w.marshal(nil, 60, 1)
 	if !bytes.Contains(message, stamp[:]) {
 		t.Error("the stamp is not there")

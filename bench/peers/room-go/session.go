@@ -17,9 +17,8 @@ const (
 
 // session is one player's connection: a goroutine that reads inputs and one that writes frames.
 type session struct {
-	player uint32
-	conn   net.Conn
-	room   *room
+	conn net.Conn
+	room *room
 
 	// Shared mode: the newest frame, until the writer takes it.
 	mutex  sync.Mutex
@@ -33,14 +32,13 @@ type session struct {
 	goneOnce sync.Once
 }
 
-func newSession(r *room, player uint32, conn net.Conn) *session {
+func newSession(r *room, conn net.Conn) *session {
 	return &session{
-		player: player,
-		conn:   conn,
-		room:   r,
-		wake:   make(chan struct{}, 1),
-		queue:  make(chan []byte, queueFramesMax),
-		gone:   make(chan struct{}),
+		conn:  conn,
+		room:  r,
+		wake:  make(chan struct{}, 1),
+		queue: make(chan []byte, queueFramesMax),
+		gone:  make(chan struct{}),
 	}
 }
 
@@ -129,7 +127,7 @@ func (s *session) read(from io.Reader) {
 		if header.OpCode != ws.OpBinary {
 			continue
 		}
-		if in, ok := parseInput(s.player, message); ok {
+		if in, ok := parseInput(message); ok {
 			s.room.push(in)
 		}
 	}

@@ -8,12 +8,12 @@ import (
 )
 
 // side is the map's width and height in units: one cell, seen by everybody.
-const side = 65_536
+const side = 4_096
 
 type object struct {
 	x, y, dx, dy int32
-	// What the last input said.
-	stamp [8]byte
+	// What the last input said, and something else after every tick.
+	state [10]byte
 }
 
 // world is what everybody sees: objects that move all the time.
@@ -25,7 +25,7 @@ type world struct {
 
 func newWorld(objects int, seed uint64) *world {
 	random := rand.New(rand.NewPCG(seed, 0))
-	speed := func() int32 { return 40 + random.Int32N(200) }
+	speed := func() int32 { return 1 + random.Int32N(8) }
 	w := &world{objects: make([]object, objects)}
 	for i := range w.objects {
 		w.objects[i] = object{x: random.Int32N(side), y: random.Int32N(side), dx: speed(), dy: -speed()}
@@ -33,9 +33,10 @@ func newWorld(objects int, seed uint64) *world {
 	return w
 }
 
-// apply writes a player's stamp into the object that is its own.
+// apply writes a player's stamp into the object that is its own: it begins with the player's number.
 func (w *world) apply(in input) {
-	w.objects[int(in.player)%len(w.objects)].stamp = in.stamp
+	player := binary.BigEndian.Uint32(in.stamp[:])
+	copy(w.objects[int(player)%len(w.objects)].state[:], in.stamp[:])
 }
 
 // advance is one step of time.
@@ -45,6 +46,7 @@ func (w *world) advance() {
 		o := &w.objects[i]
 		o.x, o.dx = bounce(o.x, o.dx)
 		o.y, o.dy = bounce(o.y, o.dy)
+		binary.BigEndian.PutUint16(o.state[8:], uint16(w.tick)^uint16(i))
 	}
 }
 
@@ -80,13 +82,13 @@ func (w *world) marshal(out []byte, ticksPerSecond uint32, timeMicroseconds uint
 	for i := range w.objects {
 		o := &w.objects[i]
 		size := 4 + protowire.SizeVarint(uint64(i)+1) + 1 + protowire.SizeVarint(uint64(o.x)) +
-			protowire.SizeVarint(uint64(o.y)) + 2 + len(o.stamp)
+			protowire.SizeVarint(uint64(o.y)) + 2 + len(o.state)
 		cell = protowire.AppendVarint(protowire.AppendTag(cell, 4, protowire.BytesType), uint64(size))
 		cell = varint(cell, 1, uint64(i)+1)
 		cell = varint(cell, 2, 1)
 		cell = varint(cell, 3, uint64(o.x))
 		cell = varint(cell, 4, uint64(o.y))
-		cell = message(cell, 5, o.stamp[:])
+		cell = message(cell, 5, o.state[:])
 	}
 	w.scratch = cell
 	return message(out, 9, cell)
@@ -94,14 +96,11 @@ func (w *world) marshal(out []byte, ticksPerSecond uint32, timeMicroseconds uint
 
 // input is what a player sent.
 type input struct {
-	player uint32
-	stamp  [8]byte
+	stamp [8]byte
 }
 
 // parseInput reads an Input of schema/room.proto whose data is a stamp.
-func parseInput(player uint32, message []byte) (input, bool) {
-	in := input{player: player}
-	found := false
+func parseInput(message []byte) (in input, found bool) {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {
@@ -113,7 +112,7 @@ func parseInput(player uint32, message []byte) (input, bool) {
 			if n < 0 || len(data) < len(in.stamp) {
 				return in, false
 			}
-			binary.BigEndian.PutUint64(in.stamp[:], binary.BigEndian.Uint64(data))
+			copy(in.stamp[:], data)
 			found = true
 		}
 		n = protowire.ConsumeFieldValue(number, kind, message)

@@ -1,6 +1,7 @@
 //! What the clients say: the upgrade request and the few commands a load needs, encoded by hand.
 //!
-//! Field numbers: `centrifugal/protocol`, `definitions/client.proto` (Command: id 1, connect 4, subscribe 5, publish 7).
+//! Field numbers: `centrifugal/protocol`, `definitions/client.proto` (Command: id 1, connect 4, subscribe 5, publish 7,
+//! send 12).
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,16 @@ pub enum Encoding {
     Json,
     /// Binary frames, messages prefixed with their length as a varint.
     Protobuf,
+}
+
+impl Encoding {
+    /// What the crate of the rooms calls it.
+    pub fn of_rooms(self) -> dunlin_protocol::Encoding {
+        match self {
+            Encoding::Json => dunlin_protocol::Encoding::Json,
+            Encoding::Protobuf => dunlin_protocol::Encoding::Protobuf,
+        }
+    }
 }
 
 /// Ids of the commands each session sends.
@@ -32,14 +43,17 @@ pub fn upgrade_request(host: &str, path: &str, encoding: Encoding) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Connect, and subscribe to `channel` where one is given, in one frame.
-pub fn hello(encoding: Encoding, channel: Option<&str>) -> Vec<u8> {
+/// Connect, and subscribe to `channel` where one is given, in one frame; `join` is the data of the subscription, a JSON
+/// document.
+pub fn hello(encoding: Encoding, channel: Option<&str>, join: Option<&str>) -> Vec<u8> {
     let mut messages = Vec::new();
     match encoding {
         Encoding::Json => {
             messages.extend_from_slice(format!(r#"{{"id":{CONNECT_ID},"connect":{{"name":"bench"}}}}"#).as_bytes());
             if let Some(channel) = channel {
-                let subscribe = format!("\n{{\"id\":{SUBSCRIBE_ID},\"subscribe\":{{\"channel\":\"{channel}\"}}}}");
+                let data = join.map(|join| format!(",\"data\":{join}")).unwrap_or_default();
+                let subscribe =
+                    format!("\n{{\"id\":{SUBSCRIBE_ID},\"subscribe\":{{\"channel\":\"{channel}\"{data}}}}}");
                 messages.extend_from_slice(subscribe.as_bytes());
             }
         }
@@ -50,6 +64,9 @@ pub fn hello(encoding: Encoding, channel: Option<&str>) -> Vec<u8> {
             if let Some(channel) = channel {
                 let mut subscribe = Vec::new();
                 push_field(&mut subscribe, 1, channel.as_bytes());
+                if let Some(join) = join {
+                    push_field(&mut subscribe, 8, join.as_bytes());
+                }
                 push_command(&mut messages, SUBSCRIBE_ID, 5, &subscribe);
             }
         }
@@ -75,6 +92,32 @@ pub fn publish(encoding: Encoding, id: u32, channel: &str, payload: &[u8]) -> Ve
         }
     }
     frame(encoding, &messages)
+}
+
+/// A send command, which has no reply, in a frame of its own.
+pub fn send(encoding: Encoding, data: &[u8]) -> Vec<u8> {
+    let mut messages = Vec::with_capacity(data.len() + 32);
+    match encoding {
+        Encoding::Json => {
+            messages.extend_from_slice(br#"{"send":{"data":"#);
+            messages.extend_from_slice(data);
+            messages.extend_from_slice(b"}}");
+        }
+        Encoding::Protobuf => {
+            let mut send = Vec::new();
+            push_field(&mut send, 1, data);
+            let mut command = Vec::new();
+            push_field(&mut command, 12, &send);
+            push_varint(&mut messages, command.len());
+            messages.extend_from_slice(&command);
+        }
+    }
+    frame(encoding, &messages)
+}
+
+/// A binary message that is nothing but `data`.
+pub fn bare(data: &[u8]) -> Vec<u8> {
+    masked_frame(2, data)
 }
 
 /// The answer to a server ping: an empty command.
@@ -195,15 +238,26 @@ mod tests {
     #[test]
     fn commands_have_the_documented_bytes() {
         let json = b"{\"id\":1,\"connect\":{\"name\":\"bench\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"c\"}}";
-        assert_eq!(unmask(&hello(Encoding::Json, Some("c"))), (0x81, json.to_vec()));
+        assert_eq!(unmask(&hello(Encoding::Json, Some("c"), None)), (0x81, json.to_vec()));
         let connect = [0x0b, 0x08, 1, 0x22, 7, 0x22, 5, b'b', b'e', b'n', b'c', b'h'];
         let subscribe = [0x07, 0x08, 2, 0x2a, 3, 0x0a, 1, b'c'];
-        assert_eq!(unmask(&hello(Encoding::Protobuf, Some("c"))), (0x82, [&connect[..], &subscribe].concat()));
-        assert_eq!(unmask(&hello(Encoding::Protobuf, None)), (0x82, connect.to_vec()));
+        assert_eq!(unmask(&hello(Encoding::Protobuf, Some("c"), None)), (0x82, [&connect[..], &subscribe].concat()));
+        assert_eq!(unmask(&hello(Encoding::Protobuf, None, None)), (0x82, connect.to_vec()));
         let json = br#"{"id":7,"publish":{"channel":"c","data":"p"}}"#;
         assert_eq!(unmask(&publish(Encoding::Json, 7, "c", br#""p""#)), (0x81, json.to_vec()));
         let protobuf = [0x0b, 0x08, 0x81, 0x01, 0x3a, 6, 0x0a, 1, b'c', 0x12, 1, b'p'];
         assert_eq!(unmask(&publish(Encoding::Protobuf, 129, "c", b"p")), (0x82, protobuf.to_vec()));
+        let json =
+            b"{\"id\":1,\"connect\":{\"name\":\"bench\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"c\",\"data\":{}}}";
+        assert_eq!(unmask(&hello(Encoding::Json, Some("c"), Some("{}"))), (0x81, json.to_vec()));
+        let subscribe = [0x0b, 0x08, 2, 0x2a, 7, 0x0a, 1, b'c', 0x42, 2, b'{', b'}'];
+        assert_eq!(
+            unmask(&hello(Encoding::Protobuf, Some("c"), Some("{}"))),
+            (0x82, [&connect[..], &subscribe].concat())
+        );
+        assert_eq!(unmask(&send(Encoding::Json, b"{}")), (0x81, br#"{"send":{"data":{}}}"#.to_vec()));
+        assert_eq!(unmask(&send(Encoding::Protobuf, &[8, 1])), (0x82, vec![6, 0x62, 4, 0x0a, 2, 8, 1]));
+        assert_eq!(unmask(&bare(&[8, 1])), (0x82, vec![8, 1]));
         assert_eq!(unmask(&pong(Encoding::Json)), (0x81, b"{}".to_vec()));
         assert_eq!(unmask(&pong(Encoding::Protobuf)), (0x82, vec![0]));
         assert_eq!(unmask(&websocket_pong(b"hi")), (0x8a, b"hi".to_vec()));

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::commands::Encoding;
 use crate::latency::Latency;
+use crate::room::orders::{PlayAnswer, PlayOrder, PlayersRole};
 
 /// First line to every process: what it is to be.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,6 +24,8 @@ pub enum Role {
     Clients(ClientsRole),
     /// The one publisher. Answers [`Answer::Connected`], then takes [`Order::Publish`].
     Publisher(PublisherRole),
+    /// Players of rooms. Takes [`Order::Connect`] and [`Order::Play`].
+    Players(PlayersRole),
 }
 
 /// See [`Role::Sender`].
@@ -58,6 +61,21 @@ pub struct Target {
     pub encoding: Encoding,
     /// The one channel of the run.
     pub channel: String,
+    /// The data of the subscription to it, a JSON document.
+    pub join: Option<String>,
+    /// What is inside WebSocket messages.
+    pub speech: Speech,
+}
+
+/// What is inside the WebSocket messages of a server under test.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Speech {
+    /// The client protocol.
+    #[default]
+    Protocol,
+    /// A snapshot of a room, or an input, and nothing around it.
+    Bare,
 }
 
 /// See [`Role::Clients`].
@@ -126,6 +144,8 @@ pub enum Order {
     Publish(Publish),
     /// Send rounds of frames. → [`Answer::Sent`]
     Send(Send),
+    /// Something for players. → [`Answer::Play`]
+    Play(PlayOrder),
 }
 
 /// See [`Order::Publish`].
@@ -196,6 +216,8 @@ pub enum Answer {
     Published(Box<Published>),
     /// Rounds of a sender.
     Sent(Sent),
+    /// Of players.
+    Play(PlayAnswer),
     /// The process can't go on.
     Failed {
         /// Why.

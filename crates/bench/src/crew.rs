@@ -48,6 +48,7 @@ impl Worker {
             Role::Drain(_) => "receiver",
             Role::Clients(_) => "client",
             Role::Publisher(_) => "publisher",
+            Role::Players(_) => "player",
         };
         let stdin = child.stdin.take();
         let mut worker = Worker { name, child, stdin, answers };

@@ -7,8 +7,9 @@
 //!
 //! - [`Args`] and [`run`]: what the binary needs.
 //! - `roofline`, `fanout`, `slow_reader`, `idle`: the scenarios; `rig` is what the last three are made of.
+//! - `room`: the scenarios of rooms, and all that only they need.
 //! - `worker`: what the other processes do. `crew`, `control`, `tally`: how they are reached.
-//! - `wire`, `commands`, `payload`, `api`: the bytes. `proc`, `spawn`: the machine and the server under test.
+//! - `wire`, `push`, `commands`, `payload`, `api`: the bytes. `proc`, `spawn`: the machine and the server under test.
 
 mod api;
 mod args;
@@ -22,9 +23,11 @@ mod latency;
 mod payload;
 mod proc;
 mod progress;
+mod push;
 mod report;
 mod rig;
 mod roofline;
+mod room;
 mod slow_reader;
 mod spawn;
 mod tally;

@@ -11,6 +11,11 @@ pub fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC).expect("the monotonic clock always exists")
 }
 
+/// Unix time in microseconds.
+pub fn unix_us() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME).expect("the clock of the day always exists") / 1_000
+}
+
 /// Processor time (user and system, all threads, those that ended included) of this process.
 pub fn own_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID).expect("a process can always read its own clock")

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crate::args::{LoadArgs, PublishVia};
 use crate::commands::Encoding;
 use crate::control::{
-    Answer, ClientsRole, Connected, Order, Pace, Publish, Published, PublisherRole, Received, Role, Slow, Target,
+    Answer, ClientsRole, Connected, Order, Pace, Publish, Published, PublisherRole, Received, Role, Slow, Speech,
+    Target,
 };
 use crate::crew::{Worker, source_address};
 use crate::error::Error;
@@ -98,6 +99,8 @@ impl Rig {
             path: server.path.clone(),
             encoding: setup.encoding,
             channel: format!("{CHANNEL}{}", std::process::id()),
+            join: None,
+            speech: Speech::Protocol,
         };
         let count = setup.workers.unwrap_or_else(|| setup.sessions_max.div_ceil(SESSIONS_PER_WORKER));
         if !(1..=WORKERS_MAX).contains(&count) {

@@ -184,12 +184,16 @@ fn protobuf_answer(message: &[u8]) -> Option<Answer> {
     Some(if id == 0 { Answer::Other } else { Answer::Reply { id, error } })
 }
 
-enum Field<'a> {
+/// The value of a Protobuf field.
+pub enum Field<'a> {
+    /// A varint.
     Number(u64),
+    /// Bytes, a string or a message.
     Bytes(&'a [u8]),
 }
 
-fn take_field(bytes: &[u8]) -> Option<(u64, Field<'_>, &[u8])> {
+/// Takes a Protobuf field: its number, its value, and what follows.
+pub fn take_field(bytes: &[u8]) -> Option<(u64, Field<'_>, &[u8])> {
     let (tag, rest) = take_varint(bytes)?;
     let (value, rest) = match tag & 7 {
         0 => {

@@ -114,6 +114,7 @@ impl Sequences {
 
 /// Sees the publications of one read of one session.
 struct Sink<'a> {
+    finder: &'a StampFinder,
     sequences: &'a mut Sequences,
     phase: &'a mut Phase,
     slow: bool,
@@ -127,6 +128,16 @@ impl Observer for Sink<'_> {
         }
     }
 
+    fn message(&mut self, message: &[u8]) -> bool {
+        let stamp = self.finder.find(message);
+        if let Some(stamp) = stamp {
+            self.publication(stamp);
+        }
+        stamp.is_some()
+    }
+}
+
+impl Sink<'_> {
     fn publication(&mut self, stamp: Stamp) {
         if stamp.sequence < self.phase.first_sequence && !self.slow {
             self.phase.received.late += 1;
@@ -203,8 +214,8 @@ impl Clients {
                 }
                 self.waiting = Some(Waiting::Slow { patience: Instant::now() + SLOW_PATIENCE, end_sequence });
             }
-            Order::Publish(_) | Order::Send(_) => {
-                answer(&Answer::Failed { said: "subscribers neither publish nor send".into() });
+            Order::Publish(_) | Order::Send(_) | Order::Play(_) => {
+                answer(&Answer::Failed { said: "subscribers do nothing but read".into() });
             }
         }
         Ok(())
@@ -242,9 +253,14 @@ impl Clients {
             let reregistered = self.poll.registry().reregister(session.socket(), token, Interest::READABLE);
             result = result.and(reregistered.map_err(|err| format!("register: {err}")));
         } else if before != Stage::Connecting {
-            let mut sink =
-                Sink { sequences: &mut reader.sequences, phase: &mut self.phase, slow: reader.slow, read_ns: None };
-            result = read_all(session, &self.role, &self.finder, &mut self.buffer, &mut sink, read_closed);
+            let mut sink = Sink {
+                finder: &self.finder,
+                sequences: &mut reader.sequences,
+                phase: &mut self.phase,
+                slow: reader.slow,
+                read_ns: None,
+            };
+            result = read_all(session, &self.role, &mut self.buffer, &mut sink, read_closed);
         }
         let after = session.stage;
         if before != Stage::Ready && (after == Stage::Ready || result.is_err()) {
@@ -347,14 +363,13 @@ fn reader_is_slow(sessions: &[Reader], number: usize) -> bool {
 fn read_all(
     session: &mut Session,
     role: &ClientsRole,
-    finder: &StampFinder,
     buffer: &mut [u8],
     sink: &mut Sink<'_>,
     read_closed: bool,
 ) -> Result<(), Ended> {
     loop {
         sink.read_ns = None;
-        match session.read(&role.target, finder, buffer, sink)? {
+        match session.read(&role.target, buffer, sink)? {
             Taken::Nothing => return Ok(()),
             Taken::Bytes { bytes, more } => {
                 if !sink.slow {

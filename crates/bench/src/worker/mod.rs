@@ -2,6 +2,8 @@
 
 mod clients;
 mod drain;
+mod player;
+mod players;
 mod publisher;
 mod sender;
 mod session;
@@ -39,6 +41,7 @@ fn play(role: Role) -> Result<(), Error> {
         Role::Drain(role) => &role.cores,
         Role::Clients(role) => &role.cores,
         Role::Publisher(role) => &role.cores,
+        Role::Players(role) => &role.cores,
     };
     let doing = format!("pin to cores {cores:?}");
     proc::pin_self(cores).map_err(|source| Error::os(doing, source, "give --no-pin"))?;
@@ -47,6 +50,7 @@ fn play(role: Role) -> Result<(), Error> {
         Role::Drain(role) => drain::play(&role),
         Role::Clients(role) => clients::play(role),
         Role::Publisher(role) => publisher::play(role),
+        Role::Players(role) => players::play(role),
     }
 }
 

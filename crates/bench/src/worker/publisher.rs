@@ -14,7 +14,7 @@ use crate::commands;
 use crate::control::{Answer, Connected, Order, Pace, Publish, Published, PublisherRole};
 use crate::error::Error;
 use crate::latency::Latency;
-use crate::payload::{Stamp, StampFinder, write_payload};
+use crate::payload::{Stamp, write_payload};
 use crate::proc;
 use crate::report::whole;
 use crate::tally::Tally;
@@ -37,7 +37,6 @@ pub fn play(role: PublisherRole) -> Result<(), Error> {
     prefer_this_process();
     let mut publisher = Publisher {
         tally: Tally::open(Path::new(&role.tally))?,
-        finder: StampFinder::new(),
         buffer: vec![0; 64 * 1024],
         out: Vec::new(),
         session,
@@ -71,7 +70,6 @@ fn prefer_this_process() {
 struct Publisher {
     role: PublisherRole,
     tally: Tally,
-    finder: StampFinder,
     buffer: Vec<u8>,
     /// What the kernel did not take yet.
     out: Vec<u8>,
@@ -233,7 +231,7 @@ impl Publisher {
             return self.read_responses();
         }
         loop {
-            let taken = self.session.read(&self.role.target, &self.finder, &mut self.buffer, &mut self.answers);
+            let taken = self.session.read(&self.role.target, &mut self.buffer, &mut self.answers);
             match taken.map_err(|why| lost(&why))? {
                 Taken::Bytes { more: true, .. } => {}
                 Taken::Bytes { .. } | Taken::Nothing => return Ok(()),

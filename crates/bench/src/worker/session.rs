@@ -7,8 +7,7 @@ use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
 
 use crate::commands::{self, CONNECT_ID, Encoding, SUBSCRIBE_ID};
-use crate::control::Target;
-use crate::payload::{Stamp, StampFinder};
+use crate::control::{Speech, Target};
 use crate::wire::{self, Answer, Frame, Walk};
 
 /// How far a session has come.
@@ -51,8 +50,10 @@ pub enum Taken {
 pub trait Observer {
     /// A WebSocket frame came.
     fn frame(&mut self) {}
-    /// A publication came.
-    fn publication(&mut self, _stamp: Stamp) {}
+    /// A message came. Returns whether it is a publication, and therefore nothing to react to.
+    fn message(&mut self, _message: &[u8]) -> bool {
+        false
+    }
     /// A reply to a command came, after the session was ready.
     fn reply(&mut self, _id: u32, _error: u32) {}
 }
@@ -124,13 +125,7 @@ impl Session {
     }
 
     /// Reads once, and reacts to what came.
-    pub fn read(
-        &mut self,
-        target: &Target,
-        finder: &StampFinder,
-        buffer: &mut [u8],
-        observer: &mut impl Observer,
-    ) -> Result<Taken, Ended> {
+    pub fn read(&mut self, target: &Target, buffer: &mut [u8], observer: &mut impl Observer) -> Result<Taken, Ended> {
         let kept = self.partial.len();
         let Some((head, free)) = buffer.split_at_mut_checked(kept) else {
             return Err("a frame of the server is too long".into());
@@ -147,36 +142,34 @@ impl Session {
             Err(err) => return Err(format!("read: {}", err.kind())),
         };
         let all = buffer.get(..kept + bytes).unwrap_or_default();
-        let used = self.consume(target, finder, all, observer)?;
+        let used = self.consume(target, all, observer)?;
         self.partial.clear();
         self.partial.extend_from_slice(all.get(used..).unwrap_or_default());
         Ok(Taken::Bytes { bytes, more: bytes == room })
     }
 
     /// Takes whole frames off the front, and returns how many bytes they were.
-    fn consume(
-        &mut self,
-        target: &Target,
-        finder: &StampFinder,
-        all: &[u8],
-        observer: &mut impl Observer,
-    ) -> Result<usize, Ended> {
+    fn consume(&mut self, target: &Target, all: &[u8], observer: &mut impl Observer) -> Result<usize, Ended> {
         let mut used = 0;
         if self.stage == Stage::Upgrading {
             match Self::upgraded(all)? {
                 Some(head_bytes) => used = head_bytes,
                 None => return Ok(0),
             }
-            self.stage = Stage::Greeting;
-            let channel = (self.last_id == SUBSCRIBE_ID).then_some(target.channel.as_str());
-            self.write(&commands::hello(target.encoding, channel))?;
+            if target.speech == Speech::Bare {
+                self.stage = Stage::Ready;
+            } else {
+                self.stage = Stage::Greeting;
+                let channel = (self.last_id == SUBSCRIBE_ID).then_some(target.channel.as_str());
+                self.write(&commands::hello(target.encoding, channel, target.join.as_deref()))?;
+            }
         }
         loop {
             match wire::walk(all.get(used..).unwrap_or_default()) {
                 Walk::Frame(frame, bytes) => {
                     used += bytes;
                     observer.frame();
-                    self.on_frame(target.encoding, finder, &frame, observer)?;
+                    self.on_frame(target, &frame, observer)?;
                 }
                 Walk::Partial { .. } => return Ok(used),
                 Walk::Broken(why) => return Err(format!("broken: {why}")),
@@ -198,19 +191,17 @@ impl Session {
         }
     }
 
-    fn on_frame(
-        &mut self,
-        encoding: Encoding,
-        finder: &StampFinder,
-        frame: &Frame<'_>,
-        observer: &mut impl Observer,
-    ) -> Result<(), Ended> {
+    fn on_frame(&mut self, target: &Target, frame: &Frame<'_>, observer: &mut impl Observer) -> Result<(), Ended> {
         match frame {
+            Frame::Messages(payload) if target.speech == Speech::Bare => {
+                observer.message(payload);
+                Ok(())
+            }
             Frame::Messages(payload) => {
+                let encoding = target.encoding;
                 for message in wire::messages(encoding, payload) {
-                    match finder.find(message) {
-                        Some(stamp) => observer.publication(stamp),
-                        None => self.on_answer(encoding, &wire::answer(encoding, message), observer)?,
+                    if !observer.message(message) {
+                        self.on_answer(encoding, &wire::answer(encoding, message), observer)?;
                     }
                 }
                 Ok(())

@@ -1,0 +1,69 @@
+//! Figures that a run is to reach.
+
+use serde::Serialize;
+
+use crate::report::Line;
+
+/// A figure and its bound.
+#[derive(Debug, Clone, Serialize)]
+pub struct Goal {
+    name: &'static str,
+    /// None: it could not be measured.
+    found: Option<f64>,
+    bound: f64,
+    unit: &'static str,
+    /// Whether `found` may be at most, or has to be at least, `bound`.
+    at_most: bool,
+    met: bool,
+}
+
+impl Goal {
+    /// `found` may be `bound` at most.
+    pub fn at_most(name: &'static str, found: Option<f64>, bound: f64, unit: &'static str) -> Self {
+        Goal { name, found, bound, unit, at_most: true, met: found.is_some_and(|found| found <= bound) }
+    }
+
+    /// `found` has to be `bound` at least.
+    pub fn at_least(name: &'static str, found: Option<f64>, bound: f64, unit: &'static str) -> Self {
+        Goal { name, found, bound, unit, at_most: false, met: found.is_some_and(|found| found >= bound) }
+    }
+
+    /// For the table.
+    pub fn line(&self) -> Line {
+        let found = self.found.map_or("not measured".into(), |found| format!("{} {}", short(found), self.unit));
+        let (bound, relation) = (short(self.bound), if self.at_most { "at most" } else { "at least" });
+        let verdict = if self.met { "met" } else { "not met" };
+        Line::new(self.name, format!("{} (goal: {relation} {bound}): {verdict}", found.trim_end()))
+    }
+}
+
+/// As many digits as are worth reading.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0..10.0 if value.fract() != 0.0 => format!("{value:.3}"),
+        10.0..100.0 if value.fract() != 0.0 => format!("{value:.1}"),
+        _ => crate::report::grouped(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_at_its_bound_and_not_past_it() {
+        assert!(Goal::at_most("g", Some(0.3), 0.3, "ms").met);
+        assert!(!Goal::at_most("g", Some(0.31), 0.3, "ms").met);
+        assert!(Goal::at_least("g", Some(500.0), 500.0, "rooms").met);
+        assert!(!Goal::at_least("g", Some(499.0), 500.0, "rooms").met);
+        assert!(!Goal::at_most("g", None, 1.0, "").met, "what was not measured is not met");
+    }
+
+    #[test]
+    fn values_have_the_digits_that_matter() {
+        assert_eq!(
+            (short(0.318_7), short(12.34), short(5.0), short(12_345.6)),
+            ("0.319".into(), "12.3".into(), "5".into(), "12,346".into())
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! What the orchestrator and the players' processes say to each other, beyond what all processes say.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::Target;
+use crate::latency::Latency;
+
+/// See [`crate::control::Role::Players`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlayersRole {
+    /// The server. The channel's name is followed by the room's number.
+    pub target: Target,
+    /// Number of this worker, its place in the tally.
+    pub worker: usize,
+    /// Number of its first player; the others follow.
+    pub first_player: u32,
+    /// Players of a room: those with the lowest numbers are in the first one.
+    pub players_per_room: u32,
+    /// Share of the players that speak JSON.
+    pub json_share: f64,
+    /// What players do.
+    pub play: Play,
+    /// Local address to connect from.
+    pub source: IpAddr,
+    /// Handshakes under way at a time.
+    pub handshakes_max: usize,
+    /// Receive buffer of slow players, in bytes.
+    pub slow_receive_bytes: usize,
+    /// Where to write what was seen, for verifying it; none: nothing is kept.
+    pub observations: Option<PathBuf>,
+    /// The shared counters.
+    pub tally: PathBuf,
+    /// Cores to run on.
+    pub cores: Vec<usize>,
+}
+
+/// What players do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Play {
+    /// Send stamps, which the room shows in the state of the player's own object.
+    Stamp {
+        /// Objects that the players share, of a server that tells nobody which is its own: number `player % objects + 1`.
+        shared_objects: Option<u32>,
+    },
+    /// Walk about and dig in a treasure hunt.
+    Hunt,
+}
+
+/// Orders for players. Each has one answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlayOrder {
+    /// Forget what was measured, and play at this pace. → [`PlayAnswer::Done`]
+    Begin {
+        /// Inputs a second of each player.
+        inputs_per_second: f64,
+    },
+    /// Play on at this pace. → [`PlayAnswer::Done`]
+    Pace {
+        /// Inputs a second of each player.
+        inputs_per_second: f64,
+    },
+    /// Slow players stop reading. → [`PlayAnswer::Done`]
+    Pause,
+    /// Slow players read again. → [`PlayAnswer::Done`]
+    Wake,
+    /// What has been measured since `Begin`; it goes on being measured. → [`PlayAnswer::Played`]
+    Tell,
+    /// Write the rest of what was seen. → [`PlayAnswer::Done`]
+    Flush,
+}
+
+/// See [`PlayOrder`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlayAnswer {
+    /// Nothing to report.
+    Done,
+    /// What was measured.
+    Played(Box<Played>),
+}
+
+/// What players measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Played {
+    /// Snapshots that were taken in whole.
+    pub snapshots: u64,
+    /// Their bytes, without what the protocol puts around them.
+    pub snapshot_bytes: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Calls of `read`.
+    pub reads: u64,
+    /// Ticks between two snapshots of a player that it was sent nothing of.
+    pub ticks_skipped: u64,
+    /// Events.
+    pub events: u64,
+    /// Snapshots that could not be taken in, by reason.
+    pub broken: BTreeMap<String, u64>,
+    /// Replicas that were looked through object by object, ...
+    pub looked_through: u64,
+    /// ... the objects in them, ...
+    pub objects_seen: u64,
+    /// ... and those whose running hash was not that of their objects.
+    pub inconsistent: u64,
+    /// Players that ended, by close code or reason.
+    pub closed: BTreeMap<String, u64>,
+    /// From the server's time of the tick to the read that brought the snapshot.
+    pub age: Latency,
+    /// Inputs sent.
+    pub inputs: u64,
+    /// Inputs that the room has said it had applied.
+    pub acknowledged: u64,
+    /// Inputs that were skipped because the socket took no more.
+    pub inputs_held_up: u64,
+    /// Inputs whose stamp was seen.
+    pub shown: u64,
+    /// From the intended time of an input to the snapshot that acknowledges it.
+    pub acknowledgement: Latency,
+    /// From the intended time of an input to the snapshot that shows its stamp.
+    pub effect: Latency,
+    /// From the intended time of an input to its write: the load generator's own lateness.
+    pub lag: Latency,
+    /// Of slow players that read again: those whose socket has been empty since, ...
+    pub drained: u64,
+    /// ... those that have had a snapshot younger than two ticks after that, ...
+    pub caught_up: u64,
+    /// ... and the time between the two.
+    pub catch_up: Latency,
+    /// Processor time of the process.
+    pub cpu_ns: u64,
+}
+
+impl Played {
+    /// Adds what another process, or a later phase, measured.
+    pub fn add(&mut self, other: &Played) {
+        self.snapshots += other.snapshots;
+        self.snapshot_bytes += other.snapshot_bytes;
+        self.bytes += other.bytes;
+        self.reads += other.reads;
+        self.ticks_skipped += other.ticks_skipped;
+        self.events += other.events;
+        self.looked_through += other.looked_through;
+        self.objects_seen += other.objects_seen;
+        self.inconsistent += other.inconsistent;
+        self.inputs += other.inputs;
+        self.acknowledged += other.acknowledged;
+        self.inputs_held_up += other.inputs_held_up;
+        self.shown += other.shown;
+        self.drained += other.drained;
+        self.caught_up += other.caught_up;
+        self.cpu_ns += other.cpu_ns;
+        self.age.add(&other.age);
+        self.acknowledgement.add(&other.acknowledgement);
+        self.effect.add(&other.effect);
+        self.lag.add(&other.lag);
+        self.catch_up.add(&other.catch_up);
+        for (all, more) in [(&mut self.broken, &other.broken), (&mut self.closed, &other.closed)] {
+            for (why, count) in more {
+                *all.entry(why.clone()).or_default() += count;
+            }
+        }
+    }
+}

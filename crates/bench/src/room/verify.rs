@@ -1,0 +1,167 @@
+//! Holding what players saw against the world, which a recording brings back.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+
+use dunlin_games::Registry;
+use dunlin_rooms::recording::{Header, Replay, replay};
+use dunlin_rooms::wire::object_hash;
+use dunlin_rooms::{Band, CellIndex, Grid, Room, Simulation, Visibility};
+use serde::Serialize;
+
+use super::observation::Observation;
+use crate::error::Error;
+use crate::report::{Line, grouped};
+
+/// What came of it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Verified {
+    /// Rooms that were replayed.
+    pub rooms: u64,
+    /// Ticks of theirs.
+    pub ticks: u64,
+    /// Snapshots whose near objects were held against the world.
+    pub snapshots: u64,
+    /// Snapshots that showed something else.
+    pub mismatches: u64,
+    /// Snapshots of ticks that the recording does not have.
+    pub unknown_ticks: u64,
+    /// The first snapshot that showed something else.
+    pub first_mismatch: Option<String>,
+    /// What is wrong with a recording itself, such as the first tick that differs.
+    pub recording_faults: Vec<String>,
+}
+
+/// What players of a room saw, by tick.
+pub type ByTick = BTreeMap<u32, Vec<(Observation, u32)>>;
+
+impl Verified {
+    /// Whether every snapshot was right, and at least one was looked at.
+    pub fn is_good(&self) -> bool {
+        self.snapshots > 0 && self.mismatches == 0 && self.unknown_ticks == 0 && self.recording_faults.is_empty()
+    }
+
+    /// For the table.
+    pub fn line(&self) -> Line {
+        let mut text = format!(
+            "{} snapshots held against {} ticks of the replayed world: {} differ",
+            grouped(self.snapshots as f64),
+            grouped(self.ticks as f64),
+            self.mismatches,
+        );
+        if self.unknown_ticks > 0 {
+            text += &format!(", {} are of ticks that were not recorded", self.unknown_ticks);
+        }
+        if let Some(first) = &self.first_mismatch {
+            text += &format!("; the first: {first}");
+        }
+        for fault in &self.recording_faults {
+            text += &format!("; {fault}");
+        }
+        Line::new("verified", text)
+    }
+
+    /// Replays the recording of a room, and compares.
+    pub fn check(&mut self, recording: &[u8], seen: &ByTick) {
+        match begin(recording) {
+            Ok(mut replay) => self.walk(&mut replay, seen),
+            Err(fault) => self.recording_faults.push(fault),
+        }
+    }
+
+    fn walk(&mut self, replay: &mut Replay<'_>, seen: &ByTick) {
+        self.rooms += 1;
+        let mut last = 0;
+        while let Some(result) = replay.next_tick() {
+            match result {
+                Ok(tick) => {
+                    self.ticks += 1;
+                    last = tick;
+                    if let Some(observations) = seen.get(&tick) {
+                        self.compare(replay.room(), observations);
+                    }
+                }
+                Err(fault) => {
+                    self.recording_faults.push(fault.to_string());
+                    break;
+                }
+            }
+        }
+        let unknown = seen.range(last + 1..).flat_map(|(_, observations)| observations);
+        self.unknown_ticks += unknown.map(|(_, times)| u64::from(*times)).sum::<u64>();
+    }
+
+    fn compare(&mut self, room: &Room, observations: &[(Observation, u32)]) {
+        let grid = room.grid();
+        let cells = cell_hashes(room);
+        let mut views: HashMap<u32, u64> = HashMap::new();
+        for (seen, times) in observations {
+            let truth = *views.entry(seen.view).or_insert_with(|| near_hash(grid, seen.view, &cells));
+            self.snapshots += u64::from(*times);
+            if truth != seen.hash {
+                self.mismatches += u64::from(*times);
+                let Observation { room, tick, view, hash } = seen;
+                self.first_mismatch.get_or_insert_with(|| {
+                    format!("room {room}, tick {tick}, seen from cell {view}: hash {hash:016x}, should be {truth:016x}")
+                });
+            }
+        }
+    }
+}
+
+/// Begins to replay with the simulations that come with Dunlin.
+fn begin(recording: &[u8]) -> Result<Replay<'_>, String> {
+    let header = Header::read(recording).map_err(|error| error.to_string())?;
+    let simulation = simulation(&header)?;
+    replay(recording, |_| simulation).map_err(|error| error.to_string())
+}
+
+fn simulation(header: &Header) -> Result<Box<dyn Simulation>, String> {
+    let params = serde_json::from_str(&header.params).map_err(|error| format!("parameters: {error}"))?;
+    match Registry::built_in().make(&header.simulation, &params) {
+        Some(made) => made.map_err(|error| error.to_string()),
+        None => Err(format!("there is no simulation {}", header.simulation)),
+    }
+}
+
+/// Of each cell that is not empty, the exclusive-or of the hashes of the objects that everybody is sent.
+fn cell_hashes(room: &Room) -> HashMap<CellIndex, u64> {
+    let mut cells = HashMap::new();
+    for (id, object) in room.world().objects() {
+        if object.visibility == Visibility::Everyone {
+            let hash = object_hash(id, object.kind, object.position, &object.state);
+            *cells.entry(room.grid().cell_of(object.position)).or_default() ^= hash;
+        }
+    }
+    cells
+}
+
+fn near_hash(grid: &Grid, view: u32, cells: &HashMap<CellIndex, u64>) -> u64 {
+    // A view outside the map is nobody's.
+    if view as usize >= grid.len() {
+        return u64::MAX;
+    }
+    let near = grid.visible(CellIndex(view)).filter(|(_, band)| *band == Band::Near);
+    near.fold(0, |hash, (cell, _)| hash ^ cells.get(&cell).copied().unwrap_or(0))
+}
+
+/// What players saw of each room.
+pub fn by_room(observations: Vec<(Observation, u32)>) -> BTreeMap<u32, ByTick> {
+    let mut rooms: BTreeMap<u32, ByTick> = BTreeMap::new();
+    for (observation, times) in observations {
+        let ticks = rooms.entry(observation.room).or_default();
+        ticks.entry(observation.tick).or_default().push((observation, times));
+    }
+    rooms
+}
+
+/// Reads a recording.
+pub fn read_recording(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|source| {
+        Error::os(format!("read the recording {}", path.display()), source, "check what the server logged")
+    })
+}
+
+#[cfg(test)]
+mod tests;

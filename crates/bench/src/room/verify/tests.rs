@@ -1,0 +1,71 @@
+use dunlin_protocol::Encoding;
+use dunlin_rooms::recording::Recorder;
+use dunlin_rooms::{RoomOptions, Visitor};
+use serde_json::json;
+
+use super::*;
+
+/// A recorded crowd of one player that sends an input in tick 3, and what can be seen from each cell after each tick.
+fn recorded(ticks: u32) -> (Vec<u8>, ByTick) {
+    let params = json!({"objects": 50, "columns": 4, "rows": 4, "near_cells": 1, "player_objects": true});
+    let options = RoomOptions::default();
+    let header = Header { simulation: "crowd".into(), params: params.to_string(), seed: 7, options: options.clone() };
+    let mut room = Room::new(options, 7, simulation(&header).unwrap()).unwrap();
+    let mut recorder = Recorder::new(&header, Vec::new());
+    let visitor = Visitor { user: "" };
+    recorder.join(&visitor, Encoding::Protobuf, b"");
+    let player = room.join(&visitor, Encoding::Protobuf, b"").unwrap().player;
+    let mut seen = ByTick::new();
+    for tick in 1..=ticks {
+        if tick == 3 {
+            recorder.input(player, 1, b"01234567");
+            assert!(room.input(player, 1, b"01234567"));
+        }
+        room.tick(0);
+        recorder.tick(&room);
+        let cells = cell_hashes(&room);
+        for view in 0..16 {
+            let hash = near_hash(room.grid(), view, &cells);
+            seen.entry(tick).or_default().push((Observation { room: 0, tick, view, hash }, 2));
+        }
+    }
+    (std::mem::take(recorder.written()), seen)
+}
+
+#[test]
+fn what_was_there_is_right() {
+    let (recording, seen) = recorded(5);
+    let mut verified = Verified::default();
+    verified.check(&recording, &seen);
+    assert!(verified.is_good(), "{verified:?}");
+    assert_eq!((verified.rooms, verified.ticks, verified.snapshots), (1, 5, 160));
+}
+
+#[test]
+fn a_snapshot_of_something_else_is_found_with_its_tick_and_view() {
+    let (recording, mut seen) = recorded(5);
+    seen.get_mut(&4).unwrap()[6].0.hash ^= 1;
+    let mut verified = Verified::default();
+    verified.check(&recording, &seen);
+    assert!(!verified.is_good());
+    assert_eq!(verified.mismatches, 2);
+    assert!(verified.first_mismatch.unwrap().starts_with("room 0, tick 4, seen from cell 6:"));
+}
+
+#[test]
+fn a_tick_or_a_view_that_never_was_is_found() {
+    let (recording, mut seen) = recorded(5);
+    seen.insert(6, vec![(Observation { room: 0, tick: 6, view: 0, hash: 0 }, 3)]);
+    seen.get_mut(&2).unwrap()[0].0.view = 16;
+    let mut verified = Verified::default();
+    verified.check(&recording, &seen);
+    assert_eq!((verified.unknown_ticks, verified.mismatches), (3, 2));
+}
+
+#[test]
+fn bytes_that_are_no_recording_are_a_fault() {
+    let mut verified = Verified::default();
+    verified.check(b"nothing of the kind", &ByTick::new());
+    assert_eq!(verified.recording_faults.len(), 1);
+    assert!(!verified.is_good());
+}

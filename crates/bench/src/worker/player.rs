@@ -1,0 +1,301 @@
+//! One player: what it has seen, and which of its inputs it waits for.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use dunlin_rooms::wire::{Input, encode_input, object_hash};
+use dunlin_rooms::{Band, Grid, ObjectId, Replica};
+
+use super::session::{Ended, Observer, Session};
+use crate::commands;
+use crate::control::{Speech, Target};
+use crate::error::Error;
+use crate::proc;
+use crate::push::{self, Push};
+use crate::room::observation::{Observation, Observations};
+use crate::room::orders::{Play, Played};
+
+/// Inputs of a player that are waited for; the oldest of more are given up.
+const WAITING_MAX: usize = 4_096;
+/// Every so many snapshots, a player looks at each object that it sees.
+const LOOK_THROUGH_EVERY: u32 = 64;
+
+/// A player.
+pub struct Player {
+    /// None once it has ended.
+    pub session: Option<Session>,
+    /// Its number in the run.
+    pub number: u32,
+    /// Its room's number in the run.
+    pub room: u32,
+    /// The server, and its room there.
+    pub target: Rc<Target>,
+    /// It may be told to stop reading.
+    pub slow: bool,
+    /// It reads again after a pause.
+    pub waking: Option<Waking>,
+    replica: Replica,
+    snapshots: u32,
+    inputs: u32,
+    waiting: VecDeque<Sent>,
+}
+
+/// A player that reads again.
+#[derive(Default)]
+pub struct Waking {
+    /// When there was nothing more to read for the first time.
+    drained_ns: Option<u64>,
+    /// The last snapshot was younger than two ticks when it was read.
+    is_fresh: bool,
+}
+
+struct Sent {
+    number: u32,
+    intended_ns: u64,
+}
+
+/// What a player's reads are for.
+pub struct Sink<'a> {
+    pub played: &'a mut Played,
+    pub observations: Option<&'a mut Observations>,
+    pub play: Play,
+    pub snapshots_ever: &'a mut u64,
+    pub failed: &'a mut Option<Error>,
+    pub clock: Clock,
+}
+
+/// The time of a read, asked for once.
+#[derive(Clone, Copy, Default)]
+pub struct Clock(Option<(u64, u64)>);
+
+impl Clock {
+    /// Nanoseconds of the monotonic clock, and Unix time in microseconds.
+    fn read(&mut self) -> (u64, u64) {
+        *self.0.get_or_insert_with(|| (proc::now_ns(), proc::unix_us()))
+    }
+}
+
+/// A player and its sink, while its session reads.
+pub struct Reading<'a, 'b> {
+    pub player: &'a mut Player,
+    pub sink: &'a mut Sink<'b>,
+    /// The subscription is over.
+    pub ended: Option<Ended>,
+}
+
+impl Observer for Reading<'_, '_> {
+    fn message(&mut self, message: &[u8]) -> bool {
+        if self.player.target.speech == Speech::Bare {
+            self.player.snapshot(message, self.sink);
+            return true;
+        }
+        match push::push(self.player.target.encoding, message) {
+            Some(Push::Publication { data, offset: 0 }) => self.player.snapshot(data, self.sink),
+            Some(Push::Publication { .. }) => self.sink.played.events += 1,
+            Some(Push::Unsubscribed { code }) => self.ended = Some(format!("unsubscribed: {code}")),
+            Some(Push::Other) => {}
+            None => return false,
+        }
+        true
+    }
+}
+
+impl Player {
+    /// A player that has seen nothing yet.
+    pub fn new(session: Session, number: u32, room: u32, target: Rc<Target>) -> Self {
+        Player {
+            session: Some(session),
+            number,
+            room,
+            target,
+            slow: false,
+            waking: None,
+            replica: Replica::default(),
+            snapshots: 0,
+            inputs: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Sends the next input. An input that the socket does not take is skipped.
+    pub fn send(&mut self, play: Play, intended_ns: u64, played: &mut Played) -> Result<(), Ended> {
+        let number = self.inputs + 1;
+        let data = match play {
+            Play::Stamp { .. } => stamp(self.number, number).to_vec(),
+            Play::Hunt => hunt(self.number, number),
+        };
+        let input = Input { number, room: Cow::Borrowed(""), data: Cow::Owned(data) };
+        let mut bytes = Vec::with_capacity(48);
+        encode_input(self.target.encoding.of_rooms(), &input, &mut bytes);
+        let frame = match self.target.speech {
+            Speech::Bare => commands::bare(&bytes),
+            Speech::Protocol => commands::send(self.target.encoding, &bytes),
+        };
+        let Some(session) = &mut self.session else { return Ok(()) };
+        match session.write_some(&frame)? {
+            0 => {
+                played.inputs_held_up += 1;
+                return Ok(());
+            }
+            taken if taken == frame.len() => {}
+            _ => return Err("the server stopped reading".into()),
+        }
+        self.inputs = number;
+        played.inputs += 1;
+        played.lag.record_ns(proc::now_ns().saturating_sub(intended_ns));
+        if self.waiting.len() == WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(Sent { number, intended_ns });
+        Ok(())
+    }
+
+    /// There is nothing more to read for now.
+    pub fn drained(&mut self, played: &mut Played) {
+        let Some(waking) = &mut self.waking else { return };
+        if waking.drained_ns.is_none() {
+            waking.drained_ns = Some(proc::now_ns());
+            played.drained += 1;
+        }
+        if waking.is_fresh {
+            played.caught_up += 1;
+            played.catch_up.record_ns(waking.drained_ns.map_or(0, |drained_ns| proc::now_ns() - drained_ns));
+            self.waking = None;
+        }
+    }
+
+    fn snapshot(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+        let before = self.replica.tick();
+        if let Err(err) = self.replica.apply(self.target.encoding.of_rooms(), data) {
+            *sink.played.broken.entry(err.to_string()).or_default() += 1;
+            return;
+        }
+        let (now_ns, now_us) = sink.clock.read();
+        let age_us = now_us.saturating_sub(self.replica.time_us());
+        *sink.snapshots_ever += 1;
+        sink.played.snapshots += 1;
+        sink.played.snapshot_bytes += data.len() as u64;
+        sink.played.age.record_ns(age_us * 1_000);
+        if before != 0 {
+            sink.played.ticks_skipped += u64::from(self.replica.tick().saturating_sub(before + 1));
+        }
+        if let Some(waking) = &mut self.waking {
+            waking.is_fresh = age_us < TWO_TICKS_US;
+        }
+        self.note_inputs(now_ns, sink);
+        self.snapshots += 1;
+        let Some(grid) = self.replica.grid() else { return };
+        let hash = near_hash(&self.replica, grid);
+        if self.snapshots % LOOK_THROUGH_EVERY == self.number % LOOK_THROUGH_EVERY {
+            self.look_through(grid, hash, sink.played);
+        }
+        if let Some(observations) = &mut sink.observations {
+            let (tick, view) = (self.replica.tick(), self.replica.view().0);
+            let added = observations.add(Observation { room: self.room, tick, view, hash });
+            *sink.failed = added.err().or(sink.failed.take());
+        }
+    }
+
+    /// Which inputs this snapshot acknowledges, and which it shows.
+    fn note_inputs(&mut self, now_ns: u64, sink: &mut Sink<'_>) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let shared = match sink.play {
+            Play::Stamp { shared_objects } => shared_objects,
+            Play::Hunt => None,
+        };
+        let own = shared.map(|objects| ObjectId(self.number % objects + 1)).or_else(|| self.replica.avatar());
+        let state = own.and_then(|id| self.replica.object(id)).map_or(&[][..], |object| object.state.as_slice());
+        let shown = shown_number(self.number, state).unwrap_or(0);
+        // A server without acknowledgements tells no more than what it shows.
+        let settled = if shared.is_some() { shown } else { self.replica.ack() };
+        while let Some(sent) = self.waiting.front().filter(|sent| sent.number <= settled) {
+            let since_ns = now_ns.saturating_sub(sent.intended_ns);
+            if shared.is_none() {
+                sink.played.acknowledged += 1;
+                sink.played.acknowledgement.record_ns(since_ns);
+            }
+            let is_shown = if shared.is_some() { sent.number == shown } else { sent.number <= shown };
+            if is_shown {
+                sink.played.shown += 1;
+                sink.played.effect.record_ns(since_ns);
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Whether the running hash is that of the objects, and they are all in sight.
+    fn look_through(&self, grid: &Grid, hash: u64, played: &mut Played) {
+        let (mut sum, mut objects) = (0, 0);
+        for (id, object) in self.replica.objects() {
+            objects += 1;
+            match object.cell.map(|cell| grid.band(self.replica.view(), cell)) {
+                Some(Some(Band::Near)) => sum ^= object_hash(id, object.kind, object.position, &object.state),
+                Some(None) => played.inconsistent += 1,
+                Some(Some(Band::Far)) | None => {}
+            }
+        }
+        played.looked_through += 1;
+        played.objects_seen += objects;
+        played.inconsistent += u64::from(sum != hash);
+    }
+}
+
+/// A snapshot that is older than two ticks of 60 Hz is stale.
+const TWO_TICKS_US: u64 = 2_000_000 / 60;
+
+fn near_hash(replica: &Replica, grid: &Grid) -> u64 {
+    let near = grid.visible(replica.view()).filter(|(_, band)| *band == Band::Near);
+    near.fold(0, |hash, (cell, _)| hash ^ replica.cell_hash(cell))
+}
+
+/// What a player's input says: who, and which of its inputs.
+fn stamp(player: u32, number: u32) -> [u8; 8] {
+    let mut stamp = [0; 8];
+    let (first, second) = stamp.split_at_mut(4);
+    first.copy_from_slice(&player.to_be_bytes());
+    second.copy_from_slice(&number.to_be_bytes());
+    stamp
+}
+
+/// The number of the input whose stamp this state begins with, if it is this player's.
+fn shown_number(player: u32, state: &[u8]) -> Option<u32> {
+    let (who, rest) = state.split_first_chunk::<4>()?;
+    let (number, _) = rest.split_first_chunk::<4>()?;
+    (u32::from_be_bytes(*who) == player).then_some(u32::from_be_bytes(*number))
+}
+
+/// An input for the treasure hunt: mostly another direction, sometimes a dig, now and then a wave.
+fn hunt(player: u32, number: u32) -> Vec<u8> {
+    let mixed = (u64::from(player) << 32 | u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let [.., a, b, c] = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_be_bytes();
+    match c {
+        0..24 => vec![1],
+        24..32 => vec![2, a % 8],
+        _ => vec![0, a, b],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_shows_a_players_own_stamp_and_nobody_elses() {
+        let state = [&stamp(7, 300)[..], &[1, 2, 3, 4]].concat();
+        assert_eq!(shown_number(7, &state), Some(300));
+        assert_eq!(shown_number(8, &state), None);
+        assert_eq!(shown_number(7, &state[..7]), None);
+    }
+
+    #[test]
+    fn hunters_do_all_that_there_is_to_do() {
+        let inputs: Vec<Vec<u8>> = (1..500).map(|number| hunt(1, number)).collect();
+        for kind in 0..3 {
+            assert!(inputs.iter().any(|input| input[0] == kind), "{kind}");
+        }
+        assert_ne!(hunt(1, 5), hunt(2, 5));
+    }
+}

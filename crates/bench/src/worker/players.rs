@@ -1,0 +1,358 @@
+//! A worker full of players: one thread, one epoll, one read buffer.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::player::{Clock, Player, Reading, Sink, Waking};
+use super::session::{Ended, Session, Stage, Taken};
+use super::{BUFFER_BYTES, answer, orders_for, poll_failed};
+use crate::commands::Encoding;
+use crate::control::{Answer, Connected, Order, Target};
+use crate::error::Error;
+use crate::proc;
+use crate::room::observation::Observations;
+use crate::room::orders::{PlayAnswer, PlayOrder, Played, PlayersRole};
+use crate::tally::{Slot, Tally};
+
+const ORDERS: Token = Token(usize::MAX);
+/// A server that gets no player further for this long won't.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn play(role: PlayersRole) -> Result<(), Error> {
+    let poll = Poll::new().map_err(poll_failed)?;
+    let orders = orders_for(&poll, ORDERS)?;
+    let tally = Tally::open(Path::new(&role.tally))?;
+    let observations = role.observations.as_deref().map(Observations::create).transpose()?;
+    let players = Players {
+        poll,
+        players: Vec::new(),
+        buffer: vec![0; BUFFER_BYTES],
+        to_open: 0,
+        slow_to_open: 0,
+        handshakes: 0,
+        patience: None,
+        connected: Connected::default(),
+        schedule: Schedule::default(),
+        played: Played::default(),
+        cpu_before_ns: 0,
+        snapshots_ever: 0,
+        observations,
+        failed: None,
+        role,
+    };
+    players.run(&orders, &tally)
+}
+
+struct Players {
+    role: PlayersRole,
+    poll: Poll,
+    players: Vec<Player>,
+    buffer: Vec<u8>,
+    to_open: usize,
+    slow_to_open: usize,
+    handshakes: usize,
+    /// Until when an order to connect waits for the next sign of life.
+    patience: Option<Instant>,
+    connected: Connected,
+    schedule: Schedule,
+    played: Played,
+    cpu_before_ns: u64,
+    snapshots_ever: u64,
+    observations: Option<Observations>,
+    /// What makes going on pointless.
+    failed: Option<Error>,
+}
+
+/// When the next input is due, of all players in turn.
+#[derive(Default)]
+struct Schedule {
+    /// None: nobody sends anything.
+    interval_ns: Option<u64>,
+    due_ns: u64,
+    next_player: usize,
+}
+
+impl Schedule {
+    fn new(inputs_per_second: f64, players: usize, next_player: usize) -> Self {
+        let per_second = inputs_per_second * players as f64;
+        let interval_ns = (per_second > 0.0).then(|| crate::report::whole(1e9 / per_second).max(1));
+        Schedule { interval_ns, due_ns: proc::now_ns(), next_player }
+    }
+
+    /// The time and player of the next input that is due.
+    fn next(&mut self, now_ns: u64, players: usize) -> Option<(u64, usize)> {
+        let interval_ns = self.interval_ns?;
+        if self.due_ns > now_ns || players == 0 {
+            return None;
+        }
+        let due = (self.due_ns, self.next_player % players);
+        self.due_ns += interval_ns;
+        self.next_player = due.1 + 1;
+        Some(due)
+    }
+
+    fn pause(&self) -> Option<Duration> {
+        self.interval_ns.map(|_| Duration::from_nanos(self.due_ns.saturating_sub(proc::now_ns())))
+    }
+}
+
+impl Players {
+    fn run(mut self, orders: &Receiver<Order>, tally: &Tally) -> Result<(), Error> {
+        let mut events = Events::with_capacity(1024);
+        let slot = tally.slot(self.role.worker);
+        loop {
+            self.open_more()?;
+            self.answer_if_connected();
+            let waits = self.patience.map(|_| Duration::from_millis(20));
+            let timeout = [waits, self.schedule.pause()].into_iter().flatten().min();
+            match self.poll.poll(&mut events, timeout) {
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
+                result => result.map_err(poll_failed)?,
+            }
+            for event in &events {
+                if event.token() != ORDERS {
+                    self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
+                }
+            }
+            self.send_inputs();
+            self.count(slot);
+            while let Ok(order) = orders.try_recv() {
+                self.on_order(&order)?;
+            }
+            if let Some(err) = self.failed.take() {
+                return Err(err);
+            }
+        }
+    }
+
+    fn count(&self, slot: &Slot) {
+        slot.deliveries.store(self.snapshots_ever, Ordering::Relaxed);
+        slot.ready.store(self.connected.ready as u64, Ordering::Relaxed);
+    }
+
+    fn on_order(&mut self, order: &Order) -> Result<(), Error> {
+        match *order {
+            Order::Connect { sessions, slow } => {
+                self.to_open = sessions;
+                self.slow_to_open = slow;
+                self.patience = Some(Instant::now() + CONNECT_PATIENCE);
+                return Ok(());
+            }
+            Order::Play(ref order) => {
+                let said = self.on_play(order)?;
+                answer(&Answer::Play(said));
+            }
+            _ => answer(&Answer::Failed { said: "players only connect and play".into() }),
+        }
+        Ok(())
+    }
+
+    fn on_play(&mut self, order: &PlayOrder) -> Result<PlayAnswer, Error> {
+        match *order {
+            PlayOrder::Begin { inputs_per_second } => {
+                // What ended since the last phase is told with this one.
+                let closed = std::mem::take(&mut self.played.closed);
+                self.played = Played { closed, ..Played::default() };
+                self.cpu_before_ns = proc::own_cpu_ns();
+                self.set_pace(inputs_per_second);
+            }
+            PlayOrder::Pace { inputs_per_second } => self.set_pace(inputs_per_second),
+            PlayOrder::Pause => {
+                for player in self.players.iter_mut().filter(|player| player.slow) {
+                    if let Some(session) = &mut player.session {
+                        self.poll.registry().deregister(session.socket()).map_err(poll_failed)?;
+                    }
+                }
+            }
+            PlayOrder::Wake => {
+                for (number, player) in self.players.iter_mut().enumerate().filter(|(_, player)| player.slow) {
+                    if let Some(session) = &mut player.session {
+                        player.waking = Some(Waking::default());
+                        let registry = self.poll.registry();
+                        registry.register(session.socket(), Token(number), Interest::READABLE).map_err(poll_failed)?;
+                    }
+                }
+            }
+            PlayOrder::Tell => {
+                self.played.cpu_ns = proc::own_cpu_ns() - self.cpu_before_ns;
+                return Ok(PlayAnswer::Played(Box::new(self.played.clone())));
+            }
+            PlayOrder::Flush => {
+                if let Some(observations) = &mut self.observations {
+                    observations.flush()?;
+                }
+            }
+        }
+        Ok(PlayAnswer::Done)
+    }
+
+    fn set_pace(&mut self, inputs_per_second: f64) {
+        self.schedule = Schedule::new(inputs_per_second, self.players.len(), self.schedule.next_player);
+    }
+
+    fn send_inputs(&mut self) {
+        let now_ns = proc::now_ns();
+        while let Some((due_ns, number)) = self.schedule.next(now_ns, self.players.len()) {
+            let Some(player) = self.players.get_mut(number) else { return };
+            if player.session.as_ref().is_none_or(|session| session.stage != Stage::Ready) {
+                continue;
+            }
+            if let Err(why) = player.send(self.role.play, due_ns, &mut self.played) {
+                self.end_player(number, Stage::Ready, why);
+            }
+        }
+    }
+
+    fn open_more(&mut self) -> Result<(), Error> {
+        while self.to_open > 0 && self.handshakes < self.role.handshakes_max {
+            let slow = self.slow_to_open > 0;
+            self.to_open -= 1;
+            self.slow_to_open -= usize::from(slow);
+            let receive_bytes = slow.then_some(self.role.slow_receive_bytes);
+            match Session::open(self.role.source, self.role.target.address, receive_bytes, true) {
+                Ok(mut session) => {
+                    let place = self.players.len();
+                    let interest = Interest::READABLE | Interest::WRITABLE;
+                    self.poll.registry().register(session.socket(), Token(place), interest).map_err(poll_failed)?;
+                    let mut player = self.role.player(session, place as u32);
+                    player.slow = slow;
+                    self.players.push(player);
+                    self.handshakes += 1;
+                }
+                Err(err) => *self.connected.failed.entry(format!("open: {err}")).or_default() += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, number: usize, writable: bool, read_closed: bool) {
+        let Some(player) = self.players.get_mut(number) else { return };
+        let Some(mut session) = player.session.take() else { return };
+        let target = Rc::clone(&player.target);
+        let before = session.stage;
+        let mut result = Ok(());
+        if before == Stage::Connecting && writable {
+            result = session.connected(&target);
+            // From here on only reading is waited for.
+            let token = Token(number);
+            let reregistered = self.poll.registry().reregister(session.socket(), token, Interest::READABLE);
+            result = result.and(reregistered.map_err(|err| format!("register: {err}")));
+        } else if before != Stage::Connecting {
+            let mut sink = Sink {
+                played: &mut self.played,
+                observations: self.observations.as_mut(),
+                play: self.role.play,
+                snapshots_ever: &mut self.snapshots_ever,
+                failed: &mut self.failed,
+                clock: Clock::default(),
+            };
+            result = read_all(&mut session, &target, player, &mut self.buffer, &mut sink, read_closed);
+        }
+        let after = session.stage;
+        player.session = Some(session);
+        if before != Stage::Ready && (after == Stage::Ready || result.is_err()) {
+            self.handshakes -= 1;
+        }
+        if before != Stage::Ready && after == Stage::Ready {
+            self.connected.ready += 1;
+        }
+        if before != after {
+            self.patience = self.patience.map(|_| Instant::now() + CONNECT_PATIENCE);
+        }
+        if let Err(why) = result {
+            self.end_player(number, after, why);
+        }
+    }
+
+    fn end_player(&mut self, number: usize, stage: Stage, why: Ended) {
+        let Some(player) = self.players.get_mut(number) else { return };
+        // Dropping the socket closes it, which also takes it out of the poll.
+        player.session = None;
+        if stage == Stage::Ready {
+            self.connected.ready -= 1;
+            *self.played.closed.entry(why).or_default() += 1;
+        } else {
+            *self.connected.failed.entry(why).or_default() += 1;
+        }
+    }
+
+    fn answer_if_connected(&mut self) {
+        let Some(patience) = self.patience else { return };
+        if Instant::now() > patience {
+            let given_up = (self.to_open + self.handshakes) as u64;
+            self.to_open = 0;
+            *self.connected.failed.entry("no answer in 30 s".into()).or_default() += given_up;
+        } else if self.to_open > 0 || self.handshakes > 0 {
+            return;
+        }
+        self.patience = None;
+        answer(&Answer::Connected(self.connected.clone()));
+    }
+}
+
+impl PlayersRole {
+    fn player(&self, session: Session, place: u32) -> Player {
+        let number = self.first_player + place;
+        // Spread evenly: a player speaks JSON where the share passes the next whole number.
+        let passed = |players: u32| crate::report::whole(f64::from(players) * self.json_share);
+        let is_json = passed(number + 1) > passed(number);
+        let encoding = if is_json { Encoding::Json } else { self.target.encoding };
+        let room = number / self.players_per_room;
+        let channel = format!("{}{room}", self.target.channel);
+        Player::new(session, number, room, Rc::new(Target { encoding, channel, ..self.target.clone() }))
+    }
+}
+
+fn read_all(
+    session: &mut Session,
+    target: &Target,
+    player: &mut Player,
+    buffer: &mut [u8],
+    sink: &mut Sink<'_>,
+    read_closed: bool,
+) -> Result<(), Ended> {
+    loop {
+        sink.clock = Clock::default();
+        let mut reading = Reading { player, sink, ended: None };
+        let taken = session.read(target, buffer, &mut reading)?;
+        if let Some(why) = reading.ended {
+            return Err(why);
+        }
+        match taken {
+            Taken::Nothing => break,
+            Taken::Bytes { bytes, more } => {
+                sink.played.reads += 1;
+                sink.played.bytes += bytes as u64;
+                // A read that did not fill the buffer has emptied the socket (epoll(7)), unless the end follows.
+                if !more && !read_closed {
+                    break;
+                }
+            }
+        }
+    }
+    player.drained(sink.played);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_due_evenly_and_in_turn() {
+        let mut schedule = Schedule::new(2.0, 5, 3);
+        let start_ns = schedule.due_ns;
+        assert_eq!(schedule.interval_ns, Some(100_000_000));
+        assert_eq!(schedule.next(start_ns, 5), Some((start_ns, 3)));
+        assert_eq!(schedule.next(start_ns, 5), None, "not due yet");
+        let due: Vec<_> = std::iter::from_fn(|| schedule.next(start_ns + 250_000_000, 5)).collect();
+        assert_eq!(due, [(start_ns + 100_000_000, 4), (start_ns + 200_000_000, 0)]);
+        assert_eq!(Schedule::new(0.0, 5, 0).next(u64::MAX, 5), None);
+    }
+}
