@@ -1,0 +1,198 @@
+//! Random worlds through writer, mirror and replica: whatever frames a client gets, and from whatever base, it sees what
+//! a naive model of the world says.
+
+mod model;
+
+use std::collections::BTreeMap;
+
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{Band, Base, CellIndex, Grid, GridShape, Mirror, ObjectId, Position, Replica, wire};
+use model::{Chance, Thing, World, both_encodings};
+use proptest::prelude::*;
+
+const TAILS: [&[u8]; 2] = [b"}}}", b""];
+
+/// A client, and what it should know.
+struct Client {
+    encoding: Encoding,
+    view: CellIndex,
+    base: Base,
+    replica: Replica,
+    /// Of each visible cell the tick that its picture is of.
+    cell_ticks: BTreeMap<CellIndex, u32>,
+    own: BTreeMap<u32, Thing>,
+    is_own_news: bool,
+    ack: u32,
+    /// Frames that it will not be sent, as if its socket were full.
+    absent_ticks: u32,
+}
+
+impl Client {
+    fn new(index: usize) -> Self {
+        Self {
+            encoding: Encoding::ALL[index % 2],
+            view: CellIndex(0),
+            base: Base::default(),
+            replica: Replica::default(),
+            cell_ticks: BTreeMap::new(),
+            own: BTreeMap::new(),
+            is_own_news: true,
+            ack: 0,
+            absent_ticks: 0,
+        }
+    }
+
+    fn live(&mut self, chance: &mut Chance, grid: &Grid) {
+        if chance.below(5) == 0 {
+            let (width, height) = grid.size_units();
+            let position = if chance.below(2) == 0 {
+                Position { x: chance.below(width), y: chance.below(height) }
+            } else {
+                let corner = grid.corner(self.view);
+                let step = grid.shape().cell_units;
+                Position { x: corner.x + chance.below(2 * step), y: corner.y + chance.below(2 * step) }
+            };
+            self.view = grid.cell_of(position);
+        }
+        if chance.below(6) == 0 {
+            self.is_own_news = true;
+            self.own = (0..chance.below(3)).map(|index| (900_000 + index, Thing::any(chance, grid))).collect();
+        }
+        if self.absent_ticks == 0 && chance.below(8) == 0 {
+            self.absent_ticks = chance.below(25);
+        }
+        self.ack += chance.below(3);
+    }
+
+    fn receive(&mut self, mirror: &mut Mirror, grid: &Grid) {
+        let body = mirror.body(self.encoding, self.view, self.base);
+        let own = (self.is_own_news || body.base_tick == 0).then(|| {
+            let mut own = Vec::new();
+            wire::encode_own(self.encoding, self.own.iter().map(|(id, thing)| thing.view(*id, Position::default())), &mut own);
+            own
+        });
+        let mut frame = Vec::new();
+        wire::write_player_header(self.encoding, self.ack, 77, own.as_deref(), &mut frame);
+        assert!(frame.len() <= wire::HEADER_BYTES_MAX + own.map_or(0, |own| own.len()));
+        let (data, tail) = body.bytes.split_at(body.data_bytes);
+        assert_eq!(tail, TAILS[self.encoding.index()]);
+        frame.extend_from_slice(data);
+        self.replica.apply(self.encoding, &frame).expect("a good snapshot");
+        self.is_own_news = false;
+
+        let interval = u32::from(grid.shape().far_interval_ticks);
+        let is_full = body.base_tick == 0;
+        let is_far_due = is_full || body.tick / interval > body.base_tick / interval;
+        let before = std::mem::take(&mut self.cell_ticks);
+        self.cell_ticks = grid
+            .visible(self.view)
+            .map(|(cell, band)| match before.get(&cell) {
+                Some(tick) if band == Band::Far && !is_far_due => (cell, *tick),
+                _ => (cell, body.tick),
+            })
+            .collect();
+        self.base = Base { tick: body.tick, view: self.view };
+    }
+
+    fn check(&self, world: &World) {
+        let grid = &world.grid;
+        assert_eq!((self.replica.tick(), self.replica.time_us()), (world.tick, world.time_us()));
+        assert_eq!((self.replica.ack(), self.replica.avatar()), (self.ack, Some(ObjectId(77))));
+        assert_eq!(self.replica.view(), self.view);
+        assert_eq!(self.replica.grid(), Some(grid));
+        let mut shown: BTreeMap<CellIndex, BTreeMap<u32, Thing>> = BTreeMap::new();
+        let mut own = BTreeMap::new();
+        for (id, seen) in self.replica.objects() {
+            let thing = Thing { position: seen.position, kind: seen.kind, state: seen.state.clone() };
+            match seen.cell {
+                Some(cell) => drop(shown.entry(cell).or_default().insert(id.0, thing)),
+                None => drop(own.insert(id.0, thing)),
+            }
+        }
+        assert_eq!(own, self.own);
+        assert!(shown.keys().all(|cell| self.cell_ticks.contains_key(cell)), "nothing outside the view");
+        for (cell, tick) in &self.cell_ticks {
+            let shown = shown.remove(cell).unwrap_or_default();
+            let then = world.cell_at(*tick, *cell);
+            if *tick == world.tick {
+                assert_eq!(shown, then, "{cell:?}, which is shown as of now");
+            } else {
+                assert_eq!(grid.band(self.view, *cell), Some(Band::Far), "near cells are shown as of now");
+                assert!(shown.iter().all(|(id, thing)| then.get(id) == Some(thing)), "{cell:?} as of {tick}");
+                let stayed = |id: &u32| (*tick..=world.tick).all(|tick| world.cell_at(tick, *cell).contains_key(id));
+                assert!(then.keys().filter(|id| stayed(id)).all(|id| shown.contains_key(id)), "{cell:?} misses something");
+            }
+            let hash = shown.iter().fold(0, |hash, (id, thing)| hash ^ thing.hash(*id));
+            assert_eq!(self.replica.cell_hash(*cell), hash);
+        }
+    }
+}
+
+fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
+    let grid = Grid::new(shape).expect("a good shape");
+    let mut chance = Chance(seed);
+    let mut world = World::new(grid.clone(), &mut chance);
+    let mut mirror = Mirror::new(grid.clone(), 60, world.keyframe(), TAILS);
+    let mut clients: Vec<_> = (0..clients).map(Client::new).collect();
+    for _ in 0..ticks {
+        let update = world.step(&mut chance);
+        assert!(update.encodings().covers(both_encodings()));
+        mirror.apply(update);
+        if chance.below(40) == 0 {
+            mirror.apply(world.keyframe());
+        }
+        let before = mirror.counters();
+        let mut alike: Vec<_> = Vec::new();
+        for client in &mut clients {
+            client.live(&mut chance, &grid);
+            if client.absent_ticks > 0 {
+                client.absent_ticks -= 1;
+                continue;
+            }
+            alike.push((client.encoding, client.view, client.base));
+            client.receive(&mut mirror, &grid);
+            client.check(&world);
+        }
+        let asked = alike.len() as u64;
+        alike.sort_unstable_by_key(|(encoding, view, base)| (*encoding, *view, base.tick, base.view));
+        alike.dedup();
+        let after = mirror.counters();
+        assert_eq!(after.bodies - before.bodies, asked);
+        assert!(after.assemblies - before.assemblies <= alike.len() as u64, "alike clients share a body");
+    }
+}
+
+fn shapes() -> impl Strategy<Value = GridShape> {
+    (1..9_u16, 1..9_u16, 1..40_u32, 0..3_u16, 0..3_u16, 1..16_u16).prop_map(
+        |(columns, rows, cell_units, near_cells, far_cells, far_interval_ticks)| GridShape {
+            columns,
+            rows,
+            cell_units,
+            near_cells,
+            far_cells,
+            far_interval_ticks,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_client_sees_the_world(shape in shapes(), seed: u64) {
+        play(shape, seed, 80, 8);
+    }
+}
+
+#[test]
+fn a_world_of_one_cell_is_seen_by_all() {
+    let shape =
+        GridShape { columns: 1, rows: 1, cell_units: 65_536, near_cells: 0, far_cells: 0, far_interval_ticks: 1 };
+    play(shape, 1, 300, 20);
+}
+
+#[test]
+fn far_cells_are_seen_now_and_then() {
+    let shape = GridShape { columns: 20, rows: 20, cell_units: 500, near_cells: 1, far_cells: 2, far_interval_ticks: 6 };
+    play(shape, 2, 300, 20);
+}
