@@ -1,5 +1,8 @@
 //! The grid: where things are, and which cells a player sees.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 /// A place in a world, in its units from the map's corner.

@@ -216,7 +216,7 @@ impl Model {
                 Told::To(player) => _ = own_news.insert(player),
             }
         }
-        self.compare_changes(world, &departed, &changed);
+        compare_changes(world, &departed, &changed);
         for player in world.book().iter() {
             assert_eq!(player.is_own_news, own_news.contains(&player.id), "{:?}", player.id);
             let own: Vec<ObjectId> = world.own_of(player).map(|view| view.id).collect();
@@ -234,25 +234,6 @@ impl Model {
         let players = &self.players;
         let is_gone = |object: &&mut Object| matches!(object.visibility, Visibility::Owner(player) if !players.contains_key(&player));
         self.objects.values_mut().filter(is_gone).map(|object| object.visibility = Visibility::Nobody).count()
-    }
-
-    fn compare_changes(
-        &self,
-        world: &World,
-        departed: &BTreeSet<(CellIndex, ObjectId)>,
-        changed: &BTreeSet<(CellIndex, ObjectId)>,
-    ) {
-        let dirty: BTreeSet<CellIndex> = departed.iter().chain(changed).map(|&(cell, _)| cell).collect();
-        assert_eq!(world.cells.dirty(), dirty.into_iter().collect::<Vec<_>>());
-        for cell in (0..12).map(CellIndex) {
-            let of_cell =
-                |all: &BTreeSet<(CellIndex, ObjectId)>| all.iter().filter(|(c, _)| *c == cell).copied().collect();
-            let expected: Vec<(CellIndex, ObjectId)> = of_cell(departed);
-            assert_eq!(world.cells.departed(cell), expected);
-            let actual: BTreeSet<ObjectId> = world.changed_in(cell).map(|slot| slot.id).collect();
-            let expected: Vec<(CellIndex, ObjectId)> = of_cell(changed);
-            assert_eq!(actual, expected.into_iter().map(|(_, id)| id).collect());
-        }
     }
 
     fn compare(&self, world: &World) {
@@ -283,6 +264,23 @@ impl Model {
         let mut again = Vec::new();
         restored.save(&mut again);
         assert_eq!(again, saved);
+    }
+}
+
+fn compare_changes(
+    world: &World,
+    departed: &BTreeSet<(CellIndex, ObjectId)>,
+    changed: &BTreeSet<(CellIndex, ObjectId)>,
+) {
+    let dirty: BTreeSet<CellIndex> = departed.iter().chain(changed).map(|&(cell, _)| cell).collect();
+    assert_eq!(world.cells.dirty(), dirty.into_iter().collect::<Vec<_>>());
+    for cell in (0..12).map(CellIndex) {
+        let of_cell = |all: &BTreeSet<(CellIndex, ObjectId)>| all.iter().filter(|(c, _)| *c == cell).copied().collect();
+        let expected: Vec<(CellIndex, ObjectId)> = of_cell(departed);
+        assert_eq!(world.cells.departed(cell), expected);
+        let actual: BTreeSet<ObjectId> = world.changed_in(cell).map(|slot| slot.id).collect();
+        let expected: Vec<(CellIndex, ObjectId)> = of_cell(changed);
+        assert_eq!(actual, expected.into_iter().map(|(_, id)| id).collect());
     }
 }
 

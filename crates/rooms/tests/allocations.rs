@@ -1,0 +1,154 @@
+//! What a tick allocates: a handful of buffers for each encoding, whose number neither players nor changed cells change.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{
+    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions,
+    Simulation, Visibility, Visitor, World,
+};
+
+struct Counting;
+
+thread_local! {
+    /// Of this thread alone: the test harness has others.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count_one() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count_one();
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count_one();
+        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system's allocator.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const CELL_UNITS: u32 = 100;
+const COLUMNS: u16 = 32;
+const TICKS: usize = 100;
+
+/// In each of some cells an object circles; players only look on and send inputs.
+struct Circling {
+    cells: u32,
+    objects: Vec<ObjectId>,
+}
+
+/// How far a circling object is from its cell's corner.
+fn offset(tick: u32) -> Position {
+    [(10, 10), (90, 10), (90, 90), (10, 90)].map(|(x, y)| Position { x, y })[tick as usize % 4]
+}
+
+impl Circling {
+    fn place(cell: u32, tick: u32) -> Position {
+        let Position { x, y } = offset(tick);
+        let columns = u32::from(COLUMNS);
+        Position { x: cell % columns * CELL_UNITS + x, y: cell / columns * CELL_UNITS + y }
+    }
+}
+
+impl Simulation for Circling {
+    fn grid(&self) -> GridShape {
+        GridShape {
+            columns: COLUMNS,
+            rows: COLUMNS,
+            cell_units: CELL_UNITS,
+            near_cells: 1,
+            far_cells: 1,
+            far_interval_ticks: 4,
+        }
+    }
+
+    fn start(&mut self, world: &mut World) {
+        for cell in 0..self.cells {
+            let position = Self::place(cell, 0);
+            let object = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"round" };
+            self.objects.push(world.spawn(object).expect("there is room"));
+        }
+    }
+
+    fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+        world.set_viewpoint(player, Position { x: player.0 % 3_200, y: player.0 * 7 % 3_200 });
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &mut World, _: PlayerId) {}
+
+    fn input(&mut self, _: &mut World, _: PlayerId, _: &[u8]) -> Result<(), InputError> {
+        Ok(())
+    }
+
+    fn tick(&mut self, world: &mut World) {
+        let tick = world.tick();
+        for (cell, &object) in self.objects.iter().enumerate() {
+            world.move_to(object, Self::place(cell as u32, tick));
+            world.set_state(object, &tick.to_le_bytes()).expect("it is there");
+        }
+    }
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+/// The allocations of a tick in which every player's input was applied and an object moved in each of `cells` cells, on
+/// average over [`TICKS`].
+fn allocations_per_tick(players: u32, cells: u32, encodings: &[Encoding]) -> usize {
+    let simulation = Box::new(Circling { cells, objects: Vec::new() });
+    let mut room = Room::new(RoomOptions::default(), 1, simulation).expect("a map");
+    for player in 0..players {
+        let encoding = encodings[player as usize % encodings.len()];
+        room.join(&Visitor { user: "" }, encoding, b"").expect("there is room");
+    }
+    let mut tick = |number: u32| {
+        let before = ALLOCATIONS.get();
+        for player in 1..=players {
+            assert!(room.input(PlayerId(player), number, b""));
+        }
+        let outcome = room.tick(u64::from(number));
+        assert_eq!((outcome.players.len(), outcome.update.cell_count()), (players as usize, cells as usize));
+        drop(outcome);
+        ALLOCATIONS.get() - before
+    };
+    for number in 1..=20 {
+        tick(number);
+    }
+    let all: usize = (21..).take(TICKS).map(&mut tick).sum();
+    all.div_ceil(TICKS)
+}
+
+#[test]
+fn a_tick_allocates_for_each_encoding_and_for_no_player_or_cell() {
+    for encodings in [&[Encoding::Protobuf][..], &[Encoding::Json], &Encoding::ALL] {
+        for cells in [0, 1, 40, 400] {
+            let few = allocations_per_tick(10, cells, encodings);
+            let many = allocations_per_tick(1_000, cells, encodings);
+            assert_eq!(few, many, "{cells} cells, {encodings:?}");
+            let bound = 4 + 6 * encodings.len();
+            assert!(many <= bound, "{many} allocations for {cells} cells, {encodings:?}; at most {bound}");
+        }
+    }
+}

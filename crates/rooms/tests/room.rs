@@ -1,0 +1,408 @@
+//! Rooms as whoever runs them sees them: ticks and their outcomes, joins and refusals, saving and restoring, recording and
+//! replaying.
+
+mod drift;
+
+use drift::drift;
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{
+    EncodingSet, GridError, GridShape, InputError, NewObject, PlayerChange, PlayerId, Position, Refusal, RestoreError,
+    Room, RoomOptions, Scope, Scoped, Simulation, TickOutcome, Visibility, Visitor, World,
+    recording::{Header, MAGIC, Recorder, ReplayError, replay},
+};
+use proptest::{collection::vec, prelude::*};
+
+const OBJECTS: u32 = 300;
+
+fn options() -> RoomOptions {
+    RoomOptions { players_max: 20, ..RoomOptions::default() }
+}
+
+fn room(seed: u64) -> Room {
+    Room::new(options(), seed, drift(OBJECTS)).expect("a map")
+}
+
+/// What is done to a room between ticks, players by their number.
+#[derive(Clone, Debug)]
+enum Act {
+    Join { user: String, encoding: Encoding, data: &'static [u8] },
+    Leave(u32),
+    Input { player: u32, number: u32, data: Vec<u8> },
+    Tick,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let data = prop_oneof![Just(&b""[..]), Just(&b"no"[..]), Just(&b"no500"[..])];
+    let encoding = prop_oneof![Just(Encoding::Json), Just(Encoding::Protobuf)];
+    prop_oneof![
+        2 => (0..9u8, encoding, data).prop_map(|(user, encoding, data)| Act::Join { user: format!("u{user}"), encoding, data }),
+        1 => (1..12u32).prop_map(Act::Leave),
+        6 => (1..12u32, 1..999u32, vec(any::<u8>(), 0..4)).prop_map(|(player, number, data)| Act::Input { player, number, data }),
+        6 => Just(Act::Tick),
+    ]
+}
+
+/// Does it, and tells the recorder; returns what a tick led to.
+fn act_on(room: &mut Room, recorder: &mut Recorder, act: &Act) -> Option<TickOutcome> {
+    match act {
+        Act::Join { user, encoding, data } => {
+            let visitor = Visitor { user };
+            recorder.join(&visitor, *encoding, data);
+            let _ = room.join(&visitor, *encoding, data);
+        }
+        Act::Leave(player) => {
+            recorder.leave(PlayerId(*player));
+            room.leave(PlayerId(*player));
+        }
+        Act::Input { player, number, data } => {
+            recorder.input(PlayerId(*player), *number, data);
+            room.input(PlayerId(*player), *number, data);
+        }
+        Act::Tick => {
+            let outcome = room.tick(0);
+            recorder.tick(room);
+            return Some(outcome);
+        }
+    }
+    None
+}
+
+fn header(seed: u64) -> Header {
+    Header { simulation: "drift".to_owned(), params: "{}".to_owned(), seed, options: options() }
+}
+
+/// An input: how far to the right and downwards.
+fn push(tick: u32, player: u32) -> [u8; 2] {
+    [(tick * player % 31) as u8, (tick + player) as u8].map(|step| step.wrapping_sub(15))
+}
+
+/// A game of some length in which much happens, recorded.
+fn game(ticks: u32) -> (Room, Vec<u8>) {
+    let (mut room, mut recorder) = (room(11), Recorder::new(&header(11), Vec::new()));
+    for tick in 0..ticks {
+        let mut acts = vec![Act::Tick];
+        if tick % 10 == 0 {
+            let encoding = Encoding::ALL[(tick / 10 % 2) as usize];
+            acts.insert(0, Act::Join { user: format!("bot-{tick}"), encoding, data: b"" });
+        }
+        if tick % 35 == 34 {
+            acts.insert(0, Act::Leave(tick / 35));
+        }
+        for player in 1..=tick / 10 {
+            acts.insert(0, Act::Input { player, number: tick, data: push(tick, player).to_vec() });
+        }
+        for act in acts {
+            act_on(&mut room, &mut recorder, &act);
+        }
+    }
+    (room, std::mem::take(recorder.written()))
+}
+
+#[test]
+fn the_same_seed_and_inputs_give_the_same_hash_in_every_build() {
+    let (room, recording) = game(120);
+    assert_eq!(room.state_hash(), 0x3e4e_fb7e_d977_bce7);
+    assert_eq!(game(120).1, recording);
+}
+
+#[test]
+fn a_recording_is_replayed_to_the_same_hashes() {
+    let (room, recording) = game(120);
+    let mut replayed = replay(&recording, |header| {
+        assert_eq!(header, &self::header(11));
+        drift(OBJECTS)
+    })
+    .expect("a recording");
+    for tick in 1..=120 {
+        assert_eq!(replayed.next_tick(), Some(Ok(tick)));
+        assert_eq!(replayed.room().tick_number(), tick);
+    }
+    assert_eq!(replayed.next_tick(), None);
+    assert_eq!(replayed.room().state_hash(), room.state_hash());
+    let player = replayed.player_of("bot-110").expect("it joined");
+    assert_eq!(replayed.room().world().view_of(player), room.world().view_of(player));
+    assert_eq!(replayed.room().world().avatar_of(player), room.world().avatar_of(player));
+    assert_eq!(replayed.player_of("somebody"), None);
+    for cell in (0..256).map(dunlin_rooms::CellIndex) {
+        assert_eq!(replayed.room().world().cell_hash(cell), room.world().cell_hash(cell));
+    }
+}
+
+#[test]
+fn a_changed_input_is_found_at_its_tick() {
+    let (_, mut recording) = game(120);
+    // Player 2's input of tick 59 is this; nothing else in the recording is.
+    let [right, down] = push(59, 2);
+    let input = [3, 2, 59, 2, right, down];
+    let places: Vec<usize> = (0..recording.len()).filter(|&place| recording[place..].starts_with(&input)).collect();
+    let &[place] = &places[..] else { panic!("{places:?}") };
+    recording[place + 4] += 1;
+    let mut replayed = replay(&recording, |_| drift(OBJECTS)).expect("a recording");
+    match replayed.finish() {
+        Err(ReplayError::Divergence { tick, expected, actual }) => {
+            assert_eq!(tick, 60);
+            assert_ne!(expected, actual);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(
+        matches!(replayed.next_tick(), Some(Err(ReplayError::Divergence { tick: 61, .. }))),
+        "it can be gone on with"
+    );
+}
+
+#[test]
+fn another_seed_differs_at_once() {
+    let (_, recording) = game(20);
+    let mut header_only = Vec::new();
+    std::mem::swap(&mut header_only, Recorder::new(&header(11), Vec::new()).written());
+    let mut other = std::mem::take(Recorder::new(&header(12), Vec::new()).written());
+    other.extend_from_slice(&recording[header_only.len()..]);
+    let mut replayed = replay(&other, |_| drift(OBJECTS)).expect("a recording");
+    assert!(matches!(replayed.finish(), Err(ReplayError::Divergence { tick: 1, .. })));
+}
+
+#[test]
+fn what_is_no_recording_is_refused() {
+    let whole = game(3).1;
+    let mut other_version = whole.clone();
+    other_version[MAGIC.len()] = 2;
+    let mut unknown_record = whole.clone();
+    unknown_record.push(9);
+    let mut bad_rate = std::mem::take(
+        Recorder::new(&Header { options: RoomOptions { ticks_per_second: 241, ..options() }, ..header(1) }, Vec::new())
+            .written(),
+    );
+    bad_rate.push(0);
+    let cases: [(&[u8], ReplayError); 7] = [
+        (b"", ReplayError::NoRecording),
+        (b"DUNLINR", ReplayError::NoRecording),
+        (b"{\"json\":true}", ReplayError::NoRecording),
+        (MAGIC, ReplayError::BreaksOff),
+        (&other_version, ReplayError::UnknownVersion(2)),
+        (&unknown_record, ReplayError::Malformed),
+        (&bad_rate, ReplayError::Malformed),
+    ];
+    for (bytes, expected) in cases {
+        let result = replay(bytes, |_| drift(OBJECTS)).and_then(|mut replayed| replayed.finish());
+        assert_eq!(result, Err(expected));
+    }
+    let broken_off = &whole[..whole.len() - 3];
+    let mut replayed = replay(broken_off, |_| drift(OBJECTS)).expect("a header");
+    assert_eq!(replayed.next_tick(), Some(Ok(1)));
+    assert_eq!(replayed.next_tick(), Some(Ok(2)));
+    assert_eq!(replayed.next_tick(), Some(Err(ReplayError::BreaksOff)));
+    assert_eq!(replayed.next_tick(), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn a_restored_room_goes_on_like_the_original(before in vec(act(), 0..60), after in vec(act(), 0..60)) {
+        let (mut original, mut unheard) = (room(5), Recorder::new(&header(5), Vec::new()));
+        for act in &before {
+            act_on(&mut original, &mut unheard, act);
+        }
+        let mut saved = Vec::new();
+        original.save(&mut saved);
+        let mut restored = Room::restore(options(), &saved, drift(OBJECTS)).expect("what was saved");
+        prop_assert_eq!(restored.state_hash(), original.state_hash());
+        prop_assert_eq!(restored.encodings(), original.encodings());
+        for act in after.iter().chain([&Act::Tick]) {
+            let outcome = act_on(&mut original, &mut unheard, act);
+            let of_restored = act_on(&mut restored, &mut unheard, act);
+            prop_assert_eq!(restored.state_hash(), original.state_hash());
+            if let (Some(outcome), Some(of_restored)) = (outcome, of_restored) {
+                prop_assert_eq!(outcome.scoped, of_restored.scoped);
+                prop_assert_eq!(outcome.update.tick(), of_restored.update.tick());
+            }
+        }
+    }
+
+    #[test]
+    fn any_game_is_replayed(acts in vec(act(), 0..150)) {
+        let (mut room, mut recorder) = (room(5), Recorder::new(&header(5), Vec::new()));
+        for act in &acts {
+            act_on(&mut room, &mut recorder, act);
+        }
+        let recording = std::mem::take(recorder.written());
+        let mut replayed = replay(&recording, |_| drift(OBJECTS)).expect("a recording");
+        prop_assert_eq!(replayed.finish(), Ok(room.tick_number()));
+        prop_assert_eq!(replayed.room().state_hash(), room.state_hash());
+    }
+
+    #[test]
+    fn damaged_recordings_do_no_harm(
+        damage in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), cut in any::<prop::sample::Index>(),
+    ) {
+        let mut recording = game(12).1;
+        for (place, byte) in damage {
+            *place.get_mut(&mut recording) = byte;
+        }
+        recording.truncate(cut.index(recording.len()) + 1);
+        if let Ok(mut replayed) = replay(&recording, |_| drift(OBJECTS)) {
+            while replayed.next_tick().is_some() {}
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_restored_is_refused() {
+    let mut saved = Vec::new();
+    game(30).0.save(&mut saved);
+    let restore = |options: RoomOptions, saved: &[u8]| Room::restore(options, saved, drift(OBJECTS)).err();
+    assert_eq!(restore(options(), &saved), None);
+    assert_eq!(restore(options(), b""), Some(RestoreError));
+    assert_eq!(restore(options(), &saved[1..]), Some(RestoreError));
+    assert_eq!(restore(options(), &saved[..saved.len() - 1]), Some(RestoreError));
+    assert_eq!(restore(RoomOptions { objects_max: 10, ..options() }, &saved), Some(RestoreError));
+}
+
+#[test]
+fn a_player_is_news_when_it_joins_and_when_something_about_it_changes() {
+    let mut room = room(3);
+    let player = room.join(&Visitor { user: "ann" }, Encoding::Protobuf, b"").expect("there is room").player;
+    let change = |outcome: TickOutcome| -> Option<PlayerChange> {
+        assert!(outcome.players.len() <= 1);
+        outcome.players.into_iter().next()
+    };
+    let joined = change(room.tick(1)).expect("it has joined");
+    let avatar = room.world().avatar_of(player).expect("it has one");
+    assert_eq!((joined.player, joined.ack, joined.avatar), (player, 0, avatar.0));
+    assert_eq!(Some(joined.view), room.world().view_of(player));
+    assert!(joined.own.is_some_and(|own| !own.is_empty()), "its purse");
+    assert_eq!(change(room.tick(2)), None);
+    assert!(room.input(player, 7, &[1, 1]));
+    let acknowledged = change(room.tick(3)).expect("an input was applied");
+    assert_eq!((acknowledged.ack, acknowledged.own), (7, None));
+    assert!(!room.input(player, 8, b"nonsense"));
+    assert_eq!(change(room.tick(4)).expect("applied as well").ack, 8);
+    assert!(!room.input(PlayerId(99), 1, &[1, 1]), "nobody");
+    while !(player.0 + room.tick_number() + 1).is_multiple_of(20) {
+        assert_eq!(change(room.tick(5)), None);
+    }
+    assert!(change(room.tick(6)).expect("its purse has changed").own.is_some());
+    room.leave(player);
+    room.leave(player);
+    assert_eq!(change(room.tick(7)), None);
+    assert_eq!((room.player_count(), room.object_count()), (0, OBJECTS as usize));
+}
+
+#[test]
+fn a_room_takes_as_many_players_as_it_may_and_refuses_as_the_game_does() {
+    let mut room = room(3);
+    let code =
+        |room: &mut Room, data: &[u8]| room.join(&Visitor { user: "" }, Encoding::Json, data).map_err(|r| r.code);
+    for (data, expected) in [("no400", 400), ("no1999", 1_999), ("no399", 400), ("no2000", 400), ("no777", 777)] {
+        assert_eq!(code(&mut room, data.as_bytes()), Err(expected), "{data}");
+    }
+    assert_eq!((room.player_count(), room.encodings()), (0, EncodingSet::default()));
+    let players: Vec<PlayerId> = (0..20).map(|_| code(&mut room, b"").expect("there is room").player).collect();
+    assert_eq!(players, (6..26).map(PlayerId).collect::<Vec<_>>(), "no number is given twice");
+    assert_eq!(code(&mut room, b""), Err(400));
+    assert_eq!(room.encodings(), EncodingSet::default().with(Encoding::Json));
+    room.leave(PlayerId(6));
+    assert!(code(&mut room, b"").is_ok());
+}
+
+/// Does in a tick what it is told to.
+struct Script(GridShape, fn(&mut World));
+
+impl Simulation for Script {
+    fn grid(&self) -> GridShape {
+        self.0
+    }
+
+    fn start(&mut self, world: &mut World) {
+        let object =
+            NewObject { position: Position { x: 5, y: 5 }, kind: 0, visibility: Visibility::Everyone, state: b"" };
+        world.spawn(object).expect("there is room");
+    }
+
+    fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
+        world.set_viewpoint(player, Position { x: u32::from(data[0]), y: u32::from(data[1]) });
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &mut World, _: PlayerId) {}
+
+    fn input(&mut self, _: &mut World, _: PlayerId, _: &[u8]) -> Result<(), InputError> {
+        Ok(())
+    }
+
+    fn tick(&mut self, world: &mut World) {
+        (self.1)(world);
+    }
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+const SCRIPT_SHAPE: GridShape =
+    GridShape { columns: 8, rows: 8, cell_units: 10, near_cells: 1, far_cells: 1, far_interval_ticks: 2 };
+
+#[test]
+fn events_go_to_whom_they_are_for_in_their_order() {
+    let script = |world: &mut World| {
+        let near = |world: &World, x, y| Scope::Near(world.grid().cell_of(Position { x, y }));
+        let scopes = [
+            Scope::All,
+            near(world, 25, 25),
+            near(world, 75, 75),
+            near(world, 0, 75),
+            Scope::Near(dunlin_rooms::CellIndex(64)),
+            Scope::Player(PlayerId(2)),
+            Scope::Player(PlayerId(9)),
+        ];
+        for (number, scope) in scopes.into_iter().enumerate() {
+            world.emit(scope, &number.to_string()).expect("few events");
+        }
+        world.publish("news", "[1]").expect("few events");
+    };
+    let mut room = Room::new(options(), 1, Box::new(Script(SCRIPT_SHAPE, script))).expect("a map");
+    for place in [[45, 45], [5, 5], [55, 25], [75, 45]] {
+        room.join(&Visitor { user: "" }, Encoding::Json, &place).expect("there is room");
+    }
+    let event = |players: Option<&[u32]>, number: u32| Scoped::Event {
+        players: players.map(|players| players.iter().copied().map(PlayerId).collect()),
+        data: format!("{{\"tick\":1,\"event\":{number}}}").into(),
+    };
+    let news = Scoped::Publication { channel: "news".into(), data: "[1]".into() };
+    // Two cells in each direction are seen: from (4, 4) cell (2, 2) but not (7, 7), which nobody sees, nor (0, 7).
+    let expected = [event(None, 0), event(Some(&[1, 2]), 1), event(Some(&[2]), 5), news];
+    assert_eq!(room.tick(0).scoped, expected);
+    let tick_2 = room.tick(0).scoped;
+    assert_eq!(tick_2.len(), 4);
+    assert!(matches!(&tick_2[0], Scoped::Event { data, .. } if data == "{\"tick\":2,\"event\":0}"));
+}
+
+#[test]
+fn an_update_is_about_what_changed_and_a_keyframe_about_everything() {
+    let script = |world: &mut World| {
+        if world.tick() == 2 {
+            let first = world.objects().next().expect("there is one").0;
+            world.move_to(first, Position { x: 25, y: 5 });
+        }
+    };
+    let mut room = Room::new(options(), 1, Box::new(Script(SCRIPT_SHAPE, script))).expect("a map");
+    room.join(&Visitor { user: "" }, Encoding::Protobuf, &[0, 0]).expect("there is room");
+    let quiet = room.tick(1_000).update;
+    assert_eq!((quiet.tick(), quiet.time_us(), quiet.cell_count(), quiet.is_keyframe()), (1, 1_000, 0, false));
+    let moved = room.tick(2_000).update;
+    assert_eq!((moved.tick(), moved.cell_count()), (2, 2));
+    assert_eq!(moved.encodings(), EncodingSet::default().with(Encoding::Protobuf));
+    let keyframe = room.keyframe(EncodingSet::default().with(Encoding::Json));
+    assert_eq!((keyframe.tick(), keyframe.time_us(), keyframe.cell_count()), (2, 2_000, 1));
+    assert!(keyframe.is_keyframe() && keyframe.encodings().contains(Encoding::Json));
+}
+
+#[test]
+fn a_map_has_to_be_possible() {
+    let of = |shape| Room::new(options(), 1, Box::new(Script(shape, |_| ()))).err();
+    assert_eq!(of(GridShape { columns: 0, ..SCRIPT_SHAPE }), Some(GridError::Cells));
+    assert_eq!(of(SCRIPT_SHAPE), None);
+}
