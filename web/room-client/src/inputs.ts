@@ -51,5 +51,5 @@ export class Inputs {
 /** An input as it goes into `publish` or `send`. `room` is for `send` alone. */
 export function encodeInput(encoding: Encoding, number: number, data: Uint8Array, room = ""): unknown {
   if (encoding === "protobuf") return new Writer().uint32(1, number).blob(2, data).text(3, room).finish();
-  return { number, data: encodeBase64(data), ...(room === "" ? {} : { room }) };
+  return { number, ...(data.length === 0 ? {} : { data: encodeBase64(data) }), ...(room === "" ? {} : { room }) };
 }

@@ -34,7 +34,7 @@ export interface ReplicaLimits {
   readonly stateBytesMax: number;
 }
 
-export const REPLICA_LIMITS: ReplicaLimits = { objectsMax: 100_000, stateBytesMax: 64 << 20 };
+export const REPLICA_LIMITS: ReplicaLimits = { objectsMax: 1_000_000, stateBytesMax: 256 << 20 };
 
 /** What a snapshot makes of the objects that it touches: null for one that is gone. */
 type Outcome = Map<number, SeenObject | null>;
@@ -42,7 +42,8 @@ type Outcome = Map<number, SeenObject | null>;
 export class Replica {
   private readonly seen = new Map<number, SeenObject>();
   private readonly cells = new Map<number, Set<number>>();
-  private own = new Map<number, SeenObject>();
+  /** Those that this player alone is sent; some may have gone to a cell since. */
+  private own: readonly number[] = [];
   private map: Grid | null = null;
   private stateBytes = 0;
   private last: Snapshot | null = null;
@@ -84,16 +85,15 @@ export class Replica {
 
   /** How many objects it holds. */
   get size(): number {
-    return this.seen.size + this.own.size;
+    return this.seen.size;
   }
 
   object(id: number): SeenObject | undefined {
-    return this.seen.get(id) ?? this.own.get(id);
+    return this.seen.get(id);
   }
 
-  *objects(): Generator<SeenObject, void> {
-    yield* this.seen.values();
-    yield* this.own.values();
+  objects(): IterableIterator<SeenObject> {
+    return this.seen.values();
   }
 
   /** Ids of the objects in a cell. */
@@ -105,7 +105,7 @@ export class Replica {
   clear(): void {
     this.seen.clear();
     this.cells.clear();
-    this.own = new Map();
+    this.own = [];
     this.map = null;
     this.stateBytes = 0;
     this.last = null;
@@ -119,17 +119,19 @@ export class Replica {
     }
     const grid = this.gridOf(snapshot);
     if (snapshot.view >= grid.length) throw new RoomError("wrong_cell", `the view ${snapshot.view} is not on the map`);
+    checkCells(snapshot, grid);
     const outcome = this.outcomeOf(snapshot, grid, full);
-    const own = snapshot.own === null ? (full ? new Map<number, SeenObject>() : this.own) : ownObjects(snapshot.own, grid);
-    this.checkSize(outcome, own);
+    this.checkSize(outcome);
+    if (full || snapshot.own !== null) this.own = (snapshot.own ?? []).map(({ id }) => id);
     this.map = grid;
     this.last = snapshot;
-    return this.take(snapshot, full, outcome, own);
+    return this.take(snapshot, full, outcome);
   }
 
   private gridOf(snapshot: Snapshot): Grid {
     const { grid } = snapshot;
-    if (grid === null) {
+    // Only a full snapshot tells the map; a delta's is that of what it builds on.
+    if (snapshot.base !== 0 || grid === null) {
       if (this.map === null) throw malformed("no snapshot has told the map");
       return this.map;
     }
@@ -139,82 +141,97 @@ export class Replica {
   private outcomeOf(snapshot: Snapshot, grid: Grid, full: boolean): Outcome {
     const outcome: Outcome = new Map();
     if (full) for (const id of this.seen.keys()) outcome.set(id, null);
-    else if (snapshot.view !== this.view) {
-      for (const [cell, ids] of this.cells) {
-        if (grid.band(snapshot.view, cell) === null) for (const id of ids) outcome.set(id, null);
-      }
+    if (snapshot.own !== null) this.replaceOwn(snapshot.own, grid, outcome);
+    if (!full && snapshot.view !== this.view) {
+      for (const [cell, ids] of this.cells) if (grid.band(snapshot.view, cell) === null) forget(ids, outcome);
     }
-    for (const update of snapshot.cells) {
-      if (update.cell >= grid.length || grid.band(snapshot.view, update.cell) === null) {
-        throw new RoomError("wrong_cell", `cell ${update.cell} is outside the view of cell ${snapshot.view}`);
-      }
+    for (const { cell, full: isFull, departed } of snapshot.cells) {
+      if (isFull) forget(this.inCell(cell), outcome);
+      for (const id of departed) if (!outcome.has(id) && this.seen.get(id)?.cell === cell) outcome.set(id, null);
     }
-    this.departures(snapshot, outcome);
     upserts(snapshot, grid, outcome);
     return outcome;
   }
 
-  private departures(snapshot: Snapshot, outcome: Outcome): void {
-    for (const { cell, full, departed } of snapshot.cells) {
-      if (full) for (const id of this.inCell(cell)) outcome.set(id, null);
-      for (const id of departed) if (this.seen.get(id)?.cell === cell) outcome.set(id, null);
+  private replaceOwn(own: readonly RoomObject[], grid: Grid, outcome: Outcome): void {
+    for (const id of this.own) if (this.seen.get(id)?.cell === null) outcome.set(id, null);
+    for (const object of own) {
+      if (object.x >= grid.widthUnits || object.y >= grid.heightUnits) {
+        throw malformed(`object ${object.id} lies outside the map`);
+      }
+      outcome.set(object.id, { ...object, cell: null });
     }
   }
 
-  private checkSize(outcome: Outcome, own: Map<number, SeenObject>): void {
-    let objects = this.seen.size + own.size;
+  private checkSize(outcome: Outcome): void {
+    let objects = this.seen.size;
     let bytes = this.stateBytes;
     for (const [id, after] of outcome) {
       const before = this.seen.get(id);
       objects += (after === null ? 0 : 1) - (before === undefined ? 0 : 1);
       bytes += (after?.state.length ?? 0) - (before?.state.length ?? 0);
     }
-    for (const object of own.values()) bytes += object.state.length;
     if (objects > this.limits.objectsMax) throw new RoomError("too_large", `the snapshot would make it ${objects} objects`);
     if (bytes > this.limits.stateBytesMax) throw new RoomError("too_large", `the snapshot would make it ${bytes} bytes`);
   }
 
-  private take(snapshot: Snapshot, full: boolean, outcome: Outcome, own: Map<number, SeenObject>): Changes {
+  private take(snapshot: Snapshot, full: boolean, outcome: Outcome): Changes {
     const added: SeenObject[] = [];
     const changed: { before: SeenObject; after: SeenObject }[] = [];
     const removed: SeenObject[] = [];
-    const tell = (before: SeenObject | undefined, after: SeenObject | null | undefined) => {
-      if (before === undefined) {
-        if (after) added.push(after);
-      } else if (!after) removed.push(before);
-      else if (!isSame(before, after)) changed.push({ before, after });
-    };
     for (const [id, after] of outcome) {
       const before = this.seen.get(id);
-      tell(before, after);
+      if (before === undefined) {
+        if (after !== null) added.push(after);
+      } else if (after === null) removed.push(before);
+      else if (!isSame(before, after)) changed.push({ before, after });
       this.put(id, before, after);
-    }
-    if (own !== this.own) {
-      for (const [id, before] of this.own) tell(before, own.get(id));
-      for (const [id, after] of own) if (!this.own.has(id)) tell(undefined, after);
-      this.own = own;
     }
     return { snapshot, full, added, changed, removed };
   }
 
   private put(id: number, before: SeenObject | undefined, after: SeenObject | null): void {
-    if (before !== undefined && before.cell !== null) {
+    if (before !== undefined) {
       this.stateBytes -= before.state.length;
-      const ids = this.cells.get(before.cell);
-      ids?.delete(id);
-      if (ids?.size === 0) this.cells.delete(before.cell);
       this.seen.delete(id);
+      if (before.cell !== null && before.cell !== after?.cell) this.leave(before.cell, id);
     }
-    if (after === null || after.cell === null) return;
+    if (after === null) return;
     this.stateBytes += after.state.length;
     this.seen.set(id, after);
+    if (after.cell === null) return;
     const ids = this.cells.get(after.cell);
     if (ids === undefined) this.cells.set(after.cell, new Set([id]));
     else ids.add(id);
   }
+
+  private leave(cell: number, id: number): void {
+    const ids = this.cells.get(cell);
+    ids?.delete(id);
+    if (ids?.size === 0) this.cells.delete(cell);
+  }
 }
 
 const NOTHING: ReadonlySet<number> = new Set();
+
+/** Forgets objects, but for those that the snapshot has already said something else of. */
+function forget(ids: Iterable<number>, outcome: Outcome): void {
+  for (const id of ids) if (!outcome.has(id)) outcome.set(id, null);
+}
+
+/** Cells are visible and ascend; one comes twice only in full first and then with what changed. */
+function checkCells({ cells, view }: Snapshot, grid: Grid): void {
+  for (const { cell } of cells) {
+    if (cell >= grid.length || grid.band(view, cell) === null) {
+      throw new RoomError("wrong_cell", `cell ${cell} is outside the view of cell ${view}`);
+    }
+  }
+  for (const [at, next] of cells.entries()) {
+    const one = cells[at - 1];
+    if (one === undefined || one.cell < next.cell || (one.cell === next.cell && one.full && !next.full)) continue;
+    throw malformed(`cell ${next.cell} comes after cell ${one.cell}`);
+  }
+}
 
 function upserts(snapshot: Snapshot, grid: Grid, outcome: Outcome): void {
   const { cellUnits } = grid.shape;
@@ -226,17 +243,6 @@ function upserts(snapshot: Snapshot, grid: Grid, outcome: Outcome): void {
       outcome.set(object.id, { ...object, x: left + object.x, y: top + object.y, cell });
     }
   }
-}
-
-function ownObjects(objects: readonly RoomObject[], grid: Grid): Map<number, SeenObject> {
-  const own = new Map<number, SeenObject>();
-  for (const object of objects) {
-    if (object.x >= grid.widthUnits || object.y >= grid.heightUnits) {
-      throw malformed(`object ${object.id} lies outside the map`);
-    }
-    own.set(object.id, { ...object, cell: null });
-  }
-  return own;
 }
 
 function isSame(a: SeenObject, b: SeenObject): boolean {

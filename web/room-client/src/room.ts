@@ -7,7 +7,6 @@ import { type Encoding, encodeInput, Inputs } from "./inputs.js";
 import { Interpolation, type InterpolationOptions } from "./interpolation.js";
 import { type Changes, Replica, type ReplicaLimits } from "./replica.js";
 import { decodeSnapshot, type Snapshot, snapshotFromJson } from "./snapshot.js";
-import type { SocketMeter } from "./socket_meter.js";
 import { type Figures, Statistics } from "./statistics.js";
 
 /** What is used of a subscription of `centrifuge`: both of its builds, JSON and Protobuf, have it. */
@@ -23,10 +22,15 @@ export interface RoomSubscription {
   removeAllListeners(): unknown;
 }
 
+/** Counts what arrives on the client's socket, as a `SocketMeter` does. */
+export interface ByteCount {
+  readonly bytesIn: number;
+}
+
 /** What is used of a client of `centrifuge`. */
-export interface RoomClient<Subscription extends RoomSubscription = RoomSubscription> {
-  newSubscription(channel: string, options?: { data?: unknown; token?: string }): Subscription;
-  removeSubscription(subscription: Subscription): void;
+export interface RoomClient {
+  newSubscription(channel: string, options?: { data?: unknown; token?: string }): RoomSubscription;
+  removeSubscription(subscription: RoomSubscription | null): void;
   send(data: unknown): Promise<void>;
 }
 
@@ -42,7 +46,7 @@ export interface RoomOptions {
   readonly limits?: Partial<ReplicaLimits>;
   readonly interpolation?: Partial<InterpolationOptions>;
   /** Makes `bytesPerSecond` known in JSON too. */
-  readonly meter?: SocketMeter;
+  readonly meter?: ByteCount;
   /** The local clock in milliseconds; it must not go back. */
   readonly now?: () => number;
 }

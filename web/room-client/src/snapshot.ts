@@ -50,6 +50,10 @@ export interface Snapshot {
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 const UINT32_MAX = 0xffff_ffff;
+const KIND_MAX = 0xffff;
+/** Of numbers of cells and ticks in a map. */
+const MAP_NUMBER_MAX = 0xffff;
+const FAR_INTERVAL_TICKS_MAX = 15;
 const CELLS_PER_SIDE_MAX = 1_024;
 const CELL_UNITS_MAX = 65_536;
 
@@ -96,18 +100,22 @@ export function snapshotFromJson(value: unknown): Snapshot {
 
 function checked(snapshot: Snapshot): Snapshot {
   const { tick, base, grid } = snapshot;
+  for (const { departed } of snapshot.cells) if (departed.includes(0)) throw malformed("an object without an id departed");
   if (tick === 0) throw malformed("it has no tick");
-  if (base >= tick) throw malformed(`tick ${tick} builds on the later tick ${base}`);
+  if (base > tick) throw malformed(`tick ${tick} builds on the later tick ${base}`);
   if (base === 0 && grid === null) throw malformed("a full snapshot lacks the map");
   if (grid !== null) checkGrid(grid);
   return snapshot;
 }
 
-function checkGrid({ columns, rows, cellUnits, farIntervalTicks, ticksPerSecond }: GridShape): void {
+function checkGrid({ columns, rows, cellUnits, nearCells, farCells, farIntervalTicks, ticksPerSecond }: GridShape): void {
   const isSide = (cells: number) => cells >= 1 && cells <= CELLS_PER_SIDE_MAX;
   if (!isSide(columns) || !isSide(rows)) throw malformed(`a map of ${columns} × ${rows} cells`);
   if (cellUnits < 1 || cellUnits > CELL_UNITS_MAX) throw malformed(`cells of ${cellUnits} units`);
-  if (farIntervalTicks < 1) throw malformed("far cells without an interval");
+  if (nearCells > MAP_NUMBER_MAX || farCells > MAP_NUMBER_MAX) throw malformed(`a view of ${nearCells} and ${farCells} cells`);
+  if (farIntervalTicks < 1 || farIntervalTicks > FAR_INTERVAL_TICKS_MAX) {
+    throw malformed(`an interval of ${farIntervalTicks} ticks for far cells`);
+  }
   if (ticksPerSecond < 1) throw malformed("a room that never ticks");
 }
 
@@ -165,8 +173,13 @@ function decodeObject(reader: Reader): RoomObject {
     else if (tag === ((5 << 3) | LENGTH)) made.state = reader.blob();
     else skipUnknown(reader, tag, 5);
   }
-  if (made.id === 0) throw malformed("an object has no id");
-  return made;
+  return identified(made);
+}
+
+function identified(object: RoomObject): RoomObject {
+  if (object.id === 0) throw malformed("an object has no id");
+  if (object.kind > KIND_MAX) throw malformed(`object ${object.id} is of kind ${object.kind}`);
+  return object;
 }
 
 /** Fields of a later version are passed over; those that are known have to be of their type. */
@@ -229,13 +242,11 @@ function objectFromJson(value: unknown): RoomObject {
   const fields = object(value, "an object");
   const state = fields["state"] ?? "";
   if (typeof state !== "string") throw malformed("state is no text");
-  const id = uint32(fields, "id");
-  if (id === 0) throw malformed("an object has no id");
-  return {
-    id,
+  return identified({
+    id: uint32(fields, "id"),
     kind: uint32(fields, "kind"),
     x: uint32(fields, "x"),
     y: uint32(fields, "y"),
     state: state === "" ? NO_STATE : decodeBase64(state),
-  };
+  });
 }

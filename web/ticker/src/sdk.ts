@@ -13,13 +13,13 @@ export interface Sdk {
   payload(data: unknown): unknown;
 }
 
-export async function loadSdk(encoding: Encoding, endpoint: string): Promise<Sdk> {
+export async function loadSdk(encoding: Encoding, endpoint: string, name = "ticker"): Promise<Sdk> {
   const Client = encoding === "protobuf" ? await loadProtobufClient() : Centrifuge;
   return {
     encoding,
     client: (network) =>
       new Client(endpoint, {
-        name: "ticker",
+        name,
         // A page that people watch may retry sooner than the SDK's 20 s at the longest.
         maxReconnectDelay: 4000,
         ...(network === null
@@ -31,11 +31,12 @@ export async function loadSdk(encoding: Encoding, endpoint: string): Promise<Sdk
 }
 
 /** The encoding and the endpoint that the page's address asks for. */
-export function pageOptions(location: Location): { encoding: Encoding; endpoint: string } {
+export function pageOptions(location: Location, unasked: Encoding = "json"): { encoding: Encoding; endpoint: string } {
   const query = new URLSearchParams(location.search);
+  const asked = query.get("encoding");
   const scheme = location.protocol === "https:" ? "wss:" : "ws:";
   return {
-    encoding: query.get("encoding") === "protobuf" ? "protobuf" : "json",
+    encoding: asked === "json" || asked === "protobuf" ? asked : unasked,
     endpoint:
       developmentEndpoint(query.get("ws"), location.hostname) ??
       `${scheme}//${location.host}/connection/websocket`,

@@ -53,7 +53,7 @@ test('values that are not of the format are refused, each with its reason', () =
     [null, /no object/], [[], /no object/], ['x', /no object/],
     [{ ...good, tick: 0 }, /no tick/], [{ ...good, tick: -1 }, /tick is no whole/], [{ ...good, tick: 1.5 }, /tick is no whole/],
     [{ ...good, tick: 2 ** 32 }, /tick is no whole/], [{ ...good, time_us: 2 ** 53 }, /time_us/], [{ ...good, ack: '1' }, /ack/],
-    [{ ...good, base: good.tick, grid: undefined }, /later tick/], [{ ...good, grid: undefined }, /lacks the map/],
+    [{ ...good, base: good.tick + 1, grid: undefined }, /later tick/], [{ ...good, grid: undefined }, /lacks the map/],
     [{ ...good, grid: { ...good.grid, columns: 0 } }, /a map of/], [{ ...good, grid: { ...good.grid, rows: 1025 } }, /a map of/],
     [{ ...good, grid: { ...good.grid, cell_units: 65_537 } }, /units/], [{ ...good, grid: { ...good.grid, far_interval_ticks: 0 } }, /interval/],
     [{ ...good, cells: {} }, /cells is no array/], [{ ...good, cells: [1] }, /a cell is no object/],

@@ -1,0 +1,241 @@
+/** The canvas: draws a frame of what the player sees. */
+
+import type { Changes, Place, Replica, SeenObject } from "@dunlin/room-client";
+import { Camera } from "./camera";
+import { type Colours, colours, playerColour } from "./colours";
+import { drawFog, drawGrid, drawGround } from "./ground";
+import { CHEST, chestOf, CLUE, DIGGING, emoteOf, EMOTES, PLAYER, playerOf, ROCK, TAG, tagOf, TREE, type Walker } from "./hunt";
+import type { Clue } from "./news";
+import { drawBeacon, drawBird, drawChest, drawDigging, drawRock, drawTree } from "./sprites";
+
+export interface Frame {
+  readonly replica: Replica;
+  /** Where the player itself is shown, and what it is doing. */
+  readonly me: Place;
+  readonly mine: Walker | null;
+  /** Where another object is shown. */
+  readonly placeOf: (id: number) => Place | null;
+  readonly target: Place | null;
+  readonly clue: Clue | null;
+  readonly showGrid: boolean;
+  readonly showView: boolean;
+  readonly nowMs: number;
+}
+
+/** Names beyond this many would only be a cloud; the nearest are shown. */
+const NAMES_MAX = 16;
+const FLOAT_MS = 1_600;
+const MARGIN_UNITS = 160;
+
+interface Float extends Place {
+  readonly text: string;
+  readonly sinceMs: number;
+}
+
+interface Walk extends Place {
+  heading: number;
+  stride: number;
+}
+
+export class Scene {
+  readonly camera = new Camera();
+  private readonly context: CanvasRenderingContext2D;
+  private readonly names = new Map<number, string>();
+  private readonly walks = new Map<number, Walk>();
+  private floats: Float[] = [];
+  private lastMs = 0;
+
+  constructor(private readonly canvas: HTMLCanvasElement) {
+    const context = canvas.getContext("2d", { alpha: false });
+    if (context === null) throw new Error("this browser has no canvas");
+    this.context = context;
+    new ResizeObserver(() => this.resize()).observe(canvas);
+    this.resize();
+  }
+
+  /** Takes in what a snapshot changed. */
+  observe({ added, changed, removed }: Changes): void {
+    for (const { kind, id, state } of removed) {
+      if (kind === TAG) this.names.delete(new DataView(state.buffer, state.byteOffset).getUint32(0, true));
+      if (kind === PLAYER) this.walks.delete(id);
+    }
+    for (const seen of [...added, ...changed.map(({ after }) => after)]) {
+      if (seen.kind !== TAG) continue;
+      const { player, name } = tagOf(seen);
+      this.names.set(player, name);
+    }
+  }
+
+  forget(): void {
+    this.names.clear();
+    this.walks.clear();
+    this.floats = [];
+    this.camera.cut();
+  }
+
+  /** Lets a text rise from a place on the map. */
+  float(text: string, place: Place, nowMs: number): void {
+    this.floats.push({ ...place, text, sinceMs: nowMs });
+  }
+
+  draw(frame: Frame): void {
+    const { grid } = frame.replica;
+    if (grid === null) return;
+    const { context, camera } = this;
+    const paint = colours();
+    const passedMs = Math.min(250, Math.max(0, frame.nowMs - this.lastMs));
+    this.lastMs = frame.nowMs;
+    camera.follow(frame.me, grid, frame.showView, passedMs);
+    const density = this.canvas.width / camera.width;
+    context.setTransform(density, 0, 0, density, 0, 0);
+    drawGround(context, camera, grid, paint);
+    if (frame.showGrid) drawGrid(context, camera, grid, paint);
+    const players = this.drawThings(frame, paint);
+    this.drawPlayers(frame, paint, players);
+    for (const tree of this.visible(frame, TREE)) this.at(tree, () => drawTree(context, paint, tree.state[0] ?? 0, tree.id));
+    drawFog(context, camera, grid, frame.replica.view, paint, frame.showView);
+    this.drawNames(frame, paint, players);
+    this.drawFloats(frame.nowMs, paint);
+  }
+
+  private *visible(frame: Frame, kind: number): Generator<SeenObject> {
+    const { left, top, right, bottom } = this.camera.bounds(MARGIN_UNITS);
+    for (const seen of frame.replica.objects()) {
+      if (seen.kind !== kind || seen.cell === null) continue;
+      if (seen.x >= left && seen.x <= right && seen.y >= top && seen.y <= bottom) yield seen;
+    }
+  }
+
+  /** Everything on the ground, under the players. Returns the players. */
+  private drawThings(frame: Frame, paint: Colours): SeenObject[] {
+    const { context } = this;
+    for (const rock of this.visible(frame, ROCK)) this.at(rock, () => drawRock(context, paint, rock.state[0] ?? 0, rock.id));
+    for (const chest of this.visible(frame, CHEST)) this.at(chest, () => drawChest(context, paint, chestOf(chest) !== null));
+    for (const clue of this.visible(frame, CLUE)) this.at(clue, () => drawBeacon(context, paint, frame.nowMs));
+    if (frame.target !== null) {
+      this.at(frame.target, () => {
+        context.strokeStyle = paint.me;
+        context.lineWidth = 5;
+        context.beginPath();
+        context.arc(0, 0, 20, 0, Math.PI * 2);
+        context.stroke();
+      });
+    }
+    return [...this.visible(frame, PLAYER)];
+  }
+
+  private drawPlayers(frame: Frame, paint: Colours, players: readonly SeenObject[]): void {
+    const { context } = this;
+    const { avatar } = frame.replica;
+    for (const player of players) {
+      if (player.id !== avatar) this.drawPlayer(frame, paint, player, frame.placeOf(player.id) ?? player, playerOf(player).doing);
+    }
+    const mine = frame.replica.object(avatar);
+    if (mine !== undefined) this.drawPlayer(frame, paint, mine, frame.me, frame.mine?.doing ?? 0);
+    context.globalAlpha = 1;
+  }
+
+  private drawPlayer(frame: Frame, paint: Colours, player: SeenObject, place: Place, doing: number): void {
+    const { context } = this;
+    const walk = this.walked(player.id, place);
+    const isMe = player.id === frame.replica.avatar;
+    this.at(place, () => {
+      if (doing === DIGGING) drawDigging(context, paint, frame.nowMs);
+      drawBird(context, paint, playerOf(player).colour, walk.heading, walk.stride, isMe);
+    });
+    const emote = emoteOf(doing);
+    if (emote !== null) this.bubble(EMOTES[emote] ?? "", place, paint);
+  }
+
+  /** Heading and stride follow from how the shown place moves, so that they fit whatever moves it. */
+  private walked(id: number, place: Place): Walk {
+    const walk = this.walks.get(id) ?? { ...place, heading: (id * 2.4) % (Math.PI * 2), stride: 0 };
+    const way = { x: place.x - walk.x, y: place.y - walk.y };
+    const length = Math.hypot(way.x, way.y);
+    if (length > 1.5 && length < 256) {
+      const turn = Math.atan2(way.y, way.x) - walk.heading;
+      walk.heading += Math.atan2(Math.sin(turn), Math.cos(turn)) * 0.35;
+      walk.stride += length;
+    }
+    const moved = { ...place, heading: walk.heading, stride: walk.stride };
+    this.walks.set(id, length > 1.5 ? moved : { ...walk });
+    return moved;
+  }
+
+  private drawNames(frame: Frame, paint: Colours, players: readonly SeenObject[]): void {
+    if (this.camera.scale < 0.2) return;
+    const { context } = this;
+    const near = players
+      .map((player) => ({ player, place: player.id === frame.replica.avatar ? frame.me : (frame.placeOf(player.id) ?? player) }))
+      .map((named) => ({ ...named, far: Math.hypot(named.place.x - frame.me.x, named.place.y - frame.me.y) }))
+      .sort((a, b) => a.far - b.far)
+      .slice(0, NAMES_MAX);
+    context.font = "600 11px ui-sans-serif, system-ui, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (const { player, place } of near.reverse()) {
+      const name = this.names.get(player.id);
+      if (name === undefined) continue;
+      const [x, y] = this.camera.toScreen(place.x, place.y);
+      const isMe = player.id === frame.replica.avatar;
+      this.plate(isMe ? `${name} (you)` : name, x, y + 46 * this.camera.scale + 12, isMe ? playerColour(playerOf(player).colour) : paint.plate, isMe ? "#fff" : paint.ink);
+    }
+  }
+
+  private bubble(text: string, place: Place, paint: Colours): void {
+    const { context } = this;
+    const [x, y] = this.camera.toScreen(place.x, place.y);
+    context.font = "600 15px ui-sans-serif, system-ui, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    this.plate(text, x, y - 60 * this.camera.scale - 10, paint.plate, paint.ink);
+  }
+
+  private plate(text: string, x: number, y: number, back: string, ink: string): void {
+    const { context } = this;
+    const width = context.measureText(text).width + 10;
+    context.fillStyle = back;
+    context.beginPath();
+    context.roundRect(x - width / 2, y - 9, width, 18, 9);
+    context.fill();
+    context.fillStyle = ink;
+    context.fillText(text, x, y + 0.5);
+  }
+
+  private drawFloats(nowMs: number, paint: Colours): void {
+    const { context } = this;
+    this.floats = this.floats.filter(({ sinceMs }) => nowMs - sinceMs < FLOAT_MS);
+    context.font = "700 17px ui-sans-serif, system-ui, sans-serif";
+    context.textAlign = "center";
+    context.lineWidth = 4;
+    context.lineJoin = "round";
+    for (const { x, y, text, sinceMs } of this.floats) {
+      const share = (nowMs - sinceMs) / FLOAT_MS;
+      const [sx, sy] = this.camera.toScreen(x, y);
+      context.globalAlpha = 1 - share ** 3;
+      context.strokeStyle = paint.plate;
+      context.fillStyle = paint.gold;
+      context.strokeText(text, sx, sy - 20 - share * 44);
+      context.fillText(text, sx, sy - 20 - share * 44);
+    }
+    context.globalAlpha = 1;
+  }
+
+  /** Draws in units around a place. */
+  private at(place: Place, draw: () => void): void {
+    const [x, y] = this.camera.toScreen(place.x, place.y);
+    this.context.save();
+    this.context.translate(x, y);
+    this.context.scale(this.camera.scale, this.camera.scale);
+    draw();
+    this.context.restore();
+  }
+
+  private resize(): void {
+    const density = Math.min(2, devicePixelRatio);
+    this.camera.width = Math.max(1, this.canvas.clientWidth);
+    this.camera.height = Math.max(1, this.canvas.clientHeight);
+    this.canvas.width = Math.round(this.camera.width * density);
+    this.canvas.height = Math.round(this.camera.height * density);
+  }
+}
