@@ -25,6 +25,9 @@ mod replica;
 
 pub mod recording;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use grid::{Band, CellIndex, Grid, GridError, GridShape, Position};
 pub use mirror::{Base, Body, Mirror, MirrorCounters};
 pub use replica::{Replica, ReplicaError, SeenObject};

@@ -1,0 +1,67 @@
+//! Bodies of the fuzz targets, which plain tests also run over the committed corpus. A broken promise is a failed
+//! assertion.
+
+use dunlin_protocol::Encoding;
+use hashbrown::HashMap;
+
+use crate::{
+    CellIndex, ObjectId, Replica, SeenObject,
+    wire::{decode_input, encode_input, object_hash},
+};
+
+type HashState = foldhash::fast::FixedState;
+
+/// Any bytes as an input, in both encodings: what is read is written and read again as the same.
+pub fn input(bytes: &[u8]) {
+    for encoding in Encoding::ALL {
+        let Ok(input) = decode_input(encoding, bytes) else { continue };
+        assert!(input.number > 0 && input.data.len() + input.room.len() <= bytes.len());
+        for other in Encoding::ALL {
+            let mut written = Vec::new();
+            encode_input(other, &input, &mut written);
+            assert_eq!(decode_input(other, &written).as_ref(), Ok(&input));
+        }
+    }
+}
+
+/// Snapshots, one after the other: a byte whose lowest bit says the encoding, two bytes of length, the lowest first, and so
+/// many bytes. The replica is either as it was, or it keeps its promises.
+pub fn snapshots(mut bytes: &[u8]) {
+    let mut replica = Replica::default();
+    while let Some(([encoding, low, high], rest)) = bytes.split_first_chunk() {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
+        let (data, rest) = rest.split_at(length);
+        bytes = rest;
+        let before = picture(&replica);
+        let encoding = Encoding::ALL[usize::from(encoding & 1)];
+        match replica.apply(encoding, data) {
+            Ok(()) => check(&replica),
+            Err(_) => assert_eq!(picture(&replica), before, "nothing changes after an error"),
+        }
+    }
+}
+
+type Picture = (u32, u64, u32, Option<ObjectId>, CellIndex, Vec<(ObjectId, SeenObject)>);
+
+fn picture(replica: &Replica) -> Picture {
+    let mut objects: Vec<_> = replica.objects().map(|(id, seen)| (id, seen.clone())).collect();
+    objects.sort_unstable_by_key(|(id, _)| *id);
+    (replica.tick(), replica.time_us(), replica.ack(), replica.avatar(), replica.view(), objects)
+}
+
+fn check(replica: &Replica) {
+    let grid = replica.grid().expect("a replica that has a tick has a map");
+    assert!(replica.tick() > 0 && replica.ticks_per_second() > 0);
+    let mut hashes: HashMap<CellIndex, u64, HashState> = HashMap::default();
+    for (id, seen) in replica.objects() {
+        assert_eq!(replica.object(id), Some(seen));
+        assert!(id.0 != 0 && grid.clamp(seen.position) == seen.position, "within the map");
+        let Some(cell) = seen.cell else { continue };
+        assert_eq!(grid.cell_of(seen.position), cell);
+        assert!(grid.band(replica.view(), cell).is_some(), "what is not visible is dropped");
+        *hashes.entry(cell).or_default() ^= object_hash(id, seen.kind, seen.position, &seen.state);
+    }
+    for (cell, hash) in hashes {
+        assert_eq!(replica.cell_hash(cell), hash);
+    }
+}
