@@ -67,6 +67,11 @@ class Arena {
   }
 
   private buttons(): void {
+    const field = byId("field", HTMLElement);
+    byId("stage", HTMLElement).addEventListener("click", ({ detail, target }) => {
+      // Who clicked a button goes on walking with the keys; who pressed it with a key stays on it.
+      if (detail > 0 && target instanceof HTMLButtonElement) field.focus({ preventScroll: true });
+    });
     const toggle = (id: string, change: () => boolean) => {
       const button = byId(id, HTMLButtonElement);
       button.addEventListener("click", () => button.setAttribute("aria-pressed", String(change())));

@@ -3,8 +3,8 @@
 import type { Grid, Place } from "@dunlin/room-client";
 
 /** Units along the shorter side of the canvas. */
-const UNITS_ACROSS = 1_350;
-const SCALE_MIN = 0.3;
+const UNITS_ACROSS = 1_650;
+const SCALE_MIN = 0.27;
 const SCALE_MAX = 0.75;
 /** Cells of margin around what is seen when all of it is shown. */
 const MARGIN_CELLS = 0.7;

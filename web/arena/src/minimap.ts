@@ -25,7 +25,7 @@ export class Minimap {
       y * scale + (height - grid.heightUnits * scale) / 2,
     ];
     context.clearRect(0, 0, width, height);
-    context.fillStyle = paint.sand;
+    context.fillStyle = paint.sandDark;
     context.fillRect(...at(0, 0), grid.widthUnits * scale, grid.heightUnits * scale);
     const { cellUnits, nearCells, farCells } = grid.shape;
     const { left, top, right, bottom } = grid.around(view, nearCells + farCells);

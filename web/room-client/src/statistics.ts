@@ -25,13 +25,15 @@ const ROUND_TRIP_WEIGHT = 0.2;
 
 interface Arrival {
   readonly atMs: number;
-  readonly tick: number;
+  readonly ticks: number;
   readonly bytes: number;
   readonly lateMs: number;
 }
 
 export class Statistics {
   private arrivals: Arrival[] = [];
+  private sinceMs: number | null = null;
+  private lastTick = 0;
   private roundTripMs: number | null = null;
   private baseAgeTicks = 0;
   private skippedTicks = 0;
@@ -39,7 +41,10 @@ export class Statistics {
 
   /** A snapshot arrived. `bytes` is how much came since the last one; null if nobody knows. */
   arrived(snapshot: Snapshot, bytes: number | null, lateMs: number, nowMs: number): void {
-    this.arrivals.push({ atMs: nowMs, tick: snapshot.tick, bytes: bytes ?? Number.NaN, lateMs });
+    // The first one opens the account; what came with it lies before.
+    if (this.sinceMs === null) this.sinceMs = nowMs;
+    else this.arrivals.push({ atMs: nowMs, ticks: snapshot.tick - this.lastTick, bytes: bytes ?? Number.NaN, lateMs });
+    this.lastTick = snapshot.tick;
     if (this.arrivals.length > ARRIVALS_MAX) this.arrivals.shift();
     this.baseAgeTicks = snapshot.base === 0 ? 0 : snapshot.tick - snapshot.base;
     if (snapshot.base === 0) this.fullSnapshots += 1;
@@ -53,16 +58,14 @@ export class Statistics {
 
   figures(nowMs: number): Figures {
     this.arrivals = this.arrivals.filter(({ atMs }) => atMs > nowMs - WINDOW_MS);
-    const [first] = this.arrivals;
-    const last = this.arrivals.at(-1);
-    const spanMs = first === undefined || last === undefined ? 0 : last.atMs - first.atMs;
+    const spanMs = Math.min(WINDOW_MS, nowMs - (this.sinceMs ?? nowMs));
     const perSecond = (amount: number) => (spanMs > 0 ? (amount * 1000) / spanMs : 0);
-    // The first arrival opens the span; what came with it lies before.
-    const bytes = this.arrivals.slice(1).reduce((sum, arrival) => sum + arrival.bytes, 0);
+    const sum = (of: (arrival: Arrival) => number) => this.arrivals.reduce((total, arrival) => total + of(arrival), 0);
+    const bytes = sum((arrival) => arrival.bytes);
     const late = this.arrivals.map(({ lateMs }) => lateMs).sort((a, b) => a - b);
     return {
-      snapshotsPerSecond: perSecond(Math.max(0, this.arrivals.length - 1)),
-      ticksPerSecond: perSecond((last?.tick ?? 0) - (first?.tick ?? 0)),
+      snapshotsPerSecond: perSecond(this.arrivals.length),
+      ticksPerSecond: perSecond(sum(({ ticks }) => ticks)),
       bytesPerSecond: Number.isNaN(bytes) ? null : perSecond(bytes),
       baseAgeTicks: this.baseAgeTicks,
       skippedTicks: this.skippedTicks,
@@ -74,6 +77,7 @@ export class Statistics {
 
   clear(): void {
     this.arrivals = [];
+    this.sinceMs = null;
     this.roundTripMs = null;
     this.baseAgeTicks = this.skippedTicks = this.fullSnapshots = 0;
   }
