@@ -18,6 +18,15 @@ pub(super) struct Shelf {
     lent: Vec<Rc<Body>>,
     /// Nobody else has them.
     free: Vec<Rc<Body>>,
+    needed: Peak,
+}
+
+/// The highest of the last numbers: of this window and the one before.
+#[derive(Debug, Default)]
+struct Peak {
+    ticks: u32,
+    now: usize,
+    before: usize,
 }
 
 impl Shelf {
@@ -34,15 +43,26 @@ impl Shelf {
         self.free.pop().unwrap_or_else(|| Rc::new(Body { bytes: Vec::new(), data_bytes: 0, tick: 0, base_tick: 0 }))
     }
 
-    /// Forgets the current bodies, since there is another tick. Kept are as many buffers as that tick needed.
+    /// Forgets the current bodies, since there is another tick. Kept are as many buffers as a tick lately needed.
     pub(super) fn clear(&mut self) {
-        let needed = self.current.len();
+        let kept = self.needed.with(self.current.len());
         self.lent.extend(self.current.drain().map(|(_, body)| body));
         let is_free = |body: &mut Rc<Body>| Rc::get_mut(body).is_some();
         self.free.extend(self.lent.extract_if(.., is_free).filter(|body| body.bytes.capacity() <= KEPT_BYTES_MAX));
-        self.free.truncate(needed.max(FREE_MIN));
+        self.free.truncate(kept);
     }
 }
 
-/// Buffers that are kept even if the last tick needed fewer.
-const FREE_MIN: usize = 4;
+impl Peak {
+    fn with(&mut self, number: usize) -> usize {
+        if self.ticks >= PEAK_TICKS {
+            *self = Self { ticks: 0, now: 0, before: self.now };
+        }
+        self.ticks += 1;
+        self.now = self.now.max(number);
+        self.now.max(self.before)
+    }
+}
+
+/// Longer than slow clients and far cells make the need go up and down.
+const PEAK_TICKS: u32 = 64;

@@ -1,0 +1,131 @@
+//! What a tick allocates: as much for one changed cell as for hundreds, and nothing for any of the players.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    sync::Arc,
+};
+
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{
+    Base, CellIndex, EncodingSet, Grid, GridShape, Mirror, ObjectId, ObjectView, TickUpdate, UpdateWriter,
+};
+
+struct Counting;
+
+thread_local! {
+    /// Of this thread alone: the test harness has others.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count_one() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count_one();
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count_one();
+        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system's allocator.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
+    let before = ALLOCATIONS.get();
+    let done = work();
+    (ALLOCATIONS.get() - before, done)
+}
+
+const SHAPE: GridShape =
+    GridShape { columns: 16, rows: 16, cell_units: 1_000, near_cells: 2, far_cells: 1, far_interval_ticks: 4 };
+const OBJECTS_PER_CELL: u32 = 3;
+/// Enough for every buffer to have grown to what it needs.
+const WARM_UP_TICKS: u32 = 260;
+const TICKS: u32 = 64;
+
+fn grid() -> Grid {
+    Grid::new(SHAPE).expect("a good shape")
+}
+
+/// Every object of the first `cells` moves a little; ids, coordinates and states keep their lengths.
+fn update(writer: &mut UpdateWriter, tick: u32, cells: u32, is_keyframe: bool) -> TickUpdate {
+    let encodings = EncodingSet::default().with(Encoding::Json).with(Encoding::Protobuf);
+    writer.begin(tick, 1_700_000_000_000_000 + u64::from(tick), encodings, is_keyframe);
+    let state = [7; 16];
+    for cell in 0..cells {
+        let objects = || {
+            (0..OBJECTS_PER_CELL).map(|index| ObjectView {
+                id: ObjectId(1_000_000 + cell * OBJECTS_PER_CELL + index),
+                kind: 1,
+                x: 200 + tick % 700,
+                y: 300 + index,
+                state: &state,
+            })
+        };
+        writer.cell(CellIndex(cell), objects(), std::iter::empty(), objects());
+    }
+    writer.finish(&grid())
+}
+
+#[test]
+fn an_update_takes_a_handful_of_allocations_however_many_cells_change() {
+    let mut writer = UpdateWriter::default();
+    drop(update(&mut writer, 1, 256, false));
+    let of = |writer: &mut UpdateWriter, cells| allocations_of(|| update(writer, 2, cells, false)).0;
+    let for_one = of(&mut writer, 1);
+    assert_eq!(of(&mut writer, 16), for_one);
+    assert_eq!(of(&mut writer, 256), for_one);
+    assert!(for_one <= 13, "{for_one} allocations");
+}
+
+/// What a mirror allocates, tick after tick, to bring so many players up to date.
+fn allocations_of_bodies(players: u32) -> Vec<usize> {
+    let mut writer = UpdateWriter::default();
+    let keyframe = Arc::new(update(&mut writer, 1, 256, true));
+    let mut mirror = Mirror::new(grid(), 60, keyframe, [b"}}}", b""]);
+    let mut bases = vec![Base::default(); players as usize];
+    let mut counts = Vec::new();
+    for tick in 2..WARM_UP_TICKS + TICKS {
+        let update = Arc::new(update(&mut writer, tick, 256, false));
+        let (count, ()) = allocations_of(|| {
+            mirror.apply(update);
+            for (player, base) in (0..).zip(&mut bases) {
+                // A third is up to date, a third three ticks behind now and then, a third changes its view.
+                if player % 3 == 1 && tick % 4 != 0 {
+                    continue;
+                }
+                let moved = if player % 3 == 2 { tick / 2 % 8 } else { 0 };
+                let view = CellIndex((player * 7 + moved) % 256);
+                let encoding = Encoding::ALL[(player % 2) as usize];
+                let body = mirror.body(encoding, view, *base);
+                *base = Base { tick: body.tick, view };
+            }
+        });
+        counts.push(count);
+    }
+    assert!(mirror.counters().assemblies_catch_up > 0, "some are behind");
+    counts.split_off(WARM_UP_TICKS as usize)
+}
+
+#[test]
+fn bodies_take_no_allocation_in_the_steady_state() {
+    for players in [3, 10, 1_000] {
+        let counts = allocations_of_bodies(players);
+        assert!(counts.iter().all(|count| *count == 0), "{players} players: {counts:?}");
+    }
+}
