@@ -1,4 +1,29 @@
-//! Responses of the HTTP API on a connection that is kept open, counted and not decoded.
+//! Responses of the HTTP API on a connection that is kept open, counted and not decoded; and pages that are read whole.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::error::Error;
+
+const PAGE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The body of a page.
+pub fn get(address: SocketAddr, path: &str) -> Result<String, Error> {
+    let ask = || -> io::Result<String> {
+        let mut socket = TcpStream::connect_timeout(&address, PAGE_PATIENCE)?;
+        socket.set_read_timeout(Some(PAGE_PATIENCE))?;
+        // The body of a response to HTTP/1.0 ends with the connection and has no parts.
+        write!(socket, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+        let mut response = String::new();
+        socket.read_to_string(&mut response)?;
+        match response.split_once("\r\n\r\n") {
+            Some((head, body)) if head.split(' ').nth(1) == Some("200") => Ok(body.to_owned()),
+            _ => Err(io::Error::other(response.lines().next().unwrap_or("no answer").to_owned())),
+        }
+    };
+    ask().map_err(|source| Error::os(format!("read http://{address}{path}"), source, "check the server's log"))
+}
 
 /// Collects bytes, gives responses.
 #[derive(Default)]

@@ -11,6 +11,7 @@ use crate::commands::Encoding;
 use crate::error::Error;
 use crate::payload::PAYLOAD_BYTES_MIN;
 use crate::proc::Cores;
+use crate::room::args::RoomArgs;
 
 /// Measure this machine, and a server on it.
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,8 @@ pub(crate) enum Scenario {
     SlowReader(SlowReaderArgs),
     /// Memory of idle sessions with one subscription each
     Idle(IdleArgs),
+    /// Rooms: their ticks, their snapshots, and whether every player sees what is there
+    Room(RoomArgs),
     /// A process of a run; started by the other commands, never by hand
     #[command(hide = true)]
     Worker,

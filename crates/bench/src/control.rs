@@ -25,7 +25,7 @@ pub enum Role {
     /// The one publisher. Answers [`Answer::Connected`], then takes [`Order::Publish`].
     Publisher(PublisherRole),
     /// Players of rooms. Takes [`Order::Connect`] and [`Order::Play`].
-    Players(PlayersRole),
+    Players(Box<PlayersRole>),
 }
 
 /// See [`Role::Sender`].

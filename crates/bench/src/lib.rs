@@ -53,6 +53,7 @@ pub fn run(args: Args) -> Result<(), Error> {
         Scenario::Fanout(args) => fanout::run(&args),
         Scenario::SlowReader(args) => slow_reader::run(&args),
         Scenario::Idle(args) => idle::run(&args),
+        Scenario::Room(args) => room::run(&args),
         Scenario::Worker => {
             worker::run();
             Ok(())

@@ -28,11 +28,6 @@ impl Scrape {
         Some(self.samples.get(name)?.values().sum())
     }
 
-    /// The largest of all series of this name; `None` if there is none.
-    pub fn max(&self, name: &str) -> Option<f64> {
-        self.samples.get(name)?.values().copied().reduce(f64::max)
-    }
-
     /// The series of this name by the value of a label, added up.
     pub fn by(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
         let mut by = BTreeMap::new();
@@ -55,6 +50,16 @@ impl Scrape {
             }
         }
         since
+    }
+
+    /// Adds what was counted elsewhere, or later.
+    pub fn add(&mut self, other: &Scrape) {
+        for (name, all) in &other.samples {
+            let own = self.samples.entry(name.clone()).or_default();
+            for (labels, value) in all {
+                *own.entry(labels.clone()).or_default() += value;
+            }
+        }
     }
 
     /// A histogram, all series of the name added up; `None` if there is none.
@@ -139,7 +144,6 @@ mod tests {
         let scrape = Scrape::parse(PAGE);
         assert_eq!(scrape.sum("plain"), Some(3.0));
         assert_eq!(scrape.sum("c"), Some(3.0));
-        assert_eq!(scrape.max("c"), Some(2.0));
         assert_eq!(scrape.sum("d"), None);
         assert_eq!(scrape.by("c", "outcome"), BTreeMap::from([("a".into(), 1.0), ("b".into(), 2.0)]));
     }

@@ -24,6 +24,8 @@ pub struct PlayersRole {
     pub json_share: f64,
     /// What players do.
     pub play: Play,
+    /// Whether what they look from is their own object.
+    pub looks_from_own: bool,
     /// Local address to connect from.
     pub source: IpAddr,
     /// Handshakes under way at a time.
@@ -108,6 +110,8 @@ pub struct Played {
     pub objects_seen: u64,
     /// ... and those whose running hash was not that of their objects.
     pub inconsistent: u64,
+    /// Those whose own object was not in the cell that they looked from, where it should be.
+    pub misplaced: u64,
     /// Players that ended, by close code or reason.
     pub closed: BTreeMap<String, u64>,
     /// From the server's time of the tick to the read that brought the snapshot.
@@ -148,6 +152,7 @@ impl Played {
         self.looked_through += other.looked_through;
         self.objects_seen += other.objects_seen;
         self.inconsistent += other.inconsistent;
+        self.misplaced += other.misplaced;
         self.inputs += other.inputs;
         self.acknowledged += other.acknowledged;
         self.inputs_held_up += other.inputs_held_up;

@@ -1,6 +1,6 @@
 //! Holding what players saw against the world, which a recording brings back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::observation::Observation;
 use crate::error::Error;
-use crate::report::{Line, grouped};
+use crate::report::{Line, grouped, ratio};
 
 /// What came of it.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -25,6 +25,8 @@ pub struct Verified {
     pub snapshots: u64,
     /// Snapshots that showed something else.
     pub mismatches: u64,
+    /// Views that there were of a tick, on average over the ticks that were seen.
+    pub views_per_tick: f64,
     /// Snapshots of ticks that the recording does not have.
     pub unknown_ticks: u64,
     /// The first snapshot that showed something else.
@@ -64,6 +66,10 @@ impl Verified {
 
     /// Replays the recording of a room, and compares.
     pub fn check(&mut self, recording: &[u8], seen: &ByTick) {
+        let views = seen
+            .values()
+            .map(|observations| observations.iter().map(|(seen, _)| seen.view).collect::<BTreeSet<_>>().len());
+        self.views_per_tick = ratio(views.sum::<usize>() as f64, seen.len() as f64);
         match begin(recording) {
             Ok(mut replay) => self.walk(&mut replay, seen),
             Err(fault) => self.recording_faults.push(fault),
@@ -111,7 +117,7 @@ impl Verified {
 }
 
 /// Begins to replay with the simulations that come with Dunlin.
-fn begin(recording: &[u8]) -> Result<Replay<'_>, String> {
+pub fn begin(recording: &[u8]) -> Result<Replay<'_>, String> {
     let header = Header::read(recording).map_err(|error| error.to_string())?;
     let simulation = simulation(&header)?;
     replay(recording, |_| simulation).map_err(|error| error.to_string())
@@ -164,4 +170,4 @@ pub fn read_recording(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

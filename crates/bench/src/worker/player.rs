@@ -60,6 +60,7 @@ pub struct Sink<'a> {
     pub played: &'a mut Played,
     pub observations: Option<&'a mut Observations>,
     pub play: Play,
+    pub looks_from_own: bool,
     pub snapshots_ever: &'a mut u64,
     pub failed: &'a mut Option<Error>,
     pub clock: Clock,
@@ -188,7 +189,7 @@ impl Player {
         let Some(grid) = self.replica.grid() else { return };
         let hash = near_hash(&self.replica, grid);
         if self.snapshots % LOOK_THROUGH_EVERY == self.number % LOOK_THROUGH_EVERY {
-            self.look_through(grid, hash, sink.played);
+            self.look_through(grid, hash, sink);
         }
         if let Some(observations) = &mut sink.observations {
             let (tick, view) = (self.replica.tick(), self.replica.view().0);
@@ -226,8 +227,9 @@ impl Player {
         }
     }
 
-    /// Whether the running hash is that of the objects, and they are all in sight.
-    fn look_through(&self, grid: &Grid, hash: u64, played: &mut Played) {
+    /// Whether the running hash is that of the objects, they are all in sight, and the player is where it looks from.
+    fn look_through(&self, grid: &Grid, hash: u64, sink: &mut Sink<'_>) {
+        let played = &mut *sink.played;
         let (mut sum, mut objects) = (0, 0);
         for (id, object) in self.replica.objects() {
             objects += 1;
@@ -240,6 +242,9 @@ impl Player {
         played.looked_through += 1;
         played.objects_seen += objects;
         played.inconsistent += u64::from(sum != hash);
+        let own = self.replica.avatar().and_then(|id| self.replica.object(id));
+        let is_at_home = own.is_some_and(|own| own.cell == Some(self.replica.view()));
+        played.misplaced += u64::from(sink.looks_from_own && !is_at_home);
     }
 }
 

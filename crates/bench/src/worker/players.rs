@@ -24,7 +24,7 @@ const ORDERS: Token = Token(usize::MAX);
 /// A server that gets no player further for this long won't.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
-pub fn play(role: PlayersRole) -> Result<(), Error> {
+pub fn play(role: Box<PlayersRole>) -> Result<(), Error> {
     let poll = Poll::new().map_err(poll_failed)?;
     let orders = orders_for(&poll, ORDERS)?;
     let tally = Tally::open(Path::new(&role.tally))?;
@@ -50,7 +50,7 @@ pub fn play(role: PlayersRole) -> Result<(), Error> {
 }
 
 struct Players {
-    role: PlayersRole,
+    role: Box<PlayersRole>,
     poll: Poll,
     players: Vec<Player>,
     buffer: Vec<u8>,
@@ -248,6 +248,7 @@ impl Players {
                 played: &mut self.played,
                 observations: self.observations.as_mut(),
                 play: self.role.play,
+                looks_from_own: self.role.looks_from_own,
                 snapshots_ever: &mut self.snapshots_ever,
                 failed: &mut self.failed,
                 clock: Clock::default(),

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 /// A recorded crowd of one player that sends an input in tick 3, and what can be seen from each cell after each tick.
-fn recorded(ticks: u32) -> (Vec<u8>, ByTick) {
+pub fn recorded(ticks: u32) -> (Vec<u8>, ByTick) {
     let params = json!({"objects": 50, "columns": 4, "rows": 4, "near_cells": 1, "player_objects": true});
     let options = RoomOptions::default();
     let header = Header { simulation: "crowd".into(), params: params.to_string(), seed: 7, options: options.clone() };

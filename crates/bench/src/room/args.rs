@@ -1,0 +1,241 @@
+//! The command line of `dunlin bench room`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+
+use super::orders::Play;
+use super::rig::Setup;
+use crate::args::{OutputArgs, PinArgs, ServerArgs};
+use crate::control::Speech;
+use crate::error::Error;
+use crate::proc::Cores;
+
+/// Measure rooms.
+#[derive(Debug, clap::Args)]
+pub struct RoomArgs {
+    /// What to run.
+    #[command(subcommand)]
+    pub scenario: RoomScenario,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RoomScenario {
+    /// One room that everybody sees all of, against a Go server that does the same, and its naive form
+    Everyone(EveryoneArgs),
+    /// Views of a part of the map, against everybody seeing everything
+    Views(ViewsArgs),
+    /// All players send ten times as many inputs at once
+    Spike(SpikeArgs),
+    /// Players that stop reading and come back
+    Slow(SlowArgs),
+    /// Many small rooms
+    Rooms(RoomsArgs),
+    /// A recorded treasure hunt, replayed, and replayed with one input changed
+    Record(RecordArgs),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct PlayArgs {
+    /// Players
+    #[arg(long, default_value_t = 500)]
+    pub players: usize,
+    /// Inputs a second of each player
+    #[arg(long, default_value_t = 2.0)]
+    pub inputs_per_second: f64,
+    /// Share of the players that speaks JSON; the others speak Protobuf
+    #[arg(long, default_value_t = 0.0)]
+    pub json_share: f64,
+    /// Measured time of each part
+    #[arg(long, default_value_t = 10.0)]
+    pub seconds: f64,
+    /// Playing before the measurement
+    #[arg(long, default_value_t = 2.0)]
+    pub warm_up_seconds: f64,
+    /// Ticks a second
+    #[arg(long, default_value_t = 60)]
+    pub ticks_per_second: u32,
+    /// Processes to spread the players over [default: one for every 4000]
+    #[arg(long)]
+    pub workers: Option<usize>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CommonArgs {
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct EveryoneArgs {
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// Objects in the world; all move and change in every tick
+    #[arg(long, default_value_t = 100)]
+    pub objects: u32,
+    /// Turns of all servers
+    #[arg(long, default_value_t = 3)]
+    pub turns: u32,
+    /// The Go server [default: where bench/peers/build puts it]
+    #[arg(long, value_name = "PROGRAM")]
+    pub peer: Option<PathBuf>,
+    /// Measure Dunlin alone
+    #[arg(long, conflicts_with = "peer")]
+    pub no_peer: bool,
+    /// Measure the Go server alone
+    #[arg(long, conflicts_with = "no_peer")]
+    pub only_peer: bool,
+    /// Time of the run that is recorded, to verify what players see; 0 for none
+    #[arg(long, default_value_t = 3.0)]
+    pub verify_seconds: f64,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("players", |arg| arg.default_value("2000")))]
+pub struct ViewsArgs {
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// Objects in the world
+    #[arg(long, default_value_t = 2_000)]
+    pub objects: u32,
+    /// Thousandths of the objects that move and change in every tick
+    #[arg(long, default_value_t = 100)]
+    pub moving_permille: u32,
+    /// The map is a square of so many cells in each direction, of which a player sees 5 × 5
+    #[arg(long, default_value_t = 22)]
+    pub cells: u32,
+    /// Time of the run that is recorded, to verify what players see; 0 for none
+    #[arg(long, default_value_t = 3.0)]
+    pub verify_seconds: f64,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("seconds", |arg| arg.default_value("5")))]
+pub struct SpikeArgs {
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// How many times as many inputs there are
+    #[arg(long, default_value_t = 10.0)]
+    pub factor: f64,
+    /// For how long
+    #[arg(long, default_value_t = 2.0)]
+    pub spike_seconds: f64,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("players", |arg| arg.default_value("200")), mut_arg("seconds", |arg| arg.default_value("3")))]
+pub struct SlowArgs {
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// Players, of all, that stop reading
+    #[arg(long, default_value_t = 20)]
+    pub slow_players: usize,
+    /// For how long
+    #[arg(long, default_value_t = 10.0)]
+    pub pause_seconds: f64,
+    /// Receive buffer of those
+    #[arg(long, default_value_t = 4096)]
+    pub slow_receive_bytes: usize,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("players", |arg| arg.hide(true)), mut_arg("seconds", |arg| arg.default_value("5")))]
+pub struct RoomsArgs {
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// Rooms [default: look for the largest number that holds]
+    #[arg(long)]
+    pub rooms: Option<usize>,
+    /// Rooms to begin with when looking
+    #[arg(long, default_value_t = 64)]
+    pub from: usize,
+    /// Players in each room
+    #[arg(long, default_value_t = 8)]
+    pub players_per_room: usize,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("players", |arg| arg.default_value("100")), mut_arg("seconds", |arg| arg.hide(true)))]
+pub struct RecordArgs {
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// How long to play
+    #[arg(long, default_value_t = 1.0)]
+    pub minutes: f64,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+impl PlayArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        in_range("players", self.players as f64, 1.0, 100_000.0)?;
+        in_range("inputs-per-second", self.inputs_per_second, 0.0, 1_000.0)?;
+        in_range("json-share", self.json_share, 0.0, 1.0)?;
+        in_range("seconds", self.seconds, 0.1, 86_400.0)?;
+        in_range("warm-up-seconds", self.warm_up_seconds, 0.0, 86_400.0)?;
+        in_range("ticks-per-second", self.ticks_per_second.into(), 1.0, 240.0)
+    }
+
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    pub fn warm_up(&self) -> Duration {
+        Duration::from_secs_f64(self.warm_up_seconds)
+    }
+
+    /// All of them in one room of Dunlin's, sending stamps.
+    pub fn setup(&self, cores: &Cores) -> Setup {
+        Setup {
+            players: self.players,
+            players_per_room: self.players,
+            slow: 0,
+            json_share: self.json_share,
+            play: Play::Stamp { shared_objects: None },
+            looks_from_own: false,
+            speech: Speech::Protocol,
+            join: None,
+            workers: self.workers,
+            slow_receive_bytes: 4_096,
+            cores: cores.clone(),
+            keeps_observations: false,
+        }
+    }
+}
+
+/// Refuses an option out of its range.
+pub fn in_range(name: &'static str, value: f64, min: f64, max: f64) -> Result<(), Error> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Setting { name, value: value.to_string(), remedy: format!("give {min} to {max}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_hold_at_their_edges_and_not_past_them() {
+        assert!(in_range("json-share", 0.0, 0.0, 1.0).is_ok());
+        assert!(in_range("json-share", 1.0, 0.0, 1.0).is_ok());
+        for share in [-0.01, 1.01, f64::NAN] {
+            assert!(in_range("json-share", share, 0.0, 1.0).is_err(), "{share}");
+        }
+    }
+}

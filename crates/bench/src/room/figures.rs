@@ -1,0 +1,218 @@
+//! What a server says of itself, whichever it is.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::metrics::Scrape;
+use crate::api;
+use crate::control::Speech;
+use crate::error::Error;
+use crate::report::{Line, ratio, whole};
+
+const TICKS: &str = "dunlin_room_ticks_total";
+const TICK_SECONDS: &str = "dunlin_room_tick_seconds";
+const LATENESS_SECONDS: &str = "dunlin_room_tick_lateness_seconds";
+const OVERRUNS: &str = "dunlin_room_overruns_total";
+const SKIPPED: &str = "dunlin_room_ticks_skipped_total";
+const LATE: &str = "dunlin_room_ticks_late_total";
+const ASSEMBLIES: &str = "dunlin_room_assemblies_total";
+const SNAPSHOTS: &str = "dunlin_room_snapshots_total";
+const INPUTS: &str = "dunlin_room_inputs_total";
+
+/// What a server has counted.
+#[derive(Debug, Clone)]
+pub enum Said {
+    /// Dunlin.
+    Metrics(Scrape),
+    /// The Go peer, since it was asked the last time.
+    Peer(PeerStats),
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        Said::Metrics(Scrape::default())
+    }
+}
+
+/// What the Go peer answers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct PeerStats {
+    ticks: f64,
+    tick_p50_us: f64,
+    tick_p99_us: f64,
+    tick_max_us: f64,
+    late_p99_us: f64,
+    encodes: f64,
+    inputs: f64,
+    snapshots_written: f64,
+    snapshots_replaced: f64,
+}
+
+/// What is compared between servers. None: it does not say.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ServerFigures {
+    /// Ticks carried out.
+    pub ticks: f64,
+    /// How long they took.
+    pub tick_p50_us: Option<f64>,
+    /// See `tick_p50_us`.
+    pub tick_p99_us: Option<f64>,
+    /// On average.
+    pub tick_mean_us: Option<f64>,
+    /// How late they began.
+    pub late_p99_us: Option<f64>,
+    /// Ticks that took longer than their interval.
+    pub overruns: Option<f64>,
+    /// Ticks that began when the next one was due already.
+    pub ticks_late: Option<f64>,
+    /// Ticks that were passed over.
+    pub ticks_skipped: Option<f64>,
+    /// Snapshot bodies put together.
+    pub encodes_per_tick: Option<f64>,
+    /// Snapshots written.
+    pub snapshots_per_tick: Option<f64>,
+    /// Inputs, by what became of them.
+    pub inputs: BTreeMap<String, u64>,
+}
+
+impl Said {
+    /// Asks the server.
+    pub fn ask(speech: Speech, address: SocketAddr) -> Result<Self, Error> {
+        Ok(match speech {
+            Speech::Protocol => Said::Metrics(Scrape::parse(&api::get(address, "/metrics")?)),
+            Speech::Bare => {
+                let text = api::get(address, "/stats")?;
+                Said::Peer(serde_json::from_str(&text).map_err(|err| Error::Server {
+                    did: format!("answered something else than its figures ({err})"),
+                    remedy: "build the peers again with bench/peers/build".into(),
+                })?)
+            }
+        })
+    }
+
+    /// What is new since an earlier question.
+    #[must_use]
+    pub fn since(self, earlier: &Said) -> Said {
+        match (self, earlier) {
+            (Said::Metrics(now), Said::Metrics(before)) => Said::Metrics(now.since(before)),
+            (said, _) => said,
+        }
+    }
+
+    /// Adds what a later phase brought. Of the peer's percentiles the largest counts.
+    pub fn add(&mut self, later: Said) {
+        match (self, later) {
+            (Said::Metrics(all), Said::Metrics(more)) => all.add(&more),
+            (Said::Peer(all), Said::Peer(more)) => {
+                all.tick_p50_us = all.tick_p50_us.max(more.tick_p50_us);
+                all.tick_p99_us = all.tick_p99_us.max(more.tick_p99_us);
+                all.tick_max_us = all.tick_max_us.max(more.tick_max_us);
+                all.late_p99_us = all.late_p99_us.max(more.late_p99_us);
+                all.ticks += more.ticks;
+                all.encodes += more.encodes;
+                all.inputs += more.inputs;
+                all.snapshots_written += more.snapshots_written;
+                all.snapshots_replaced += more.snapshots_replaced;
+            }
+            (own, other) => *own = other,
+        }
+    }
+
+    /// Ticks that began later than this; `None` if it does not say.
+    pub fn late_by(&self, bound_s: f64) -> Option<f64> {
+        match self {
+            Said::Metrics(scrape) => Some(scrape.histogram(LATENESS_SECONDS)?.above(bound_s)),
+            Said::Peer(_) => None,
+        }
+    }
+
+    /// Inputs that were neither applied nor lost: refused for a reason.
+    pub fn inputs_turned_away(&self) -> u64 {
+        let inputs = self.figures().inputs;
+        inputs.iter().filter(|(outcome, _)| *outcome != "applied").map(|(_, count)| count).sum()
+    }
+
+    /// The figures of a report.
+    pub fn figures(&self) -> ServerFigures {
+        match self {
+            Said::Metrics(scrape) => of_metrics(scrape),
+            Said::Peer(stats) => ServerFigures {
+                ticks: stats.ticks,
+                tick_p50_us: Some(stats.tick_p50_us),
+                tick_p99_us: Some(stats.tick_p99_us),
+                late_p99_us: Some(stats.late_p99_us),
+                encodes_per_tick: Some(ratio(stats.encodes, stats.ticks)),
+                snapshots_per_tick: Some(ratio(stats.snapshots_written, stats.ticks)),
+                inputs: BTreeMap::from([("applied".into(), whole(stats.inputs))]),
+                ..ServerFigures::default()
+            },
+        }
+    }
+}
+
+fn of_metrics(scrape: &Scrape) -> ServerFigures {
+    let ticks = scrape.sum(TICKS).unwrap_or(0.0);
+    let duration = scrape.histogram(TICK_SECONDS).filter(|times| times.count() > 0.0);
+    let lateness = scrape.histogram(LATENESS_SECONDS).filter(|times| times.count() > 0.0);
+    let per_tick = |name: &str| scrape.sum(name).filter(|_| ticks > 0.0).map(|count| count / ticks);
+    ServerFigures {
+        ticks,
+        tick_p50_us: duration.as_ref().map(|times| times.quantile_us(0.5)),
+        tick_p99_us: duration.as_ref().map(|times| times.quantile_us(0.99)),
+        tick_mean_us: duration.as_ref().map(|times| times.sum_s() * 1e6 / times.count()),
+        late_p99_us: lateness.map(|times| times.quantile_us(0.99)),
+        overruns: scrape.sum(OVERRUNS),
+        ticks_late: scrape.sum(LATE),
+        ticks_skipped: scrape.sum(SKIPPED),
+        encodes_per_tick: per_tick(ASSEMBLIES),
+        snapshots_per_tick: per_tick(SNAPSHOTS),
+        inputs: scrape.by(INPUTS, "outcome").into_iter().map(|(outcome, count)| (outcome, whole(count))).collect(),
+    }
+}
+
+impl ServerFigures {
+    /// For the table.
+    pub fn lines(&self) -> Vec<Line> {
+        let us = |value: Option<f64>| value.map_or("?".into(), |us| crate::report::time(whole(us.round())));
+        let count = |value: Option<f64>| value.map_or("?".into(), |count| format!("{count:.2}"));
+        vec![
+            Line::new(
+                "  ticks",
+                format!(
+                    "{:.0}; p50 {}, p99 {}; begun late by p99 {}; {} overruns, {} passed over",
+                    self.ticks,
+                    us(self.tick_p50_us),
+                    us(self.tick_p99_us),
+                    us(self.late_p99_us),
+                    count(self.overruns),
+                    count(self.ticks_skipped),
+                ),
+            ),
+            Line::new(
+                "  each tick",
+                format!(
+                    "{} bodies put together, {} snapshots",
+                    count(self.encodes_per_tick),
+                    count(self.snapshots_per_tick)
+                ),
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_come_from_metrics_and_are_missing_where_they_are() {
+        let page = "dunlin_room_ticks_total{thread=\"0\"} 100\ndunlin_room_assemblies_total{namespace=\"room\"} 250\n\
+            dunlin_room_inputs_total{outcome=\"applied\"} 7\n";
+        let figures = Said::Metrics(Scrape::parse(page)).figures();
+        assert_eq!((figures.ticks, figures.encodes_per_tick), (100.0, Some(2.5)));
+        assert_eq!(figures.inputs, BTreeMap::from([("applied".into(), 7)]));
+        assert_eq!((figures.tick_p99_us, figures.overruns), (None, None));
+    }
+}

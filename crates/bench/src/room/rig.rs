@@ -1,0 +1,386 @@
+//! A server and players in its rooms: what every scenario of rooms is made of.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::figures::Said;
+use super::observation;
+use super::orders::{Play, PlayAnswer, PlayOrder, Played, PlayersRole};
+use super::verify::{self, Verified};
+use crate::commands::Encoding;
+use crate::control::{Answer, Connected, Order, Role, Speech, Target};
+use crate::crew::{Worker, source_address};
+use crate::error::Error;
+use crate::proc::{self, Cores, Memory, Ticks};
+use crate::progress::Progress;
+use crate::spawn::Server;
+use crate::tally::{Tally, WORKERS_MAX};
+
+/// Players in one process. Well under 20,000 open files.
+const PLAYERS_PER_WORKER: usize = 4_000;
+const HANDSHAKES_MAX: usize = 64;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What channels are called in front of the room's number.
+pub const CHANNEL: &str = "room:bench";
+
+/// What the players are.
+#[derive(Clone)]
+pub struct Setup {
+    /// How many.
+    pub players: usize,
+    /// How many in each room.
+    pub players_per_room: usize,
+    /// How many of them stop reading when told to.
+    pub slow: usize,
+    /// Share of them that speaks JSON.
+    pub json_share: f64,
+    /// What they do.
+    pub play: Play,
+    /// Whether what they look from is their own object.
+    pub looks_from_own: bool,
+    /// What the server speaks.
+    pub speech: Speech,
+    /// What they join with.
+    pub join: Option<String>,
+    /// Processes to spread them over.
+    pub workers: Option<usize>,
+    /// Receive buffer of slow ones.
+    pub slow_receive_bytes: usize,
+    /// Where all run.
+    pub cores: Cores,
+    /// Whether to keep what they see.
+    pub keeps_observations: bool,
+}
+
+/// A folder for the files of a run. It goes when this is dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it.
+    pub fn create() -> Result<Self, Error> {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("dunlin-bench-room-{}-{run}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|source| {
+            Error::os(format!("make {}", path.display()), source, "set TMPDIR to a folder with space")
+        })?;
+        Ok(Scratch(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The room's key that lets the server record it here.
+    pub fn recording(&self) -> (&'static str, serde_json::Value) {
+        ("record_directory", self.0.display().to_string().into())
+    }
+
+    /// The recordings in it of a room with this number, the earliest first.
+    pub fn recordings(&self, room: u32) -> Vec<PathBuf> {
+        // A recording has the channel's name, its other characters replaced.
+        let prefix = format!("{CHANNEL}{room}-").replace(':', "_");
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        let is_of_room = |path: &PathBuf| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix))
+        };
+        paths.retain(is_of_room);
+        paths.sort_unstable();
+        paths
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing useful can be done if it is gone already.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server and its players.
+pub struct Rig {
+    // Dropped in this order: players leave before the server ends.
+    workers: Vec<Worker>,
+    /// The server under test.
+    pub server: Server,
+    tally: Tally,
+    speech: Speech,
+    players: usize,
+    observations: Vec<PathBuf>,
+}
+
+/// What one measured phase brought.
+#[derive(Default)]
+pub struct Phase {
+    /// All players together.
+    pub played: Played,
+    /// What the server says of itself.
+    pub said: Said,
+    /// Processor time of the server.
+    pub server_cpu_ns: u64,
+    /// The same in ticks of user and kernel mode.
+    pub server_split: Ticks,
+    /// How long it was.
+    pub wall_ns: u64,
+    /// Memory of the server, again and again.
+    pub memory: Vec<Memory>,
+}
+
+impl Phase {
+    /// Adds a later phase of the same kind.
+    pub fn add(&mut self, later: Phase) {
+        self.played.add(&later.played);
+        self.said.add(later.said);
+        self.server_cpu_ns += later.server_cpu_ns;
+        self.server_split.user += later.server_split.user;
+        self.server_split.system += later.server_split.system;
+        self.wall_ns += later.wall_ns;
+        self.memory.extend(later.memory);
+    }
+
+    /// Processor time of the server for each snapshot that was received, in nanoseconds.
+    pub fn cpu_ns_per_snapshot(&self) -> f64 {
+        crate::report::ratio(self.server_cpu_ns as f64, self.played.snapshots as f64)
+    }
+}
+
+impl Rig {
+    /// Starts the players' processes and lets all players in.
+    pub fn start(server: Server, setup: &Setup, scratch: &Scratch, progress: &Progress) -> Result<Self, Error> {
+        let tally = Tally::create()?;
+        let count = setup.workers.unwrap_or_else(|| setup.players.div_ceil(PLAYERS_PER_WORKER));
+        if !(1..=WORKERS_MAX).contains(&count) {
+            let remedy = format!("give 1 to {WORKERS_MAX}");
+            return Err(Error::Setting { name: "workers", value: count.to_string(), remedy });
+        }
+        let mut rig = Rig {
+            workers: Vec::new(),
+            tally,
+            speech: setup.speech,
+            players: setup.players,
+            observations: Vec::new(),
+            server,
+        };
+        let mut parts = Vec::new();
+        let mut first_player = 0;
+        for worker in 0..count {
+            let part = setup.players / count + usize::from(worker < setup.players % count);
+            let role = rig.role(setup, scratch, worker, first_player);
+            rig.observations.extend(role.observations.clone());
+            rig.workers.push(Worker::start(&Role::Players(Box::new(role)))?);
+            first_player += part as u32;
+            parts.push(part);
+        }
+        rig.connect(&parts, setup.slow, progress)?;
+        Ok(rig)
+    }
+
+    fn role(&self, setup: &Setup, scratch: &Scratch, worker: usize, first_player: u32) -> PlayersRole {
+        let observations = scratch.path().join(format!("seen-{}-{worker}", self.server.pid));
+        PlayersRole {
+            target: Target {
+                address: self.server.address,
+                path: self.server.path.clone(),
+                encoding: Encoding::Protobuf,
+                channel: CHANNEL.into(),
+                join: setup.join.clone(),
+                speech: setup.speech,
+            },
+            worker,
+            first_player,
+            players_per_room: setup.players_per_room as u32,
+            json_share: setup.json_share,
+            play: setup.play,
+            looks_from_own: setup.looks_from_own,
+            source: source_address(worker),
+            handshakes_max: HANDSHAKES_MAX,
+            slow_receive_bytes: setup.slow_receive_bytes,
+            observations: setup.keeps_observations.then_some(observations),
+            tally: self.tally.path().to_owned(),
+            cores: setup.cores.clients.clone(),
+        }
+    }
+
+    /// Lets everybody in. The slow ones are all in the first process.
+    fn connect(&mut self, parts: &[usize], slow: usize, progress: &Progress) -> Result<(), Error> {
+        progress.counting("joining".into(), self.players as u64);
+        for (number, (worker, &sessions)) in self.workers.iter_mut().zip(parts).enumerate() {
+            let slow = if number == 0 { slow.min(sessions) } else { 0 };
+            worker.order(&Order::Connect { sessions, slow })?;
+        }
+        let mut all = Connected::default();
+        for worker in &self.workers {
+            let connected = loop {
+                progress.at(self.tally.ready());
+                match worker.answer_within(LOOK_EVERY)? {
+                    Some(Answer::Connected(connected)) => break connected,
+                    Some(other) => return Err(worker.unexpected(&other)),
+                    None => {}
+                }
+            };
+            all.ready += connected.ready;
+            for (why, count) in connected.failed {
+                *all.failed.entry(why).or_default() += count;
+            }
+        }
+        if all.failed.is_empty() && all.ready == self.players {
+            return Ok(());
+        }
+        let did = format!("refused players ({} of {} joined): {:?}", all.ready, self.players, all.failed);
+        Err(Error::Server { did, remedy: "check its log, and its limits of connections and players".into() })
+    }
+
+    /// Lets the players play at this pace for a time, and measures.
+    pub fn phase(
+        &mut self,
+        inputs_per_second: f64,
+        duration: Duration,
+        label: &str,
+        progress: &Progress,
+    ) -> Result<Phase, Error> {
+        let watch = self.begin(inputs_per_second)?;
+        self.watch(watch, duration, label, progress)
+    }
+
+    /// Begins a phase that [`Self::watch`] measures.
+    pub fn begin(&mut self, inputs_per_second: f64) -> Result<Watch, Error> {
+        self.play_all(&PlayOrder::Begin { inputs_per_second })?;
+        Ok(Watch {
+            before: Said::ask(self.speech, self.server.address)?,
+            cpu_before_ns: proc::cpu_ns(self.server.pid)?,
+            split_before: proc::ticks(self.server.pid)?,
+            start: Instant::now(),
+            memory: vec![proc::memory(self.server.pid)?],
+        })
+    }
+
+    /// Waits for a time and ends the phase.
+    pub fn watch(
+        &mut self,
+        mut watch: Watch,
+        duration: Duration,
+        label: &str,
+        progress: &Progress,
+    ) -> Result<Phase, Error> {
+        self.wait(&mut watch, duration, label, progress)?;
+        let cpu_ns = proc::cpu_ns(self.server.pid)?;
+        let split = proc::ticks(self.server.pid)?;
+        let wall_ns = watch.start.elapsed().as_nanos() as u64;
+        let played = self.tell()?;
+        Ok(Phase {
+            played,
+            said: Said::ask(self.speech, self.server.address)?.since(&watch.before),
+            server_cpu_ns: cpu_ns - watch.cpu_before_ns,
+            server_split: Ticks {
+                user: split.user.saturating_sub(watch.split_before.user),
+                system: split.system.saturating_sub(watch.split_before.system),
+            },
+            wall_ns,
+            memory: watch.memory,
+        })
+    }
+
+    /// Lets a time pass, and looks at the server's memory meanwhile.
+    pub fn wait(&self, watch: &mut Watch, duration: Duration, label: &str, progress: &Progress) -> Result<(), Error> {
+        progress.counting(label.to_owned(), duration.as_millis() as u64);
+        let start = Instant::now();
+        while let Some(left) = duration.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+            progress.at(start.elapsed().as_millis() as u64);
+            thread::sleep(left.min(LOOK_EVERY));
+            watch.memory.push(proc::memory(self.server.pid)?);
+        }
+        Ok(())
+    }
+
+    /// What players have measured since the phase began.
+    pub fn tell(&mut self) -> Result<Played, Error> {
+        let mut all = Played::default();
+        for played in self.play_all(&PlayOrder::Tell)? {
+            match played {
+                PlayAnswer::Played(played) => all.add(&played),
+                PlayAnswer::Done => {}
+            }
+        }
+        Ok(all)
+    }
+
+    /// Gives all players an order.
+    pub fn play_all(&mut self, order: &PlayOrder) -> Result<Vec<PlayAnswer>, Error> {
+        for worker in &mut self.workers {
+            worker.order(&Order::Play(order.clone()))?;
+        }
+        let answer = |worker: &Worker| match worker.answer()? {
+            Answer::Play(answer) => Ok(answer),
+            other => Err(worker.unexpected(&other)),
+        };
+        self.workers.iter().map(answer).collect()
+    }
+
+    /// Ends players and server, and holds what was seen against what was recorded.
+    pub fn verify(mut self, scratch: &Scratch, progress: &Progress) -> Result<Verified, Error> {
+        self.play_all(&PlayOrder::Flush)?;
+        let files = std::mem::take(&mut self.observations);
+        progress.doing("ending the server".into());
+        // Players leave first, so that the recording has all that they saw; the server writes the rest when it ends.
+        drop(self);
+        let mut seen = Vec::new();
+        for path in files {
+            seen.append(&mut observation::read(&path)?);
+        }
+        let rooms = verify::by_room(seen);
+        let mut verified = Verified::default();
+        for (number, (room, by_tick)) in rooms.iter().enumerate() {
+            progress.doing(format!("replaying room {} of {}", number + 1, rooms.len()));
+            match scratch.recordings(*room).as_slice() {
+                [recording] => verified.check(&verify::read_recording(recording)?, by_tick),
+                others => {
+                    let fault = format!("there are {} recordings of room {room}, not one", others.len());
+                    verified.recording_faults.push(fault);
+                }
+            }
+        }
+        Ok(verified)
+    }
+}
+
+/// A phase that is going on.
+pub struct Watch {
+    before: Said,
+    cpu_before_ns: u64,
+    split_before: Ticks,
+    start: Instant,
+    memory: Vec<Memory>,
+}
+
+impl Watch {
+    /// Private memory of the server when it was looked at last.
+    pub fn anon_bytes(&self) -> u64 {
+        self.memory.last().map_or(0, |memory| memory.anon_bytes)
+    }
+}
+
+/// The server's keys for rooms of this simulation, for [`crate::args::ServerArgs::set`].
+pub fn room_settings(simulation: &str, params: &serde_json::Value, more: &[(&str, serde_json::Value)]) -> Vec<String> {
+    let mut room = serde_json::Map::new();
+    room.insert("enabled".into(), true.into());
+    room.insert("simulation".into(), simulation.into());
+    room.insert("params".into(), params.clone());
+    for (key, value) in more {
+        room.insert((*key).into(), value.clone());
+    }
+    let namespace: BTreeMap<&str, serde_json::Value> = BTreeMap::from([
+        ("name", "room".into()),
+        ("room", room.into()),
+        ("allow_subscribe_for_client", true.into()),
+        ("allow_subscribe_for_anonymous", true.into()),
+        ("allow_publish_for_subscriber", true.into()),
+        ("allow_publish_for_anonymous", true.into()),
+    ]);
+    vec![format!("channel.namespaces={}", serde_json::json!([namespace])), "prometheus.enabled=true".into()]
+}

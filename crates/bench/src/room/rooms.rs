@@ -1,0 +1,164 @@
+//! Many small rooms: whether all of them keep their time, or how many do.
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::args::{RoomsArgs, in_range};
+use super::goal::Goal;
+use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
+use super::side::Side;
+use super::{Found, finish};
+use crate::error::Error;
+use crate::proc::{self, Cores};
+use crate::progress::Progress;
+use crate::report::Line;
+use crate::spawn::Server;
+
+/// Rooms that the largest number may be wrong by, in parts of it.
+const PRECISION: usize = 16;
+const ROOMS_MAX: usize = 20_000;
+const GOAL: f64 = 500.0;
+
+/// What `room rooms` found.
+#[derive(Debug, Serialize)]
+struct Report {
+    scenario: &'static str,
+    machine: String,
+    cores: Cores,
+    players_per_room: usize,
+    ticks_per_second: u32,
+    /// The largest number that held.
+    rooms_held: usize,
+    tries: Vec<Try>,
+    goals: Vec<Goal>,
+}
+
+#[derive(Debug, Serialize)]
+struct Try {
+    rooms: usize,
+    held: bool,
+    #[serde(flatten)]
+    side: Side,
+}
+
+/// Runs the scenario.
+pub fn run(args: &RoomsArgs) -> Result<(), Error> {
+    args.play.check()?;
+    in_range("rooms", args.rooms.unwrap_or(1) as f64, 1.0, ROOMS_MAX as f64)?;
+    in_range("from", args.from as f64, 1.0, ROOMS_MAX as f64)?;
+    in_range("players-per-room", args.players_per_room as f64, 1.0, 10_000.0)?;
+    let cores = args.common.pin.cores();
+    let progress = Progress::new(args.common.output.quiet);
+    let mut tries = Vec::new();
+    let mut attempt = |rooms: usize| -> Result<bool, Error> {
+        let phase = measure(args, rooms, &cores, &progress)?;
+        let side = Side::new(&format!("{rooms} rooms"), &phase);
+        let held = holds(&side);
+        tries.push(Try { rooms, held, side });
+        Ok(held)
+    };
+    let rooms_held = match args.rooms {
+        Some(rooms) => {
+            if attempt(rooms)? {
+                rooms
+            } else {
+                0
+            }
+        }
+        None => largest(args.from, ROOMS_MAX, &mut attempt)?,
+    };
+    progress.finish();
+    let wanted = args.rooms.map_or(GOAL, |rooms| rooms as f64);
+    let report = Report {
+        scenario: "room rooms",
+        machine: proc::machine(),
+        cores,
+        players_per_room: args.players_per_room,
+        ticks_per_second: args.play.ticks_per_second,
+        rooms_held,
+        goals: vec![Goal::at_least("rooms without an overrun", Some(rooms_held as f64), wanted, "")],
+        tries,
+    };
+    let is_right = report.tries.iter().all(|one| !one.held || one.side.is_sound());
+    let found = Found { is_right, lines: report.lines() };
+    finish(&report, found, &args.common.output)
+}
+
+/// No tick took longer than its interval, began when the next was due, or was passed over.
+fn holds(side: &Side) -> bool {
+    let none = |count: Option<f64>| count == Some(0.0);
+    none(side.server.overruns) && none(side.server.ticks_late) && none(side.server.ticks_skipped)
+}
+
+fn measure(args: &RoomsArgs, rooms: usize, cores: &Cores, progress: &Progress) -> Result<Phase, Error> {
+    let scratch = Scratch::create()?;
+    let mut server = args.common.server.clone();
+    let params = json!({"objects": 8, "player_objects": true, "everyone_sees_everything": true});
+    let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
+    server.set.splice(0..0, room_settings("crowd", &params, &[rate]));
+    let setup = Setup {
+        players: rooms * args.players_per_room,
+        players_per_room: args.players_per_room,
+        ..args.play.setup(cores)
+    };
+    let mut rig = Rig::start(Server::start(&server, cores)?, &setup, &scratch, progress)?;
+    let pace = args.play.inputs_per_second;
+    rig.phase(pace, args.play.warm_up(), "warming up", progress)?;
+    rig.phase(pace, args.play.duration(), &format!("{rooms} rooms"), progress)
+}
+
+/// The largest number that holds, as far as it matters; doubles until one does not, then halves the gap.
+fn largest(from: usize, max: usize, holds: &mut impl FnMut(usize) -> Result<bool, Error>) -> Result<usize, Error> {
+    let (mut good, mut next) = (0, from);
+    let mut bad = loop {
+        if !holds(next)? {
+            break next;
+        }
+        good = next;
+        if next >= max {
+            return Ok(good);
+        }
+        next = (next * 2).min(max);
+    };
+    while bad - good > (good / PRECISION).max(1) {
+        let middle = good + (bad - good) / 2;
+        if holds(middle)? {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    Ok(good)
+}
+
+impl Report {
+    fn lines(&self) -> Vec<Line> {
+        let load = format!("rooms of {} players at {} ticks/s", self.players_per_room, self.ticks_per_second);
+        let mut lines = vec![Line::new("machine", &self.machine), Line::new("load", load)];
+        lines.extend(self.tries.iter().flat_map(|one| one.side.lines()));
+        for one in &self.tries {
+            lines.push(Line::new(format!("{} rooms", one.rooms), if one.held { "held" } else { "did not hold" }));
+        }
+        lines.extend(self.goals.iter().map(Goal::line));
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_number_that_holds_is_found_in_few_tries() {
+        for limit in [0, 1, 63, 64, 65, 500, 19_999, 20_000, 30_000] {
+            let mut tries = 0;
+            let mut holds = |rooms: usize| {
+                tries += 1;
+                Ok(rooms <= limit)
+            };
+            let found = largest(64, ROOMS_MAX, &mut holds).unwrap();
+            assert!(found <= limit && found + (found / PRECISION).max(1) >= limit.min(ROOMS_MAX), "{limit}: {found}");
+            assert!(tries <= 16, "{limit}: {tries}");
+        }
+    }
+}

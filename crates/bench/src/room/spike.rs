@@ -1,0 +1,175 @@
+//! All players send many more inputs at once, for a short time.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::args::{SpikeArgs, in_range};
+use super::goal::Goal;
+use super::orders::{PlayOrder, Played};
+use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
+use super::side::Side;
+use super::verify::Verified;
+use super::{Found, finish};
+use crate::error::Error;
+use crate::proc::{self, Cores};
+use crate::progress::Progress;
+use crate::report::{Line, grouped, ratio};
+use crate::spawn::Server;
+
+/// The rise takes so long, in so many steps.
+const RISE: Duration = Duration::from_millis(500);
+const RISE_STEPS: u32 = 5;
+/// After this everything has to be as before.
+const RECOVERY: Duration = Duration::from_secs(1);
+/// Two intervals of 60 Hz are 33.3 ms; this is the bound of the histogram below it.
+const TWO_INTERVALS_S: f64 = 0.033;
+
+/// What `room spike` found.
+#[derive(Debug, Serialize)]
+struct Report {
+    scenario: &'static str,
+    machine: String,
+    cores: Cores,
+    players: usize,
+    inputs_per_second: f64,
+    factor: f64,
+    before: Side,
+    spike: Side,
+    after: Side,
+    /// All inputs of the run, ...
+    inputs: u64,
+    /// ... those that the room has said it had applied, ...
+    acknowledged: u64,
+    /// ... and those that the server says it turned away, by reason.
+    turned_away: u64,
+    lost: u64,
+    verified: Verified,
+    goals: Vec<Goal>,
+}
+
+/// Runs the scenario.
+pub fn run(args: &SpikeArgs) -> Result<(), Error> {
+    args.play.check()?;
+    in_range("factor", args.factor, 1.0, 1_000.0)?;
+    in_range("spike-seconds", args.spike_seconds, 0.1, 3_600.0)?;
+    let cores = args.common.pin.cores();
+    let progress = Progress::new(args.common.output.quiet);
+    let scratch = Scratch::create()?;
+    let mut server = args.common.server.clone();
+    let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
+    let params = json!({"objects": 0, "player_objects": true});
+    server.set.splice(0..0, room_settings("crowd", &params, &[scratch.recording(), rate]));
+    let setup = Setup { keeps_observations: true, looks_from_own: true, ..args.play.setup(&cores) };
+    let mut rig = Rig::start(Server::start(&server, &cores)?, &setup, &scratch, &progress)?;
+    let phases = Phases::run(&mut rig, args, &progress)?;
+    let verified = rig.verify(&scratch, &progress)?;
+    progress.finish();
+    let report = phases.report(args, cores, verified);
+    let found = Found { is_right: report.is_right(), lines: report.lines() };
+    finish(&report, found, &args.common.output)
+}
+
+struct Phases {
+    before: Phase,
+    spike: Phase,
+    after: Phase,
+    /// Everything from the first input to the last answer.
+    all: Played,
+}
+
+impl Phases {
+    fn run(rig: &mut Rig, args: &SpikeArgs, progress: &Progress) -> Result<Self, Error> {
+        let calm = args.play.inputs_per_second;
+        let mut all = Played::default();
+        let warm = rig.phase(calm, args.play.warm_up(), "warming up", progress)?;
+        all.add(&warm.played);
+        let before = rig.phase(calm, args.play.duration(), "before", progress)?;
+        all.add(&before.played);
+        let spike = Self::spike(rig, args, progress)?;
+        all.add(&spike.played);
+        let recovery = rig.phase(calm, RECOVERY, "getting back to normal", progress)?;
+        all.add(&recovery.played);
+        let after = rig.phase(calm, args.play.duration(), "after", progress)?;
+        all.add(&after.played);
+        // The last answers.
+        let rest = rig.phase(0.0, RECOVERY, "waiting for the last answers", progress)?;
+        all.add(&rest.played);
+        Ok(Phases { before, spike, after, all })
+    }
+
+    fn spike(rig: &mut Rig, args: &SpikeArgs, progress: &Progress) -> Result<Phase, Error> {
+        let calm = args.play.inputs_per_second;
+        let mut watch = rig.begin(calm)?;
+        for step in 1..=RISE_STEPS {
+            let share = f64::from(step) / f64::from(RISE_STEPS);
+            let inputs_per_second = calm * (1.0 + (args.factor - 1.0) * share);
+            rig.play_all(&PlayOrder::Pace { inputs_per_second })?;
+            rig.wait(&mut watch, RISE / RISE_STEPS, "inputs rise", progress)?;
+        }
+        rig.watch(watch, Duration::from_secs_f64(args.spike_seconds), "spike", progress)
+    }
+
+    fn report(&self, args: &SpikeArgs, cores: Cores, verified: Verified) -> Report {
+        let side = Side::new;
+        let (before, spike, after) =
+            (side("before", &self.before), side("spike", &self.spike), side("after", &self.after));
+        let late_by_two = self.spike.said.late_by(TWO_INTERVALS_S);
+        let turned_away = self.spike.said.inputs_turned_away();
+        let lost = self.all.inputs.saturating_sub(self.all.acknowledged + turned_away);
+        let p99_ms = |side: &Side| side.effect.p99_us as f64 / 1e3;
+        let goals = vec![
+            Goal::at_most("inputs lost", Some(lost as f64), 0.0, ""),
+            Goal::at_most("ticks late by two intervals", late_by_two, 0.0, ""),
+            Goal::at_most("ticks passed over", spike.server.ticks_skipped, 0.0, ""),
+            Goal::at_most("input to effect in the spike, p99", Some(p99_ms(&spike)), 150.0, "ms"),
+            Goal::at_most("the same after it, against before", Some(ratio(p99_ms(&after), p99_ms(&before))), 1.5, "×"),
+        ];
+        Report {
+            scenario: "room spike",
+            machine: proc::machine(),
+            cores,
+            players: args.play.players,
+            inputs_per_second: args.play.inputs_per_second,
+            factor: args.factor,
+            before,
+            spike,
+            after,
+            inputs: self.all.inputs,
+            acknowledged: self.all.acknowledged,
+            turned_away,
+            lost,
+            verified,
+            goals,
+        }
+    }
+}
+
+impl Report {
+    fn is_right(&self) -> bool {
+        self.verified.is_good() && [&self.before, &self.spike, &self.after].iter().all(|side| side.is_sound())
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let load = format!(
+            "{} players, {} inputs/s each, {} × that in the spike",
+            self.players, self.inputs_per_second, self.factor
+        );
+        let mut lines = vec![Line::new("machine", &self.machine), Line::new("load", load)];
+        for side in [&self.before, &self.spike, &self.after] {
+            lines.extend(side.lines());
+        }
+        let inputs = format!(
+            "{} sent, {} acknowledged, {} turned away, {} lost",
+            grouped(self.inputs as f64),
+            grouped(self.acknowledged as f64),
+            grouped(self.turned_away as f64),
+            self.lost
+        );
+        lines.push(Line::new("inputs", inputs));
+        lines.push(self.verified.line());
+        lines.extend(self.goals.iter().map(Goal::line));
+        lines
+    }
+}
