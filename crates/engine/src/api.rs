@@ -65,12 +65,13 @@ pub enum ApiRequest {
         /// With which code.
         code: UnsubscribeCode,
     },
-    /// Open a channel's room, if it is not open.
+    /// Open a channel's room, if it is not open. Error 108 for a channel that has none.
     OpenRoom {
         /// The channel.
         channel: Box<str>,
     },
-    /// Close a channel's room; its players' subscriptions end.
+    /// Close a channel's room; its players' subscriptions end with 2010. Answered with [`ApiAnswer::Done`]: how many
+    /// players it had, 0 if it was not open. Error 108 for a channel that has none.
     CloseRoom {
         /// The channel.
         channel: Box<str>,
@@ -143,6 +144,10 @@ pub struct Survey {
     pub channels: u32,
     /// A hash of each distinct user id, the same on all shards of a node, so that the caller can count users once.
     pub users: Vec<u64>,
+    /// Places of its sessions in rooms, those included that wait for an answer.
+    pub seats: u32,
+    /// Rooms that its sessions are in.
+    pub rooms: u32,
     /// Bytes waiting in its sessions' lanes.
     pub queued_bytes: u64,
     /// Frames waiting in its sessions' lanes.

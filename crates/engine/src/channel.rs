@@ -6,9 +6,16 @@ use hashbrown::HashMap;
 
 use dunlin_protocol::{ClientInfo, Encoding};
 
-use crate::{ShardIndex, message::Subscriber, names::NamespaceIndex, stream::Stream, timers::Scheduled};
+use crate::{
+    ShardIndex,
+    message::Subscriber,
+    names::NamespaceIndex,
+    room::{RoomKey, RoomThreadIndex},
+    stream::Stream,
+    timers::Scheduled,
+};
 
-/// A channel owned by this shard. It exists while somebody listens or its stream is remembered.
+/// A channel owned by this shard. It exists while somebody listens, its stream is remembered or its room is open.
 #[derive(Debug)]
 pub(crate) struct OwnedChannel {
     pub(crate) name: Arc<str>,
@@ -17,8 +24,21 @@ pub(crate) struct OwnedChannel {
     /// Made with the first session in it: most namespaces keep no presence.
     presence: Option<Box<Presence>>,
     pub(crate) scheduled: Scheduled,
+    /// The room that is open, or about to be.
+    pub(crate) room: Option<Box<OwnedRoom>>,
     listeners: Vec<Listener>,
     subscribers: u32,
+}
+
+/// A room as the owner of its channel knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnedRoom {
+    pub(crate) key: RoomKey,
+    pub(crate) thread: RoomThreadIndex,
+    /// Joins that it has not answered.
+    pub(crate) joins_on_way: u32,
+    /// Players whose leave it was not told.
+    pub(crate) players: u32,
 }
 
 /// A shard with subscribers of a channel, and what they want, by [`Encoding::index`].
@@ -47,6 +67,7 @@ impl OwnedChannel {
             stream: None,
             presence: None,
             scheduled: Scheduled::default(),
+            room: None,
             listeners: Vec::new(),
             subscribers: 0,
         }
@@ -120,7 +141,7 @@ impl OwnedChannel {
 
     /// Whether nothing is left to remember.
     pub(crate) fn is_forgettable(&self) -> bool {
-        self.subscribers == 0 && self.stream.is_none()
+        self.subscribers == 0 && self.stream.is_none() && self.room.is_none()
     }
 }
 

@@ -1,5 +1,9 @@
 //! What a shard counts, in plain fields that the server reads between turns.
 
+use dunlin_rooms::MirrorCounters;
+
+use crate::{names::NamespaceIndex, seats::FrameWritten};
+
 /// Upper bounds in microseconds of the buckets of [`Histogram`]; the last bucket has none.
 pub const LATENCY_BOUNDS_US: [u64; 16] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
@@ -52,7 +56,55 @@ pub struct NamespaceCounters {
     pub subscriptions: u64,
     /// Publication accepted → handed to the last socket of this shard.
     pub publish_to_socket: Histogram,
+    /// Its rooms.
+    pub rooms: RoomCounters,
 }
+
+/// Counts of the rooms of one namespace. All only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoomCounters {
+    /// Rooms opened, by the owner.
+    pub opened: u64,
+    /// Rooms closed, because nobody was there or by the server API, by the owner.
+    pub closed: u64,
+    /// Rooms that failed, by the owner.
+    pub failed: u64,
+    /// Joins accepted, by the owner.
+    pub joins_accepted: u64,
+    /// Joins that the game refused, by the owner.
+    pub joins_refused: u64,
+    /// Joins whose room went meanwhile, by the owner.
+    pub joins_gone: u64,
+    /// Events accepted, by the owner.
+    pub events: u64,
+    /// Frames with what a player sees that were begun to be written.
+    pub frames: u64,
+    /// Their bytes.
+    pub frame_bytes: u64,
+    /// Of these frames, those that followed another one to the same player.
+    pub frames_from_base: u64,
+    /// Ticks between those and the ones before, summed up: 1 each for players who keep up.
+    pub base_age_ticks: u64,
+    /// Ticks that players were not sent, since newer ones replaced them.
+    pub skipped_ticks: u64,
+    /// Bodies of frames that were asked for.
+    pub bodies: u64,
+    /// Bodies that were put together.
+    pub assemblies: u64,
+    /// Of these, those with everything that is seen.
+    pub assemblies_full: u64,
+    /// Of these, those from a base before the last tick.
+    pub assemblies_catch_up: u64,
+    /// Bytes of the bodies that were put together.
+    pub assembled_bytes: u64,
+    /// Ticks taken in.
+    pub ticks: u64,
+    /// Inputs passed on to rooms.
+    pub inputs: u64,
+}
+
+/// Why an input is not passed on, as metrics write it; the places of [`Counters::inputs_refused`].
+pub const INPUT_REFUSALS: [&str; 6] = ["malformed", "too_long", "old_number", "rate", "inbox", "not_seated"];
 
 /// Counts of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,8 +129,12 @@ pub struct Counters {
     pub slow_frames: u64,
     /// Bytes handed to the kernel.
     pub written_bytes: u64,
-    /// Messages dropped because the session or channel they were for was gone.
+    /// Messages dropped because the session, channel or room they were for was gone.
     pub late_messages: u64,
+    /// Inputs of players that were not passed on, by reason: see [`INPUT_REFUSALS`].
+    pub inputs_refused: [u64; INPUT_REFUSALS.len()],
+    /// Publications of rooms in other channels that could not be taken.
+    pub room_publications_refused: u64,
 }
 
 /// Names of the command kinds, as metrics write them.
@@ -116,6 +172,8 @@ impl Counters {
             slow_frames: 0,
             written_bytes: 0,
             late_messages: 0,
+            inputs_refused: [0; INPUT_REFUSALS.len()],
+            room_publications_refused: 0,
         }
     }
 
@@ -127,6 +185,28 @@ impl Counters {
             _ => CLOSE_SLOTS - 1,
         };
         self.closes[slot] += 1;
+    }
+
+    /// Counts a frame of a room that was begun to be written.
+    pub(crate) fn count_room_frame(&mut self, written: FrameWritten) {
+        let rooms = &mut self.namespaces[usize::from(written.namespace.0)].rooms;
+        rooms.frames += 1;
+        rooms.frame_bytes += written.frame_bytes as u64;
+        if let Some(age_ticks) = written.base_age_ticks {
+            rooms.frames_from_base += 1;
+            rooms.base_age_ticks += u64::from(age_ticks);
+            rooms.skipped_ticks += u64::from(age_ticks.saturating_sub(1));
+        }
+    }
+
+    /// Adds what a room's mirror has counted.
+    pub(crate) fn count_bodies(&mut self, namespace: NamespaceIndex, counted: MirrorCounters) {
+        let rooms = &mut self.namespaces[usize::from(namespace.0)].rooms;
+        rooms.bodies += counted.bodies;
+        rooms.assemblies += counted.assemblies;
+        rooms.assemblies_full += counted.assemblies_full;
+        rooms.assemblies_catch_up += counted.assemblies_catch_up;
+        rooms.assembled_bytes += counted.assembled_bytes;
     }
 
     /// The close code of a place of [`Counters::closes`]; `None` for the last, which holds all others.

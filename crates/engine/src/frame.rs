@@ -2,10 +2,10 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use dunlin_protocol::{ClientInfo, Encoding, NotJson, Publication, Push, encode_push};
+use dunlin_protocol::{ClientInfo, Encoding, NotJson, Publication, Push, encode_push, publication_head};
 use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, write_header};
 
-use crate::names::NamespaceIndex;
+use crate::{names::NamespaceIndex, room::EventAudience};
 
 /// A publication, join or leave on its way from the owner to the listening shards, encoded once for each encoding in use.
 #[derive(Debug)]
@@ -23,7 +23,12 @@ pub struct Delivery {
 #[derive(Debug)]
 pub(crate) enum DeliveryBody {
     /// A publication, with the value that keys it in the latest lane, if its namespace has a key and it the tag.
-    Publication { publication: Arc<Publication>, conflation_key: Option<Box<str>> },
+    Publication {
+        publication: Arc<Publication>,
+        conflation_key: Option<Box<str>>,
+        /// For whom, if not for everybody.
+        audience: Option<Arc<EventAudience>>,
+    },
     /// Somebody came.
     Join(Arc<ClientInfo>),
     /// Somebody left.
@@ -51,6 +56,14 @@ impl Delivery {
     pub fn publication(&self) -> Option<&Arc<Publication>> {
         match &self.body {
             DeliveryBody::Publication { publication, .. } => Some(publication),
+            DeliveryBody::Join(_) | DeliveryBody::Leave(_) => None,
+        }
+    }
+
+    /// The players that it is for; `None` for all subscribers.
+    pub fn audience(&self) -> Option<&EventAudience> {
+        match &self.body {
+            DeliveryBody::Publication { audience, .. } => audience.as_deref(),
             DeliveryBody::Join(_) | DeliveryBody::Leave(_) => None,
         }
     }
@@ -158,11 +171,50 @@ pub(crate) fn build_frame<E>(
     scratch.clear();
     scratch.resize(HEADER_BYTES_MAX, 0);
     encode(scratch)?;
-    let mut header = [0; HEADER_BYTES_MAX];
-    let header_bytes = write_header(opcode(encoding), scratch.len() - HEADER_BYTES_MAX, &mut header);
-    let start = HEADER_BYTES_MAX - header_bytes;
-    scratch[start..HEADER_BYTES_MAX].copy_from_slice(&header[..header_bytes]);
+    let start = fill_in_header(encoding, scratch, 0);
     Ok(Box::from(&scratch[start..]))
+}
+
+/// Writes the header of a frame right in front of its message, which begins at [`HEADER_BYTES_MAX`] in `out` and goes on
+/// elsewhere with `bytes_elsewhere`. Returns where the header begins.
+fn fill_in_header(encoding: Encoding, out: &mut [u8], bytes_elsewhere: usize) -> usize {
+    let mut header = [0; HEADER_BYTES_MAX];
+    let message_bytes = out.len() - HEADER_BYTES_MAX + bytes_elsewhere;
+    let header_bytes = write_header(opcode(encoding), message_bytes, &mut header);
+    let start = HEADER_BYTES_MAX - header_bytes;
+    out[start..HEADER_BYTES_MAX].copy_from_slice(&header[..header_bytes]);
+    start
+}
+
+/// What stands in front of a room's body in one player's frame: the frame's header, the envelope of a publication, and
+/// what belongs to the player alone. Its memory is used again for the next frame.
+#[derive(Debug, Default)]
+pub(crate) struct RoomHead {
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl RoomHead {
+    /// Writes the head for a body of `body_bytes`, of which `data_bytes` belong to the publication's data.
+    pub(crate) fn write(
+        &mut self,
+        encoding: Encoding,
+        channel: &str,
+        player: &[u8],
+        body_bytes: usize,
+        data_bytes: usize,
+    ) {
+        self.buffer.clear();
+        self.buffer.resize(HEADER_BYTES_MAX, 0);
+        publication_head(encoding, channel, player.len() + data_bytes, &mut self.buffer);
+        self.buffer.extend_from_slice(player);
+        self.start = fill_in_header(encoding, &mut self.buffer, body_bytes);
+    }
+
+    /// The bytes on the wire.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
 }
 
 /// The frame of a server's ping.

@@ -36,6 +36,7 @@ mod frame;
 mod hub;
 mod names;
 mod outbox;
+mod seats;
 mod timers;
 
 pub use event::{Effect, Effects, Event, Now, SessionKey, ShardIndex};

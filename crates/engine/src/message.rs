@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, Encoding, ErrorCode, Payload, Publication};
+use dunlin_protocol::{ClientInfo, Encoding, ErrorCode, Payload, Publication, UnsubscribeCode};
+use dunlin_rooms::Refusal;
 
 use crate::{
     api::HistoryQuery,
     event::{SessionKey, ShardIndex},
     frame::Delivery,
-    room::JoinWish,
+    room::{JoinWish, RoomKey, RoomThreadIndex, SeatKey},
 };
 
 /// A message from one shard to another.
@@ -46,6 +47,8 @@ pub enum Request {
         shard: ShardIndex,
         /// What it was.
         subscriber: Subscriber,
+        /// Where the channel has a room: who leaves which.
+        seat: Option<(RoomKey, SeatKey)>,
     },
     /// Publish. Answered with [`Notice::Published`] if `command_id` is not 0.
     Publish {
@@ -78,6 +81,8 @@ pub enum Request {
         channel: Arc<str>,
         /// What part of it, limits applied.
         query: HistoryQuery,
+        /// The user who reads; empty for an anonymous one.
+        reader: Arc<str>,
         /// Who asks.
         asker: Asker,
     },
@@ -134,7 +139,16 @@ pub enum Notice {
         /// The order it answers.
         order: Box<SubscribeOrder>,
         /// Where it stands.
-        outcome: Result<Box<Subscribed>, ErrorCode>,
+        outcome: Result<Box<Subscribed>, NotSubscribed>,
+    },
+    /// A channel's room is over: so are the subscriptions of its players. Comes behind the answers to those.
+    RoomOver {
+        /// The channel.
+        channel: Arc<str>,
+        /// The room.
+        room: RoomKey,
+        /// Why.
+        code: UnsubscribeCode,
     },
     /// A publish command was carried out or not.
     Published {
@@ -179,6 +193,23 @@ pub struct Subscribed {
     pub recovered: bool,
     /// Whether recovery was attempted.
     pub was_recovering: bool,
+    /// The room that the session is in from now on, and the thread that takes its inputs.
+    pub room: Option<(RoomKey, RoomThreadIndex)>,
+}
+
+/// Why a subscription was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotSubscribed {
+    /// The server's reasons.
+    Error(ErrorCode),
+    /// The game does not want it.
+    Refused(Refusal),
+}
+
+impl From<ErrorCode> for NotSubscribed {
+    fn from(code: ErrorCode) -> Self {
+        Self::Error(code)
+    }
 }
 
 /// Part of a channel's history.

@@ -206,6 +206,15 @@ pub struct EventAudience {
     pub users: Vec<Arc<str>>,
 }
 
+impl EventAudience {
+    /// The seats on `shard`.
+    pub fn seats_on(&self, shard: ShardIndex) -> &[SeatKey] {
+        let start = self.seats.partition_point(|seat| seat.shard < shard);
+        let end = self.seats.partition_point(|seat| seat.shard <= shard);
+        self.seats.get(start..end).unwrap_or_default()
+    }
+}
+
 /// What is new about a player, for the header of its frames.
 #[derive(Clone, Debug)]
 pub struct SeatChange {

@@ -8,6 +8,7 @@ use crate::{
     api::HistoryQuery,
     message::{HistoryPart, RecoverFrom, Subscribed},
     options::{ClientOptions, NamespaceOptions, RecoveryMode},
+    room::EventAudience,
 };
 
 /// How long a stream without a publication is remembered when nobody listens.
@@ -19,11 +20,39 @@ pub(crate) struct Stream {
     epoch: Box<str>,
     top: u64,
     /// The newest publications; the last has offset `top`.
-    publications: VecDeque<Arc<Publication>>,
+    publications: VecDeque<Kept>,
     /// When the publications are forgotten.
     pub(crate) data_until_us: u64,
     /// When epoch and top are forgotten.
     pub(crate) meta_until_us: u64,
+}
+
+/// A publication that is remembered.
+#[derive(Debug)]
+struct Kept {
+    publication: Arc<Publication>,
+    /// For whom, if not for everybody.
+    audience: Option<Arc<EventAudience>>,
+}
+
+/// Who reads a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader<'a> {
+    /// The application, which may read everything.
+    Server,
+    /// A user; an anonymous one has no name and reads what is for everybody.
+    User(&'a str),
+}
+
+impl Kept {
+    fn is_for(&self, reader: Reader<'_>) -> bool {
+        match (&self.audience, reader) {
+            (None, _) | (_, Reader::Server) => true,
+            (Some(audience), Reader::User(user)) => {
+                !user.is_empty() && audience.users.binary_search_by(|of_audience| (**of_audience).cmp(user)).is_ok()
+            }
+        }
+    }
 }
 
 impl Stream {
@@ -53,10 +82,10 @@ impl Stream {
     }
 
     /// Puts `publication` on top, and forgets the oldest ones beyond `size`.
-    pub(crate) fn append(&mut self, publication: Arc<Publication>, size: usize) {
+    pub(crate) fn append(&mut self, publication: Arc<Publication>, audience: Option<Arc<EventAudience>>, size: usize) {
         assert_eq!(publication.offset, self.next_offset(), "offsets step by one");
         self.top = publication.offset;
-        self.publications.push_back(publication);
+        self.publications.push_back(Kept { publication, audience });
         while self.publications.len() > size {
             self.publications.pop_front();
         }
@@ -67,11 +96,11 @@ impl Stream {
         self.publications = VecDeque::new();
     }
 
-    /// The part of the history that `query` asks for.
+    /// The part of the history that `query` asks for, of what `reader` may read.
     ///
     /// # Errors
     /// 112 for another epoch, 107 for going backwards from offset 0.
-    pub(crate) fn history(&self, query: &HistoryQuery) -> Result<HistoryPart, ErrorCode> {
+    pub(crate) fn history(&self, query: &HistoryQuery, reader: Reader<'_>) -> Result<HistoryPart, ErrorCode> {
         let since = query.since.as_ref();
         if query.reverse && since.is_some_and(|(offset, _)| *offset == 0) {
             return Err(ErrorCode::BadRequest);
@@ -81,9 +110,9 @@ impl Stream {
         }
         let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
         let publications = if query.reverse {
-            self.before(since.map(|(offset, _)| *offset)).take(limit).cloned().collect()
+            self.before(since.map(|(offset, _)| *offset), reader).take(limit).cloned().collect()
         } else {
-            self.after(since.map_or(0, |(offset, _)| *offset)).take(limit).cloned().collect()
+            self.after(since.map_or(0, |(offset, _)| *offset), reader).take(limit).cloned().collect()
         };
         Ok(HistoryPart { publications, epoch: self.epoch.clone(), offset: self.top })
     }
@@ -95,6 +124,7 @@ impl Stream {
     pub(crate) fn subscribe(
         &self,
         from: Option<&RecoverFrom>,
+        reader: Reader<'_>,
         namespace: &NamespaceOptions,
         client: &ClientOptions,
     ) -> Result<Subscribed, ErrorCode> {
@@ -102,13 +132,14 @@ impl Stream {
         let Some(from) = from else { return Ok(subscribed) };
         subscribed.was_recovering = true;
         let missed = match namespace.recovery_mode {
-            RecoveryMode::Stream => self.recover_stream(from, client),
-            RecoveryMode::Cache => self.recover_cache(from),
+            RecoveryMode::Stream => self.recover_stream(from, reader, client),
+            RecoveryMode::Cache => self.recover_cache(from, reader),
         };
         match missed {
             Some(publications) => {
                 subscribed.recovered = true;
-                subscribed.offset = from.offset;
+                // The client has come to the top if there is nothing for it before that; otherwise to what it is sent last.
+                subscribed.offset = if publications.is_empty() { self.top } else { from.offset };
                 subscribed.publications = publications;
             }
             None if from.reject_unrecoverable => return Err(ErrorCode::UnrecoverablePosition),
@@ -119,22 +150,34 @@ impl Stream {
 
     /// Everything after `from`, or `None` if something is missing, or if it is more than may wait for a session: such a
     /// reply would end the session as slow, and the client would come back for the same.
-    fn recover_stream(&self, from: &RecoverFrom, client: &ClientOptions) -> Option<Vec<Arc<Publication>>> {
+    fn recover_stream(
+        &self,
+        from: &RecoverFrom,
+        reader: Reader<'_>,
+        client: &ClientOptions,
+    ) -> Option<Vec<Arc<Publication>>> {
         if !from.epoch.is_empty() && *from.epoch != *self.epoch {
             return None;
         }
         let missed = self.top.checked_sub(from.offset)?;
-        if missed > self.publications.len().min(client.recovery_publications_max) as u64 {
+        if missed > self.publications.len() as u64 {
             return None;
         }
-        let reply_bytes: usize = self.after(from.offset).map(|publication| encoded_bytes_max(publication)).sum();
-        (reply_bytes <= client.queue_bytes_max).then(|| self.after(from.offset).cloned().collect())
+        let (mut count, mut reply_bytes) = (0, 0);
+        for publication in self.after(from.offset, reader) {
+            count += 1;
+            reply_bytes += encoded_bytes_max(publication);
+        }
+        let fits = count <= client.recovery_publications_max && reply_bytes <= client.queue_bytes_max;
+        fits.then(|| self.after(from.offset, reader).cloned().collect())
     }
 
     /// The newest publication, unless the client has it; `None` if it is gone and the client does not have it.
-    fn recover_cache(&self, from: &RecoverFrom) -> Option<Vec<Arc<Publication>>> {
-        let client_has_it = from.offset > 0 && from.offset == self.top && *from.epoch == *self.epoch;
-        match self.publications.back() {
+    fn recover_cache(&self, from: &RecoverFrom, reader: Reader<'_>) -> Option<Vec<Arc<Publication>>> {
+        let newest = self.before(None, reader).next();
+        let offsets_with_it = newest.map_or(self.top, |newest| newest.offset)..=self.top;
+        let client_has_it = from.offset > 0 && offsets_with_it.contains(&from.offset) && *from.epoch == *self.epoch;
+        match newest {
             _ if client_has_it => Some(Vec::new()),
             Some(newest) => Some(vec![Arc::clone(newest)]),
             None => None,
@@ -142,20 +185,22 @@ impl Stream {
     }
 
     /// Publications with offsets above `offset` that are still there, oldest first.
-    fn after(&self, offset: u64) -> impl Iterator<Item = &Arc<Publication>> {
+    fn after<'a>(&'a self, offset: u64, reader: Reader<'a>) -> impl Iterator<Item = &'a Arc<Publication>> {
         let skipped = offset.saturating_sub(self.first_offset() - 1);
-        self.publications.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX))
+        let kept = self.publications.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX));
+        kept.filter(move |kept| kept.is_for(reader)).map(|kept| &kept.publication)
     }
 
     /// Publications with offsets below `offset` (without it, all), newest first. None if the one right below is not
     /// there.
-    fn before(&self, offset: Option<u64>) -> impl Iterator<Item = &Arc<Publication>> {
+    fn before<'a>(&'a self, offset: Option<u64>, reader: Reader<'a>) -> impl Iterator<Item = &'a Arc<Publication>> {
         let kept = match offset {
             None => self.publications.len(),
             Some(offset) if offset > self.top + 1 => 0,
             Some(offset) => usize::try_from(offset.saturating_sub(self.first_offset())).unwrap_or(0),
         };
-        self.publications.range(..kept.min(self.publications.len())).rev()
+        let kept = self.publications.range(..kept.min(self.publications.len())).rev();
+        kept.filter(move |kept| kept.is_for(reader)).map(|kept| &kept.publication)
     }
 
     fn first_offset(&self) -> u64 {

@@ -4,9 +4,10 @@ mod table;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, UnsubscribeCode};
 
-use crate::{SessionKey, hub::LocalChannelId, timers::Scheduled};
+use crate::{SessionKey, hub::LocalChannelId, seats::SeatIndex, timers::Scheduled};
 
 pub(crate) use table::SessionTable;
 
@@ -59,6 +60,8 @@ pub(crate) struct SubscribeWish {
     pub(crate) recoverable: bool,
     pub(crate) join_leave: bool,
     pub(crate) reject_unrecoverable: bool,
+    /// For the game, where the channel has a room.
+    pub(crate) data: Bytes,
 }
 
 /// One client connection.
@@ -117,7 +120,7 @@ pub(crate) struct SubscriptionFlags {
     pub(crate) recoverable: bool,
 }
 
-/// What comes with a subscription token, or waits for the owner's answer.
+/// What comes with a subscription token, waits for the owner's answer, or belongs to a room.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SubscriptionExtra {
     /// The session's info with the channel info of the token.
@@ -128,6 +131,8 @@ pub(crate) struct SubscriptionExtra {
     pub(crate) data: Option<dunlin_protocol::Payload>,
     /// Set when the subscription was ended before the owner answered.
     pub(crate) ending: Option<Ending>,
+    /// Its place in the channel's room.
+    pub(crate) seat: Option<SeatIndex>,
 }
 
 /// Who ended a subscription that its owner has not answered yet. It is dropped when the answer comes.
@@ -189,6 +194,11 @@ impl Subscription {
     /// Whether it was ended before the owner answered.
     pub(crate) fn is_ending(&self) -> bool {
         self.extra.as_ref().is_some_and(|extra| extra.ending.is_some())
+    }
+
+    /// Its place in the channel's room.
+    pub(crate) fn seat(&self) -> Option<SeatIndex> {
+        self.extra.as_ref().and_then(|extra| extra.seat)
     }
 
     /// The session's info as this channel shows it.

@@ -10,6 +10,7 @@ use crate::{
     event::Ticket,
     hub::LocalChannelId,
     session::Phase,
+    stream::Reader,
 };
 
 use super::{Shard, hash_of, owner::Draft};
@@ -26,7 +27,7 @@ impl Shard {
     fn carry_out_api(&mut self, now: Now, request: ApiRequest, effects: &mut Effects) -> Answer {
         match request {
             ApiRequest::Publish { channel, data, tags, skip_history } => {
-                let draft = Draft { data, info: None, tags, skip_history };
+                let draft = Draft { data, info: None, tags, skip_history, audience: None };
                 let (offset, epoch) = self.accept(now, &channel.into(), draft, effects)?;
                 Ok(ApiAnswer::Published { offset, epoch })
             }
@@ -63,7 +64,8 @@ impl Shard {
                 let keys = self.sessions_of(&user, |id| client.is_none_or(|client| client == id));
                 Ok(self.unsubscribe_all(now, &keys, &channel, code, effects))
             }
-            ApiRequest::OpenRoom { .. } | ApiRequest::CloseRoom { .. } => Err(ErrorCode::NotAvailable),
+            ApiRequest::OpenRoom { channel } => self.open_room_by_api(&channel.into(), effects),
+            ApiRequest::CloseRoom { channel } => self.close_room_by_api(&channel.into(), effects),
             ApiRequest::Survey => Ok(ApiAnswer::Survey(Box::new(self.survey(now)))),
         }
     }
@@ -79,7 +81,7 @@ impl Shard {
 
     fn api_history(&mut self, now: Now, channel: &Arc<str>, query: &HistoryQuery) -> Answer {
         self.require(channel, crate::options::NamespaceOptions::has_stream)?;
-        let part = self.history(now, channel, query)?;
+        let part = self.history(now, channel, query, Reader::Server)?;
         Ok(ApiAnswer::History { publications: part.publications, epoch: part.epoch, offset: part.offset })
     }
 
@@ -139,6 +141,8 @@ impl Shard {
             sessions: self.sessions.iter().filter(|session| session.phase == Phase::Live).count() as u32,
             subscriptions: self.counters.namespaces.iter().map(|counters| counters.subscriptions).sum::<u64>() as u32,
             channels: self.channels.values().filter(|channel| channel.subscribers() > 0).count() as u32,
+            seats: self.seats.holdings()[0] as u32,
+            rooms: self.seats.holdings()[1] as u32,
             users: self.users.keys().map(|user| hash_of(&**user, self.node_seed)).collect(),
             ..Survey::default()
         };

@@ -27,6 +27,7 @@ struct Permission {
 impl Shard {
     pub(super) fn publish(
         &mut self,
+        now: Now,
         key: SessionKey,
         command_id: u32,
         request: &PublishRequest<'_>,
@@ -41,6 +42,9 @@ impl Shard {
             Err(code) => return Ok(Some(Reply::Error(code))),
         };
         let options = self.namespace(namespace);
+        if options.room.is_some() {
+            return Ok(Some(self.publish_input(now, key, channel, data, effects)));
+        }
         let permission = Permission {
             for_client: options.allow_publish_for_client,
             for_subscriber: options.allow_publish_for_subscriber,
@@ -134,8 +138,8 @@ impl Shard {
         let limit = if (0..=most).contains(&request.limit) { request.limit } else { most };
         let since = request.since.as_ref().map(|since| (since.offset, Box::from(&*since.epoch)));
         let query = HistoryQuery { limit, since, reverse: request.reverse };
-        let request =
-            Request::History { channel: self.channel_name(channel), query, asker: self.asker(key, command_id) };
+        let (channel_name, asker) = (self.channel_name(channel), self.asker(key, command_id));
+        let request = Request::History { channel: channel_name, query, reader: self.user(key), asker };
         self.ask_owner(channel, request, effects);
         Ok(None)
     }
@@ -144,6 +148,7 @@ impl Shard {
     pub(super) fn note(&mut self, now: Now, notice: Notice, effects: &mut Effects) {
         let (asker, reply) = match notice {
             Notice::Deliver(delivery) => return self.deliver(now, &delivery, effects),
+            Notice::RoomOver { channel, room, code } => return self.room_is_over(now, &channel, room, code, effects),
             Notice::Subscribed { order, outcome } => return self.subscribed(now, *order, outcome, effects),
             Notice::Published { asker, outcome } => (asker, outcome.map(|()| Reply::Publish)),
             Notice::Presence { asker, outcome } => {
@@ -211,6 +216,12 @@ impl Shard {
         let info = session.info.as_ref()?;
         let subscription = self.hub.find(channel).and_then(|id| session.subscription(id));
         Some(Arc::clone(subscription.map_or(info, |subscription| subscription.info(info))))
+    }
+
+    /// The session's user; empty for an anonymous one.
+    pub(super) fn user(&self, key: SessionKey) -> Arc<str> {
+        let info = self.sessions.get(key).and_then(|session| session.info.as_ref());
+        info.map_or_else(|| Arc::from(""), |info| Arc::clone(&info.user))
     }
 
     pub(super) fn asker(&self, session: SessionKey, command_id: u32) -> Asker {

@@ -28,7 +28,7 @@ impl Shard {
     /// Ends a session that is too far behind: what waits for it is dropped.
     pub(super) fn close_slow(&mut self, now: Now, key: SessionKey, effects: &mut Effects) {
         let outbox = self.sessions.outbox(key.index);
-        if outbox.queued_bytes() > self.options.client.queue_bytes_max {
+        if outbox.has_too_many_bytes(&self.options.client) {
             self.counters.slow_bytes += 1;
         } else {
             self.counters.slow_frames += 1;
@@ -137,9 +137,13 @@ impl Shard {
 
     /// The kernel took `bytes` bytes.
     pub(super) fn wrote(&mut self, key: SessionKey, bytes: usize, effects: &mut Effects) {
-        let Some(outbox) = self.sessions.outbox_of(key) else { return };
-        outbox.wrote(bytes);
-        self.counters.written_bytes += bytes as u64;
+        let Self { sessions, seats, counters, .. } = self;
+        let Some(outbox) = sessions.outbox_of(key) else { return };
+        let of_rooms = outbox.wrote(bytes);
+        if of_rooms > 0 {
+            outbox.wrote_room_frames(of_rooms, seats, |written| counters.count_room_frame(written));
+        }
+        counters.written_bytes += bytes as u64;
         if !outbox.is_empty() {
             return;
         }

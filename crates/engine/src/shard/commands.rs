@@ -129,11 +129,11 @@ impl Shard {
             Request::Unsubscribe { channel } => return self.unsubscribe(key, command_id, channel, effects),
             Request::Refresh { token } => return self.refresh(key, command_id, token, effects).map(|()| None),
             Request::SubRefresh(refresh) => return self.sub_refresh(key, command_id, refresh, effects),
-            Request::Publish(publish) => return self.publish(key, command_id, publish, effects),
+            Request::Publish(publish) => return self.publish(now, key, command_id, publish, effects),
             Request::Presence { channel } => return self.ask_presence(key, command_id, channel, effects),
             Request::PresenceStats { channel } => return self.ask_presence_stats(key, command_id, channel, effects),
             Request::History(history) => return self.ask_history(key, command_id, history, effects),
-            Request::Send { .. } => return Err(Disconnect::NOT_AVAILABLE),
+            Request::Send { data } => return self.send_input(now, key, *data, effects).map(|()| None),
             Request::Ping | Request::Rpc(_) => Reply::Error(ErrorCode::NotAvailable),
         };
         Ok(Some(outcome))
@@ -203,9 +203,7 @@ impl Shard {
 
     /// Whether more waits for the session than may.
     pub(super) fn is_too_far_behind(&mut self, index: u32) -> bool {
-        let client = &self.options.client;
-        let outbox = self.sessions.outbox(index);
-        outbox.queued_bytes() > client.queue_bytes_max || outbox.queued_frames() > client.queue_frames_max
+        self.sessions.outbox(index).is_too_far_behind(&self.options.client)
     }
 }
 

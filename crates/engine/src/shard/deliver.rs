@@ -27,6 +27,9 @@ enum Route {
 impl Shard {
     /// Puts a delivery into the lanes of everyone on this shard who is to have it.
     pub(super) fn deliver(&mut self, now: Now, delivery: &Arc<Delivery>, effects: &mut Effects) {
+        if let Some(audience) = delivery.audience() {
+            return self.deliver_to_players(now, delivery, audience, effects);
+        }
         let Some(id) = self.hub.find(&delivery.channel) else {
             // The last subscriber left while this was on its way.
             self.counters.late_messages += 1;
@@ -67,6 +70,8 @@ impl Shard {
     fn route(&self, id: LocalChannelId, delivery: &Delivery) -> Route {
         match &delivery.body {
             DeliveryBody::Join(_) | DeliveryBody::Leave(_) => Route::JoinLeave,
+            // What a room says beside what it shows is not to be missed.
+            DeliveryBody::Publication { .. } if self.namespace(delivery.namespace).room.is_some() => Route::Reliable,
             DeliveryBody::Publication { conflation_key, .. } => match self.namespace(delivery.namespace).delivery {
                 Lane::Reliable => Route::Reliable,
                 Lane::Latest => Route::Latest { key_hash: hash_of(&(id.0, conflation_key), self.node_seed) },
@@ -104,8 +109,7 @@ impl Shard {
                 Route::JoinLeave => continue,
             }
             count += 1;
-            let is_behind = outbox.queued_bytes() > options.client.queue_bytes_max
-                || outbox.queued_frames() > options.client.queue_frames_max;
+            let is_behind = outbox.is_too_far_behind(&options.client);
             if !outbox.listed || is_behind {
                 let newly_listed = !std::mem::replace(&mut outbox.listed, true);
                 let key = SessionKey { index: session, generation: outbox.generation };

@@ -8,6 +8,10 @@ mod connect;
 mod deliver;
 mod due;
 mod owner;
+mod room_input;
+mod room_owner;
+mod room_seat;
+mod sub_refresh;
 mod subscribe;
 
 use std::{
@@ -23,6 +27,8 @@ use rand_chacha::{
     rand_core::{RngCore, SeedableRng},
 };
 
+use room_owner::RoomThread;
+
 use crate::{
     Effect, Effects, Event, Now, Options, SessionKey, ShardIndex,
     channel::OwnedChannel,
@@ -33,6 +39,7 @@ use crate::{
     names::{Names, NamespaceIndex, namespace_options},
     options::NamespaceOptions,
     outbox::{Outgoing, Slots},
+    seats::Seats,
     session::SessionTable,
     timers::Timers,
 };
@@ -66,6 +73,11 @@ pub struct Shard {
     /// Sessions by user id.
     users: HashMap<Arc<str>, Vec<SessionKey>, foldhash::quality::FixedState>,
     hub: Hub,
+    seats: Seats,
+    /// What is known of the room threads, by their index.
+    room_threads: Vec<RoomThread>,
+    /// Rooms that this shard has ever opened.
+    rooms_opened: u64,
     channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
     timers: Timers,
     counters: Counters,
@@ -88,6 +100,7 @@ pub struct Shard {
 impl Shard {
     /// An empty shard.
     pub fn new(identity: ShardIdentity, options: Arc<Options>, seed: Seed) -> Self {
+        let room_threads = vec![RoomThread::default(); usize::from(options.room_threads)];
         let hasher = || foldhash::quality::FixedState::with_seed(seed.node);
         Self {
             identity,
@@ -99,6 +112,9 @@ impl Shard {
             sessions: SessionTable::default(),
             users: HashMap::with_hasher(hasher()),
             hub: Hub::new(seed.node),
+            seats: Seats::default(),
+            room_threads,
+            rooms_opened: 0,
             channels: HashMap::with_hasher(hasher()),
             timers: Timers::default(),
             local: VecDeque::new(),
@@ -128,8 +144,7 @@ impl Shard {
                 self.subscription_token_verified(now, session, outcome, effects);
             }
             Event::Message { from: _, message } => self.take_message(now, message, effects),
-            // Nothing is sent to room threads yet, so nothing comes from them.
-            Event::FromRoom { .. } => {}
+            Event::FromRoom { from, message } => self.hear_room(now, from, message, effects),
             Event::Api { ticket, request } => self.answer_api(now, ticket, request, effects),
             Event::Woke => self.handle_due(now, effects),
             Event::TurnEnded => self.measure_turn(now),
@@ -150,7 +165,10 @@ impl Shard {
     /// went with [`Event::Wrote`], before any other event. Nothing, for a session that has gone since it was listed.
     pub fn outgoing(&mut self, session: SessionKey) -> Outgoing<'_> {
         self.tag_skipped(session, Slots::OfNextWrite);
-        self.sessions.outbox_of(session).map_or_else(Outgoing::default, |outbox| outbox.outgoing())
+        let Self { sessions, seats, hub, .. } = self;
+        let Some(outbox) = sessions.outbox_of(session) else { return Outgoing::default() };
+        outbox.offer_room_frames(|seat| seats.offer(seat, |channel| &hub.channel(channel).name));
+        outbox.outgoing(seats)
     }
 
     /// Whether anything waits for the session's socket.
@@ -191,6 +209,12 @@ impl Shard {
     /// everybody has left and every stream is forgotten.
     pub fn holdings(&self) -> [usize; 4] {
         [self.sessions.len(), self.hub.len(), self.channels.len(), self.users.len()]
+    }
+
+    /// What the shard's sessions hold of rooms: places in them, those included that wait for an answer, and pictures of
+    /// rooms. Both are 0 when everybody has left and every answer has come.
+    pub fn room_holdings(&self) -> [usize; 2] {
+        self.seats.holdings()
     }
 
     /// Entries of the shard's timers: at most twice those that count, and a few.

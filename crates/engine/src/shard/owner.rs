@@ -9,9 +9,10 @@ use crate::{
     api::HistoryQuery,
     channel::{Audience, OwnedChannel},
     frame::{Delivery, DeliveryBody},
-    message::{HistoryPart, Notice, Request, ShardMessage, SubscribeOrder, Subscribed, Subscriber},
+    message::{HistoryPart, NotSubscribed, Notice, Request, ShardMessage, SubscribeOrder, Subscribed, Subscriber},
     names::{NamespaceIndex, namespace_options},
-    stream::Stream,
+    room::EventAudience,
+    stream::{Reader, Stream},
 };
 
 use super::Shard;
@@ -22,6 +23,8 @@ pub(super) struct Draft {
     pub(super) info: Option<Arc<ClientInfo>>,
     pub(super) tags: Tags,
     pub(super) skip_history: bool,
+    /// For whom, if not for everybody.
+    pub(super) audience: Option<Arc<EventAudience>>,
 }
 
 impl Draft {
@@ -37,11 +40,14 @@ impl Shard {
     pub(super) fn serve(&mut self, now: Now, request: Request, effects: &mut Effects) {
         match request {
             Request::Subscribe(order) => self.serve_subscribe(now, order, effects),
-            Request::Unsubscribe { channel, shard, subscriber } => {
+            Request::Unsubscribe { channel, shard, subscriber, seat } => {
+                if let Some((room, seat)) = seat {
+                    self.serve_leave(&channel, room, seat, effects);
+                }
                 self.serve_unsubscribe(now, &channel, shard, &subscriber, effects);
             }
             Request::Publish { channel, data, info, asker } => {
-                let draft = Draft { data, info: Some(info), tags: Tags::new(), skip_history: false };
+                let draft = Draft { data, info: Some(info), tags: Tags::new(), skip_history: false, audience: None };
                 let outcome = self.accept(now, &channel, draft, effects).map(|_| ());
                 self.notify(asker.shard, Notice::Published { asker, outcome }, effects);
             }
@@ -53,19 +59,33 @@ impl Shard {
                 let outcome = Ok(self.presence_stats(&channel));
                 self.notify(asker.shard, Notice::PresenceStats { asker, outcome }, effects);
             }
-            Request::History { channel, query, asker } => {
-                let outcome = self.history(now, &channel, &query).map(Box::new);
+            Request::History { channel, query, reader, asker } => {
+                let outcome = self.history(now, &channel, &query, Reader::User(&reader)).map(Box::new);
                 self.notify(asker.shard, Notice::History { asker, outcome }, effects);
             }
         }
     }
 
-    fn notify(&mut self, to: ShardIndex, notice: Notice, effects: &mut Effects) {
+    pub(super) fn notify(&mut self, to: ShardIndex, notice: Notice, effects: &mut Effects) {
         self.send(to, ShardMessage::Notice(notice), effects);
     }
 
     fn serve_subscribe(&mut self, now: Now, order: Box<SubscribeOrder>, effects: &mut Effects) {
-        let outcome = self.accept_subscription(now, &order);
+        if order.join.is_some() {
+            return self.serve_join(order, effects);
+        }
+        let outcome = self.accept_subscription(now, &order).map_err(NotSubscribed::from);
+        self.answer_subscription(now, order, outcome, effects);
+    }
+
+    /// Tells a session's shard how its subscription stands, and then everybody that it is there.
+    pub(super) fn answer_subscription(
+        &mut self,
+        now: Now,
+        order: Box<SubscribeOrder>,
+        outcome: Result<Subscribed, NotSubscribed>,
+        effects: &mut Effects,
+    ) {
         #[cfg(feature = "planted-bugs")]
         let outcome = outcome.map(|mut subscribed| {
             self.lose_first(&mut subscribed.publications);
@@ -79,7 +99,7 @@ impl Shard {
         }
     }
 
-    fn accept_subscription(&mut self, now: Now, order: &SubscribeOrder) -> Result<Subscribed, ErrorCode> {
+    pub(super) fn accept_subscription(&mut self, now: Now, order: &SubscribeOrder) -> Result<Subscribed, ErrorCode> {
         let namespace = self.names.resolve(&order.channel)?;
         let options = Arc::clone(&self.options);
         let namespace_options = namespace_options(&options, namespace);
@@ -89,7 +109,8 @@ impl Shard {
         let channel = self.owned(&order.channel, namespace)?;
         let subscribed = match &channel.stream {
             Some(stream) if order.positioned => {
-                stream.subscribe(order.recover.as_ref(), namespace_options, &options.client)
+                let reader = Reader::User(order.join.as_ref().map_or("", |join| &join.user));
+                stream.subscribe(order.recover.as_ref(), reader, namespace_options, &options.client)
             }
             Some(_) | None => Ok(Subscribed::default()),
         };
@@ -174,12 +195,15 @@ impl Shard {
             time_ms: 0,
         };
         let mut position = (0, Box::default());
-        let publication = if options.has_stream() && !draft.skip_history {
+        // In a channel with a room, a publication without an offset would be taken for what a player sees.
+        let is_kept = !draft.skip_history || options.room.is_some();
+        debug_assert!(options.room.is_none() || options.has_stream(), "the configuration gives rooms a stream");
+        let publication = if options.has_stream() && is_kept {
             let stream = self.stream(now, name, namespace)?;
             publication.offset = stream.next_offset();
             position = (publication.offset, stream.epoch().into());
             let publication = Arc::new(publication);
-            stream.append(Arc::clone(&publication), options.history_size);
+            stream.append(Arc::clone(&publication), draft.audience.clone(), options.history_size);
             stream.data_until_us = now.after_ms(options.history_ttl_ms);
             stream.meta_until_us = now.after_ms(stream.remembered_ms(options));
             self.schedule_channel(name);
@@ -188,7 +212,7 @@ impl Shard {
             Arc::new(publication)
         };
         self.count(namespace).publications += 1;
-        let body = DeliveryBody::Publication { publication, conflation_key };
+        let body = DeliveryBody::Publication { publication, conflation_key, audience: draft.audience };
         let delivery = Delivery::new(Arc::clone(name), namespace, body, now.mono_us);
         self.send_out(delivery, Audience::Publications, effects);
         Ok(position)
@@ -210,7 +234,9 @@ impl Shard {
         let delivery = Arc::new(delivery);
         let Self { channels, local, identity, .. } = self;
         let channel = channels.get(&delivery.channel).expect("found above");
-        for shard in channel.listening_shards(audience) {
+        let players = delivery.audience();
+        let has_some = |shard| players.is_none_or(|players| !players.seats_on(shard).is_empty());
+        for shard in channel.listening_shards(audience).filter(|shard| has_some(*shard)) {
             let message = ShardMessage::Notice(Notice::Deliver(Arc::clone(&delivery)));
             if shard == identity.index {
                 local.push_back(message);
@@ -236,9 +262,10 @@ impl Shard {
         now: Now,
         name: &Arc<str>,
         query: &HistoryQuery,
+        reader: Reader<'_>,
     ) -> Result<HistoryPart, ErrorCode> {
         let namespace = self.names.resolve(name)?;
-        self.stream(now, name, namespace)?.history(query)
+        self.stream(now, name, namespace)?.history(query, reader)
     }
 
     /// The channel's stream, made on first use; its position is remembered for the namespace's time from now on.
@@ -260,7 +287,7 @@ impl Shard {
     }
 
     /// The channel, made on first use.
-    fn owned(&mut self, name: &Arc<str>, namespace: NamespaceIndex) -> Result<&mut OwnedChannel, ErrorCode> {
+    pub(super) fn owned(&mut self, name: &Arc<str>, namespace: NamespaceIndex) -> Result<&mut OwnedChannel, ErrorCode> {
         // Each shard has an equal part of the node's limit.
         let most = self.options.channel.channels_max.div_ceil(usize::from(self.identity.count));
         let is_full = self.channels.len() >= most;

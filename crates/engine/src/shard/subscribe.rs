@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dunlin_protocol::{
-    ClientInfo, Disconnect, ErrorCode, Payload, Push, Reply, SubRefreshRequest, SubscribeRequest, SubscribeResult,
-    UnsubscribeCode,
+    ClientInfo, Disconnect, ErrorCode, Payload, Push, Reply, SubscribeRequest, SubscribeResult, UnsubscribeCode,
 };
+use dunlin_rooms::Refusal;
 
 use crate::{
     Effects, Now, SessionKey,
     event::{SubscriptionClaims, TokenError},
     hub::{HubEntry, LocalChannelId},
-    message::{RecoverFrom, Request, SubscribeOrder, Subscribed, Subscriber},
+    message::{NotSubscribed, RecoverFrom, Request, SubscribeOrder, Subscribed, Subscriber},
     names::NamespaceIndex,
+    room::{RoomKey, SeatKey},
+    seats::RoomRoad,
     session::{
         Ending, Held, Phase, Session, SubscribeWish, Subscription, SubscriptionExtra, SubscriptionFlags, Waiting,
     },
@@ -48,6 +51,7 @@ impl Shard {
             recoverable: request.recoverable,
             join_leave: request.join_leave,
             reject_unrecoverable: request.flag.rejects_unrecoverable(),
+            data: request.data.map_or_else(Bytes::new, Bytes::copy_from_slice),
         };
         if request.token.is_empty() {
             return Ok(self.order_subscription(now, key, command_id, &wish, None, effects).err().map(Reply::Error));
@@ -135,7 +139,12 @@ impl Shard {
     }
 
     /// Whether the token was made for this session and channel.
-    fn check_claims(&self, key: SessionKey, channel: &str, claims: &SubscriptionClaims) -> Result<(), Disconnect> {
+    pub(super) fn check_claims(
+        &self,
+        key: SessionKey,
+        channel: &str,
+        claims: &SubscriptionClaims,
+    ) -> Result<(), Disconnect> {
         let info = self.sessions.get(key).and_then(|session| session.info.as_ref());
         let is_ours = info.is_some_and(|info| {
             *info.user == *claims.user && (claims.client.is_empty() || *info.client == *claims.client)
@@ -175,11 +184,13 @@ impl Shard {
             epoch: wish.epoch.clone(),
             reject_unrecoverable: wish.reject_unrecoverable,
         });
-        let extra = (info.is_some() || ttl_s.is_some() || claims.data.is_some())
-            .then(|| Box::new(SubscriptionExtra { info, ttl_s, data: claims.data, ending: None }));
+        let has_room = options.room.is_some();
         let expiry_us = expiry_us(now, ttl_s, self.options.client.expired_sub_close_delay_ms);
         let id = self.hub.hold(&wish.channel, namespace);
         let channel = Arc::clone(&self.hub.channel(id).name);
+        let (seat, join) = has_room.then(|| self.take_seat(key, &channel, namespace, wish)).unzip();
+        let extra = (info.is_some() || ttl_s.is_some() || claims.data.is_some() || has_room)
+            .then(|| Box::new(SubscriptionExtra { info, ttl_s, data: claims.data, ending: None, seat }));
         let session = self.sessions.at_mut(key.index);
         session.subscriptions.reserve_exact(1);
         session.subscriptions.push(Subscription { channel: id, place: None, flags, expiry_us, extra });
@@ -190,7 +201,7 @@ impl Shard {
             positioned: flags.positioned,
             was_recovering: wish.recover,
             recover,
-            join: None,
+            join,
         };
         self.ask_owner(&wish.channel, Request::Subscribe(Box::new(order)), effects);
         Ok(())
@@ -234,7 +245,7 @@ impl Shard {
         &mut self,
         now: Now,
         order: SubscribeOrder,
-        outcome: Result<Box<Subscribed>, ErrorCode>,
+        outcome: Result<Box<Subscribed>, NotSubscribed>,
         effects: &mut Effects,
     ) {
         let key = order.asker.session;
@@ -246,15 +257,21 @@ impl Shard {
             if self.planted == Some(crate::planted::Bug::LateAnswerLeaks) {
                 return;
             }
-            if outcome.is_ok() {
-                self.leave_owner(order.channel, order.subscriber, effects);
+            let seat = order.join.as_ref().and_then(|join| self.seats.find(join.seat));
+            if let Ok(subscribed) = outcome {
+                let room = subscribed.room.zip(order.join).map(|((room, _), join)| (room, join.seat));
+                self.leave_owner(order.channel, order.subscriber, room, effects);
+            }
+            if let Some(seat) = seat {
+                self.free_seat(seat);
             }
             return;
         }
         let id = self.hub.find(&order.channel).expect("a session that waits for an answer holds the channel");
         let (reply, ending) = match outcome {
-            Ok(subscribed) => self.enter(key, id, &order, *subscribed),
-            Err(code) => (Reply::Error(code), self.withdraw(key, id)),
+            Ok(subscribed) => self.enter(now, key, id, &order, *subscribed, effects),
+            Err(NotSubscribed::Error(code)) => (Reply::Error(code), self.withdraw(key, id)),
+            Err(NotSubscribed::Refused(refusal)) => (refused(refusal), self.withdraw(key, id)),
         };
         self.reply(now, key, order.asker.command_id, &reply, effects);
         self.schedule_session(key);
@@ -281,10 +298,12 @@ impl Shard {
     /// Makes an accepted subscription a live one.
     fn enter(
         &mut self,
+        now: Now,
         key: SessionKey,
         id: LocalChannelId,
         order: &SubscribeOrder,
         subscribed: Subscribed,
+        effects: &mut Effects,
     ) -> (Reply, Option<Ending>) {
         let Subscriber { encoding, join_leave, .. } = order.subscriber;
         let place = self.hub.add(id, encoding, HubEntry { session: key.index, join_leave });
@@ -299,9 +318,13 @@ impl Shard {
             Some(extra) => (extra.ttl_s, extra.data.take(), extra.ending.take()),
             None => (None, None, None),
         };
-        subscription.extra = extra.filter(|extra| extra.info.is_some());
+        let seat = extra.as_ref().and_then(|extra| extra.seat);
+        subscription.extra = extra.filter(|extra| extra.info.is_some() || seat.is_some());
         let expiry_us = subscription.expiry_us;
         session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
+        if let Some((seat, (room, thread))) = seat.zip(subscribed.room) {
+            self.sit_down(now, seat, RoomRoad { key: room, thread }, effects);
+        }
         let (epoch, offset) = if flags.positioned { (subscribed.epoch, subscribed.offset) } else { Default::default() };
         let result = SubscribeResult {
             ttl_s,
@@ -321,7 +344,11 @@ impl Shard {
     fn withdraw(&mut self, key: SessionKey, id: LocalChannelId) -> Option<Ending> {
         let subscription = self.sessions.at_mut(key.index).remove_subscription(id).expect("it waits for this answer");
         self.hub.release(id);
-        subscription.extra.and_then(|extra| extra.ending)
+        let extra = subscription.extra?;
+        if let Some(seat) = extra.seat {
+            self.free_seat(seat);
+        }
+        extra.ending
     }
 
     pub(super) fn unsubscribe(
@@ -388,6 +415,8 @@ impl Shard {
         if let Some(place) = subscription.place {
             let session = self.sessions.at(key.index);
             let subscriber = self.subscriber(session, subscription);
+            let seat = subscription.seat();
+            let room = seat.and_then(|seat| self.room_of(seat));
             if let Some(moved) = self.hub.remove(id, session.encoding, place) {
                 let moved = self.sessions.at_mut(moved.session).subscription_mut(id);
                 moved.expect("the index and the sessions agree").place = Some(place);
@@ -395,7 +424,10 @@ impl Shard {
             let channel = self.hub.channel(id);
             let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
             self.count(namespace).subscriptions -= 1;
-            self.leave_owner(name, subscriber, effects);
+            self.leave_owner(name, subscriber, room, effects);
+            if let Some(seat) = seat {
+                self.free_seat(seat);
+            }
         }
         self.hub.release(id);
     }
@@ -410,70 +442,25 @@ impl Shard {
         }
     }
 
-    fn leave_owner(&mut self, channel: Arc<str>, subscriber: Subscriber, effects: &mut Effects) {
-        let owner = self.owner(&channel);
-        let request = Request::Unsubscribe { channel, shard: self.identity.index, subscriber };
-        self.send(owner, crate::message::ShardMessage::Request(request), effects);
-    }
-
-    pub(super) fn sub_refresh(
+    fn leave_owner(
         &mut self,
-        key: SessionKey,
-        command_id: u32,
-        request: &SubRefreshRequest<'_>,
+        channel: Arc<str>,
+        subscriber: Subscriber,
+        seat: Option<(RoomKey, SeatKey)>,
         effects: &mut Effects,
-    ) -> Result<Option<Reply>, Disconnect> {
-        let channel = &*request.channel;
-        if channel.is_empty() {
-            return Err(Disconnect::BAD_REQUEST);
-        }
-        let session = self.sessions.at(key.index);
-        let subscription = self.hub.find(channel).and_then(|id| session.subscription(id));
-        if subscription.is_none_or(Subscription::is_ending) {
-            return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
-        }
-        if request.token.is_empty() || request.kind != 0 {
-            return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
-        }
-        let waiting = Waiting::SubRefresh { command_id, channel: channel.into() };
-        self.wait_for_token(key, waiting, &request.token, effects);
-        Ok(None)
-    }
-
-    fn sub_refresh_with_token(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        channel: &str,
-        outcome: Result<SubscriptionClaims, TokenError>,
-    ) -> Result<Reply, Disconnect> {
-        let claims = match outcome {
-            Ok(claims) => claims,
-            Err(TokenError::Expired) => return Ok(Reply::Error(ErrorCode::TokenExpired)),
-            Err(TokenError::Invalid) => return Err(Disconnect::INVALID_TOKEN),
-        };
-        self.check_claims(key, channel, &claims)?;
-        let Ok(ttl_s) = ttl_s(now, claims.expires_at_s) else { return Ok(Reply::Error(ErrorCode::Expired)) };
-        let expiry_us = expiry_us(now, ttl_s, self.options.client.expired_sub_close_delay_ms);
-        let id = self.hub.find(channel);
-        let session = self.sessions.at_mut(key.index);
-        let of_session = session.info.clone();
-        let Some(subscription) = id.and_then(|id| session.subscription_mut(id)) else {
-            return Ok(Reply::Error(ErrorCode::PermissionDenied));
-        };
-        subscription.expiry_us = expiry_us;
-        // Publications and the leave say it from now on; presence keeps what the subscription came with.
-        let info = claims.info.zip(of_session).map(|(chan_info, of_session)| with_chan_info(&of_session, chan_info));
-        if info.is_some() || subscription.extra.is_some() {
-            subscription.extra.get_or_insert_default().info = info;
-        }
-        session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
-        self.schedule_session(key);
-        Ok(Reply::SubRefresh { ttl_s })
+    ) {
+        let owner = self.owner(&channel);
+        let request = Request::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
+        self.send(owner, crate::message::ShardMessage::Request(request), effects);
     }
 }
 
+/// The reply with what the game says. Codes below 400 are the server's, so a game has to keep away from them.
+fn refused(refusal: Refusal) -> Reply {
+    Reply::Refused { code: refusal.code.clamp(400, 1_999), message: refusal.message }
+}
+
 /// The session's info as a channel shows it that has its own about the session.
-fn with_chan_info(of_session: &ClientInfo, chan_info: Payload) -> Arc<ClientInfo> {
+pub(super) fn with_chan_info(of_session: &ClientInfo, chan_info: Payload) -> Arc<ClientInfo> {
     Arc::new(ClientInfo { chan_info: Some(chan_info), ..of_session.clone() })
 }

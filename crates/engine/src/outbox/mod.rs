@@ -4,12 +4,18 @@
 //! replaces the waiting one in place, so a session that is behind costs what the state costs, not what the time behind
 //! does. On the wire the reliable lane goes first, then the slots in the order in which they were first filled; a frame
 //! of which a part is written is finished before anything else.
+//!
+//! Behind both go the frames of the rooms that the session is in. Those are not queued: see [`room_frames`].
+
+mod room_frames;
 
 use std::collections::{VecDeque, vec_deque};
 
 use hashbrown::HashMap;
 
-use crate::{frame::FrameRef, hub::LocalChannelId};
+use crate::{frame::FrameRef, hub::LocalChannelId, options::ClientOptions, seats::Seats};
+
+use room_frames::{RoomFrames, RoomSlices};
 
 /// Frames that one write may take.
 const WRITE_FRAMES_MAX: usize = 64;
@@ -27,6 +33,15 @@ pub(crate) struct Outbox {
     queued_bytes: usize,
     /// Bytes of the first frame of `queue` that are written.
     head_written: usize,
+    /// Bytes of the first frame of `queue` if it is a room's that was begun, otherwise 0. They count for no bound: there
+    /// is never more than one such frame.
+    room_bytes: usize,
+    /// Seats of the session that are to be sent the newest tick.
+    due_seats: u32,
+    /// Since when there has been one.
+    due_since_us: u64,
+    /// There while the session is in a room.
+    rooms: Option<Box<RoomFrames>>,
     /// Of the session whose outbox it is, so that a delivery need not look at the session itself.
     pub(crate) generation: u32,
     /// Whether there is a session whose outbox it is.
@@ -106,42 +121,46 @@ impl Outbox {
         }
     }
 
-    /// The slices of the next write.
-    pub(crate) fn outgoing(&self) -> Outgoing<'_> {
+    /// The slices of the next write. Rooms' frames have been offered, see [`Outbox::offer_room_frames`].
+    pub(crate) fn outgoing<'a>(&'a self, seats: &'a Seats) -> Outgoing<'a> {
         Outgoing {
             queue: self.queue.iter(),
             slots: self.latest.as_ref().map(|lane| lane.slots.iter()),
+            rooms: self.rooms.as_ref().map(|rooms| rooms.slices(seats)),
             skip_bytes: self.head_written,
             frames_left: WRITE_FRAMES_MAX,
             bytes_left: WRITE_BYTES_MAX,
         }
     }
 
-    /// Takes off the first `bytes` bytes of what [`Outbox::outgoing`] offered.
-    pub(crate) fn wrote(&mut self, bytes: usize) {
+    /// Takes off the first `bytes` bytes of what [`Outbox::outgoing`] offered. Returns how many of them are of rooms'
+    /// frames.
+    pub(crate) fn wrote(&mut self, bytes: usize) -> usize {
         let mut bytes = bytes + std::mem::take(&mut self.head_written);
         while let Some(frame) = self.queue.front() {
             let length = frame.bytes().len();
             if bytes < length {
                 self.head_written = bytes;
-                return;
+                return 0;
             }
             bytes -= length;
             self.queued_bytes -= length;
             self.queue.pop_front();
+            self.room_bytes = 0;
         }
         while bytes > 0 {
-            let slot = self.latest.as_mut().and_then(|lane| lane.pop()).expect("no more is written than was offered");
+            let Some(slot) = self.latest.as_mut().and_then(|lane| lane.pop()) else { return bytes };
             let length = slot.frame.bytes().len();
             if bytes < length {
                 // Begun, so it can no longer be replaced, and nothing may come between its parts.
                 self.queue.push_front(slot.frame);
                 self.head_written = bytes;
-                return;
+                return 0;
             }
             bytes -= length;
             self.queued_bytes -= length;
         }
+        0
     }
 
     #[cfg(feature = "planted-bugs")]
@@ -162,6 +181,8 @@ impl Outbox {
         self.queued_bytes = 0;
         if let Some(frame) = begun {
             self.push(frame);
+        } else {
+            self.room_bytes = 0;
         }
     }
 
@@ -199,24 +220,40 @@ impl Outbox {
 
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.queued_bytes == 0
+        self.queued_bytes == 0 && self.due_seats == 0
     }
 
-    /// Bytes that wait.
+    /// Bytes that wait, those included of a room's frame that was begun.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
-    /// Frames that wait.
+    /// Frames that wait, one for each room included that has something new.
     pub(crate) fn queued_frames(&self) -> usize {
-        self.queue.len() + self.latest.as_ref().map_or(0, |lane| lane.slots.len())
+        self.lane_frames() + self.due_seats as usize
+    }
+
+    /// Whether more waits than may. What rooms show does not count: there is never more than one frame of it.
+    pub(crate) fn is_too_far_behind(&self, client: &ClientOptions) -> bool {
+        self.has_too_many_bytes(client)
+            || self.lane_frames() - usize::from(self.room_bytes > 0) > client.queue_frames_max
+    }
+
+    /// Whether it is bytes of which more wait than may.
+    pub(crate) fn has_too_many_bytes(&self, client: &ClientOptions) -> bool {
+        self.queued_bytes - self.room_bytes > client.queue_bytes_max
     }
 
     /// Since when the first frame that carries a time has been on its way.
     pub(crate) fn oldest_us(&self) -> Option<u64> {
         let slots = self.latest.iter().flat_map(|lane| lane.slots.iter().map(|slot| &slot.frame));
         let queued = self.queue.iter().find_map(FrameRef::since_us);
-        queued.into_iter().chain(slots.filter_map(FrameRef::since_us)).min()
+        let due = (self.due_seats > 0).then_some(self.due_since_us);
+        queued.into_iter().chain(slots.filter_map(FrameRef::since_us)).chain(due).min()
+    }
+
+    fn lane_frames(&self) -> usize {
+        self.queue.len() + self.latest.as_ref().map_or(0, |lane| lane.slots.len())
     }
 }
 
@@ -234,6 +271,7 @@ impl LatestLane {
 pub struct Outgoing<'a> {
     queue: vec_deque::Iter<'a, FrameRef>,
     slots: Option<vec_deque::Iter<'a, Slot>>,
+    rooms: Option<RoomSlices<'a>>,
     skip_bytes: usize,
     frames_left: usize,
     bytes_left: usize,
@@ -247,9 +285,10 @@ impl<'a> Iterator for Outgoing<'a> {
         if self.frames_left == 0 || self.bytes_left == 0 {
             return None;
         }
-        let frame = match self.queue.next() {
-            Some(frame) => frame,
-            None => &self.slots.as_mut()?.next()?.frame,
+        let slot = |slots: &mut vec_deque::Iter<'a, Slot>| slots.next().map(|slot| &slot.frame);
+        let Some(frame) = self.queue.next().or_else(|| self.slots.as_mut().and_then(slot)) else {
+            // As many as a write may take, and no more, were put together.
+            return self.rooms.as_mut()?.next();
         };
         let bytes = &frame.bytes()[std::mem::take(&mut self.skip_bytes)..];
         self.frames_left -= 1;

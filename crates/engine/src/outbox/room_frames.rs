@@ -1,0 +1,145 @@
+//! The frames of the rooms that a session is in.
+//!
+//! Nothing of them is queued. A tick only makes a session's seats *due*; when the session is written, each due seat's frame
+//! is put together from the newest tick and offered behind the two lanes. With its first byte written it is begun: it moves
+//! to the head of the reliable lane, where its rest goes before anything else.
+
+use crate::{
+    frame::FrameRef,
+    seats::{FrameWritten, SeatIndex, Seats},
+};
+
+use super::{Outbox, WRITE_BYTES_MAX, WRITE_FRAMES_MAX};
+
+/// Slices of one frame.
+const FRAME_SLICES: usize = 2;
+
+/// The seats of a session that is in rooms.
+#[derive(Debug, Default)]
+pub(super) struct RoomFrames {
+    /// Those that were written last come last.
+    seats: Vec<SeatIndex>,
+    /// Those whose frames were offered for the next write, in order.
+    offered: Vec<SeatIndex>,
+}
+
+impl Outbox {
+    /// The session has taken a seat.
+    pub(crate) fn add_seat(&mut self, seat: SeatIndex) {
+        self.rooms.get_or_insert_default().seats.push(seat);
+    }
+
+    /// The session has given a seat back, which may have been due.
+    pub(crate) fn remove_seat(&mut self, seat: SeatIndex, was_due: bool) {
+        self.due_seats -= u32::from(was_due);
+        let Some(rooms) = &mut self.rooms else { return };
+        rooms.seats.retain(|of_session| *of_session != seat);
+        rooms.offered.retain(|offered| *offered != seat);
+        if rooms.seats.is_empty() {
+            self.rooms = None;
+        }
+    }
+
+    /// One seat more is due.
+    pub(crate) fn seat_is_due(&mut self, now_us: u64) {
+        if self.due_seats == 0 {
+            self.due_since_us = now_us;
+        }
+        self.due_seats += 1;
+    }
+
+    /// One seat less is due.
+    pub(crate) fn seat_is_not_due(&mut self) {
+        self.due_seats -= 1;
+    }
+
+    /// Chooses whose frames the next write offers, behind what waits in the lanes. `offer` puts the frame of a seat
+    /// together, if it is due, and says how many bytes it has.
+    pub(crate) fn offer_room_frames(&mut self, mut offer: impl FnMut(SeatIndex) -> Option<usize>) {
+        let mut slices_left = WRITE_FRAMES_MAX.saturating_sub(self.lane_frames());
+        let mut bytes_left = WRITE_BYTES_MAX.saturating_sub(self.queued_bytes - self.head_written);
+        let Some(rooms) = &mut self.rooms else { return };
+        rooms.offered.clear();
+        if self.due_seats == 0 {
+            return;
+        }
+        for &seat in &rooms.seats {
+            if slices_left < FRAME_SLICES || bytes_left == 0 {
+                break;
+            }
+            if let Some(bytes) = offer(seat) {
+                rooms.offered.push(seat);
+                slices_left -= FRAME_SLICES;
+                bytes_left = bytes_left.saturating_sub(bytes);
+            }
+        }
+    }
+
+    /// Takes off the first `bytes` bytes of the rooms' frames that were offered. `count` is told of each frame that was
+    /// begun.
+    pub(crate) fn wrote_room_frames(
+        &mut self,
+        mut bytes: usize,
+        seats: &mut Seats,
+        mut count: impl FnMut(FrameWritten),
+    ) {
+        let mut begun = 0;
+        while bytes > 0 {
+            let rooms = self.rooms.as_mut().expect("only who is in a room is offered its frames");
+            let seat = *rooms.offered.get(begun).expect("no more is written than was offered");
+            begun += 1;
+            rooms.to_back(seat);
+            let written = seats.begun(seat);
+            let length = written.frame_bytes;
+            count(written);
+            self.due_seats -= 1;
+            let rest = (bytes < length).then(|| seats.slices(seat).concat().into_boxed_slice());
+            seats.clear_offer(seat);
+            if let Some(frame) = rest {
+                debug_assert!(self.queue.is_empty(), "rooms' frames go behind the lanes");
+                self.queue.push_front(FrameRef::own(frame, self.due_since_us));
+                self.queued_bytes += length;
+                (self.room_bytes, self.head_written) = (length, bytes);
+                break;
+            }
+            bytes -= length;
+        }
+        if let Some(rooms) = &mut self.rooms {
+            rooms.offered.clear();
+        }
+    }
+}
+
+impl RoomFrames {
+    /// The slices of the frames that were offered.
+    pub(super) fn slices<'a>(&'a self, seats: &'a Seats) -> RoomSlices<'a> {
+        RoomSlices { seats, offered: self.offered.iter(), body: None }
+    }
+
+    /// Lets the others go first the next time.
+    fn to_back(&mut self, seat: SeatIndex) {
+        if let Some(place) = self.seats.iter().position(|of_session| *of_session == seat) {
+            self.seats[place..].rotate_left(1);
+        }
+    }
+}
+
+/// The slices of rooms' frames: for each its head, then its body.
+pub(super) struct RoomSlices<'a> {
+    seats: &'a Seats,
+    offered: std::slice::Iter<'a, SeatIndex>,
+    body: Option<&'a [u8]>,
+}
+
+impl<'a> Iterator for RoomSlices<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if let Some(body) = self.body.take() {
+            return Some(body);
+        }
+        let [head, body] = self.seats.slices(*self.offered.next()?);
+        self.body = Some(body);
+        Some(head)
+    }
+}

@@ -1,0 +1,481 @@
+//! The players of a shard's sessions: where they sit, the rooms that they sit in, and their frames.
+//!
+//! A *seat* is one session's subscription to one room. It is there from the moment the session asks until the owner has
+//! answered and the subscription is over, so that a room's picture is kept while anybody may be in it. Nothing waits for a
+//! seat but the newest tick: whether it is *due* is all that a tick changes.
+
+use std::{rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+use dunlin_protocol::{Encoding, PUBLICATION_TAILS};
+use dunlin_rooms::{Base, Body, CellIndex, Grid, Mirror, MirrorCounters, TickUpdate};
+use hashbrown::HashMap;
+
+use crate::{
+    SessionKey, ShardIndex,
+    frame::RoomHead,
+    hub::LocalChannelId,
+    names::NamespaceIndex,
+    room::{RoomKey, RoomThreadIndex, SeatChange, SeatKey},
+};
+
+/// A seat's place on its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SeatIndex(pub(crate) u32);
+
+/// A player's place.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    generation: u32,
+    pub(crate) session: SessionKey,
+    pub(crate) encoding: Encoding,
+    pub(crate) channel: LocalChannelId,
+    /// Its room, and where its inputs go; `None` until the owner has answered.
+    pub(crate) room: Option<RoomRoad>,
+    /// The room whose ticks have named it.
+    named: Option<RoomKey>,
+    /// Where it is among those who get frames; `None` while it gets none.
+    at: Option<SeatedAt>,
+    view: CellIndex,
+    ack: u32,
+    avatar: u32,
+    /// The objects that it alone is sent, and the tick that they came with.
+    own: Option<(Bytes, u32)>,
+    /// The tick last written to the socket, or begun.
+    base: Base,
+    frame: SeatFrame,
+    pub(crate) inputs: InputGate,
+}
+
+/// The frame that was offered to a seat's socket last.
+#[derive(Debug, Default)]
+struct SeatFrame {
+    head: RoomHead,
+    /// `None` if nothing is offered.
+    body: Option<Rc<Body>>,
+    base_after: Base,
+}
+
+/// A place among [`LocalRoom::seated`].
+#[derive(Clone, Copy, Debug)]
+struct SeatedAt {
+    room: u32,
+    place: u32,
+}
+
+/// How fast a seat's inputs came, and which was the last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InputGate {
+    /// The last number that was taken.
+    pub(crate) last_number: u32,
+    /// What may still come at once, in millionths of an input.
+    credit_millionths: u64,
+    refilled_us: u64,
+}
+
+/// Where a room is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RoomRoad {
+    pub(crate) key: RoomKey,
+    pub(crate) thread: RoomThreadIndex,
+}
+
+/// A room that sessions of this shard are in.
+#[derive(Debug)]
+pub(crate) struct LocalRoom {
+    key: RoomKey,
+    pub(crate) channel: LocalChannelId,
+    pub(crate) namespace: NamespaceIndex,
+    mirror: Option<Mirror>,
+    /// Of the mirror's counters, what has been added up already.
+    counted: MirrorCounters,
+    seated: Vec<Seated>,
+    /// Inputs on their way that the room has not taken.
+    pub(crate) inbox_inputs: u32,
+}
+
+/// A seat that gets frames. All that a tick looks at, next to each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seated {
+    seat: SeatIndex,
+    /// Its session's index.
+    pub(crate) session: u32,
+    /// Whether it is to be sent the newest tick.
+    is_due: bool,
+}
+
+/// What is left when a seat is given back.
+#[derive(Debug)]
+pub(crate) struct GivenBack {
+    pub(crate) session: SessionKey,
+    pub(crate) channel: LocalChannelId,
+    pub(crate) was_due: bool,
+    /// Rooms that nobody here sits in any more, for their counters.
+    pub(crate) rooms: Vec<LocalRoom>,
+}
+
+/// What is known of a channel with rooms while somebody sits there, or waits to.
+#[derive(Debug, Default)]
+struct ChannelSeats {
+    seats: u32,
+    rooms: Vec<u32>,
+}
+
+/// All seats and rooms of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Seats {
+    seats: Vec<Option<Box<Seat>>>,
+    generations: Vec<u32>,
+    free: Vec<SeatIndex>,
+    rooms: Vec<Option<LocalRoom>>,
+    free_rooms: Vec<u32>,
+    rooms_by_key: HashMap<RoomKey, u32, foldhash::quality::FixedState>,
+    channels: HashMap<LocalChannelId, ChannelSeats, foldhash::quality::FixedState>,
+    seat_count: usize,
+    /// Lends its capacity to the writer of players' headers.
+    scratch: Vec<u8>,
+}
+
+/// What was written of a seat's frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameWritten {
+    pub(crate) frame_bytes: usize,
+    /// Ticks since the one written before; `None` for the first.
+    pub(crate) base_age_ticks: Option<u32>,
+    pub(crate) namespace: NamespaceIndex,
+}
+
+impl Seats {
+    /// A place for a session that asks to join the room of `channel`.
+    pub(crate) fn take(
+        &mut self,
+        shard: ShardIndex,
+        session: SessionKey,
+        encoding: Encoding,
+        channel: LocalChannelId,
+    ) -> (SeatIndex, SeatKey) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.seats.push(None);
+            self.generations.push(0);
+            SeatIndex((self.seats.len() - 1) as u32)
+        });
+        let generation = &mut self.generations[index.0 as usize];
+        *generation = generation.wrapping_add(1);
+        self.seats[index.0 as usize] = Some(Box::new(Seat::new(*generation, session, encoding, channel)));
+        self.channels.entry(channel).or_default().seats += 1;
+        self.seat_count += 1;
+        (index, SeatKey { shard, index: index.0, generation: *generation })
+    }
+
+    /// Gives a place back. With the last one of a channel, its rooms are forgotten.
+    pub(crate) fn give_back(&mut self, index: SeatIndex) -> GivenBack {
+        let was_due = self.stand_up(index);
+        let seat = self.seats[index.0 as usize].take().expect("a seat is given back once");
+        let Seat { session, channel, .. } = *seat;
+        self.free.push(index);
+        self.seat_count -= 1;
+        let of_channel = self.channels.get_mut(&channel).expect("a channel with a seat is known");
+        of_channel.seats -= 1;
+        let mut rooms = Vec::new();
+        if of_channel.seats == 0 {
+            let places = self.channels.remove(&channel).map_or_else(Vec::new, |of_channel| of_channel.rooms);
+            rooms.extend(places.into_iter().filter_map(|place| self.take_out(place)));
+        }
+        GivenBack { session, channel, was_due, rooms }
+    }
+
+    /// The seat, which is taken.
+    pub(crate) fn at(&self, index: SeatIndex) -> &Seat {
+        self.seats[index.0 as usize].as_deref().expect("a seat is given back when nobody refers to it")
+    }
+
+    /// The seat, which is taken.
+    pub(crate) fn at_mut(&mut self, index: SeatIndex) -> &mut Seat {
+        self.seats[index.0 as usize].as_deref_mut().expect("a seat is given back when nobody refers to it")
+    }
+
+    /// The seat that `key` names, unless it has been given back.
+    pub(crate) fn find(&self, key: SeatKey) -> Option<SeatIndex> {
+        let seat = self.seats.get(key.index as usize)?.as_ref()?;
+        (seat.generation == key.generation).then_some(SeatIndex(key.index))
+    }
+
+    /// The name of a seat, for others.
+    pub(crate) fn key(&self, shard: ShardIndex, index: SeatIndex) -> SeatKey {
+        SeatKey { shard, index: index.0, generation: self.at(index).generation }
+    }
+
+    /// How many seats are taken, and how many rooms are known.
+    pub(crate) fn holdings(&self) -> [usize; 2] {
+        [self.seat_count, self.rooms_by_key.len()]
+    }
+
+    /// The room's place here, if it is known.
+    pub(crate) fn room_place(&self, key: RoomKey) -> Option<u32> {
+        self.rooms_by_key.get(&key).copied()
+    }
+
+    /// The room, which is known.
+    pub(crate) fn room_mut(&mut self, place: u32) -> &mut LocalRoom {
+        self.rooms[place as usize].as_mut().expect("a room's place is forgotten with the room")
+    }
+
+    /// The room, known from now on; `None` if nobody of this shard has a seat in its channel.
+    pub(crate) fn know_room(
+        &mut self,
+        key: RoomKey,
+        channel: LocalChannelId,
+        namespace: NamespaceIndex,
+    ) -> Option<u32> {
+        if let Some(place) = self.room_place(key) {
+            return Some(place);
+        }
+        let of_channel = self.channels.get_mut(&channel)?;
+        let place = self.free_rooms.pop().unwrap_or_else(|| {
+            self.rooms.push(None);
+            (self.rooms.len() - 1) as u32
+        });
+        of_channel.rooms.push(place);
+        self.rooms[place as usize] = Some(LocalRoom::new(key, channel, namespace));
+        self.rooms_by_key.insert(key, place);
+        Some(place)
+    }
+
+    /// Forgets a room; nobody in it gets frames any more. Returns it, for its counters, and calls `undo` for everyone who
+    /// was due.
+    pub(crate) fn forget_room(&mut self, key: RoomKey, mut undo: impl FnMut(u32)) -> Option<LocalRoom> {
+        let place = self.room_place(key)?;
+        for seated in std::mem::take(&mut self.room_mut(place).seated) {
+            self.at_mut(seated.seat).leave_frames();
+            if seated.is_due {
+                undo(seated.session);
+            }
+        }
+        let room = self.take_out(place)?;
+        if let Some(of_channel) = self.channels.get_mut(&room.channel) {
+            of_channel.rooms.retain(|known| *known != place);
+        }
+        Some(room)
+    }
+
+    /// The owner has let the seat's session in; from now on it is sent what the room shows it. Returns whether it is due.
+    pub(crate) fn sit_down(&mut self, index: SeatIndex, road: RoomRoad) -> bool {
+        self.at_mut(index).room = Some(road);
+        self.begin_frames(index)
+    }
+
+    /// Takes in what is new about a seat. Returns whether it gets frames from now on, and did not before.
+    pub(crate) fn change(&mut self, room: RoomKey, tick: u32, change: SeatChange) -> Option<SeatIndex> {
+        let index = self.find(change.seat)?;
+        let seat = self.at_mut(index);
+        (seat.view, seat.ack, seat.avatar) = (change.view, change.ack, change.avatar);
+        if let Some(own) = change.own {
+            seat.own = Some((own, tick));
+        }
+        seat.named = Some(room);
+        self.begin_frames(index).then_some(index)
+    }
+
+    fn begin_frames(&mut self, index: SeatIndex) -> bool {
+        let seat = self.at(index);
+        let Some(road) = seat.room else { return false };
+        if seat.at.is_some() || seat.named != Some(road.key) {
+            return false;
+        }
+        let Some(room_place) = self.room_place(road.key) else { return false };
+        let session = seat.session.index;
+        let room = self.room_mut(room_place);
+        if room.mirror.is_none() {
+            return false;
+        }
+        room.seated.push(Seated { seat: index, session, is_due: false });
+        let place = (room.seated.len() - 1) as u32;
+        self.at_mut(index).at = Some(SeatedAt { room: room_place, place });
+        true
+    }
+
+    /// Takes a seat out of its room's list; returns whether it was due.
+    fn stand_up(&mut self, index: SeatIndex) -> bool {
+        let Some(at) = self.at_mut(index).leave_frames() else { return false };
+        let seated = &mut self.room_mut(at.room).seated;
+        let was_due = seated.swap_remove(at.place as usize).is_due;
+        if seated.len() * 4 < seated.capacity() {
+            seated.shrink_to(seated.len() * 2);
+        }
+        if let Some(moved) = seated.get(at.place as usize).copied() {
+            self.at_mut(moved.seat).at = Some(at);
+        }
+        was_due
+    }
+
+    fn take_out(&mut self, place: u32) -> Option<LocalRoom> {
+        let room = self.rooms[place as usize].take()?;
+        self.rooms_by_key.remove(&room.key);
+        self.free_rooms.push(place);
+        Some(room)
+    }
+
+    /// Calls `mark` for everyone in the room who was not due and is now. This is what a tick costs a player.
+    pub(crate) fn all_are_due(&mut self, place: u32, mut mark: impl FnMut(u32)) {
+        for seated in &mut self.room_mut(place).seated {
+            if !std::mem::replace(&mut seated.is_due, true) {
+                mark(seated.session);
+            }
+        }
+    }
+
+    /// A seat that gets frames from now on is due at once; returns the index of its session, unless it was.
+    pub(crate) fn is_due_now(&mut self, index: SeatIndex) -> Option<u32> {
+        let SeatedAt { room, place } = self.at(index).at?;
+        let seated = &mut self.room_mut(room).seated[place as usize];
+        (!std::mem::replace(&mut seated.is_due, true)).then_some(seated.session)
+    }
+
+    /// Puts together what a seat is to be sent now, if it is due. Returns how many bytes that is.
+    pub(crate) fn offer<'h>(
+        &mut self,
+        index: SeatIndex,
+        channel: impl FnOnce(LocalChannelId) -> &'h str,
+    ) -> Option<usize> {
+        let Self { seats, rooms, scratch, .. } = self;
+        let seat = seats[index.0 as usize].as_deref_mut().expect("a session's seats are taken");
+        let SeatedAt { room, place } = seat.at?;
+        let room = rooms[room as usize].as_mut().expect("a room's place is forgotten with the room");
+        if !room.seated[place as usize].is_due {
+            return None;
+        }
+        let mirror = room.mirror.as_mut().expect("nobody is seated in a room that is not mirrored");
+        Some(seat.offer(mirror, channel(seat.channel), scratch))
+    }
+
+    /// The two slices of the frame that a seat was offered.
+    pub(crate) fn slices(&self, index: SeatIndex) -> [&[u8]; 2] {
+        self.at(index).frame.slices()
+    }
+
+    /// The first bytes of what a seat was offered are with the kernel: the rest will follow before anything else.
+    pub(crate) fn begun(&mut self, index: SeatIndex) -> FrameWritten {
+        let seat = self.at_mut(index);
+        let frame_bytes = seat.frame.slices().iter().map(|slice| slice.len()).sum();
+        let after = seat.frame.base_after;
+        let base_age_ticks = (seat.base.tick > 0).then(|| after.tick.saturating_sub(seat.base.tick));
+        seat.base = after;
+        let SeatedAt { room, place } = seat.at.expect("only who gets frames is offered one");
+        let room = self.room_mut(room);
+        room.seated[place as usize].is_due = false;
+        FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace }
+    }
+
+    /// Lets go of what was offered.
+    pub(crate) fn clear_offer(&mut self, index: SeatIndex) {
+        self.at_mut(index).frame.body = None;
+    }
+}
+
+impl LocalRoom {
+    fn new(key: RoomKey, channel: LocalChannelId, namespace: NamespaceIndex) -> Self {
+        Self {
+            key,
+            channel,
+            namespace,
+            mirror: None,
+            counted: MirrorCounters::default(),
+            seated: Vec::new(),
+            inbox_inputs: 0,
+        }
+    }
+
+    /// Takes in the whole world.
+    pub(crate) fn show(&mut self, grid: Grid, ticks_per_second: u32, keyframe: Arc<TickUpdate>) {
+        match &mut self.mirror {
+            Some(mirror) => mirror.apply(keyframe),
+            None => self.mirror = Some(Mirror::new(grid, ticks_per_second, keyframe, PUBLICATION_TAILS)),
+        }
+    }
+
+    /// Takes in a tick; returns whether the room is mirrored here.
+    pub(crate) fn advance(&mut self, update: Arc<TickUpdate>) -> bool {
+        let Some(mirror) = &mut self.mirror else { return false };
+        mirror.apply(update);
+        true
+    }
+
+    /// What the mirror has counted since the last time.
+    pub(crate) fn newly_counted(&mut self) -> MirrorCounters {
+        let Some(mirror) = &self.mirror else { return MirrorCounters::default() };
+        let (now, before) = (mirror.counters(), self.counted);
+        self.counted = now;
+        MirrorCounters {
+            assemblies: now.assemblies - before.assemblies,
+            assemblies_full: now.assemblies_full - before.assemblies_full,
+            assemblies_catch_up: now.assemblies_catch_up - before.assemblies_catch_up,
+            bodies: now.bodies - before.bodies,
+            assembled_bytes: now.assembled_bytes - before.assembled_bytes,
+        }
+    }
+}
+
+impl Seat {
+    fn new(generation: u32, session: SessionKey, encoding: Encoding, channel: LocalChannelId) -> Self {
+        Self {
+            generation,
+            session,
+            encoding,
+            channel,
+            room: None,
+            named: None,
+            at: None,
+            view: CellIndex::default(),
+            ack: 0,
+            avatar: 0,
+            own: None,
+            base: Base::default(),
+            frame: SeatFrame::default(),
+            inputs: InputGate { last_number: 0, credit_millionths: u64::MAX, refilled_us: 0 },
+        }
+    }
+
+    /// It gets no frames any more; returns where it was when it did.
+    fn leave_frames(&mut self) -> Option<SeatedAt> {
+        (self.named, self.frame.body) = (None, None);
+        self.at.take()
+    }
+
+    fn offer(&mut self, mirror: &mut Mirror, channel: &str, scratch: &mut Vec<u8>) -> usize {
+        let body = mirror.body(self.encoding, self.view, self.base);
+        // A client that is sent everything forgets its own objects as well.
+        let is_news = |came: u32| body.base_tick == 0 || came > self.base.tick;
+        let own = self.own.as_ref().filter(|(_, came)| is_news(*came)).map(|(own, _)| &**own);
+        scratch.clear();
+        dunlin_rooms::wire::write_player_header(self.encoding, self.ack, self.avatar, own, scratch);
+        let SeatFrame { head, base_after, .. } = &mut self.frame;
+        head.write(self.encoding, channel, scratch, body.bytes.len(), body.data_bytes);
+        *base_after = Base { tick: body.tick, view: self.view };
+        self.frame.body = Some(body);
+        self.frame.slices().iter().map(|slice| slice.len()).sum()
+    }
+}
+
+impl SeatFrame {
+    fn slices(&self) -> [&[u8]; 2] {
+        match &self.body {
+            Some(body) => [self.head.bytes(), &body.bytes],
+            None => [&[], &[]],
+        }
+    }
+}
+
+impl InputGate {
+    /// Takes one of `per_second` inputs a second, with as many at once; returns whether there was one to take.
+    pub(crate) fn takes(&mut self, now_us: u64, per_second: u32) -> bool {
+        const ONE: u64 = 1_000_000;
+        let most = u64::from(per_second) * ONE;
+        let elapsed_us = now_us.saturating_sub(self.refilled_us);
+        let refill = elapsed_us.saturating_mul(per_second.into());
+        self.credit_millionths = self.credit_millionths.saturating_add(refill).min(most);
+        self.refilled_us = now_us;
+        let Some(left) = self.credit_millionths.checked_sub(ONE) else { return false };
+        self.credit_millionths = left;
+        true
+    }
+}
