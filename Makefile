@@ -9,7 +9,7 @@ PORT ?= 8000
 SEEDS ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint unit deny vectors sim oracle api sdk browser page fuzz
+.PHONY: help run test build lint unit deny vectors sim oracle api web sdk browser page fuzz
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -17,10 +17,10 @@ help: ## Show this list
 run: page ## Build everything and start the server with its demo page
 	@scripts/need cargo cc
 	@cargo build --release --locked --package dunlin
-	@echo "Dunlin's demo page: http://localhost:$(PORT)/   (Ctrl-C ends it)"
-	@exec $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/ticker/dist
+	@echo "Dunlin's demo pages: http://localhost:$(PORT)/   (Ctrl-C ends it)"
+	@exec $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist
 
-test: lint unit deny vectors simulated oracle api sdk browser ## Check everything: what CI runs
+test: lint unit deny vectors simulated oracle api web sdk browser ## Check everything: what CI runs
 
 build: ## Build the server as it is released
 	@scripts/need cargo cc
@@ -59,17 +59,20 @@ api: server-for-tests ## Play the HTTP API's cases to the real server
 	@scripts/need python
 	tests/api/run $(CARGO_TARGET_DIR)/debug/dunlin
 
-sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python against the real server
+sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server
 	@scripts/need node go python
 	tests/sdk/run $(CARGO_TARGET_DIR)/debug/dunlin
 
-browser: server-for-tests page ## Check the demo page in headless Chromium
+browser: server-for-tests page ## Check the demo's pages in headless Chromium
 	@scripts/need node chromium
-	tests/sdk/with-server $(CARGO_TARGET_DIR)/debug/dunlin --config demo/config.json --demo web/ticker/dist -- tests/browser/run
+	tests/sdk/with-server $(CARGO_TARGET_DIR)/debug/dunlin --config demo/config.json --demo web/dist -- tests/browser/run
 
-page: # The demo page's bundle.
+web: page ## Run the unit tests of the room client and the arena page
+	web/test
+
+page: # The demo's pages, bundled.
 	@scripts/need node
-	@web/ticker/build
+	@web/build
 
 server-for-tests:
 	@scripts/need cargo cc

@@ -25,6 +25,8 @@ export interface Frame {
 /** Names beyond this many would only be a cloud; the nearest are shown. */
 const NAMES_MAX = 16;
 const FLOAT_MS = 1_600;
+/** Players are never drawn smaller than this many pixels for a unit. */
+const PLAYER_SCALE_MIN = 0.24;
 const MARGIN_UNITS = 160;
 
 interface Float extends Place {
@@ -142,7 +144,7 @@ export class Scene {
     this.at(place, () => {
       if (doing === DIGGING) drawDigging(context, paint, frame.nowMs);
       drawBird(context, paint, playerOf(player).colour, walk.heading, walk.stride, isMe);
-    });
+    }, Math.max(PLAYER_SCALE_MIN, this.camera.scale));
     const emote = emoteOf(doing);
     if (emote !== null) this.bubble(EMOTES[emote] ?? "", place, paint);
   }
@@ -222,11 +224,11 @@ export class Scene {
   }
 
   /** Draws in units around a place. */
-  private at(place: Place, draw: () => void): void {
+  private at(place: Place, draw: () => void, scale = this.camera.scale): void {
     const [x, y] = this.camera.toScreen(place.x, place.y);
     this.context.save();
     this.context.translate(x, y);
-    this.context.scale(this.camera.scale, this.camera.scale);
+    this.context.scale(scale, scale);
     draw();
     this.context.restore();
   }

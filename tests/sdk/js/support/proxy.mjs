@@ -1,17 +1,19 @@
 // A TCP proxy before the server whose connections can be cut and held back.
 import { connect, createServer } from 'node:net';
-import { WS_URL } from './server.mjs';
 
 export class Proxy {
   #server;
+  #upstream;
   #pairs = new Set();
   #open = true;
   #held = false;
   #pings = 0;
   #onPing = null;
 
-  static async start() {
+  /** In front of the server with this WebSocket address. */
+  static async start(upstream = process.env.DUNLIN_WS_URL) {
     const proxy = new Proxy();
+    proxy.#upstream = new URL(upstream);
     proxy.#server = createServer((client) => proxy.#accept(client));
     await new Promise((resolve) => proxy.#server.listen(0, '127.0.0.1', resolve));
     return proxy;
@@ -19,7 +21,7 @@ export class Proxy {
 
   /** The server's WebSocket address, through this proxy. */
   get url() {
-    const url = new URL(WS_URL);
+    const url = new URL(this.#upstream);
     url.port = this.#server.address().port;
     return url.href;
   }
@@ -64,7 +66,7 @@ export class Proxy {
       client.destroy();
       return;
     }
-    const upstream = connect(Number(new URL(WS_URL).port), '127.0.0.1');
+    const upstream = connect(Number(this.#upstream.port), '127.0.0.1');
     const pair = { client, upstream };
     this.#pairs.add(pair);
     const end = () => {

@@ -1,0 +1,68 @@
+// Players of a test: the room client over the official SDK, in both encodings, waiting for what is true.
+import { Centrifuge as JsonCentrifuge } from 'centrifuge';
+import { Centrifuge as ProtobufCentrifuge } from 'centrifuge/build/protobuf';
+import WebSocket from 'ws';
+import { Room, SocketMeter } from '../../dist/index.js';
+
+export const DEADLINE_MS = 30_000;
+export const URL_OF_SERVER = process.env.DUNLIN_WS_URL;
+
+export const walk = (dx, dy) => Uint8Array.of(0, dx & 255, dy & 255);
+
+export class Player {
+  events = [];
+  left = [];
+  errors = [];
+  #client;
+
+  constructor(encoding, channel, options = {}, url = URL_OF_SERVER) {
+    const Centrifuge = encoding === 'json' ? JsonCentrifuge : ProtobufCentrifuge;
+    const meter = new SocketMeter();
+    this.#client = new Centrifuge(url, { websocket: meter.socketClass(WebSocket), minReconnectDelay: 20, maxReconnectDelay: 200 });
+    this.room = new Room(this.#client, channel, { encoding, meter, ...options });
+    this.room.on('event', (event) => this.events.push(event));
+    this.room.on('left', (left) => this.left.push(left));
+    this.room.on('error', (error) => this.errors.push(error));
+    this.#client.connect();
+  }
+
+  /** The player's own object, as the server has it. */
+  get avatar() {
+    return this.room.replica.object(this.room.replica.avatar);
+  }
+
+  join() {
+    this.room.join();
+    return this.until('the own object is seen', () => this.avatar !== undefined);
+  }
+
+  /** Waits until `condition` gives something, looking again after whatever happens. */
+  until(what, condition) {
+    return new Promise((resolve, reject) => {
+      const stops = ['snapshot', 'event', 'joined', 'left', 'error'].map((name) => this.room.on(name, look));
+      const timer = setTimeout(() => {
+        finish();
+        const { tick, ack, size } = this.room.replica;
+        reject(new Error(`not within ${DEADLINE_MS} ms: ${what}; tick ${tick}, ack ${ack}, ${size} objects, ${this.errors.join('; ')}`));
+      }, DEADLINE_MS);
+      const finish = () => {
+        clearTimeout(timer);
+        for (const stop of stops) stop();
+      };
+      look();
+      function look() {
+        const found = condition();
+        if (!found) return;
+        // Listeners registered later in this very event must not be missed: the rest runs after it.
+        queueMicrotask(() => {
+          finish();
+          resolve(found);
+        });
+      }
+    });
+  }
+
+  stop() {
+    this.#client.disconnect();
+  }
+}

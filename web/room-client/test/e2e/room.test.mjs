@@ -1,0 +1,137 @@
+// The room client against the real server: the treasure hunt, played by two.
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { describe, test } from 'node:test';
+import { Proxy } from '../../../../tests/sdk/js/support/proxy.mjs';
+import { Player, walk } from './player.mjs';
+
+const [PLAYER, TAG, PURSE] = [1, 2, 7];
+
+for (const encoding of ['json', 'protobuf']) {
+  describe(`rooms, ${encoding}`, { concurrency: 4 }, () => {
+    test('a player joins, and sees itself and the world', () =>
+      play(encoding, async ({ player }) => {
+        const ada = await player({ data: { name: 'Ada', colour: 3 } });
+        const { replica } = ada.room;
+        assert.equal(ada.avatar.kind, PLAYER);
+        assert.equal(ada.avatar.state[0], 3);
+        assert.deepEqual({ ...replica.grid.shape }, {
+          columns: 8, rows: 8, cellUnits: 512, nearCells: 5, farCells: 2, farIntervalTicks: 6, ticksPerSecond: 60,
+        });
+        assert.equal(replica.view, Math.floor(ada.avatar.y / 512) * 8 + Math.floor(ada.avatar.x / 512));
+        const tag = [...replica.objects()].find(({ kind, state }) => kind === TAG && Buffer.from(state.subarray(8)).equals(Buffer.from('Ada')));
+        assert.equal(new DataView(tag.state.buffer).getUint32(0, true), replica.avatar);
+        const purse = [...replica.objects()].find(({ kind }) => kind === PURSE);
+        assert.equal(purse.cell, null, 'the purse is sent to its player alone');
+        const { event } = await ada.until('a welcome', () => ada.events.find(({ event }) => event.welcome));
+        assert.deepEqual({ player: event.welcome.player, name: event.welcome.name }, { player: replica.avatar, name: 'Ada' });
+        await ada.until('ten ticks more, each on the one before', () => ada.room.figures().snapshotsPerSecond > 10);
+        const figures = ada.room.figures();
+        assert.ok(figures.bytesPerSecond > 0);
+        assert.equal(figures.fullSnapshots, 1);
+      }));
+
+    for (const transport of ['send', 'publish']) {
+      test(`an input is acknowledged, and seen by both, through ${transport}`, () =>
+        play(encoding, async ({ player }) => {
+          const ada = await player({ transport });
+          const bob = await player({ transport });
+          const seen = await bob.until('Bob sees Ada', () => bob.room.replica.object(ada.room.replica.avatar));
+          // Away from the nearer edge.
+          const right = ada.avatar.x < 2_048;
+          const number = ada.room.send(walk(right ? 127 : -127, 0));
+          assert.equal(number, 1);
+          await ada.until('the input is applied', () => ada.room.replica.ack === number);
+          assert.equal(ada.room.inputs.pending.length, 0);
+          const moved = (from, to) => (right ? to.x - from.x : from.x - to.x);
+          const start = ada.avatar;
+          await ada.until('Ada moves', () => moved(start, ada.avatar) > 100);
+          await bob.until('Bob sees it', () => moved(seen, bob.room.replica.object(ada.room.replica.avatar)) > 100);
+          ada.room.send(walk(0, 0));
+          await ada.until('the stop is applied', () => ada.room.replica.ack === 2);
+          const { x, y } = ada.avatar;
+          const same = () => {
+            const there = bob.room.replica.object(ada.room.replica.avatar);
+            return there.x === x && there.y === y;
+          };
+          await bob.until('Bob sees Ada where Ada sees herself', same);
+          assert.notEqual(ada.room.figures().roundTripMs, null);
+          assert.deepEqual([ada.errors, bob.errors], [[], []]);
+        }));
+    }
+
+    test('who leaves is gone for the others, and may come back', () =>
+      play(encoding, async ({ player }) => {
+        const ada = await player();
+        const bob = await player();
+        const bobsId = bob.room.replica.avatar;
+        await ada.until('Ada sees Bob', () => ada.room.replica.object(bobsId));
+        bob.room.leave();
+        assert.deepEqual([bob.room.state, bob.room.replica.size], ['left', 0]);
+        assert.throws(() => bob.room.send(walk(1, 1)), { kind: 'not_joined' });
+        await ada.until('Bob is gone', () => ada.room.replica.object(bobsId) === undefined);
+        await bob.join();
+        assert.notEqual(bob.room.replica.avatar, bobsId);
+        await ada.until('Ada sees Bob again', () => ada.room.replica.object(bob.room.replica.avatar));
+      }));
+
+    test('a cut connection is come back from, with a world from the beginning', () =>
+      play(encoding, async ({ player, proxy }) => {
+        const cable = await proxy();
+        const ada = await player({}, cable.url);
+        ada.room.send(walk(127, 0));
+        await ada.until('the input is applied', () => ada.room.replica.ack === 1);
+        cable.cut();
+        const left = await ada.until('the loss is told', () => ada.left.at(-1));
+        assert.equal(left.rejoins, true);
+        assert.deepEqual([ada.room.state, ada.room.replica.size], ['joining', 0]);
+        cable.restore();
+        await ada.until('the own object is seen again', () => ada.avatar !== undefined);
+        assert.equal(ada.room.send(walk(0, 127)), 1, 'numbers begin anew');
+        await ada.until('the input is applied', () => ada.room.replica.ack === 1);
+        assert.deepEqual(ada.errors.filter(({ name }) => name === 'RoomError'), []);
+      }));
+
+    test('events come with their tick, in order', () =>
+      play(encoding, async ({ player }) => {
+        const ada = await player();
+        // A clue drops every second in this server's hunt.
+        await ada.until('two clues', () => ada.events.filter(({ event }) => event.clue).length >= 2);
+        const ticks = ada.events.map(({ tick }) => tick);
+        assert.deepEqual(ticks, [...ticks].sort((a, b) => a - b));
+      }));
+
+    test('a join that the game refuses says why', () =>
+      play(encoding, async ({ player }) => {
+        const ada = await player({ data: { name: 7 } }, undefined, false);
+        ada.room.join();
+        const left = await ada.until('the refusal', () => ada.left.at(-1));
+        assert.deepEqual({ code: left.code, rejoins: left.rejoins }, { code: 400, rejoins: false });
+        assert.equal(ada.room.state, 'left');
+      }));
+  });
+}
+
+/** Runs a test with players of a room of its own, and ends them. */
+async function play(encoding, body) {
+  const channel = `arena:${randomUUID()}`;
+  const players = [];
+  const proxies = [];
+  try {
+    await body({
+      player: async (options, url, joins = true) => {
+        const made = new Player(encoding, channel, options, url);
+        players.push(made);
+        if (joins) await made.join();
+        return made;
+      },
+      proxy: async () => {
+        proxies.push(await Proxy.start());
+        return proxies.at(-1);
+      },
+    });
+  } finally {
+    for (const player of players) player.stop();
+    for (const proxy of proxies) await proxy.stop();
+  }
+}
