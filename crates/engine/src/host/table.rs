@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::Encoding;
-use dunlin_rooms::{EncodingSet, PlayerId, Refusal, Room, TickOutcome, TickUpdate, Visitor};
+use dunlin_rooms::{EncodingSet, PlayerChange, PlayerId, Refusal, Room, Scoped, TickOutcome, TickUpdate, Visitor};
 use hashbrown::HashMap;
 
 use super::Batch;
@@ -111,6 +111,45 @@ impl Table {
             || !left.is_empty() && !entered.is_empty();
         let keyframe = needs_keyframe.then(|| (self.room.keyframe(encodings), encodings));
         Done { entered, left, keyframe, outcome: self.room.tick(time_us) }
+    }
+}
+
+impl Done {
+    /// A copy that shares nothing with this but the updates: whoever counts what a room allocates gives away the copy.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        let copied = |data: &Bytes| Bytes::copy_from_slice(data);
+        let players = self
+            .outcome
+            .players
+            .iter()
+            .map(|change| PlayerChange { own: change.own.as_ref().map(copied), ..change.clone() });
+        let scoped = self.outcome.scoped.iter().map(|scoped| match scoped {
+            Scoped::Event { players, data } => Scoped::Event { players: players.clone(), data: copied(data) },
+            Scoped::Publication { channel, data } => {
+                Scoped::Publication { channel: channel.clone(), data: copied(data) }
+            }
+        });
+        Self {
+            entered: self.entered.clone(),
+            left: self.left.clone(),
+            keyframe: self.keyframe.clone(),
+            outcome: TickOutcome {
+                update: Arc::clone(&self.outcome.update),
+                players: players.collect(),
+                scoped: scoped.collect(),
+            },
+        }
+    }
+
+    /// The joins, in order: the seat, and who is in.
+    pub fn joins(&self) -> impl Iterator<Item = (SeatKey, Option<PlayerId>)> + '_ {
+        self.entered.iter().map(|(_, seat, joined)| (*seat, joined.as_ref().ok().copied()))
+    }
+
+    /// The updates that go to shards.
+    pub fn updates(&self) -> impl Iterator<Item = &Arc<TickUpdate>> {
+        self.keyframe.iter().map(|(keyframe, _)| keyframe).chain([&self.outcome.update])
     }
 }
 
