@@ -24,6 +24,8 @@ mod value;
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc};
 
+use crate::rooms::RoomsOptions;
+
 pub use self::{
     input::{Document, Flag, Input},
     origin::AllowedOrigins,
@@ -37,6 +39,8 @@ pub use self::{
 pub struct Config {
     /// What the shards share.
     pub engine: Arc<dunlin_engine::Options>,
+    /// Rooms.
+    pub rooms: RoomsOptions,
     /// I/O threads; at least 1 and at most 256.
     pub shards: usize,
     /// What the shards wait on.

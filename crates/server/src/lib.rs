@@ -12,6 +12,7 @@ pub mod http;
 pub mod net;
 pub mod node;
 pub mod ring;
+pub mod rooms;
 pub mod serve;
 pub mod telemetry;
 pub mod token;

@@ -28,9 +28,12 @@ use dunlin_engine::api::{Answer, ApiRequest};
 use dunlin_protocol::{Encoding, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
-use doorbell::Doorbell;
 use inbox::ToShard;
 use shard_thread::Shared;
+
+use crate::rooms::{RoomReport, Rooms, RoomsOptions, ThreadReport};
+
+pub(crate) use doorbell::Doorbell;
 
 pub use crate::net::{OriginCheck, RefusalReason};
 pub use options::{NetOptions, VerifyTokens};
@@ -53,6 +56,8 @@ pub struct NodeStart {
     pub net: NetOptions,
     /// Sessions and channels.
     pub engine: Arc<dunlin_engine::Options>,
+    /// Rooms. There are as many threads for them as the engine's options say.
+    pub rooms: RoomsOptions,
     /// Judges tokens.
     pub tokens: Arc<dyn VerifyTokens>,
     /// Judges origins.
@@ -111,6 +116,7 @@ pub struct Node {
 
 struct Inner {
     shared: Arc<Shared>,
+    rooms: Rooms,
     shards: Vec<ShardDoor>,
     node_seed: u64,
     local_addr: SocketAddr,
@@ -188,6 +194,16 @@ impl Node {
         reports
     }
 
+    /// What every room thread counts, by its number.
+    pub fn room_threads(&self) -> Vec<ThreadReport> {
+        self.inner.rooms.threads()
+    }
+
+    /// What there is to tell of every room, by its channel's name.
+    pub fn rooms(&self) -> Vec<RoomReport> {
+        self.inner.rooms.rooms()
+    }
+
     /// Gives a WebSocket that the control thread has answered with 101 to a shard. `read` is what had already been read
     /// behind the request. The stream may be in either mode.
     ///
@@ -224,6 +240,9 @@ impl Node {
         for shard in &self.inner.shards {
             shard.inbox.closed().await;
         }
+        // Rooms go last: until then there are players.
+        self.inner.rooms.stop();
+        self.inner.rooms.ended().await;
         drained
     }
 }

@@ -58,6 +58,7 @@ async fn serve(config: &Config, tokens: Arc<dyn VerifyTokens>) -> Result<(), Ser
     let node = Node::start(NodeStart {
         net: net_options(config),
         engine: Arc::clone(&config.engine),
+        rooms: config.rooms.clone(),
         tokens,
         origins: Arc::clone(&origins),
         hand_over,

@@ -9,6 +9,7 @@ use super::{
     NetOptions, NodeOptions, Reactor, Secret, TokenKeys, TokenOptions, WebSocketOptions, problem::Problems, relations,
     settings::Settings, value::Value,
 };
+use crate::rooms::RoomsOptions;
 
 /// Settings being read, and what is wrong with them.
 pub(super) struct Reader<'a> {
@@ -23,6 +24,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
     r.settings.judge_support(r.problems);
     let config = Config {
         engine: Arc::new(engine(r)),
+        rooms: RoomsOptions::default(),
         shards: shards(r),
         reactor: reactor(r),
         node: NodeOptions { name: r.text("node.name") },

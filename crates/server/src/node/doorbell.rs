@@ -6,7 +6,7 @@ use crate::{net::Waker, ring::Bell};
 
 /// Wakes a shard that sleeps, and costs next to nothing while it does not.
 #[derive(Debug)]
-pub(super) struct Doorbell {
+pub(crate) struct Doorbell {
     /// Armed while the shard sleeps or is about to.
     pub(super) sleeping: Bell,
     waker: Arc<Waker>,
@@ -18,7 +18,7 @@ impl Doorbell {
     }
 
     /// To be called after something was put where the shard will find it. Whether the shard had to be woken.
-    pub(super) fn ring(&self) -> bool {
+    pub(crate) fn ring(&self) -> bool {
         let sleeps = self.sleeping.answer();
         if sleeps {
             // Fails only if the eventfd's count overflows, and then the shard is woken anyway.

@@ -56,7 +56,11 @@ impl<R: Reactor> ShardThread<R> {
             }
             Effect::Finish { session } => self.reactor.finish(session),
             Effect::HangUp { session } => self.end(session),
-            Effect::ToRoom { .. } => unreachable!("no namespace has rooms yet"),
+            Effect::ToRoom { thread, message } => {
+                self.counters.ring_messages += 1;
+                let sent = self.room_links.send(thread, message);
+                self.counters.ring_overflowed += u64::from(sent == Sent::Overflow);
+            }
             Effect::Answer { ticket, answer } => self.answer(ticket, answer),
         }
     }
@@ -70,8 +74,8 @@ impl<R: Reactor> ShardThread<R> {
                 let mut net = self.counters.clone();
                 net.connections = self.connections.len() as u64;
                 net.sessions = u64::from(self.sessions);
-                net.ring_overflow = self.peers.overflow_len() as u64;
-                net.ring_depth = self.peers.depth() as u64;
+                net.ring_overflow = (self.peers.overflow_len() + self.room_links.overflow_len()) as u64;
+                net.ring_depth = (self.peers.depth() + self.room_links.depth()) as u64;
                 let counters = self.shard.counters().clone();
                 drop(reply.send(Box::new(ShardReport { shard: self.index, counters, survey: *survey, net })));
             }

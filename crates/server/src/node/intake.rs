@@ -2,6 +2,7 @@
 
 use dunlin_engine::{
     Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex, api::ApiRequest, message::ShardMessage,
+    room::RoomThreadIndex,
 };
 use dunlin_websocket::{Limits, Received};
 use tokio::sync::mpsc::error::TryRecvError;
@@ -76,6 +77,20 @@ impl<R: Reactor> ShardThread<R> {
                 let Some(request) = self.peers.next_request(place) else { break };
                 let message = ShardMessage::Request(request);
                 self.shard.handle(self.now, Event::Message { from, message }, &mut self.effects);
+            }
+        }
+    }
+
+    /// As many from each thread as from a shard, so that no room holds up the rest.
+    pub(super) fn take_room_messages(&mut self) {
+        for place in 0..self.room_links.len() {
+            let from = RoomThreadIndex(place as u16);
+            for _ in 0..if self.peers.may_take_requests() { MESSAGES_PER_TURN } else { 0 } {
+                if !self.shard.takes_more() {
+                    return;
+                }
+                let Some(message) = self.room_links.next(place) else { break };
+                self.shard.handle(self.now, Event::FromRoom { from, message }, &mut self.effects);
             }
         }
     }

@@ -20,7 +20,10 @@ use super::{
     inbox::{Tickets, ToShard},
     peers::Peers,
 };
-use crate::net::{Connections, Door, Reactor};
+use crate::{
+    net::{Connections, Door, Reactor},
+    rooms::RoomLinks,
+};
 
 /// What all shards of a node have in common.
 pub(super) struct Shared {
@@ -44,6 +47,7 @@ pub(super) struct ShardThread<R> {
     pub(super) connections: Connections,
     pub(super) sessions: u32,
     pub(super) peers: Peers,
+    pub(super) room_links: RoomLinks,
     pub(super) inbox: mpsc::Receiver<ToShard>,
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) tickets: Tickets,
@@ -98,10 +102,12 @@ impl<R: Reactor> ShardThread<R> {
         let began_us = self.now.mono_us;
 
         self.peers.flush();
+        self.room_links.flush();
         let intake = self.peers.may_take_in();
         self.counters.held_turns += u64::from(!intake);
         self.take_completions(intake);
         self.take_messages();
+        self.take_room_messages();
         if intake {
             self.take_requests();
             self.feed_resumed();
@@ -110,10 +116,11 @@ impl<R: Reactor> ShardThread<R> {
         self.meet_engine_deadlines();
         self.perform_effects();
         // Before the writes, so that the other shards write at the same time.
-        self.counters.wakes += self.peers.announce();
+        self.counters.wakes += self.peers.announce() + self.room_links.announce();
         self.flush();
         self.perform_effects();
         self.counters.wakes += self.peers.announce() + self.peers.announce_room();
+        self.counters.wakes += self.room_links.announce() + self.room_links.announce_room();
 
         self.now = self.shared.clock.now();
         self.shard.handle(self.now, Event::TurnEnded, &mut self.effects);
@@ -131,11 +138,12 @@ impl<R: Reactor> ShardThread<R> {
         self.doorbell.sleeping.arm();
         // To be looked for after the arming: what comes from here on rings.
         self.peers.flush();
-        self.counters.wakes += self.peers.announce();
+        self.room_links.flush();
+        self.counters.wakes += self.peers.announce() + self.room_links.announce();
         let intake = self.peers.may_take_in();
         // The flush may have ended a time without intake, of which reads and resumed sessions are left.
         let has_left = !self.inbox.is_empty() || self.reactor.has_more() || !self.resumed.is_empty();
-        let is_called = self.peers.has_messages() || (intake && has_left);
+        let is_called = self.peers.has_messages() || self.has_room_messages() || (intake && has_left);
         if is_called || self.shared.stopping.load(Ordering::Relaxed) {
             self.doorbell.sleeping.disarm();
             return Some(Duration::ZERO);
@@ -147,6 +155,11 @@ impl<R: Reactor> ShardThread<R> {
     fn has_own_work(&self) -> bool {
         let reads = self.peers.may_take_in() && (self.reactor.has_more() || !self.resumed.is_empty());
         reads || !self.effects.dirty.is_empty() || !self.effects.list.is_empty()
+    }
+
+    /// What room threads say leads to notices, as requests do.
+    fn has_room_messages(&self) -> bool {
+        self.peers.may_take_requests() && self.room_links.has_messages()
     }
 
     fn tell_if_drained(&mut self) {

@@ -23,7 +23,10 @@ use super::{
     peers::{self, Peers},
     shard_thread::{Life, ShardThread, Shared},
 };
-use crate::net::{Connections, Door, Epoll, HeadLimits, Reactor, SocketOptions, bind};
+use crate::{
+    net::{Connections, Door, Epoll, HeadLimits, Reactor, SocketOptions, bind},
+    rooms::{RoomLinks, Rooms},
+};
 
 /// What a thread is given to make its shard of. The engine's shard itself stays on the thread on which it was made.
 pub(super) struct Ingredients<R> {
@@ -33,12 +36,13 @@ pub(super) struct Ingredients<R> {
     pub(super) shared: Arc<Shared>,
     pub(super) reactor: R,
     pub(super) peers: Peers,
+    pub(super) room_links: RoomLinks,
     pub(super) inbox: mpsc::Receiver<ToShard>,
     pub(super) doorbell: Arc<Doorbell>,
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
-    let NodeStart { net, engine, tokens, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, origins, hand_over } = start;
     assert!(net.shard_count > 0, "a node has at least one shard");
     let socket_options = SocketOptions { backlog: net.backlog, notsent_lowat_bytes: net.notsent_lowat_bytes };
     let listen_error = |source| StartError::Listen { address: net.listen, source };
@@ -65,8 +69,12 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
         stopping: AtomicBool::new(false),
     });
     let peers = peers::connect(&doorbells, ring_messages.max(1));
-    let mut inner = Inner { shared, shards: Vec::new(), node_seed, local_addr, next_adopter: AtomicUsize::new(0) };
-    for (index, ((reactor, peers), doorbell)) in (0..count).zip(reactors.into_iter().zip(peers).zip(doorbells)) {
+    let (rooms, room_links) =
+        Rooms::start(rooms, engine.room_threads, &doorbells, node_seed).map_err(resource("a thread for rooms"))?;
+    let next_adopter = AtomicUsize::new(0);
+    let mut inner = Inner { shared, rooms, shards: Vec::new(), node_seed, local_addr, next_adopter };
+    let parts = reactors.into_iter().zip(peers).zip(room_links).zip(doorbells);
+    for (index, (((reactor, peers), room_links), doorbell)) in (0..count).zip(parts) {
         let (sender, inbox) = mpsc::channel(inbox_requests.max(1));
         let ingredients = Ingredients {
             identity: ShardIdentity { index: ShardIndex(index), count },
@@ -75,6 +83,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
             shared: Arc::clone(&inner.shared),
             reactor,
             peers,
+            room_links,
             inbox,
             doorbell: Arc::clone(&doorbell),
         };
@@ -107,7 +116,7 @@ fn live(ingredients: Ingredients<Epoll>) {
 }
 
 pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
-    let Ingredients { identity, seed, options, shared, reactor, peers, inbox, doorbell } = ingredients;
+    let Ingredients { identity, seed, options, shared, reactor, peers, room_links, inbox, doorbell } = ingredients;
     let now: Now = shared.clock.now();
     ShardThread {
         index: identity.index,
@@ -117,6 +126,7 @@ pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
         connections: Connections::default(),
         sessions: 0,
         peers,
+        room_links,
         inbox,
         doorbell,
         tickets: Tickets::default(),

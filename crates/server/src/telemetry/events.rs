@@ -183,6 +183,67 @@ impl ApiFieldUnsupported {
     }
 }
 
+/// A room ended that nobody closed.
+pub struct RoomFailed<'a> {
+    /// Its channel.
+    pub channel: &'a str,
+    /// Its simulation's name.
+    pub simulation: &'a str,
+    /// Why.
+    pub reason: FailureReason,
+    /// What the simulation said, or what was measured.
+    pub detail: &'a str,
+}
+
+impl RoomFailed<'_> {
+    /// Tells it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            error!(channel = %Outside(self.channel), simulation = %Outside(self.simulation),
+                reason = self.reason.name(), suppressed, detail = %Outside(self.detail),
+                "a room failed; its players are unsubscribed with 2510 and may come back to a new one");
+        }
+    }
+}
+
+/// A thread that a game held up could not be replaced; it is tried again.
+pub struct RoomThreadMissing<'a> {
+    /// The thread's number.
+    pub thread: u16,
+    /// Why.
+    pub source: &'a io::Error,
+}
+
+impl RoomThreadMissing<'_> {
+    /// Tells it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            error!(thread = self.thread, error = %self.source, suppressed, "cannot replace a room thread; its rooms stand still");
+        }
+    }
+}
+
+/// A recording ended before its room.
+pub struct RecordingCut<'a> {
+    /// The file.
+    pub path: &'a Path,
+    /// Why it could not be written; `None` if it was not written fast enough.
+    pub source: Option<&'a io::Error>,
+}
+
+impl RecordingCut<'_> {
+    /// Tells it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            warn!(file = %Outside(&self.path.to_string_lossy()), error = self.source.map(tracing::field::display), suppressed,
+                "a room's recording ends before the room: the disk was too slow, or failed");
+        }
+    }
+}
+
 /// Clients did, in the time that was looked at, what an operator may want to know.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ClientsMisbehaved {

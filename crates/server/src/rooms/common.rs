@@ -1,0 +1,46 @@
+//! What all room threads of a node have in common.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use super::RoomsOptions;
+
+/// Shared by all room threads.
+pub(super) struct Common {
+    pub(super) options: RoomsOptions,
+    pub(super) shard_count: u16,
+    pub(super) node_seed: u64,
+    pub(super) origin: Instant,
+    pub(super) stopping: AtomicBool,
+    /// Added to whatever the system gives as randomness, so that no two rooms share a seed should it give none.
+    pub(super) rooms_seeded: AtomicU64,
+}
+
+impl Common {
+    /// Monotonic, the same on all room threads.
+    pub(super) fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The Unix time of a moment that is not after `now_ns`.
+    pub(super) fn unix_us_at(&self, moment_ns: u64, now_ns: u64) -> u64 {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
+        unix_us.saturating_sub((now_ns - moment_ns) / 1_000)
+    }
+
+    /// A seed for a room.
+    pub(super) fn random_seed(&self) -> u64 {
+        let mut bytes = [0; 8];
+        // A system without randomness has not let the node start; if it runs out later, the node's own is left.
+        let is_random = getrandom::fill(&mut bytes).is_ok();
+        let drawn = if is_random { u64::from_ne_bytes(bytes) } else { self.node_seed };
+        drawn.wrapping_add(self.rooms_seeded.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}

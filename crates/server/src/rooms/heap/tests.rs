@@ -1,0 +1,57 @@
+use std::{hint::black_box, thread, time::Duration};
+
+use super::*;
+
+#[test]
+fn growth_is_what_was_allocated_less_what_was_freed() {
+    let (kept, growth) = measured(i64::MAX, || {
+        let gone = black_box(vec![1_u8; 5_000]);
+        drop(gone);
+        let mut kept = Vec::<u8>::with_capacity(1_000);
+        kept.reserve_exact(3_000);
+        black_box(kept)
+    });
+    assert_eq!(growth, kept.capacity() as i64);
+    let ((), growth) = measured(i64::MAX, || drop(kept));
+    assert!(growth <= -3_000, "{growth}");
+}
+
+#[test]
+fn zeroed_memory_counts() {
+    let (kept, growth) = measured(i64::MAX, || black_box(vec![0_u8; 12_345]));
+    assert_eq!(growth, kept.len() as i64);
+}
+
+#[test]
+fn at_the_ceiling_a_thread_goes_on_and_past_it_it_stops() {
+    const BYTES: usize = 1 << 20;
+    let at = thread::spawn(|| {
+        stopped_flag();
+        measured(BYTES as i64, || black_box(vec![0_u8; BYTES])).1
+    });
+    assert_eq!(at.join().expect("it goes on"), BYTES as i64);
+
+    let (send, receive) = std::sync::mpsc::channel();
+    let past = thread::spawn(move || {
+        send.send(stopped_flag()).expect("somebody waits");
+        measured(BYTES as i64, || black_box(vec![0_u8; BYTES + 1])).1
+    });
+    let flag = receive.recv().expect("a flag");
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while !flag.load(Ordering::Acquire) {
+        assert!(!past.is_finished(), "it went on past its ceiling");
+        assert!(std::time::Instant::now() < deadline, "it was not stopped");
+        thread::yield_now();
+    }
+    assert!(!past.is_finished());
+}
+
+#[test]
+fn the_ceiling_is_lifted_after_a_panic() {
+    let ended = thread::spawn(|| {
+        let unwound = std::panic::catch_unwind(|| measured(1 << 20, || panic!("on purpose")));
+        assert!(unwound.is_err());
+        black_box(vec![0_u8; 4 << 20]).len()
+    });
+    assert_eq!(ended.join().expect("nothing stops it"), 4 << 20);
+}

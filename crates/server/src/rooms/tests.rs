@@ -1,0 +1,290 @@
+//! Room threads with games that behave and games that do not. The test is the shard.
+
+mod games;
+mod rig;
+
+use std::sync::atomic::Ordering;
+
+use dunlin_engine::room::{FromRoom, NotJoined};
+use dunlin_protocol::UnsubscribeCode;
+
+use super::{FailureReason, RoomSettings};
+use rig::{Rig, settings, wait_until};
+
+#[test]
+fn a_room_opens_ticks_and_closes() {
+    let mut rig = Rig::start(1, vec![settings("walk")]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    // The keyframe comes before the tick that names the player, and ticks follow one another.
+    let mut seen_keyframe = false;
+    let mut last_tick = 0;
+    let mut named = false;
+    rig.take_until("ten ticks", |message| match message {
+        FromRoom::Keyframe { keyframe, .. } => {
+            assert!(keyframe.is_keyframe() && !named);
+            seen_keyframe = true;
+            false
+        }
+        FromRoom::Tick { update, changes, .. } => {
+            named |= changes.iter().any(|change| change.seat == seat);
+            assert!(seen_keyframe || !named);
+            assert!(last_tick == 0 || update.tick() == last_tick + 1, "{} after {last_tick}", update.tick());
+            last_tick = update.tick();
+            named && last_tick >= 10
+        }
+        _ => false,
+    });
+    rig.close(room, UnsubscribeCode::ROOM_CLOSED);
+    rig.take_until("the end", |message| matches!(message, FromRoom::Over { code: UnsubscribeCode::ROOM_CLOSED, .. }));
+    wait_until("no room", || rig.rooms.rooms().is_empty());
+    let counters = rig.counters();
+    assert_eq!((counters.opened, counters.closed, counters.joins), (1, 1, 1));
+    assert!(counters.ticks >= 10 && counters.tick_duration.count() == counters.ticks);
+}
+
+#[test]
+fn inputs_are_acknowledged_and_given_back() {
+    let mut rig = Rig::start(1, vec![settings("walk")]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    for number in 1..=50 {
+        rig.input(room, seat, number, b"right");
+    }
+    rig.input(room, seat, 51, b"no such input");
+    let (mut taken, mut ack) = (0, 0);
+    rig.take_until("the last input", |message| {
+        if let FromRoom::Tick { changes, inputs_taken, .. } = message {
+            taken += inputs_taken;
+            ack = changes.iter().find(|change| change.seat == seat).map_or(ack, |change| change.ack);
+        }
+        taken == 51 && ack == 51
+    });
+    let counters = rig.counters();
+    assert_eq!((counters.inputs, counters.inputs_senseless), (51, 1));
+}
+
+#[test]
+fn events_reach_the_owner_and_their_audience_is_named() {
+    let mut rig = Rig::start(1, vec![settings("walk")]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    rig.input(room, seat, 1, b"whisper");
+    rig.take_until("the event", |message| {
+        let FromRoom::Event { audience: Some(audience), channel, .. } = message else { return false };
+        assert_eq!((&**channel, &audience.seats[..]), ("a", &[seat][..]));
+        assert_eq!(audience.users.iter().map(|user| &**user).collect::<Vec<_>>(), ["ann"]);
+        true
+    });
+    rig.input(room, seat, 2, b"publish");
+    rig.take_until("the publication", |message| matches!(message, FromRoom::Publish { channel, .. } if &**channel == "board"));
+}
+
+#[test]
+fn an_empty_room_says_so_and_goes_on_until_it_is_closed() {
+    let mut rig = Rig::start(1, vec![RoomSettings { empty_timeout_ms: 50, ..settings("walk") }]);
+    let room = rig.open(0, "a");
+    for _ in 0..2 {
+        rig.take_until("an idle room", |message| matches!(message, FromRoom::Idle { .. }));
+    }
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()), "somebody was on the way");
+}
+
+#[test]
+fn a_join_to_a_room_that_is_gone_is_told_so() {
+    let mut rig = Rig::start(1, vec![settings("walk")]);
+    let room = rig.open(0, "a");
+    rig.close(room, UnsubscribeCode::ROOM_CLOSED);
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Err(NotJoined::Gone));
+}
+
+#[test]
+fn a_refusal_is_the_games_own() {
+    let mut rig = Rig::start(1, vec![settings("walk")]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "eve");
+    let Err(NotJoined::Refused(refusal)) = rig.wait_joined(seat) else { panic!("eve is let in") };
+    assert_eq!((refusal.code, &*refusal.message), (403, "not you"));
+    assert_eq!(rig.counters().joins_refused, 1);
+}
+
+/// What one game does to itself, another next to it does not notice.
+fn one_fails_alone(game: &'static str, input: &'static [u8], reason: FailureReason, change: fn(&mut RoomSettings)) -> Rig {
+    let mut bad = settings(game);
+    change(&mut bad);
+    let mut rig = Rig::start(1, vec![settings("walk"), bad]);
+    let (good, bad) = (rig.open(0, "good"), rig.open(1, "bad"));
+    let (ann, bob) = (rig.join(good, "ann"), rig.join(bad, "bob"));
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    assert_eq!(rig.wait_joined(bob), Ok(()));
+    rig.input(bad, bob, 1, input);
+    let (mut is_over, mut is_failed) = (false, false);
+    rig.take_until("the failure", |message| {
+        match message {
+            FromRoom::Over { room, code } => {
+                assert_eq!((*room, *code), (bad, UnsubscribeCode::ROOM_FAILED));
+                is_over = true;
+            }
+            FromRoom::Failed { room, .. } => {
+                assert_eq!(*room, bad);
+                is_failed = true;
+            }
+            _ => {}
+        }
+        is_over && is_failed
+    });
+    // The other goes on, with its player and its world.
+    rig.input(good, ann, 1, b"right");
+    rig.take_until("the other room", |message| {
+        let FromRoom::Tick { room, changes, .. } = message else { return false };
+        *room == good && changes.iter().any(|change| change.seat == ann && change.ack == 1)
+    });
+    let counters = rig.counters();
+    let mut failed = [0; FailureReason::ALL.len()];
+    failed[reason as usize] = 1;
+    assert_eq!(counters.failed, failed);
+    let rooms = rig.rooms.rooms();
+    assert_eq!(rooms.iter().map(|room| &*room.channel).collect::<Vec<_>>(), ["good"]);
+    // Nor does the next one of the same kind.
+    let again = rig.open(1, "bad");
+    let bob = rig.join(again, "bob");
+    assert_eq!(rig.wait_joined(bob), Ok(()));
+    rig
+}
+
+#[test]
+fn a_panic_ends_its_room_alone() {
+    one_fails_alone("rogue", b"panic", FailureReason::Panic, |_| {});
+}
+
+#[test]
+fn a_loop_costs_its_room_and_its_thread() {
+    let rig = one_fails_alone("rogue", b"loop", FailureReason::Stuck, |room| room.tick_stuck_timeout_ms = 200);
+    assert_eq!(rig.counters().replaced, 1);
+    // The thread that was given up comes back, sees it, and lets the game go.
+    let dropped = games::DROPPED_AFTER_LOOP.load(Ordering::Acquire);
+    games::LOOPS_ON.store(false, Ordering::Release);
+    wait_until("the old thread's end", || games::DROPPED_AFTER_LOOP.load(Ordering::Acquire) > dropped);
+}
+
+#[test]
+fn a_call_that_allocates_without_end_is_stopped() {
+    let rig = one_fails_alone("rogue", b"devour", FailureReason::Memory, |room| room.memory_bytes_max = 4 << 20);
+    assert_eq!(rig.counters().replaced, 1);
+}
+
+#[test]
+fn memory_that_grows_from_tick_to_tick_ends_the_room() {
+    let rig = one_fails_alone("rogue", b"grow", FailureReason::Memory, |room| room.memory_bytes_max = 8 << 20);
+    assert_eq!(rig.counters().replaced, 0);
+}
+
+#[test]
+fn overruns_in_a_row_end_the_room() {
+    let rig = one_fails_alone("rogue", b"dawdle", FailureReason::Overrun, |room| {
+        room.overrun_ticks_max = 3;
+        room.room.ticks_per_second = 200;
+    });
+    assert!(rig.counters().overruns >= 3);
+}
+
+#[test]
+fn a_game_that_cannot_be_made_fails_its_room() {
+    let mut rig = Rig::start(1, vec![settings("broken")]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Err(NotJoined::Gone));
+    rig.take_until("the failure", |message| matches!(message, FromRoom::Failed { .. }));
+    assert_eq!(rig.counters().failed[FailureReason::Start as usize], 1);
+}
+
+#[test]
+fn a_room_s_memory_stays_what_it_is_however_long_it_runs() {
+    let mut fast = settings("walk");
+    fast.room.ticks_per_second = 240;
+    let mut rig = Rig::start(1, vec![fast]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    let mut measured = Vec::new();
+    for round in 1..=2_u32 {
+        for number in 1..=300_u32 {
+            let number = round * 1_000 + number;
+            rig.input(room, seat, number, if number.is_multiple_of(2) { b"whisper" } else { b"publish" });
+            rig.take_until("the input", |message| {
+                let FromRoom::Tick { changes, .. } = message else { return false };
+                changes.iter().any(|change| change.ack == number)
+            });
+        }
+        measured.push(rig.rooms.rooms()[0].memory_bytes);
+    }
+    let (first, second) = (measured[0], measured[1]);
+    assert!(first > 1_000, "{first} bytes for a world");
+    assert!(second.abs_diff(first) < 4_096, "{first} bytes, later {second}");
+}
+
+#[test]
+fn a_room_stands_still_while_a_shard_takes_nothing() {
+    let mut fast = settings("walk");
+    fast.room.ticks_per_second = 240;
+    let mut rig = Rig::with_rings(1, vec![fast], 8);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    // Eight fit the ring, and about as many more may wait.
+    wait_until("a room that is held", || rig.counters().held >= 10);
+    assert!(rig.counters().ticks < 60, "{}", rig.counters().ticks);
+    rig.input(room, seat, 1, b"right");
+    rig.take_until("the room to go on", |message| {
+        let FromRoom::Tick { changes, .. } = message else { return false };
+        changes.iter().any(|change| change.seat == seat && change.ack == 1)
+    });
+}
+
+#[test]
+fn what_does_not_fit_the_ring_to_a_thread_waits_for_it() {
+    let mut rig = Rig::with_rings(1, vec![settings("walk")], 2);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    for number in 1..=100 {
+        rig.input(room, seat, number, b"right");
+    }
+    rig.take_until("all inputs", |message| {
+        let FromRoom::Tick { changes, .. } = message else { return false };
+        changes.iter().any(|change| change.ack == 100)
+    });
+}
+
+#[test]
+fn rooms_are_recorded_and_can_be_replayed() {
+    let dir = std::env::temp_dir().join(format!("dunlin-record-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let recorded = RoomSettings { record_dir: Some(dir.clone()), seed: Some(7), ..settings("walk") };
+    let mut rig = Rig::start(1, vec![recorded]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    rig.input(room, seat, 1, b"right");
+    rig.take_until("the input", |message| {
+        let FromRoom::Tick { changes, .. } = message else { return false };
+        changes.iter().any(|change| change.ack == 1)
+    });
+    rig.stop();
+    let file = std::fs::read_dir(&dir).expect("the directory").next().expect("a recording").expect("its name").path();
+    let bytes = std::fs::read(&file).expect("the recording");
+    std::fs::remove_dir_all(&dir).expect("the directory");
+    let registry = games::registry();
+    let mut replay = dunlin_rooms::recording::replay(&bytes, |header| {
+        assert_eq!((header.seed, &*header.simulation), (7, "walk"));
+        registry.make(&header.simulation, &serde_json::Value::Null).expect("it is there").expect("it can be made")
+    })
+    .expect("a recording");
+    assert!(replay.finish().expect("the same hashes") > 1);
+    assert!(replay.player_of("ann").is_some());
+}

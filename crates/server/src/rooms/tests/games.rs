@@ -1,0 +1,152 @@
+//! Games for tests.
+
+use std::{
+    hint::black_box,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use dunlin_games::{BadParams, Registry};
+use dunlin_rooms::{
+    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Scope, Simulation,
+    Visibility, Visitor, World,
+};
+
+pub fn registry() -> Registry {
+    Registry::default()
+        .with("walk", |_| Ok(Box::<Walk>::default()))
+        .with("rogue", |_| Ok(Box::<Rogue>::default()))
+        .with("broken", |_| Err(BadParams("`size` is missing".to_owned())))
+}
+
+/// Each player has an object and may move it.
+#[derive(Default)]
+pub struct Walk {
+    avatars: Vec<(PlayerId, ObjectId)>,
+}
+
+impl Simulation for Walk {
+    fn grid(&self) -> GridShape {
+        GridShape { columns: 4, rows: 4, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 }
+    }
+
+    fn start(&mut self, world: &mut World) {
+        for _ in 0..20 {
+            let position = Position { x: world.random_below(400), y: world.random_below(400) };
+            let object = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"stone" };
+            world.spawn(object).expect("there is room");
+        }
+    }
+
+    fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+        if visitor.user == "eve" {
+            return Err(Refusal { code: 403, message: "not you".into() });
+        }
+        let position = Position { x: 10, y: 10 };
+        let object = NewObject { position, kind: 2, visibility: Visibility::Everyone, state: b"" };
+        let avatar = world.spawn(object).expect("there is room");
+        world.set_avatar(player, Some(avatar));
+        self.avatars.push((player, avatar));
+        Ok(())
+    }
+
+    fn leave(&mut self, world: &mut World, player: PlayerId) {
+        self.avatars.retain(|(other, avatar)| {
+            if *other == player {
+                world.despawn(*avatar);
+            }
+            *other != player
+        });
+    }
+
+    fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
+        let (_, avatar) = self.avatars.iter().find(|(other, _)| *other == player).ok_or(InputError)?;
+        match data {
+            b"right" => {
+                let Position { x, y } = world.object(*avatar).ok_or(InputError)?.position;
+                world.move_to(*avatar, Position { x: x + 1, y });
+            }
+            b"whisper" => world.emit(Scope::Player(player), r#"{"psst":true}"#).map_err(|_| InputError)?,
+            b"publish" => world.publish("board", r#"{"top":[]}"#).map_err(|_| InputError)?,
+            _ => return Err(InputError),
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, _: &mut World) {}
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+/// Whether a rogue that loops still does.
+pub static LOOPS_ON: AtomicBool = AtomicBool::new(true);
+/// Rogues let go of after they had looped.
+pub static DROPPED_AFTER_LOOP: AtomicU64 = AtomicU64::new(0);
+
+/// Does what it is told to, whatever that does to its server.
+#[derive(Default)]
+struct Rogue {
+    hoard: Vec<Vec<u8>>,
+    grows: bool,
+    dawdles: bool,
+    has_looped: bool,
+}
+
+impl Simulation for Rogue {
+    fn grid(&self) -> GridShape {
+        GridShape { columns: 1, rows: 1, cell_units: 100, near_cells: 0, far_cells: 0, far_interval_ticks: 1 }
+    }
+
+    fn start(&mut self, _: &mut World) {}
+
+    fn join(&mut self, _: &mut World, _: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &mut World, _: PlayerId) {}
+
+    fn input(&mut self, _: &mut World, _: PlayerId, data: &[u8]) -> Result<(), InputError> {
+        match data {
+            b"panic" => panic!("on purpose"),
+            b"loop" => {
+                self.has_looped = true;
+                while LOOPS_ON.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+            }
+            b"devour" => loop {
+                self.hoard.push(black_box(vec![1; 64 << 10]));
+            },
+            b"grow" => self.grows = true,
+            b"dawdle" => self.dawdles = true,
+            _ => return Err(InputError),
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, _: &mut World) {
+        if self.grows {
+            self.hoard.push(black_box(vec![1; 1 << 20]));
+        }
+        let began = Instant::now();
+        while self.dawdles && began.elapsed() < Duration::from_millis(8) {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+impl Drop for Rogue {
+    fn drop(&mut self) {
+        DROPPED_AFTER_LOOP.fetch_add(u64::from(self.has_looped), Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,144 @@
+//! Room threads, and a shard that is the test itself.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use dunlin_engine::{
+    SessionKey, ShardIndex,
+    message::{Asker, SubscribeOrder, Subscriber},
+    room::{FromRoom, JoinWish, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
+};
+use dunlin_protocol::{Encoding, UnsubscribeCode};
+
+use super::games;
+use crate::{
+    node::Doorbell,
+    rooms::{RoomCounters, RoomLinks, RoomSettings, Rooms, RoomsOptions},
+};
+
+/// How long a test waits for what must happen. Only a failing test ever waits that long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Rig {
+    pub rooms: Rooms,
+    links: RoomLinks,
+    next_room: u64,
+    next_seat: u32,
+    /// Kept so that the bell can be rung.
+    _poll: mio::Poll,
+}
+
+/// A namespace with this game.
+pub fn settings(simulation: &str) -> RoomSettings {
+    RoomSettings { simulation: simulation.to_owned(), ..RoomSettings::default() }
+}
+
+/// Waits for a condition; fails the test when it has not come in time.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited too long for {what}");
+        std::thread::yield_now();
+    }
+}
+
+impl Rig {
+    pub fn start(threads: u16, namespaces: Vec<RoomSettings>) -> Self {
+        Self::with_rings(threads, namespaces, 1_024)
+    }
+
+    pub fn with_rings(threads: u16, namespaces: Vec<RoomSettings>, ring_messages: usize) -> Self {
+        let poll = mio::Poll::new().expect("an epoll instance");
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
+        let doorbells = [Arc::new(Doorbell::new(Arc::new(waker)))];
+        let namespaces = namespaces.into_iter().map(|settings| Some(Arc::new(settings))).collect();
+        let options = RoomsOptions { registry: Arc::new(games::registry()), ring_messages, namespaces };
+        let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1).expect("threads");
+        Self { rooms, links: links.remove(0), next_room: 1, next_seat: 1, _poll: poll }
+    }
+
+    pub fn counters(&self) -> RoomCounters {
+        self.rooms.threads().remove(0).counters
+    }
+
+    fn send(&mut self, message: ToRoom) {
+        self.links.send(RoomThreadIndex(0), message);
+        self.links.announce();
+    }
+
+    pub fn open(&mut self, namespace: u16, channel: &str) -> RoomKey {
+        let room = RoomKey { owner: ShardIndex(0), number: self.next_room };
+        self.next_room += 1;
+        self.send(ToRoom::Open { room, channel: channel.into(), namespace });
+        room
+    }
+
+    pub fn close(&mut self, room: RoomKey, code: UnsubscribeCode) {
+        self.send(ToRoom::Close { room, code });
+    }
+
+    pub fn join(&mut self, room: RoomKey, user: &str) -> SeatKey {
+        let seat = SeatKey { shard: ShardIndex(0), index: self.next_seat, generation: 0 };
+        self.next_seat += 1;
+        let session = SessionKey { index: seat.index, generation: 0 };
+        let order = SubscribeOrder {
+            channel: "a".into(),
+            asker: Asker { shard: ShardIndex(0), session, command_id: 1 },
+            subscriber: Subscriber { encoding: Encoding::Json, join_leave: false, info: None },
+            positioned: false,
+            was_recovering: false,
+            recover: None,
+            join: Some(Box::new(JoinWish { seat, user: user.into(), data: Bytes::new() })),
+        };
+        self.send(ToRoom::Join { room, order: Box::new(order) });
+        seat
+    }
+
+    pub fn input(&mut self, room: RoomKey, seat: SeatKey, number: u32, data: &[u8]) {
+        self.send(ToRoom::Input { room, seat, number, data: Bytes::copy_from_slice(data) });
+    }
+
+    /// Takes messages until one is the right one.
+    pub fn take_until(&mut self, what: &str, mut is_it: impl FnMut(&FromRoom) -> bool) {
+        wait_until(what, || {
+            self.links.flush();
+            self.links.announce();
+            while let Some(message) = self.links.next(0) {
+                if is_it(&message) {
+                    return true;
+                }
+            }
+            self.links.announce_room();
+            false
+        });
+    }
+
+    pub fn wait_joined(&mut self, seat: SeatKey) -> Result<(), NotJoined> {
+        let mut answer = None;
+        self.take_until("the answer to a join", |message| {
+            if let FromRoom::Joined { order, outcome, .. } = message
+                && order.join.as_ref().is_some_and(|join| join.seat == seat)
+            {
+                answer = Some(outcome.clone());
+            }
+            answer.is_some()
+        });
+        answer.expect("it was waited for")
+    }
+
+    /// Ends the threads in order.
+    pub fn stop(&self) {
+        self.rooms.stop();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(self.rooms.ended());
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.rooms.stop();
+    }
+}
