@@ -248,6 +248,35 @@ proptest! {
 }
 
 #[test]
+fn to_the_players_of_a_restored_room_everything_is_new() {
+    let (room, _) = game(30);
+    let mut saved = Vec::new();
+    room.save(&mut saved);
+    let mut restored = Room::restore(options(), &saved, drift(OBJECTS)).expect("what was saved");
+    let news = restored.tick(0).players;
+    assert_eq!(news.iter().map(|change| change.player).collect::<Vec<_>>(), room.world().players().collect::<Vec<_>>());
+    assert!(news.len() == 3 && news.iter().all(|change| change.own.is_some()));
+    assert_eq!(news.iter().map(|change| change.ack).collect::<Vec<_>>(), [29, 29, 0]);
+}
+
+#[test]
+fn a_room_says_about_how_much_memory_its_world_takes() {
+    let script = |world: &mut World| {
+        let state = [7; 1_000];
+        for _ in 0..1_000 {
+            let position = Position { x: 3, y: 3 };
+            let object = NewObject { position, kind: 0, visibility: Visibility::Everyone, state: &state };
+            world.spawn(object).expect("there is room");
+        }
+    };
+    let mut room = Room::new(options(), 1, Box::new(Script(SCRIPT_SHAPE, script))).expect("a map");
+    let before = room.world_bytes();
+    room.tick(0);
+    let grown = room.world_bytes() - before;
+    assert!((1_000_000..2_000_000).contains(&grown), "{grown}");
+}
+
+#[test]
 fn what_cannot_be_restored_is_refused() {
     let mut saved = Vec::new();
     game(30).0.save(&mut saved);
