@@ -13,10 +13,19 @@ use crate::{CellIndex, Grid, ObjectId, Position};
 use book::Book;
 use staged::{Staged, StagedObject};
 
-/// Objects that a replica holds at the most.
-pub const OBJECTS_MAX: usize = 1_000_000;
-/// Bytes of all its objects' states together, at the most.
-pub const STATE_BYTES_MAX: usize = 256 << 20;
+/// What a replica holds at the most.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    objects: usize,
+    /// Bytes of all objects' states together.
+    state_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { objects: 1_000_000, state_bytes: 256 << 20 }
+    }
+}
 
 /// An object that a client sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +53,7 @@ pub enum ReplicaError {
     TooLarge,
 }
 
-/// A client's picture of what it sees.
+/// A client's picture of what it sees: at most 1,000,000 objects with 256 MiB of states.
 #[derive(Debug, Default)]
 pub struct Replica {
     tick: u32,
@@ -55,6 +64,7 @@ pub struct Replica {
     grid: Option<Grid>,
     ticks_per_second: u32,
     book: Book,
+    limits: Limits,
     /// Kept for its memory alone.
     staged: Staged,
 }
@@ -104,7 +114,8 @@ impl Replica {
         let (objects, state_bytes) = if is_new { (0, 0) } else { (self.book.len(), self.book.state_bytes()) };
         let coming_bytes: usize = coming().map(|object| object.state.len()).sum();
         let (mut objects, mut state_bytes) = (objects + coming().count(), state_bytes + coming_bytes);
-        let is_too_large = |objects, state_bytes| objects > OBJECTS_MAX || state_bytes > STATE_BYTES_MAX;
+        let is_too_large =
+            |objects: usize, state_bytes: usize| objects > self.limits.objects || state_bytes > self.limits.state_bytes;
         if is_too_large(objects, state_bytes) && !is_new {
             for known in coming().filter_map(|object| self.book.get(object.id)) {
                 objects -= 1;
@@ -131,7 +142,9 @@ impl Replica {
             self.book.empty_cell(CellIndex(cell.cell));
         }
         for (cell, departed, _) in staged.cells() {
-            departed.iter().for_each(|id| self.book.depart(CellIndex(cell.cell), *id));
+            for id in departed {
+                self.book.depart(CellIndex(cell.cell), *id);
+            }
         }
         for (cell, _, upserts) in staged.cells() {
             let cell = CellIndex(cell.cell);
@@ -199,7 +212,10 @@ impl Replica {
 /// Cells ascend, are visible, and come twice only as first in full and then with what changed.
 fn check_cells(staged: &Staged, grid: &Grid) -> Result<(), ReplicaError> {
     let view = CellIndex(staged.view);
-    if staged.cells.iter().any(|cell| cell.cell as usize >= grid.len() || grid.band(view, CellIndex(cell.cell)).is_none())
+    if staged
+        .cells
+        .iter()
+        .any(|cell| cell.cell as usize >= grid.len() || grid.band(view, CellIndex(cell.cell)).is_none())
     {
         return Err(ReplicaError::WrongCell);
     }

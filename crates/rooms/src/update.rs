@@ -135,7 +135,9 @@ impl TickUpdate {
     /// About how many bytes it takes.
     pub fn memory_bytes(&self) -> usize {
         let forms: usize = self.forms.iter().map(|form| form.deltas.len() + form.fulls.len()).sum();
-        forms + self.cells.len() * size_of::<ChangedCell>() + (self.departed.len() + self.upserted.len()) * size_of::<u32>()
+        forms
+            + self.cells.len() * size_of::<ChangedCell>()
+            + (self.departed.len() + self.upserted.len()) * size_of::<u32>()
     }
 
     /// The cells that it is about, in ascending order. Their places here are what the other functions go by.

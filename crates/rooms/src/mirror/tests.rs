@@ -1,1 +1,152 @@
+use std::{rc::Rc, sync::Arc};
 
+use dunlin_protocol::Encoding;
+
+use super::{Base, Mirror};
+use crate::{
+    CellIndex, EncodingSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter, grid::HISTORY_TICKS,
+};
+
+const HISTORY: u32 = HISTORY_TICKS as u32;
+
+fn grid() -> Grid {
+    let shape = GridShape { columns: 4, rows: 4, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+    Grid::new(shape).expect("a good shape")
+}
+
+/// In each of `cells`: whether one object is there and has changed, or has departed.
+fn update(tick: u32, is_keyframe: bool, cells: &[(u32, bool)]) -> Arc<TickUpdate> {
+    let mut writer = UpdateWriter::default();
+    let encodings = EncodingSet::default().with(Encoding::Json).with(Encoding::Protobuf);
+    writer.begin(tick, tick.into(), encodings, is_keyframe);
+    for (cell, is_there) in cells {
+        let id = ObjectId(cell + 1);
+        let objects = || is_there.then_some(ObjectView { id, kind: 1, x: tick, y: 0, state: b"s" }).into_iter();
+        writer.cell(CellIndex(*cell), objects(), (!is_there).then_some(id).into_iter(), objects());
+    }
+    Arc::new(writer.finish(&grid()))
+}
+
+fn mirror() -> Mirror {
+    Mirror::new(grid(), 60, update(1, true, &[(0, true), (5, true)]), [b"}}}", b""])
+}
+
+fn base(tick: u32) -> Base {
+    Base { tick, view: CellIndex(0) }
+}
+
+/// The body as JSON.
+fn body(mirror: &mut Mirror, base: Base) -> serde_json::Value {
+    let body = mirror.body(Encoding::Json, CellIndex(0), base);
+    let (data, tail) = body.bytes.split_at(body.data_bytes);
+    assert_eq!(tail, b"}}}");
+    serde_json::from_slice(&[b"{", data].concat()).expect("a header's brace and a body are an object")
+}
+
+#[test]
+fn a_base_counts_as_long_as_the_history_reaches() {
+    let mut mirror = mirror();
+    for tick in 2..=HISTORY + 2 {
+        mirror.apply(update(tick, false, &[(0, true)]));
+    }
+    let at_the_limit = body(&mut mirror, base(2));
+    assert_eq!((at_the_limit["base"].as_u64(), at_the_limit.get("grid")), (Some(2), None));
+    assert_eq!(at_the_limit["cells"][0]["upserts"][0]["x"], HISTORY + 2);
+    assert_eq!(at_the_limit["cells"].as_array().map(Vec::len), Some(1), "cell 5 has not changed");
+
+    let past_it = body(&mut mirror, base(1));
+    assert!(past_it.get("base").is_none() && past_it["grid"]["columns"] == 4);
+    assert_eq!(past_it["cells"].as_array().map(Vec::len), Some(2));
+    assert_eq!(mirror.counters().assemblies_full, 1);
+    assert_eq!(mirror.counters().assemblies_catch_up, 1);
+}
+
+#[test]
+fn no_base_before_a_keyframe_counts() {
+    let mut mirror = mirror();
+    mirror.apply(update(2, false, &[(0, true)]));
+    mirror.apply(update(3, true, &[(0, true)]));
+    assert!(body(&mut mirror, base(2)).get("base").is_none());
+    assert_eq!(body(&mut mirror, base(3))["base"], 3);
+    assert!(body(&mut mirror, base(4)).get("base").is_none(), "nor does one that is yet to come");
+    assert!(body(&mut mirror, base(0)).get("base").is_none());
+    mirror.apply(update(4, false, &[(0, true)]));
+    assert_eq!(body(&mut mirror, base(3))["base"], 3);
+}
+
+#[test]
+fn a_cell_that_nothing_is_left_in_is_known_as_empty() {
+    let mut mirror = mirror();
+    mirror.apply(update(2, false, &[(5, false)]));
+    assert_eq!(body(&mut mirror, base(1))["cells"], serde_json::json!([{"cell": 5, "departed": [6]}]));
+    let everything = body(&mut mirror, Base::default());
+    assert_eq!(everything["cells"].as_array().map(Vec::len), Some(1));
+    let moved_in = body(&mut mirror, Base { tick: 2, view: CellIndex(15) });
+    assert_eq!(moved_in["cells"].as_array().map(Vec::len), Some(1), "cell 0 in full, of 5 nothing");
+}
+
+#[test]
+fn quiet_cells_outlive_the_update_that_they_came_with() {
+    let mut mirror = mirror();
+    let last_about_5 = update(2, false, &[(1, true), (5, true)]);
+    mirror.apply(Arc::clone(&last_about_5));
+    for tick in 3..=HISTORY + 10 {
+        mirror.apply(update(tick, false, &[(1, true)]));
+    }
+    assert_eq!(Arc::strong_count(&last_about_5), 1, "the update itself is let go");
+    let everything = body(&mut mirror, Base::default());
+    let cells = everything["cells"].as_array().expect("cells");
+    let x = |index: usize| cells[index]["upserts"][0]["x"].as_u64();
+    assert_eq!((x(0), x(1), x(2)), (Some(1), Some(u64::from(HISTORY) + 10), Some(2)), "of cells 0, 1 and 5");
+}
+
+#[test]
+fn alike_clients_share_a_body_and_buffers_come_back() {
+    let mut mirror = mirror();
+    mirror.apply(update(2, false, &[(0, true)]));
+    let one = mirror.body(Encoding::Protobuf, CellIndex(0), base(1));
+    let other = mirror.body(Encoding::Protobuf, CellIndex(0), base(1));
+    assert!(Rc::ptr_eq(&one, &other));
+    assert_eq!((mirror.counters().bodies, mirror.counters().assemblies), (2, 1));
+    let too_old = mirror.body(Encoding::Protobuf, CellIndex(0), base(0));
+    let none = mirror.body(Encoding::Protobuf, CellIndex(0), base(77));
+    assert!(Rc::ptr_eq(&too_old, &none), "all who are sent everything share it");
+    drop((other, too_old, none));
+
+    let bytes_before = one.bytes.clone();
+    mirror.apply(update(3, false, &[(0, true)]));
+    let next = mirror.body(Encoding::Protobuf, CellIndex(0), base(2));
+    assert!(!Rc::ptr_eq(&one, &next));
+    assert_eq!(one.bytes, bytes_before, "what is being written is left alone");
+    let address = Rc::as_ptr(&one);
+    drop(one);
+    mirror.apply(update(4, false, &[(0, true)]));
+    let reused = [base(3), base(2), base(1)].map(|base| mirror.body(Encoding::Protobuf, CellIndex(0), base));
+    assert!(reused.iter().any(|body| Rc::as_ptr(body) == address), "its buffer serves again");
+}
+
+#[test]
+fn one_tick_behind_is_the_update_s_own_segments() {
+    let mut mirror = mirror();
+    let update = update(2, false, &[(0, true), (1, true), (5, true), (9, true)]);
+    mirror.apply(Arc::clone(&update));
+    for encoding in Encoding::ALL {
+        let body = mirror.body(encoding, CellIndex(0), base(1));
+        let own: Vec<_> =
+            (0..3).flat_map(|place| update.deltas(encoding)[update.delta(encoding, place)].to_vec()).collect();
+        let own = own.strip_suffix(b",").filter(|_| encoding == Encoding::Json).unwrap_or(&own);
+        assert!(body.bytes.windows(own.len()).any(|window| window == own), "cells 0, 1 and 5, but not 9");
+        assert!(body.bytes.len() < own.len() + 80);
+    }
+}
+
+#[test]
+fn views_and_cells_outside_the_map_show_nothing() {
+    let mut mirror = mirror();
+    mirror.apply(update(2, false, &[(0, true), (99, true)]));
+    assert_eq!(mirror.history.latest().cell_count(), 1);
+    for encoding in Encoding::ALL {
+        let body = mirror.body(encoding, CellIndex(u32::MAX), Base { tick: 1, view: CellIndex(4_000) });
+        assert_eq!(body.tick, 2);
+    }
+}

@@ -1,1 +1,69 @@
+use dunlin_protocol::Encoding;
 
+use super::{Limits, Replica, ReplicaError};
+use crate::{
+    CellIndex, GridShape, ObjectId, ObjectView,
+    wire::{self, BodyHead, SegmentHead},
+};
+
+const SHAPE: GridShape =
+    GridShape { columns: 2, rows: 2, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+
+/// A snapshot with objects of these ids and states in cell 0.
+fn snapshot(encoding: Encoding, tick: u32, base: u32, departed: &[u32], objects: &[(u32, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    wire::write_player_header(encoding, 0, 0, None, &mut out);
+    let head = BodyHead { tick, base, time_us: 1, grid: (base == 0).then_some((&SHAPE, 60)), view: CellIndex(0) };
+    wire::write_body_head(encoding, &head, &mut out);
+    let mut upserts = Vec::new();
+    for (id, state) in objects {
+        wire::write_upsert(encoding, &ObjectView { id: ObjectId(*id), kind: 1, x: 1, y: 1, state }, &mut upserts);
+    }
+    let head = SegmentHead { cell: CellIndex(0), is_full: false, departed };
+    wire::write_segment(encoding, &head, &upserts, &mut out);
+    wire::write_body_end(encoding, &mut out);
+    out
+}
+
+fn small() -> Replica {
+    Replica { limits: Limits { objects: 3, state_bytes: 10 }, ..Replica::default() }
+}
+
+#[test]
+fn a_replica_holds_as_many_objects_as_it_may_and_no_more() {
+    assert_eq!(Limits::default().objects, 1_000_000);
+    for encoding in Encoding::ALL {
+        let four: &[(u32, &[u8])] = &[(1, b""), (2, b""), (3, b""), (4, b"")];
+        let mut replica = small();
+        assert_eq!(replica.apply(encoding, &snapshot(encoding, 1, 0, &[], four)), Err(ReplicaError::TooLarge));
+        assert_eq!((replica.tick(), replica.objects().count()), (0, 0));
+        assert_eq!(replica.apply(encoding, &snapshot(encoding, 1, 0, &[], &four[..3])), Ok(()));
+        // What is known already takes no more room.
+        assert_eq!(replica.apply(encoding, &snapshot(encoding, 2, 1, &[], &four[..3])), Ok(()));
+        assert_eq!(replica.apply(encoding, &snapshot(encoding, 3, 2, &[], &four[3..])), Err(ReplicaError::TooLarge));
+        assert_eq!((replica.tick(), replica.objects().count()), (2, 3));
+        assert_eq!(replica.apply(encoding, &snapshot(encoding, 3, 2, &[1], &[])), Ok(()));
+        assert_eq!(replica.apply(encoding, &snapshot(encoding, 4, 3, &[], &four[3..])), Ok(()));
+        assert_eq!(replica.objects().count(), 3);
+    }
+}
+
+#[test]
+fn a_replica_holds_as_many_bytes_of_states_as_it_may_and_no_more() {
+    assert_eq!(Limits::default().state_bytes, 256 << 20);
+    for encoding in Encoding::ALL {
+        let mut replica = small();
+        let objects: &[(u32, &[u8])] = &[(1, &[0; 6]), (2, &[0; 4])];
+        assert_eq!(replica.apply(encoding, &snapshot(encoding, 1, 0, &[], objects)), Ok(()));
+        let longer = snapshot(encoding, 2, 1, &[], &[(2, &[0; 5])]);
+        assert_eq!(replica.apply(encoding, &longer), Err(ReplicaError::TooLarge));
+        assert_eq!(replica.apply(encoding, &snapshot(encoding, 2, 1, &[], &[(1, &[0; 2])])), Ok(()));
+        let longer = snapshot(encoding, 3, 2, &[], &[(2, &[0; 8])]);
+        assert_eq!(replica.apply(encoding, &longer), Ok(()));
+        assert_eq!(replica.object(ObjectId(2)).map(|seen| seen.state.len()), Some(8));
+        assert_eq!(replica.book.state_bytes(), 10);
+        let forgetting = snapshot(encoding, 4, 3, &[1, 2], &[]);
+        assert_eq!(replica.apply(encoding, &forgetting), Ok(()));
+        assert_eq!(replica.book.state_bytes(), 0);
+    }
+}

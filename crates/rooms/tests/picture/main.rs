@@ -68,7 +68,11 @@ impl Client {
         let body = mirror.body(self.encoding, self.view, self.base);
         let own = (self.is_own_news || body.base_tick == 0).then(|| {
             let mut own = Vec::new();
-            wire::encode_own(self.encoding, self.own.iter().map(|(id, thing)| thing.view(*id, Position::default())), &mut own);
+            wire::encode_own(
+                self.encoding,
+                self.own.iter().map(|(id, thing)| thing.view(*id, Position::default())),
+                &mut own,
+            );
             own
         });
         let mut frame = Vec::new();
@@ -120,7 +124,10 @@ impl Client {
                 assert_eq!(grid.band(self.view, *cell), Some(Band::Far), "near cells are shown as of now");
                 assert!(shown.iter().all(|(id, thing)| then.get(id) == Some(thing)), "{cell:?} as of {tick}");
                 let stayed = |id: &u32| (*tick..=world.tick).all(|tick| world.cell_at(tick, *cell).contains_key(id));
-                assert!(then.keys().filter(|id| stayed(id)).all(|id| shown.contains_key(id)), "{cell:?} misses something");
+                assert!(
+                    then.keys().filter(|id| stayed(id)).all(|id| shown.contains_key(id)),
+                    "{cell:?} misses something"
+                );
             }
             let hash = shown.iter().fold(0, |hash, (id, thing)| hash ^ thing.hash(*id));
             assert_eq!(self.replica.cell_hash(*cell), hash);
@@ -193,6 +200,7 @@ fn a_world_of_one_cell_is_seen_by_all() {
 
 #[test]
 fn far_cells_are_seen_now_and_then() {
-    let shape = GridShape { columns: 20, rows: 20, cell_units: 500, near_cells: 1, far_cells: 2, far_interval_ticks: 6 };
+    let shape =
+        GridShape { columns: 20, rows: 20, cell_units: 500, near_cells: 1, far_cells: 2, far_interval_ticks: 6 };
     play(shape, 2, 300, 20);
 }

@@ -74,8 +74,14 @@ pub fn both_encodings() -> EncodingSet {
 
 impl World {
     pub fn new(grid: Grid, chance: &mut Chance) -> Self {
-        let mut world =
-            Self { grid, tick: 0, things: BTreeMap::new(), last_id: 0, past: Vec::new(), writer: UpdateWriter::default() };
+        let mut world = Self {
+            grid,
+            tick: 0,
+            things: BTreeMap::new(),
+            last_id: 0,
+            past: Vec::new(),
+            writer: UpdateWriter::default(),
+        };
         for _ in 0..chance.below(60) {
             world.spawn(chance);
         }
