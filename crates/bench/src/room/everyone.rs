@@ -77,7 +77,7 @@ pub fn run(args: &EveryoneArgs) -> Result<(), Error> {
     progress.finish();
     let report = report(args, cores, &contenders, verified);
     let found = Found { is_right: report.is_right(), lines: report.lines() };
-    finish(&report, found, &args.common.output)
+    finish(&report, &found, &args.common.output)
 }
 
 fn params(args: &EveryoneArgs) -> Value {

@@ -51,7 +51,7 @@ struct Found {
 }
 
 /// Publishes the report. A run in which players saw something else than there was has failed.
-fn finish(report: &impl Serialize, found: Found, output: &OutputArgs) -> Result<(), Error> {
+fn finish(report: &impl Serialize, found: &Found, output: &OutputArgs) -> Result<(), Error> {
     report::publish(report, &found.lines, output)?;
     if found.is_right {
         return Ok(());

@@ -67,7 +67,7 @@ pub fn run(args: &RecordArgs) -> Result<(), Error> {
     let report = report(args, cores, Side::new("treasure hunt", &phase), recording_bytes, verified, tampered);
     let is_right = report.verified.is_good() && report.tampered.is_found() && report.game.is_sound();
     let found = Found { is_right, lines: report.lines() };
-    finish(&report, found, &args.common.output)
+    finish(&report, &found, &args.common.output)
 }
 
 fn report(

@@ -81,7 +81,7 @@ pub fn run(args: &RoomsArgs) -> Result<(), Error> {
     };
     let is_right = report.tries.iter().all(|one| !one.held || one.side.is_sound());
     let found = Found { is_right, lines: report.lines() };
-    finish(&report, found, &args.common.output)
+    finish(&report, &found, &args.common.output)
 }
 
 /// No tick took longer than its interval, began when the next was due, or was passed over.

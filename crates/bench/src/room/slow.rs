@@ -74,7 +74,7 @@ pub fn run(args: &SlowArgs) -> Result<(), Error> {
     progress.finish();
     let report = phases.report(args, cores, verified);
     let found = Found { is_right: report.is_right(), lines: report.lines() };
-    finish(&report, found, &args.common.output)
+    finish(&report, &found, &args.common.output)
 }
 
 struct Phases {
@@ -94,7 +94,7 @@ impl Phases {
         let mut watch = rig.begin(pace)?;
         rig.wait(&mut watch, FILLING, "buffers fill", progress)?;
         let memory_filled_bytes = watch.anon_bytes();
-        let left = Duration::from_secs_f64(args.pause_seconds) - FILLING;
+        let left = Duration::from_secs_f64(args.pause_seconds).saturating_sub(FILLING);
         let paused = rig.watch(watch, left, "some don't read", progress)?;
         let looks = left.as_millis() as usize / 100;
         let recent = paused.memory.iter().rev().take(looks).map(|memory| memory.anon_bytes);

@@ -68,7 +68,7 @@ pub fn run(args: &SpikeArgs) -> Result<(), Error> {
     progress.finish();
     let report = phases.report(args, cores, verified);
     let found = Found { is_right: report.is_right(), lines: report.lines() };
-    finish(&report, found, &args.common.output)
+    finish(&report, &found, &args.common.output)
 }
 
 struct Phases {

@@ -1,6 +1,7 @@
 //! Holding what players saw against the world, which a recording brings back.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -52,14 +53,15 @@ impl Verified {
             grouped(self.ticks as f64),
             self.mismatches,
         );
+        // Writing to a String cannot fail.
         if self.unknown_ticks > 0 {
-            text += &format!(", {} are of ticks that were not recorded", self.unknown_ticks);
+            let _ = write!(text, ", {} are of ticks that were not recorded", self.unknown_ticks);
         }
         if let Some(first) = &self.first_mismatch {
-            text += &format!("; the first: {first}");
+            let _ = write!(text, "; the first: {first}");
         }
         for fault in &self.recording_faults {
-            text += &format!("; {fault}");
+            let _ = write!(text, "; {fault}");
         }
         Line::new("verified", text)
     }

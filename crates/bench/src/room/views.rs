@@ -56,7 +56,7 @@ pub fn run(args: &ViewsArgs) -> Result<(), Error> {
     progress.finish();
     let report = report(args, cores, (&views, &everything), verified);
     let found = Found { is_right: report.is_right(), lines: report.lines() };
-    finish(&report, found, &args.common.output)
+    finish(&report, &found, &args.common.output)
 }
 
 fn server(args: &ViewsArgs, everything: bool, more: &[(&str, Value)]) -> ServerArgs {

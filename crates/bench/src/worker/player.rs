@@ -23,7 +23,7 @@ const LOOK_THROUGH_EVERY: u32 = 64;
 
 /// A player.
 pub struct Player {
-    /// None once it has ended.
+    /// None before it begins and once it has ended.
     pub session: Option<Session>,
     /// Its number in the run.
     pub number: u32,
@@ -104,9 +104,9 @@ impl Observer for Reading<'_, '_> {
 
 impl Player {
     /// A player that has seen nothing yet.
-    pub fn new(session: Session, number: u32, room: u32, target: Rc<Target>) -> Self {
+    pub fn new(session: Option<Session>, number: u32, room: u32, target: Rc<Target>) -> Self {
         Player {
-            session: Some(session),
+            session,
             number,
             room,
             target,
@@ -172,8 +172,8 @@ impl Player {
             *sink.played.broken.entry(err.to_string()).or_default() += 1;
             return;
         }
-        let (now_ns, now_us) = sink.clock.read();
-        let age_us = now_us.saturating_sub(self.replica.time_us());
+        let (now_ns, unix_us) = sink.clock.read();
+        let age_us = unix_us.saturating_sub(self.replica.time_us());
         *sink.snapshots_ever += 1;
         sink.played.snapshots += 1;
         sink.played.snapshot_bytes += data.len() as u64;
@@ -284,23 +284,4 @@ fn hunt(player: u32, number: u32) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_state_shows_a_players_own_stamp_and_nobody_elses() {
-        let state = [&stamp(7, 300)[..], &[1, 2, 3, 4]].concat();
-        assert_eq!(shown_number(7, &state), Some(300));
-        assert_eq!(shown_number(8, &state), None);
-        assert_eq!(shown_number(7, &state[..7]), None);
-    }
-
-    #[test]
-    fn hunters_do_all_that_there_is_to_do() {
-        let inputs: Vec<Vec<u8>> = (1..500).map(|number| hunt(1, number)).collect();
-        for kind in 0..3 {
-            assert!(inputs.iter().any(|input| input[0] == kind), "{kind}");
-        }
-        assert_ne!(hunt(1, 5), hunt(2, 5));
-    }
-}
+mod tests;

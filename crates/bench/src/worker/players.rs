@@ -306,7 +306,7 @@ impl PlayersRole {
         let encoding = if is_json { Encoding::Json } else { self.target.encoding };
         let room = number / self.players_per_room;
         let channel = format!("{}{room}", self.target.channel);
-        Player::new(session, number, room, Rc::new(Target { encoding, channel, ..self.target.clone() }))
+        Player::new(Some(session), number, room, Rc::new(Target { encoding, channel, ..self.target.clone() }))
     }
 }
 
