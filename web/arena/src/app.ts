@@ -1,6 +1,6 @@
 /** Puts the page together: one client, its room, the canvas and what lies around it. */
 
-import { Room } from "@dunlin/room-client";
+import { type Place, Room } from "@dunlin/room-client";
 import { byId, setText } from "../../ticker/src/dom";
 import { Network } from "../../ticker/src/network";
 import { loadSdk, pageOptions } from "../../ticker/src/sdk";
@@ -8,7 +8,7 @@ import { ClueBanner } from "./clue_banner";
 import { Connection } from "./connection";
 import { Controls } from "./controls";
 import { Feed } from "./feed";
-import { CLUE, DIGGING, EMOTES, LEADERS_CHANNEL, ROOM_CHANNEL } from "./hunt";
+import { CLUE, DIGGING, EMOTES, LEADERS_CHANNEL, PLAYER, ROOM_CHANNEL } from "./hunt";
 import { Leaderboard } from "./leaderboard";
 import { Me } from "./me";
 import { Minimap } from "./minimap";
@@ -16,6 +16,9 @@ import { type Clue, leadersOf, type News, newsOf } from "./news";
 import { Panel } from "./panel";
 import { Scene } from "./scene";
 import { someColour, someName } from "./visitor";
+
+/** How often what is shown is written where the browser's tools see it. */
+const PUBLISH_MS = 100;
 
 class Arena {
   private readonly scene = new Scene(byId("field", HTMLCanvasElement));
@@ -30,6 +33,7 @@ class Arena {
   private showGrid = false;
   private showView = false;
   private waved = 0;
+  private publishedMs = 0;
 
   constructor(private readonly room: Room) {
     this.me = new Me(room);
@@ -130,7 +134,9 @@ class Arena {
     });
     this.minimap.draw(grid, room.replica.view, place, this.clue, nowMs);
     this.banner.show(this.clueNow(), place, leftS);
-    this.publish(place);
+    if (nowMs - this.publishedMs < PUBLISH_MS) return;
+    this.publishedMs = nowMs;
+    this.publish(place, shownMs);
   }
 
   /** The clue with the shares that are left now, if the player sees it. */
@@ -155,12 +161,15 @@ class Arena {
   }
 
   /** For who tests the page, or looks at it with the browser's tools: what is shown now. */
-  private publish(place: { x: number; y: number }): void {
-    const { replica, inputs } = this.room;
+  private publish(place: Place, shownMs: number): void {
+    const { replica, inputs, interpolation } = this.room;
     const avatar = replica.object(replica.avatar);
+    const players = [...replica.objects()].filter(({ kind, id }) => kind === PLAYER && id !== replica.avatar);
+    const others = players.map(({ id }) => ({ id, ...(interpolation.place(id, shownMs) ?? { x: 0, y: 0 }) }));
     Object.assign(byId("stage", HTMLElement).dataset, {
       tick: String(replica.tick), avatar: String(replica.avatar), ack: String(replica.ack), pending: String(inputs.pending.length),
       x: place.x.toFixed(1), y: place.y.toFixed(1), confirmedX: String(avatar?.x ?? ""), confirmedY: String(avatar?.y ?? ""),
+      others: others.map(({ id, x, y }) => `${id}:${x.toFixed(1)}:${y.toFixed(1)}`).join(" "),
     });
   }
 }

@@ -37,14 +37,14 @@ export class Player {
   }
 
   /** Waits until `condition` gives something, looking again after whatever happens. */
-  until(what, condition) {
+  until(what, condition, deadlineMs = DEADLINE_MS) {
     return new Promise((resolve, reject) => {
       const stops = ['snapshot', 'event', 'joined', 'left', 'error'].map((name) => this.room.on(name, look));
       const timer = setTimeout(() => {
         finish();
         const { tick, ack, size } = this.room.replica;
-        reject(new Error(`not within ${DEADLINE_MS} ms: ${what}; tick ${tick}, ack ${ack}, ${size} objects, ${this.errors.join('; ')}`));
-      }, DEADLINE_MS);
+        reject(new Error(`not within ${deadlineMs} ms: ${what}; tick ${tick}, ack ${ack}, ${size} objects, ${this.errors.join('; ')}`));
+      }, deadlineMs);
       const finish = () => {
         clearTimeout(timer);
         for (const stop of stops) stop();
