@@ -368,7 +368,6 @@ impl Watch {
 /// The server's keys for rooms of this simulation, for [`crate::args::ServerArgs::set`].
 pub fn room_settings(simulation: &str, params: &serde_json::Value, more: &[(&str, serde_json::Value)]) -> Vec<String> {
     let mut room = serde_json::Map::new();
-    room.insert("enabled".into(), true.into());
     room.insert("simulation".into(), simulation.into());
     room.insert("params".into(), params.clone());
     for (key, value) in more {
@@ -377,6 +376,8 @@ pub fn room_settings(simulation: &str, params: &serde_json::Value, more: &[(&str
     let namespace: BTreeMap<&str, serde_json::Value> = BTreeMap::from([
         ("name", "room".into()),
         ("room", room.into()),
+        ("history_size", 100.into()),
+        ("history_ttl", "60s".into()),
         ("allow_subscribe_for_client", true.into()),
         ("allow_subscribe_for_anonymous", true.into()),
         ("allow_publish_for_subscriber", true.into()),

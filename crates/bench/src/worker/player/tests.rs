@@ -65,12 +65,11 @@ impl Table {
         for change in outcome.players {
             (self.ack, self.avatar, self.view) = (change.ack, change.avatar, change.view);
         }
-        match &mut self.mirror {
-            Some(mirror) => mirror.apply(outcome.update),
-            None => {
-                let keyframe = self.room.keyframe(EncodingSet::default().with(encoding));
-                self.mirror = Some(Mirror::new(self.room.grid().clone(), 60, keyframe, [b"", b""]));
-            }
+        if let Some(mirror) = &mut self.mirror {
+            mirror.apply(outcome.update);
+        } else {
+            let keyframe = self.room.keyframe(EncodingSet::default().with(encoding));
+            self.mirror = Some(Mirror::new(self.room.grid().clone(), 60, keyframe, [b"", b""]));
         }
         let body = self.mirror.as_mut().unwrap().body(encoding, self.view, self.base);
         self.base = Base { tick: body.tick, view: self.view };
@@ -130,10 +129,12 @@ fn a_player_sees_what_is_there_and_its_own_inputs_in_both_encodings() {
             let message = table.tick();
             assert_eq!(table.read(&message, &mut observations), None);
         }
-        let played = &table.played;
-        assert_eq!(played.broken, std::collections::BTreeMap::new());
-        assert_eq!((played.snapshots, played.acknowledged, played.shown, played.ticks_skipped), (130, 43, 43, 0));
-        assert_eq!((played.looked_through, played.inconsistent, played.misplaced), (2, 0, 0));
+        assert_eq!(table.played.broken, std::collections::BTreeMap::new());
+        assert_eq!(
+            (table.played.snapshots, table.played.acknowledged, table.played.shown, table.played.ticks_skipped),
+            (130, 43, 43, 0)
+        );
+        assert_eq!((table.played.looked_through, table.played.inconsistent, table.played.misplaced), (2, 0, 0));
         observations.flush().unwrap();
         let seen = crate::room::observation::read(&path).unwrap();
         assert_eq!(seen.len(), 130);
