@@ -44,6 +44,10 @@ export class Connection {
     room.on("snapshot", ({ full }) => {
       if (full) this.show();
     });
+    byId("rejoin", HTMLButtonElement).addEventListener("click", () => {
+      room.join();
+      this.show();
+    });
     const cut = byId("cut", HTMLButtonElement);
     cut.addEventListener("click", () => {
       if (network.cut) network.restore();
@@ -60,6 +64,7 @@ export class Connection {
     this.pill.dataset["state"] = PILLS[state];
     this.stage.dataset["state"] = state;
     setText(byId("state-word", HTMLElement), WORDS[state]);
+    byId("rejoin", HTMLButtonElement).hidden = refusal === null;
     // While it fades the veil keeps the words that it had.
     if (state !== "joined") setText(byId("veil-text", HTMLElement), refusal === null ? VEILS[state] : `Not in the room: ${refusal}`);
   }

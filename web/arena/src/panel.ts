@@ -7,6 +7,8 @@ import type { Me } from "./me";
 
 const WRITE_MS = 250;
 const WINDOW_MS = 1_000;
+/** More than a second has of them; they are looked through only while the page is drawn. */
+const SPANS_MAX = 512;
 const UNKNOWN = "\u2013";
 
 interface Span {
@@ -34,6 +36,7 @@ export class Panel {
   observe({ snapshot, full }: Changes, nowMs: number): void {
     const ticks = snapshot.tick - snapshot.base;
     if (!full) this.spans.push({ atMs: nowMs, tickMs: (snapshot.timeUs - this.lastTimeUs) / 1000 / ticks });
+    if (this.spans.length > SPANS_MAX) this.spans.shift();
     this.lastTimeUs = snapshot.timeUs;
   }
 

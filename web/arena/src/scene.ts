@@ -24,6 +24,7 @@ export interface Frame {
 
 /** Names beyond this many would only be a cloud; the nearest are shown. */
 const NAMES_MAX = 16;
+const FLOATS_MAX = 64;
 const FLOAT_MS = 1_600;
 /** Players are never drawn smaller than this many pixels for a unit. */
 const PLAYER_SCALE_MIN = 0.24;
@@ -78,6 +79,7 @@ export class Scene {
   /** Lets a text rise from a place on the map. */
   float(text: string, place: Place, nowMs: number): void {
     this.floats.push({ ...place, text, sinceMs: nowMs });
+    if (this.floats.length > FLOATS_MAX) this.floats.shift();
   }
 
   draw(frame: Frame): void {
