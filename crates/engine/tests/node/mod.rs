@@ -5,11 +5,11 @@
 #[path = "../../../protocol/tests/schema/mod.rs"]
 mod schema;
 
-mod api;
+pub mod api;
 pub mod options;
 pub mod script;
 mod tokens;
-mod wire;
+pub mod wire;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,7 +23,7 @@ use dunlin_engine::{
 use dunlin_protocol::Encoding;
 use serde_json::Value;
 
-const NODE_SEED: u64 = 7;
+pub const NODE_SEED: u64 = 7;
 
 /// Where a session is: its shard, and its key there.
 pub type Place = (u16, SessionKey);

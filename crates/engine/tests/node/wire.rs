@@ -58,7 +58,7 @@ pub fn take(encoding: Encoding, received: &mut Vec<u8>) -> Vec<Came> {
 }
 
 /// First byte, start and end of the payload of the first frame, if it is whole.
-fn frame(bytes: &[u8]) -> Option<(u8, usize, usize)> {
+pub fn frame(bytes: &[u8]) -> Option<(u8, usize, usize)> {
     let (&opcode, &short) = (bytes.first()?, bytes.get(1)?);
     let (start, length) = match short {
         126 => (4, bytes.get(2..4)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))),

@@ -1,0 +1,384 @@
+//! A node with rooms: its room threads are played by the test, with real rooms, and every client keeps a replica.
+#![allow(dead_code, reason = "each test uses its part")]
+
+#[path = "../node/mod.rs"]
+pub mod node;
+
+use std::collections::BTreeMap;
+
+use dunlin_engine::{
+    Event, Options,
+    host::{HostTerms, RoomHost, Table},
+    options::{NamespaceOptions, RoomLimits},
+    room::{FromRoom, RoomKey, RoomThreadIndex, ToRoom},
+};
+use dunlin_protocol::{
+    Encoding,
+    protobuf::wire::{Reader, Value as Field},
+};
+use dunlin_rooms::{
+    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, Replica, RestoreError, Room, RoomOptions,
+    Scope, Simulation, Visibility, Visitor, World,
+    wire::{Input, encode_input},
+};
+use node::Node;
+use serde_json::{Value, json};
+
+/// Objects wander about; players go where they say, and may shout.
+pub struct Meadow;
+
+impl Simulation for Meadow {
+    fn grid(&self) -> GridShape {
+        GridShape { columns: 10, rows: 10, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 }
+    }
+
+    fn start(&mut self, world: &mut World) {
+        for number in 0..80_u32 {
+            let position = Position { x: number * 370 % 1_000, y: number * 130 % 1_000 };
+            let object = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"sheep" };
+            world.spawn(object).expect("room for sheep");
+        }
+    }
+
+    fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
+        if data == br#""no""# {
+            return Err(Refusal { code: 450, message: "not today".into() });
+        }
+        let position = Position { x: player.0 * 130 % 1_000, y: player.0 * 70 % 1_000 };
+        let avatar = NewObject { position, kind: 2, visibility: Visibility::Everyone, state: b"me" };
+        let avatar = world.spawn(avatar).expect("room for a player");
+        let purse = NewObject { position, kind: 3, visibility: Visibility::Owner(player), state: b"gold" };
+        world.spawn(purse).expect("room for a purse");
+        world.set_avatar(player, Some(avatar));
+        world.set_viewpoint(player, position);
+        Ok(())
+    }
+
+    fn leave(&mut self, world: &mut World, player: PlayerId) {
+        let is_of_player = |visibility: Visibility| visibility == Visibility::Owner(player);
+        let purses: Vec<ObjectId> =
+            world.objects().filter(|(_, object)| is_of_player(object.visibility)).map(|(id, _)| id).collect();
+        let avatar = world.avatar_of(player);
+        for id in purses.into_iter().chain(avatar) {
+            world.despawn(id);
+        }
+    }
+
+    fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
+        let emitted = match data {
+            b"shout" => world.emit(Scope::All, r#""shout""#),
+            b"whisper" => world.emit(Scope::Player(player), r#""whisper""#),
+            b"news" => world.publish("news", r#""news""#),
+            [x, y] => {
+                let position = Position { x: u32::from(*x) * 4, y: u32::from(*y) * 4 };
+                world.set_viewpoint(player, position);
+                if let Some(avatar) = world.avatar_of(player) {
+                    world.move_to(avatar, position);
+                }
+                Ok(())
+            }
+            _ => return Err(InputError),
+        };
+        emitted.map_err(|_| InputError)
+    }
+
+    fn tick(&mut self, world: &mut World) {
+        let sheep: Vec<(ObjectId, Position)> = world
+            .objects()
+            .filter(|(id, object)| object.kind == 1 && id.0 % 4 == 0)
+            .map(|(id, object)| (id, object.position))
+            .collect();
+        for (id, Position { x, y }) in sheep {
+            let (right, down) = (world.random_below(61), world.random_below(61));
+            world.move_to(id, Position { x: (x + right).saturating_sub(30), y: (y + down).saturating_sub(30) });
+        }
+    }
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+/// What a client has made of what it got.
+#[derive(Default)]
+pub struct Seen {
+    /// By channel.
+    pub replicas: BTreeMap<String, Replica>,
+    pub snapshots: usize,
+    /// Channel, offset and data of publications with an offset.
+    pub events: Vec<(String, u64, String)>,
+    /// All other messages, and closes; of JSON sessions alone.
+    pub messages: Vec<String>,
+    rest: Vec<u8>,
+}
+
+pub struct Hall {
+    pub node: Node,
+    pub rooms: BTreeMap<RoomKey, (RoomHost, Table)>,
+    pub seen: BTreeMap<String, Seen>,
+    pub empty_ticks_max: u32,
+    /// Messages that came for no room.
+    pub strays: Vec<ToRoom>,
+}
+
+pub fn options() -> Options {
+    let mut options = Options { room_threads: 1, ..Options::default() };
+    node::options::permissive(&mut options);
+    options.without_namespace.history_size = 10;
+    options.without_namespace.history_ttl_ms = 60_000;
+    let arena = NamespaceOptions {
+        name: "arena".to_owned(),
+        history_size: 20,
+        history_ttl_ms: 60_000,
+        force_recovery: true,
+        room: Some(RoomLimits { inputs_per_second: 10, input_bytes_max: 16, inbox_inputs_max: 12 }),
+        ..options.without_namespace.clone()
+    };
+    options.namespaces.push(arena);
+    options
+}
+
+impl Hall {
+    pub fn new(shards: u16, options: Options) -> Self {
+        Self {
+            node: Node::new(shards, options),
+            rooms: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            empty_ticks_max: 1_000,
+            strays: Vec::new(),
+        }
+    }
+
+    /// A session that is connected.
+    pub fn open(&mut self, name: &str, encoding: Encoding, shard: u16) {
+        self.node.open(name, encoding, shard);
+        self.say(name, &json!({"id": 1, "connect": {}}));
+        self.seen.insert(name.to_owned(), Seen::default());
+        self.look();
+        self.seen(name).messages.clear();
+    }
+
+    pub fn say(&mut self, name: &str, command: &Value) {
+        let encoding = self.node.client(name).encoding;
+        self.node.receive(name, node::wire::commands(encoding, std::slice::from_ref(command)));
+    }
+
+    pub fn subscribe(&mut self, name: &str, channel: &str) {
+        self.say(name, &json!({"id": 2, "subscribe": {"channel": channel}}));
+    }
+
+    pub fn unsubscribe(&mut self, name: &str, channel: &str) {
+        self.say(name, &json!({"id": 3, "unsubscribe": {"channel": channel}}));
+    }
+
+    pub fn publish(&mut self, name: &str, channel: &str, number: u32, data: &[u8]) {
+        let input = json_input(number, "", data);
+        self.say(name, &json!({"id": 10 + number, "publish": {"channel": channel, "data": input}}));
+    }
+
+    pub fn send(&mut self, name: &str, room: &str, number: u32, data: &[u8]) {
+        self.say(name, &json!({"send": {"data": json_input(number, room, data)}}));
+    }
+
+    /// Sessions that are in the room of `channel` from the next ticks on.
+    pub fn gather(&mut self, names: &[(&str, Encoding, u16)], channel: &str) {
+        for (name, encoding, shard) in names {
+            self.open(name, *encoding, *shard);
+            self.subscribe(name, channel);
+        }
+        self.tick();
+    }
+
+    pub fn hear(&mut self, shard: u16, message: FromRoom) {
+        self.node.handle(shard, Event::FromRoom { from: RoomThreadIndex(0), message });
+    }
+
+    /// Carries what shards have said to their rooms.
+    pub fn pass(&mut self) {
+        while let Some((_, message)) = self.node.to_rooms.pop_front() {
+            let room = match &message {
+                ToRoom::Open { room, channel, .. } => {
+                    let world = Room::new(RoomOptions::default(), room.number, Box::new(Meadow)).expect("a map");
+                    let terms = HostTerms {
+                        shard_count: self.node.shards.len() as u16,
+                        node_seed: node::NODE_SEED,
+                        empty_ticks_max: self.empty_ticks_max,
+                        ticks_per_second: 60,
+                    };
+                    let host = RoomHost::new(*room, channel.clone(), world.grid().clone(), terms);
+                    assert!(self.rooms.insert(*room, (host, Table::new(world))).is_none(), "opened once");
+                    continue;
+                }
+                ToRoom::Close { room, code } => {
+                    let (mut host, _) = self.rooms.remove(room).expect("closed once, and after it was opened");
+                    let mut posts = Vec::new();
+                    host.end(*code, &mut posts);
+                    posts.into_iter().for_each(|(shard, message)| self.hear(shard.0, message));
+                    continue;
+                }
+                ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => *room,
+            };
+            match self.rooms.get_mut(&room) {
+                Some((host, _)) => host.take(message),
+                None => self.strays.push(message),
+            }
+        }
+    }
+
+    /// A tick of every room, and what comes of it.
+    pub fn tick(&mut self) {
+        self.pass();
+        let mut posts = Vec::new();
+        for (host, table) in self.rooms.values_mut() {
+            let batch = host.begin();
+            let done = table.run(batch, self.node.now.unix_ms * 1_000);
+            host.finish(done, &mut posts);
+        }
+        posts.into_iter().for_each(|(shard, message)| self.hear(shard.0, message));
+        self.pass();
+        self.look();
+    }
+
+    /// Clients read what came.
+    pub fn look(&mut self) {
+        for (name, seen) in &mut self.seen {
+            let client = self.node.clients.get_mut(name).expect("a client");
+            seen.read(client.encoding, &std::mem::take(&mut client.received));
+        }
+    }
+
+    pub fn seen(&mut self, name: &str) -> &mut Seen {
+        self.seen.get_mut(name).expect("a client")
+    }
+
+    pub fn only_room(&self) -> &(RoomHost, Table) {
+        assert_eq!(self.rooms.len(), 1);
+        self.rooms.values().next().expect("a room")
+    }
+
+    /// The client's replica is the world as of the last tick.
+    pub fn check(&self, name: &str, channel: &str) {
+        let (_, table) =
+            self.rooms.values().find(|(host, _)| **host.channel() == *channel).expect("an open room of the channel");
+        let (room, replica) = (table.room(), &self.seen[name].replicas[channel]);
+        assert_eq!(replica.tick(), room.tick_number(), "{name}'s tick");
+        let grid = room.grid();
+        let mut objects = 1;
+        for (cell, _) in grid.visible(replica.view()) {
+            assert_eq!(replica.cell_hash(cell), room.world().cell_hash(cell), "{name}'s cell {cell:?}");
+            let visible = room.world().objects_in(cell);
+            objects += visible.filter(|(_, object)| object.visibility == Visibility::Everyone).count();
+        }
+        assert_eq!(replica.objects().count(), objects, "{name} sees the cells of its view, and its purse");
+        let avatar = replica.avatar().and_then(|avatar| replica.object(avatar)).expect("its own object");
+        assert_eq!(grid.cell_of(avatar.position), replica.view(), "{name} looks from where it is");
+    }
+
+    pub fn waiting(&mut self, name: &str) -> (usize, usize) {
+        let (shard, session) = self.node.client(name).place;
+        self.node.shards[usize::from(shard)].waiting(session).expect("a session")
+    }
+
+    /// The client's socket takes this many bytes more.
+    pub fn take(&mut self, name: &str, bytes: usize) {
+        self.node.client(name).room_bytes = bytes;
+        let place = self.node.client(name).place;
+        self.node.write(place);
+        self.look();
+    }
+
+    pub fn leave(&mut self, name: &str) {
+        let (shard, session) = self.node.client(name).place;
+        self.node.client(name).is_gone = true;
+        self.node.handle(shard, Event::Gone { session });
+    }
+
+    pub fn holdings(&self) -> [usize; 2] {
+        let holdings = self.node.shards.iter().map(dunlin_engine::Shard::room_holdings);
+        holdings.fold([0; 2], |sums, more| [sums[0] + more[0], sums[1] + more[1]])
+    }
+}
+
+fn json_input(number: u32, room: &str, data: &[u8]) -> Value {
+    let mut bytes = Vec::new();
+    encode_input(Encoding::Json, &Input { number, room: room.into(), data: data.into() }, &mut bytes);
+    serde_json::from_slice(&bytes).expect("JSON")
+}
+
+impl Seen {
+    /// Whether no frame is half there.
+    pub fn rest_is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn read(&mut self, encoding: Encoding, bytes: &[u8]) {
+        self.rest.extend_from_slice(bytes);
+        while let Some((opcode, start, end)) = node::wire::frame(&self.rest) {
+            let payload = self.rest[start..end].to_vec();
+            self.rest.drain(..end);
+            match (opcode, encoding) {
+                (0x81, Encoding::Json) => {
+                    let text = String::from_utf8(payload).expect("UTF-8");
+                    text.split('\n').for_each(|line| self.read_json(line));
+                }
+                (0x82, Encoding::Protobuf) => {
+                    let mut frame = Reader::new(&payload);
+                    while !frame.rest().is_empty() {
+                        self.read_protobuf(frame.length_prefixed().expect("a message"));
+                    }
+                }
+                (0x88, _) => self.messages.push(format!("close {}", String::from_utf8_lossy(&payload[2..]))),
+                (opcode, _) => panic!("opcode {opcode:#x}"),
+            }
+        }
+    }
+
+    fn read_json(&mut self, line: &str) {
+        let message: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let push = &message["push"];
+        match &push["pub"] {
+            Value::Null => self.messages.push(line.to_owned()),
+            publication => {
+                let channel = push["channel"].as_str().expect("a channel");
+                let offset = publication["offset"].as_u64().unwrap_or_default();
+                self.publication(Encoding::Json, channel, offset, publication["data"].to_string().as_bytes());
+            }
+        }
+    }
+
+    fn read_protobuf(&mut self, message: &[u8]) {
+        let Some(push) = field(message, 4) else { return };
+        let Some(publication) = field(push, 4) else { return };
+        let channel = str::from_utf8(field(push, 2).expect("a channel")).expect("UTF-8").to_owned();
+        let mut reader = Reader::new(publication);
+        let mut offset = 0;
+        while let Some((number, value)) = reader.field().expect("a field") {
+            if let (6, Field::Varint(number)) = (number, value) {
+                offset = number;
+            }
+        }
+        self.publication(Encoding::Protobuf, &channel, offset, field(publication, 4).unwrap_or_default());
+    }
+
+    fn publication(&mut self, encoding: Encoding, channel: &str, offset: u64, data: &[u8]) {
+        if offset > 0 {
+            let data = String::from_utf8(data.to_vec()).expect("UTF-8");
+            return self.events.push((channel.to_owned(), offset, data));
+        }
+        self.snapshots += 1;
+        let replica = self.replicas.entry(channel.to_owned()).or_default();
+        replica.apply(encoding, data).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(data)));
+    }
+}
+
+fn field(message: &[u8], wanted: u32) -> Option<&[u8]> {
+    let mut reader = Reader::new(message);
+    while let Some((number, value)) = reader.field().expect("a field") {
+        if let (true, Field::Bytes(bytes)) = (number == wanted, value) {
+            return Some(bytes);
+        }
+    }
+    None
+}

@@ -1,0 +1,441 @@
+//! Rooms from a shard's side: who is in them, what is written of them and when, what players may send.
+
+mod hall;
+
+use dunlin_engine::room::{FromRoom, NotJoined, ToRoom};
+use dunlin_protocol::{Encoding, UnsubscribeCode};
+use hall::{Hall, options};
+use serde_json::{Value, json};
+
+const ARENA: &str = "arena:a";
+
+fn hall(shards: u16) -> Hall {
+    Hall::new(shards, options())
+}
+
+/// Two in JSON and two in Protobuf, over two shards.
+const FOUR: [(&str, Encoding, u16); 4] =
+    [("a", Encoding::Json, 0), ("b", Encoding::Protobuf, 0), ("c", Encoding::Json, 1), ("d", Encoding::Protobuf, 1)];
+
+fn rooms_counters(hall: &Hall) -> dunlin_engine::counters::RoomCounters {
+    let mut sum = dunlin_engine::counters::RoomCounters::default();
+    for shard in &hall.node.shards {
+        let rooms = &shard.counters().namespaces[1].rooms;
+        sum.opened += rooms.opened;
+        sum.closed += rooms.closed;
+        sum.failed += rooms.failed;
+        sum.joins_accepted += rooms.joins_accepted;
+        sum.joins_refused += rooms.joins_refused;
+        sum.joins_gone += rooms.joins_gone;
+        sum.frames += rooms.frames;
+        sum.skipped_ticks += rooms.skipped_ticks;
+        sum.inputs += rooms.inputs;
+    }
+    sum
+}
+
+#[test]
+fn everybody_sees_the_world_of_the_last_tick_and_all_leave_nothing_behind() {
+    let mut hall = hall(2);
+    hall.gather(&FOUR, ARENA);
+    for tick in 0..200_u32 {
+        if tick % 10 == 0 {
+            hall.node.step_to(hall.node.now.mono_us + 2_000_000);
+            let to = [(tick % 250) as u8, (tick * 7 % 250) as u8];
+            hall.publish("a", ARENA, tick / 10 + 1, &to);
+        }
+        hall.tick();
+        FOUR.iter().for_each(|(name, ..)| hall.check(name, ARENA));
+        assert_eq!(hall.seen["a"].replicas[ARENA].ack(), tick / 10 + 1);
+    }
+    assert_eq!(hall.holdings(), [4, 2]);
+    assert_eq!(rooms_counters(&hall).frames, 201 * 4);
+    assert_eq!(rooms_counters(&hall).skipped_ticks, 0);
+    hall.unsubscribe("a", ARENA);
+    hall.leave("b");
+    hall.tick();
+    hall.check("c", ARENA);
+    let before = hall.seen["a"].snapshots;
+    hall.tick();
+    assert_eq!(hall.seen["a"].snapshots, before, "nothing after the unsubscription");
+    hall.leave("c");
+    hall.leave("d");
+    assert_eq!(hall.holdings(), [0, 0]);
+    hall.tick();
+    assert_eq!(hall.only_room().0.player_count(), 0);
+    assert!(hall.strays.is_empty());
+}
+
+#[test]
+fn a_refused_join_is_an_error_in_the_games_own_words() {
+    for (encoding, shard) in [(Encoding::Json, 0), (Encoding::Json, 1), (Encoding::Protobuf, 0)] {
+        let mut hall = hall(2);
+        hall.open("a", encoding, shard);
+        // A JSON session's data is the document, the other's its text.
+        let data = if encoding == Encoding::Json { "no" } else { "\"no\"" };
+        hall.say("a", &json!({"id": 2, "subscribe": {"channel": ARENA, "data": data}}));
+        assert_eq!(hall.holdings()[0], 1, "a seat waits for the answer");
+        hall.tick();
+        if encoding == Encoding::Json {
+            assert_eq!(hall.seen["a"].messages, [r#"{"id":2,"error":{"code":450,"message":"not today"}}"#]);
+        }
+        assert_eq!(hall.holdings(), [0, 0]);
+        assert_eq!(rooms_counters(&hall).joins_refused, 1);
+        hall.subscribe("a", ARENA);
+        hall.tick();
+        hall.check("a", ARENA);
+    }
+}
+
+#[test]
+fn a_session_that_goes_or_unsubscribes_while_it_waits_leaves_the_room_it_was_let_into() {
+    for how in ["gone", "unsubscribe", "api", "close"] {
+        let mut hall = hall(2);
+        hall.open("a", Encoding::Json, 0);
+        hall.open("b", Encoding::Json, 0);
+        hall.subscribe("a", ARENA);
+        hall.subscribe("b", ARENA);
+        match how {
+            "gone" => hall.leave("a"),
+            "unsubscribe" => hall.unsubscribe("a", ARENA),
+            "api" => hall.node.ask_api(&json!({"unsubscribe": {"channel": ARENA, "user": ""}})),
+            _ => hall.node.receive("a", b"nonsense".to_vec()),
+        }
+        assert_eq!(hall.holdings()[0], 2, "{how}: the seat is kept until the answer");
+        hall.tick();
+        hall.tick();
+        let players = if how == "api" { 0 } else { 1 };
+        assert_eq!(hall.only_room().0.player_count(), players, "{how}");
+        assert_eq!(hall.holdings(), [players, players], "{how}");
+        assert_eq!(hall.seen["a"].snapshots, 0, "{how}");
+        if how == "unsubscribe" {
+            let subscribed = hall.seen["a"].messages[0].contains("subscribe");
+            assert!(subscribed && hall.seen["a"].messages[1] == r#"{"id":3,"unsubscribe":{}}"#);
+        }
+        if players == 1 {
+            hall.check("b", ARENA);
+        }
+    }
+}
+
+/// Sets a client's frame at each of its bytes, and lets other things be said between its parts.
+#[test]
+fn a_frame_that_was_begun_is_finished_before_anything_else() {
+    for encoding in Encoding::ALL {
+        let mut hall = hall(1);
+        hall.gather(&[("a", encoding, 0), ("b", encoding, 0)], ARENA);
+        let mut number = 0;
+        for bytes in 0..400 {
+            hall.node.client("a").room_bytes = bytes;
+            hall.tick();
+            let (waiting_bytes, frames) = hall.waiting("a");
+            assert!(frames <= 1 && waiting_bytes < 4_096, "{waiting_bytes} bytes in {frames} frames");
+            if bytes % 3 == 0 {
+                number += 1;
+                hall.node.ask_api(&json!({"publish": {"channel": ARENA, "data": number}}));
+            }
+            if bytes % 2 == 0 {
+                hall.tick();
+            }
+            hall.take("a", usize::MAX);
+            hall.check("a", ARENA);
+            hall.check("b", ARENA);
+        }
+        assert_eq!(hall.seen["a"].events.len(), number);
+        assert!(hall.seen["a"].rest_is_empty());
+    }
+}
+
+#[test]
+fn an_unsubscription_does_not_cut_a_begun_frame() {
+    for how in ["unsubscribe", "api", "close", "violation"] {
+        let mut hall = hall(1);
+        hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Json, 0)], ARENA);
+        hall.node.client("a").room_bytes = 7;
+        hall.tick();
+        let before = hall.seen["a"].snapshots;
+        match how {
+            "unsubscribe" => hall.unsubscribe("a", ARENA),
+            "api" => hall.node.ask_api(&json!({"unsubscribe": {"channel": ARENA, "user": ""}})),
+            "close" => hall.node.receive("a", b"nonsense".to_vec()),
+            _ => {
+                let (shard, session) = hall.node.client("a").place;
+                hall.node.handle(shard, dunlin_engine::Event::CloseReceived { session, code: Some(1_000) });
+            }
+        }
+        hall.tick();
+        hall.take("a", usize::MAX);
+        assert_eq!(hall.seen["a"].snapshots, before + 1, "{how}: the one that was begun, and no other");
+        assert!(hall.seen["a"].rest_is_empty(), "{how}");
+    }
+}
+
+#[test]
+fn a_session_that_stops_reading_keeps_one_frame_and_is_right_again_with_the_next() {
+    for (taken, frames_after) in [(0, 1), (9, 2)] {
+        let mut options = options();
+        options.client.queue_bytes_max = 512;
+        options.client.queue_frames_max = 4;
+        let mut hall = Hall::new(1, options);
+        hall.gather(&[("a", Encoding::Protobuf, 0), ("b", Encoding::Protobuf, 0)], ARENA);
+        hall.node.client("a").room_bytes = taken;
+        hall.tick();
+        let waiting = hall.waiting("a");
+        for _ in 0..600 {
+            hall.node.step_to(hall.node.now.mono_us + 16_667);
+            hall.tick();
+            let now = hall.waiting("a");
+            assert_eq!(now.0, waiting.0, "bytes do not grow");
+            assert!(now.1 <= 2, "{} frames", now.1);
+        }
+        hall.node.ask_api(&json!({"survey": {}}));
+        let Some(Ok(dunlin_engine::api::ApiAnswer::Survey(survey))) = hall.node.answers.pop() else {
+            panic!("a survey")
+        };
+        assert_eq!(survey.behind_sessions, [1; 5], "it has waited for ten seconds, and is known to");
+        let before = hall.seen["a"].snapshots;
+        hall.take("a", usize::MAX);
+        assert_eq!(hall.seen["a"].snapshots - before, frames_after);
+        hall.check("a", ARENA);
+        assert!(rooms_counters(&hall).skipped_ticks >= 599);
+        hall.tick();
+        hall.check("a", ARENA);
+        assert!(hall.seen["a"].messages.is_empty(), "it was not closed");
+    }
+}
+
+#[test]
+fn a_session_in_several_rooms_is_written_all_of_them_in_turn() {
+    let mut hall = hall(2);
+    hall.open("a", Encoding::Json, 0);
+    let rooms = ["arena:a", "arena:b", "arena:c"];
+    rooms.iter().for_each(|room| hall.subscribe("a", room));
+    for _ in 0..20 {
+        hall.tick();
+        if hall.seen["a"].snapshots > 0 {
+            rooms.iter().for_each(|room| hall.check("a", room));
+        }
+    }
+    // One frame and a bit at a time: none of the rooms is forgotten.
+    for _ in 0..30 {
+        hall.take("a", 150);
+        hall.tick();
+    }
+    let ticks: Vec<u32> = rooms.iter().map(|room| hall.seen["a"].replicas[*room].tick()).collect();
+    assert!(ticks.iter().all(|tick| *tick > 30), "{ticks:?}");
+    hall.take("a", usize::MAX);
+    rooms.iter().for_each(|room| hall.check("a", room));
+    hall.send("a", "", 1, b"shout");
+    hall.send("a", "arena:b", 1, b"shout");
+    hall.tick();
+    let said: Vec<&str> = hall.seen["a"].events.iter().map(|(channel, ..)| channel.as_str()).collect();
+    assert_eq!(said, ["arena:b"], "without a room, it is not clear which is meant");
+    assert_eq!(hall.node.shards[0].counters().inputs_refused, [0, 0, 0, 0, 0, 1]);
+}
+
+#[test]
+fn a_room_that_failed_is_opened_again_and_old_players_do_not_disturb_the_new_one() {
+    let mut hall = hall(2);
+    hall.gather(&FOUR, ARENA);
+    let old = *hall.rooms.keys().next().expect("a room");
+    let (mut host, _) = hall.rooms.remove(&old).expect("a room");
+    // "c" is told by the room itself; for the others, the owner is faster.
+    let mut posts = Vec::new();
+    host.end(UnsubscribeCode::ROOM_FAILED, &mut posts);
+    hall.open("e", Encoding::Json, 1);
+    let (first, rest): (Vec<_>, Vec<_>) = posts.into_iter().partition(|(shard, _)| shard.0 == 1);
+    first.into_iter().for_each(|(shard, message)| hall.hear(shard.0, message));
+    hall.hear(old.owner.0, FromRoom::Failed { room: old, channel: ARENA.into() });
+    hall.subscribe("e", ARENA);
+    hall.tick();
+    rest.into_iter().for_each(|(shard, message)| hall.hear(shard.0, message));
+    hall.tick();
+    let new = *hall.rooms.keys().next().expect("a new room");
+    assert_ne!(new, old);
+    hall.check("e", ARENA);
+    for name in ["a", "c"] {
+        let over = r#"{"push":{"channel":"arena:a","unsubscribe":{"code":2510,"reason":"room failed"}}}"#;
+        assert_eq!(hall.seen[name].messages.last().map(String::as_str), Some(over), "{name}");
+    }
+    FOUR.iter().for_each(|(name, ..)| hall.subscribe(name, ARENA));
+    hall.tick();
+    FOUR.iter().for_each(|(name, ..)| hall.check(name, ARENA));
+    assert_eq!(hall.only_room().0.player_count(), 5);
+    assert_eq!((rooms_counters(&hall).opened, rooms_counters(&hall).failed), (2, 1));
+}
+
+#[test]
+fn a_join_on_its_way_keeps_a_room_from_being_closed() {
+    let mut hall = hall(1);
+    hall.empty_ticks_max = 3;
+    hall.gather(&[("a", Encoding::Json, 0)], ARENA);
+    let room = *hall.rooms.keys().next().expect("a room");
+    let idle = || FromRoom::Idle { room, channel: ARENA.into() };
+    hall.hear(0, idle());
+    assert!(hall.node.to_rooms.is_empty(), "somebody is there");
+    hall.unsubscribe("a", ARENA);
+    hall.tick();
+    hall.subscribe("a", ARENA);
+    hall.hear(0, idle());
+    assert!(matches!(hall.node.to_rooms.back(), Some((0, ToRoom::Join { .. }))), "somebody is on the way");
+    hall.tick();
+    hall.check("a", ARENA);
+    hall.unsubscribe("a", ARENA);
+    (0..4).for_each(|_| hall.tick());
+    assert!(hall.rooms.is_empty());
+    hall.subscribe("a", ARENA);
+    hall.tick();
+    hall.tick();
+    hall.check("a", ARENA);
+    assert_eq!((rooms_counters(&hall).opened, rooms_counters(&hall).closed), (2, 1));
+}
+
+#[test]
+fn a_join_to_a_room_that_is_gone_fails_for_now() {
+    let mut hall = hall(1);
+    hall.open("a", Encoding::Json, 0);
+    hall.subscribe("a", ARENA);
+    let Some((_, ToRoom::Open { room, .. })) = hall.node.to_rooms.pop_front() else { panic!("a room is opened") };
+    let Some((_, ToRoom::Join { order, .. })) = hall.node.to_rooms.pop_front() else { panic!("a join") };
+    hall.hear(0, FromRoom::Failed { room, channel: ARENA.into() });
+    hall.hear(0, FromRoom::Joined { room, order, outcome: Err(NotJoined::Gone) });
+    hall.look();
+    let error = r#"{"id":2,"error":{"code":100,"message":"internal server error","temporary":true}}"#;
+    assert_eq!(hall.seen["a"].messages, [error]);
+    assert_eq!(hall.holdings(), [0, 0]);
+    assert!(hall.node.to_rooms.is_empty());
+}
+
+#[test]
+fn the_api_opens_and_closes_rooms() {
+    let mut hall = hall(2);
+    hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));
+    hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));
+    hall.pass();
+    assert_eq!(hall.rooms.len(), 1);
+    hall.gather(&FOUR, ARENA);
+    // One more asks when the room is closed already: it gets another one.
+    hall.open("e", Encoding::Json, 0);
+    hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
+    hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
+    hall.subscribe("e", ARENA);
+    hall.tick();
+    hall.check("e", ARENA);
+    let answers: Vec<Value> = hall.node.answers.iter().map(hall::node::api::answer).collect();
+    assert_eq!(answers, [0, 0, 4, 0].map(|sessions| json!({"sessions": sessions})));
+    let over = r#"{"push":{"channel":"arena:a","unsubscribe":{"code":2010,"reason":"room closed"}}}"#;
+    assert_eq!(hall.seen["a"].messages.last().map(String::as_str), Some(over));
+    hall.node.answers.clear();
+    hall.node.ask_api(&json!({"open_room": {"channel": "news"}}));
+    hall.node.ask_api(&json!({"close_room": {"channel": "nowhere:a"}}));
+    let answers: Vec<Value> = hall.node.answers.iter().map(hall::node::api::answer).collect();
+    assert_eq!(answers, [json!({"error": 108}), json!({"error": 102})]);
+}
+
+#[test]
+fn inputs_are_taken_up_to_each_limit_and_not_past_it() {
+    let mut hall = hall(1);
+    hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Json, 0)], ARENA);
+    hall.open("c", Encoding::Json, 0);
+    hall.look();
+    hall.seen("a").messages.clear();
+    hall.seen("b").messages.clear();
+    let error = |hall: &mut Hall, name: &str| {
+        hall.look();
+        let last: Value = serde_json::from_str(&hall.seen(name).messages.pop().expect("a reply")).expect("JSON");
+        last["error"]["code"].as_u64()
+    };
+    hall.publish("a", ARENA, 1, &[7; 16]);
+    assert_eq!(error(&mut hall, "a"), None, "as long as it may be");
+    hall.publish("a", ARENA, 2, &[7; 17]);
+    assert_eq!(error(&mut hall, "a"), Some(107), "one byte too long");
+    hall.publish("a", ARENA, 1, b"xx");
+    assert_eq!(error(&mut hall, "a"), Some(107), "not above the last number");
+    hall.say("a", &json!({"id": 4, "publish": {"channel": ARENA, "data": {"number": "x"}}}));
+    assert_eq!(error(&mut hall, "a"), Some(107), "not an input");
+    hall.publish("c", ARENA, 1, b"xx");
+    assert_eq!(error(&mut hall, "c"), Some(103), "not in the room");
+    for number in 3..12 {
+        hall.publish("a", ARENA, number, b"xx");
+        assert_eq!(error(&mut hall, "a"), None, "input {number} of ten at once");
+    }
+    hall.publish("a", ARENA, 12, b"xx");
+    assert_eq!(error(&mut hall, "a"), Some(111), "the eleventh at once");
+    hall.node.step_to(hall.node.now.mono_us + 99_999);
+    hall.publish("a", ARENA, 12, b"xx");
+    assert_eq!(error(&mut hall, "a"), Some(111), "a microsecond before the next");
+    hall.node.step_to(hall.node.now.mono_us + 1);
+    hall.publish("a", ARENA, 12, b"xx");
+    assert_eq!(error(&mut hall, "a"), None);
+    // Eleven are on their way, and twelve may be.
+    hall.publish("b", ARENA, 1, b"xx");
+    assert_eq!(error(&mut hall, "b"), None);
+    hall.publish("b", ARENA, 2, b"xx");
+    assert_eq!(error(&mut hall, "b"), Some(111), "the room has not taken any yet");
+    hall.send("b", ARENA, 2, b"xx");
+    hall.tick();
+    hall.publish("b", ARENA, 2, b"xx");
+    assert_eq!(error(&mut hall, "b"), None, "it has now");
+    assert_eq!(hall.node.shards[0].counters().inputs_refused, [1, 1, 1, 2, 2, 1]);
+    assert_eq!(rooms_counters(&hall).inputs, 13);
+    hall.say("b", &json!({"send": {"data": {"number": "x"}}}));
+    hall.look();
+    assert_eq!(hall.seen["b"].messages, ["close bad request"]);
+}
+
+#[test]
+fn an_event_goes_to_those_whom_it_is_for_and_is_recovered_by_nobody_else() {
+    let mut options = options();
+    options.client.insecure = true;
+    let mut hall = Hall::new(2, options);
+    for (name, user, shard) in [("ann", "ann", 0), ("bob", "bob", 1), ("nobody", "", 0)] {
+        hall.open(name, Encoding::Json, shard);
+        hall.leave(name);
+        hall.node.clients.remove(name);
+        hall.node.open(name, Encoding::Json, shard);
+        hall.say(name, &json!({"id": 1, "connect": {"token": format!("user={user}")}}));
+        hall.subscribe(name, ARENA);
+    }
+    hall.tick();
+    hall.node.open("listener", Encoding::Json, 1);
+    hall.say("listener", &json!({"id": 1, "connect": {}}));
+    hall.seen.insert("listener".to_owned(), hall::Seen::default());
+    hall.subscribe("listener", "news");
+    hall.publish("ann", ARENA, 1, b"shout");
+    hall.publish("ann", ARENA, 2, b"whisper");
+    hall.publish("nobody", ARENA, 1, b"whisper");
+    hall.publish("bob", ARENA, 1, b"news");
+    hall.tick();
+    let offsets = |hall: &Hall, name: &str| hall.seen[name].events.iter().map(|event| event.1).collect::<Vec<u64>>();
+    assert_eq!(offsets(&hall, "ann"), [1, 2]);
+    assert_eq!(offsets(&hall, "bob"), [1]);
+    assert_eq!(offsets(&hall, "nobody"), [1, 3]);
+    assert_eq!(hall.seen["listener"].events, [("news".to_owned(), 1, r#""news""#.to_owned())]);
+    let history = |hall: &mut Hall, name: &str| {
+        hall.say(name, &json!({"id": 5, "history": {"channel": ARENA, "limit": -1}}));
+        hall.look();
+        let reply = hall.seen(name).messages.pop().expect("a reply");
+        let reply: Value = serde_json::from_str(&reply).expect("JSON");
+        let publications = reply["history"]["publications"].as_array().cloned().unwrap_or_default();
+        publications.iter().filter_map(|publication| publication["offset"].as_u64()).collect::<Vec<u64>>()
+    };
+    assert_eq!(history(&mut hall, "ann"), [1, 2]);
+    assert_eq!(history(&mut hall, "bob"), [1]);
+    assert_eq!(history(&mut hall, "nobody"), [1], "an anonymous user is nobody in particular");
+    hall.node.ask_api(&json!({"history": {"channel": ARENA, "limit": -1}}));
+    let answer = hall::node::api::answer(&hall.node.answers.pop().expect("an answer"));
+    assert_eq!(answer["publications"].as_array().map(Vec::len), Some(3), "the application may read everything");
+    for (name, recovered, offset) in [("ann", vec![1, 2], 0), ("bob", vec![1], 0), ("nobody", vec![1], 0)] {
+        hall.unsubscribe(name, ARENA);
+        hall.say(name, &json!({"id": 6, "subscribe": {"channel": ARENA, "recover": true, "offset": offset}}));
+        hall.tick();
+        let reply = hall.seen[name].messages.iter().find(|message| message.starts_with(r#"{"id":6"#));
+        let reply: Value = serde_json::from_str(reply.expect("a reply")).expect("JSON");
+        assert_eq!(reply["subscribe"]["recovered"], true, "{name}: {reply}");
+        let publications = reply["subscribe"]["publications"].as_array().expect("what was missed");
+        let offsets: Vec<i32> =
+            publications.iter().map(|publication| publication["offset"].as_i64().expect("one") as i32).collect();
+        assert_eq!(offsets, recovered, "{name}");
+        hall.check(name, ARENA);
+    }
+}
