@@ -12,10 +12,12 @@ use dunlin_engine::{
     api::ApiRequest,
     event::Ticket,
     message::ShardMessage,
-    options::{ClientOptions, Lane, NamespaceOptions},
+    options::{ClientOptions, Lane, NamespaceOptions, RoomLimits},
     owner_of,
+    room::{FromRoom, RoomKey, RoomThreadIndex, SeatChange, SeatKey, ToRoom},
 };
 use dunlin_protocol::{Encoding, Payload, Tags};
+use dunlin_rooms::{CellIndex, EncodingSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter};
 
 struct Counting;
 
@@ -90,6 +92,11 @@ struct Rig {
 
 impl Rig {
     fn new(index: u16, count: u16, lane: Lane, history_size: usize) -> Self {
+        Self::with_rooms(index, count, lane, history_size, None)
+    }
+
+    fn with_rooms(index: u16, count: u16, lane: Lane, history_size: usize, room: Option<RoomLimits>) -> Self {
+        let room_threads = u16::from(room.is_some());
         let namespace = NamespaceOptions {
             allow_subscribe_for_client: true,
             allow_subscribe_for_anonymous: true,
@@ -100,10 +107,11 @@ impl Rig {
             history_meta_ttl_ms: 600_000,
             force_recovery: history_size > 0,
             delivery: lane,
+            room,
             ..NamespaceOptions::default()
         };
         let client = ClientOptions { allow_anonymous_connect_without_token: true, ..ClientOptions::default() };
-        let options = Arc::new(Options { client, without_namespace: namespace, ..Options::default() });
+        let options = Arc::new(Options { client, without_namespace: namespace, room_threads, ..Options::default() });
         let identity = ShardIdentity { index: ShardIndex(index), count };
         Self {
             shard: Shard::new(identity, options, Seed { node: NODE_SEED, shard: [3; 32] }),
@@ -128,6 +136,34 @@ impl Rig {
         }
         effects.dirty = dirty;
         self.handle(Event::TurnEnded);
+    }
+
+    /// Brings sessions into the room of a channel; returns their seats.
+    fn enter_room(&mut self, sessions: u32) -> (RoomKey, Vec<SeatKey>) {
+        let mut room = None;
+        let mut seats = Vec::new();
+        for index in 0..sessions {
+            let session = SessionKey { index, generation: 1 };
+            let encoding = Crowd::Mixed.encoding(index);
+            self.handle(Event::Opened { session, encoding });
+            let frame: &[u8] = match encoding {
+                Encoding::Json => {
+                    br#"{"id":1,"connect":{}}
+{"id":2,"subscribe":{"channel":"prices"}}"#
+                }
+                Encoding::Protobuf => b"\x04\x08\x01\x22\x00\x0c\x08\x02\x2a\x08\x0a\x06prices",
+            };
+            self.handle(Event::Received { session, frame });
+            for effect in std::mem::take(&mut self.effects.list) {
+                let Effect::ToRoom { thread, message: ToRoom::Join { room: key, order } } = effect else { continue };
+                room = Some(key);
+                seats.push(order.join.as_ref().expect("a seat").seat);
+                let message = FromRoom::Joined { room: key, order, outcome: Ok(()) };
+                self.handle(Event::FromRoom { from: thread, message });
+            }
+            self.write_all();
+        }
+        (room.expect("a room"), seats)
     }
 
     fn join(&mut self, crowd: Crowd, sessions: u32, mut forward: impl FnMut(&mut Self)) {
@@ -290,4 +326,59 @@ fn pings_allocate_nothing() {
     assert_eq!(rig.shard.holdings()[0], 1_000, "everyone is still there");
     assert!(pings >= 5_000, "{pings} pings");
     assert_eq!(total, 0);
+}
+
+/// A tick of a world in which ten objects move, one in each of ten cells.
+fn tick_update(writer: &mut UpdateWriter, grid: &Grid, tick: u32, is_keyframe: bool) -> Arc<TickUpdate> {
+    let encodings = EncodingSet::default().with(Encoding::Json).with(Encoding::Protobuf);
+    writer.begin(tick, u64::from(tick) * 16_667, encodings, is_keyframe);
+    for cell in 0..10 {
+        let moved =
+            || std::iter::once(ObjectView { id: ObjectId(cell + 1), kind: 1, x: 50 + tick % 10, y: 7, state: b"s" });
+        writer.cell(CellIndex(cell), moved(), std::iter::empty(), moved());
+    }
+    Arc::new(writer.finish(grid))
+}
+
+#[test]
+fn a_tick_of_a_room_allocates_nothing_for_any_of_its_players() {
+    let shape = GridShape { columns: 4, rows: 4, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+    let grid = Grid::new(shape).expect("a map");
+    let totals = [10, 100, 1_000].map(|sessions| {
+        let mut rig = Rig::with_rooms(0, 1, Lane::Reliable, 10, Some(RoomLimits::default()));
+        let (room, seats) = rig.enter_room(sessions);
+        let mut writer = UpdateWriter::default();
+        let keyframe = FromRoom::Keyframe {
+            room,
+            channel: CHANNEL.into(),
+            grid: grid.clone(),
+            ticks_per_second: 60,
+            keyframe: tick_update(&mut writer, &grid, 1, true),
+        };
+        rig.handle(Event::FromRoom { from: RoomThreadIndex(0), message: keyframe });
+        let mut changes: Vec<SeatChange> = (0..)
+            .zip(seats)
+            .map(|(index, seat)| SeatChange { seat, view: CellIndex(index / 2 % 4), ack: index, avatar: 0, own: None })
+            .collect();
+        let mut total = 0;
+        for tick in 2..200 {
+            let update = tick_update(&mut writer, &grid, tick, false);
+            let changes = std::mem::take(&mut changes);
+            let message = FromRoom::Tick { room, update, changes, inputs_taken: 0 };
+            rig.deliveries = 0;
+            let (count, ()) = allocations_of(|| {
+                rig.handle(Event::FromRoom { from: RoomThreadIndex(0), message });
+                rig.write_all();
+            });
+            assert_eq!(rig.deliveries, sessions as usize);
+            total += if tick < 100 { 0 } else { count };
+        }
+        let rooms = &rig.shard.counters().namespaces[0].rooms;
+        assert_eq!(rooms.frames, 198 * u64::from(sessions));
+        assert!(rooms.assemblies <= 198 * 8, "{} bodies for four views in two encodings", rooms.assemblies);
+        total
+    });
+    println!("{totals:?} allocations in a hundred ticks for 10, 100, 1,000 players");
+    assert_eq!(totals, [totals[0]; 3]);
+    assert!(totals[0] <= 100, "{totals:?}");
 }

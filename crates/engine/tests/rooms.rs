@@ -45,7 +45,9 @@ fn everybody_sees_the_world_of_the_last_tick_and_all_leave_nothing_behind() {
             hall.publish("a", ARENA, tick / 10 + 1, &to);
         }
         hall.tick();
-        FOUR.iter().for_each(|(name, ..)| hall.check(name, ARENA));
+        for (name, ..) in FOUR {
+            hall.check(name, ARENA);
+        }
         assert_eq!(hall.seen["a"].replicas[ARENA].ack(), tick / 10 + 1);
     }
     assert_eq!(hall.holdings(), [4, 2]);
@@ -104,7 +106,7 @@ fn a_session_that_goes_or_unsubscribes_while_it_waits_leaves_the_room_it_was_let
         assert_eq!(hall.holdings()[0], 2, "{how}: the seat is kept until the answer");
         hall.tick();
         hall.tick();
-        let players = if how == "api" { 0 } else { 1 };
+        let players = usize::from(how != "api");
         assert_eq!(hall.only_room().0.player_count(), players, "{how}");
         assert_eq!(hall.holdings(), [players, players], "{how}");
         assert_eq!(hall.seen["a"].snapshots, 0, "{how}");
@@ -209,11 +211,15 @@ fn a_session_in_several_rooms_is_written_all_of_them_in_turn() {
     let mut hall = hall(2);
     hall.open("a", Encoding::Json, 0);
     let rooms = ["arena:a", "arena:b", "arena:c"];
-    rooms.iter().for_each(|room| hall.subscribe("a", room));
+    for room in rooms {
+        hall.subscribe("a", room);
+    }
     for _ in 0..20 {
         hall.tick();
         if hall.seen["a"].snapshots > 0 {
-            rooms.iter().for_each(|room| hall.check("a", room));
+            for room in rooms {
+                hall.check("a", room);
+            }
         }
     }
     // One frame and a bit at a time: none of the rooms is forgotten.
@@ -224,7 +230,9 @@ fn a_session_in_several_rooms_is_written_all_of_them_in_turn() {
     let ticks: Vec<u32> = rooms.iter().map(|room| hall.seen["a"].replicas[*room].tick()).collect();
     assert!(ticks.iter().all(|tick| *tick > 30), "{ticks:?}");
     hall.take("a", usize::MAX);
-    rooms.iter().for_each(|room| hall.check("a", room));
+    for room in rooms {
+        hall.check("a", room);
+    }
     hall.send("a", "", 1, b"shout");
     hall.send("a", "arena:b", 1, b"shout");
     hall.tick();
@@ -244,11 +252,15 @@ fn a_room_that_failed_is_opened_again_and_old_players_do_not_disturb_the_new_one
     host.end(UnsubscribeCode::ROOM_FAILED, &mut posts);
     hall.open("e", Encoding::Json, 1);
     let (first, rest): (Vec<_>, Vec<_>) = posts.into_iter().partition(|(shard, _)| shard.0 == 1);
-    first.into_iter().for_each(|(shard, message)| hall.hear(shard.0, message));
+    for (shard, message) in first {
+        hall.hear(shard.0, message);
+    }
     hall.hear(old.owner.0, FromRoom::Failed { room: old, channel: ARENA.into() });
     hall.subscribe("e", ARENA);
     hall.tick();
-    rest.into_iter().for_each(|(shard, message)| hall.hear(shard.0, message));
+    for (shard, message) in rest {
+        hall.hear(shard.0, message);
+    }
     hall.tick();
     let new = *hall.rooms.keys().next().expect("a new room");
     assert_ne!(new, old);
@@ -257,9 +269,13 @@ fn a_room_that_failed_is_opened_again_and_old_players_do_not_disturb_the_new_one
         let over = r#"{"push":{"channel":"arena:a","unsubscribe":{"code":2510,"reason":"room failed"}}}"#;
         assert_eq!(hall.seen[name].messages.last().map(String::as_str), Some(over), "{name}");
     }
-    FOUR.iter().for_each(|(name, ..)| hall.subscribe(name, ARENA));
+    for (name, ..) in FOUR {
+        hall.subscribe(name, ARENA);
+    }
     hall.tick();
-    FOUR.iter().for_each(|(name, ..)| hall.check(name, ARENA));
+    for (name, ..) in FOUR {
+        hall.check(name, ARENA);
+    }
     assert_eq!(hall.only_room().0.player_count(), 5);
     assert_eq!((rooms_counters(&hall).opened, rooms_counters(&hall).failed), (2, 1));
 }
@@ -281,7 +297,9 @@ fn a_join_on_its_way_keeps_a_room_from_being_closed() {
     hall.tick();
     hall.check("a", ARENA);
     hall.unsubscribe("a", ARENA);
-    (0..4).for_each(|_| hall.tick());
+    for _ in 0..4 {
+        hall.tick();
+    }
     assert!(hall.rooms.is_empty());
     hall.subscribe("a", ARENA);
     hall.tick();

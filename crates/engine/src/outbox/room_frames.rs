@@ -88,7 +88,7 @@ impl Outbox {
             let rooms = self.rooms.as_mut().expect("only who is in a room is offered its frames");
             let seat = *rooms.offered.get(begun).expect("no more is written than was offered");
             begun += 1;
-            rooms.to_back(seat);
+            rooms.put_last(seat);
             let written = seats.begun(seat);
             let length = written.frame_bytes;
             count(written);
@@ -117,7 +117,7 @@ impl RoomFrames {
     }
 
     /// Lets the others go first the next time.
-    fn to_back(&mut self, seat: SeatIndex) {
+    fn put_last(&mut self, seat: SeatIndex) {
         if let Some(place) = self.seats.iter().position(|of_session| *of_session == seat) {
             self.seats[place..].rotate_left(1);
         }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dunlin_protocol::{Disconnect, ErrorCode, Reply};
 use dunlin_rooms::wire::{Input, decode_input};
 
-use crate::{Effect, Effects, Now, SessionKey, room::ToRoom, seats::SeatIndex};
+use crate::{Effect, Effects, Now, SessionKey, room::ToRoom, seats::SeatIndex, session::Subscription};
 
 use super::Shard;
 
@@ -97,7 +97,7 @@ impl Shard {
     /// The session's seat, if it has exactly one.
     fn only_seat(&self, key: SessionKey) -> Option<SeatIndex> {
         let subscriptions = self.sessions.get(key)?.subscriptions.iter();
-        let seats = subscriptions.filter_map(|subscription| subscription.seat());
+        let seats = subscriptions.filter_map(Subscription::seat);
         let mut seats = seats.filter(|seat| self.seats.at(*seat).room.is_some());
         seats.next().filter(|_| seats.next().is_none())
     }

@@ -34,7 +34,7 @@ impl Shard {
             Ok(room) => {
                 room.joins_on_way += 1;
                 let OwnedRoom { key, thread, .. } = *room;
-                self.tell_room(thread, ToRoom::Join { room: key, order }, effects);
+                tell_room(thread, ToRoom::Join { room: key, order }, effects);
             }
             Err(code) => {
                 order.recover = None;
@@ -73,12 +73,8 @@ impl Shard {
         let key = RoomKey { owner: self.identity.index, number: self.rooms_opened };
         self.count(namespace).rooms.opened += 1;
         let open = ToRoom::Open { room: key, channel: Arc::clone(channel), namespace: namespace.0 };
-        self.tell_room(thread, open, effects);
+        tell_room(thread, open, effects);
         Ok(OwnedRoom { key, thread, joins_on_way: 0, players: 0 })
-    }
-
-    fn tell_room(&mut self, thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {
-        effects.list.push(Effect::ToRoom { thread, message });
     }
 
     /// The room of `channel`, if it is still `key`.
@@ -132,7 +128,7 @@ impl Shard {
                 room.players += 1;
             }
         } else if let Some(join) = &order.join {
-            self.tell_room(room.thread, ToRoom::Leave { room: room.key, seat: join.seat }, effects);
+            tell_room(room.thread, ToRoom::Leave { room: room.key, seat: join.seat }, effects);
         }
     }
 
@@ -141,7 +137,7 @@ impl Shard {
         if let Some(room) = self.current_room(channel, key) {
             room.players -= 1;
             let thread = room.thread;
-            self.tell_room(thread, ToRoom::Leave { room: key, seat }, effects);
+            tell_room(thread, ToRoom::Leave { room: key, seat }, effects);
         }
     }
 
@@ -157,7 +153,7 @@ impl Shard {
         let code = UnsubscribeCode::ROOM_CLOSED;
         if let Some((room, namespace)) = self.forget_owned_room(channel, key, code, effects) {
             self.count(namespace).rooms.closed += 1;
-            self.tell_room(room.thread, ToRoom::Close { room: key, code }, effects);
+            tell_room(room.thread, ToRoom::Close { room: key, code }, effects);
         }
     }
 
@@ -195,15 +191,21 @@ impl Shard {
         Some((room, namespace))
     }
 
-    /// An event of a room: a publication in its channel.
+    /// An event of a room: a publication in its channel. One of a room that has been closed is dropped: the channel may
+    /// have another one by now, on another thread, and its players are not to hear it.
     pub(super) fn take_event(
         &mut self,
         now: Now,
+        key: RoomKey,
         channel: &Arc<str>,
         data: Payload,
         audience: Option<Box<EventAudience>>,
         effects: &mut Effects,
     ) {
+        if self.current_room(channel, key).is_none() {
+            self.counters.late_messages += 1;
+            return;
+        }
         let audience = audience.map(|audience| Arc::new(*audience));
         let draft = Draft { data, info: None, tags: Tags::new(), skip_history: false, audience };
         self.take_from_room(now, channel, draft, effects);
@@ -247,4 +249,8 @@ impl Shard {
         }
         Ok(ApiAnswer::Done { sessions: room.map_or(0, |room| room.players) })
     }
+}
+
+fn tell_room(thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {
+    effects.list.push(Effect::ToRoom { thread, message });
 }

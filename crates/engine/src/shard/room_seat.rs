@@ -12,7 +12,7 @@ use crate::{
     names::NamespaceIndex,
     room::{EventAudience, FromRoom, JoinWish, RoomKey, RoomThreadIndex, SeatChange, SeatKey},
     seats::{LocalRoom, RoomRoad, SeatIndex},
-    session::SubscribeWish,
+    session::{SubscribeWish, Subscription},
 };
 
 use super::Shard;
@@ -22,7 +22,9 @@ impl Shard {
     pub(super) fn hear_room(&mut self, now: Now, from: RoomThreadIndex, message: FromRoom, effects: &mut Effects) {
         match message {
             FromRoom::Joined { room, order, outcome } => self.joined(now, room, order, outcome, effects),
-            FromRoom::Event { channel, data, audience } => self.take_event(now, &channel, data, audience, effects),
+            FromRoom::Event { room, channel, data, audience } => {
+                self.take_event(now, room, &channel, data, audience, effects);
+            }
             FromRoom::Publish { channel, data } => self.take_room_publication(now, &channel, data, effects),
             FromRoom::Idle { room, channel } => self.room_is_idle(room, &channel, effects),
             FromRoom::Failed { room, channel } => self.room_has_failed(room, &channel, effects),
@@ -182,7 +184,7 @@ impl Shard {
             self.count_room(&mut room);
         }
         let is_in_it = |session: &u32| {
-            let seat = self.sessions.at(*session).subscription(channel).and_then(|subscription| subscription.seat());
+            let seat = self.sessions.at(*session).subscription(channel).and_then(Subscription::seat);
             seat.and_then(|seat| self.seats.at(seat).room).is_some_and(|road| road.key == room)
         };
         let local = self.hub.channel(channel);
@@ -235,7 +237,9 @@ impl Shard {
         self.turn_bytes += delivery.frame_bytes_max();
         self.turn_frames += 1;
         self.delivered.push((delivery.namespace, delivery.accepted_us));
-        slow.into_iter().for_each(|key| self.close_slow(now, key, effects));
+        for key in slow {
+            self.close_slow(now, key, effects);
+        }
         for key in unwritable {
             self.close(now, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects);
         }

@@ -215,7 +215,9 @@ impl Hall {
                     let (mut host, _) = self.rooms.remove(room).expect("closed once, and after it was opened");
                     let mut posts = Vec::new();
                     host.end(*code, &mut posts);
-                    posts.into_iter().for_each(|(shard, message)| self.hear(shard.0, message));
+                    for (shard, message) in posts {
+                        self.hear(shard.0, message);
+                    }
                     continue;
                 }
                 ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => *room,
@@ -236,7 +238,9 @@ impl Hall {
             let done = table.run(batch, self.node.now.unix_ms * 1_000);
             host.finish(done, &mut posts);
         }
-        posts.into_iter().for_each(|(shard, message)| self.hear(shard.0, message));
+        for (shard, message) in posts {
+            self.hear(shard.0, message);
+        }
         self.pass();
         self.look();
     }
@@ -321,7 +325,9 @@ impl Seen {
             match (opcode, encoding) {
                 (0x81, Encoding::Json) => {
                     let text = String::from_utf8(payload).expect("UTF-8");
-                    text.split('\n').for_each(|line| self.read_json(line));
+                    for line in text.split('\n') {
+                        self.read_json(line);
+                    }
                 }
                 (0x82, Encoding::Protobuf) => {
                     let mut frame = Reader::new(&payload);
