@@ -259,7 +259,7 @@ impl RoomHost {
             Scoped::Event { players, data } => {
                 let audience = players.map(|players| Box::new(self.audience(&players)));
                 let (channel, data) = (Arc::clone(&self.channel), Payload::from_json(data));
-                (self.key.owner, FromRoom::Event { channel, data, audience })
+                (self.key.owner, FromRoom::Event { room: self.key, channel, data, audience })
             }
             Scoped::Publication { channel, data } => {
                 let owner = owner_of(&channel, self.terms.shard_count, self.terms.node_seed);

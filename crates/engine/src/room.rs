@@ -118,6 +118,8 @@ pub enum FromRoom {
     },
     /// An event of the room: a publication of its channel with an offset.
     Event {
+        /// The room. Of one that is over, nothing is published any more.
+        room: RoomKey,
         /// The channel.
         channel: Arc<str>,
         /// The JSON document.
