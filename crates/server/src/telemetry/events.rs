@@ -83,6 +83,25 @@ impl DemoRefused<'_> {
     }
 }
 
+/// The demonstration's players were refused, and end.
+pub struct DemoBotsRefused<'a> {
+    /// Where they wanted to play.
+    pub room: &'a str,
+    /// The code of the error.
+    pub code: u32,
+}
+
+impl DemoBotsRefused<'_> {
+    /// Tells it.
+    pub fn emit(&self) {
+        error!(
+            channel = self.room,
+            code = self.code,
+            "the demonstration's players are not let in; they need the namespaces of demo/config.json"
+        );
+    }
+}
+
 /// A signal asks the node to go.
 pub struct ShutdownBegun {
     /// The signal's name.

@@ -1,0 +1,270 @@
+//! A bot's connection: the WebSocket protocol and the client protocol in Protobuf, as far as a bot needs them.
+//!
+//! Field numbers are those of `centrifugal/protocol`, `definitions/client.proto`.
+
+use std::{
+    borrow::Cow,
+    io::{ErrorKind, Read as _, Write as _},
+    net::TcpStream,
+    time::Duration,
+};
+
+use dunlin_protocol::{
+    DecodeError, Encoding,
+    protobuf::wire::{Reader, write_bytes, write_entry_bytes, write_number},
+};
+use dunlin_rooms::wire::{Input, encode_input};
+
+use super::Place;
+
+/// On the loopback interface a connection is there at once, or not at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What may wait for the rest of a frame.
+const UNREAD_BYTES_MAX: usize = 4 << 20;
+
+const CONNECT_ID: u64 = 1;
+const SUBSCRIBE_ID: u64 = 2;
+
+/// A connection.
+pub struct Connection {
+    socket: TcpStream,
+    upgraded: bool,
+    unread: Vec<u8>,
+    number: u32,
+}
+
+/// What the room says.
+pub enum Heard<'a> {
+    /// A snapshot.
+    Snapshot(&'a [u8]),
+    /// An event, as JSON.
+    Event(&'a [u8]),
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The server closed it, or is not to be understood.
+    Closed,
+    /// The server does not let the bot in, and says why by an error's code.
+    Refused(u32),
+}
+
+impl From<DecodeError> for Lost {
+    fn from(_: DecodeError) -> Self {
+        Self::Closed
+    }
+}
+
+impl Connection {
+    /// Connects, and asks for a WebSocket.
+    pub fn open(place: &Place) -> std::io::Result<Self> {
+        let mut socket = TcpStream::connect_timeout(&place.address, CONNECT_TIMEOUT)?;
+        socket.set_nodelay(true)?;
+        let request = format!(
+            "GET {} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: ZHVubGluLWRlbW8tYm90cw==\r\nSec-WebSocket-Protocol: centrifuge-protobuf\r\n\r\n",
+            place.path, place.address
+        );
+        socket.write_all(request.as_bytes())?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, upgraded: false, unread: Vec::new(), number: 0 })
+    }
+
+    /// Reads what has come. Once the WebSocket is there, joins `room` with `join`.
+    ///
+    /// # Errors
+    /// [`Lost`]; also from `hear`.
+    pub fn read(
+        &mut self,
+        room: &str,
+        join: &str,
+        buffer: &mut [u8],
+        mut hear: impl FnMut(Heard<'_>) -> Result<(), Lost>,
+    ) -> Result<(), Lost> {
+        loop {
+            let bytes = match self.socket.read(buffer) {
+                Ok(0) => return Err(Lost::Closed),
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(_) => return Err(Lost::Closed),
+            };
+            self.unread.extend_from_slice(buffer.get(..bytes).unwrap_or_default());
+            self.take_in(room, join, &mut hear)?;
+            if self.unread.len() > UNREAD_BYTES_MAX {
+                return Err(Lost::Closed);
+            }
+            if bytes < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends an input.
+    ///
+    /// # Errors
+    /// [`Lost::Closed`]
+    pub fn input(&mut self, data: &[u8]) -> Result<(), Lost> {
+        self.number += 1;
+        let input = Input { number: self.number, room: Cow::Borrowed(""), data: Cow::Borrowed(data) };
+        let mut encoded = Vec::new();
+        encode_input(Encoding::Protobuf, &input, &mut encoded);
+        let mut send = Vec::new();
+        write_bytes(&mut send, 1, &encoded);
+        let mut commands = Vec::new();
+        append_command(0, 12, &send, &mut commands);
+        self.write(BINARY, &commands)
+    }
+
+    fn take_in(
+        &mut self,
+        room: &str,
+        join: &str,
+        hear: &mut impl FnMut(Heard<'_>) -> Result<(), Lost>,
+    ) -> Result<(), Lost> {
+        let unread = std::mem::take(&mut self.unread);
+        let mut rest = unread.as_slice();
+        if !self.upgraded {
+            let Some(end) = rest.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+                self.unread = unread;
+                return Ok(());
+            };
+            if !rest.starts_with(b"HTTP/1.1 101 ") {
+                return Err(Lost::Closed);
+            }
+            rest = rest.get(end + 4..).unwrap_or_default();
+            self.upgraded = true;
+            self.greet(room, join)?;
+        }
+        while let Some((opcode, payload, after)) = split_frame(rest) {
+            rest = after;
+            match opcode {
+                BINARY => self.messages(payload, hear)?,
+                PING => self.write(PONG, payload)?,
+                PONG => {}
+                _ => return Err(Lost::Closed),
+            }
+        }
+        let used = unread.len() - rest.len();
+        self.unread = unread;
+        self.unread.drain(..used);
+        Ok(())
+    }
+
+    fn greet(&mut self, room: &str, join: &str) -> Result<(), Lost> {
+        let (mut connect, mut subscribe, mut commands) = (Vec::new(), Vec::new(), Vec::new());
+        write_bytes(&mut connect, 4, b"demo-bot");
+        append_command(CONNECT_ID, 4, &connect, &mut commands);
+        write_bytes(&mut subscribe, 1, room.as_bytes());
+        write_bytes(&mut subscribe, 8, join.as_bytes());
+        append_command(SUBSCRIBE_ID, 5, &subscribe, &mut commands);
+        self.write(BINARY, &commands)
+    }
+
+    fn messages(&mut self, payload: &[u8], hear: &mut impl FnMut(Heard<'_>) -> Result<(), Lost>) -> Result<(), Lost> {
+        let mut messages = Reader::new(payload);
+        while !messages.rest().is_empty() {
+            let reply = messages.length_prefixed()?;
+            if reply.is_empty() {
+                // The server's ping, and the answer to it.
+                self.write(BINARY, &[0])?;
+            }
+            let mut fields = Reader::new(reply);
+            while let Some((number, value)) = fields.field()? {
+                match number {
+                    2 => return Err(Lost::Refused(error_code(value.bytes()?)?)),
+                    4 => read_push(value.bytes()?, hear)?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all of it or fails: who says so little fills no buffer unless the server stops reading.
+    fn write(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Lost> {
+        let mut frame = vec![0x80 | opcode];
+        match u8::try_from(payload.len()) {
+            Ok(length @ 0..126) => frame.push(MASKED | length),
+            _ => {
+                let length = u16::try_from(payload.len()).map_err(|_| Lost::Closed)?;
+                frame.push(MASKED | 126);
+                frame.extend_from_slice(&length.to_be_bytes());
+            }
+        }
+        // A mask of zeros leaves the payload as it is. Masks are against proxies that misread; there is none on the way.
+        frame.extend_from_slice(&[0; 4]);
+        frame.extend_from_slice(payload);
+        let written = self.socket.write(&frame).map_err(|_| Lost::Closed)?;
+        if written == frame.len() { Ok(()) } else { Err(Lost::Closed) }
+    }
+}
+
+const BINARY: u8 = 2;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+const MASKED: u8 = 0x80;
+
+/// The opcode and payload of the frame at the front, and what follows it (RFC 6455, section 5.2). Servers do not mask, and
+/// this one does not split messages.
+fn split_frame(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[first, length], rest) = bytes.split_first_chunk()?;
+    let (length, rest) = match length {
+        126 => rest.split_first_chunk().map(|(length, rest)| (u64::from(u16::from_be_bytes(*length)), rest))?,
+        127 => rest.split_first_chunk().map(|(length, rest)| (u64::from_be_bytes(*length), rest))?,
+        length => (length.into(), rest),
+    };
+    let (payload, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    Some((first & 0x0f, payload, rest))
+}
+
+/// Appends a command whose field `method` has the parameters.
+fn append_command(id: u64, method: u32, params: &[u8], out: &mut Vec<u8>) {
+    use dunlin_protocol::protobuf::wire::Sink as _;
+    let mut command = Vec::new();
+    write_number(&mut command, 1, id);
+    write_entry_bytes(&mut command, method, params);
+    out.varint(command.len() as u64);
+    out.extend_from_slice(&command);
+}
+
+fn error_code(error: &[u8]) -> Result<u32, Lost> {
+    let mut fields = Reader::new(error);
+    while let Some((number, value)) = fields.field()? {
+        if number == 1 {
+            return Ok(value.varint()? as u32);
+        }
+    }
+    Ok(0)
+}
+
+/// A push: either it carries a publication, or, among others, the end of the subscription.
+fn read_push(push: &[u8], hear: &mut impl FnMut(Heard<'_>) -> Result<(), Lost>) -> Result<(), Lost> {
+    let mut fields = Reader::new(push);
+    while let Some((number, value)) = fields.field()? {
+        match number {
+            4 => read_publication(value.bytes()?, hear)?,
+            7 => return Err(Lost::Closed),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A publication with an offset is an event, one without a snapshot.
+fn read_publication(publication: &[u8], hear: &mut impl FnMut(Heard<'_>) -> Result<(), Lost>) -> Result<(), Lost> {
+    let (mut data, mut offset) = (&[][..], 0);
+    let mut fields = Reader::new(publication);
+    while let Some((number, value)) = fields.field()? {
+        match number {
+            4 => data = value.bytes()?,
+            6 => offset = value.varint()?,
+            _ => {}
+        }
+    }
+    hear(if offset == 0 { Heard::Snapshot(data) } else { Heard::Event(data) })
+}
+
+#[cfg(test)]
+mod tests;
