@@ -457,3 +457,93 @@ fn an_event_goes_to_those_whom_it_is_for_and_is_recovered_by_nobody_else() {
         hall.check(name, ARENA);
     }
 }
+
+/// A session whose shard is not the owner of its room: the room's own messages overtake the owner's.
+fn overtaken() -> (Hall, u16) {
+    let owner = dunlin_engine::owner_of(ARENA, 2, hall::node::NODE_SEED).0;
+    let mut hall = hall(2);
+    hall.open("a", Encoding::Json, 1 - owner);
+    hall.subscribe("a", ARENA);
+    hall.node.holds_rings = true;
+    hall.tick();
+    hall.tick();
+    assert_eq!(hall.holdings(), [1, 1], "its ticks have come");
+    assert_eq!((hall.seen["a"].messages.len(), hall.seen["a"].snapshots), (0, 0), "the answer has not");
+    (hall, owner)
+}
+
+fn let_go(hall: &mut Hall) {
+    hall.node.holds_rings = false;
+    hall.node.settle();
+    hall.look();
+}
+
+#[test]
+fn what_a_room_shows_comes_behind_the_answer() {
+    let (mut hall, _) = overtaken();
+    let_go(&mut hall);
+    assert_eq!((hall.seen["a"].messages.len(), hall.seen["a"].snapshots), (1, 1));
+    hall.check("a", ARENA);
+    hall.tick();
+    hall.check("a", ARENA);
+}
+
+#[test]
+fn an_end_that_overtakes_the_answer_counts_behind_it() {
+    for how in ["failed", "closed"] {
+        let (mut hall, owner) = overtaken();
+        if how == "failed" {
+            let room = *hall.rooms.keys().next().expect("a room");
+            let (mut host, _) = hall.rooms.remove(&room).expect("a room");
+            let mut posts = Vec::new();
+            host.end(UnsubscribeCode::ROOM_FAILED, &mut posts);
+            assert_eq!(posts.len(), 1);
+            for (shard, message) in posts {
+                hall.hear(shard.0, message);
+            }
+            hall.hear(owner, FromRoom::Failed { room, channel: ARENA.into() });
+        } else {
+            hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
+            hall.pass();
+        }
+        assert_eq!(hall.holdings(), [1, 0], "{how}: a seat that waits");
+        let_go(&mut hall);
+        let messages = &hall.seen["a"].messages;
+        assert!(messages[0].starts_with(r#"{"id":2,"subscribe""#), "{how}: {messages:?}");
+        let code = if how == "failed" { "2510" } else { "2010" };
+        assert!(messages[1].contains(code), "{how}: {messages:?}");
+        assert_eq!((messages.len(), hall.seen["a"].snapshots), (2, 0), "{how}");
+        assert_eq!(hall.holdings(), [0, 0], "{how}");
+        hall.subscribe("a", ARENA);
+        hall.tick();
+        hall.check("a", ARENA);
+    }
+}
+
+#[test]
+fn the_last_who_leaves_takes_the_picture_along_and_the_next_gets_a_new_one() {
+    let mut hall = hall(2);
+    hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Protobuf, 1)], ARENA);
+    for round in 0..20 {
+        // In the same tick, and with a tick between.
+        hall.unsubscribe("a", ARENA);
+        if round % 2 == 0 {
+            hall.tick();
+        }
+        hall.subscribe("a", ARENA);
+        if round % 3 == 0 {
+            // A third comes while the second waits, and goes again while the first does.
+            let name = format!("c{round}");
+            hall.open(&name, Encoding::Json, 0);
+            hall.subscribe(&name, ARENA);
+            hall.leave(&name);
+        }
+        hall.tick();
+        hall.check("a", ARENA);
+        hall.check("b", ARENA);
+        hall.tick();
+        assert_eq!(hall.only_room().0.player_count(), 2);
+        assert_eq!(hall.holdings(), [2, 2]);
+    }
+    assert!(hall.strays.is_empty());
+}
