@@ -26,6 +26,6 @@ export class ClueBanner {
     setText(this.title, isHere ? "The clue is here: dig!" : "A clue has dropped");
     const quarter = QUARTERS[(Math.round((angle / Math.PI) * 4) + 8) % 8] ?? "";
     const paces = `${count(distance / UNITS_PER_PACE)} paces ${quarter}`;
-    setText(this.text, `${isHere ? "" : `${paces} \u00b7 `}${clue.shares} \u00d7 ${count(clue.value)} points \u00b7 ${count(Math.max(0, leftS))} s left`);
+    setText(this.text, `${isHere ? "" : `${paces} \u00b7 `}${clue.shares} \u00d7 ${count(clue.value)} points \u00b7 ${count(Math.max(0, leftS))} s`);
   }
 }

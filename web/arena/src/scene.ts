@@ -28,6 +28,8 @@ const FLOATS_MAX = 64;
 const FLOAT_MS = 1_600;
 /** Players are never drawn smaller than this many pixels for a unit. */
 const PLAYER_SCALE_MIN = 0.24;
+/** A tree whose middle is this near may stand over the player. */
+const COVER_UNITS = 130;
 const MARGIN_UNITS = 160;
 
 interface Float extends Place {
@@ -96,7 +98,12 @@ export class Scene {
     if (frame.showGrid) drawGrid(context, camera, grid, paint);
     const players = this.drawThings(frame, paint);
     this.drawPlayers(frame, paint, players);
-    for (const tree of this.visible(frame, TREE)) this.at(tree, () => drawTree(context, paint, tree.state[0] ?? 0, tree.id));
+    for (const tree of this.visible(frame, TREE)) {
+      // The player is never lost under a tree.
+      context.globalAlpha = Math.hypot(tree.x - frame.me.x, tree.y - frame.me.y) < COVER_UNITS ? 0.5 : 0.94;
+      this.at(tree, () => drawTree(context, paint, tree.state[0] ?? 0, tree.id));
+    }
+    context.globalAlpha = 1;
     drawFog(context, camera, grid, frame.replica.view, paint, frame.showView);
     this.drawNames(frame, paint, players);
     this.drawFloats(frame.nowMs, paint);
