@@ -174,8 +174,19 @@ impl Hall {
     }
 
     pub fn publish(&mut self, name: &str, channel: &str, number: u32, data: &[u8]) {
-        let input = json_input(number, "", data);
-        self.say(name, &json!({"id": 10 + number, "publish": {"channel": channel, "data": input}}));
+        match self.node.client(name).encoding {
+            Encoding::Json => {
+                let input = json_input(number, "", data);
+                self.say(name, &json!({"id": 10 + number, "publish": {"channel": channel, "data": input}}));
+            }
+            Encoding::Protobuf => {
+                let mut input = Vec::new();
+                encode_input(Encoding::Protobuf, &Input { number, room: "".into(), data: data.into() }, &mut input);
+                let publish = [long_field(1, channel.as_bytes()), long_field(2, &input)].concat();
+                let command = [vec![1 << 3, 9], long_field(7, &publish)].concat();
+                self.node.receive(name, [vec![command.len() as u8], command].concat());
+            }
+        }
     }
 
     pub fn send(&mut self, name: &str, room: &str, number: u32, data: &[u8]) {
@@ -303,6 +314,11 @@ impl Hall {
         let holdings = self.node.shards.iter().map(dunlin_engine::Shard::room_holdings);
         holdings.fold([0; 2], |sums, more| [sums[0] + more[0], sums[1] + more[1]])
     }
+}
+
+/// A length-delimited field; its content is short.
+fn long_field(number: u8, content: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, content.len() as u8], content].concat()
 }
 
 fn json_input(number: u32, room: &str, data: &[u8]) -> Value {
