@@ -4,11 +4,13 @@ mod check_config;
 mod config_reference;
 mod gen_config;
 mod gen_token;
+mod replay;
 mod serve;
 
 use std::{fmt, io, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
+use dunlin_games::Registry;
 
 use crate::config::{Config, Flag, Input, Problem, Problems};
 
@@ -30,6 +32,8 @@ enum Command {
     GenConfig(gen_config::GenConfigArgs),
     /// Make a token for a user, signed with the configuration's key
     GenToken(gen_token::GenTokenArgs),
+    /// Play a room's recording again, and compare
+    Replay(replay::ReplayArgs),
     /// Measure this machine, and a server on it
     Bench(dunlin_bench::Args),
     /// Tell the version
@@ -56,6 +60,8 @@ pub enum Failure {
     Strict,
     /// A command line that can't be carried out. Exit code 2, as for one that can't be read.
     Usage(String),
+    /// A recording cannot be replayed to its end. Exit code 1.
+    Replay(PathBuf, String),
     /// A file could not be read or written. Exit code 1.
     File(PathBuf, io::Error),
     /// The operating system gave no random bytes. Exit code 1.
@@ -67,16 +73,17 @@ pub enum Failure {
 }
 
 impl Cli {
-    /// Does what is asked.
+    /// Does what is asked, with these simulations.
     ///
     /// # Errors
     /// Why it could not be done.
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(self, registry: &Registry) -> Result<(), Failure> {
         match self.command {
-            Command::Serve(args) => serve::run(&args),
-            Command::CheckConfig(args) => check_config::run(&args),
+            Command::Serve(args) => serve::run(&args, registry),
+            Command::CheckConfig(args) => check_config::run(&args, registry),
+            Command::Replay(args) => replay::run(&args, registry),
             Command::GenConfig(args) => gen_config::run(&args),
-            Command::GenToken(args) => gen_token::run(&args),
+            Command::GenToken(args) => gen_token::run(&args, registry),
             Command::Bench(args) => dunlin_bench::run(args).map_err(Failure::Bench),
             Command::ConfigReference(args) => {
                 config_reference::run(&args);
@@ -92,9 +99,9 @@ impl Cli {
 
 impl ConfigFile {
     /// Reads it, with the environment and these flags on top.
-    fn load(&self, flags: Vec<Flag>) -> Result<(Config, Vec<Problem>), Failure> {
+    fn load(&self, flags: Vec<Flag>, registry: &Registry) -> Result<(Config, Vec<Problem>), Failure> {
         let input = Input::read(self.path.as_deref(), flags).map_err(Failure::Config)?;
-        Config::from_input(&input).map_err(Failure::Config)
+        Config::with_registry(&input, registry).map_err(Failure::Config)
     }
 }
 
@@ -102,7 +109,7 @@ impl Failure {
     /// What the process ends with.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::File(..) | Self::Random(_) | Self::Serve(_) | Self::Bench(_) => 1,
+            Self::File(..) | Self::Replay(..) | Self::Random(_) | Self::Serve(_) | Self::Bench(_) => 1,
             Self::Usage(_) => 2,
             Self::Config(_) | Self::Strict => 3,
         })
@@ -116,6 +123,7 @@ impl fmt::Display for Failure {
             Self::Strict => f.write_str("the configuration has warnings, and --strict counts them"),
             Self::Usage(text) => f.write_str(text),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Replay(path, text) => write!(f, "{}: {text}", path.display()),
             Self::Random(error) => write!(f, "no random bytes: {error}"),
             Self::Serve(error) => error.fmt(f),
             Self::Bench(error) => error.fmt(f),

@@ -17,12 +17,15 @@ mod origin;
 mod problem;
 mod relations;
 mod resolve;
+mod rooms;
 mod secret;
 mod settings;
 mod tree;
 mod value;
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc};
+
+use dunlin_games::Registry;
 
 use crate::rooms::RoomsOptions;
 
@@ -84,14 +87,23 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What `input` means, and what is odd about it.
+    /// What `input` means with the simulations that come with Dunlin, and what is odd about it.
     ///
     /// # Errors
     /// All that keeps it from having a meaning.
     pub fn from_input(input: &Input) -> Result<(Self, Vec<Problem>), Problems> {
+        Self::with_registry(input, &Registry::built_in())
+    }
+
+    /// What `input` means with these simulations, and what is odd about it.
+    ///
+    /// # Errors
+    /// All that keeps it from having a meaning.
+    pub fn with_registry(input: &Input, registry: &Registry) -> Result<(Self, Vec<Problem>), Problems> {
         let mut problems = Problems::default();
         let settings = input.settings(&mut problems);
-        let mut reader = resolve::Reader { settings: &settings, problems: &mut problems, read: BTreeSet::new() };
+        let read = BTreeSet::new();
+        let mut reader = resolve::Reader { settings: &settings, problems: &mut problems, registry, read };
         let config = resolve::config(&mut reader);
         if problems.errors.is_empty() { Ok((config, problems.warnings)) } else { Err(problems) }
     }
@@ -245,6 +257,8 @@ pub enum LogLevel {
 pub struct DemoOptions {
     /// Directory of the pages served at `/`.
     pub dir: PathBuf,
+    /// Players for the arena.
+    pub bots: usize,
 }
 
 #[cfg(test)]
@@ -285,7 +299,8 @@ mod tests {
         };
         let mut problems = Problems::default();
         let settings = input.settings(&mut problems);
-        let mut reader = resolve::Reader { settings: &settings, problems: &mut problems, read: BTreeSet::new() };
+        let (registry, read) = (Registry::built_in(), BTreeSet::new());
+        let mut reader = resolve::Reader { settings: &settings, problems: &mut problems, registry: &registry, read };
         resolve::config(&mut reader);
         let mut read = reader.read;
         each(keys::ROOT, "", false, &mut |path, key| {

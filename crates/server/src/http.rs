@@ -133,8 +133,11 @@ async fn health() -> Response {
 
 async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
     let shards = metrics.node.report().await;
+    let (room_threads, rooms) = (metrics.node.room_threads(), metrics.node.rooms());
     let moment = Moment {
         shards: &shards,
+        room_threads: &room_threads,
+        rooms: &rooms,
         control: &metrics.counters,
         process: ProcessUse::now(),
         uptime: metrics.started.elapsed(),

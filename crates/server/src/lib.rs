@@ -16,3 +16,22 @@ pub mod rooms;
 pub mod serve;
 pub mod telemetry;
 pub mod token;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use dunlin_games::Registry;
+
+/// The command line `dunlin`, with these simulations: what a binary with games of its own calls.
+///
+/// Ends with 0 when what was asked is done, 1 when it could not be done, 2 for a command line that can't be read or carried
+/// out, and 3 for a configuration that can't be used. Reasons go to standard error.
+pub fn run(registry: Registry) -> ExitCode {
+    match cli::Cli::parse().run(&registry) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("dunlin: {failure}");
+            failure.exit_code()
+        }
+    }
+}

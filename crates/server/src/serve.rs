@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     config::{ApiAccess, Config},
-    demo::{publisher, site::Site},
+    demo::{bots, publisher, site::Site},
     http::{
         HttpParts, Metrics, PathTaken, WebSocketDoor,
         api::{ApiOptions, Executor, NodeIdentity, RequestLimits, Service},
@@ -125,8 +125,12 @@ impl Control {
         let connections = Arc::new(Semaphore::new(limits.connections_max));
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(connection::serve_all(handed_over, router, limits, Arc::clone(&connections), counters, stopped));
-        if config.demo.is_some() {
+        if let Some(demo) = &config.demo {
             tokio::spawn(publisher::run(node.clone(), random()?));
+            if let Some(path) = config.websocket.handler_prefix.clone().filter(|_| demo.bots > 0) {
+                let place = bots::Place { address: node.local_addr(), path };
+                bots::start(place, demo.bots, random()?).map_err(ServeError::Runtime)?;
+            }
         }
         let watched: JoinHandle<()> = tokio::spawn(lookout::watch(node.clone()));
         let node_lost = Box::pin(async move {
@@ -394,7 +398,7 @@ mod tests {
     #[test]
     fn pages_of_a_demonstration_are_let_in_and_only_they() {
         let check = |demo: bool, origin: Option<&str>, host: &str| {
-            let demo = demo.then(|| crate::config::DemoOptions { dir: "/nowhere".into() });
+            let demo = demo.then(|| crate::config::DemoOptions { dir: "/nowhere".into(), bots: 0 });
             let config = Config { demo, ..Config::default() };
             origin_check(&config)(origin, host)
         };

@@ -1,6 +1,7 @@
 //! `dunlin check-config`.
 
 use clap::Args;
+use dunlin_games::Registry;
 
 use super::{ConfigFile, Failure, warn};
 
@@ -14,8 +15,8 @@ pub(super) struct CheckConfigArgs {
     strict: bool,
 }
 
-pub(super) fn run(args: &CheckConfigArgs) -> Result<(), Failure> {
-    let (config, warnings) = args.config.load(Vec::new())?;
+pub(super) fn run(args: &CheckConfigArgs, registry: &Registry) -> Result<(), Failure> {
+    let (config, warnings) = args.config.load(Vec::new(), registry)?;
     warn(&warnings);
     if args.strict && !warnings.is_empty() {
         return Err(Failure::Strict);

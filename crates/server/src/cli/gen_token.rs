@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use dunlin_games::Registry;
 
 use super::{ConfigFile, Failure};
 use crate::token::{Grant, issue};
@@ -24,8 +25,8 @@ pub(super) struct GenTokenArgs {
     ttl: i64,
 }
 
-pub(super) fn run(args: &GenTokenArgs) -> Result<(), Failure> {
-    let (config, _) = args.config.load(Vec::new())?;
+pub(super) fn run(args: &GenTokenArgs, registry: &Registry) -> Result<(), Failure> {
+    let (config, _) = args.config.load(Vec::new(), registry)?;
     let (keys, key_name) = match (&args.channel, &config.token.subscription) {
         (Some(channel), _) if channel.is_empty() => {
             return Err(Failure::Usage("a subscription token is for a channel: its name can't be empty".to_owned()));

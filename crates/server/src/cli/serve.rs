@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use clap::Args;
+use dunlin_games::Registry;
 
 use super::{ConfigFile, Failure, warn};
 use crate::{config::Flag, token::Verifier};
@@ -27,10 +28,13 @@ pub(super) struct ServeArgs {
     /// Serve the files of DIR at / and publish made-up prices (`demo.dir`)
     #[arg(long, value_name = "DIR")]
     demo: Option<PathBuf>,
+    /// Players for the arena of the demonstration (`demo.bots`)
+    #[arg(long, value_name = "N", requires = "demo")]
+    demo_bots: Option<u16>,
 }
 
-pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let (config, warnings) = args.config.load(args.flags())?;
+pub(super) fn run(args: &ServeArgs, registry: &Registry) -> Result<(), Failure> {
+    let (config, warnings) = args.config.load(args.flags(), registry)?;
     warn(&warnings);
     let verifier = Arc::new(Verifier::new(&config.token));
     crate::serve::run(&config, verifier).map_err(Failure::Serve)
@@ -45,6 +49,7 @@ impl ServeArgs {
             ("--shards", "shards", self.shards.map(|shards| shards.to_string())),
             ("--log-level", "log.level", self.log_level.clone()),
             ("--demo", "demo.dir", demo),
+            ("--demo-bots", "demo.bots", self.demo_bots.map(|bots| bots.to_string())),
         ]
         .into_iter()
         .filter_map(|(name, path, value)| Some(Flag { name, path, value: value? }))

@@ -4,6 +4,7 @@
 mod backend;
 mod channel;
 mod client;
+mod room;
 mod server;
 mod transport;
 
@@ -70,7 +71,7 @@ pub enum Support {
 }
 
 /// The keys at the top.
-pub const ROOT: Groups = &[server::TOP, client::TOP, channel::TOP, transport::TOP, backend::TOP];
+pub const ROOT: Groups = &[server::TOP, client::TOP, channel::TOP, room::TOP, transport::TOP, backend::TOP];
 
 /// All names that a table of these groups may hold.
 pub fn names(groups: Groups) -> impl Iterator<Item = &'static Key> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dunlin_engine::options::{Lane, NamespaceOptions, RecoveryMode};
 
-use super::{ApiAccess, Config, Secret, duration::format_ms, resolve::Reader, value::shortened};
+use super::{ApiAccess, Config, Secret, duration::format_ms, resolve::Reader, rooms, value::shortened};
 
 /// As many bytes as the hash of HS256 gives (RFC 7518, section 3.2).
 const HMAC_KEY_BYTES_MIN: usize = 32;
@@ -123,6 +123,7 @@ fn check_namespace(r: &mut Reader<'_>, table: &str, namespace: &NamespaceOptions
                     remove it, or switch recovery and positioning off";
         r.error(&at("conflation_key"), text);
     }
+    rooms::check_namespace(r, table, namespace);
     if namespace.force_push_join_leave && !namespace.join_leave {
         r.warning(&at("force_push_join_leave"), "has no effect without `join_leave`");
     }

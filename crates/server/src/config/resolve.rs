@@ -3,18 +3,20 @@
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, thread};
 
 use dunlin_engine::options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, Options, RecoveryMode};
+use dunlin_games::Registry;
 
 use super::{
     AllowedOrigins, ApiAccess, Config, DemoOptions, HttpApiOptions, HttpServerOptions, LogLevel, LogOptions,
     NetOptions, NodeOptions, Reactor, Secret, TokenKeys, TokenOptions, WebSocketOptions, problem::Problems, relations,
-    settings::Settings, value::Value,
+    rooms, settings::Settings, value::Value,
 };
-use crate::rooms::RoomsOptions;
 
 /// Settings being read, and what is wrong with them.
 pub(super) struct Reader<'a> {
     pub(super) settings: &'a Settings,
     pub(super) problems: &'a mut Problems,
+    /// The simulations that there are.
+    pub(super) registry: &'a Registry,
     /// The keys that were read, without the numbers of lists.
     pub(super) read: BTreeSet<String>,
 }
@@ -24,7 +26,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
     r.settings.judge_support(r.problems);
     let config = Config {
         engine: Arc::new(engine(r)),
-        rooms: RoomsOptions::default(),
+        rooms: rooms::rooms(r),
         shards: shards(r),
         reactor: reactor(r),
         node: NodeOptions { name: r.text("node.name") },
@@ -39,22 +41,30 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         log: LogOptions { level: log_level(r), file: r.path("log.file") },
         shutdown_timeout_ms: r.ms("shutdown.timeout"),
         pid_file: r.path("pid_file"),
-        demo: r.path("demo.dir").map(|dir| DemoOptions { dir }),
+        demo: demo(r),
     };
     relations::check(r, &config);
     config
 }
 
+fn demo(r: &mut Reader<'_>) -> Option<DemoOptions> {
+    let (dir, bots) = (r.path("demo.dir"), r.count("demo.bots"));
+    dir.map(|dir| DemoOptions { dir, bots })
+}
+
 fn engine(r: &mut Reader<'_>) -> Options {
-    let namespaces = (0..r.settings.len("channel.namespaces"))
+    let namespaces: Vec<_> = (0..r.settings.len("channel.namespaces"))
         .map(|index| {
             let table = format!("channel.namespaces[{index}]");
             let name = r.text(&format!("{table}.name"));
             namespace(r, &table, name)
         })
         .collect();
+    let without_namespace = namespace(r, "channel.without_namespace", String::new());
+    let has_rooms = std::iter::once(&without_namespace).chain(&namespaces).any(|namespace| namespace.room.is_some());
+    let room_threads = r.narrow("room.threads");
     Options {
-        room_threads: 0,
+        room_threads: if has_rooms { room_threads } else { 0 },
         version: env!("CARGO_PKG_VERSION"),
         client: client(r),
         channel: ChannelOptions {
@@ -65,7 +75,7 @@ fn engine(r: &mut Reader<'_>) -> Options {
             user_boundary: one_character(r, "channel.user_boundary", '#'),
             user_separator: one_character(r, "channel.user_separator", ','),
         },
-        without_namespace: namespace(r, "channel.without_namespace", String::new()),
+        without_namespace,
         namespaces,
     }
 }
@@ -96,7 +106,7 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
     let own_meta_ttl_ms = r.ms(&at("history_meta_ttl"));
     let meta_ttl_ms = r.ms("channel.history_meta_ttl");
     NamespaceOptions {
-        room: None,
+        room: rooms::limits(r, table),
         name,
         presence: r.bool(&at("presence")),
         join_leave: r.bool(&at("join_leave")),
@@ -291,23 +301,23 @@ impl Reader<'_> {
     }
 
     /// A number that the bounds in the table of keys make fit into its type.
-    fn narrow<N: TryFrom<i64>>(&mut self, path: &str) -> N {
+    pub(super) fn narrow<N: TryFrom<i64>>(&mut self, path: &str) -> N {
         N::try_from(self.int(path)).unwrap_or_else(|_| unreachable!("the bounds of {path} fit its type"))
     }
 
-    fn count(&mut self, path: &str) -> usize {
+    pub(super) fn count(&mut self, path: &str) -> usize {
         self.narrow(path)
     }
 
     /// Milliseconds; 0 for off.
-    fn ms(&mut self, path: &str) -> u64 {
+    pub(super) fn ms(&mut self, path: &str) -> u64 {
         match self.value(path) {
             Value::Millis(ms) => u64::try_from(ms).unwrap_or(0),
             other => unreachable!("{path} is {other:?}"),
         }
     }
 
-    fn ms_above_zero(&mut self, path: &str) -> u64 {
+    pub(super) fn ms_above_zero(&mut self, path: &str) -> u64 {
         let ms = self.ms(path);
         if ms == 0 {
             self.error(path, "is zero, so that it would have passed before it began; write a duration such as \"5s\"");
@@ -315,7 +325,7 @@ impl Reader<'_> {
         ms
     }
 
-    fn text(&mut self, path: &str) -> String {
+    pub(super) fn text(&mut self, path: &str) -> String {
         match self.value(path) {
             Value::Text(text) => text,
             other => unreachable!("{path} is {other:?}"),
@@ -329,11 +339,20 @@ impl Reader<'_> {
         }
     }
 
+    /// Whatever was set; `null` for nothing.
+    pub(super) fn json(&mut self, path: &str) -> serde_json::Value {
+        match self.value(path) {
+            Value::Any { blank: true, .. } => serde_json::Value::Null,
+            Value::Any { json, .. } => json,
+            other => unreachable!("{path} is {other:?}"),
+        }
+    }
+
     fn secret(&mut self, path: &str) -> Option<Secret> {
         Secret::new(self.text(path))
     }
 
-    fn path(&mut self, path: &str) -> Option<PathBuf> {
+    pub(super) fn path(&mut self, path: &str) -> Option<PathBuf> {
         Some(self.text(path)).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
 

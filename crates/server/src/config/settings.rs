@@ -65,6 +65,12 @@ impl Settings {
         }
     }
 
+    /// The first key that was set in the table at `path`.
+    pub(super) fn first_set_in(&self, path: &str) -> Option<String> {
+        let inside = format!("{path}.");
+        self.set.keys().find(|set| set.starts_with(&inside)).cloned()
+    }
+
     /// How many tables the list at `path` holds.
     pub(super) fn len(&self, path: &str) -> usize {
         self.lists.get(path).map_or(0, |(len, _)| *len)

@@ -52,6 +52,19 @@ impl Format {
 }
 
 impl Tree {
+    /// The same as JSON. What JSON has no number for is `null`.
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Null => serde_json::Value::Null,
+            Self::Bool(value) => (*value).into(),
+            Self::Int(number) => (*number).into(),
+            Self::Float(number) => (*number).into(),
+            Self::Text(text) => text.as_str().into(),
+            Self::List(items) => items.iter().map(Self::to_json).collect(),
+            Self::Table(entries) => entries.iter().map(|(key, tree)| (key.clone(), tree.to_json())).collect(),
+        }
+    }
+
     /// Reads a whole document. The parsers bound how deep it may nest, and how much a YAML alias may multiply it.
     ///
     /// # Errors

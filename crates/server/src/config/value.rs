@@ -21,6 +21,7 @@ pub(super) enum Value {
     /// Whatever stood there, and whether it says anything.
     Any {
         blank: bool,
+        json: serde_json::Value,
     },
 }
 
@@ -45,7 +46,7 @@ impl Value {
                 .map(Self::Text)
                 .ok_or_else(|| format!("{} is none of {}", is(), listed(words))),
             Kind::Texts => read_texts(tree).map(Self::Texts).ok_or_else(|| "write a list of texts".to_owned()),
-            Kind::Any => Ok(Self::Any { blank: tree.is_blank() }),
+            Kind::Any => Ok(Self::Any { blank: tree.is_blank(), json: tree.to_json() }),
             Kind::Table(_) | Kind::Tables(_) => unreachable!("tables hold values and are none"),
         }
     }
@@ -64,7 +65,7 @@ impl Value {
         match self {
             Self::Text(text) => text.is_empty(),
             Self::Texts(texts) => texts.is_empty(),
-            Self::Any { blank } => *blank,
+            Self::Any { blank, .. } => *blank,
             Self::Bool(_) | Self::Int(_) | Self::Millis(_) => false,
         }
     }

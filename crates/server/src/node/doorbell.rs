@@ -13,7 +13,7 @@ pub(crate) struct Doorbell {
 }
 
 impl Doorbell {
-    pub(super) fn new(waker: Arc<Waker>) -> Self {
+    pub(crate) fn new(waker: Arc<Waker>) -> Self {
         Self { sleeping: Bell::default(), waker }
     }
 

@@ -327,8 +327,7 @@ impl Deck {
         let busy_ns = self.counters.busy_ns - self.load.busy_ns_before;
         let permille = if rooms == 0 { 0 } else { (busy_ns * 1_000 / past_ns.max(1)).min(1_000) };
         let permille = u16::try_from(permille).unwrap_or(1_000);
-        self.load =
-            Load { since_ns: now_ns, busy_ns_before: self.counters.busy_ns, told_rooms: rooms, permille };
+        self.load = Load { since_ns: now_ns, busy_ns_before: self.counters.busy_ns, told_rooms: rooms, permille };
         for shard in 0..self.post.shard_count() {
             self.post.send(ShardIndex(shard), FromRoom::Load { permille, rooms });
         }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    fs::OpenOptions,
+    fs::{self, OpenOptions},
     io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{
@@ -137,14 +137,16 @@ impl Drop for RoomRecorder {
 /// `chat:1` of the Unix time 5 s is `chat_1-5000.dunlin-room`.
 fn file_of(dir: &Path, channel: &str) -> PathBuf {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let name: String =
-        channel.chars().take(NAME_CHARS_MAX).map(|c| if is_plain(c) { c } else { '_' }).collect();
+    let name: String = channel.chars().take(NAME_CHARS_MAX).map(|c| if is_plain(c) { c } else { '_' }).collect();
     let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     dir.join(format!("{name}-{unix_ms}.{EXTENSION}"))
 }
 
 /// Never over a file that is there.
 fn write_all(path: &Path, chunks: &Receiver<Vec<u8>>) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     chunks.iter().try_for_each(|chunk| file.write_all(&chunk))
 }

@@ -41,7 +41,9 @@ pub(super) enum Stage {
 /// What is told of a room.
 #[derive(Default)]
 pub(super) struct Stats {
-    pub(super) recent: Recent,
+    recent: Recent,
+    tick_p50_us: u32,
+    tick_p99_us: u32,
     pub(super) objects: u32,
     pub(super) tick: u32,
     pub(super) late: u64,
@@ -106,8 +108,8 @@ impl Slot {
             players: u32::try_from(self.player_count()).unwrap_or(u32::MAX),
             objects: stats.objects,
             tick: stats.tick,
-            tick_p50_us: stats.recent.quantile_us(0.5),
-            tick_p99_us: stats.recent.quantile_us(0.99),
+            tick_p50_us: stats.tick_p50_us,
+            tick_p99_us: stats.tick_p99_us,
             late: stats.late,
             skipped: stats.skipped,
             overruns: stats.overruns,
@@ -127,14 +129,16 @@ impl Stats {
         self.tick = room.tick_number();
         self.memory_bytes = live.account.bytes();
         self.inputs_senseless = live.table.inputs_senseless();
-        if self.tick % WORLD_INTERVAL_TICKS == 1 {
+        if self.tick % LOOK_INTERVAL_TICKS == 1 {
             self.world_bytes = room.world_bytes() as u64;
+            self.tick_p50_us = self.recent.quantile_us(0.5);
+            self.tick_p99_us = self.recent.quantile_us(0.99);
         }
     }
 }
 
-/// Ticks between two looks at how large a world is.
-const WORLD_INTERVAL_TICKS: u32 = 64;
+/// Ticks between two looks at what takes time to find out.
+const LOOK_INTERVAL_TICKS: u32 = 64;
 
 /// The answer to a message that finds no room: a join is told that it is gone, the rest needs none.
 pub(super) fn refusal(message: ToRoom) -> Option<Post> {

@@ -80,7 +80,10 @@ fn events_reach_the_owner_and_their_audience_is_named() {
         true
     });
     rig.input(room, seat, 2, b"publish");
-    rig.take_until("the publication", |message| matches!(message, FromRoom::Publish { channel, .. } if &**channel == "board"));
+    rig.take_until(
+        "the publication",
+        |message| matches!(message, FromRoom::Publish { channel, .. } if &**channel == "board"),
+    );
 }
 
 #[test]
@@ -114,7 +117,12 @@ fn a_refusal_is_the_games_own() {
 }
 
 /// What one game does to itself, another next to it does not notice.
-fn one_fails_alone(game: &'static str, input: &'static [u8], reason: FailureReason, change: fn(&mut RoomSettings)) -> Rig {
+fn one_fails_alone(
+    game: &'static str,
+    input: &'static [u8],
+    reason: FailureReason,
+    change: fn(&mut RoomSettings),
+) -> Rig {
     let mut bad = settings(game);
     change(&mut bad);
     let mut rig = Rig::start(1, vec![settings("walk"), bad]);

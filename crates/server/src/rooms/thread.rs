@@ -47,12 +47,7 @@ pub(super) struct Worker {
 const NAP_MAX: Duration = Duration::from_millis(20);
 
 impl Seat {
-    pub(super) fn new(
-        index: u16,
-        common: Arc<Common>,
-        door: Arc<ThreadDoor>,
-        deck: Deck,
-    ) -> Self {
+    pub(super) fn new(index: u16, common: Arc<Common>, door: Arc<ThreadDoor>, deck: Deck) -> Self {
         Self {
             index,
             common,

@@ -7,8 +7,7 @@ use std::{
 };
 
 use super::{
-    FailureReason,
-    system,
+    FailureReason, system,
     thread::{Seat, spawn},
 };
 use crate::telemetry::events;

@@ -3,13 +3,13 @@
 //! No event holds a payload, a token or a key. What comes from outside is written through [`Outside`]. Events whose cause
 //! lies outside are told at most once a second each, with the number of those that were not told.
 
-use std::{fmt, net::SocketAddr, path::Path, sync::OnceLock, time::Duration, time::Instant};
+use std::{fmt, io, net::SocketAddr, path::Path, sync::OnceLock, time::Duration, time::Instant};
 
 use dunlin_protocol::ErrorCode;
 use tracing::{error, info, warn};
 
 use super::{api_counters::HttpRefusal, log::Outside, throttle::Throttle};
-use crate::http::api::Method;
+use crate::{http::api::Method, rooms::FailureReason};
 
 /// The node accepts connections.
 pub struct NodeStarted<'a> {

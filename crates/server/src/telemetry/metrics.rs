@@ -115,6 +115,35 @@ families! {
     RING_OVERFLOW = Gauge "dunlin_ring_overflow_messages" ["shard"] "Messages of the shard that wait for room in a ring.";
     RING_DEPTH = Gauge "dunlin_ring_depth_messages" ["shard"] "Messages that wait in the rings to the shard.";
 
+    ROOMS = Gauge "dunlin_rooms" ["thread"] "Rooms that are open.";
+    ROOM_PLAYERS = Gauge "dunlin_room_players" ["thread"] "Players in rooms.";
+    ROOMS_OPENED = Counter "dunlin_rooms_opened_total" [] "Rooms opened.";
+    ROOMS_CLOSED = Counter "dunlin_rooms_closed_total" [] "Rooms closed, by the server API or because nobody was there.";
+    ROOMS_FAILED = Counter "dunlin_rooms_failed_total" ["reason"] "Rooms that ended by themselves.";
+    ROOM_JOINS = Counter "dunlin_room_joins_total" ["outcome"] "Joins of players, by whether the game let them in.";
+    ROOM_TICKS = Counter "dunlin_room_ticks_total" ["thread"] "Ticks of rooms.";
+    ROOM_TICK_DURATION = Histogram "dunlin_room_tick_seconds" ["thread"] "How long ticks took.";
+    ROOM_TICK_LATENESS = Histogram "dunlin_room_tick_lateness_seconds" ["thread"] "How long after their time ticks began.";
+    ROOM_TICK_LONGEST = Gauge "dunlin_room_tick_slowest_seconds" ["thread"] "The longest of a hundred of the last ticks, in the room where that is longest.";
+    ROOM_TICKS_LATE = Counter "dunlin_room_ticks_late_total" ["thread"] "Ticks that began when the next one was due already.";
+    ROOM_TICKS_SKIPPED = Counter "dunlin_room_ticks_skipped_total" ["thread", "reason"] "Ticks that were passed over: their time was too long ago, or too much waited for a shard.";
+    ROOM_OVERRUNS = Counter "dunlin_room_overruns_total" ["thread"] "Ticks that took longer than their interval.";
+    ROOM_LOAD = Gauge "dunlin_room_thread_load_ratio" ["thread"] "Share of the last second or so that games' code ran, from 0 to 1.";
+    ROOM_BUSY = Counter "dunlin_room_thread_busy_seconds_total" ["thread"] "Time that games' code ran.";
+    ROOM_THREADS_REPLACED = Counter "dunlin_room_threads_replaced_total" ["thread"] "Times that a room thread was given up because a game did not come back.";
+    ROOM_PRIORITY = Gauge "dunlin_room_thread_priority" ["thread"] "1 if the kernel lets the room thread go before others.";
+    ROOM_INPUTS = Counter "dunlin_room_inputs_total" ["outcome"] "Inputs of players: applied, senseless to the game, or refused for a reason.";
+    ROOM_EVENTS = Counter "dunlin_room_events_total" [] "Events of rooms.";
+    ROOM_PUBLICATIONS = Counter "dunlin_room_publications_total" ["outcome"] "Publications of rooms in other channels.";
+    ROOM_KEYFRAMES = Counter "dunlin_room_keyframes_total" [] "Whole worlds sent to shards.";
+    ROOM_UPDATES = Counter "dunlin_room_updates_total" [] "Changes of worlds sent to shards.";
+    ROOM_RECORDINGS_CUT = Counter "dunlin_room_recordings_cut_total" [] "Recordings that ended before their room because the disk was too slow, or failed.";
+    ROOM_FRAMES = Counter "dunlin_room_frames_total" ["namespace"] "Frames of what players see that were begun to be written.";
+    ROOM_FRAME_BYTES = Counter "dunlin_room_frame_bytes_total" ["namespace"] "Bytes of those.";
+    ROOM_BODIES = Counter "dunlin_room_bodies_total" ["namespace"] "Bodies of frames asked for, most of which others had asked for before.";
+    ROOM_SKIPPED = Counter "dunlin_room_frames_skipped_total" ["namespace"] "Ticks that players were not sent because newer ones replaced them.";
+    ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Bodies of frames put together: from the last tick, from a tick before it, or in full.";
+
     API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests of the server API, those inside of batches included.";
     API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Error answers of the server API.";
     HTTP_CONNECTIONS = Gauge "dunlin_http_connections" [] "Connections open on the HTTP server.";
@@ -182,7 +211,7 @@ mod tests {
              `GET /metrics` (`prometheus.enabled`, `prometheus.handler_prefix`) answers with the Prometheus text format,\n\
              computed at that moment. This page is written from the code; `schema/metrics.json` is the same for programs.\n\n\
              - `namespace` is the name of a channel namespace of the configuration; `-` stands for channels without one.\n\
-             - `shard` is the number of a shard, from 0.\n\
+             - `shard` is the number of a shard, from 0, and `thread` that of a room thread.\n\
              - No label holds a value that clients choose: the number of series depends on the configuration alone.\n\n\
              | metric | type | labels | what it tells |\n|---|---|---|---|\n",
         );

@@ -1,5 +1,7 @@
 //! The page of metrics, computed from what the shards report.
 
+mod rooms;
+
 use std::{sync::Mutex, time::Duration};
 
 use dunlin_engine::counters::{COMMAND_KINDS, Counters, Histogram, LATENCY_BOUNDS_US, NamespaceCounters};
@@ -14,6 +16,7 @@ use super::{
 use crate::{
     http::api::Method,
     node::{NetCounters, RefusalReason, ShardReport},
+    rooms::{RoomReport, ThreadReport},
 };
 
 pub use super::exposition::CONTENT_TYPE;
@@ -34,6 +37,10 @@ pub struct Scrape {
 pub struct Moment<'a> {
     /// What the shards counted.
     pub shards: &'a [ShardReport],
+    /// What the room threads counted.
+    pub room_threads: &'a [ThreadReport],
+    /// What there is to tell of each room.
+    pub rooms: &'a [RoomReport],
     /// What the control thread counted.
     pub control: &'a ControlCounters,
     /// What the process uses.
@@ -76,6 +83,8 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     queues(&mut page, moment.shards);
     connections(&mut page, moment.shards);
     turns(&mut page, moment.shards, &scrape.busy_ratios(moment.shards));
+    rooms::threads(&mut page, moment);
+    rooms::frames(&mut page, scrape, moment.shards);
     control(&mut page, moment.control);
     page.into_text()
 }
@@ -330,6 +339,11 @@ mod tests {
         report
     }
 
+    fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment<'a> {
+        let (process, uptime) = (ProcessUse::default(), Duration::ZERO);
+        Moment { shards, room_threads: &[], rooms: &[], control, process, uptime }
+    }
+
     fn samples_of(text: &str) -> HashMap<&str, f64> {
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         samples.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, value)| (name, value.parse().unwrap())).collect()
@@ -338,9 +352,8 @@ mod tests {
     #[test]
     fn the_page_holds_every_family_and_no_other() {
         let scrape = Scrape::new("0", "epoll", ["chat".to_owned()]);
-        let control = ControlCounters::default();
-        let moment =
-            Moment { shards: &[shard(0)], control: &control, process: ProcessUse::default(), uptime: Duration::ZERO };
+        let (control, shard) = (ControlCounters::default(), shard(0));
+        let moment = moment(std::slice::from_ref(&shard), &control);
         let text = page(&scrape, &moment);
         let on_page: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
         let listed: Vec<_> = m::FAMILIES.iter().map(|family| family.name).collect();
@@ -353,8 +366,7 @@ mod tests {
         let control = ControlCounters::default();
         control.count_request(Method::Publish, Some(&ApiError::NOT_AVAILABLE));
         let shards = [shard(0), shard(1)];
-        let moment =
-            Moment { shards: &shards, control: &control, process: ProcessUse::default(), uptime: Duration::ZERO };
+        let moment = moment(&shards, &control);
         let text = page(&scrape, &moment);
         let samples = samples_of(&text);
         for (name, value) in [

@@ -36,12 +36,12 @@ pub(super) const TOP: &[Key] = &[
 const CHANNEL: &[Key] = &[
     table(
         "without_namespace",
-        &[OPTIONS],
+        &[OPTIONS, super::room::OPTIONS],
         "Options of channels whose name has no namespace. [Channel options](#channel-options).",
     ),
     Key {
         name: "namespaces",
-        kind: Tables(&[NAMESPACE_NAME, OPTIONS]),
+        kind: Tables(&[NAMESPACE_NAME, OPTIONS, super::room::OPTIONS]),
         default: "",
         support: super::Support::Yes,
         doc: "Options of channels by namespace: the part of a channel's name before the first `:`. [Channel options](#channel-options).",

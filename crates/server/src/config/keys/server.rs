@@ -198,12 +198,20 @@ const NET: &[Key] = &[
     own("inbox_requests_limit", COUNT, "1024", "API requests that wait for a shard; the next waits outside."),
 ];
 
-const DEMO: &[Key] = &[own(
-    "dir",
-    Text,
-    "",
-    "Directory whose files are served at `/`, next to a publisher of made-up prices; empty outside of demonstrations.",
-)];
+const DEMO: &[Key] = &[
+    own(
+        "dir",
+        Text,
+        "",
+        "Directory whose files are served at `/`, next to a publisher of made-up prices; empty outside of demonstrations.",
+    ),
+    own(
+        "bots",
+        Int(0, 10_000),
+        "0",
+        "Players for the room `arena:hunt`, which the server plays itself; with `demo.dir` only.",
+    ),
+];
 
 const GRPC_API: &[Key] = &[
     part("error_mode", Text, ""),

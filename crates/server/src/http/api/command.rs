@@ -74,6 +74,18 @@ pub enum Command {
     },
     /// See [`Method::Info`].
     Info,
+    /// See [`Method::RoomOpen`].
+    RoomOpen {
+        /// The channel.
+        channel: Box<str>,
+    },
+    /// See [`Method::RoomClose`].
+    RoomClose {
+        /// The channel.
+        channel: Box<str>,
+    },
+    /// See [`Method::Rooms`].
+    Rooms,
 }
 
 /// What to publish.
@@ -135,6 +147,9 @@ impl Command {
             Method::Disconnect => disconnect(read(body)?),
             Method::Unsubscribe => unsubscribe(read(body)?),
             Method::Info => read::<wire::Nothing>(body).map(|_| Ok(Self::Info))?,
+            Method::RoomOpen => channel_of(read(body)?).map(|channel| Self::RoomOpen { channel }),
+            Method::RoomClose => channel_of(read(body)?).map(|channel| Self::RoomClose { channel }),
+            Method::Rooms => read::<wire::Nothing>(body).map(|_| Ok(Self::Rooms))?,
             Method::Rpc => rpc(&read(body)?),
             Method::Batch => Err(ApiError::NOT_FOUND),
             Method::Subscribe
@@ -191,6 +206,9 @@ fn batch_command(
         presence => Presence, |body| channel_of(body).map(|channel| Command::Presence { channel });
         presence_stats => PresenceStats, |body| channel_of(body).map(|channel| Command::PresenceStats { channel });
         info => Info, |_: wire::Nothing| Ok(Command::Info);
+        room_open => RoomOpen, |body| channel_of(body).map(|channel| Command::RoomOpen { channel });
+        room_close => RoomClose, |body| channel_of(body).map(|channel| Command::RoomClose { channel });
+        rooms => Rooms, |_: wire::Nothing| Ok(Command::Rooms);
         rpc => Rpc, |body| rpc(&body);
         refresh => Refresh, |_: wire::Nothing| Err(unsupported(Method::Refresh));
         channels => Channels, |body| channels(&body);

@@ -120,6 +120,21 @@ impl Executor {
                 result::to_outcome(&result::Done {})
             }
             Command::Info => self.info().await,
+            Command::RoomOpen { channel } => {
+                self.ask(&channel, ApiRequest::OpenRoom { channel: channel.clone() }).await?;
+                result::to_outcome(&result::Done {})
+            }
+            Command::RoomClose { channel } => {
+                match self.ask(&channel, ApiRequest::CloseRoom { channel: channel.clone() }).await? {
+                    ApiAnswer::Done { sessions } => result::to_outcome(&result::RoomClosed { num_players: sessions }),
+                    _ => Err(ApiError::INTERNAL),
+                }
+            }
+            Command::Rooms => {
+                let rooms = self.node.rooms();
+                let rooms = rooms.iter().map(|room| (&*room.channel, result::Room::new(room))).collect();
+                result::to_outcome(&result::Rooms { rooms })
+            }
         }
     }
 

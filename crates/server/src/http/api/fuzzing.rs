@@ -48,13 +48,15 @@ fn check(command: Command) {
         Command::Presence { channel }
         | Command::PresenceStats { channel }
         | Command::History { channel, .. }
-        | Command::HistoryRemove { channel } => assert!(!channel.is_empty()),
+        | Command::HistoryRemove { channel }
+        | Command::RoomOpen { channel }
+        | Command::RoomClose { channel } => assert!(!channel.is_empty()),
         Command::Disconnect { disconnect, client, .. } => {
             assert!((3_000..=4_999).contains(&disconnect.code));
             assert!(client.is_none_or(|client| !client.is_empty()));
         }
         Command::Unsubscribe { client, .. } => assert!(client.is_none_or(|client| !client.is_empty())),
-        Command::Channels { .. } | Command::Info => {}
+        Command::Channels { .. } | Command::Info | Command::Rooms => {}
     }
 }
 

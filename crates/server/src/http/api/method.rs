@@ -46,6 +46,12 @@ methods! {
     Unsubscribe = "unsubscribe", Some(2);
     /// What the node is and has.
     Info = "info", Some(9);
+    /// Opens a channel's room. Dunlin's own, as are the next two.
+    RoomOpen = "room_open", None;
+    /// Closes a channel's room.
+    RoomClose = "room_close", None;
+    /// The rooms of the node.
+    Rooms = "rooms", None;
     /// A method that an extension would bring; there are none.
     Rpc = "rpc", Some(10);
     /// Server-side subscriptions; not yet supported.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{ApiError, Outcome};
+use crate::rooms::RoomReport;
 
 /// Of `unsubscribe`, `disconnect` and `history_remove`.
 #[derive(Serialize)]
@@ -99,6 +100,34 @@ pub struct Channel {
     pub num_clients: u32,
 }
 
+/// Of `room_close`.
+#[derive(Serialize)]
+pub struct RoomClosed {
+    pub num_players: u32,
+}
+
+/// Of `rooms`, by channel.
+#[derive(Serialize)]
+pub struct Rooms<'a> {
+    pub rooms: BTreeMap<&'a str, Room>,
+}
+
+/// A room.
+#[derive(Serialize)]
+pub struct Room {
+    thread: u16,
+    num_players: u32,
+    num_objects: u32,
+    tick: u32,
+    tick_p50_us: u32,
+    tick_p99_us: u32,
+    late: u64,
+    skipped: u64,
+    overruns: u64,
+    world_bytes: u64,
+    memory_bytes: u64,
+}
+
 /// Of `info`.
 #[derive(Serialize)]
 pub struct Info<'a> {
@@ -140,6 +169,25 @@ impl From<Outcome> for Answer {
         match outcome {
             Ok(result) => Self::Result(result),
             Err(error) => Self::Error(error),
+        }
+    }
+}
+
+impl Room {
+    /// How the API shows a room.
+    pub fn new(report: &RoomReport) -> Self {
+        Self {
+            thread: report.thread,
+            num_players: report.players,
+            num_objects: report.objects,
+            tick: report.tick,
+            tick_p50_us: report.tick_p50_us,
+            tick_p99_us: report.tick_p99_us,
+            late: report.late,
+            skipped: report.skipped,
+            overruns: report.overruns,
+            world_bytes: report.world_bytes,
+            memory_bytes: report.memory_bytes,
         }
     }
 }

@@ -145,6 +145,7 @@ fn shard_thread() -> ShardThread<Scripted> {
         }),
         reactor: Scripted::default(),
         peers: peers::connect(&[Arc::clone(&doorbell)], 1).remove(0),
+        room_links: crate::rooms::RoomLinks::default(),
         inbox: mpsc::channel(1).1,
         doorbell,
     })

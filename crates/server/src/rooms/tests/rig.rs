@@ -1,6 +1,7 @@
 //! Room threads, and a shard that is the test itself.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -27,6 +28,8 @@ pub struct Rig {
     links: RoomLinks,
     next_room: u64,
     next_seat: u32,
+    /// Answers to joins that came while something else was waited for.
+    joined: HashMap<SeatKey, Result<(), NotJoined>>,
     /// Kept so that the bell can be rung.
     _poll: mio::Poll,
 }
@@ -57,7 +60,7 @@ impl Rig {
         let namespaces = namespaces.into_iter().map(|settings| Some(Arc::new(settings))).collect();
         let options = RoomsOptions { registry: Arc::new(games::registry()), ring_messages, namespaces };
         let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1).expect("threads");
-        Self { rooms, links: links.remove(0), next_room: 1, next_seat: 1, _poll: poll }
+        Self { rooms, links: links.remove(0), next_room: 1, next_seat: 1, joined: HashMap::new(), _poll: poll }
     }
 
     pub fn counters(&self) -> RoomCounters {
@@ -107,6 +110,10 @@ impl Rig {
             self.links.flush();
             self.links.announce();
             while let Some(message) = self.links.next(0) {
+                if let FromRoom::Joined { order, outcome, .. } = &message {
+                    let seat = order.join.as_ref().expect("a join is answered").seat;
+                    self.joined.insert(seat, outcome.clone());
+                }
                 if is_it(&message) {
                     return true;
                 }
@@ -117,16 +124,14 @@ impl Rig {
     }
 
     pub fn wait_joined(&mut self, seat: SeatKey) -> Result<(), NotJoined> {
-        let mut answer = None;
-        self.take_until("the answer to a join", |message| {
-            if let FromRoom::Joined { order, outcome, .. } = message
-                && order.join.as_ref().is_some_and(|join| join.seat == seat)
-            {
-                answer = Some(outcome.clone());
-            }
-            answer.is_some()
-        });
-        answer.expect("it was waited for")
+        if !self.joined.contains_key(&seat) {
+            let is_answer = |order: &SubscribeOrder| order.join.as_ref().is_some_and(|join| join.seat == seat);
+            self.take_until(
+                "the answer to a join",
+                |message| matches!(message, FromRoom::Joined { order, .. } if is_answer(order)),
+            );
+        }
+        self.joined.remove(&seat).expect("it was waited for")
     }
 
     /// Ends the threads in order.

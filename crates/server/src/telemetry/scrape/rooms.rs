@@ -1,0 +1,128 @@
+//! What the page tells of rooms.
+
+use dunlin_engine::counters::{INPUT_REFUSALS, RoomCounters as OfShards};
+
+use super::{Moment, Page, Scrape, ShardReport, in_namespace, m, place, sum};
+use crate::rooms::{FailureReason, RoomCounters, TICK_BOUNDS_US, ThreadReport, TickHistogram};
+
+pub(super) fn threads(page: &mut Page, moment: &Moment<'_>) {
+    let threads = moment.room_threads;
+    type Pick = fn(&ThreadReport) -> u64;
+    let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
+    let gauges: [(&'static m::Family, Pick); 2] =
+        [(&m::ROOMS, |thread| thread.rooms.into()), (&m::ROOM_PLAYERS, |thread| thread.players)];
+    for (family, pick) in gauges {
+        per_thread(page, family, threads, |thread| pick(thread) as f64);
+    }
+    page.single(&m::ROOMS_OPENED, total(|counters| counters.opened));
+    page.single(&m::ROOMS_CLOSED, total(|counters| counters.closed));
+    page.family(&m::ROOMS_FAILED, |samples| {
+        for (index, reason) in FailureReason::ALL.into_iter().enumerate() {
+            let failed = threads.iter().map(|thread| place(&thread.counters.failed, index)).sum::<u64>();
+            samples.add(&[reason.name()], failed);
+        }
+    });
+    page.family(&m::ROOM_JOINS, |samples| {
+        samples.add(&["accepted"], total(|counters| counters.joins));
+        samples.add(&["refused"], total(|counters| counters.joins_refused));
+    });
+    ticks(page, moment);
+    page.family(&m::ROOM_INPUTS, |samples| {
+        let senseless = total(|counters| counters.inputs_senseless);
+        samples.add(&["applied"], total(|counters| counters.inputs) - senseless);
+        samples.add(&["senseless"], senseless);
+        for (index, reason) in INPUT_REFUSALS.iter().enumerate() {
+            samples.add(&[reason], sum(moment.shards, |counters| place(&counters.inputs_refused, index)));
+        }
+    });
+    page.single(&m::ROOM_EVENTS, total(|counters| counters.events));
+    page.family(&m::ROOM_PUBLICATIONS, |samples| {
+        let refused = sum(moment.shards, |counters| counters.room_publications_refused);
+        samples.add(&["accepted"], total(|counters| counters.publications).saturating_sub(refused));
+        samples.add(&["refused"], refused);
+    });
+    page.single(&m::ROOM_KEYFRAMES, total(|counters| counters.keyframes));
+    page.single(&m::ROOM_UPDATES, total(|counters| counters.updates));
+    page.single(&m::ROOM_RECORDINGS_CUT, total(|counters| counters.recordings_cut));
+}
+
+fn ticks(page: &mut Page, moment: &Moment<'_>) {
+    let threads = moment.room_threads;
+    per_thread(page, &m::ROOM_TICKS, threads, |thread| thread.counters.ticks as f64);
+    histogram(page, &m::ROOM_TICK_DURATION, threads, |thread| &thread.counters.tick_duration);
+    histogram(page, &m::ROOM_TICK_LATENESS, threads, |thread| &thread.counters.tick_lateness);
+    per_thread(page, &m::ROOM_TICK_LONGEST, threads, |thread| {
+        let rooms = moment.rooms.iter().filter(|room| room.thread == thread.thread);
+        f64::from(rooms.map(|room| room.tick_p99_us).max().unwrap_or(0)) / 1e6
+    });
+    per_thread(page, &m::ROOM_TICKS_LATE, threads, |thread| thread.counters.late as f64);
+    page.family(&m::ROOM_TICKS_SKIPPED, |samples| {
+        for thread in threads {
+            let name = thread.thread.to_string();
+            samples.add(&[&name, "late"], thread.counters.skipped);
+            samples.add(&[&name, "held"], thread.counters.held);
+        }
+    });
+    per_thread(page, &m::ROOM_OVERRUNS, threads, |thread| thread.counters.overruns as f64);
+    per_thread(page, &m::ROOM_LOAD, threads, |thread| f64::from(thread.load_permille) / 1e3);
+    per_thread(page, &m::ROOM_BUSY, threads, |thread| thread.counters.busy_ns as f64 / 1e9);
+    per_thread(page, &m::ROOM_THREADS_REPLACED, threads, |thread| thread.counters.replaced as f64);
+    per_thread(page, &m::ROOM_PRIORITY, threads, |thread| f64::from(u8::from(thread.granted.priority)));
+}
+
+fn per_thread(
+    page: &mut Page,
+    family: &'static m::Family,
+    threads: &[ThreadReport],
+    pick: impl Fn(&ThreadReport) -> f64,
+) {
+    page.family(family, |samples| {
+        for thread in threads {
+            samples.add(&[&thread.thread.to_string()], pick(thread));
+        }
+    });
+}
+
+fn histogram(
+    page: &mut Page,
+    family: &'static m::Family,
+    threads: &[ThreadReport],
+    pick: impl Fn(&ThreadReport) -> &TickHistogram,
+) {
+    page.family(family, |samples| {
+        for thread in threads {
+            let TickHistogram { buckets: [bounded @ .., beyond], sum_ns } = pick(thread);
+            let bounds_s = TICK_BOUNDS_US.iter().map(|bound_us| *bound_us as f64 / 1e6);
+            let buckets: Vec<_> = bounds_s.zip(bounded.iter().copied()).collect();
+            samples.add_histogram(&[&thread.thread.to_string()], &buckets, *beyond, *sum_ns as f64 / 1e9);
+        }
+    });
+}
+
+/// What the shards make of the rooms' ticks.
+pub(super) fn frames(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
+    type Pick = fn(&OfShards) -> u64;
+    let total = |index, pick: Pick| in_namespace(shards, index).map(|counters| pick(&counters.rooms)).sum::<u64>();
+    let families: [(&'static m::Family, Pick); 4] = [
+        (&m::ROOM_FRAMES, |rooms| rooms.frames),
+        (&m::ROOM_FRAME_BYTES, |rooms| rooms.frame_bytes),
+        (&m::ROOM_BODIES, |rooms| rooms.bodies),
+        (&m::ROOM_SKIPPED, |rooms| rooms.skipped_ticks),
+    ];
+    for (family, pick) in families {
+        page.family(family, |samples| {
+            for (index, namespace) in scrape.namespaces.iter().enumerate() {
+                samples.add(&[namespace], total(index, pick));
+            }
+        });
+    }
+    page.family(&m::ROOM_ASSEMBLIES, |samples| {
+        for (index, namespace) in scrape.namespaces.iter().enumerate() {
+            let (all, full) = (total(index, |rooms| rooms.assemblies), total(index, |rooms| rooms.assemblies_full));
+            let catch_up = total(index, |rooms| rooms.assemblies_catch_up);
+            samples.add(&[namespace, "last_tick"], all.saturating_sub(full + catch_up));
+            samples.add(&[namespace, "catch_up"], catch_up);
+            samples.add(&[namespace, "full"], full);
+        }
+    });
+}
