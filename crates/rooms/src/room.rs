@@ -277,8 +277,8 @@ impl Room {
         told.collect()
     }
 
-    /// The whole world as of the last tick, for a shard that has none of it yet, or not in all of `encodings`. What has been
-    /// applied since the tick is in it already; the next update says it again.
+    /// The whole world, for a shard that has none of it yet, or not in all of `encodings`. To be asked for before anything is
+    /// applied for the next tick: an update says what changed since the last one, not since something in between.
     pub fn keyframe(&self, encodings: EncodingSet) -> Arc<TickUpdate> {
         let mut writer = UpdateWriter::default();
         writer.begin(self.world.tick(), self.time_us, encodings, true);

@@ -55,7 +55,7 @@ pub struct Done {
     pub(super) entered: Vec<(usize, SeatKey, Result<PlayerId, Refusal>)>,
     /// Leaves: place in the batch, and seat.
     pub(super) left: Vec<(usize, SeatKey)>,
-    /// The world before the tick, if some shard needs to be told of it, and in which encodings it is.
+    /// The world before the tick, if some shard may need to be told of it, and the encodings that are in use since.
     pub(super) keyframe: Option<(Arc<TickUpdate>, EncodingSet)>,
     pub(super) outcome: TickOutcome,
 }
@@ -78,6 +78,7 @@ impl Table {
 
     /// Carries out what has come in, and one tick. `time_us` is the Unix time that clients are told.
     pub fn run(&mut self, batch: Batch, time_us: u64) -> Done {
+        let keyframe = self.keyframe_for(&batch);
         let mut entered = Vec::new();
         let mut left = Vec::new();
         for (place, step) in batch.steps.into_iter().enumerate() {
@@ -104,13 +105,26 @@ impl Table {
             }
         }
         let encodings = self.room.encodings();
-        // Whether a shard that `entered` names needs it; the host finds out which ones do.
+        let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
+        Done { entered, left, keyframe, outcome: self.room.tick(time_us) }
+    }
+
+    /// The world as of the last tick, if somebody may come who is the first on a shard, or the first there with an encoding.
+    /// Taken before anything is applied: what an input makes and the tick takes away is in no update.
+    fn keyframe_for(&self, batch: &Batch) -> Option<Arc<TickUpdate>> {
+        let joins = || {
+            batch.steps.iter().filter_map(|step| match step {
+                Step::Join { seat, encoding, .. } => Some((seat, *encoding)),
+                Step::Leave { .. } | Step::Input { .. } => None,
+            })
+        };
+        let encodings = joins().fold(self.room.encodings(), |all, (_, encoding)| all.with(encoding));
         let is_news =
             |seat: &SeatKey| batch.known.get(usize::from(seat.shard.0)).is_none_or(|known| !known.covers(encodings));
-        let needs_keyframe = entered.iter().any(|(_, seat, joined)| joined.is_ok() && is_news(seat))
-            || !left.is_empty() && !entered.is_empty();
-        let keyframe = needs_keyframe.then(|| (self.room.keyframe(encodings), encodings));
-        Done { entered, left, keyframe, outcome: self.room.tick(time_us) }
+        // With its last player a shard forgets the world.
+        let somebody_leaves = batch.steps.iter().any(|step| matches!(step, Step::Leave { .. }));
+        let is_needed = joins().any(|(seat, _)| somebody_leaves || is_news(seat));
+        is_needed.then(|| self.room.keyframe(encodings))
     }
 }
 

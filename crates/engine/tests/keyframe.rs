@@ -1,0 +1,146 @@
+//! The whole world, for a shard that is new to a room, and the update behind it lead to the world.
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    SessionKey, ShardIndex,
+    host::{HostTerms, RoomHost, Table},
+    message::{Asker, SubscribeOrder, Subscriber},
+    room::{FromRoom, JoinWish, RoomKey, SeatKey, ToRoom},
+};
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{
+    Base, CellIndex, GridShape, InputError, Mirror, NewObject, ObjectId, PlayerId, Position, Refusal, Replica,
+    RestoreError, Room, RoomOptions, Simulation, Visibility, Visitor, World, wire::write_player_header,
+};
+
+const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 1 };
+
+/// What an input or a join does, the next tick undoes or leads on: one thing goes two cells to the right, the other one is
+/// there in between alone.
+#[derive(Default)]
+struct Blink {
+    walker: Option<ObjectId>,
+    sparks: Vec<ObjectId>,
+}
+
+impl Blink {
+    fn step(&mut self, world: &mut World) {
+        let walker = self.walker.expect("made at the start");
+        let at = world.object(walker).expect("nobody removes it").position;
+        world.move_to(walker, Position { x: at.x + 10, y: at.y });
+    }
+
+    fn spark(&mut self, world: &mut World) {
+        let position = Position { x: 45, y: 0 };
+        let spark = NewObject { position, kind: 2, visibility: Visibility::Everyone, state: b"" };
+        self.sparks.push(world.spawn(spark).expect("room for a spark"));
+    }
+}
+
+impl Simulation for Blink {
+    fn grid(&self) -> GridShape {
+        GridShape { columns: 9, rows: 1, cell_units: 10, near_cells: 9, far_cells: 0, far_interval_ticks: 1 }
+    }
+
+    fn start(&mut self, world: &mut World) {
+        let walker = NewObject { position: Position::default(), kind: 1, visibility: Visibility::Everyone, state: b"" };
+        self.walker = Some(world.spawn(walker).expect("room for one"));
+    }
+
+    fn join(&mut self, world: &mut World, _: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+        self.step(world);
+        self.spark(world);
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &mut World, _: PlayerId) {}
+
+    fn input(&mut self, world: &mut World, _: PlayerId, _: &[u8]) -> Result<(), InputError> {
+        self.step(world);
+        self.spark(world);
+        Ok(())
+    }
+
+    fn tick(&mut self, world: &mut World) {
+        self.step(world);
+        for spark in self.sparks.drain(..) {
+            world.despawn(spark);
+        }
+    }
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
+    let seat = SeatKey { shard: ShardIndex(shard), index, generation: 1 };
+    let wish = JoinWish { seat, user: Arc::from(""), data: bytes::Bytes::new() };
+    let session = SessionKey { index, generation: 1 };
+    let order = SubscribeOrder {
+        channel: Arc::from("arena:a"),
+        asker: Asker { shard: ShardIndex(shard), session, command_id: 1 },
+        subscriber: Subscriber { encoding, join_leave: false, info: None },
+        positioned: true,
+        was_recovering: false,
+        recover: None,
+        join: Some(Box::new(wish)),
+    };
+    ToRoom::Join { room: ROOM, order: Box::new(order) }
+}
+
+#[test]
+fn what_happens_before_a_tick_is_not_in_the_world_before_it() {
+    let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
+    let grid = room.grid().clone();
+    let terms = HostTerms { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60 };
+    let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), grid.clone(), terms);
+    let mut table = Table::new(room);
+    let mut mirrors: [Option<Mirror>; 2] = [None, None];
+    let arrivals = [Some((0, 0, Encoding::Json)), None, Some((1, 0, Encoding::Protobuf)), Some((0, 1, Encoding::Json))];
+    for (tick, arrival) in arrivals.into_iter().enumerate() {
+        if let Some((index, shard, encoding)) = arrival {
+            host.take(join(index, shard, encoding));
+        }
+        if tick > 0 {
+            let seat = SeatKey { shard: ShardIndex(0), index: 0, generation: 1 };
+            host.take(ToRoom::Input { room: ROOM, seat, number: tick as u32, data: bytes::Bytes::new() });
+        }
+        let batch = host.begin();
+        let done = table.run(batch, 0);
+        let mut posts = Vec::new();
+        host.finish(done, &mut posts);
+        for (shard, message) in posts {
+            let mirror = &mut mirrors[usize::from(shard.0)];
+            match (message, mirror) {
+                (FromRoom::Keyframe { keyframe, .. }, Some(mirror)) => mirror.apply(keyframe),
+                (FromRoom::Keyframe { keyframe, .. }, mirror) => {
+                    *mirror = Some(Mirror::new(grid.clone(), 60, keyframe, [b""; Encoding::ALL.len()]));
+                }
+                (FromRoom::Tick { update, .. }, Some(mirror)) => mirror.apply(update),
+                _ => {}
+            }
+        }
+        for mirror in mirrors.iter_mut().flatten() {
+            let body = mirror.body(Encoding::Json, CellIndex(0), Base::default());
+            let mut data = Vec::new();
+            write_player_header(Encoding::Json, 0, 0, None, &mut data);
+            data.extend_from_slice(&body.bytes);
+            let mut replica = Replica::default();
+            replica.apply(Encoding::Json, &data).expect("a snapshot");
+            assert_eq!(replica.objects().count(), table.room().object_count(), "tick {}", tick + 1);
+            for (cell, _) in grid.visible(CellIndex(0)) {
+                assert_eq!(
+                    replica.cell_hash(cell),
+                    table.room().world().cell_hash(cell),
+                    "tick {}, {cell:?}",
+                    tick + 1
+                );
+            }
+        }
+    }
+    assert!(mirrors.iter().all(Option::is_some));
+}
