@@ -7,6 +7,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/dunlin/target
 SERVER := $(CARGO_TARGET_DIR)/release/dunlin
 PORT ?= 8000
 SEEDS ?= 1000
+BOTS ?= 300
 
 .DEFAULT_GOAL := help
 .PHONY: help run test build lint unit deny vectors sim oracle api web sdk browser page fuzz
@@ -18,7 +19,7 @@ run: page ## Build everything and start the server with its demo page
 	@scripts/need cargo cc
 	@cargo build --release --locked --package dunlin
 	@echo "Dunlin's demo pages: http://localhost:$(PORT)/   (Ctrl-C ends it)"
-	@exec $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist
+	@exec $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist --demo-bots $(BOTS)
 
 test: lint unit deny vectors simulated oracle api web sdk browser ## Check everything: what CI runs
 

@@ -2,6 +2,7 @@
 //!
 //! What they enforce is written for people in ARCHITECTURE.md and CONTRIBUTING.md.
 
+mod examples;
 mod map;
 mod purity;
 mod sizes;

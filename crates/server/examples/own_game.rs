@@ -1,0 +1,85 @@
+//! Stars: whoever runs over the star has a point, and the star goes elsewhere.
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use dunlin_games::Registry;
+use dunlin_rooms::{
+    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Scope, Simulation,
+    Visibility, Visitor, World,
+};
+
+#[derive(Default)]
+struct Stars {
+    star: Option<ObjectId>,
+    runners: BTreeMap<PlayerId, ObjectId>,
+}
+
+fn spawn(world: &mut World, kind: u16, state: &[u8]) -> Option<ObjectId> {
+    let position = Position { x: world.random_below(4_096), y: world.random_below(4_096) };
+    world.spawn(NewObject { position, kind, visibility: Visibility::Everyone, state }).ok()
+}
+
+impl Simulation for Stars {
+    fn grid(&self) -> GridShape {
+        GridShape { columns: 16, rows: 16, cell_units: 256, near_cells: 2, far_cells: 0, far_interval_ticks: 1 }
+    }
+
+    fn start(&mut self, world: &mut World) {
+        self.star = spawn(world, 2, &[]);
+    }
+
+    fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _data: &[u8]) -> Result<(), Refusal> {
+        let full = || Refusal { code: 409, message: "the field is full".into() };
+        let runner = spawn(world, 1, &[0, 0]).ok_or_else(full)?;
+        world.set_avatar(player, Some(runner));
+        self.runners.insert(player, runner);
+        Ok(())
+    }
+
+    fn leave(&mut self, world: &mut World, player: PlayerId) {
+        self.runners.remove(&player).map(|runner| world.despawn(runner));
+    }
+
+    fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
+        let runner = self.runners.get(&player).ok_or(InputError)?;
+        let &[dx, dy] = data else { return Err(InputError) };
+        let step = [dx, dy].map(|way| way.cast_signed().clamp(-8, 8).cast_unsigned());
+        world.set_state(*runner, &step).map_err(|_| InputError)
+    }
+
+    fn tick(&mut self, world: &mut World) {
+        for (player, runner) in &self.runners {
+            let Some(object) = world.object(*runner) else { continue };
+            let &[dx, dy] = object.state.as_slice() else { continue };
+            let go = |at: u32, way: u8| at.saturating_add_signed(way.cast_signed().into());
+            let place = Position { x: go(object.position.x, dx), y: go(object.position.y, dy) };
+            world.move_to(*runner, place);
+            world.set_viewpoint(*player, place);
+            let star = self.star.and_then(|star| world.object(star)).map(|star| star.position);
+            if star.is_some_and(|star| star.x.abs_diff(place.x).max(star.y.abs_diff(place.y)) < 32) {
+                self.star.take().map(|star| world.despawn(star));
+                self.star = spawn(world, 2, &[]);
+                let _ = world.emit(Scope::All, &format!(r#"{{"star":{{"player":{}}}}}"#, runner.0));
+            }
+        }
+    }
+
+    fn save(&self, out: &mut Vec<u8>) {
+        let star = self.star.map_or(0, |star| star.0);
+        let runners = self.runners.iter().flat_map(|(player, runner)| [player.0, runner.0]);
+        std::iter::once(star).chain(runners).for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
+        let (numbers, []) = saved.as_chunks::<4>() else { return Err(RestoreError) };
+        let numbers: Vec<u32> = numbers.iter().map(|number| u32::from_le_bytes(*number)).collect();
+        let Some((star, runners)) = numbers.split_first() else { return Err(RestoreError) };
+        self.star = (*star != 0).then_some(ObjectId(*star));
+        self.runners = runners.chunks_exact(2).map(|pair| (PlayerId(pair[0]), ObjectId(pair[1]))).collect();
+        Ok(())
+    }
+}
+
+fn main() -> ExitCode {
+    dunlin::run(Registry::built_in().with("stars", |_| Ok(Box::new(Stars::default()))))
+}
