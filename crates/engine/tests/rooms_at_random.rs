@@ -13,7 +13,7 @@ const ROOMS: [&str; 3] = ["arena:a", "arena:b", "arena:c"];
 const CLIENTS: usize = 6;
 const SHARDS: u16 = 2;
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
+/// `SplitMix64` (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
 struct Chance(u64);
 
 impl Chance {
