@@ -18,7 +18,9 @@ const OVERRUNS: &str = "dunlin_room_overruns_total";
 const SKIPPED: &str = "dunlin_room_ticks_skipped_total";
 const LATE: &str = "dunlin_room_ticks_late_total";
 const ASSEMBLIES: &str = "dunlin_room_assemblies_total";
-const SNAPSHOTS: &str = "dunlin_room_snapshots_total";
+const SNAPSHOTS: &str = "dunlin_room_frames_total";
+/// Kinds of bodies that bring a player from the last tick to this one.
+const UP_TO_DATE: [&str; 1] = ["last_tick"];
 const INPUTS: &str = "dunlin_room_inputs_total";
 
 /// What a server has counted.
@@ -71,6 +73,8 @@ pub struct ServerFigures {
     pub ticks_skipped: Option<f64>,
     /// Snapshot bodies put together.
     pub encodes_per_tick: Option<f64>,
+    /// Of these, those that bring a player up to date from before the last tick, or from nothing.
+    pub catch_ups_per_tick: Option<f64>,
     /// Snapshots written.
     pub snapshots_per_tick: Option<f64>,
     /// Inputs, by what became of them.
@@ -131,7 +135,9 @@ impl Said {
     /// Inputs that were neither applied nor lost: refused for a reason.
     pub fn inputs_turned_away(&self) -> u64 {
         let inputs = self.figures().inputs;
-        inputs.iter().filter(|(outcome, _)| *outcome != "applied").map(|(_, count)| count).sum()
+        // What the game could make nothing of is acknowledged all the same.
+        let is_taken = |outcome: &str| matches!(outcome, "applied" | "senseless");
+        inputs.iter().filter(|(outcome, _)| !is_taken(outcome)).map(|(_, count)| count).sum()
     }
 
     /// The figures of a report.
@@ -167,6 +173,11 @@ fn of_metrics(scrape: &Scrape) -> ServerFigures {
         ticks_late: scrape.sum(LATE),
         ticks_skipped: scrape.sum(SKIPPED),
         encodes_per_tick: per_tick(ASSEMBLIES),
+        catch_ups_per_tick: per_tick(ASSEMBLIES).map(|_| {
+            let kinds = scrape.by(ASSEMBLIES, "kind");
+            let others = kinds.iter().filter(|(kind, _)| !UP_TO_DATE.contains(&kind.as_str()));
+            ratio(others.map(|(_, count)| count).sum(), ticks)
+        }),
         snapshots_per_tick: per_tick(SNAPSHOTS),
         inputs: scrape.by(INPUTS, "outcome").into_iter().map(|(outcome, count)| (outcome, whole(count))).collect(),
     }
