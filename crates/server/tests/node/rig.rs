@@ -45,7 +45,8 @@ impl Rig {
         let (hand_over, handed_over) = mpsc::channel(1);
         let origins: OriginCheck = Arc::new(|origin, _| origin != Some("https://evil.example"));
         let tokens: Arc<dyn VerifyTokens> = Arc::new(Tokens);
-        let start = NodeStart { net, engine: Arc::new(engine), rooms: RoomsOptions::default(), tokens, origins, hand_over };
+        let start =
+            NodeStart { net, engine: Arc::new(engine), rooms: RoomsOptions::default(), tokens, origins, hand_over };
         Self { node: Node::start(start).expect("a node"), handed_over, runtime }
     }
 
