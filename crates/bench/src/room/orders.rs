@@ -120,6 +120,10 @@ pub struct Played {
     pub inputs: u64,
     /// Inputs that the room has said it had applied.
     pub acknowledged: u64,
+    /// The same two since the process began: phases have gaps between them.
+    pub inputs_ever: u64,
+    /// See `inputs_ever`.
+    pub acknowledged_ever: u64,
     /// Inputs that were skipped because the socket took no more.
     pub inputs_held_up: u64,
     /// Inputs whose stamp was seen.
@@ -141,7 +145,8 @@ pub struct Played {
 }
 
 impl Played {
-    /// Adds what another process, or a later phase, measured.
+    /// Adds what another process, or a later phase, measured. What is counted since processes began adds up over processes
+    /// alone.
     pub fn add(&mut self, other: &Played) {
         self.snapshots += other.snapshots;
         self.snapshot_bytes += other.snapshot_bytes;
@@ -155,6 +160,8 @@ impl Played {
         self.misplaced += other.misplaced;
         self.inputs += other.inputs;
         self.acknowledged += other.acknowledged;
+        self.inputs_ever += other.inputs_ever;
+        self.acknowledged_ever += other.acknowledged_ever;
         self.inputs_held_up += other.inputs_held_up;
         self.shown += other.shown;
         self.drained += other.drained;

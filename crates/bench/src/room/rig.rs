@@ -298,6 +298,11 @@ impl Rig {
         Ok(())
     }
 
+    /// What the server says of the whole run.
+    pub fn said(&self) -> Result<Said, Error> {
+        Said::ask(self.speech, self.server.address)
+    }
+
     /// What players have measured since the phase began.
     pub fn tell(&mut self) -> Result<Played, Error> {
         let mut all = Played::default();

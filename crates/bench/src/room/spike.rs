@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::args::{SpikeArgs, in_range};
+use super::figures::Said;
 use super::goal::Goal;
 use super::orders::{PlayOrder, Played};
 use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
@@ -75,28 +76,22 @@ struct Phases {
     before: Phase,
     spike: Phase,
     after: Phase,
-    /// Everything from the first input to the last answer.
-    all: Played,
+    /// What players say after the last answer, ...
+    end: Played,
+    /// ... and what the server says, of the whole run.
+    said: Said,
 }
 
 impl Phases {
     fn run(rig: &mut Rig, args: &SpikeArgs, progress: &Progress) -> Result<Self, Error> {
         let calm = args.play.inputs_per_second;
-        let mut all = Played::default();
-        let warm = rig.phase(calm, args.play.warm_up(), "warming up", progress)?;
-        all.add(&warm.played);
+        rig.phase(calm, args.play.warm_up(), "warming up", progress)?;
         let before = rig.phase(calm, args.play.duration(), "before", progress)?;
-        all.add(&before.played);
         let spike = Self::spike(rig, args, progress)?;
-        all.add(&spike.played);
-        let recovery = rig.phase(calm, RECOVERY, "getting back to normal", progress)?;
-        all.add(&recovery.played);
+        rig.phase(calm, RECOVERY, "getting back to normal", progress)?;
         let after = rig.phase(calm, args.play.duration(), "after", progress)?;
-        all.add(&after.played);
-        // The last answers.
-        let rest = rig.phase(0.0, RECOVERY, "waiting for the last answers", progress)?;
-        all.add(&rest.played);
-        Ok(Phases { before, spike, after, all })
+        let end = rig.phase(0.0, RECOVERY, "waiting for the last answers", progress)?.played;
+        Ok(Phases { before, spike, after, end, said: rig.said()? })
     }
 
     fn spike(rig: &mut Rig, args: &SpikeArgs, progress: &Progress) -> Result<Phase, Error> {
@@ -116,8 +111,8 @@ impl Phases {
         let (before, spike, after) =
             (side("before", &self.before), side("spike", &self.spike), side("after", &self.after));
         let late_by_two = self.spike.said.late_by(TWO_INTERVALS_S);
-        let turned_away = self.spike.said.inputs_turned_away();
-        let lost = self.all.inputs.saturating_sub(self.all.acknowledged + turned_away);
+        let turned_away = self.said.inputs_turned_away();
+        let lost = self.end.inputs_ever.saturating_sub(self.end.acknowledged_ever + turned_away);
         let p99_ms = |side: &Side| side.effect.p99_us as f64 / 1e3;
         let goals = vec![
             Goal::at_most("inputs lost", Some(lost as f64), 0.0, ""),
@@ -136,8 +131,8 @@ impl Phases {
             before,
             spike,
             after,
-            inputs: self.all.inputs,
-            acknowledged: self.all.acknowledged,
+            inputs: self.end.inputs_ever,
+            acknowledged: self.end.acknowledged_ever,
             turned_away,
             lost,
             verified,

@@ -144,6 +144,7 @@ impl Player {
         }
         self.inputs = number;
         played.inputs += 1;
+        played.inputs_ever += 1;
         played.lag.record_ns(proc::now_ns().saturating_sub(intended_ns));
         if self.waiting.len() == WAITING_MAX {
             self.waiting.pop_front();
@@ -216,6 +217,7 @@ impl Player {
             let since_ns = now_ns.saturating_sub(sent.intended_ns);
             if shared.is_none() {
                 sink.played.acknowledged += 1;
+                sink.played.acknowledged_ever += 1;
                 sink.played.acknowledgement.record_ns(since_ns);
             }
             let is_shown = if shared.is_some() { sent.number == shown } else { sent.number <= shown };

@@ -157,8 +157,13 @@ impl Players {
         match *order {
             PlayOrder::Begin { inputs_per_second } => {
                 // What ended since the last phase is told with this one.
-                let closed = std::mem::take(&mut self.played.closed);
-                self.played = Played { closed, ..Played::default() };
+                let before = std::mem::take(&mut self.played);
+                self.played = Played {
+                    closed: before.closed,
+                    inputs_ever: before.inputs_ever,
+                    acknowledged_ever: before.acknowledged_ever,
+                    ..Played::default()
+                };
                 self.cpu_before_ns = proc::own_cpu_ns();
                 self.set_pace(inputs_per_second);
             }

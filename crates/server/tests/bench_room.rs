@@ -1,0 +1,42 @@
+//! `dunlin bench room` against the server that it is part of: every player sees exactly what there is.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .args(["bench", "room"])
+        .args(arguments)
+        .args(["--no-pin", "--quiet"])
+        .output()
+        .expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
+    serde_json::from_slice(&output.stdout).expect("stdout is the JSON report")
+}
+
+/// No snapshot differs from the replayed world, and there were some.
+fn assert_verified(report: &Value) {
+    let verified = &report["verified"];
+    assert_eq!(verified["mismatches"], 0, "{report:#}");
+    assert_eq!(verified["unknown_ticks"], 0, "{report:#}");
+    assert_eq!(verified["recording_faults"], serde_json::json!([]), "{report:#}");
+    assert!(verified["snapshots"].as_u64() > Some(0), "{report:#}");
+}
+
+#[test]
+fn everybody_sees_everything_in_both_encodings() {
+    let load = ["--players", "20", "--json-share", "0.3", "--seconds", "0.5", "--warm-up-seconds", "0", "--turns", "1"];
+    let report = bench(&[&["everyone", "--no-peer", "--verify-seconds", "2"], &load[..]].concat());
+    assert_verified(&report);
+    assert!(report["sides"][0]["acknowledged"].as_u64() > Some(0), "{report:#}");
+}
+
+#[test]
+fn a_recorded_hunt_is_the_same_again_and_a_changed_input_is_found() {
+    let report = bench(&["record", "--players", "10", "--inputs-per-second", "5", "--minutes", "0.05"]);
+    assert_verified(&report);
+    assert!(report["tampered"]["changed_tick"].is_u64(), "{report:#}");
+    assert_eq!(report["tampered"]["found_tick"], report["tampered"]["changed_tick"], "{report:#}");
+}
