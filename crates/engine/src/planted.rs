@@ -17,6 +17,10 @@ pub enum Bug {
     LatestKeepsOlder,
     /// A slow session's last frame is cut off by the close frame.
     SlowCloseCutsFrame,
+    /// A snapshot counts as what the client has when it is offered to the socket, written or not.
+    BaseSetWhenOffered,
+    /// An event for some players of a room reaches all of them.
+    EventReachesAll,
 }
 
 impl Shard {

@@ -366,6 +366,12 @@ impl Seats {
         FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace }
     }
 
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn base_is_offered(&mut self, index: SeatIndex) {
+        let seat = self.at_mut(index);
+        seat.base = seat.frame.base_after;
+    }
+
     /// Lets go of what was offered.
     pub(crate) fn clear_offer(&mut self, index: SeatIndex) {
         self.at_mut(index).frame.body = None;

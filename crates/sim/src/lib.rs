@@ -13,6 +13,7 @@ mod client;
 mod model;
 mod plan;
 mod ring;
+mod rooms;
 mod socket;
 mod token;
 mod trace;

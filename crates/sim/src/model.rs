@@ -8,7 +8,7 @@ use dunlin_engine::{
     options::{Lane, NamespaceOptions},
 };
 
-use crate::wire::PublicationBody;
+use crate::{rooms::Book, wire::PublicationBody};
 
 /// Bytes that a publication of the plan takes beside its payload.
 const ENVELOPE_BYTES_MAX: usize = 400;
@@ -107,6 +107,8 @@ impl ChannelFacts {
 pub struct Model {
     /// Publications by number.
     pub published: Vec<Published>,
+    /// What is known of rooms.
+    pub rooms: Book,
     channels: BTreeMap<String, ChannelFacts>,
     counts: BTreeMap<(String, Publisher), u64>,
 }
@@ -120,7 +122,12 @@ impl Model {
             let rules = all.into_iter().find(|rules| rules.name == namespace).cloned();
             (name, ChannelFacts { rules, ..ChannelFacts::default() })
         };
-        Self { published: Vec::new(), channels: channels.map(facts).collect(), counts: BTreeMap::new() }
+        Self {
+            published: Vec::new(),
+            rooms: Book::default(),
+            channels: channels.map(facts).collect(),
+            counts: BTreeMap::new(),
+        }
     }
 
     /// What is known of a channel of the plan.

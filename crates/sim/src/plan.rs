@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Options,
-    options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode},
+    options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode, RoomLimits},
 };
 use dunlin_protocol::Encoding;
+use dunlin_rooms::{GridShape, RoomOptions};
 
-use crate::chance::Chance;
+use crate::{chance::Chance, rooms::Play};
 
 /// Longest time that a shard sleeps past its deadline.
 pub const LATE_WAKE_US: u64 = 30_000;
@@ -18,6 +19,9 @@ pub const KEY_TAG: &str = "sym";
 
 /// A channel in which nothing is allowed without a token.
 pub const RESTRICTED: &str = "alone";
+
+/// Bytes of an input's data.
+pub const INPUT_BYTES_MAX: usize = 48;
 
 /// Everything that is decided before the first step.
 pub struct Plan {
@@ -29,6 +33,8 @@ pub struct Plan {
     pub channels: Vec<String>,
     /// Those of them that are seldom used, so that their streams are forgotten now and then.
     pub quiet: Vec<String>,
+    /// The rooms, if there are any.
+    pub rooms: Option<RoomPlan>,
     /// The clients.
     pub clients: Vec<Profile>,
     /// Steps before the end.
@@ -37,6 +43,24 @@ pub struct Plan {
     pub drains: bool,
     /// Whether payloads that are not JSON are published.
     pub opaque_payloads: bool,
+}
+
+/// What is decided about rooms.
+pub struct RoomPlan {
+    /// Their channels.
+    pub channels: Vec<String>,
+    /// Room threads of the node.
+    pub threads: u16,
+    /// Time between ticks.
+    pub tick_us: u64,
+    /// Ticks without a player after which a room is idle.
+    pub empty_ticks_max: u32,
+    /// What shards hold players to.
+    pub limits: RoomLimits,
+    /// What rooms are held to.
+    pub options: RoomOptions,
+    /// The game.
+    pub play: Play,
 }
 
 /// How fast a client reads.
@@ -81,16 +105,30 @@ impl Plan {
         }
         let quiet = channels.iter().filter(|_| chance.percent(30)).cloned().collect();
         let clients = (0..chance.between(3, 12)).map(|_| Profile::new(chance)).collect();
+        let mut options = options(chance, shards);
+        // Where channels are few a room's own may have to go without.
+        let may_have_rooms = options.channel.channels_max > 1_000;
+        let rooms = (may_have_rooms && chance.percent(35)).then(|| RoomPlan::new(chance));
+        if let Some(rooms) = &rooms {
+            options.room_threads = rooms.threads;
+            options.namespaces.push(rooms.namespace(chance));
+        }
         Self {
             shards,
-            options: Arc::new(options(chance, shards)),
+            options: Arc::new(options),
             channels,
             quiet,
+            rooms,
             clients,
             steps: chance.between(300, 1_200) as u32,
             drains: chance.percent(25),
             opaque_payloads: chance.percent(10),
         }
+    }
+
+    /// All channels, those of rooms included.
+    pub fn all_channels(&self) -> impl Iterator<Item = String> {
+        self.channels.iter().chain(self.rooms.iter().flat_map(|rooms| &rooms.channels)).cloned()
     }
 
     /// A channel to use: seldom a quiet one.
@@ -100,6 +138,67 @@ impl Plan {
             if !self.quiet.contains(channel) || chance.percent(5) {
                 return channel;
             }
+        }
+    }
+}
+
+impl RoomPlan {
+    fn new(chance: &mut Chance) -> Self {
+        let tick_us = *chance.pick(&[20_000, 50_000, 50_000, 100_000]);
+        let objects_max = chance.between(8, 30) as usize;
+        let options = RoomOptions {
+            ticks_per_second: (1_000_000 / tick_us) as u32,
+            objects_max,
+            state_bytes_max: 40,
+            players_max: if chance.percent(10) { 2 } else { 100 },
+            ..RoomOptions::default()
+        };
+        let shape = GridShape {
+            columns: chance.between(4, 6) as u16,
+            rows: chance.between(4, 6) as u16,
+            cell_units: *chance.pick(&[7, 64, 1_000]),
+            near_cells: *chance.pick(&[0, 1, 1, 1, 10]),
+            far_cells: *chance.pick(&[0, 1, 1, 2]),
+            far_interval_ticks: *chance.pick(&[1, 3, 3, 7]),
+        };
+        Self {
+            channels: ["arena:a", "arena:b"][..chance.between(1, 2) as usize].iter().map(|&name| name.into()).collect(),
+            threads: chance.between(1, 2) as u16,
+            tick_us,
+            empty_ticks_max: *chance.pick(&[1, 4, 40]),
+            limits: RoomLimits {
+                inputs_per_second: *chance.pick(&[3, 20, 1_000]),
+                input_bytes_max: INPUT_BYTES_MAX,
+                inbox_inputs_max: *chance.pick(&[2, 1_000, 1_000]),
+            },
+            play: Play {
+                shape,
+                objects_max,
+                state_bytes_max: options.state_bytes_max,
+                seats_max: *chance.pick(&[3, 100, 100]),
+                changes_max: *chance.pick(&[1, 3, 6]),
+                tells_percent: *chance.pick(&[2, 10, 40]),
+            },
+            options,
+        }
+    }
+
+    /// The namespace of the rooms' channels.
+    fn namespace(&self, chance: &mut Chance) -> NamespaceOptions {
+        NamespaceOptions {
+            name: "arena".to_owned(),
+            allow_subscribe_for_client: true,
+            allow_subscribe_for_anonymous: true,
+            allow_publish_for_subscriber: true,
+            allow_publish_for_anonymous: true,
+            allow_history_for_client: true,
+            allow_history_for_anonymous: true,
+            force_recovery: true,
+            history_size: chance.between(2, 40) as usize,
+            history_ttl_ms: *chance.pick(&[800, 4_000]),
+            history_meta_ttl_ms: *chance.pick(&[1_000, 6_000]),
+            room: Some(self.limits.clone()),
+            ..NamespaceOptions::default()
         }
     }
 }

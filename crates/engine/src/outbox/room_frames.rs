@@ -75,6 +75,11 @@ impl Outbox {
         }
     }
 
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn offered_seats(&self) -> impl Iterator<Item = SeatIndex> {
+        self.rooms.iter().flat_map(|rooms| rooms.offered.iter().copied())
+    }
+
     /// Takes off the first `bytes` bytes of the rooms' frames that were offered. `count` is told of each frame that was
     /// begun.
     pub(crate) fn wrote_room_frames(

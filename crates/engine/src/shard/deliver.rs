@@ -27,7 +27,10 @@ enum Route {
 impl Shard {
     /// Puts a delivery into the lanes of everyone on this shard who is to have it.
     pub(super) fn deliver(&mut self, now: Now, delivery: &Arc<Delivery>, effects: &mut Effects) {
-        if let Some(audience) = delivery.audience() {
+        let audience = delivery.audience();
+        #[cfg(feature = "planted-bugs")]
+        let audience = audience.filter(|_| self.planted != Some(crate::planted::Bug::EventReachesAll));
+        if let Some(audience) = audience {
             return self.deliver_to_players(now, delivery, audience, effects);
         }
         let Some(id) = self.hub.find(&delivery.channel) else {

@@ -168,6 +168,10 @@ impl Shard {
         let Self { sessions, seats, hub, .. } = self;
         let Some(outbox) = sessions.outbox_of(session) else { return Outgoing::default() };
         outbox.offer_room_frames(|seat| seats.offer(seat, |channel| &hub.channel(channel).name));
+        #[cfg(feature = "planted-bugs")]
+        if self.planted == Some(crate::planted::Bug::BaseSetWhenOffered) {
+            outbox.offered_seats().for_each(|seat| seats.base_is_offered(seat));
+        }
         outbox.outgoing(seats)
     }
 

@@ -4,6 +4,7 @@ mod history;
 mod latest;
 mod permission;
 mod recovery;
+mod room;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -14,9 +15,10 @@ pub use history::check_history;
 pub use latest::lane_key;
 pub use permission::{Verdict, judge_error, judge_success};
 pub use recovery::{Limits, check_recovery, could_recover_surely};
+pub use room::{Seat, accept_input, check_join, refuse_input};
 
 /// A live subscription as its client knows it, with what is needed to judge the next publication.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Subscription {
     /// Its channel.
     pub channel: String,
@@ -46,6 +48,8 @@ pub struct Subscription {
     sessions_seen: BTreeMap<String, u64>,
     /// The newest publication of the API that came with the answer, by count.
     recovered_count: u64,
+    /// Where the channel has a room: the place in it.
+    pub seat: Option<Box<Seat>>,
     /// Who came and who left, as far as it was told.
     present: BTreeMap<String, bool>,
 }

@@ -116,7 +116,7 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
                     _ => false,
                 }
         }
-        Say::Unsubscribe { .. } | Say::Send | Say::Pong => false,
+        Say::Unsubscribe { .. } | Say::Send { .. } | Say::Pong => false,
     };
     if is_true { Ok(()) } else { Err(format!("error {code} answers {:?}", asked.say)) }
 }
@@ -142,7 +142,7 @@ pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), Strin
         }
         Say::History { channel, .. } => known(channel, |rules| rules.allow_history_for_client),
         Say::Unsubscribe { .. } => true,
-        Say::Ping | Say::Rpc | Say::Send | Say::Pong => false,
+        Say::Ping | Say::Rpc | Say::Send { .. } | Say::Pong => false,
     };
     if may { Ok(()) } else { Err(format!("success answers {:?}", asked.say)) }
 }

@@ -30,13 +30,12 @@ pub fn check_recovery(
     result: &SubscribeResult,
     now_ms: u64,
 ) -> Result<Subscription, String> {
-    let Say::Subscribe { channel, recover, positioned, recoverable, .. } = &asked.say else {
+    let Say::Subscribe { channel, recover, .. } = &asked.say else {
         return Err("a subscribe result answers another command".to_owned());
     };
     let facts = model.channel_mut(channel).ok_or("a subscription to an unknown channel")?;
     let rules = facts.rules.clone().ok_or("a subscription without a namespace")?;
-    let wants = Wants { positioned: *positioned, recoverable: *recoverable, recovers: recover.is_some() };
-    check_flags(&rules, wants, result)?;
+    check_flags(&rules, asked, result)?;
     let mut subscription = Subscription {
         channel: channel.clone(),
         positioned: result.positioned,
@@ -74,26 +73,23 @@ fn facts_of<'a>(model: &'a Model, channel: &str) -> Result<&'a ChannelFacts, Str
     model.channel(channel).ok_or_else(|| "an unknown channel".to_owned())
 }
 
-#[derive(Clone, Copy)]
-struct Wants {
-    positioned: bool,
-    recoverable: bool,
-    recovers: bool,
-}
-
-fn check_flags(rules: &NamespaceOptions, wants: Wants, result: &SubscribeResult) -> Result<(), String> {
+/// What the reply says of the subscription itself.
+pub(super) fn check_flags(rules: &NamespaceOptions, asked: &Pending, result: &SubscribeResult) -> Result<(), String> {
+    let Say::Subscribe { recover, positioned, recoverable, .. } = &asked.say else {
+        return Err("a subscribe result answers another command".to_owned());
+    };
+    let recovers = recover.is_some();
     let has_stream = rules.history_size > 0 && rules.history_ttl_ms > 0;
     let sees_history = rules.allow_history_for_client || rules.allow_history_for_subscriber;
-    let recoverable =
-        has_stream && (rules.force_recovery || wants.recoverable && (rules.allow_recovery || sees_history));
+    let recoverable = has_stream && (rules.force_recovery || *recoverable && (rules.allow_recovery || sees_history));
     let positioned = has_stream
-        && (recoverable || rules.force_positioning || wants.positioned && (rules.allow_positioning || sees_history));
-    let expected = (recoverable, positioned, wants.recovers, positioned);
+        && (recoverable || rules.force_positioning || *positioned && (rules.allow_positioning || sees_history));
+    let expected = (recoverable, positioned, recovers, positioned);
     let got = (result.recoverable, result.positioned, result.was_recovering, !result.epoch.is_empty());
     if expected != got {
         return Err(format!("recoverable, positioned, was recovering, epoch: {got:?} instead of {expected:?}"));
     }
-    if result.recovered && !(recoverable && wants.recovers) {
+    if result.recovered && !(recoverable && recovers) {
         return Err("recovered without being asked".to_owned());
     }
     Ok(())

@@ -3,10 +3,14 @@
 use dunlin_engine::{Options, options::RecoveryMode};
 
 use crate::{
-    checks::{Limits, Verdict, check_history, check_recovery, could_recover_surely, judge_error, judge_success},
+    checks::{
+        Limits, Verdict, accept_input, check_history, check_join, check_recovery, could_recover_surely, judge_error,
+        judge_success, refuse_input,
+    },
     model::{Fate, Model},
+    plan::RoomPlan,
     token::Tokens,
-    wire::{HistoryResult, Message, Push, Say, WireFrame, decode},
+    wire::{ErrorBody, HistoryResult, Message, Push, Say, WireFrame, decode},
 };
 
 use super::{Client, Goodbye, Misdeeds, Order, Pending, Phase, Upward};
@@ -15,6 +19,8 @@ use super::{Client, Goodbye, Misdeeds, Order, Pending, Phase, Upward};
 pub struct Hearing<'a> {
     /// Options of the node.
     pub options: &'a Options,
+    /// The rooms of the plan.
+    pub rooms: Option<&'a RoomPlan>,
     /// What is known.
     pub model: &'a mut Model,
     /// All tokens.
@@ -104,13 +110,21 @@ impl Client {
         let id = message.id;
         let asked = self.pending.remove(&id).ok_or_else(|| format!("a reply to {id}, which waits for none"))?;
         let outcome = match message.error {
-            Some(error) => self.hear_error(hearing, &asked, error.code).map(|()| None),
+            Some(error) => self.hear_error(hearing, &asked, &error).map(|()| None),
             None => self.hear_success(hearing, &asked, message),
         };
         outcome.map_err(|error| format!("reply {id}: {error}"))
     }
 
-    fn hear_error(&mut self, hearing: &mut Hearing<'_>, asked: &Pending, code: u32) -> Result<(), String> {
+    fn hear_error(&mut self, hearing: &mut Hearing<'_>, asked: &Pending, error: &ErrorBody) -> Result<(), String> {
+        let code = error.code;
+        if let (Some(number), Some(rooms), Say::Publish { channel, .. }) = (asked.input, hearing.rooms, &asked.say) {
+            let seat = self.subscriptions.get(channel).and_then(|subscription| subscription.seat.as_deref());
+            return refuse_input(&mut hearing.model.rooms.pages(), rooms, number, seat, code);
+        }
+        if let Some(join) = asked.join.filter(|_| matches!(code, 100 | 400..)) {
+            return hearing.model.rooms.pages().refuse_join(join, hearing.rooms, code, &error.message);
+        }
         judge_error(&hearing.verdict(&self.profile.user), asked, code)?;
         if let Some(number) = asked.number {
             hearing.model.published[number as usize].fate = Fate::Refused;
@@ -119,6 +133,9 @@ impl Client {
             Say::Connect { .. } => {
                 self.phase = Phase::Refused;
                 self.misdeeds.was_refused = true;
+            }
+            Say::Subscribe { channel, .. } if code == 112 && asked.join.is_some() => {
+                self.positions.remove(channel);
             }
             Say::Subscribe { channel, recover: Some(from), .. } if code == 112 => {
                 let facts = hearing.model.channel(channel).ok_or("an unknown channel")?;
@@ -167,7 +184,10 @@ impl Client {
             }
             (Say::Subscribe { channel, token, .. }, Message { subscribe: Some(result), .. }) => {
                 let limits = hearing.limits();
-                let mut subscription = check_recovery(hearing.model, limits, asked, &result, hearing.unix_ms)?;
+                let mut subscription = match asked.join {
+                    Some(_) => check_join(hearing.model, limits, asked, &result)?,
+                    None => check_recovery(hearing.model, limits, asked, &result, hearing.unix_ms)?,
+                };
                 subscription.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
                 subscription.latest_expiry_s = subscription.expiry_s;
                 check_ttl(hearing, subscription.expiry_s, result.expires, result.ttl)?;
@@ -182,6 +202,9 @@ impl Client {
             }
             (Say::Unsubscribe { channel }, Message { unsubscribe: Some(_), .. }) => self.forget(channel),
             (Say::Publish { .. }, Message { publish: Some(_), .. }) => {
+                if let Some(input) = asked.input {
+                    return accept_input(&mut hearing.model.rooms.pages(), input).map(|()| None);
+                }
                 let number = asked.number.ok_or("a publish without a number")?;
                 hearing.model.published[number as usize].fate = Fate::Accepted;
             }
@@ -207,6 +230,9 @@ impl Client {
             return Err(format!("a push for {channel} without a subscription"));
         };
         match (push.publication, push.join, push.leave, push.unsubscribe) {
+            (Some(publication), None, None, None) if subscription.seat.is_some() => {
+                subscription.of_room(&mut hearing.model.rooms.pages(), self.profile.encoding, &publication)?;
+            }
             (Some(publication), None, None, None) => {
                 let latest_s = [subscription.latest_expiry_s, self.latest_expiry_s].into_iter().flatten().min();
                 // One that expires while its owner answers is ended by the next timer after the answer.
@@ -228,7 +254,9 @@ impl Client {
                     let of_channel = order.channel.is_empty() || order.channel == channel;
                     of_channel && order.is_about(&self.profile.user, &self.id) && u32::from(order.code) == code
                 });
-                if !(was_ended || code == 2501 && has_expired) {
+                let room = subscription.seat.as_ref().map(|seat| seat.room);
+                let has_ended = room.is_some_and(|room| hearing.model.rooms.pages().ended_with(room, code));
+                if !(was_ended || code == 2501 && has_expired || has_ended) {
                     return Err(format!("{channel}: unsubscribed with {code}, expiry {expiry_s:?}"));
                 }
                 self.forget(&channel);
@@ -257,7 +285,7 @@ impl Client {
         match code {
             Some(3005) => has_expired || *expired_refresh,
             Some(3500) => *forged_token,
-            Some(3501) => *broke_protocol || *was_refused,
+            Some(3501) => *broke_protocol || *was_refused || *said_send,
             Some(3502) => self.id.is_empty(),
             Some(3508) => *said_send,
             code => code.is_some() && *violated == code || *closed == Goodbye::Said(code),
@@ -300,5 +328,5 @@ fn grace_ms(hearing: &Hearing<'_>) -> u64 {
 
 /// A command that is not waited for.
 pub(super) fn pending(say: Say) -> Pending {
-    Pending { say, sent_us: 0, api_count: 0, number: None, had: false, at_limit: false }
+    Pending { say, sent_us: 0, api_count: 0, number: None, had: false, at_limit: false, input: None, join: None }
 }

@@ -49,9 +49,14 @@ impl Initiative<'_> {
     }
 
     fn pending(&self, say: Say, channel: &str) -> (Say, Pending) {
-        let api_count = self.model.channel(channel).map_or(0, |facts| facts.api_count);
-        (say.clone(), Pending { sent_us: self.now_us, api_count, ..pending(say) })
+        pending_of(self, say, channel)
     }
+}
+
+/// A command with what has to be remembered of it.
+pub(super) fn pending_of(initiative: &Initiative<'_>, say: Say, channel: &str) -> (Say, Pending) {
+    let api_count = initiative.model.channel(channel).map_or(0, |facts| facts.api_count);
+    (say.clone(), Pending { sent_us: initiative.now_us, api_count, ..pending(say) })
 }
 
 impl Client {
@@ -89,7 +94,7 @@ impl Client {
     }
 
     /// A subscribe command, unless the answer to one is on its way. Nobody subscribes twice by accident.
-    fn add_subscribe(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+    pub(super) fn add_subscribe(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
         let had = self.subscriptions.contains_key(channel) && !self.leaves(channel) || self.asks_for(channel);
         if had && !initiative.chance.percent(5) {
             return;
@@ -105,7 +110,9 @@ impl Client {
             Some(position) if !initiative.chance.percent(5) => Some(position),
             _ => initiative.chance.percent(20).then(Position::default),
         };
+        let (data, join) = self.join_data(initiative, channel);
         let say = Say::Subscribe {
+            data,
             channel: channel.to_owned(),
             token,
             recover,
@@ -115,6 +122,7 @@ impl Client {
             reject_unrecoverable: initiative.chance.percent(20),
         };
         let (say, mut pending) = initiative.pending(say, channel);
+        pending.join = join;
         pending.had = had;
         pending.at_limit = self.subscriptions_at_most() >= initiative.plan.options.client.channel_limit;
         self.add((say, pending));
@@ -144,6 +152,11 @@ impl Client {
     }
 
     fn add_command(&mut self, initiative: &mut Initiative<'_>) {
+        if let Some(rooms) = &initiative.plan.rooms
+            && initiative.chance.percent(40)
+        {
+            return self.add_room_command(initiative, rooms);
+        }
         let channel = initiative.channel();
         let say = match initiative.chance.weighted(&[30, 10, 30, 6, 4, 3, 3, 3, 1, 1]) {
             0 => {
@@ -198,17 +211,21 @@ impl Client {
             return;
         }
         let channel = initiative.chance.pick(&channels).clone();
-        if let Some(position) = self.subscriptions.get(&channel).and_then(Subscription::position) {
-            self.positions.insert(channel.clone(), position);
+        self.add_unsubscribe_from(initiative, &channel);
+    }
+
+    pub(super) fn add_unsubscribe_from(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+        if let Some(position) = self.subscriptions.get(channel).and_then(Subscription::position) {
+            self.positions.insert(channel.to_owned(), position);
         }
-        let command = initiative.pending(Say::Unsubscribe { channel: channel.clone() }, &channel);
+        let command = initiative.pending(Say::Unsubscribe { channel: channel.to_owned() }, channel);
         self.add(command);
         match initiative.chance.below(10) {
             0..2 => {
-                let command = initiative.pending(Say::Unsubscribe { channel: channel.clone() }, &channel);
+                let command = initiative.pending(Say::Unsubscribe { channel: channel.to_owned() }, channel);
                 self.add(command);
             }
-            2..5 => self.add_subscribe(initiative, &channel),
+            2..5 => self.add_subscribe(initiative, channel),
             _ => {}
         }
     }
@@ -248,7 +265,7 @@ impl Client {
             }
             4 => {
                 self.misdeeds.said_send = true;
-                vec![initiative.pending(Say::Send, "")]
+                vec![initiative.pending(Say::Send { data: b"{}".to_vec() }, "")]
             }
             5 => {
                 let code = *initiative.chance.pick(&[1002, 1007, 1009]);

@@ -2,6 +2,7 @@
 
 mod hear;
 mod initiative;
+mod rooms;
 
 use std::collections::BTreeMap;
 
@@ -43,6 +44,10 @@ pub struct Pending {
     pub api_count: u64,
     /// For a publish, its number.
     pub number: Option<u64>,
+    /// For an input, its number in the book.
+    pub input: Option<u64>,
+    /// For a subscribe to a room, the number of the attempt to join.
+    pub join: Option<u64>,
     /// For a subscribe, whether the client had, or had asked for, the subscription, and whether it was at its limit.
     pub had: bool,
     /// See `had`.
@@ -200,7 +205,7 @@ impl Client {
     pub fn add(&mut self, (say, pending): (Say, Pending)) {
         let id = self.next_id;
         self.next_id += 1;
-        if !matches!(say, Say::Pong | Say::Send) {
+        if !matches!(say, Say::Pong | Say::Send { .. }) {
             self.pending.insert(id, pending);
         }
         self.frame.push((id, say));

@@ -27,6 +27,8 @@ pub enum Say {
         recoverable: bool,
         join_leave: bool,
         reject_unrecoverable: bool,
+        /// For the game, if the channel has a room: JSON.
+        data: Vec<u8>,
     },
     Unsubscribe {
         channel: String,
@@ -48,7 +50,9 @@ pub enum Say {
         reverse: bool,
     },
     Ping,
-    Send,
+    Send {
+        data: Vec<u8>,
+    },
     Rpc,
     Refresh {
         token: String,
@@ -87,10 +91,13 @@ fn json_line(id: u32, say: &Say) -> String {
         let data: &RawValue = serde_json::from_slice(data).expect("JSON clients publish JSON");
         return format!(r#"{{"id":{id},"publish":{{"channel":{},"data":{data}}}}}"#, json!(channel));
     }
+    if let Say::Send { data } = say {
+        let data: &RawValue = serde_json::from_slice(data).expect("JSON clients send JSON");
+        return format!(r#"{{"send":{{"data":{data}}}}}"#);
+    }
     let (kind, body) = json_body(say);
     match kind {
         "" => "{}".to_owned(),
-        "send" => json!({ "send": body }).to_string(),
         _ => json!({ "id": id, kind: body }).to_string(),
     }
 }
@@ -98,18 +105,20 @@ fn json_line(id: u32, say: &Say) -> String {
 fn json_body(say: &Say) -> (&'static str, Value) {
     match say {
         Say::Connect { token } => ("connect", json!({ "token": token, "name": "sim" })),
-        Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, reject_unrecoverable } => {
+        Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, reject_unrecoverable, data } => {
+            let data: Option<Value> =
+                (!data.is_empty()).then(|| serde_json::from_slice(data).expect("clients join with JSON"));
             let at = recover.clone().unwrap_or_default();
             let flag = 1 | i32::from(*reject_unrecoverable) << 1;
             let body = json!({
                 "channel": channel, "token": token, "recover": recover.is_some(), "epoch": at.epoch,
                 "offset": at.offset, "positioned": positioned, "recoverable": recoverable, "join_leave": join_leave,
-                "flag": flag,
+                "flag": flag, "data": data,
             });
             ("subscribe", body)
         }
         Say::Unsubscribe { channel } => ("unsubscribe", json!({ "channel": channel })),
-        Say::Publish { .. } => unreachable!("written by the caller"),
+        Say::Publish { .. } | Say::Send { .. } => unreachable!("written by the caller"),
         Say::Presence { channel } => ("presence", json!({ "channel": channel })),
         Say::PresenceStats { channel } => ("presence_stats", json!({ "channel": channel })),
         Say::History { channel, limit, since, reverse } => {
@@ -117,7 +126,6 @@ fn json_body(say: &Say) -> (&'static str, Value) {
             ("history", json!({ "channel": channel, "limit": limit, "since": since, "reverse": reverse }))
         }
         Say::Ping => ("ping", json!({})),
-        Say::Send => ("send", json!({ "data": {} })),
         Say::Rpc => ("rpc", json!({ "method": "m", "data": 1 })),
         Say::Refresh { token } => ("refresh", json!({ "token": token })),
         Say::SubRefresh { channel, token } => ("sub_refresh", json!({ "channel": channel, "token": token })),
@@ -127,17 +135,17 @@ fn json_body(say: &Say) -> (&'static str, Value) {
 
 /// A Protobuf message being written.
 #[derive(Default)]
-struct Message(Vec<u8>);
+pub(super) struct Message(pub(super) Vec<u8>);
 
 impl Message {
-    fn number(&mut self, field: u64, number: u64) {
+    pub(super) fn number(&mut self, field: u64, number: u64) {
         if number != 0 {
             put_varint(&mut self.0, field << 3);
             put_varint(&mut self.0, number);
         }
     }
 
-    fn bytes(&mut self, field: u64, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, field: u64, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.within(field, bytes);
         }
@@ -165,7 +173,7 @@ fn put_varint(out: &mut Vec<u8>, mut number: u64) {
 }
 
 fn write_command(command: &mut Message, id: u32, say: &Say) {
-    if !matches!(say, Say::Send | Say::Pong) {
+    if !matches!(say, Say::Send { .. } | Say::Pong) {
         command.number(1, id.into());
     }
     let channel_only = |channel: &str| {
@@ -197,7 +205,7 @@ fn write_command(command: &mut Message, id: u32, say: &Say) {
             body.number(9, u64::from(*reverse));
         }),
         Say::Ping => command.message(11, |_| {}),
-        Say::Send => command.message(12, |body| body.bytes(1, b"{}")),
+        Say::Send { data } => command.message(12, |body| body.bytes(1, data)),
         Say::Rpc => command.message(13, |body| body.bytes(2, b"m")),
         Say::Refresh { token } => command.message(14, |body| body.bytes(1, token.as_bytes())),
         Say::SubRefresh { channel, token } => command.message(15, |body| {
@@ -209,7 +217,8 @@ fn write_command(command: &mut Message, id: u32, say: &Say) {
 }
 
 fn write_subscribe(body: &mut Message, say: &Say) {
-    let Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, reject_unrecoverable } = say
+    let Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, reject_unrecoverable, data } =
+        say
     else {
         unreachable!("called for subscribe alone")
     };
@@ -219,6 +228,7 @@ fn write_subscribe(body: &mut Message, say: &Say) {
     body.number(3, u64::from(recover.is_some()));
     body.bytes(6, at.epoch.as_bytes());
     body.number(7, at.offset);
+    body.bytes(8, data);
     body.number(9, u64::from(*positioned));
     body.number(10, u64::from(*recoverable));
     body.number(11, u64::from(*join_leave));

@@ -3,9 +3,11 @@
 
 mod command;
 mod frame;
+mod input;
 mod message;
 mod protobuf;
 
 pub use command::{Position, Say, encode};
 pub use frame::{FrameReader, WireFrame};
-pub use message::{ClientInfo, HistoryResult, Message, PublicationBody, Push, SubscribeResult, decode};
+pub use input::encode_input;
+pub use message::{ClientInfo, ErrorBody, HistoryResult, Message, PublicationBody, Push, SubscribeResult, decode};

@@ -20,6 +20,9 @@ use super::World;
 impl World {
     /// An operator does something.
     pub(super) fn administer(&mut self) -> Result<(), String> {
+        if self.plan.rooms.is_some() && self.chance.percent(6) {
+            return self.administer_rooms();
+        }
         let channel = self.plan.channel(&mut self.chance).clone();
         match self.chance.weighted(&[60, 15, 8, 2, 3, 4]) {
             0 => self.publish(&channel),
@@ -29,6 +32,11 @@ impl World {
             4 => self.disconnect(),
             _ => self.unsubscribe(),
         }
+    }
+
+    fn any_channel(&mut self) -> String {
+        let channels: Vec<String> = self.plan.all_channels().collect();
+        self.chance.pick(&channels).clone()
     }
 
     pub(super) fn owner(&self, channel: &str) -> usize {
@@ -216,7 +224,7 @@ impl World {
     }
 
     fn unsubscribe(&mut self) -> Result<(), String> {
-        let channel = if self.chance.percent(20) { "" } else { self.chance.pick(&self.plan.channels) }.to_owned();
+        let channel = if self.chance.percent(20) { String::new() } else { self.any_channel() };
         let code = *self.chance.pick(&[UnsubscribeCode::SERVER, UnsubscribeCode::INSUFFICIENT_STATE]);
         let order = self.order(channel, code.0 as u16);
         let request = ApiRequest::Unsubscribe {

@@ -210,8 +210,15 @@ impl World {
         let Self { plan, model, tokens, clients, connections, deeds, now_us, .. } = self;
         let kernel = &mut connections[number].kernel;
         let bytes = kernel.drain(..kernel.len().min(most));
-        let mut hearing =
-            Hearing { options: &plan.options, model, tokens, ended: &deeds.unsubscribed, now_us: *now_us, unix_ms };
+        let mut hearing = Hearing {
+            options: &plan.options,
+            rooms: plan.rooms.as_ref(),
+            model,
+            tokens,
+            ended: &deeds.unsubscribed,
+            now_us: *now_us,
+            unix_ms,
+        };
         let next = clients[index].read(&mut hearing, bytes).map_err(|error| format!("client {index}: {error}"))?;
         self.send_upward(index);
         for next in next {

@@ -7,9 +7,10 @@ use dunlin_engine::{
     api::{Answer, ApiRequest},
     event::Ticket,
     message::{Notice, ShardMessage},
+    room::FromRoom,
 };
 
-use crate::{ring::Ring, socket::Server};
+use crate::{ring::ShardRing, socket::Server};
 
 use super::{Place, Verification, World};
 
@@ -17,6 +18,10 @@ use super::{Place, Verification, World};
 const GOODBYE_BYTES_MAX: usize = 2 + 125;
 /// Bytes that the tag `skipped` may add to a frame that waits.
 const SKIPPED_TAG_BYTES_MAX: usize = 32;
+/// Bytes of a snapshot, of which one may be half written.
+const SNAPSHOT_BYTES_MAX: usize = 8_000;
+/// Rooms of the plan.
+const ROOMS_MAX: usize = 2;
 /// Bytes that one publication takes: all of the plan are smaller.
 const DELIVERY_BYTES_MAX: usize = 1_600;
 /// Channels of the plan that tell who leaves.
@@ -63,7 +68,7 @@ impl World {
                     return Err("a shard sends to itself".to_owned());
                 }
                 let from = dunlin_engine::ShardIndex(shard as u16);
-                let ring = Ring::place(from, to, self.plan.shards, &message);
+                let ring = ShardRing::place(from, to, self.plan.shards, &message);
                 self.rings[ring].push(message);
             }
             Effect::Authenticate { session, token } => self.verify(shard, session, false, &token),
@@ -80,7 +85,7 @@ impl World {
                 }
             }
             Effect::HangUp { session } => self.known(shard, session)?.server = Server::HungUp,
-            Effect::ToRoom { .. } => unreachable!("no namespace here has rooms"),
+            Effect::ToRoom { thread, message } => self.send_to_room(shard, thread, message)?,
             Effect::Answer { ticket, answer } => answers.push((ticket, answer)),
         }
         Ok(())
@@ -182,25 +187,33 @@ impl World {
 
     /// After an event: nobody has more waiting than the bound, and whoever was closed as slow had reason to be.
     fn check_waiting(&mut self, shard: usize, before: Closes, most: Most) -> Result<(), String> {
-        let client = &self.plan.options.client;
+        let (client, has_rooms) = (&self.plan.options.client, self.plan.rooms.is_some());
         let (bytes_max, frames_max) = (client.queue_bytes_max, client.queue_frames_max);
         let after = self.closes(shard);
         let slow = after.slow - before.slow;
         // Those who are closed leave channels, which others are told, who may be closed over that in turn.
         let echoes = (after.all - before.all).saturating_sub(1) as usize * LEAVES_MAX;
-        let most = Most { bytes: most.bytes + echoes * DELIVERY_BYTES_MAX, frames: most.frames + echoes };
+        let most = Most { bytes: most.bytes + echoes * DELIVERY_BYTES_MAX, frames: most.frames + echoes, ..most };
         let mut suspects = 0;
         let Self { places, connections, .. } = self;
         let Place { shard, connections: of_shard, .. } = &mut places[shard];
         for &number in of_shard.iter().flatten() {
             let connection = &mut connections[number];
             let (bytes, frames) = shard.waiting(connection.session).unwrap_or_default();
-            if frames > frames_max + 1 || bytes > bytes_max + GOODBYE_BYTES_MAX + frames * SKIPPED_TAG_BYTES_MAX {
+            // A snapshot that was begun, and those that are due.
+            let of_rooms = if has_rooms { (SNAPSHOT_BYTES_MAX, 1 + ROOMS_MAX) } else { (0, 0) };
+            let bytes_most = bytes_max + GOODBYE_BYTES_MAX + frames * SKIPPED_TAG_BYTES_MAX + of_rooms.0;
+            if frames > frames_max + 1 + of_rooms.1 || bytes > bytes_most {
                 return Err(format!("{bytes} bytes in {frames} frames wait for {:?}", connection.session));
             }
             let was = std::mem::replace(&mut connection.waiting, (bytes, frames));
+            if most.is_snapshot && (bytes > was.0 || frames > was.1 + ROOMS_MAX) {
+                return Err(format!("a snapshot waits for {:?}: {bytes} bytes, {frames} frames", connection.session));
+            }
             suspects += u64::from(was.0 + most.bytes > bytes_max || was.1 + most.frames > frames_max);
-            if (bytes > 0) != connection.is_dirty {
+            // What is due because of a room takes no memory.
+            let has_outgoing = if has_rooms { shard.has_outgoing(connection.session) } else { bytes > 0 };
+            if has_outgoing != connection.is_dirty {
                 return Err(format!(
                     "{bytes} bytes wait for {:?}, listed: {}",
                     connection.session, connection.is_dirty
@@ -232,17 +245,24 @@ struct Closes {
 struct Most {
     bytes: usize,
     frames: usize,
+    /// It is a snapshot, which never waits.
+    is_snapshot: bool,
 }
 
 impl Most {
     fn of(event: &Event<'_>) -> Self {
         match event {
             Event::Message { message: ShardMessage::Notice(Notice::Deliver(_)), .. } => {
-                Self { bytes: DELIVERY_BYTES_MAX, frames: 1 }
+                Self { bytes: DELIVERY_BYTES_MAX, frames: 1, is_snapshot: false }
+            }
+            Event::FromRoom { message: FromRoom::Keyframe { .. } | FromRoom::Tick { .. }, .. } => {
+                Self { bytes: 0, frames: 0, is_snapshot: true }
             }
             // Each command costs its sender some bytes, and brings a reply or what a reply brings with it.
-            Event::Received { frame, .. } => Self { bytes: REPLY_BYTES_MAX * frame.len(), frames: frame.len() },
-            _ => Self { bytes: REPLY_BYTES_MAX, frames: FRAMES_MAX },
+            Event::Received { frame, .. } => {
+                Self { bytes: REPLY_BYTES_MAX * frame.len(), frames: frame.len(), is_snapshot: false }
+            }
+            _ => Self { bytes: REPLY_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false },
         }
     }
 }

@@ -5,6 +5,8 @@ mod census;
 mod connections;
 mod events;
 mod reached;
+mod room_census;
+mod rooms;
 mod settle;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
@@ -16,11 +18,13 @@ use crate::{
     client::{Client, Goodbye, Initiative, Order, Phase},
     model::Model,
     plan::{LATE_WAKE_US, Plan, RESTRICTED},
-    ring::Ring,
+    ring::ShardRing,
     socket::Connection,
     token::Tokens,
     trace::Trace,
 };
+
+use rooms::RoomThreads;
 
 /// Unix time at the start of every run.
 const START_UNIX_MS: u64 = 1_700_000_000_123;
@@ -67,7 +71,8 @@ pub struct World {
     /// Seed that the shards of the node share.
     node: u64,
     places: Vec<Place>,
-    rings: Vec<Ring>,
+    rings: Vec<ShardRing>,
+    threads: RoomThreads,
     clients: Vec<Client>,
     connections: Vec<Connection>,
     model: Model,
@@ -99,10 +104,11 @@ impl World {
         Self {
             node,
             places,
-            rings: Ring::all(plan.shards),
+            rings: ShardRing::all(plan.shards),
+            threads: RoomThreads::new(&plan),
             clients: clients.map(|(index, profile)| Client::new(index, profile.clone())).collect(),
             connections: Vec::new(),
-            model: Model::new(&plan.options, plan.channels.iter().cloned().chain([RESTRICTED.to_owned()])),
+            model: Model::new(&plan.options, plan.all_channels().chain([RESTRICTED.to_owned()])),
             tokens: Tokens::default(),
             verifications: BinaryHeap::new(),
             deeds: Deeds::default(),
@@ -154,6 +160,7 @@ impl World {
             3 => self.administer()?,
             _ => self.stall_something(),
         }
+        self.deliver_some_of_rooms()?;
         self.serve_prompt()
     }
 
@@ -162,6 +169,14 @@ impl World {
         let until_us = self.now_us + pause_us;
         loop {
             let deadline_us = self.places.iter().filter_map(|place| place.shard.next_deadline_us()).min();
+            let tick_us = self.threads.next_us().filter(|&tick_us| tick_us <= until_us);
+            if let Some(tick_us) =
+                tick_us.filter(|&tick_us| deadline_us.is_none_or(|deadline_us| tick_us < deadline_us))
+            {
+                self.now_us = self.now_us.max(tick_us);
+                self.tick_due_rooms()?;
+                continue;
+            }
             let Some(deadline_us) = deadline_us.filter(|&deadline_us| deadline_us <= until_us) else { break };
             let late_us = if self.chance.percent(80) { 0 } else { self.chance.between(0, LATE_WAKE_US) };
             self.now_us = self.now_us.max(deadline_us + late_us);
@@ -214,8 +229,11 @@ impl World {
 
     fn stall_something(&mut self) {
         let until_us = self.now_us + self.chance.between(1_000, 400_000);
-        let ring = self.chance.below(self.rings.len());
-        self.rings[ring].stall(until_us);
+        let ring = self.chance.below(self.rings.len() + self.threads.ring_count());
+        match self.rings.get_mut(ring) {
+            Some(ring) => ring.stall(until_us),
+            None => self.threads.stall(ring - self.rings.len(), until_us),
+        }
         if let Some(connection) = self.clients[self.chance.below(self.clients.len())].connection {
             self.connections[connection].idle_until_us = until_us;
         }

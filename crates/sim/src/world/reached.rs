@@ -13,6 +13,9 @@ impl World {
         for place in &self.places {
             count(place.shard.counters(), &mut |what, times| *reached.entry(what).or_insert(0) += times);
         }
+        for (what, times) in &self.model.rooms.pages().reached {
+            reached.insert((*what).to_owned(), *times);
+        }
         reached
     }
 }

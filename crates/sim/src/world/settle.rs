@@ -17,24 +17,35 @@ impl World {
         for ring in &mut self.rings {
             ring.stall(0);
         }
+        (0..self.threads.ring_count()).for_each(|ring| self.threads.stall(ring, 0));
+        // Worlds would go on for ever.
+        self.threads.rests = true;
+        let mut quiet_ticks = 0;
         for _ in 0..ROUNDS_MAX {
-            self.steps += 1;
-            for ring in 0..self.rings.len() {
-                for _ in 0..4 {
-                    self.deliver(ring)?;
-                }
-            }
+            self.settle_messages()?;
             for number in 0..self.connections.len() {
                 if !self.connections[number].is_over() {
                     self.serve(number, Service::Full)?;
                 }
             }
-            if self.is_at_rest() {
+            if self.is_at_rest() && self.rooms_rest(&mut quiet_ticks)? {
+                self.threads.rests = false;
                 return Ok(());
             }
             self.pass_time(2_000)?;
         }
         Err("never comes to rest".to_owned())
+    }
+
+    /// Moves messages on all rings.
+    pub(super) fn settle_messages(&mut self) -> Result<(), String> {
+        self.steps += 1;
+        for ring in 0..self.rings.len() {
+            for _ in 0..4 {
+                self.deliver(ring)?;
+            }
+        }
+        self.deliver_all_of_rooms()
     }
 
     fn is_at_rest(&self) -> bool {
@@ -46,7 +57,8 @@ impl World {
                     && connection.kernel.is_empty()
                     && !connection.is_dirty
         };
-        self.rings.iter().all(crate::ring::Ring::is_empty)
+        self.rings.iter().all(crate::ring::ShardRing::is_empty)
+            && self.threads.is_at_rest()
             && self.verifications.is_empty()
             && self.connections.iter().all(is_still)
     }
@@ -74,6 +86,7 @@ impl World {
             }
         }
         self.settle()?;
+        self.await_closed_rooms()?;
         self.pass_time(FOREVER_US)?;
         self.check_nothing_left()
     }

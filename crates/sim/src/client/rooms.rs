@@ -1,0 +1,105 @@
+//! What a client does in rooms.
+
+use crate::{
+    plan::{INPUT_BYTES_MAX, RoomPlan},
+    rooms::Fault,
+    wire::{Say, encode_input},
+};
+use dunlin_protocol::Encoding;
+
+use super::{Client, Initiative, Pending, initiative::pending_of};
+
+impl Client {
+    /// Joins, or plays.
+    pub(super) fn add_room_command(&mut self, initiative: &mut Initiative<'_>, rooms: &RoomPlan) {
+        let channel = initiative.chance.pick(&rooms.channels).clone();
+        let has_seat = self.subscriptions.contains_key(&channel) && !self.leaves(&channel);
+        // Whose an input would be is not known as long as an answer is on its way.
+        if self.asks_for(&channel) {
+            return;
+        }
+        if !has_seat && !initiative.chance.percent(15) {
+            return self.add_subscribe(initiative, &channel);
+        }
+        match initiative.chance.weighted(&[75, 20, 3, 2]) {
+            0 => self.add_input(initiative, &channel),
+            1 if has_seat => self.add_send(initiative, &channel),
+            2 => self.add_unsubscribe_from(initiative, &channel),
+            _ => self.add_subscribe(initiative, &channel),
+        }
+    }
+
+    /// What a client gives for the game, and the number of its attempt to join; nothing where there is no room.
+    pub(super) fn join_data(&self, initiative: &mut Initiative<'_>, channel: &str) -> (Vec<u8>, Option<u64>) {
+        let is_room =
+            initiative.plan.rooms.as_ref().is_some_and(|rooms| rooms.channels.iter().any(|name| name == channel));
+        if !is_room {
+            return (Vec::new(), None);
+        }
+        let join = initiative.model.rooms.pages().begin_join(channel, &self.profile.user);
+        let data = match initiative.chance.below(100) {
+            0..3 => String::new(),
+            3..8 => format!(r#"{{"join":{join},"want":"out"}}"#),
+            _ => format!(r#"{{"join":{join},"want":"in"}}"#),
+        };
+        (data.into_bytes(), Some(join))
+    }
+
+    /// An input by `publish`, which is answered.
+    fn add_input(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+        let (number, data) = self.input(initiative, channel, "");
+        let say = Say::Publish { channel: channel.to_owned(), data };
+        let (say, pending) = pending_of(initiative, say, channel);
+        self.add((say, Pending { input: Some(number), ..pending }));
+    }
+
+    /// An input by `send`, which is not.
+    fn add_send(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+        let seats = self.subscriptions.values().filter(|subscription| subscription.seat.is_some()).count();
+        // Where there is only one it need not be named.
+        let is_only = seats == 1 && self.pending.values().all(|pending| pending.join.is_none());
+        let room = if is_only && initiative.chance.percent(50) { "" } else { channel };
+        let (number, data) = self.input(initiative, channel, room);
+        // There is no other way to say that it was bad.
+        self.misdeeds.broke_protocol |=
+            initiative.model.rooms.pages().inputs[number as usize].fault == Fault::Malformed;
+        let command = pending_of(initiative, Say::Send { data }, channel);
+        self.add(command);
+    }
+
+    /// An input, mostly a good one, and its number in the book.
+    fn input(&mut self, initiative: &mut Initiative<'_>, channel: &str, room: &str) -> (u64, Vec<u8>) {
+        let Initiative { chance, model, .. } = initiative;
+        let mut seat = self.subscriptions.get_mut(channel).and_then(|subscription| subscription.seat.as_deref_mut());
+        let last = seat.as_ref().map_or(0, |seat| seat.last_number);
+        let fault = match chance.below(100) {
+            0..4 if last > 0 => Fault::Stale,
+            4..7 => Fault::TooLong,
+            7..10 => Fault::Malformed,
+            10..15 => Fault::Senseless,
+            _ => Fault::None,
+        };
+        let number = match fault {
+            Fault::Stale => chance.between(1, last.into()) as u32,
+            _ => last + 1 + chance.below(3) as u32,
+        };
+        if let Some(seat) = &mut seat {
+            seat.last_number = number.max(last);
+            seat.inputs_sent += 1;
+        }
+        let of_book = model.rooms.pages().begin_input(seat.map(|seat| seat.join), number, fault);
+        let mut data = format!("i{of_book} ").into_bytes();
+        match (fault, chance.below(20)) {
+            (Fault::TooLong, _) => data.resize(INPUT_BYTES_MAX + 1 + chance.below(30), b'.'),
+            (_, 0) => data.resize(INPUT_BYTES_MAX, b'.'),
+            _ => {}
+        }
+        let encoding = self.profile.encoding;
+        let input = match (fault, encoding) {
+            (Fault::Malformed, Encoding::Json) => (*chance.pick(&["[]", r#"{"number":"one"}"#, "7"])).into(),
+            (Fault::Malformed, Encoding::Protobuf) => vec![0xff; chance.between(1, 9) as usize],
+            _ => encode_input(encoding, number, &data, room),
+        };
+        (of_book, input)
+    }
+}

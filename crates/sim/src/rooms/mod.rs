@@ -1,0 +1,244 @@
+//! What is known to be true of rooms: told by the game that they run, and by what clients asked of it. Like the rest of
+//! the model it shares no code with the engine; the game keeps its own account of the world that it changes.
+
+mod game;
+mod life;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use dunlin_engine::room::RoomKey;
+use dunlin_protocol::UnsubscribeCode;
+use dunlin_rooms::PlayerId;
+
+use crate::{model::Fate, plan::RoomPlan, wire::Position};
+
+pub use game::{Game, Play};
+pub use life::{Life, PlayerAt, Version, between};
+
+/// The book, shared by the games of all rooms and whoever checks what clients are told of them.
+#[derive(Clone, Default)]
+pub struct Book(Arc<Mutex<Pages>>);
+
+impl Book {
+    /// Opens it.
+    pub fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is in the book. Joins, inputs and events have numbers, which the data carries that clients and games send.
+#[derive(Default)]
+pub struct Pages {
+    /// Rooms by key; a channel has one after another.
+    pub lives: BTreeMap<RoomKey, Life>,
+    /// Rooms that were closed before their threads heard of them.
+    pub ended_unopened: BTreeMap<RoomKey, UnsubscribeCode>,
+    /// Attempts to join.
+    pub joins: Vec<Join>,
+    /// Inputs.
+    pub inputs: Vec<Input>,
+    /// Events.
+    pub events: Vec<Told>,
+    /// Events by channel, epoch and offset.
+    pub positions: BTreeMap<(String, String, u64), u64>,
+    /// The first thing that a game saw and that should not have been.
+    pub wrong: Option<String>,
+    /// How often what happened.
+    pub reached: BTreeMap<&'static str, u64>,
+}
+
+/// An attempt to join.
+#[derive(Clone, Debug)]
+pub struct Join {
+    /// The channel.
+    pub channel: String,
+    /// Whose.
+    pub user: String,
+    /// The room that was asked.
+    pub room: Option<RoomKey>,
+    /// What the game made of it, once it was asked.
+    pub outcome: Option<Result<PlayerId, u16>>,
+    /// Epoch and top of the channel when the owner heard of it.
+    pub answered_at: Option<Position>,
+    /// When that was, in Unix milliseconds.
+    pub answered_ms: u64,
+}
+
+/// An input.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The join whose player sent it; `None` for one of somebody who was not in the room.
+    pub join: Option<u64>,
+    /// The client's number for it.
+    pub number: u32,
+    /// Whether there is something wrong with it.
+    pub fault: Fault,
+    /// What became of it.
+    pub fate: Fate,
+    /// Whether the game has had it.
+    pub applied: bool,
+}
+
+/// What is wrong with an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// Its number is not above those before.
+    Stale,
+    /// It is longer than an input may be.
+    TooLong,
+    /// It is not of the format.
+    Malformed,
+    /// The game makes nothing of it, but nobody else knows.
+    Senseless,
+}
+
+/// An event.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Where.
+    pub room: RoomKey,
+    /// In which tick.
+    pub tick: u32,
+    /// Its players, once the tick is over.
+    pub players: BTreeSet<PlayerId>,
+    /// Who may recover it; `None` for everybody.
+    pub users: Option<BTreeSet<String>>,
+    /// When the owner took it, in Unix milliseconds.
+    pub accepted_ms: Option<u64>,
+}
+
+impl Pages {
+    /// Notes an attempt of `user` to join; returns its number.
+    pub fn begin_join(&mut self, channel: &str, user: &str) -> u64 {
+        let (channel, user) = (channel.to_owned(), user.to_owned());
+        self.joins.push(Join { channel, user, room: None, outcome: None, answered_at: None, answered_ms: 0 });
+        self.joins.len() as u64 - 1
+    }
+
+    /// Notes an input; returns its number.
+    pub fn begin_input(&mut self, join: Option<u64>, number: u32, fault: Fault) -> u64 {
+        self.inputs.push(Input { join, number, fault, fate: Fate::Open, applied: false });
+        self.inputs.len() as u64 - 1
+    }
+
+    /// Notes something that a game saw and that should not have been.
+    pub fn blame(&mut self, what: String) {
+        self.wrong.get_or_insert(what);
+    }
+
+    /// The last tick of a room is lost: nobody is told of it.
+    pub fn lose_tick(&mut self, room: RoomKey) {
+        let Self { lives, events, .. } = self;
+        if let Some(life) = lives.get_mut(&room) {
+            let tick = life.tick;
+            life.events.retain(|event| events[*event as usize].tick < tick);
+            life.tick -= 1;
+        }
+    }
+
+    /// Whether the room is over, with `code`.
+    pub fn ended_with(&self, room: RoomKey, code: u32) -> bool {
+        self.lives.get(&room).and_then(|life| life.ended).is_some_and(|ended| ended.0 == code)
+    }
+
+    /// Whether an attempt to join may be answered with an error: the game's own, or that the room is gone.
+    ///
+    /// # Errors
+    /// If it may not.
+    pub fn refuse_join(&mut self, join: u64, plan: Option<&RoomPlan>, code: u32, message: &str) -> Result<(), String> {
+        let record = self.joins[join as usize].clone();
+        let may_be_full = plan.is_some_and(|plan| plan.options.players_max < 100);
+        let is_over = record.room.is_some_and(|room| self.lives[&room].ended.is_some());
+        let is_true = match record.outcome {
+            Some(Err(refused)) if u32::from(refused) == code => message == format!("not by {code}"),
+            // Of a room that ended right then.
+            Some(_) => code == 100 && is_over,
+            // Without a number nobody could note it.
+            None => code == 100 || code == 400 && (may_be_full || message == "not by 400"),
+        };
+        self.count(if code == 100 { "join to a room that is gone" } else { "join refused" });
+        if is_true { Ok(()) } else { Err(format!("join {join} is refused with {code}, {message}: {record:?}")) }
+    }
+
+    /// Counts that something was reached.
+    pub fn count(&mut self, what: &'static str) {
+        *self.reached.entry(what).or_insert(0) += 1;
+    }
+
+    /// The room and player that a join led to.
+    pub fn seat_of(&self, join: u64) -> Option<(RoomKey, PlayerId)> {
+        let join = self.joins.get(join as usize)?;
+        Some((join.room?, join.outcome?.ok()?))
+    }
+
+    /// Notes that `event` has got its position in its channel.
+    ///
+    /// # Errors
+    /// If it, or its position, was there before, or if it came before an earlier one.
+    pub fn positioned(&mut self, channel: &str, at: &Position, event: u64, now_ms: u64) -> Result<(), String> {
+        let told = self.events.get_mut(event as usize).ok_or_else(|| format!("nobody told event {event}"))?;
+        if told.accepted_ms.replace(now_ms).is_some() {
+            return Err(format!("{channel}: event {event} is published twice"));
+        }
+        let last = self.stream(channel, &at.epoch, ..).next_back().map_or(0, |(offset, _)| offset);
+        if at.offset != last + 1 && last > 0 || self.at(channel, at).is_some() {
+            return Err(format!("{channel}: event {event} gets {at:?}, and the last one has {last}"));
+        }
+        self.positions.insert((channel.to_owned(), at.epoch.clone(), at.offset), event);
+        Ok(())
+    }
+
+    /// The event at a position.
+    pub fn at(&self, channel: &str, at: &Position) -> Option<u64> {
+        self.positions.get(&(channel.to_owned(), at.epoch.clone(), at.offset)).copied()
+    }
+
+    /// Offsets and numbers of the events in an epoch of a channel.
+    pub fn stream(
+        &self,
+        channel: &str,
+        epoch: &str,
+        offsets: impl std::ops::RangeBounds<u64>,
+    ) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        let place = |offset: u64| (channel.to_owned(), epoch.to_owned(), offset);
+        let first = match offsets.start_bound() {
+            std::ops::Bound::Included(&first) => first,
+            std::ops::Bound::Excluded(&before) => before + 1,
+            std::ops::Bound::Unbounded => 0,
+        };
+        let last = match offsets.end_bound() {
+            std::ops::Bound::Included(&last) => last,
+            std::ops::Bound::Excluded(&after) => after - 1,
+            std::ops::Bound::Unbounded => u64::MAX,
+        };
+        let range = place(first)..=place(last.max(first.saturating_sub(1)));
+        let is_empty = last < first;
+        let found = if is_empty { None } else { Some(self.positions.range(range)) };
+        found.into_iter().flatten().map(|((_, _, offset), event)| (*offset, *event))
+    }
+
+    /// Whether `user` may be sent `event` in a recovery.
+    pub fn may_recover(&self, event: u64, user: &str) -> bool {
+        let told = &self.events[event as usize];
+        told.users.as_ref().is_none_or(|users| !user.is_empty() && users.contains(user))
+    }
+}
+
+/// The number behind `mark` at the beginning of what a client or a game sent.
+pub fn numbered(data: &[u8], mark: &str) -> Option<u64> {
+    let text = data.strip_prefix(mark.as_bytes())?;
+    let digits: String = text.iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect();
+    digits.parse().ok()
+}
+
+/// Tick and number of an event.
+pub fn event_number(data: &[u8]) -> Option<(u32, u64)> {
+    let tick = numbered(data, r#"{"tick":"#)?;
+    let prefix = format!(r#"{{"tick":{tick},"event":{{"e":"#);
+    Some((u32::try_from(tick).ok()?, numbered(data, &prefix)?))
+}

@@ -1,0 +1,82 @@
+//! When everything is at rest, rooms have the players whose clients believe it, and those see the world as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dunlin_engine::room::RoomKey;
+use dunlin_rooms::PlayerId;
+
+use super::World;
+
+/// Ticks in which everybody who reads must have the world as it is.
+const QUIET_TICKS: u32 = 2;
+/// Ticks in which rooms without players must be gone, beyond those that they wait.
+const CLOSING_TICKS: u32 = 50;
+
+impl World {
+    /// The node is at rest but for its rooms: they tick a few times more, and everybody who is in one follows. Returns
+    /// whether it was so, and stays so.
+    pub(super) fn rooms_rest(&mut self, quiet_ticks: &mut u32) -> Result<bool, String> {
+        if self.plan.rooms.is_none() {
+            return Ok(true);
+        }
+        self.check_rooms().map_err(|error| format!("after {quiet_ticks} quiet ticks: {error}"))?;
+        if *quiet_ticks == QUIET_TICKS {
+            return Ok(true);
+        }
+        *quiet_ticks += 1;
+        self.tick_rooms(&|_| true)?;
+        Ok(false)
+    }
+
+    /// The node must be at rest.
+    fn check_rooms(&self) -> Result<(), String> {
+        let pages = self.model.rooms.pages();
+        let mut believed: BTreeMap<RoomKey, BTreeSet<PlayerId>> = BTreeMap::new();
+        for client in self.clients.iter().filter(|client| self.is_live(client)) {
+            for subscription in client.subscriptions.values() {
+                let Some(seat) = &subscription.seat else { continue };
+                seat.check_complete(&pages)
+                    .map_err(|error| format!("client {} in {} at rest: {error}", client.index, subscription.channel))?;
+                if !believed.entry(seat.room).or_default().insert(seat.player) {
+                    return Err(format!("two clients are {:?} of {:?}", seat.player, seat.room));
+                }
+            }
+        }
+        for hosted in self.threads.hosted() {
+            let room = hosted.host.key();
+            let life = &pages.lives[&room];
+            let believed = believed.remove(&room).unwrap_or_default();
+            let counts = (hosted.host.player_count(), hosted.table.room().player_count());
+            let players: BTreeSet<PlayerId> = life.players.keys().copied().collect();
+            if players != believed || counts != (believed.len(), believed.len()) {
+                return Err(format!("{room:?} has {counts:?} players, {players:?}, and should have {believed:?}"));
+            }
+            if hosted.table.inputs_senseless() != life.senseless {
+                let counted = hosted.table.inputs_senseless();
+                return Err(format!("{counted} inputs without sense were counted, and there were {}", life.senseless));
+            }
+        }
+        match believed.first_key_value() {
+            Some((room, players)) => Err(format!("{players:?} believe to be in {room:?}, which is not there")),
+            None => Ok(()),
+        }
+    }
+
+    /// Everybody has left: rooms find that they are idle, and their owners close them.
+    pub(super) fn await_closed_rooms(&mut self) -> Result<(), String> {
+        let Some(rooms) = &self.plan.rooms else { return Ok(()) };
+        let (tick_us, ticks) = (rooms.tick_us, rooms.empty_ticks_max + CLOSING_TICKS);
+        for _ in 0..ticks {
+            self.pass_time(tick_us)?;
+            self.settle_messages()?;
+        }
+        let pages = self.model.rooms.pages();
+        let left = self
+            .threads
+            .hosted()
+            .map(|hosted| hosted.host.key())
+            .chain(pages.lives.iter().filter(|(_, life)| life.ended.is_none()).map(|(room, _)| *room));
+        let left: Vec<RoomKey> = left.collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are still there")) }
+    }
+}

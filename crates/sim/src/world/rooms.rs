@@ -1,0 +1,359 @@
+//! Room threads: they tick when it is time or late, fail now and then, and carry messages. What a room's thread decides is
+//! decided by the engine's hosts, as in the server.
+
+use std::collections::BTreeMap;
+
+use dunlin_engine::{
+    Event, ShardIndex,
+    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery},
+    host::{HostTerms, Post, RoomHost, Table},
+    room::{FromRoom, NotJoined, RoomKey, RoomThreadIndex, ToRoom},
+};
+use dunlin_protocol::UnsubscribeCode;
+use dunlin_rooms::{Grid, Room};
+
+use crate::{
+    plan::{Plan, RoomPlan},
+    ring::{FromRoomRing, ToRoomRing},
+    rooms::{Game, Life, event_number, numbered},
+    wire::Position,
+};
+
+use super::{START_UNIX_MS, World};
+
+/// Ticks by which a thread may be late before it leaves some out.
+const LATE_TICKS_MAX: u64 = 3;
+
+/// A room on its thread.
+pub(super) struct Hosted {
+    pub(super) host: RoomHost,
+    pub(super) table: Table,
+    /// When the next tick should be, and when it will be.
+    next_us: u64,
+    due_us: u64,
+}
+
+/// The room threads of the node.
+#[derive(Default)]
+pub(super) struct RoomThreads {
+    /// By thread.
+    pub(super) rooms: Vec<BTreeMap<RoomKey, Hosted>>,
+    to: Vec<ToRoomRing>,
+    from: Vec<FromRoomRing>,
+    /// Whether rooms tick only for those who are on the way.
+    pub(super) rests: bool,
+}
+
+impl RoomThreads {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let Some(rooms) = &plan.rooms else { return Self::default() };
+        let pairs = || (0..rooms.threads).flat_map(|thread| (0..plan.shards).map(move |shard| (shard, thread)));
+        let ends = |(shard, thread)| (ShardIndex(shard), RoomThreadIndex(thread));
+        Self {
+            rooms: (0..rooms.threads).map(|_| BTreeMap::new()).collect(),
+            to: pairs().map(ends).map(|(shard, thread)| ToRoomRing::new(shard, thread)).collect(),
+            from: pairs().map(ends).map(|(shard, thread)| FromRoomRing::new(thread, shard)).collect(),
+            rests: false,
+        }
+    }
+
+    /// Whether there is nothing under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.to.iter().all(ToRoomRing::is_empty)
+            && self.from.iter().all(FromRoomRing::is_empty)
+            && self.hosted().all(|hosted| hosted.host.arrived_len() == 0)
+    }
+
+    pub(super) fn hosted(&self) -> impl Iterator<Item = &Hosted> {
+        self.rooms.iter().flat_map(BTreeMap::values)
+    }
+
+    pub(super) fn stall(&mut self, ring: usize, until_us: u64) {
+        let to = self.to.len();
+        if ring < to {
+            self.to[ring].stall(until_us);
+        } else if let Some(ring) = self.from.get_mut(ring - to) {
+            ring.stall(until_us);
+        }
+    }
+
+    pub(super) fn ring_count(&self) -> usize {
+        self.to.len() + self.from.len()
+    }
+
+    /// When the next room ticks.
+    pub(super) fn next_us(&self) -> Option<u64> {
+        let wanted = self.hosted().filter(|hosted| !self.rests || hosted.host.arrived_len() > 0);
+        wanted.map(|hosted| hosted.due_us).min()
+    }
+}
+
+impl World {
+    fn room_plan(&self) -> &RoomPlan {
+        self.plan.rooms.as_ref().expect("only nodes with rooms have messages about them")
+    }
+
+    /// Puts a shard's message on its ring.
+    pub(super) fn send_to_room(
+        &mut self,
+        shard: usize,
+        thread: RoomThreadIndex,
+        message: ToRoom,
+    ) -> Result<(), String> {
+        self.trace.number(u64::from(thread.0));
+        if let ToRoom::Close { room, code } = &message {
+            self.end_life(*room, *code);
+        }
+        let ring = usize::from(thread.0) * self.places.len() + shard;
+        let ring = self.threads.to.get_mut(ring).ok_or_else(|| format!("a message for {thread:?}: {message:?}"))?;
+        ring.push(message);
+        Ok(())
+    }
+
+    /// Puts what hosts posted on the rings.
+    fn post(&mut self, thread: usize, posts: Vec<Post>) {
+        for (shard, message) in posts {
+            self.trace.number(u64::from(shard.0) << 32);
+            let ring = thread * self.places.len() + usize::from(shard.0);
+            self.threads.from[ring].push(message);
+        }
+    }
+
+    /// Moves some messages to and from room threads.
+    pub(super) fn deliver_some_of_rooms(&mut self) -> Result<(), String> {
+        for ring in 0..self.threads.ring_count() {
+            if self.chance.percent(25) {
+                let most = self.chance.between(1, 12);
+                self.deliver_of_rooms(ring, most)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves at most `most` messages of each ring.
+    pub(super) fn deliver_all_of_rooms(&mut self) -> Result<(), String> {
+        (0..self.threads.ring_count()).try_for_each(|ring| self.deliver_of_rooms(ring, u64::MAX))
+    }
+
+    fn deliver_of_rooms(&mut self, ring: usize, most: u64) -> Result<(), String> {
+        let to = self.threads.to.len();
+        for _ in 0..most {
+            let is_moved = if ring < to { self.deliver_to_room(ring)? } else { self.deliver_from_room(ring - to)? };
+            if !is_moved {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver_to_room(&mut self, ring: usize) -> Result<bool, String> {
+        let Some(message) = self.threads.to[ring].pop(self.now_us) else { return Ok(false) };
+        let (from, thread) = (self.threads.to[ring].from, usize::from(self.threads.to[ring].to.0));
+        self.trace.line(self.now_us, || format!("{from:?} to room thread {thread}: {message:?}"));
+        let mut posts = Vec::new();
+        match message {
+            ToRoom::Open { room, channel, .. } => self.open_room(thread, room, &channel)?,
+            ToRoom::Close { room, code } => {
+                if let Some(mut hosted) = self.threads.rooms[thread].remove(&room) {
+                    hosted.host.end(code, &mut posts);
+                }
+            }
+            ToRoom::Join { room, ref order } if !self.threads.rooms[thread].contains_key(&room) => {
+                let has_wish = order.join.is_some();
+                let ToRoom::Join { order, .. } = message else { unreachable!("matched above") };
+                let outcome = Err(NotJoined::Gone);
+                if !has_wish {
+                    return Err(format!("an order without a wish to join: {order:?}"));
+                }
+                posts.push((room.owner, FromRoom::Joined { room, order, outcome }));
+            }
+            ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {
+                if let Some(hosted) = self.threads.rooms[thread].get_mut(&room) {
+                    hosted.host.take(message);
+                }
+            }
+        }
+        self.post(thread, posts);
+        Ok(true)
+    }
+
+    fn open_room(&mut self, thread: usize, room: RoomKey, channel: &std::sync::Arc<str>) -> Result<(), String> {
+        let (tick_us, next_us) = (self.room_plan().tick_us, self.now_us + self.room_plan().tick_us);
+        let rooms = self.room_plan();
+        let grid = Grid::new(rooms.play.shape).map_err(|error| error.to_string())?;
+        let mut life = Life::new(grid.clone());
+        let terms = HostTerms {
+            shard_count: self.plan.shards,
+            node_seed: self.node,
+            empty_ticks_max: rooms.empty_ticks_max,
+            ticks_per_second: (1_000_000 / tick_us) as u32,
+        };
+        let (options, play) = (rooms.options.clone(), rooms.play.clone());
+        let mut pages = self.model.rooms.pages();
+        life.ended = pages.ended_unopened.remove(&room);
+        if pages.lives.insert(room, life).is_some() {
+            return Err(format!("{room:?} is opened twice"));
+        }
+        pages.count("room");
+        drop(pages);
+        let game = Game::new(self.model.rooms.clone(), room, play);
+        let made = Room::new(options, self.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
+        let host = RoomHost::new(room, std::sync::Arc::clone(channel), grid, terms);
+        let hosted = Hosted { host, table: Table::new(made), next_us, due_us: next_us };
+        self.threads.rooms[thread].insert(room, hosted);
+        Ok(())
+    }
+
+    /// Writes down that a room is no more.
+    fn end_life(&mut self, room: RoomKey, code: UnsubscribeCode) {
+        let mut pages = self.model.rooms.pages();
+        pages.count(if code == UnsubscribeCode::ROOM_FAILED { "room failed" } else { "room closed" });
+        if let Some(life) = pages.lives.get_mut(&room) {
+            life.ended.get_or_insert(code);
+        } else {
+            // Its opening is still under way.
+            pages.ended_unopened.insert(room, code);
+        }
+    }
+
+    /// Ticks every room whose time has come.
+    pub(super) fn tick_due_rooms(&mut self) -> Result<(), String> {
+        let (now_us, rests) = (self.now_us, self.threads.rests);
+        let is_due = |hosted: &Hosted| hosted.due_us <= now_us && (!rests || hosted.host.arrived_len() > 0);
+        self.tick_rooms(&is_due)
+    }
+
+    /// Ticks the rooms that are meant.
+    pub(super) fn tick_rooms(&mut self, is_meant: &dyn Fn(&Hosted) -> bool) -> Result<(), String> {
+        for thread in 0..self.threads.rooms.len() {
+            let rooms = self.threads.rooms[thread].iter();
+            let meant: Vec<RoomKey> = rooms.filter(|(_, hosted)| is_meant(hosted)).map(|(room, _)| *room).collect();
+            for room in meant {
+                self.tick_room(thread, room)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tick_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
+        let tick_us = self.room_plan().tick_us;
+        let late_us = if self.chance.percent(5) { self.chance.between(0, 4 * tick_us) } else { 0 };
+        let fails = !self.threads.rests && self.chance.below(500) == 0;
+        let now_us = self.now_us;
+        let Some(hosted) = self.threads.rooms[thread].get_mut(&room) else { return Ok(()) };
+        hosted.next_us += tick_us;
+        if hosted.next_us + LATE_TICKS_MAX * tick_us < now_us {
+            hosted.next_us = now_us;
+        }
+        hosted.due_us = hosted.next_us + late_us;
+        let batch = hosted.host.begin();
+        let time_us = START_UNIX_MS * 1_000 + now_us;
+        let mut posts = Vec::new();
+        if fails {
+            // With the tick half done, or before it.
+            if self.chance.percent(50) {
+                hosted.table.run(batch, time_us);
+                self.model.rooms.pages().lose_tick(room);
+            }
+            return self.fail_room(thread, room);
+        }
+        let done = hosted.table.run(batch, time_us);
+        hosted.host.finish(done, &mut posts);
+        self.trace.number(hosted.table.room().state_hash());
+        let mut pages = self.model.rooms.pages();
+        if let Some(life) = pages.lives.get_mut(&room) {
+            life.times_us.insert(life.tick, time_us);
+        }
+        if let Some(wrong) = pages.wrong.take() {
+            return Err(wrong);
+        }
+        drop(pages);
+        self.trace.line(now_us, || format!("room thread {thread} ticks {room:?}: {posts:?}"));
+        self.post(thread, posts);
+        Ok(())
+    }
+
+    /// As after a panic: the room is lost, its books are not.
+    fn fail_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
+        let Some(mut hosted) = self.threads.rooms[thread].remove(&room) else { return Ok(()) };
+        self.trace.line(self.now_us, || format!("room thread {thread}: {room:?} fails"));
+        let mut posts = Vec::new();
+        hosted.host.end(UnsubscribeCode::ROOM_FAILED, &mut posts);
+        let channel = std::sync::Arc::clone(hosted.host.channel());
+        posts.push((room.owner, FromRoom::Failed { room, channel }));
+        self.end_life(room, UnsubscribeCode::ROOM_FAILED);
+        self.post(thread, posts);
+        self.model.rooms.pages().wrong.take().map_or(Ok(()), Err)
+    }
+
+    fn deliver_from_room(&mut self, ring: usize) -> Result<bool, String> {
+        let Some(message) = self.threads.from[ring].pop(self.now_us) else { return Ok(false) };
+        let (from, to) = (self.threads.from[ring].from, usize::from(self.threads.from[ring].to.0));
+        self.trace.line(self.now_us, || format!("{from:?} to shard {to}: {message:?}"));
+        let event = match &message {
+            FromRoom::Joined { order, outcome: Ok(()), .. } => {
+                let join = order.join.as_ref().and_then(|join| numbered(&join.data, r#"{"join":"#));
+                let (_, at) = self.newest(&order.channel)?;
+                let unix_ms = self.unix_ms();
+                let mut pages = self.model.rooms.pages();
+                let join = join.and_then(|join| pages.joins.get_mut(join as usize)).ok_or("nobody asked to join")?;
+                (join.answered_at, join.answered_ms) = (Some(at), unix_ms);
+                None
+            }
+            FromRoom::Event { channel, data, .. } => {
+                let number =
+                    event_number(data.bytes()).ok_or_else(|| format!("an event that nobody told: {data:?}"))?;
+                Some((std::sync::Arc::clone(channel), number.1))
+            }
+            _ => None,
+        };
+        self.handle(to, Event::FromRoom { from, message })?;
+        if let Some((channel, number)) = event {
+            self.note_event(&channel, number)?;
+        }
+        Ok(true)
+    }
+
+    /// An event has reached the owner: it has the next position now, unless its room is over.
+    fn note_event(&mut self, channel: &str, number: u64) -> Result<(), String> {
+        let (newest, at) = self.newest(channel)?;
+        let unix_ms = self.unix_ms();
+        let mut pages = self.model.rooms.pages();
+        let room = pages.events[number as usize].room;
+        if newest == Some(number) {
+            pages.count("event");
+            return pages.positioned(channel, &at, number, unix_ms);
+        }
+        let is_over = pages.lives[&room].ended.is_some();
+        if is_over { Ok(()) } else { Err(format!("{channel}: event {number} is lost, {newest:?} is the newest")) }
+    }
+
+    /// The newest event of a channel, and the position of the channel's top.
+    fn newest(&mut self, channel: &str) -> Result<(Option<u64>, Position), String> {
+        let query = HistoryQuery { limit: 1, since: None, reverse: true };
+        let answer = self.ask(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
+        let Ok(ApiAnswer::History { publications, epoch, offset }) = answer else {
+            return Err(format!("{answer:?} answers a history of {channel}"));
+        };
+        let newest = publications.first().filter(|publication| publication.offset == offset);
+        let newest = newest.and_then(|publication| event_number(publication.data.bytes()));
+        Ok((newest.map(|(_, number)| number), Position { epoch: epoch.into(), offset }))
+    }
+
+    /// An operator opens or closes a room.
+    pub(super) fn administer_rooms(&mut self) -> Result<(), String> {
+        let Some(rooms) = &self.plan.rooms else { return Ok(()) };
+        let channel = self.chance.pick(&rooms.channels).clone();
+        let closes = self.chance.percent(40);
+        let owner = self.owner(&channel);
+        let boxed: Box<str> = channel.as_str().into();
+        let request =
+            if closes { ApiRequest::CloseRoom { channel: boxed } } else { ApiRequest::OpenRoom { channel: boxed } };
+        let answer: Answer = self.ask(owner, request)?;
+        if matches!(answer, Ok(ApiAnswer::Done { .. })) {
+            Ok(())
+        } else {
+            Err(format!("{answer:?} answers an operator"))
+        }
+    }
+}
