@@ -33,6 +33,8 @@ pub(super) struct Deck {
     /// Failures that nobody has told the log of.
     pub(super) news: VecDeque<News>,
     pub(super) load: Load,
+    /// When shards were last told of what was sent to them.
+    pub(super) announced_ns: u64,
     /// Held by all that has to come to an end in order; the thread drops it when it has.
     pub(super) alive: Option<mpsc::Sender<()>>,
     thread: u16,
@@ -91,6 +93,7 @@ impl Deck {
             counters: RoomCounters::default(),
             news: VecDeque::new(),
             load: Load::default(),
+            announced_ns: 0,
             alive: Some(alive),
             thread,
             places: Vec::new(),
@@ -116,6 +119,12 @@ impl Deck {
     /// When the next room's turn is.
     pub(super) fn next_ns(&self) -> Option<u64> {
         if self.discarded.is_empty() { self.schedule.next_ns() } else { Some(0) }
+    }
+
+    /// Wakes the shards that were sent something.
+    pub(super) fn announce(&mut self, now_ns: u64) {
+        self.announced_ns = now_ns;
+        self.post.announce();
     }
 
     /// Takes in what shards have sent.

@@ -46,6 +46,9 @@ pub(super) struct Worker {
 /// A thread that waits for a tick looks for messages after this time at the latest: somebody may want a new room.
 const NAP_MAX: Duration = Duration::from_millis(20);
 
+/// What was sent to shards is announced after this time, whatever there is to do.
+const UNANNOUNCED_NS_MAX: u64 = 500_000;
+
 impl Seat {
     pub(super) fn new(index: u16, common: Arc<Common>, door: Arc<ThreadDoor>, deck: Deck) -> Self {
         Self {
@@ -147,13 +150,17 @@ fn next(seat: &Seat, crew: u32) -> Next {
     let now_ns = common.now_ns();
     deck.post.flush();
     deck.take_messages(common, now_ns);
+    deck.tell_load(now_ns);
     if let Some(job) = deck.next_job(common, now_ns) {
+        // Mostly once for all rooms of a time; but a thread that has no end of work must not keep shards asleep.
+        if now_ns.saturating_sub(deck.announced_ns) > UNANNOUNCED_NS_MAX {
+            deck.announce(now_ns);
+        }
         let timeout_ns = job.settings.tick_stuck_timeout_ms.saturating_mul(1_000_000);
         seat.stuck_at_ns.store(now_ns.saturating_add(timeout_ns), Ordering::Release);
         return Next::Run(job);
     }
-    deck.tell_load(now_ns);
-    deck.post.announce();
+    deck.announce(now_ns);
     if let Some(due_ns) = deck.next_ns() {
         // The time that telling took is part of the wait.
         return Next::Nap(Duration::from_nanos(due_ns.saturating_sub(common.now_ns())).min(NAP_MAX));
