@@ -24,6 +24,8 @@ export interface Frame {
 
 /** Names beyond this many would only be a cloud; the nearest are shown. */
 const NAMES_MAX = 16;
+/** In pixels. */
+const PLATE_HEIGHT = 18;
 const FLOATS_MAX = 64;
 const FLOAT_MS = 1_600;
 /** Players are never drawn smaller than this many pixels for a unit. */
@@ -184,12 +186,19 @@ export class Scene {
     context.font = "600 11px ui-sans-serif, system-ui, sans-serif";
     context.textAlign = "center";
     context.textBaseline = "middle";
-    for (const { player, place } of near.reverse()) {
+    // The nearest first, and no name over another: in a crowd few names are better than none that can be read.
+    const taken: [number, number, number][] = [];
+    for (const { player, place } of near) {
       const name = this.names.get(player.id);
       if (name === undefined) continue;
-      const [x, y] = this.camera.toScreen(place.x, place.y);
       const isMe = player.id === frame.replica.avatar;
-      this.plate(isMe ? `${name} (you)` : name, x, y + 46 * this.camera.scale + 12, isMe ? playerColour(playerOf(player).colour) : paint.plate, isMe ? "#fff" : paint.ink);
+      const text = isMe ? `${name} (you)` : name;
+      const [x, top] = this.camera.toScreen(place.x, place.y);
+      const y = top + 46 * this.camera.scale + 12;
+      const half = context.measureText(text).width / 2 + 5;
+      if (taken.some(([otherX, otherY, other]) => Math.abs(x - otherX) < half + other && Math.abs(y - otherY) < PLATE_HEIGHT)) continue;
+      taken.push([x, y, half]);
+      this.plate(text, x, y, isMe ? playerColour(playerOf(player).colour) : paint.plate, isMe ? "#fff" : paint.ink);
     }
   }
 
@@ -207,7 +216,7 @@ export class Scene {
     const width = context.measureText(text).width + 10;
     context.fillStyle = back;
     context.beginPath();
-    context.roundRect(x - width / 2, y - 9, width, 18, 9);
+    context.roundRect(x - width / 2, y - PLATE_HEIGHT / 2, width, PLATE_HEIGHT, PLATE_HEIGHT / 2);
     context.fill();
     context.fillStyle = ink;
     context.fillText(text, x, y + 0.5);
