@@ -26,6 +26,7 @@ use dunlin_games::Registry;
 ///
 /// Ends with 0 when what was asked is done, 1 when it could not be done, 2 for a command line that can't be read or carried
 /// out, and 3 for a configuration that can't be used. Reasons go to standard error.
+#[allow(clippy::needless_pass_by_value, reason = "a binary makes one and has no other use for it")]
 pub fn run(registry: Registry) -> ExitCode {
     match cli::Cli::parse().run(&registry) {
         Ok(()) => ExitCode::SUCCESS,

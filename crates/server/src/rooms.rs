@@ -4,7 +4,6 @@
 //! shards, when which room ticks, and what happens to a room whose game panics, does not come back, or takes too much
 //! memory: a thread holds its *deck* only between the calls of games' code, so that another can take it over.
 
-mod common;
 mod deck;
 mod door;
 mod heap;
@@ -14,6 +13,7 @@ mod recorder;
 mod report;
 mod schedule;
 mod settings;
+mod shared;
 mod slot;
 mod system;
 mod thread;
@@ -31,8 +31,8 @@ use std::{
 
 use tokio::sync::{Mutex, mpsc};
 
-use common::Common;
 use deck::Deck;
+use shared::Shared;
 use thread::Seat;
 
 use crate::node::Doorbell;
@@ -45,7 +45,7 @@ pub use system::Granted;
 
 /// The room threads of a node.
 pub(crate) struct Rooms {
-    common: Arc<Common>,
+    shared: Arc<Shared>,
     seats: Vec<Arc<Seat>>,
     watchdog: Option<Thread>,
     /// Ends when all threads have ended.
@@ -68,7 +68,7 @@ impl Rooms {
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
         let doors: Vec<Arc<ThreadDoor>> = (0..thread_count).map(|_| Arc::default()).collect();
         let (links, posts) = post::connect(doorbells, &doors, options.ring_messages.max(1));
-        let common = Arc::new(Common {
+        let shared = Arc::new(Shared {
             options,
             shard_count: doorbells.len() as u16,
             node_seed,
@@ -81,10 +81,10 @@ impl Rooms {
             .zip(doors.into_iter().zip(posts))
             .map(|(index, (door, post))| {
                 let deck = Deck::new(index, post, alive.clone());
-                Arc::new(Seat::new(index, Arc::clone(&common), door, deck))
+                Arc::new(Seat::new(index, Arc::clone(&shared), door, deck))
             })
             .collect();
-        let mut rooms = Self { common, seats, watchdog: None, ended: Mutex::new(ended) };
+        let mut rooms = Self { shared, seats, watchdog: None, ended: Mutex::new(ended) };
         for seat in &rooms.seats {
             thread::spawn(seat, 0).inspect_err(|_| rooms.stop())?;
         }
@@ -96,7 +96,7 @@ impl Rooms {
 
     /// Tells all threads to end.
     pub(crate) fn stop(&self) {
-        self.common.stopping.store(true, Ordering::Release);
+        self.shared.stopping.store(true, Ordering::Release);
         self.seats.iter().for_each(|seat| seat.door.call());
         if let Some(watchdog) = &self.watchdog {
             watchdog.unpark();

@@ -16,11 +16,11 @@ use tokio::sync::mpsc;
 
 use super::{
     FailureReason, RoomCounters, RoomReport,
-    common::Common,
     job::{Failure, Finished, Job, Product, Work},
     post::Post,
     recorder::RoomRecorder,
     schedule::Schedule,
+    shared::Shared,
     slot::{Live, Slot, Stage, Stats, refusal},
 };
 
@@ -128,18 +128,18 @@ impl Deck {
     }
 
     /// Takes in what shards have sent.
-    pub(super) fn take_messages(&mut self, common: &Common, now_ns: u64) {
+    pub(super) fn take_messages(&mut self, shared: &Shared, now_ns: u64) {
         for shard in 0..self.post.shard_count() {
             for _ in 0..MESSAGES_PER_LOOK {
                 let Some(message) = self.post.next(shard) else { break };
-                self.take(message, common, now_ns);
+                self.take(message, shared, now_ns);
             }
         }
     }
 
-    fn take(&mut self, message: ToRoom, common: &Common, now_ns: u64) {
+    fn take(&mut self, message: ToRoom, shared: &Shared, now_ns: u64) {
         match message {
-            ToRoom::Open { room, channel, namespace } => self.open(room, channel, namespace, common, now_ns),
+            ToRoom::Open { room, channel, namespace } => self.open(room, channel, namespace, shared, now_ns),
             ToRoom::Close { room, code } => self.close(room, code),
             ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {
                 match self.by_key.get(&room).and_then(|&place| self.places[place].as_mut()) {
@@ -151,8 +151,8 @@ impl Deck {
         }
     }
 
-    fn open(&mut self, key: RoomKey, channel: Arc<str>, namespace: u16, common: &Common, now_ns: u64) {
-        let settings = common.options.namespaces.get(usize::from(namespace)).and_then(Option::as_ref);
+    fn open(&mut self, key: RoomKey, channel: Arc<str>, namespace: u16, shared: &Shared, now_ns: u64) {
+        let settings = shared.options.namespaces.get(usize::from(namespace)).and_then(Option::as_ref);
         let settings = Arc::clone(settings.expect("the engine opens rooms only in namespaces that have them"));
         let timing = self.schedule.timing(now_ns, settings.room.ticks_per_second).at_once(now_ns);
         let stage = Stage::Opening { arrived: Vec::new() };
@@ -177,12 +177,12 @@ impl Deck {
 
     /// The next thing to do that runs a game's code, if its time has come. The deck counts as away with it until
     /// [`Deck::put_back`].
-    pub(super) fn next_job(&mut self, common: &Common, now_ns: u64) -> Option<Job> {
+    pub(super) fn next_job(&mut self, shared: &Shared, now_ns: u64) -> Option<Job> {
         if let Some(job) = self.discarded.pop_front() {
             self.running = Some(Running { place: usize::MAX, began_ns: now_ns, has_room: false });
             return Some(job);
         }
-        let is_held = self.post.overflow_max() > common.options.ring_messages;
+        let is_held = self.post.overflow_max() > shared.options.ring_messages;
         while let Some(place) = self.schedule.take_due(now_ns) {
             let slot = self.places[place].as_mut().expect("the schedule knows rooms alone");
             let skipped = slot.timing.skip_behind(now_ns, slot.settings.catch_up_ticks);
@@ -204,13 +204,13 @@ impl Deck {
                 slot.stats.late += is_late;
             }
             self.running = Some(Running { place, began_ns: now_ns, has_room: true });
-            return Some(job_for(place, slot, common, now_ns));
+            return Some(job_for(place, slot, shared, now_ns));
         }
         None
     }
 
     /// Takes back what a job was about.
-    pub(super) fn put_back(&mut self, finished: Finished, common: &Common, now_ns: u64) {
+    pub(super) fn put_back(&mut self, finished: Finished, shared: &Shared, now_ns: u64) {
         let running = self.running.take().expect("a job was given out");
         let Finished { place, steps, product } = finished;
         let took_ns = now_ns - running.began_ns;
@@ -221,8 +221,8 @@ impl Deck {
             Ok(Product::Made { table, account, grid }) => {
                 let slot = self.places[place].as_mut().expect("a room is there until it ends");
                 let recorder = RoomRecorder::start(&slot.channel, &slot.settings, slot.seed, self.alive.clone());
-                let live = Live { table, account, recorder };
-                slot.open(live, grid, common.shard_count, common.node_seed);
+                let live = Live { table: *table, account, recorder };
+                slot.open(live, grid, shared.shard_count, shared.node_seed);
                 slot.timing.skip_behind(now_ns, 0);
                 slot.timing.advance(now_ns);
                 self.schedule.insert(place, &slot.timing);
@@ -348,7 +348,7 @@ impl Deck {
     }
 
     /// Takes everything out, at the end.
-    pub(super) fn empty_out(&mut self) -> Vec<Box<Live>> {
+    pub(super) fn empty_out(&mut self) -> impl Iterator<Item = Box<Live>> + use<> {
         let slots = std::mem::take(&mut self.places);
         self.by_key.clear();
         self.schedule = Schedule::default();
@@ -360,22 +360,22 @@ impl Deck {
             Work::Discard(live) => Some(live),
             Work::Make { .. } | Work::Tick { .. } => None,
         });
-        rooms.chain(discarded).collect()
+        rooms.chain(discarded)
     }
 }
 
-fn job_for(place: usize, slot: &mut Slot, common: &Common, now_ns: u64) -> Job {
+fn job_for(place: usize, slot: &mut Slot, shared: &Shared, now_ns: u64) -> Job {
     let settings = Arc::clone(&slot.settings);
     let work = match &mut slot.stage {
         Stage::Opening { .. } => {
-            slot.seed = settings.seed.unwrap_or_else(|| common.random_seed());
-            Work::Make { registry: Arc::clone(&common.options.registry), seed: slot.seed }
+            slot.seed = settings.seed.unwrap_or_else(|| shared.random_seed());
+            Work::Make { registry: Arc::clone(&shared.options.registry), seed: slot.seed }
         }
         Stage::Open { host, live } => {
             let mut live = live.take().expect("a room is here between its ticks");
             // The batch is freed where the game runs, so it counts from here on.
             let batch = live.account.charge(u64::MAX, || host.begin());
-            let time_us = common.unix_us_at(slot.timing.tick_due_ns.min(now_ns), now_ns);
+            let time_us = Shared::unix_us_at(slot.timing.tick_due_ns.min(now_ns), now_ns);
             Work::Tick { live, batch, time_us }
         }
     };

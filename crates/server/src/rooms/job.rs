@@ -40,7 +40,7 @@ pub(super) struct Finished {
 
 /// What came of it.
 pub(super) enum Product {
-    Made { table: Table, account: Account, grid: Grid },
+    Made { table: Box<Table>, account: Account, grid: Grid },
     Ticked { live: Box<Live>, done: Done },
     Discarded,
 }
@@ -94,7 +94,7 @@ fn make(registry: &Registry, settings: &RoomSettings, seed: u64) -> Result<Produ
     let room = made.map_err(panicked)??;
     let grid = room.grid().clone();
     let table = account.charge(u64::MAX, || Table::new(room));
-    Ok(Product::Made { table, account, grid })
+    Ok(Product::Made { table: Box::new(table), account, grid })
 }
 
 fn tick(

@@ -13,17 +13,17 @@ use std::{
 
 use super::{
     ThreadDoor,
-    common::Common,
     deck::Deck,
     heap,
     job::{Job, discard},
+    shared::Shared,
     system::{self, Granted, ThreadId},
 };
 
 /// A place for a room thread: everything that its successor would need.
 pub(super) struct Seat {
     pub(super) index: u16,
-    pub(super) common: Arc<Common>,
+    pub(super) shared: Arc<Shared>,
     pub(super) door: Arc<ThreadDoor>,
     deck: Mutex<Deck>,
     /// When what the thread is at will have taken too long; never, while it is at nothing.
@@ -50,10 +50,10 @@ const NAP_MAX: Duration = Duration::from_millis(20);
 const UNANNOUNCED_NS_MAX: u64 = 500_000;
 
 impl Seat {
-    pub(super) fn new(index: u16, common: Arc<Common>, door: Arc<ThreadDoor>, deck: Deck) -> Self {
+    pub(super) fn new(index: u16, shared: Arc<Shared>, door: Arc<ThreadDoor>, deck: Deck) -> Self {
         Self {
             index,
-            common,
+            shared,
             door,
             deck: Mutex::new(deck),
             stuck_at_ns: AtomicU64::new(u64::MAX),
@@ -110,7 +110,7 @@ fn work(seat: &Seat, crew: u32) {
                     return;
                 }
                 seat.stuck_at_ns.store(u64::MAX, Ordering::Release);
-                deck.put_back(finished, &seat.common, seat.common.now_ns());
+                deck.put_back(finished, &seat.shared, seat.shared.now_ns());
                 if !deck.news.is_empty() {
                     seat.has_news.store(true, Ordering::Release);
                 }
@@ -139,19 +139,19 @@ enum Next {
 }
 
 fn next(seat: &Seat, crew: u32) -> Next {
-    let common = &*seat.common;
+    let shared = &*seat.shared;
     let mut deck = seat.deck();
     if deck.crew != crew {
         return Next::Replaced;
     }
-    if common.is_stopping() {
+    if shared.is_stopping() {
         return Next::Stop;
     }
-    let now_ns = common.now_ns();
+    let now_ns = shared.now_ns();
     deck.post.flush();
-    deck.take_messages(common, now_ns);
+    deck.take_messages(shared, now_ns);
     deck.tell_load(now_ns);
-    if let Some(job) = deck.next_job(common, now_ns) {
+    if let Some(job) = deck.next_job(shared, now_ns) {
         // Mostly once for all rooms of a time; but a thread that has no end of work must not keep shards asleep.
         if now_ns.saturating_sub(deck.announced_ns) > UNANNOUNCED_NS_MAX {
             deck.announce(now_ns);
@@ -163,13 +163,13 @@ fn next(seat: &Seat, crew: u32) -> Next {
     deck.announce(now_ns);
     if let Some(due_ns) = deck.next_ns() {
         // The time that telling took is part of the wait.
-        return Next::Nap(Duration::from_nanos(due_ns.saturating_sub(common.now_ns())).min(NAP_MAX));
+        return Next::Nap(Duration::from_nanos(due_ns.saturating_sub(shared.now_ns())).min(NAP_MAX));
     }
     seat.door.waiting.arm();
     // To be looked for after the arming: what comes from here on rings. So does room for what waits.
     deck.post.flush();
     deck.post.announce();
-    if deck.post.has_messages() || common.is_stopping() {
+    if deck.post.has_messages() || shared.is_stopping() {
         seat.door.waiting.disarm();
         return Next::Nap(Duration::ZERO);
     }
@@ -183,6 +183,6 @@ fn discard_finished(finished: super::job::Finished) {
 
 fn end(seat: &Seat) {
     let rooms = seat.deck().empty_out();
-    rooms.into_iter().for_each(discard);
+    rooms.for_each(discard);
     seat.deck().alive = None;
 }

@@ -39,7 +39,7 @@ fn watch(seats: &[Arc<Seat>]) {
             }
             tell_news(seat);
         }
-        if seats.iter().all(|seat| seat.common.is_stopping()) {
+        if seats.iter().all(|seat| seat.shared.is_stopping()) {
             return;
         }
         thread::park_timeout(LOOK_INTERVAL);
@@ -51,7 +51,7 @@ fn give_up_stuck(seat: &Seat) -> bool {
     let worker = *seat.worker.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(worker) = worker else { return false };
     let is_stopped = || worker.stopped.load(Ordering::Acquire);
-    let is_late = || seat.stuck_at_ns.load(Ordering::Acquire) <= seat.common.now_ns();
+    let is_late = || seat.stuck_at_ns.load(Ordering::Acquire) <= seat.shared.now_ns();
     if !is_stopped() && !is_late() {
         return false;
     }

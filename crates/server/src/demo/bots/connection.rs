@@ -185,13 +185,12 @@ impl Connection {
     /// Sends all of it or fails: who says so little fills no buffer unless the server stops reading.
     fn write(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Lost> {
         let mut frame = vec![0x80 | opcode];
-        match u8::try_from(payload.len()) {
-            Ok(length @ 0..126) => frame.push(MASKED | length),
-            _ => {
-                let length = u16::try_from(payload.len()).map_err(|_| Lost::Closed)?;
-                frame.push(MASKED | 126);
-                frame.extend_from_slice(&length.to_be_bytes());
-            }
+        if let Ok(length @ 0..TWO_BYTES_FOLLOW) = u8::try_from(payload.len()) {
+            frame.push(MASKED | length);
+        } else {
+            let length = u16::try_from(payload.len()).map_err(|_| Lost::Closed)?;
+            frame.push(MASKED | TWO_BYTES_FOLLOW);
+            frame.extend_from_slice(&length.to_be_bytes());
         }
         // A mask of zeros leaves the payload as it is. Masks are against proxies that misread; there is none on the way.
         frame.extend_from_slice(&[0; 4]);
@@ -205,6 +204,8 @@ const BINARY: u8 = 2;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 const MASKED: u8 = 0x80;
+/// In the place of a length: it follows in two bytes (RFC 6455, 5.2).
+const TWO_BYTES_FOLLOW: u8 = 0x7e;
 
 /// The opcode and payload of the frame at the front, and what follows it (RFC 6455, section 5.2). Servers do not mask, and
 /// this one does not split messages.

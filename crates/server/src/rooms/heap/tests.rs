@@ -11,7 +11,7 @@ fn growth_is_what_was_allocated_less_what_was_freed() {
         kept.reserve_exact(3_000);
         black_box(kept)
     });
-    assert_eq!(growth, kept.capacity() as i64);
+    assert_eq!(growth, i64::try_from(kept.capacity()).unwrap());
     let ((), growth) = measured(i64::MAX, || drop(kept));
     assert!(growth <= -3_000, "{growth}");
 }
@@ -19,22 +19,23 @@ fn growth_is_what_was_allocated_less_what_was_freed() {
 #[test]
 fn zeroed_memory_counts() {
     let (kept, growth) = measured(i64::MAX, || black_box(vec![0_u8; 12_345]));
-    assert_eq!(growth, kept.len() as i64);
+    assert_eq!(growth, i64::try_from(kept.len()).unwrap());
 }
 
 #[test]
 fn at_the_ceiling_a_thread_goes_on_and_past_it_it_stops() {
     const BYTES: usize = 1 << 20;
+    const CEILING: i64 = 1 << 20;
     let at = thread::spawn(|| {
         stopped_flag();
-        measured(BYTES as i64, || black_box(vec![0_u8; BYTES])).1
+        measured(CEILING, || black_box(vec![0_u8; BYTES])).1
     });
-    assert_eq!(at.join().expect("it goes on"), BYTES as i64);
+    assert_eq!(at.join().expect("it goes on"), CEILING);
 
     let (send, receive) = std::sync::mpsc::channel();
     let past = thread::spawn(move || {
         send.send(stopped_flag()).expect("somebody waits");
-        measured(BYTES as i64, || black_box(vec![0_u8; BYTES + 1])).1
+        measured(CEILING, || black_box(vec![0_u8; BYTES + 1])).1
     });
     let flag = receive.recv().expect("a flag");
     let deadline = std::time::Instant::now() + Duration::from_secs(30);

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long a test waits for what must happen. Only a failing test ever waits that long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub struct Rig {
     pub rooms: Rooms,

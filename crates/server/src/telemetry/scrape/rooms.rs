@@ -5,9 +5,11 @@ use dunlin_engine::counters::{INPUT_REFUSALS, RoomCounters as OfShards};
 use super::{Moment, Page, Scrape, ShardReport, in_namespace, m, place, sum};
 use crate::rooms::{FailureReason, RoomCounters, TICK_BOUNDS_US, ThreadReport, TickHistogram};
 
+/// A number of a thread's report.
+type Pick = fn(&ThreadReport) -> u64;
+
 pub(super) fn threads(page: &mut Page, moment: &Moment<'_>) {
     let threads = moment.room_threads;
-    type Pick = fn(&ThreadReport) -> u64;
     let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
     let gauges: [(&'static m::Family, Pick); 2] =
         [(&m::ROOMS, |thread| thread.rooms.into()), (&m::ROOM_PLAYERS, |thread| thread.players)];

@@ -1,4 +1,4 @@
-//! What all room threads of a node have in common.
+//! What all room threads of a node share.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -8,7 +8,7 @@ use std::{
 use super::RoomsOptions;
 
 /// Shared by all room threads.
-pub(super) struct Common {
+pub(super) struct Shared {
     pub(super) options: RoomsOptions,
     pub(super) shard_count: u16,
     pub(super) node_seed: u64,
@@ -18,14 +18,14 @@ pub(super) struct Common {
     pub(super) rooms_seeded: AtomicU64,
 }
 
-impl Common {
+impl Shared {
     /// Monotonic, the same on all room threads.
     pub(super) fn now_ns(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// The Unix time of a moment that is not after `now_ns`.
-    pub(super) fn unix_us_at(&self, moment_ns: u64, now_ns: u64) -> u64 {
+    pub(super) fn unix_us_at(moment_ns: u64, now_ns: u64) -> u64 {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
         unix_us.saturating_sub((now_ns - moment_ns) / 1_000)
