@@ -282,6 +282,10 @@ impl Players {
         player.session = None;
         if stage == Stage::Ready {
             self.connected.ready -= 1;
+            // While others still join, whoever waits for all of them has to know why one is gone.
+            if self.patience.is_some() {
+                *self.connected.failed.entry(format!("after joining: {why}")).or_default() += 1;
+            }
             *self.played.closed.entry(why).or_default() += 1;
         } else {
             *self.connected.failed.entry(why).or_default() += 1;
