@@ -9,7 +9,7 @@ use crate::{
     model::{Fate, Model},
     plan::RoomPlan,
     rooms::{Fault, Join, Life, Pages, Version, between, event_number},
-    wire::{Position, PublicationBody, Say, SubscribeResult},
+    wire::{HistoryResult, Position, PublicationBody, Say, SubscribeResult},
 };
 
 use super::{Limits, Subscription, recovery::check_flags};
@@ -243,7 +243,7 @@ impl Seat {
     /// What is missing.
     pub fn check_complete(&self, pages: &Pages) -> Result<(), String> {
         let life = &pages.lives[&self.room];
-        if life.ended.is_some() || !life.players.contains_key(&self.player) || self.replica.tick() != life.tick {
+        if !life.ended.is_empty() || !life.players.contains_key(&self.player) || self.replica.tick() != life.tick {
             return Err(format!(
                 "{:?} is at tick {} of {}, ended {:?}, players {:?}",
                 self.player,
@@ -261,6 +261,43 @@ impl Seat {
             Some(lost) => Err(format!("an accepted input is lost: {lost:?}")),
             None => Ok(()),
         }
+    }
+}
+
+/// Judges a history of a room's channel that `user` reads: what is for others is not in it, all else is that is remembered.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_room_history(
+    pages: &mut Pages,
+    (channel, user): (&str, &str),
+    (limit, since, reverse): (i32, Option<&Position>, bool),
+    result: &HistoryResult,
+) -> Result<(), String> {
+    let came: Vec<(u64, u64)> = result.publications.iter().map(event_of).collect::<Result<_, _>>()?;
+    let is_asked = |offset: u64| match since {
+        Some(since) if reverse => offset < since.offset,
+        Some(since) => offset > since.offset,
+        None => true,
+    };
+    let told = pages.stream(channel, &result.epoch, 1..=result.offset);
+    let mut readable: Vec<(u64, u64)> =
+        told.filter(|(offset, event)| is_asked(*offset) && pages.may_recover(*event, user)).collect();
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    let is_true = came.len() <= most
+        && if reverse {
+            readable.reverse();
+            readable.starts_with(&came)
+        } else if came.len() < most {
+            readable.ends_with(&came)
+        } else {
+            came.is_empty() || readable.windows(came.len()).any(|part| part == came)
+        };
+    pages.count("history of a room");
+    if is_true {
+        Ok(())
+    } else {
+        Err(format!("{channel}: a history of {came:?} for {user:?}, limit {limit}, since {since:?}, of {readable:?}"))
     }
 }
 

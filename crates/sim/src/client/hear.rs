@@ -4,8 +4,8 @@ use dunlin_engine::{Options, options::RecoveryMode};
 
 use crate::{
     checks::{
-        Limits, Verdict, accept_input, check_history, check_join, check_recovery, could_recover_surely, judge_error,
-        judge_success, refuse_input,
+        Limits, Verdict, accept_input, check_history, check_join, check_recovery, check_room_history,
+        could_recover_surely, judge_error, judge_success, refuse_input,
     },
     model::{Fate, Model},
     plan::RoomPlan,
@@ -218,7 +218,9 @@ impl Client {
                     return Err(format!("{result:?}"));
                 }
             }
-            (Say::History { .. }, Message { history: Some(result), .. }) => hear_history(hearing, asked, &result)?,
+            (Say::History { .. }, Message { history: Some(result), .. }) => {
+                hear_history(hearing, &self.profile.user, asked, &result)?;
+            }
             (say, message) => return Err(format!("{message:?} answers {say:?}")),
         }
         Ok(None)
@@ -299,14 +301,18 @@ impl Client {
     }
 }
 
-fn hear_history(hearing: &mut Hearing<'_>, asked: &Pending, result: &HistoryResult) -> Result<(), String> {
+fn hear_history(hearing: &mut Hearing<'_>, user: &str, asked: &Pending, result: &HistoryResult) -> Result<(), String> {
     let Say::History { channel, limit, since, reverse } = &asked.say else { return Err("no history".to_owned()) };
     let most = i32::try_from(hearing.options.client.history_publications_max).unwrap_or(i32::MAX);
     let limit = if (0..=most).contains(limit) { *limit } else { most };
     if let Some(facts) = hearing.model.channel_mut(channel) {
         facts.used(&result.epoch, asked.sent_us);
     }
-    check_history(hearing.model, channel, (limit, since.as_ref(), *reverse), result, 0)
+    let asked = (limit, since.as_ref(), *reverse);
+    if hearing.rooms.is_some_and(|rooms| rooms.channels.contains(channel)) {
+        return check_room_history(&mut hearing.model.rooms.pages(), (channel, user), asked, result);
+    }
+    check_history(hearing.model, channel, asked, result, 0)
 }
 
 /// Whether the seconds to live are those of the token, at some moment since it was presented.

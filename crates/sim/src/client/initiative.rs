@@ -243,7 +243,7 @@ impl Client {
         self.add((say, pending));
     }
 
-    fn history(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> Say {
+    pub(super) fn history(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> Say {
         let limit = *initiative.chance.pick(&[0, 1, 2, 5, -1, i32::MAX, i32::MIN]);
         let known = self.subscriptions.get(channel).and_then(Subscription::position);
         let since = known.filter(|_| initiative.chance.percent(60)).map(|mut position| {

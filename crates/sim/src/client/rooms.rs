@@ -21,10 +21,15 @@ impl Client {
         if !has_seat && !initiative.chance.percent(15) {
             return self.add_subscribe(initiative, &channel);
         }
-        match initiative.chance.weighted(&[75, 20, 3, 2]) {
+        match initiative.chance.weighted(&[70, 20, 3, 5, 2]) {
             0 => self.add_input(initiative, &channel),
             1 if has_seat => self.add_send(initiative, &channel),
             2 => self.add_unsubscribe_from(initiative, &channel),
+            3 => {
+                let say = self.history(initiative, &channel);
+                let command = pending_of(initiative, say, &channel);
+                self.add(command);
+            }
             _ => self.add_subscribe(initiative, &channel),
         }
     }

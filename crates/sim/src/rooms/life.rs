@@ -35,8 +35,8 @@ pub struct Life {
     pub grid: Grid,
     /// The last tick.
     pub tick: u32,
-    /// How it ended on its thread, or, before that, by its owner's word.
-    pub ended: Option<UnsubscribeCode>,
+    /// How it ended: by its owner's word, or by failing; by both, if neither had heard of the other yet.
+    pub ended: Vec<UnsubscribeCode>,
     /// The objects now.
     pub objects: BTreeMap<ObjectId, Version>,
     /// Who is here, and what its header says.
@@ -64,7 +64,7 @@ impl Life {
         Self {
             grid,
             tick: 0,
-            ended: None,
+            ended: Vec::new(),
             objects: BTreeMap::new(),
             players: BTreeMap::new(),
             users: BTreeMap::new(),

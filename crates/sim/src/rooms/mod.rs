@@ -143,7 +143,7 @@ impl Pages {
 
     /// Whether the room is over, with `code`.
     pub fn ended_with(&self, room: RoomKey, code: u32) -> bool {
-        self.lives.get(&room).and_then(|life| life.ended).is_some_and(|ended| ended.0 == code)
+        self.lives.get(&room).is_some_and(|life| life.ended.iter().any(|ended| ended.0 == code))
     }
 
     /// Whether an attempt to join may be answered with an error: the game's own, or that the room is gone.
@@ -153,7 +153,7 @@ impl Pages {
     pub fn refuse_join(&mut self, join: u64, plan: Option<&RoomPlan>, code: u32, message: &str) -> Result<(), String> {
         let record = self.joins[join as usize].clone();
         let may_be_full = plan.is_some_and(|plan| plan.options.players_max < 100);
-        let is_over = record.room.is_some_and(|room| self.lives[&room].ended.is_some());
+        let is_over = record.room.is_some_and(|room| !self.lives[&room].ended.is_empty());
         let is_true = match record.outcome {
             Some(Err(refused)) if u32::from(refused) == code => message == format!("not by {code}"),
             // Of a room that ended right then.

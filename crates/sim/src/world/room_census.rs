@@ -75,7 +75,7 @@ impl World {
             .threads
             .hosted()
             .map(|hosted| hosted.host.key())
-            .chain(pages.lives.iter().filter(|(_, life)| life.ended.is_none()).map(|(room, _)| *room));
+            .chain(pages.lives.iter().filter(|(_, life)| life.ended.is_empty()).map(|(room, _)| *room));
         let left: Vec<RoomKey> = left.collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are still there")) }
     }

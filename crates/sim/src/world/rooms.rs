@@ -7,7 +7,7 @@ use dunlin_engine::{
     Event, ShardIndex,
     api::{Answer, ApiAnswer, ApiRequest, HistoryQuery},
     host::{HostTerms, Post, RoomHost, Table},
-    room::{FromRoom, NotJoined, RoomKey, RoomThreadIndex, ToRoom},
+    room::{FromRoom, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{Grid, Room};
@@ -40,6 +40,8 @@ pub(super) struct RoomThreads {
     pub(super) rooms: Vec<BTreeMap<RoomKey, Hosted>>,
     to: Vec<ToRoomRing>,
     from: Vec<FromRoomRing>,
+    /// What players may still send at once, in millionths of an input, and since when.
+    gates: BTreeMap<SeatKey, (u64, u64)>,
     /// Whether rooms tick only for those who are on the way.
     pub(super) rests: bool,
 }
@@ -53,6 +55,7 @@ impl RoomThreads {
             rooms: (0..rooms.threads).map(|_| BTreeMap::new()).collect(),
             to: pairs().map(ends).map(|(shard, thread)| ToRoomRing::new(shard, thread)).collect(),
             from: pairs().map(ends).map(|(shard, thread)| FromRoomRing::new(thread, shard)).collect(),
+            gates: BTreeMap::new(),
             rests: false,
         }
     }
@@ -104,9 +107,26 @@ impl World {
         if let ToRoom::Close { room, code } = &message {
             self.end_life(*room, *code);
         }
+        if let ToRoom::Input { seat, data, .. } = &message {
+            self.check_input(*seat, data)?;
+        }
         let ring = usize::from(thread.0) * self.places.len() + shard;
         let ring = self.threads.to.get_mut(ring).ok_or_else(|| format!("a message for {thread:?}: {message:?}"))?;
         ring.push(message);
+        Ok(())
+    }
+
+    /// A shard lets an input pass: it is short enough, and not one too many.
+    fn check_input(&mut self, seat: SeatKey, data: &[u8]) -> Result<(), String> {
+        let (limits, now_us) = (&self.room_plan().limits, self.now_us);
+        let (bytes_max, per_second) = (limits.input_bytes_max, u64::from(limits.inputs_per_second));
+        let most_millionths = per_second * 1_000_000;
+        let (credit_millionths, since_us) = self.threads.gates.entry(seat).or_insert((most_millionths, now_us));
+        *credit_millionths = most_millionths.min(*credit_millionths + (now_us - *since_us) * per_second);
+        *since_us = now_us;
+        let left_millionths = credit_millionths.checked_sub(1_000_000).filter(|_| data.len() <= bytes_max);
+        *credit_millionths =
+            left_millionths.ok_or_else(|| format!("an input of {} bytes passes for {seat:?}", data.len()))?;
         Ok(())
     }
 
@@ -121,6 +141,9 @@ impl World {
 
     /// Moves some messages to and from room threads.
     pub(super) fn deliver_some_of_rooms(&mut self) -> Result<(), String> {
+        if !self.threads.rooms.is_empty() && self.chance.percent(2) {
+            self.report_load();
+        }
         for ring in 0..self.threads.ring_count() {
             if self.chance.percent(25) {
                 let most = self.chance.between(1, 12);
@@ -128,6 +151,14 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// A thread says how busy it is: anything.
+    fn report_load(&mut self) {
+        let thread = self.chance.below(self.threads.rooms.len());
+        let (permille, rooms) = (self.chance.below(1_000) as u16, self.threads.rooms[thread].len() as u32);
+        let shards = (0..self.places.len() as u16).map(ShardIndex);
+        self.post(thread, shards.map(|shard| (shard, FromRoom::Load { permille, rooms })).collect());
     }
 
     /// Moves at most `most` messages of each ring.
@@ -190,7 +221,7 @@ impl World {
         };
         let (options, play) = (rooms.options.clone(), rooms.play.clone());
         let mut pages = self.model.rooms.pages();
-        life.ended = pages.ended_unopened.remove(&room);
+        life.ended.extend(pages.ended_unopened.remove(&room));
         if pages.lives.insert(room, life).is_some() {
             return Err(format!("{room:?} is opened twice"));
         }
@@ -209,7 +240,7 @@ impl World {
         let mut pages = self.model.rooms.pages();
         pages.count(if code == UnsubscribeCode::ROOM_FAILED { "room failed" } else { "room closed" });
         if let Some(life) = pages.lives.get_mut(&room) {
-            life.ended.get_or_insert(code);
+            life.ended.push(code);
         } else {
             // Its opening is still under way.
             pages.ended_unopened.insert(room, code);
@@ -324,7 +355,7 @@ impl World {
             pages.count("event");
             return pages.positioned(channel, &at, number, unix_ms);
         }
-        let is_over = pages.lives[&room].ended.is_some();
+        let is_over = !pages.lives[&room].ended.is_empty();
         if is_over { Ok(()) } else { Err(format!("{channel}: event {number} is lost, {newest:?} is the newest")) }
     }
 
