@@ -91,7 +91,9 @@ class Arena {
 
   leaders(data: unknown): void {
     const leaders = leadersOf(data);
-    if (leaders !== null) this.leaderboard.show(leaders, this.room.replica.avatar);
+    if (leaders === null) return;
+    this.panel.worldObjects = leaders.objects;
+    this.leaderboard.show(leaders, this.room.replica.avatar);
   }
 
   private tell(news: News): void {

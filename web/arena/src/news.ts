@@ -28,6 +28,8 @@ export interface Leader {
 export interface Leaders {
   readonly leaders: readonly Leader[];
   readonly players: number;
+  /** In the whole world; `null` where that is not said. */
+  readonly objects: number | null;
 }
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -53,10 +55,11 @@ export function newsOf(event: unknown): News | null {
 }
 
 export function leadersOf(data: unknown): Leaders | null {
-  const { leaders, players } = fieldsOf(data);
+  const { leaders, players, objects } = fieldsOf(data);
   if (!Array.isArray(leaders)) return null;
   return {
     players: number(players),
+    objects: objects === undefined ? null : number(objects),
     leaders: leaders.map(fieldsOf).map(({ player, name, colour, score }) => ({
       player: number(player), name: text(name), colour: number(colour), score: number(score),
     })),

@@ -4,6 +4,7 @@ import type { Changes, Room } from "@dunlin/room-client";
 import { setText } from "../../ticker/src/dom";
 import { bytes, count, milliseconds } from "../../ticker/src/format";
 import type { Me } from "./me";
+import { MetricsWatch } from "./metrics_watch";
 
 const WRITE_MS = 250;
 const WINDOW_MS = 1_000;
@@ -19,6 +20,9 @@ interface Span {
 
 export class Panel {
   private readonly cells = new Map<string, HTMLElement>();
+  /** Objects in the world, as was told last. */
+  worldObjects: number | null = null;
+  private readonly metrics: MetricsWatch;
   private spans: Span[] = [];
   private frames: number[] = [];
   private lastTimeUs = 0;
@@ -28,6 +32,7 @@ export class Panel {
     private readonly room: Room,
     private readonly me: Me,
   ) {
+    this.metrics = new MetricsWatch(() => room.state === "joined");
     for (const cell of document.querySelectorAll<HTMLElement>("[data-stat]")) {
       this.cells.set(cell.dataset["stat"] ?? "", cell);
     }
@@ -65,7 +70,8 @@ export class Panel {
     this.write("bytes", figures.bytesPerSecond === null ? UNKNOWN : bytes(figures.bytesPerSecond));
     const each = (figures.bytesPerSecond ?? 0) / figures.snapshotsPerSecond;
     this.write("size", Number.isFinite(each) ? bytes(each) : UNKNOWN);
-    this.write("objects", count(replica.size));
+    this.write("objects", this.worldObjects === null ? count(replica.size) : `${count(replica.size)} of ${count(this.worldObjects)}`);
+    this.writeTickTime();
     this.write("cells", this.cellsSeen());
     this.write("base", figures.baseAgeTicks === 0 ? "full" : `${count(figures.baseAgeTicks)} tick${figures.baseAgeTicks === 1 ? "" : "s"}`);
     this.write("skipped", `${count(figures.skippedTicks)} tick${figures.skippedTicks === 1 ? "" : "s"}`);
@@ -75,6 +81,13 @@ export class Panel {
     this.write("jitter", milliseconds(figures.jitterMs));
     const offsetMs = room.clock.serverTimeMs(nowMs) - Date.now();
     this.write("clock", `${offsetMs < 0 ? "\u2212" : "+"}${milliseconds(Math.abs(offsetMs))}`);
+  }
+
+  private writeTickTime(): void {
+    const { tickTime } = this.metrics;
+    this.write("tick-mean", tickTime === null ? UNKNOWN : shortTime(tickTime.meanMs));
+    const isBounded = tickTime !== null && Number.isFinite(tickTime.p99Ms);
+    this.write("tick-p99", isBounded ? `\u2264 ${shortTime(tickTime.p99Ms)}` : UNKNOWN);
   }
 
   private interval(): string {
@@ -97,3 +110,6 @@ export class Panel {
     if (cell !== undefined) setText(cell, text);
   }
 }
+
+/** Two digits of what is mostly far below a millisecond. */
+const shortTime = (valueMs: number): string => (valueMs < 1 ? `${Number(valueMs.toPrecision(2))} ms` : milliseconds(valueMs));

@@ -90,7 +90,8 @@ test('news, and what is none', () => {
   assert.deepEqual(newsOf({ left: { player: 17, name: 'Ada' } }), { kind: 'left', name: 'Ada' });
   for (const nothing of [null, 1, 'x', [], {}, { other: 1 }]) assert.equal(newsOf(nothing), null);
   assert.deepEqual(leadersOf({ leaders: [{ player: 17, name: 'Ada', colour: 3, score: 135 }, null], players: 301 }), {
-    players: 301, leaders: [{ player: 17, name: 'Ada', colour: 3, score: 135 }, { player: 0, name: '', colour: 0, score: 0 }],
+    players: 301, objects: null, leaders: [{ player: 17, name: 'Ada', colour: 3, score: 135 }, { player: 0, name: '', colour: 0, score: 0 }],
   });
+  assert.deepEqual(leadersOf({ leaders: [], players: 301, objects: 6312 }), { players: 301, objects: 6312, leaders: [] });
   assert.equal(leadersOf({ players: 1 }), null);
 });
