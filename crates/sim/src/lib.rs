@@ -1,9 +1,10 @@
 //! The deterministic simulator: whole nodes of shards and clients under a seed.
 //!
 //! A run is a function of its seed. A seed decides how many shards there are, what the limits are, who the clients are and
-//! what they do, how long each message between shards takes, how many bytes each socket takes and when they are read, what
-//! operators do, and when. Clients read the real bytes with a decoder of their own, and hold everything that they
-//! hear against a model that shares no code with the engine.
+//! what they do, how long each message between threads takes, when rooms tick and which of them fail, how many bytes each
+//! socket takes and when they are read, what operators do, and when. Clients read the real bytes with a decoder of their
+//! own, and hold everything that they hear against a model that shares no code with the engine. Snapshots of rooms they
+//! take in with the replica of `dunlin-rooms`, and compare it with the account that the game keeps of its world.
 
 #![forbid(unsafe_code)]
 

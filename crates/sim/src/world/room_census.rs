@@ -42,6 +42,7 @@ impl World {
                 }
             }
         }
+        let seated: usize = believed.values().map(BTreeSet::len).sum();
         for hosted in self.threads.hosted() {
             let room = hosted.host.key();
             let life = &pages.lives[&room];
@@ -55,6 +56,10 @@ impl World {
                 let counted = hosted.table.inputs_senseless();
                 return Err(format!("{counted} inputs without sense were counted, and there were {}", life.senseless));
             }
+        }
+        let seats: usize = self.places.iter().map(|place| place.shard.room_holdings()[0]).sum();
+        if seats != seated {
+            return Err(format!("{seats} seats are taken, and should be {seated}"));
         }
         match believed.first_key_value() {
             Some((room, players)) => Err(format!("{players:?} believe to be in {room:?}, which is not there")),
@@ -77,6 +82,23 @@ impl World {
             .map(|hosted| hosted.host.key())
             .chain(pages.lives.iter().filter(|(_, life)| life.ended.is_empty()).map(|(room, _)| *room));
         let left: Vec<RoomKey> = left.collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are still there")) }
+        if !left.is_empty() {
+            return Err(format!("{left:?} are still there"));
+        }
+        let (mut held, mut opened, mut over) = ([0; 2], 0, 0);
+        for place in &self.places {
+            let [seats, rooms] = place.shard.room_holdings();
+            held = [held[0] + seats, held[1] + rooms];
+            for counters in &place.shard.counters().namespaces {
+                opened += counters.rooms.opened;
+                over += counters.rooms.closed + counters.rooms.failed;
+            }
+        }
+        let lives = pages.lives.len() as u64;
+        if held == [0; 2] && (opened, over) == (lives, lives) {
+            Ok(())
+        } else {
+            Err(format!("seats and rooms left {held:?}, opened {opened}, over {over}, of {lives}"))
+        }
     }
 }
