@@ -65,6 +65,8 @@ pub struct NamespaceCounters {
 pub struct RoomCounters {
     /// Rooms opened, by the owner.
     pub opened: u64,
+    /// Rooms that were not opened, since as many were open as may be, by the owner.
+    pub refused: u64,
     /// Rooms closed, because nobody was there or by the server API, by the owner.
     pub closed: u64,
     /// Rooms that failed, by the owner.

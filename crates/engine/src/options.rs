@@ -15,6 +15,8 @@ pub struct Options {
     pub namespaces: Vec<NamespaceOptions>,
     /// Room threads of the node; 0 only where no namespace has rooms.
     pub room_threads: u16,
+    /// Rooms of the node that are open. A room costs a world and a tick, however few are in it.
+    pub rooms_max: usize,
 }
 
 /// What the shards need to know of the rooms of a namespace.
@@ -214,6 +216,7 @@ impl Default for Options {
             without_namespace: NamespaceOptions::default(),
             namespaces: Vec::new(),
             room_threads: 0,
+            rooms_max: 10_000,
         }
     }
 }

@@ -354,6 +354,46 @@ fn the_api_opens_and_closes_rooms() {
 }
 
 #[test]
+fn as_many_rooms_are_open_as_may_be_and_one_more_is_refused() {
+    let mut options = options();
+    (options.rooms_max, options.channel.channels_max) = (2, 3);
+    let mut hall = Hall::new(1, options);
+    hall.gather(&[("a", Encoding::Json, 0)], ARENA);
+    hall.node.ask_api(&json!({"open_room": {"channel": "arena:b"}}));
+    hall.pass();
+    assert_eq!(hall.rooms.len(), 2);
+    for past in ["arena:c", "arena:d"] {
+        hall.seen("a").messages.clear();
+        hall.subscribe("a", past);
+        hall.tick();
+        assert_eq!(hall.seen["a"].messages, [r#"{"id":2,"error":{"code":106,"message":"limit exceeded"}}"#]);
+    }
+    hall.node.ask_api(&json!({"open_room": {"channel": "arena:c"}}));
+    let answers: Vec<Value> = hall.node.answers.drain(..).map(|answer| hall::node::api::answer(&answer)).collect();
+    assert_eq!(answers, [json!({"sessions": 0}), json!({"error": 106})]);
+    let counted = |hall: &Hall| {
+        let rooms = &hall.node.shards[0].counters().namespaces[1].rooms;
+        (rooms.opened, rooms.refused)
+    };
+    assert_eq!(counted(&hall), (2, 3));
+    assert_eq!((hall.rooms.len(), hall.holdings()), (2, [1, 1]));
+    // What was refused took no channel either, and rooms that are open let people in.
+    hall.seen("a").messages.clear();
+    hall.subscribe("a", "news");
+    hall.subscribe("a", "arena:b");
+    hall.tick();
+    assert!(hall.seen["a"].messages.iter().all(|message| !message.contains("error")));
+    hall.check("a", "arena:b");
+    // The place of one that is closed is free.
+    hall.unsubscribe("a", "news");
+    hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
+    hall.subscribe("a", "arena:c");
+    hall.tick();
+    hall.check("a", "arena:c");
+    assert_eq!(counted(&hall), (3, 3));
+}
+
+#[test]
 fn inputs_are_taken_up_to_each_limit_and_not_past_it() {
     let mut hall = hall(1);
     hall.gather(&[("a", Encoding::Json, 0), ("b", Encoding::Json, 0)], ARENA);

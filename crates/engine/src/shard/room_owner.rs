@@ -49,23 +49,37 @@ impl Shard {
         if self.namespace(namespace).room.is_none() {
             return Err(ErrorCode::NotAvailable);
         }
-        if self.owned(channel, namespace)?.room.is_none() {
-            let room = self.open_room(channel, namespace, effects)?;
+        let is_open = self.channels.get(channel).is_some_and(|channel| channel.room.is_some());
+        if !is_open {
+            self.check_room_limit(namespace)?;
+            // Before the room, so that none is opened for a channel that there is no place for.
+            self.owned(channel, namespace)?;
+            let room = self.open_room(channel, namespace, effects);
             self.owned(channel, namespace)?.room = Some(Box::new(room));
         }
         Ok(self.owned(channel, namespace)?.room.as_deref_mut().expect("opened above"))
     }
 
+    /// Whether one more room may be opened. Asked before the channel is remembered, so that a refusal leaves nothing.
+    fn check_room_limit(&mut self, namespace: NamespaceIndex) -> Result<(), ErrorCode> {
+        if self.room_threads.is_empty() {
+            return Err(ErrorCode::NotAvailable);
+        }
+        // Each shard has an equal part of the node's limit.
+        let most = self.options.rooms_max.div_ceil(usize::from(self.identity.count));
+        let open: usize = self.room_threads.iter().map(|thread| thread.open as usize).sum();
+        if open >= most {
+            self.count(namespace).rooms.refused += 1;
+            return Err(ErrorCode::LimitExceeded);
+        }
+        Ok(())
+    }
+
     /// Opens a room on the thread with the least to do.
-    fn open_room(
-        &mut self,
-        channel: &Arc<str>,
-        namespace: NamespaceIndex,
-        effects: &mut Effects,
-    ) -> Result<OwnedRoom, ErrorCode> {
+    fn open_room(&mut self, channel: &Arc<str>, namespace: NamespaceIndex, effects: &mut Effects) -> OwnedRoom {
         let load = |thread: &RoomThread| (u32::from(thread.load_permille) + thread.opened_since, thread.open);
         let threads = (0..).zip(&mut self.room_threads);
-        let (index, thread) = threads.min_by_key(|(_, thread)| load(thread)).ok_or(ErrorCode::NotAvailable)?;
+        let (index, thread) = threads.min_by_key(|(_, thread)| load(thread)).expect("asked for above");
         thread.opened_since += 1;
         thread.open += 1;
         let thread = RoomThreadIndex(index);
@@ -74,7 +88,7 @@ impl Shard {
         self.count(namespace).rooms.opened += 1;
         let open = ToRoom::Open { room: key, channel: Arc::clone(channel), namespace: namespace.0 };
         tell_room(thread, open, effects);
-        Ok(OwnedRoom { key, thread, joins_on_way: 0, players: 0 })
+        OwnedRoom { key, thread, joins_on_way: 0, players: 0 }
     }
 
     /// The room of `channel`, if it is still `key`.
