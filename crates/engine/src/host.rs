@@ -9,7 +9,7 @@ mod table;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_protocol::{Payload, UnsubscribeCode};
+use dunlin_protocol::{Encoding, Payload, UnsubscribeCode};
 use dunlin_rooms::{EncodingSet, Grid, PlayerId, Scoped};
 use hashbrown::HashMap;
 
@@ -43,8 +43,16 @@ pub struct HostTerms {
 pub struct Batch {
     /// In the order of arrival.
     pub steps: Vec<Step>,
-    /// Which encodings of the world each shard knows, by its index.
-    known: Vec<EncodingSet>,
+    /// By shard index.
+    shards: Vec<ShardBefore>,
+}
+
+/// A shard before a tick.
+#[derive(Clone, Copy, Debug)]
+struct ShardBefore {
+    players: u32,
+    /// In which encodings it knows the world.
+    known: EncodingSet,
 }
 
 /// The books of one room.
@@ -67,13 +75,15 @@ pub struct RoomHost {
 #[derive(Debug)]
 struct Player {
     seat: SeatKey,
+    encoding: Encoding,
     user: Arc<str>,
 }
 
 /// What a shard has of the room.
 #[derive(Clone, Debug, Default)]
 struct ShardPart {
-    players: u32,
+    /// By [`Encoding::index`].
+    players: [u32; Encoding::ALL.len()],
     /// In which encodings it knows the world; none if it does not.
     known: EncodingSet,
     inputs_taken: u32,
@@ -84,6 +94,18 @@ struct ShardPart {
 
 /// Changes that a list has room for at least.
 const CHANGES_MIN: usize = 8;
+
+impl ShardPart {
+    fn player_count(&self) -> u32 {
+        self.players.iter().sum()
+    }
+
+    /// The encodings that its players read.
+    fn read(&self) -> EncodingSet {
+        let read = Encoding::ALL.into_iter().filter(|encoding| self.players[encoding.index()] > 0);
+        read.fold(EncodingSet::default(), EncodingSet::with)
+    }
+}
 
 impl RoomHost {
     /// The books of a room that has just been opened.
@@ -147,7 +169,8 @@ impl RoomHost {
                 self.shards[usize::from(seat.shard.0)].inputs_taken += 1;
             }
         }
-        Batch { steps, known: self.shards.iter().map(|shard| shard.known).collect() }
+        let before = |part: &ShardPart| ShardBefore { players: part.player_count(), known: part.known };
+        Batch { steps, shards: self.shards.iter().map(before).collect() }
     }
 
     /// Ends a tick: what it led to is appended to `posts`.
@@ -172,7 +195,7 @@ impl RoomHost {
         left.for_each(|(_, seat)| self.remove(seat));
         if let Some((keyframe, encodings)) = keyframe {
             for (index, part) in (0..).zip(&mut self.shards) {
-                if part.players > 0 && !part.known.covers(encodings) {
+                if !part.known.covers(part.read()) {
                     part.known = encodings;
                     let message = FromRoom::Keyframe {
                         room: self.key,
@@ -198,12 +221,11 @@ impl RoomHost {
         }
         let encodings = outcome.update.encodings();
         for (index, part) in (0..).zip(&mut self.shards) {
-            if !encodings.covers(part.known) {
-                // What it knew in an encoding that nobody reads any more is out of date from now on.
-                part.known = encodings;
-            }
+            // What it knew in an encoding that nobody reads any more is out of date from now on.
+            let up_to_date = part.known.iter().filter(|encoding| encodings.contains(*encoding));
+            part.known = up_to_date.fold(EncodingSet::default(), EncodingSet::with);
             part.changes_before = part.changes.len() + part.changes.len() / 4;
-            if part.players > 0 || part.inputs_taken > 0 {
+            if part.player_count() > 0 || part.inputs_taken > 0 {
                 let message = FromRoom::Tick {
                     room: self.key,
                     update: Arc::clone(&outcome.update),
@@ -227,7 +249,7 @@ impl RoomHost {
             posts.push((self.key.owner, FromRoom::Joined { room: self.key, order, outcome }));
         }
         for (index, part) in (0..).zip(&mut self.shards) {
-            if std::mem::take(&mut part.players) > 0 {
+            if std::mem::take(&mut part.players) != [0; Encoding::ALL.len()] {
                 posts.push((ShardIndex(index), FromRoom::Over { room: self.key, code }));
             }
         }
@@ -238,17 +260,17 @@ impl RoomHost {
 
     fn add(&mut self, player: PlayerId, seat: SeatKey, order: &SubscribeOrder) {
         let user = order.join.as_ref().map_or_else(|| Arc::from(""), |join| Arc::clone(&join.user));
-        self.players.insert(player, Player { seat, user });
+        let encoding = order.subscriber.encoding;
+        self.players.insert(player, Player { seat, encoding, user });
         self.seats.insert(seat, player);
-        self.shards[usize::from(seat.shard.0)].players += 1;
+        self.shards[usize::from(seat.shard.0)].players[encoding.index()] += 1;
     }
 
     fn remove(&mut self, seat: SeatKey) {
-        let Some(player) = self.seats.remove(&seat) else { return };
-        self.players.remove(&player);
+        let Some(player) = self.seats.remove(&seat).and_then(|player| self.players.remove(&player)) else { return };
         let part = &mut self.shards[usize::from(seat.shard.0)];
-        part.players -= 1;
-        if part.players == 0 {
+        part.players[player.encoding.index()] -= 1;
+        if part.player_count() == 0 {
             // The shard has forgotten the world with its last seat.
             part.known = EncodingSet::default();
         }

@@ -48,7 +48,10 @@ impl Simulation for Blink {
         self.walker = Some(world.spawn(walker).expect("room for one"));
     }
 
-    fn join(&mut self, world: &mut World, _: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+    fn join(&mut self, world: &mut World, _: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
+        if data == b"no" {
+            return Err(Refusal { code: 450, message: "not today".into() });
+        }
         self.step(world);
         self.spark(world);
         Ok(())
@@ -90,6 +93,53 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
         join: Some(Box::new(wish)),
     };
     ToRoom::Join { room: ROOM, order: Box::new(order) }
+}
+
+/// One who wants to be refused.
+fn refused(index: u32, shard: u16) -> ToRoom {
+    let ToRoom::Join { room, mut order } = join(index, shard, Encoding::Json) else { unreachable!("a join") };
+    if let Some(wish) = &mut order.join {
+        wish.data = bytes::Bytes::from_static(b"no");
+    }
+    ToRoom::Join { room, order }
+}
+
+fn leave(index: u32, shard: u16) -> ToRoom {
+    ToRoom::Leave { room: ROOM, seat: SeatKey { shard: ShardIndex(shard), index, generation: 1 } }
+}
+
+#[test]
+fn who_comes_and_goes_among_others_does_not_cost_a_world() {
+    use Encoding::{Json, Protobuf};
+    let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
+    let terms = HostTerms { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60 };
+    let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), terms);
+    let mut table = Table::new(room);
+    // What happens, whether the world is encoded, and the shards that are told of it.
+    let ticks: [(&str, Vec<ToRoom>, bool, &[u16]); 11] = [
+        ("refused where nobody is", vec![refused(9, 0)], true, &[]),
+        ("the first", vec![join(0, 0, Json), join(1, 0, Json)], true, &[0]),
+        ("another one", vec![join(2, 0, Json)], false, &[]),
+        ("one comes, one goes", vec![leave(1, 0), join(3, 0, Json), leave(2, 0), join(4, 0, Json)], false, &[]),
+        ("one goes, one is refused", vec![leave(3, 0), refused(9, 0)], false, &[]),
+        ("the last goes behind one who comes", vec![join(5, 0, Json), leave(0, 0), leave(4, 0)], false, &[]),
+        ("the last goes before one who comes", vec![leave(5, 0), join(6, 0, Json)], true, &[0]),
+        ("the first on another shard, in another encoding", vec![join(0, 1, Protobuf)], true, &[1]),
+        ("the first here with it", vec![join(7, 0, Protobuf)], true, &[0]),
+        ("the last here with it goes", vec![leave(7, 0)], false, &[]),
+        ("it is still known", vec![join(8, 0, Protobuf)], false, &[]),
+    ];
+    for (what, messages, is_encoded, told) in ticks {
+        messages.into_iter().for_each(|message| host.take(message));
+        let batch = host.begin();
+        let done = table.run(batch, 0);
+        assert_eq!(done.updates().count(), 1 + usize::from(is_encoded), "{what}");
+        let mut posts = Vec::new();
+        host.finish(done, &mut posts);
+        let is_keyframe = |(_, message): &&(ShardIndex, FromRoom)| matches!(message, FromRoom::Keyframe { .. });
+        let shards: Vec<u16> = posts.iter().filter(is_keyframe).map(|(shard, _)| shard.0).collect();
+        assert_eq!(shards, told, "{what}");
+    }
 }
 
 #[test]

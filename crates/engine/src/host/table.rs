@@ -7,7 +7,7 @@ use dunlin_protocol::Encoding;
 use dunlin_rooms::{EncodingSet, PlayerChange, PlayerId, Refusal, Room, Scoped, TickOutcome, TickUpdate, Visitor};
 use hashbrown::HashMap;
 
-use super::Batch;
+use super::{Batch, ShardBefore};
 use crate::room::SeatKey;
 
 /// Something that happens to a room before its next tick.
@@ -112,19 +112,39 @@ impl Table {
     /// The world as of the last tick, if somebody may come who is the first on a shard, or the first there with an encoding.
     /// Taken before anything is applied: what an input makes and the tick takes away is in no update.
     fn keyframe_for(&self, batch: &Batch) -> Option<Arc<TickUpdate>> {
-        let joins = || {
-            batch.steps.iter().filter_map(|step| match step {
-                Step::Join { seat, encoding, .. } => Some((seat, *encoding)),
-                Step::Leave { .. } | Step::Input { .. } => None,
-            })
-        };
-        let encodings = joins().fold(self.room.encodings(), |all, (_, encoding)| all.with(encoding));
-        let is_news =
-            |seat: &SeatKey| batch.known.get(usize::from(seat.shard.0)).is_none_or(|known| !known.covers(encodings));
-        // With its last player a shard forgets the world.
-        let somebody_leaves = batch.steps.iter().any(|step| matches!(step, Step::Leave { .. }));
-        let is_needed = joins().any(|(seat, _)| somebody_leaves || is_news(seat));
-        is_needed.then(|| self.room.keyframe(encodings))
+        if !self.may_need_keyframe(batch) {
+            return None;
+        }
+        let encodings = batch.steps.iter().fold(self.room.encodings(), |all, step| match step {
+            Step::Join { encoding, .. } => all.with(*encoding),
+            Step::Leave { .. } | Step::Input { .. } => all,
+        });
+        Some(self.room.keyframe(encodings))
+    }
+
+    /// Whether a join, if it is accepted, is to a shard that does not know the world in its encoding. Who comes and goes
+    /// among others does not cost a world.
+    fn may_need_keyframe(&self, batch: &Batch) -> bool {
+        let mut shards: Option<Vec<ShardBefore>> = None;
+        batch.steps.iter().any(|step| match step {
+            Step::Join { seat, encoding, .. } => {
+                let shards = shards.as_deref().unwrap_or(&batch.shards);
+                shards.get(usize::from(seat.shard.0)).is_none_or(|shard| !shard.known.contains(*encoding))
+            }
+            Step::Leave { seat } if self.players.contains_key(seat) => {
+                let shards = shards.get_or_insert_with(|| batch.shards.clone());
+                if let Some(shard) = shards.get_mut(usize::from(seat.shard.0)) {
+                    // Joins are not counted, since they may be refused: there are as many players at least.
+                    shard.players = shard.players.saturating_sub(1);
+                    if shard.players == 0 {
+                        // With its last player a shard forgets the world.
+                        shard.known = EncodingSet::default();
+                    }
+                }
+                false
+            }
+            Step::Leave { .. } | Step::Input { .. } => false,
+        })
     }
 }
 
