@@ -10,7 +10,10 @@ use crate::{CellIndex, TickUpdate, grid::HISTORY_TICKS};
 
 #[derive(Debug)]
 pub(super) struct History {
-    keyframe: Arc<TickUpdate>,
+    /// Until nothing refers to it any more: somebody pays for its memory.
+    keyframe: Option<Arc<TickUpdate>>,
+    /// Cells of the keyframe before this place do not refer to it any more.
+    keyframe_left: usize,
     /// In ascending order, all after the keyframe.
     updates: VecDeque<Arc<TickUpdate>>,
     /// How many updates there were before the first of `updates`.
@@ -19,6 +22,9 @@ pub(super) struct History {
     floor: u32,
     cells: HashMap<CellIndex, Full, HashState>,
 }
+
+/// Cells of a keyframe that a tick copies, so that no tick copies a world.
+const KEYFRAME_CELLS_PER_TICK: usize = 64;
 
 /// Where a cell's full segment is.
 #[derive(Debug)]
@@ -34,7 +40,8 @@ enum Full {
 impl History {
     pub(super) fn new(keyframe: Arc<TickUpdate>) -> Self {
         let mut history = Self {
-            keyframe: Arc::clone(&keyframe),
+            keyframe: None,
+            keyframe_left: 0,
             updates: VecDeque::with_capacity(HISTORY_TICKS.into()),
             forgotten: 0,
             floor: 0,
@@ -51,7 +58,7 @@ impl History {
         self.cells.clear();
         let occupied = keyframe.cells().iter().enumerate().filter(|(_, changed)| !changed.is_empty);
         self.cells.extend(occupied.map(|(place, changed)| (changed.cell, Full::Keyframe(place))));
-        self.keyframe = keyframe;
+        (self.keyframe, self.keyframe_left) = (Some(keyframe), 0);
     }
 
     pub(super) fn apply(&mut self, update: Arc<TickUpdate>) {
@@ -84,11 +91,30 @@ impl History {
         }
         self.forgotten += 1;
         self.floor = oldest.tick();
+        self.leave_keyframe();
+    }
+
+    /// Copies what is still like in the keyframe, some cells at a time, and lets go of it behind the last.
+    fn leave_keyframe(&mut self) {
+        let Some(keyframe) = self.keyframe.take() else { return };
+        let end = keyframe.cells().len().min(self.keyframe_left + KEYFRAME_CELLS_PER_TICK);
+        for place in self.keyframe_left..end {
+            if let Some(full) = self.cells.get_mut(&keyframe.cells()[place].cell)
+                && matches!(full, Full::Keyframe(_))
+            {
+                *full = Full::Copied(Encoding::ALL.map(|encoding| keyframe.full(encoding, place).into()));
+            }
+        }
+        self.keyframe_left = end;
+        if end < keyframe.cells().len() {
+            self.keyframe = Some(keyframe);
+        }
     }
 
     /// The last update, or the keyframe.
     pub(super) fn latest(&self) -> &TickUpdate {
-        self.updates.back().unwrap_or(&self.keyframe)
+        let latest = self.updates.back().or(self.keyframe.as_ref());
+        latest.expect("the keyframe is there until there are updates")
     }
 
     /// Whether it is known what changed since `tick`.
@@ -105,7 +131,7 @@ impl History {
     /// The full segment of a cell; `None` if it is empty.
     pub(super) fn full(&self, encoding: Encoding, cell: CellIndex) -> Option<&[u8]> {
         Some(match self.cells.get(&cell)? {
-            Full::Keyframe(place) => self.keyframe.full(encoding, *place),
+            Full::Keyframe(place) => self.keyframe.as_ref()?.full(encoding, *place),
             Full::Update { number, place } => {
                 let index = number.checked_sub(self.forgotten)?;
                 self.updates.get(index as usize)?.full(encoding, *place)

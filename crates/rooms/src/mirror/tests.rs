@@ -101,6 +101,46 @@ fn quiet_cells_outlive_the_update_that_they_came_with() {
 }
 
 #[test]
+fn quiet_cells_outlive_the_keyframe() {
+    let keyframe = update(1, true, &[(0, true), (1, true), (5, true)]);
+    let mut mirror = Mirror::new(grid(), 60, Arc::clone(&keyframe), [b"}}}", b""]);
+    for tick in 2..=HISTORY + 1 {
+        mirror.apply(update(tick, false, &[(1, true)]));
+    }
+    assert_eq!(Arc::strong_count(&keyframe), 2, "cells 0 and 5 are still in it");
+    mirror.apply(update(HISTORY + 2, false, &[(1, true)]));
+    assert_eq!(Arc::strong_count(&keyframe), 1, "it is let go");
+    let everything = body(&mut mirror, Base::default());
+    let x: Vec<Option<u64>> = (0..3).map(|cell: usize| everything["cells"][cell]["upserts"][0]["x"].as_u64()).collect();
+    assert_eq!(x, [Some(1), Some(u64::from(HISTORY) + 2), Some(1)]);
+}
+
+#[test]
+fn a_large_keyframe_is_left_a_part_at_a_time() {
+    let shape =
+        GridShape { columns: 50, rows: 4, cell_units: 100, near_cells: 49, far_cells: 0, far_interval_ticks: 1 };
+    let grid = Grid::new(shape).expect("a good shape");
+    let mut writer = UpdateWriter::default();
+    writer.begin(1, 1, EncodingSet::default().with(Encoding::Json), true);
+    for cell in 0..200 {
+        let object = ObjectView { id: ObjectId(cell + 1), kind: 1, x: 1, y: 0, state: b"s" };
+        writer.cell(CellIndex(cell), [].into_iter(), [].into_iter(), [object].into_iter());
+    }
+    let keyframe = Arc::new(writer.finish(&grid));
+    let mut mirror = Mirror::new(grid, 60, Arc::clone(&keyframe), [b"}}}", b""]);
+    let mut ticks = 0;
+    while Arc::strong_count(&keyframe) > 1 {
+        ticks += 1;
+        mirror.apply(update(1 + ticks, false, &[(3, ticks % 2 == 0)]));
+        let cells = body(&mut mirror, Base::default())["cells"].as_array().map(Vec::len);
+        assert_eq!(cells, Some(200 - (ticks % 2) as usize), "after {ticks} ticks");
+        assert!(ticks <= HISTORY + 4, "64 cells a tick");
+    }
+    assert_eq!(ticks, HISTORY + 4);
+    assert_eq!(body(&mut mirror, Base::default())["cells"].as_array().map(Vec::len), Some(200));
+}
+
+#[test]
 fn alike_clients_share_a_body_and_buffers_come_back() {
     let mut mirror = mirror();
     mirror.apply(update(2, false, &[(0, true)]));
