@@ -132,12 +132,17 @@ impl TickUpdate {
         self.cells.len()
     }
 
-    /// About how many bytes it takes.
+    /// How many bytes it has allocated: not itself.
     pub fn memory_bytes(&self) -> usize {
-        let forms: usize = self.forms.iter().map(|form| form.deltas.len() + form.fulls.len()).sum();
-        forms
-            + self.cells.len() * size_of::<ChangedCell>()
-            + (self.departed.len() + self.upserted.len()) * size_of::<u32>()
+        let form_bytes = |form: &Form| {
+            form.deltas.capacity()
+                + form.fulls.capacity()
+                + (form.delta_ends.capacity() + form.full_ends.capacity()) * size_of::<usize>()
+                + form.upserts.capacity() * size_of::<(usize, usize)>()
+        };
+        self.forms.iter().map(form_bytes).sum::<usize>()
+            + self.cells.capacity() * size_of::<ChangedCell>()
+            + (self.departed.capacity() + self.upserted.capacity()) * size_of::<u32>()
     }
 
     /// The cells that it is about, in ascending order. Their places here are what the other functions go by.
