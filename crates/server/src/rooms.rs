@@ -21,12 +21,9 @@ mod watchdog;
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     thread::Thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::sync::{Mutex, mpsc};
@@ -68,14 +65,8 @@ impl Rooms {
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
         let doors: Vec<Arc<ThreadDoor>> = (0..thread_count).map(|_| Arc::default()).collect();
         let (links, posts) = post::connect(doorbells, &doors, options.ring_messages.max(1));
-        let shared = Arc::new(Shared {
-            options,
-            shard_count: doorbells.len() as u16,
-            node_seed,
-            origin: Instant::now(),
-            stopping: AtomicBool::new(false),
-            rooms_seeded: AtomicU64::new(0),
-        });
+        let shared = Arc::new(Shared::new(options, doorbells.len() as u16, node_seed));
+        heap::spare_panic_hooks();
         let (alive, ended) = mpsc::channel(1);
         let seats: Vec<Arc<Seat>> = (0..)
             .zip(doors.into_iter().zip(posts))

@@ -65,7 +65,7 @@ fn engine(r: &mut Reader<'_>) -> Options {
     let room_threads = r.narrow("room.threads");
     Options {
         room_threads: if has_rooms { room_threads } else { 0 },
-        rooms_max: 10_000,
+        rooms_max: r.count("room.max_rooms"),
         version: env!("CARGO_PKG_VERSION"),
         client: client(r),
         channel: ChannelOptions {

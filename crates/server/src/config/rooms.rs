@@ -15,6 +15,7 @@ pub(super) fn rooms(r: &mut Reader<'_>) -> RoomsOptions {
     RoomsOptions {
         registry: Arc::new(r.registry.clone()),
         ring_messages: r.count("room.ring_messages_limit"),
+        lost_threads_max: r.narrow("room.lost_threads_limit"),
         namespaces: tables.iter().map(|table| settings(r, table).map(Arc::new)).collect(),
     }
 }

@@ -8,7 +8,7 @@ use crate::{net::Waker, ring::Bell};
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     /// Armed while the shard sleeps or is about to.
-    pub(super) sleeping: Bell,
+    pub(crate) sleeping: Bell,
     waker: Arc<Waker>,
 }
 

@@ -46,6 +46,10 @@ pub(super) struct Deck {
     running: Option<Running>,
     /// Rooms that are over, whose game's code is to be let go.
     discarded: VecDeque<Job>,
+    /// Rooms whose game is not made yet. Some may be closed by now.
+    opening: VecDeque<(usize, RoomKey)>,
+    /// The last job was no tick.
+    did_chore: bool,
     /// Lends its capacity.
     letters: Vec<Letter>,
 }
@@ -53,6 +57,7 @@ pub(super) struct Deck {
 /// What a thread is at.
 struct Running {
     place: usize,
+    namespace: u16,
     began_ns: u64,
     /// Whether there is a room that fails if this does not end.
     has_room: bool,
@@ -102,6 +107,8 @@ impl Deck {
             schedule: Schedule::default(),
             running: None,
             discarded: VecDeque::new(),
+            opening: VecDeque::new(),
+            did_chore: false,
             letters: Vec::new(),
         }
     }
@@ -118,7 +125,7 @@ impl Deck {
 
     /// When the next room's turn is.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        if self.discarded.is_empty() { self.schedule.next_ns() } else { Some(0) }
+        if self.discarded.is_empty() && self.opening.is_empty() { self.schedule.next_ns() } else { Some(0) }
     }
 
     /// Wakes the shards that were sent something.
@@ -154,16 +161,26 @@ impl Deck {
     fn open(&mut self, key: RoomKey, channel: Arc<str>, namespace: u16, shared: &Shared, now_ns: u64) {
         let settings = shared.options.namespaces.get(usize::from(namespace)).and_then(Option::as_ref);
         let settings = Arc::clone(settings.expect("the engine opens rooms only in namespaces that have them"));
-        let timing = self.schedule.timing(now_ns, settings.room.ticks_per_second).at_once(now_ns);
-        let stage = Stage::Opening { arrived: Vec::new() };
-        let slot = Slot { key, channel, settings, timing, stage, stats: Stats::default(), seed: 0 };
+        let timing = self.schedule.timing(now_ns, settings.room.ticks_per_second);
+        let slot = Slot {
+            key,
+            channel,
+            namespace,
+            settings,
+            timing,
+            stage: Stage::Opening { arrived: Vec::new() },
+            stats: Stats::default(),
+            seed: 0,
+            recording: None,
+            reached: Vec::new(),
+        };
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() - 1
         });
         self.places[place] = Some(slot);
         self.by_key.insert(key, place);
-        self.schedule.insert(place, &timing);
+        self.opening.push_back((place, key));
         self.counters.opened += 1;
     }
 
@@ -178,32 +195,57 @@ impl Deck {
     /// The next thing to do that runs a game's code, if its time has come. The deck counts as away with it until
     /// [`Deck::put_back`].
     pub(super) fn next_job(&mut self, shared: &Shared, now_ns: u64) -> Option<Job> {
+        // Making a room takes as long as its game likes, and so does letting go of one. After each, rooms that are due tick
+        // first, so that a burst of either delays a tick by one of them at most.
+        let is_chores_turn = !self.did_chore;
+        for is_chore in [is_chores_turn, !is_chores_turn] {
+            let job = if is_chore { self.next_chore(shared, now_ns) } else { self.next_tick(shared, now_ns) };
+            if let Some(job) = job {
+                let (place, namespace, has_room) = (job.place, job.namespace, !matches!(job.work, Work::Discard(_)));
+                self.running = Some(Running { place, namespace, began_ns: now_ns, has_room });
+                self.did_chore = is_chore;
+                return Some(job);
+            }
+        }
+        None
+    }
+
+    fn next_chore(&mut self, shared: &Shared, now_ns: u64) -> Option<Job> {
         if let Some(job) = self.discarded.pop_front() {
-            self.running = Some(Running { place: usize::MAX, began_ns: now_ns, has_room: false });
             return Some(job);
         }
-        let is_held = self.post.overflow_max() > shared.options.ring_messages;
+        while let Some((place, key)) = self.opening.pop_front() {
+            let Some(slot) = self.places[place].as_mut().filter(|slot| slot.key == key) else { continue };
+            if !shared.is_barred(slot.namespace) {
+                return Some(job_for(place, slot, shared, now_ns));
+            }
+            slot.refuse_arrived("rooms of this kind have failed too often", &mut self.letters);
+            let detail = format!("{} threads are lost to its namespace", shared.lost_threads(slot.namespace));
+            self.fail(place, Failure { reason: FailureReason::Barred, detail });
+        }
+        None
+    }
+
+    fn next_tick(&mut self, shared: &Shared, now_ns: u64) -> Option<Job> {
+        let is_full = |post: &Post, shard: ShardIndex| post.overflow_of(shard) > shared.options.ring_messages;
         while let Some(place) = self.schedule.take_due(now_ns) {
             let slot = self.places[place].as_mut().expect("the schedule knows rooms alone");
             let skipped = slot.timing.skip_behind(now_ns, slot.settings.catch_up_ticks);
-            if matches!(slot.stage, Stage::Open { .. }) {
-                slot.stats.skipped += skipped;
-                self.counters.skipped += skipped;
-                if is_held {
-                    // What it would send has no room, so it stands still, and all who look at it with it.
-                    slot.stats.skipped += 1;
-                    self.counters.held += 1;
-                    slot.timing.advance(now_ns.saturating_add(1));
-                    self.schedule.insert(place, &slot.timing);
-                    continue;
-                }
-                let late_ns = now_ns - slot.timing.tick_due_ns.min(now_ns);
-                self.counters.tick_lateness.observe(late_ns);
-                let is_late = u64::from(late_ns >= slot.timing.interval_ns());
-                self.counters.late += is_late;
-                slot.stats.late += is_late;
+            slot.stats.skipped += skipped;
+            self.counters.skipped += skipped;
+            if slot.reached.iter().any(|&shard| is_full(&self.post, shard)) {
+                // What it would send has no room, so it stands still, and all who look at it with it.
+                slot.stats.skipped += 1;
+                self.counters.held += 1;
+                slot.timing.advance(now_ns.saturating_add(1));
+                self.schedule.insert(place, &slot.timing);
+                continue;
             }
-            self.running = Some(Running { place, began_ns: now_ns, has_room: true });
+            let late_ns = now_ns - slot.timing.tick_due_ns.min(now_ns);
+            self.counters.tick_lateness.observe(late_ns);
+            let is_late = u64::from(late_ns >= slot.timing.interval_ns());
+            self.counters.late += is_late;
+            slot.stats.late += is_late;
             return Some(job_for(place, slot, shared, now_ns));
         }
         None
@@ -241,12 +283,13 @@ impl Deck {
         self.counters.inputs += steps.iter().filter(|step| matches!(step, Step::Input { .. })).count() as u64;
         self.counters.inputs_senseless += live.table.inputs_senseless() - slot.stats.inputs_senseless;
         slot.stats.update(&live, took_ns);
-        if live.recorder.take_if(|recorder| recorder.is_cut()).is_some() {
+        if live.recorder.take_if(|recorder| recorder.tail().is_cut()).is_some() {
             self.counters.recordings_cut += 1;
         }
         let Stage::Open { host, live: home } = &mut slot.stage else { unreachable!("a room that ticks is open") };
         host.finish(done, &mut self.letters);
         *home = Some(live);
+        slot.note_reached(&self.letters);
         self.count_letters();
         self.send_letters();
     }
@@ -273,10 +316,12 @@ impl Deck {
     }
 
     /// The job that the thread is at does not end: its room fails, and the deck is another's.
-    pub(super) fn abandon_running(&mut self, reason: FailureReason) {
+    pub(super) fn abandon_running(&mut self, reason: FailureReason, shared: &Shared) {
         self.crew += 1;
         self.counters.replaced += 1;
-        if let Some(Running { place, has_room: true, .. }) = self.running.take() {
+        let Some(Running { place, namespace, has_room, .. }) = self.running.take() else { return };
+        shared.lose_thread(namespace);
+        if has_room {
             self.fail(place, Failure { reason, detail: String::new() });
         }
     }
@@ -298,9 +343,10 @@ impl Deck {
         self.by_key.remove(&slot.key);
         self.schedule.forget(place, &slot.timing);
         self.free.push(place);
-        let settings = Arc::clone(&slot.settings);
+        let (namespace, settings) = (slot.namespace, Arc::clone(&slot.settings));
         if let Some(live) = slot.end(code, &mut self.letters) {
-            self.discarded.push_back(Job { place: usize::MAX, settings, work: Work::Discard(live) });
+            let work = Work::Discard(live);
+            self.discarded.push_back(Job { place: usize::MAX, namespace, settings, expected_ns: u64::MAX, work });
         }
         self.send_letters();
     }
@@ -365,7 +411,8 @@ impl Deck {
 }
 
 fn job_for(place: usize, slot: &mut Slot, shared: &Shared, now_ns: u64) -> Job {
-    let settings = Arc::clone(&slot.settings);
+    let (namespace, settings) = (slot.namespace, Arc::clone(&slot.settings));
+    let mut expected_ns = u64::MAX;
     let work = match &mut slot.stage {
         Stage::Opening { .. } => {
             slot.seed = settings.seed.unwrap_or_else(|| shared.random_seed());
@@ -375,9 +422,10 @@ fn job_for(place: usize, slot: &mut Slot, shared: &Shared, now_ns: u64) -> Job {
             let mut live = live.take().expect("a room is here between its ticks");
             // The batch is freed where the game runs, so it counts from here on.
             let batch = live.account.charge(u64::MAX, || host.begin());
+            expected_ns = slot.stats.expected_ns();
             let time_us = Shared::unix_us_at(slot.timing.tick_due_ns.min(now_ns), now_ns);
             Work::Tick { live, batch, time_us }
         }
     };
-    Job { place, settings, work }
+    Job { place, namespace, settings, expected_ns, work }
 }

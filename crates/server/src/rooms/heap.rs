@@ -11,8 +11,9 @@ use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     collections::VecDeque,
+    panic::PanicHookInfo,
     sync::{
-        Arc,
+        Arc, Once,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -119,6 +120,28 @@ pub fn measured<T>(growth_bytes_max: i64, work: impl FnOnce() -> T) -> (T, i64) 
     (done, BALANCE_BYTES.with(Cell::get) - before)
 }
 
+/// Lets panic hooks, from now on, allocate as they like and on nobody's account: a thread that is stopped within one keeps
+/// whatever it has locked, such as the standard error stream, and everybody else who panics waits for that.
+pub fn spare_panic_hooks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| std::panic::set_hook(spared(std::panic::take_hook())));
+}
+
+type PanicHook = Box<dyn Fn(&PanicHookInfo<'_>) + Sync + Send>;
+
+fn spared(hook: PanicHook) -> PanicHook {
+    Box::new(move |info| {
+        // A thread without these variables is ending, and has no ceiling.
+        let ceiling = CEILING_BYTES.try_with(|ceiling| ceiling.replace(i64::MAX));
+        let balance = BALANCE_BYTES.try_with(Cell::get);
+        hook(info);
+        if let (Ok(ceiling), Ok(balance)) = (ceiling, balance) {
+            let _ = BALANCE_BYTES.try_with(|cell| cell.set(balance));
+            let _ = CEILING_BYTES.try_with(|cell| cell.set(ceiling));
+        }
+    })
+}
+
 /// What one room takes.
 #[derive(Debug, Default)]
 pub struct Account {
@@ -143,10 +166,15 @@ impl Account {
         done
     }
 
-    /// Keeps an update that was made on this account and goes to shards.
+    /// Keeps an update that was made on this account and goes to shards. If too many are kept, because a shard is far
+    /// behind, whoever has it last frees it: then it counts no more from now on.
     pub fn lend(&mut self, update: &Arc<TickUpdate>) {
         if self.lent.len() < LENT_MAX {
             self.lent.push_back(Arc::clone(update));
+        } else {
+            // Itself, and the two counts that an `Arc` has.
+            let bytes = update.memory_bytes() + size_of::<TickUpdate>() + 2 * size_of::<usize>();
+            self.bytes = self.bytes.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
     }
 

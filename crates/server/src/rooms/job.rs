@@ -16,7 +16,11 @@ use super::{FailureReason, RoomSettings, heap::Account, slot::Live};
 pub(super) struct Job {
     /// The room's place in the deck.
     pub(super) place: usize,
+    /// The room's namespace.
+    pub(super) namespace: u16,
     pub(super) settings: Arc<RoomSettings>,
+    /// How long it will take, as far as one can tell from before; as long as can be, if one cannot.
+    pub(super) expected_ns: u64,
     pub(super) work: Work,
 }
 
@@ -59,7 +63,7 @@ const DETAIL_CHARS_MAX: usize = 200;
 impl Job {
     /// Does it. Returns when the game's code does, or panics.
     pub(super) fn run(self) -> Finished {
-        let Self { place, settings, work } = self;
+        let Self { place, settings, work, .. } = self;
         let mut steps = Vec::new();
         let product = match work {
             Work::Make { registry, seed } => make(&registry, &settings, seed),
@@ -105,6 +109,10 @@ fn tick(
     growth_bytes_max: u64,
 ) -> Result<Product, Failure> {
     let Live { table, account, recorder } = &mut *live;
+    if let Some(recorder) = recorder {
+        account.charge(u64::MAX, || recorder.begin_tick(steps));
+        recorder.keep(0);
+    }
     let ran = catch_unwind(AssertUnwindSafe(|| account.charge(growth_bytes_max, || table.run(batch, time_us))));
     let done = match ran {
         Ok(done) => done,
@@ -119,7 +127,13 @@ fn tick(
     account.charge(u64::MAX, || drop(done));
     account.collect();
     if let Some(recorder) = recorder {
-        recorder.tick(steps, &copy, table.room());
+        // The hash is of what the game saves, so this runs its code as well.
+        let end_tick = || account.charge(growth_bytes_max, || recorder.end_tick(steps, &copy, table.room()));
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(end_tick)) {
+            discard(live);
+            return Err(panicked(payload));
+        }
+        recorder.keep(1);
     }
     Ok(Product::Ticked { live, done: copy })
 }

@@ -2,7 +2,7 @@
 //!
 //! What a shard has for a room thread may always be sent: if the ring is full it waits in the shard's overflow, which the
 //! engine bounds, and holds nothing else up. What a room thread has for shards waits in its overflow; while more than a
-//! bound waits for any one shard, its rooms do not tick. A shard takes it in as it takes requests, since it leads to
+//! bound waits for one shard, the rooms do not tick that last had something for it. A shard takes it in as it takes requests, since it leads to
 //! notices alone.
 
 use std::sync::Arc;
@@ -188,11 +188,11 @@ impl Post {
         self.links.iter().any(|link| !link.inward.is_empty())
     }
 
-    /// Messages that wait for the shard that is furthest behind.
-    pub(super) fn overflow_max(&self) -> usize {
+    /// Messages that wait for room in the ring to a shard.
+    pub(super) fn overflow_of(&self, shard: ShardIndex) -> usize {
         if self.overflow == 0 {
             return 0;
         }
-        self.links.iter().map(|link| link.out.overflow_len()).max().unwrap_or(0)
+        self.links.get(usize::from(shard.0)).map_or(0, |link| link.out.overflow_len())
     }
 }

@@ -7,7 +7,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
@@ -39,15 +39,30 @@ const CHUNKS_MAX: usize = 64;
 /// Characters of a channel's name in a file's name.
 const NAME_CHARS_MAX: usize = 100;
 
-/// Records one room.
+/// Records one room. It goes where the room goes, and with it is lost when a game does not come back.
 pub(super) struct RoomRecorder {
     recording: Recorder,
     /// Who sits where.
     players: HashMap<SeatKey, PlayerId>,
-    /// `None` once the recording is cut.
-    writer: Option<SyncSender<Vec<u8>>>,
+    /// Steps of the tick that is under way that are recorded.
+    steps_recorded: usize,
+    tail: Arc<Tail>,
+}
+
+/// The end of a recording. The room's place in its deck has it as well, so that what a room did last is written even if
+/// the room never comes back.
+pub(super) struct Tail {
+    unwritten: Mutex<Unwritten>,
+    /// The recording ended before its room.
     is_cut: Arc<AtomicBool>,
-    ticks_kept: u32,
+}
+
+/// What is not with the writer yet.
+struct Unwritten {
+    bytes: Vec<u8>,
+    ticks: u32,
+    /// `None` once nothing more is written.
+    writer: Option<SyncSender<Vec<u8>>>,
 }
 
 impl RoomRecorder {
@@ -66,6 +81,7 @@ impl RoomRecorder {
             options: settings.room.clone(),
         };
         let recording = Recorder::new(&header, Vec::new());
+        let bytes = Vec::with_capacity(CHUNK_BYTES);
         let (writer, chunks) = sync_channel(CHUNKS_MAX);
         let is_cut = Arc::new(AtomicBool::new(false));
         let told_cut = Arc::clone(&is_cut);
@@ -77,60 +93,113 @@ impl RoomRecorder {
             }
             drop(alive);
         });
-        let writer = spawned.is_ok().then_some(writer);
-        Some(Self { recording, players: HashMap::new(), writer, is_cut, ticks_kept: 0 })
+        is_cut.fetch_or(spawned.is_err(), Ordering::AcqRel);
+        let unwritten = Unwritten { bytes, ticks: 0, writer: spawned.is_ok().then_some(writer) };
+        let tail = Arc::new(Tail { unwritten: Mutex::new(unwritten), is_cut });
+        Some(Self { recording, players: HashMap::new(), steps_recorded: 0, tail })
     }
 
-    /// A tick began with `steps`, and led to `done`.
-    pub(super) fn tick(&mut self, steps: &[Step], done: &Done, room: &Room) {
-        let mut joins = done.joins();
+    /// Where the recording ends.
+    pub(super) fn tail(&self) -> &Arc<Tail> {
+        &self.tail
+    }
+
+    /// A tick is about to begin with `steps`. They are recorded before anything comes of them: the tick that a room fails
+    /// in is the one that somebody wants to see again. Only from the first step of a player who joins in this very tick on
+    /// they wait for its end, since nobody knows the player's number before.
+    pub(super) fn begin_tick(&mut self, steps: &[Step]) {
+        let mut joining = Vec::new();
+        self.steps_recorded = 0;
         for step in steps {
             match step {
-                Step::Join { seat, user, encoding, data } => {
-                    self.recording.join(&Visitor { user }, *encoding, data);
-                    if let Some((_, Some(player))) = joins.next() {
-                        self.players.insert(*seat, player);
-                    }
-                }
-                Step::Leave { seat } => {
-                    if let Some(player) = self.players.remove(seat) {
-                        self.recording.leave(player);
-                    }
-                }
-                Step::Input { seat, number, data } => {
-                    if let Some(player) = self.players.get(seat) {
-                        self.recording.input(*player, *number, data);
-                    }
-                }
+                Step::Join { seat, .. } => joining.push(*seat),
+                Step::Leave { seat } | Step::Input { seat, .. } if joining.contains(seat) => break,
+                Step::Leave { .. } | Step::Input { .. } => {}
+            }
+            self.record(step);
+            self.steps_recorded += 1;
+        }
+    }
+
+    /// The tick has led to `done`. Asks the game for its state.
+    pub(super) fn end_tick(&mut self, steps: &[Step], done: &Done, room: &Room) {
+        let mut joins = done.joins();
+        for (index, step) in steps.iter().enumerate() {
+            if let Step::Join { seat, .. } = step
+                && let Some((_, Some(player))) = joins.next()
+            {
+                self.players.insert(*seat, player);
+            }
+            if index >= self.steps_recorded {
+                self.record(step);
             }
         }
         self.recording.tick(room);
-        self.ticks_kept += 1;
-        if self.recording.written().len() >= CHUNK_BYTES || self.ticks_kept >= CHUNK_TICKS {
-            self.hand_over();
+    }
+
+    fn record(&mut self, step: &Step) {
+        match step {
+            Step::Join { user, encoding, data, .. } => self.recording.join(&Visitor { user }, *encoding, data),
+            Step::Leave { seat } => {
+                if let Some(player) = self.players.remove(seat) {
+                    self.recording.leave(player);
+                }
+            }
+            Step::Input { seat, number, data } => {
+                if let Some(player) = self.players.get(seat) {
+                    self.recording.input(*player, *number, data);
+                }
+            }
         }
     }
 
-    /// Whether it ended before its room.
+    /// Copies what was recorded to the tail: what another thread frees must not be of the room's account.
+    pub(super) fn keep(&mut self, ticks: u32) {
+        self.tail.keep(self.recording.written(), ticks);
+        self.recording.written().clear();
+    }
+}
+
+impl Tail {
+    /// Whether the recording ended before its room.
     pub(super) fn is_cut(&self) -> bool {
-        self.writer.is_none()
+        self.is_cut.load(Ordering::Acquire)
     }
 
-    fn hand_over(&mut self) {
-        self.ticks_kept = 0;
-        let chunk = std::mem::take(self.recording.written());
-        if let Some(writer) = &self.writer
+    /// Writes what there is. Nothing comes after it.
+    pub(super) fn end(&self) {
+        let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        self.hand_over(&mut unwritten);
+        unwritten.writer = None;
+    }
+
+    fn keep(&self, bytes: &[u8], ticks: u32) {
+        let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        if unwritten.writer.is_none() {
+            return;
+        }
+        unwritten.bytes.extend_from_slice(bytes);
+        unwritten.ticks += ticks;
+        if unwritten.bytes.len() >= CHUNK_BYTES || unwritten.ticks >= CHUNK_TICKS {
+            self.hand_over(&mut unwritten);
+        }
+    }
+
+    fn hand_over(&self, unwritten: &mut Unwritten) {
+        unwritten.ticks = 0;
+        let chunk = std::mem::take(&mut unwritten.bytes);
+        if let Some(writer) = &unwritten.writer
             && writer.try_send(chunk).is_err()
         {
             self.is_cut.store(true, Ordering::Release);
-            self.writer = None;
+            unwritten.writer = None;
         }
     }
 }
 
-impl Drop for RoomRecorder {
+impl Drop for Tail {
     fn drop(&mut self) {
-        self.hand_over();
+        self.end();
     }
 }
 

@@ -30,6 +30,8 @@ pub enum FailureReason {
     Memory,
     /// Its ticks took longer than their interval, too many in a row.
     Overrun,
+    /// It was not opened: rooms of its namespace have cost as many threads as they may.
+    Barred,
 }
 
 /// What a room thread counts. Everything but the gauges only grows.
@@ -77,6 +79,8 @@ pub struct RoomCounters {
     pub recordings_cut: u64,
     /// Times that the thread was given up, and another took its place.
     pub replaced: u64,
+    /// Of the threads that were given up, those that came back, and ended.
+    pub came_back: u64,
 }
 
 /// A room thread, as of one moment.
@@ -149,7 +153,7 @@ impl TickHistogram {
 
 impl FailureReason {
     /// Every reason.
-    pub const ALL: [Self; 5] = [Self::Start, Self::Panic, Self::Stuck, Self::Memory, Self::Overrun];
+    pub const ALL: [Self; 6] = [Self::Start, Self::Panic, Self::Stuck, Self::Memory, Self::Overrun, Self::Barred];
 
     /// As metrics and logs write it.
     pub const fn name(self) -> &'static str {
@@ -159,6 +163,7 @@ impl FailureReason {
             Self::Stuck => "stuck",
             Self::Memory => "memory",
             Self::Overrun => "overrun",
+            Self::Barred => "barred",
         }
     }
 }

@@ -70,12 +70,6 @@ impl Timing {
         self.interval_ns
     }
 
-    /// A turn right away, before the first tick.
-    pub(super) fn at_once(mut self, now_ns: u64) -> Self {
-        self.slot_ns = now_ns;
-        self
-    }
-
     /// Passes over the ticks that are more than `catch_up_ticks` behind, and returns how many those are.
     pub(super) fn skip_behind(&mut self, now_ns: u64, catch_up_ticks: u32) -> u64 {
         let behind = now_ns.saturating_sub(self.tick_due_ns) / self.interval_ns;

@@ -35,9 +35,11 @@ pub struct RoomSettings {
 pub struct RoomsOptions {
     /// The games.
     pub registry: Arc<Registry>,
-    /// Messages in one ring between a shard and a room thread; and how many more may wait for one shard before a thread's
-    /// rooms stop.
+    /// Messages in one ring between a shard and a room thread; and how many more may wait for one shard before the
+    /// rooms stop that have something for it.
     pub ring_messages: usize,
+    /// Threads that rooms of one namespace may cost by not coming back. While so many are lost, none of them is opened.
+    pub lost_threads_max: u32,
     /// By the number that the engine gives namespaces: 0 is for channels without one. Those without rooms have `None`.
     pub namespaces: Vec<Option<Arc<RoomSettings>>>,
 }
@@ -61,6 +63,11 @@ impl Default for RoomSettings {
 
 impl Default for RoomsOptions {
     fn default() -> Self {
-        Self { registry: Arc::new(Registry::default()), ring_messages: 1_024, namespaces: Vec::new() }
+        Self {
+            registry: Arc::new(Registry::default()),
+            ring_messages: 1_024,
+            lost_threads_max: 4,
+            namespaces: Vec::new(),
+        }
     }
 }

@@ -3,24 +3,36 @@
 use std::sync::Arc;
 
 use dunlin_engine::{
+    ShardIndex,
     host::{HostTerms, Post, RoomHost, Table},
     room::{FromRoom, NotJoined, RoomKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
-use dunlin_rooms::Grid;
+use dunlin_rooms::{Grid, Refusal};
 
-use super::{RoomReport, RoomSettings, heap::Account, recorder::RoomRecorder, report::Recent, schedule::Timing};
+use super::{
+    RoomReport, RoomSettings,
+    heap::Account,
+    recorder::{RoomRecorder, Tail},
+    report::Recent,
+    schedule::Timing,
+};
 
 /// One room.
 pub(super) struct Slot {
     pub(super) key: RoomKey,
     pub(super) channel: Arc<str>,
+    pub(super) namespace: u16,
     pub(super) settings: Arc<RoomSettings>,
     pub(super) timing: Timing,
     pub(super) stage: Stage,
     pub(super) stats: Stats,
     /// What its world was made from.
     pub(super) seed: u64,
+    /// The end of its recording, if there is one.
+    pub(super) recording: Option<Arc<Tail>>,
+    /// The shards that its last tick had something for.
+    pub(super) reached: Vec<ShardIndex>,
 }
 
 /// A room's table, and what goes where it goes.
@@ -52,6 +64,8 @@ pub(super) struct Stats {
     pub(super) overruns_in_a_row: u32,
     pub(super) world_bytes: u64,
     pub(super) memory_bytes: u64,
+    /// How long the last tick took; 0 before the first.
+    took_ns: u64,
     /// How many senseless inputs the table had counted after the last tick.
     pub(super) inputs_senseless: u64,
 }
@@ -71,6 +85,7 @@ impl Slot {
         let empty_ticks = self.settings.empty_timeout_ms * u64::from(ticks_per_second) / 1_000;
         let empty_ticks_max = u32::try_from(empty_ticks).unwrap_or(u32::MAX).max(1);
         let terms = HostTerms { shard_count, node_seed, empty_ticks_max, ticks_per_second };
+        self.recording = live.recorder.as_ref().map(|recorder| Arc::clone(recorder.tail()));
         let mut host = Box::new(RoomHost::new(self.key, Arc::clone(&self.channel), grid, terms));
         if let Stage::Opening { arrived } = &mut self.stage {
             arrived.drain(..).for_each(|message| host.take(message));
@@ -78,8 +93,33 @@ impl Slot {
         self.stage = Stage::Open { host, live: Some(Box::new(live)) };
     }
 
+    /// Its game will not be made: tells those who are on the way, in words for them.
+    pub(super) fn refuse_arrived(&mut self, message: &str, posts: &mut Vec<Post>) {
+        let Stage::Opening { arrived } = &mut self.stage else { return };
+        for message_to_room in arrived.drain(..) {
+            let ToRoom::Join { room, order } = message_to_room else { continue };
+            // A refusal, so that nobody's SDK asks again and again.
+            let refusal = Refusal { code: BARRED_CODE, message: message.into() };
+            posts.push((room.owner, FromRoom::Joined { room, order, outcome: Err(NotJoined::Refused(refusal)) }));
+        }
+    }
+
+    /// Remembers which shards a tick has something for.
+    pub(super) fn note_reached(&mut self, posts: &[Post]) {
+        self.reached.clear();
+        for (shard, _) in posts {
+            if !self.reached.contains(shard) {
+                self.reached.push(*shard);
+            }
+        }
+    }
+
     /// The room is over: tells everybody who is in it, or on the way. Gives the table back, if it is here.
     pub(super) fn end(self, code: UnsubscribeCode, posts: &mut Vec<Post>) -> Option<Box<Live>> {
+        if let Some(recording) = &self.recording {
+            // Its thread may never come back with the recorder.
+            recording.end();
+        }
         match self.stage {
             Stage::Opening { arrived } => {
                 posts.extend(arrived.into_iter().filter_map(refusal));
@@ -125,6 +165,7 @@ impl Stats {
         let room = live.table.room();
         let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         self.recent.observe(took_ns);
+        self.took_ns = took_ns;
         self.objects = narrow(room.object_count());
         self.tick = room.tick_number();
         self.memory_bytes = live.account.bytes();
@@ -135,7 +176,15 @@ impl Stats {
             self.tick_p99_us = self.recent.quantile_us(0.99);
         }
     }
+
+    /// How long a tick is going to take if it is like the last ones; as long as can be, if there were none.
+    pub(super) fn expected_ns(&self) -> u64 {
+        if self.took_ns == 0 { u64::MAX } else { self.took_ns.max(u64::from(self.tick_p99_us) * 1_000) }
+    }
 }
+
+/// What a join is answered with while rooms of its namespace are not opened.
+const BARRED_CODE: u16 = 400;
 
 /// Ticks between two looks at what takes time to find out.
 const LOOK_INTERVAL_TICKS: u32 = 64;

@@ -1,5 +1,6 @@
 //! Room threads with games that behave and games that do not. The test is the shard.
 
+mod bounds;
 mod games;
 mod rig;
 
@@ -234,6 +235,36 @@ fn a_room_s_memory_stays_what_it_is_however_long_it_runs() {
     let (first, second) = (measured[0], measured[1]);
     assert!(first > 1_000, "{first} bytes for a world");
     assert!(second.abs_diff(first) < 4_096, "{first} bytes, later {second}");
+}
+
+#[test]
+fn a_room_s_memory_is_what_it_was_after_a_shard_was_far_behind() {
+    let mut fast = settings("walk");
+    fast.room.ticks_per_second = 240;
+    let mut rig = Rig::start(1, vec![fast]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    let see_tick = |rig: &mut Rig, tick| {
+        let mut seen = 0;
+        rig.take_until("a tick", |message| {
+            if let FromRoom::Tick { update, .. } = message {
+                seen = update.tick();
+            }
+            seen >= tick
+        });
+        seen
+    };
+    let tick = see_tick(&mut rig, 20);
+    let before = rig.rooms.rooms()[0].memory_bytes;
+    // Far more than are kept for it.
+    wait_until("ticks that nobody takes", || rig.rooms.rooms()[0].tick > tick + 300);
+    see_tick(&mut rig, tick + 300);
+    // All of them are let go of now. What was kept of them is freed with the next tick.
+    let tick = rig.rooms.rooms()[0].tick;
+    see_tick(&mut rig, tick + 20);
+    let after = rig.rooms.rooms()[0].memory_bytes;
+    assert!(after.abs_diff(before) < 4_096, "{before} bytes, later {after}");
 }
 
 #[test]

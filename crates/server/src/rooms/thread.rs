@@ -46,7 +46,8 @@ pub(super) struct Worker {
 /// A thread that waits for a tick looks for messages after this time at the latest: somebody may want a new room.
 const NAP_MAX: Duration = Duration::from_millis(20);
 
-/// What was sent to shards is announced after this time, whatever there is to do.
+/// What was sent to shards is announced after this time, whatever there is to do; later only if a job takes longer than
+/// expected, and then by the watchdog.
 const UNANNOUNCED_NS_MAX: u64 = 500_000;
 
 impl Seat {
@@ -65,6 +66,14 @@ impl Seat {
     /// The deck. Nothing that is done with it runs a game's code, so it is whole whoever had it before.
     pub(super) fn deck(&self) -> MutexGuard<'_, Deck> {
         self.deck.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells shards of what was sent to them before the job that the thread is at: it may take longer than anybody thought.
+    pub(super) fn announce_if_at_work(&self) {
+        if self.stuck_at_ns.load(Ordering::Acquire) != u64::MAX {
+            let now_ns = self.shared.now_ns();
+            self.deck().announce(now_ns);
+        }
     }
 
     /// What the kernel granted who sits there.
@@ -101,12 +110,15 @@ fn work(seat: &Seat, crew: u32) {
     loop {
         match next(seat, crew) {
             Next::Run(job) => {
+                let namespace = job.namespace;
                 let finished = job.run();
                 let mut deck = seat.deck();
                 if deck.crew != crew {
                     drop(deck);
                     // Whatever comes of it now, its room is over.
                     discard_finished(finished);
+                    seat.shared.regain_thread(namespace);
+                    seat.deck().counters.came_back += 1;
                     return;
                 }
                 seat.stuck_at_ns.store(u64::MAX, Ordering::Release);
@@ -152,8 +164,9 @@ fn next(seat: &Seat, crew: u32) -> Next {
     deck.take_messages(shared, now_ns);
     deck.tell_load(now_ns);
     if let Some(job) = deck.next_job(shared, now_ns) {
-        // Mostly once for all rooms of a time; but a thread that has no end of work must not keep shards asleep.
-        if now_ns.saturating_sub(deck.announced_ns) > UNANNOUNCED_NS_MAX {
+        // Mostly once for all rooms of a time, since waking a shard costs more than the tick of a small room. But nobody's
+        // news waits for a job that is known to be long, or for many short ones.
+        if now_ns.saturating_sub(deck.announced_ns).saturating_add(job.expected_ns) > UNANNOUNCED_NS_MAX {
             deck.announce(now_ns);
         }
         let timeout_ns = job.settings.tick_stuck_timeout_ms.saturating_mul(1_000_000);
@@ -186,3 +199,6 @@ fn end(seat: &Seat) {
     rooms.for_each(discard);
     seat.deck().alive = None;
 }
+
+#[cfg(test)]
+mod tests;

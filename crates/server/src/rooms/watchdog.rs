@@ -29,6 +29,7 @@ fn watch(seats: &[Arc<Seat>]) {
     let mut vacant = vec![false; seats.len()];
     loop {
         for (seat, vacant) in seats.iter().zip(&mut vacant) {
+            seat.announce_if_at_work();
             *vacant |= give_up_stuck(seat);
             if *vacant {
                 let crew = seat.deck().crew;
@@ -64,7 +65,7 @@ fn give_up_stuck(seat: &Seat) -> bool {
     } else {
         return false;
     };
-    deck.abandon_running(reason);
+    deck.abandon_running(reason, &seat.shared);
     seat.stuck_at_ns.store(u64::MAX, Ordering::Release);
     *seat.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
     seat.has_news.store(true, Ordering::Release);

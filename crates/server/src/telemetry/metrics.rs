@@ -118,6 +118,7 @@ families! {
     ROOMS = Gauge "dunlin_rooms" ["thread"] "Rooms that are open.";
     ROOM_PLAYERS = Gauge "dunlin_room_players" ["thread"] "Players in rooms.";
     ROOMS_OPENED = Counter "dunlin_rooms_opened_total" [] "Rooms opened.";
+    ROOMS_REFUSED = Counter "dunlin_rooms_refused_total" ["namespace"] "Rooms that were not opened because as many were open as may be.";
     ROOMS_CLOSED = Counter "dunlin_rooms_closed_total" [] "Rooms closed, by the server API or because nobody was there.";
     ROOMS_FAILED = Counter "dunlin_rooms_failed_total" ["reason"] "Rooms that ended by themselves.";
     ROOM_JOINS = Counter "dunlin_room_joins_total" ["outcome"] "Joins of players, by whether the game let them in.";
@@ -131,6 +132,7 @@ families! {
     ROOM_LOAD = Gauge "dunlin_room_thread_load_ratio" ["thread"] "Share of the last second or so that games' code ran, from 0 to 1.";
     ROOM_BUSY = Counter "dunlin_room_thread_busy_seconds_total" ["thread"] "Time that games' code ran.";
     ROOM_THREADS_REPLACED = Counter "dunlin_room_threads_replaced_total" ["thread"] "Times that a room thread was given up because a game did not come back.";
+    ROOM_THREADS_LOST = Gauge "dunlin_room_threads_lost" ["thread"] "Threads that were given up and have not come back.";
     ROOM_PRIORITY = Gauge "dunlin_room_thread_priority" ["thread"] "1 if the kernel lets the room thread go before others.";
     ROOM_INPUTS = Counter "dunlin_room_inputs_total" ["outcome"] "Inputs of players: applied, senseless to the game, or refused for a reason.";
     ROOM_EVENTS = Counter "dunlin_room_events_total" [] "Events of rooms.";

@@ -20,10 +20,22 @@ pub(super) const TOP: &[Key] = &[Key {
 const ROOM_THREADS: &[Key] = &[
     own("threads", Int(1, 256), "1", "Threads that tick rooms, if any namespace has them."),
     own(
+        "max_rooms",
+        COUNT_32,
+        "10000",
+        "Rooms that may be open. Each shard has an equal part of them. A join or a command of the API that would open one more is answered with error 106.",
+    ),
+    own(
+        "lost_threads_limit",
+        Int(1, 1_024),
+        "4",
+        "Threads that rooms of one namespace may cost because their simulation does not come back. While so many are lost, rooms of that namespace that are open go on, but joins that would open one are refused with 400.",
+    ),
+    own(
         "ring_messages_limit",
         Int(1, 1 << 20),
         "1024",
-        "Messages in each ring between a shard and a room thread. What does not fit waits; while more than as many again wait for one shard, the thread's rooms stand still.",
+        "Messages in each ring between a shard and a room thread. What does not fit waits; while more than as many again wait for one shard, rooms that have something for it stand still.",
     ),
 ];
 

@@ -49,10 +49,40 @@ fn at_the_ceiling_a_thread_goes_on_and_past_it_it_stops() {
 
 #[test]
 fn the_ceiling_is_lifted_after_a_panic() {
+    spare_panic_hooks();
     let ended = thread::spawn(|| {
         let unwound = std::panic::catch_unwind(|| measured(1 << 20, || panic!("on purpose")));
         assert!(unwound.is_err());
         black_box(vec![0_u8; 4 << 20]).len()
     });
     assert_eq!(ended.join().expect("nothing stops it"), 4 << 20);
+}
+
+#[test]
+fn a_panic_hook_may_take_what_it_needs_and_on_nobodys_account() {
+    const NAME: &str = "takes-memory-in-its-hook";
+    // Ours first, so that no other test puts it on top of this one in the meantime.
+    spare_panic_hooks();
+    let before = std::panic::take_hook();
+    std::panic::set_hook(spared(Box::new(move |info| {
+        if thread::current().name() == Some(NAME) {
+            std::mem::forget(black_box(vec![1_u8; 4 << 20]));
+        } else {
+            before(info);
+        }
+    })));
+    let panics = || {
+        let balance = BALANCE_BYTES.get();
+        let unwound = std::panic::catch_unwind(|| measured(1 << 20, || panic!("on purpose")));
+        assert!(unwound.is_err());
+        BALANCE_BYTES.get() - balance
+    };
+    let ended = thread::Builder::new().name(NAME.to_owned()).spawn(panics).expect("a thread");
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while !ended.is_finished() {
+        assert!(std::time::Instant::now() < deadline, "it was stopped within its hook");
+        thread::yield_now();
+    }
+    let growth = ended.join().expect("it ends");
+    assert!(growth.abs() < 1 << 20, "{growth} bytes");
 }

@@ -16,8 +16,15 @@ pub fn registry() -> Registry {
     Registry::default()
         .with("walk", |_| Ok(Box::<Walk>::default()))
         .with("rogue", |_| Ok(Box::<Rogue>::default()))
+        .with("slow", |_| {
+            std::thread::sleep(SLOW_START);
+            Ok(Box::<Rogue>::default())
+        })
         .with("broken", |_| Err(BadParams("`size` is missing".to_owned())))
 }
+
+/// How long a slow game takes to be made. It is what a game does, not what a test waits for.
+pub const SLOW_START: Duration = Duration::from_millis(20);
 
 /// Each player has an object and may move it.
 #[derive(Default)]
@@ -84,6 +91,8 @@ impl Simulation for Walk {
 
 /// Whether a rogue that loops still does.
 pub static LOOPS_ON: AtomicBool = AtomicBool::new(true);
+/// Whether a rogue that spins still does.
+pub static SPINS_ON: AtomicBool = AtomicBool::new(true);
 /// Rogues let go of after they had looped.
 pub static DROPPED_AFTER_LOOP: AtomicU64 = AtomicU64::new(0);
 
@@ -93,6 +102,7 @@ struct Rogue {
     hoard: Vec<Vec<u8>>,
     grows: bool,
     dawdles: bool,
+    is_spoilt: bool,
     has_looped: bool,
 }
 
@@ -118,11 +128,17 @@ impl Simulation for Rogue {
                     std::thread::yield_now();
                 }
             }
+            b"spin" => {
+                while SPINS_ON.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+            }
             b"devour" => loop {
                 self.hoard.push(black_box(vec![1; 64 << 10]));
             },
             b"grow" => self.grows = true,
             b"dawdle" => self.dawdles = true,
+            b"spoil" => self.is_spoilt = true,
             _ => return Err(InputError),
         }
         Ok(())
@@ -138,7 +154,9 @@ impl Simulation for Rogue {
         }
     }
 
-    fn save(&self, _: &mut Vec<u8>) {}
+    fn save(&self, _: &mut Vec<u8>) {
+        assert!(!self.is_spoilt, "on purpose");
+    }
 
     fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
         Ok(())

@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub struct Rig {
     pub rooms: Rooms,
     links: RoomLinks,
+    /// Of shards that take nothing.
+    _deaf: Vec<RoomLinks>,
     next_room: u64,
     next_seat: u32,
     /// Answers to joins that came while something else was waited for.
@@ -37,6 +39,12 @@ pub struct Rig {
 /// A namespace with this game.
 pub fn settings(simulation: &str) -> RoomSettings {
     RoomSettings { simulation: simulation.to_owned(), ..RoomSettings::default() }
+}
+
+/// Rooms in these namespaces.
+pub fn options(namespaces: Vec<RoomSettings>) -> RoomsOptions {
+    let namespaces = namespaces.into_iter().map(|settings| Some(Arc::new(settings))).collect();
+    RoomsOptions { registry: Arc::new(games::registry()), namespaces, ..RoomsOptions::default() }
 }
 
 /// Waits for a condition; fails the test when it has not come in time.
@@ -54,13 +62,18 @@ impl Rig {
     }
 
     pub fn with_rings(threads: u16, namespaces: Vec<RoomSettings>, ring_messages: usize) -> Self {
+        Self::with(threads, 1, RoomsOptions { ring_messages, ..options(namespaces) })
+    }
+
+    /// The test is the first of so many shards; the others take nothing.
+    pub fn with(threads: u16, shard_count: u16, options: RoomsOptions) -> Self {
         let poll = mio::Poll::new().expect("an epoll instance");
-        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
-        let doorbells = [Arc::new(Doorbell::new(Arc::new(waker)))];
-        let namespaces = namespaces.into_iter().map(|settings| Some(Arc::new(settings))).collect();
-        let options = RoomsOptions { registry: Arc::new(games::registry()), ring_messages, namespaces };
+        let waker = Arc::new(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker"));
+        let doorbells: Vec<_> = (0..shard_count).map(|_| Arc::new(Doorbell::new(Arc::clone(&waker)))).collect();
         let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1).expect("threads");
-        Self { rooms, links: links.remove(0), next_room: 1, next_seat: 1, joined: HashMap::new(), _poll: poll }
+        let deaf = links.split_off(1);
+        let links = links.remove(0);
+        Self { rooms, links, _deaf: deaf, next_room: 1, next_seat: 1, joined: HashMap::new(), _poll: poll }
     }
 
     pub fn counters(&self) -> RoomCounters {
@@ -73,7 +86,12 @@ impl Rig {
     }
 
     pub fn open(&mut self, namespace: u16, channel: &str) -> RoomKey {
-        let room = RoomKey { owner: ShardIndex(0), number: self.next_room };
+        self.open_for(ShardIndex(0), namespace, channel)
+    }
+
+    /// A room of which this shard is the owner.
+    pub fn open_for(&mut self, owner: ShardIndex, namespace: u16, channel: &str) -> RoomKey {
+        let room = RoomKey { owner, number: self.next_room };
         self.next_room += 1;
         self.send(ToRoom::Open { room, channel: channel.into(), namespace });
         room
@@ -84,7 +102,8 @@ impl Rig {
     }
 
     pub fn join(&mut self, room: RoomKey, user: &str) -> SeatKey {
-        let seat = SeatKey { shard: ShardIndex(0), index: self.next_seat, generation: 0 };
+        // Who joins is the owner's own session.
+        let seat = SeatKey { shard: room.owner, index: self.next_seat, generation: 0 };
         self.next_seat += 1;
         let session = SessionKey { index: seat.index, generation: 0 };
         let order = SubscribeOrder {

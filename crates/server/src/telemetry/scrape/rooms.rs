@@ -69,6 +69,8 @@ fn ticks(page: &mut Page, moment: &Moment<'_>) {
     per_thread(page, &m::ROOM_LOAD, threads, |thread| f64::from(thread.load_permille) / 1e3);
     per_thread(page, &m::ROOM_BUSY, threads, |thread| thread.counters.busy_ns as f64 / 1e9);
     per_thread(page, &m::ROOM_THREADS_REPLACED, threads, |thread| thread.counters.replaced as f64);
+    let lost = |counters: &RoomCounters| counters.replaced.saturating_sub(counters.came_back);
+    per_thread(page, &m::ROOM_THREADS_LOST, threads, |thread| lost(&thread.counters) as f64);
     per_thread(page, &m::ROOM_PRIORITY, threads, |thread| f64::from(u8::from(thread.granted.priority)));
 }
 
@@ -105,7 +107,8 @@ fn histogram(
 pub(super) fn frames(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     type Pick = fn(&OfShards) -> u64;
     let total = |index, pick: Pick| in_namespace(shards, index).map(|counters| pick(&counters.rooms)).sum::<u64>();
-    let families: [(&'static m::Family, Pick); 4] = [
+    let families: [(&'static m::Family, Pick); 5] = [
+        (&m::ROOMS_REFUSED, |rooms| rooms.refused),
         (&m::ROOM_FRAMES, |rooms| rooms.frames),
         (&m::ROOM_FRAME_BYTES, |rooms| rooms.frame_bytes),
         (&m::ROOM_BODIES, |rooms| rooms.bodies),

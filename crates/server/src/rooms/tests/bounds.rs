@@ -1,0 +1,130 @@
+//! What a thread does when there is too much of something.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
+
+use dunlin_engine::{
+    ShardIndex,
+    room::{FromRoom, NotJoined},
+};
+use dunlin_protocol::UnsubscribeCode;
+
+use super::{
+    games,
+    rig::{Rig, options, settings, wait_until},
+};
+use crate::rooms::{FailureReason, RoomSettings, RoomsOptions};
+
+/// A directory for recordings of this process.
+fn record_dir(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("dunlin-record-{name}-{}", std::process::id()))
+}
+
+/// The bytes of the only recording there.
+fn recording(dir: &Path) -> Vec<u8> {
+    let mut files = std::fs::read_dir(dir).into_iter().flatten();
+    files.next().and_then(|file| std::fs::read(file.ok()?.path()).ok()).unwrap_or_default()
+}
+
+#[test]
+fn a_game_that_panics_when_it_is_recorded_fails_alone() {
+    let dir = record_dir("spoilt");
+    super::one_fails_alone("rogue", b"spoil", FailureReason::Panic, |room| {
+        room.record_dir = Some(record_dir("spoilt"));
+    });
+    std::fs::remove_dir_all(&dir).expect("the recordings");
+}
+
+#[test]
+fn the_tick_that_a_room_fails_in_is_recorded() {
+    for (name, input) in [("panic", &b"panic"[..]), ("devour", b"devour")] {
+        let dir = record_dir(name);
+        let recorded = RoomSettings { record_dir: Some(dir.clone()), memory_bytes_max: 4 << 20, ..settings("rogue") };
+        let mut rig = Rig::start(1, vec![recorded]);
+        let room = rig.open(0, "a");
+        let seat = rig.join(room, "ann");
+        assert_eq!(rig.wait_joined(seat), Ok(()));
+        rig.input(room, seat, 1, input);
+        rig.take_until("the failure", |message| matches!(message, FromRoom::Failed { .. }));
+        wait_until("the last tick on disk", || recording(&dir).windows(input.len()).any(|bytes| bytes == input));
+        std::fs::remove_dir_all(&dir).expect("the directory");
+    }
+}
+
+#[test]
+fn rooms_are_opened_until_as_many_threads_are_lost_as_may_be() {
+    let mut rogue = settings("rogue");
+    rogue.tick_stuck_timeout_ms = 200;
+    let rooms = RoomsOptions { lost_threads_max: 2, ..options(vec![settings("walk"), rogue]) };
+    let mut rig = Rig::with(1, 1, rooms);
+    // Once, and again since one is fewer than two.
+    for _ in 0..2 {
+        let bad = rig.open(1, "bad");
+        let bob = rig.join(bad, "bob");
+        assert_eq!(rig.wait_joined(bob), Ok(()));
+        rig.input(bad, bob, 1, b"spin");
+        rig.take_until("the failure", |message| matches!(message, FromRoom::Failed { .. }));
+    }
+    let bad = rig.open(1, "bad");
+    let bob = rig.join(bad, "bob");
+    let Err(NotJoined::Refused(refusal)) = rig.wait_joined(bob) else { panic!("a third thread may be lost") };
+    assert_eq!(refusal.code, 400);
+    let counters = rig.counters();
+    assert_eq!((counters.replaced, counters.came_back), (2, 0));
+    assert_eq!(counters.failed[FailureReason::Barred as usize], 1);
+    // Others may.
+    let good = rig.open(0, "good");
+    let ann = rig.join(good, "ann");
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    // Threads that come back count no more.
+    games::SPINS_ON.store(false, Ordering::Release);
+    wait_until("the lost threads", || rig.counters().came_back == 2);
+    let bad = rig.open(1, "bad");
+    let bob = rig.join(bad, "bob");
+    assert_eq!(rig.wait_joined(bob), Ok(()));
+}
+
+#[test]
+fn a_shard_that_takes_nothing_holds_its_own_rooms_alone() {
+    let mut fast = settings("walk");
+    fast.room.ticks_per_second = 240;
+    let mut rig = Rig::with(1, 2, RoomsOptions { ring_messages: 8, ..options(vec![fast]) });
+    let (deaf, good) = (rig.open_for(ShardIndex(1), 0, "deaf"), rig.open(0, "good"));
+    rig.join(deaf, "bob");
+    let ann = rig.join(good, "ann");
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    // By name: the deaf one, the good one.
+    let last_ticks = |rig: &Rig| rig.rooms.rooms().iter().map(|room| room.tick).collect::<Vec<_>>();
+    while rig.counters().held < 10 {
+        rig.take_until("a tick", |message| matches!(message, FromRoom::Tick { .. }));
+    }
+    let before = last_ticks(&rig);
+    rig.take_until(
+        "the other room",
+        |message| matches!(message, FromRoom::Tick { update, .. } if update.tick() > before[1] + 100),
+    );
+    let after = last_ticks(&rig);
+    assert_eq!(after[0], before[0], "it is held");
+    assert!(after[1] > before[1] + 100);
+}
+
+#[test]
+fn a_burst_of_rooms_delays_a_tick_by_one_of_them_at_most() {
+    const BURST: u64 = 25;
+    let mut rig = Rig::start(1, vec![settings("walk"), settings("slow")]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    let opened = rig.counters().opened;
+    let rooms: Vec<_> = (0..BURST).map(|_| rig.open(1, "slow")).collect();
+    wait_until("the burst", || rig.counters().opened == opened + BURST);
+    let before = rig.counters().ticks;
+    let last = rig.join(rooms[BURST as usize - 1], "bob");
+    assert_eq!(rig.wait_joined(last), Ok(()));
+    // At 60 Hz a tick is due after each of them.
+    let ticks = rig.counters().ticks - before;
+    assert!(ticks >= BURST / 2, "{ticks} ticks while {BURST} rooms were made");
+    rig.close(room, UnsubscribeCode::ROOM_CLOSED);
+}
