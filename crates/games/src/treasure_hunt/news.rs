@@ -75,12 +75,12 @@ impl Board {
             return;
         };
         // What does not fit into this tick may fit into the next.
-        self.changed = world.publish(channel, &leaders(players)).is_err();
+        self.changed = world.publish(channel, &leaders(players, world.object_count())).is_err();
         self.next = world.tick().saturating_add(world.ticks_per_second());
     }
 }
 
-fn leaders(players: &BTreeMap<PlayerId, Player>) -> String {
+fn leaders(players: &BTreeMap<PlayerId, Player>, objects: usize) -> String {
     let mut ranked: Vec<_> = players.iter().map(|(id, player)| ((Reverse(player.score), *id), player)).collect();
     if ranked.len() > LEADERS_MAX {
         ranked.select_nth_unstable_by_key(LEADERS_MAX, |(rank, _)| *rank);
@@ -94,5 +94,5 @@ fn leaders(players: &BTreeMap<PlayerId, Player>) -> String {
             json!({ "player": avatar.0, "name": looks.name, "colour": looks.colour, "score": score })
         })
         .collect();
-    json!({ "leaders": leaders, "players": players.len() }).to_string()
+    json!({ "leaders": leaders, "players": players.len(), "objects": objects }).to_string()
 }

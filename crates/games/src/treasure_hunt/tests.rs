@@ -306,6 +306,8 @@ fn the_leaderboard_is_published_when_it_changed_and_once_a_second_at_most() {
     assert_eq!((told[0].1["players"].clone(), told[0].1["leaders"].as_array().map(Vec::len)), (json!(12), Some(10)));
     let first = json!({"player": script.avatar(players[0]).0, "name": "Hunter 1", "colour": 1, "score": 0});
     assert_eq!(told[0].1["leaders"][0], first);
+    // Each hunter is three objects: its avatar, its tag and its purse.
+    assert_eq!((told[0].1["objects"].clone(), script.room.object_count()), (json!(36), 36));
     assert!(published(&mut script, 600).is_empty(), "nothing is new");
     for player in &players[..10] {
         script.room.leave(*player);
