@@ -33,11 +33,38 @@ for (const encoding of ["json", "protobuf"]) {
         const { avatar } = await arena.untilJoined();
         assert.ok(avatar > 0);
         assert.equal(await arena.page.textContent("#encoding"), encoding === "json" ? "JSON" : "Protobuf");
-        for (const name of ["tick", "ticks", "bytes", "objects", "cells", "interval", "delay", "clock"]) {
+        for (const name of ["tick", "ticks", "tick-mean", "tick-p99", "bytes", "objects", "cells", "interval", "delay", "clock"]) {
           await arena.until((name) => /\d/.test(document.querySelector(`[data-stat="${name}"]`).textContent), name);
         }
+        await arena.until(() => /^[\d,]+ of [\d,]+$/.test(document.querySelector("[data-stat=objects]").textContent));
+        const [seen, all] = (await arena.figure("objects")).split(" of ").map((count) => Number(count.replaceAll(",", "")));
+        assert.ok(seen >= 3 && all > seen && all > 1_000, `${seen} of ${all} objects`);
+        const mean = await arena.figure("tick-mean");
+        const p99 = await arena.figure("tick-p99");
+        assert.ok(parseFloat(mean) > 0 && mean.endsWith(" ms"), mean);
+        assert.ok(/^\u2264 [\d.,]+ m?s$/.test(p99), p99);
         await arena.until(() => document.querySelector("#log").textContent.includes("Welcome"));
         await arena.until(() => Number(document.querySelector("#players").textContent) > 0);
+      }));
+
+    test("where the server does not show its metrics, only the tick's time is unknown", () =>
+      withArena(address, DESKTOP, async (arena) => {
+        let asked = 0;
+        await arena.page.route("**/metrics", (route) => {
+          asked += 1;
+          return route.fulfill({ status: 404 });
+        });
+        const answered = arena.page.waitForResponse("**/metrics");
+        await arena.page.reload();
+        await arena.untilJoined();
+        await answered;
+        await arena.until(() => /\d/.test(document.querySelector("[data-stat=bytes]").textContent));
+        const { tick } = await arena.stage();
+        // Three seconds: it would have asked again.
+        await arena.until((tick) => document.querySelector("#stage").dataset.tick > tick, tick + 180);
+        assert.equal(asked, 1);
+        assert.deepEqual([await arena.figure("tick-mean"), await arena.figure("tick-p99")], ["\u2013", "\u2013"]);
+        arena.faults = arena.faults.filter((fault) => !/Failed to load resource/.test(fault));
       }));
 
     test("a step is shown, confirmed, and ends where the server says", () =>
@@ -107,8 +134,8 @@ for (const encoding of ["json", "protobuf"]) {
           await arena.until(([x, sign]) => (document.querySelector("#stage").dataset.confirmedX - x) * sign > 100, [back.confirmedX, sign]);
           await arena.page.keyboard.up(key);
           await arena.untilSettled();
-          // The browser itself tells of sockets that are refused.
-          arena.faults = arena.faults.filter((fault) => !/WebSocket connection/.test(fault));
+          // The browser itself tells of sockets that are refused, and of metrics asked for through the cut cable.
+          arena.faults = arena.faults.filter((fault) => !/WebSocket connection|Failed to load resource/.test(fault));
         });
       } finally {
         await cable.stop();
