@@ -328,6 +328,38 @@ fn a_join_to_a_room_that_is_gone_fails_for_now() {
 }
 
 #[test]
+fn a_join_to_a_room_that_was_closed_fails_for_good() {
+    for has_let_in in [false, true] {
+        let mut hall = hall(1);
+        hall.open("a", Encoding::Json, 0);
+        hall.open("b", Encoding::Json, 0);
+        hall.subscribe("a", ARENA);
+        hall.subscribe("b", ARENA);
+        if has_let_in {
+            // The answers are on their way when the room is closed.
+            let messages = std::mem::take(&mut hall.node.to_rooms);
+            hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
+            for (_, message) in messages {
+                let ToRoom::Join { room, order } = message else { continue };
+                hall.hear(0, FromRoom::Joined { room, order, outcome: Ok(()) });
+            }
+            hall.node.to_rooms.clear();
+        } else {
+            hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
+            hall.pass();
+        }
+        hall.look();
+        for name in ["a", "b"] {
+            assert_eq!(hall.seen[name].messages, [r#"{"id":2,"error":{"code":400,"message":"room closed"}}"#]);
+        }
+        assert_eq!((hall.holdings(), rooms_counters(&hall).joins_gone), ([0, 0], 2));
+        hall.subscribe("a", ARENA);
+        hall.tick();
+        hall.check("a", ARENA);
+    }
+}
+
+#[test]
 fn the_api_opens_and_closes_rooms() {
     let mut hall = hall(2);
     hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));

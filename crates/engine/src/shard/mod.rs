@@ -78,6 +78,8 @@ pub struct Shard {
     room_threads: Vec<RoomThread>,
     /// Rooms that this shard has ever opened.
     rooms_opened: u64,
+    /// How many joins each room has yet to answer that was closed with joins on the way to it, by its number.
+    closed_rooms: HashMap<u64, u32, foldhash::quality::FixedState>,
     channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
     timers: Timers,
     counters: Counters,
@@ -115,6 +117,7 @@ impl Shard {
             seats: Seats::default(),
             room_threads,
             rooms_opened: 0,
+            closed_rooms: HashMap::default(),
             channels: HashMap::with_hasher(hasher()),
             timers: Timers::default(),
             local: VecDeque::new(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_protocol::{ErrorCode, Payload, Tags, UnsubscribeCode};
+use dunlin_rooms::Refusal;
 
 use crate::{
     Effect, Effects, Now,
@@ -26,6 +27,9 @@ pub(super) struct RoomThread {
     /// Rooms that this shard has open there.
     open: u32,
 }
+
+/// What joins are answered with that were on the way to a room when it was closed.
+const CLOSED_CODE: u16 = 400;
 
 impl Shard {
     /// Asks the channel's room to let a player in; it is opened if it is not. The answer comes by [`Shard::joined`].
@@ -110,6 +114,7 @@ impl Shard {
             room.joins_on_way -= 1;
             *room
         });
+        let is_closed = room.is_none() && self.closed_room_answers(key);
         let Ok(namespace) = self.names.resolve(&order.channel) else { return };
         let counters = &mut self.count(namespace).rooms;
         let outcome = match (outcome, room) {
@@ -117,10 +122,13 @@ impl Shard {
                 counters.joins_refused += 1;
                 Err(NotSubscribed::Refused(refusal))
             }
-            // Of a room that is over, nobody is told that they are in it.
+            // Of a room that is over, nobody is told that they are in it. SDKs stay away from one that was closed, like
+            // those of the players who were there; for one that failed they come again.
             (Err(NotJoined::Gone), _) | (Ok(()), None) => {
                 counters.joins_gone += 1;
-                Err(NotSubscribed::Error(ErrorCode::Internal))
+                let closed = || Refusal { code: CLOSED_CODE, message: "room closed".into() };
+                let error = NotSubscribed::Error(ErrorCode::Internal);
+                Err(if is_closed { NotSubscribed::Refused(closed()) } else { error })
             }
             (Ok(()), Some(room)) => {
                 counters.joins_accepted += 1;
@@ -133,6 +141,16 @@ impl Shard {
             }
         };
         self.answer_subscription(now, order, outcome, effects);
+    }
+
+    /// Whether it is a closed room that answers a join.
+    fn closed_room_answers(&mut self, key: RoomKey) -> bool {
+        let Some(joins_on_way) = self.closed_rooms.get_mut(&key.number) else { return false };
+        *joins_on_way -= 1;
+        if *joins_on_way == 0 {
+            self.closed_rooms.remove(&key.number);
+        }
+        true
     }
 
     /// A player is in its room; it stays if its subscription stands.
@@ -167,6 +185,9 @@ impl Shard {
         let code = UnsubscribeCode::ROOM_CLOSED;
         if let Some((room, namespace)) = self.forget_owned_room(channel, key, code, effects) {
             self.count(namespace).rooms.closed += 1;
+            if room.joins_on_way > 0 {
+                self.closed_rooms.insert(key.number, room.joins_on_way);
+            }
             tell_room(room.thread, ToRoom::Close { room: key, code }, effects);
         }
     }

@@ -157,9 +157,12 @@ impl Pages {
         let is_true = match record.outcome {
             Some(Err(refused)) if u32::from(refused) == code => message == format!("not by {code}"),
             // Of a room that ended right then.
-            Some(_) => code == 100 && is_over,
+            Some(_) => {
+                let was_closed = record.room.is_some_and(|room| self.ended_with(room, UnsubscribeCode::ROOM_CLOSED.0));
+                code == 100 && is_over || code == 400 && was_closed && message == "room closed"
+            }
             // Without a number nobody could note it.
-            None => code == 100 || code == 400 && (may_be_full || message == "not by 400"),
+            None => code == 100 || code == 400 && (may_be_full || matches!(message, "not by 400" | "room closed")),
         };
         self.count(if code == 100 { "join to a room that is gone" } else { "join refused" });
         if is_true { Ok(()) } else { Err(format!("join {join} is refused with {code}, {message}: {record:?}")) }
