@@ -3,6 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use dunlin_protocol::{ClientInfo, Encoding, NotJson, Publication, Push, encode_push, publication_head};
+use dunlin_rooms::Body;
 use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, write_header};
 
 use crate::{names::NamespaceIndex, room::EventAudience};
@@ -103,6 +104,8 @@ enum FrameBytes {
     Own { bytes: Box<[u8]>, queued_us: u64 },
     /// The same for all of a shard.
     Static(&'static [u8]),
+    /// Behind a room's head, the part of a frame that others share.
+    Body { body: Rc<Body>, queued_us: u64 },
     /// A shard's share of a delivery.
     Shared { delivery: Arc<Delivery>, encoding: Encoding },
 }
@@ -118,6 +121,11 @@ impl FrameRef {
         Self(Rc::new(FrameBytes::Static(bytes)))
     }
 
+    /// The rest of a room's frame, behind its head.
+    pub(crate) fn body(body: Rc<Body>, queued_us: u64) -> Self {
+        Self(Rc::new(FrameBytes::Body { body, queued_us }))
+    }
+
     /// The frame of `delivery` for `encoding`, which must have been encoded.
     pub(crate) fn shared(delivery: Arc<Delivery>, encoding: Encoding) -> Self {
         debug_assert!(matches!(delivery.frame(encoding), Some(Ok(_))), "a frame is encoded before it is shared");
@@ -129,6 +137,7 @@ impl FrameRef {
         match &*self.0 {
             FrameBytes::Own { bytes, .. } => bytes,
             FrameBytes::Static(bytes) => bytes,
+            FrameBytes::Body { body, .. } => &body.bytes,
             FrameBytes::Shared { delivery, encoding } => match delivery.frame(*encoding) {
                 Some(Ok(bytes)) => bytes,
                 Some(Err(NotJson)) | None => unreachable!("checked when the frame was made"),
@@ -140,14 +149,14 @@ impl FrameRef {
     pub(crate) fn delivery(&self) -> Option<&Arc<Delivery>> {
         match &*self.0 {
             FrameBytes::Shared { delivery, .. } => Some(delivery),
-            FrameBytes::Own { .. } | FrameBytes::Static(_) => None,
+            FrameBytes::Own { .. } | FrameBytes::Static(_) | FrameBytes::Body { .. } => None,
         }
     }
 
     /// Since when the frame has been on its way; `None` for pings, which carry no time.
     pub(crate) fn since_us(&self) -> Option<u64> {
         match &*self.0 {
-            FrameBytes::Own { queued_us, .. } => Some(*queued_us),
+            FrameBytes::Own { queued_us, .. } | FrameBytes::Body { queued_us, .. } => Some(*queued_us),
             FrameBytes::Static(_) => None,
             FrameBytes::Shared { delivery, .. } => Some(delivery.accepted_us),
         }

@@ -372,9 +372,10 @@ impl Seats {
         seat.base = seat.frame.base_after;
     }
 
-    /// Lets go of what was offered.
-    pub(crate) fn clear_offer(&mut self, index: SeatIndex) {
-        self.at_mut(index).frame.body = None;
+    /// What was offered: nothing is offered any more.
+    pub(crate) fn take_offer(&mut self, index: SeatIndex) -> Option<(&RoomHead, Rc<Body>)> {
+        let frame = &mut self.at_mut(index).frame;
+        frame.body.take().map(|body| (&frame.head, body))
     }
 }
 

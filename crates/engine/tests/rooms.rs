@@ -148,6 +148,42 @@ fn a_frame_that_was_begun_is_finished_before_anything_else() {
     }
 }
 
+/// Where each slice of what is to be written to a client ends in memory.
+fn slice_ends(hall: &mut Hall, name: &str) -> Vec<*const u8> {
+    let (shard, session) = hall.node.client(name).place;
+    let outgoing = hall.node.shards[usize::from(shard)].outgoing(session);
+    outgoing.map(|slice| slice.as_ptr_range().end).collect()
+}
+
+#[test]
+fn the_rest_of_a_begun_frame_is_shared_by_those_who_are_alike() {
+    for encoding in Encoding::ALL {
+        // In the head, and in the body.
+        for bytes in [1, if encoding == Encoding::Json { 90 } else { 40 }] {
+            let mut hall = hall(1);
+            hall.gather(&[("a", encoding, 0), ("b", encoding, 0)], ARENA);
+            for name in ["a", "b"] {
+                hall.publish(name, ARENA, 1, &[9, 9]);
+            }
+            hall.tick();
+            for name in ["a", "b"] {
+                hall.node.client(name).room_bytes = bytes;
+            }
+            hall.tick();
+            let ends = ["a", "b"].map(|name| slice_ends(&mut hall, name));
+            assert!(
+                !ends[0].is_empty() && ends[0].last() == ends[1].last(),
+                "{encoding:?}, {bytes}: one body for both"
+            );
+            assert_eq!(hall.waiting("a").1, 1, "one frame waits");
+            for name in ["a", "b"] {
+                hall.take(name, usize::MAX);
+                hall.check(name, ARENA);
+            }
+        }
+    }
+}
+
 #[test]
 fn an_unsubscription_does_not_cut_a_begun_frame() {
     for how in ["unsubscribe", "api", "close", "violation"] {

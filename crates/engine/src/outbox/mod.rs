@@ -33,8 +33,8 @@ pub(crate) struct Outbox {
     queued_bytes: usize,
     /// Bytes of the first frame of `queue` that are written.
     head_written: usize,
-    /// Bytes of the first frame of `queue` if it is a room's that was begun, otherwise 0. They count for no bound: there
-    /// is never more than one such frame.
+    /// Bytes of what is left at the head of `queue` of a room's frame that was begun, otherwise 0. They count for no bound:
+    /// there is never more than one such frame.
     room_bytes: usize,
     /// Seats of the session that are to be sent the newest tick.
     due_seats: u32,
@@ -44,6 +44,8 @@ pub(crate) struct Outbox {
     rooms: Option<Box<RoomFrames>>,
     /// Of the session whose outbox it is, so that a delivery need not look at the session itself.
     pub(crate) generation: u32,
+    /// How many of the first in `queue` are parts of that frame: its head may be one, its body is another.
+    room_parts: u8,
     /// Whether there is a session whose outbox it is.
     pub(crate) in_use: bool,
     /// Whether the caller knows that there is something to write.
@@ -146,7 +148,10 @@ impl Outbox {
             bytes -= length;
             self.queued_bytes -= length;
             self.queue.pop_front();
-            self.room_bytes = 0;
+            if let Some(parts) = self.room_parts.checked_sub(1) {
+                self.room_parts = parts;
+                self.room_bytes -= length;
+            }
         }
         while bytes > 0 {
             let Some(slot) = self.latest.as_mut().and_then(|lane| lane.pop()) else { return bytes };
@@ -171,19 +176,16 @@ impl Outbox {
     #[cfg(feature = "planted-bugs")]
     pub(crate) fn forget_begun(&mut self) {
         self.head_written = 0;
+        (self.room_parts, self.room_bytes) = (0, 0);
     }
 
     /// Drops what has not begun to be written.
     pub(crate) fn discard_unbegun(&mut self) {
-        let begun = if self.head_written > 0 { self.queue.pop_front() } else { None };
-        self.queue = VecDeque::new();
+        let parts = usize::from(self.room_parts).max(usize::from(self.head_written > 0));
+        self.queue.truncate(parts);
+        self.queue.shrink_to_fit();
         self.latest = None;
-        self.queued_bytes = 0;
-        if let Some(frame) = begun {
-            self.push(frame);
-        } else {
-            self.room_bytes = 0;
-        }
+        self.queued_bytes = self.queue.iter().map(|frame| frame.bytes().len()).sum();
     }
 
     /// Moves the slots behind the reliable lane, where nothing replaces them any more.
@@ -236,7 +238,7 @@ impl Outbox {
     /// Whether more waits than may. What rooms show does not count: there is never more than one frame of it.
     pub(crate) fn is_too_far_behind(&self, client: &ClientOptions) -> bool {
         self.has_too_many_bytes(client)
-            || self.lane_frames() - usize::from(self.room_bytes > 0) > client.queue_frames_max
+            || self.lane_frames() - usize::from(self.room_parts > 0) > client.queue_frames_max
     }
 
     /// Whether it is bytes of which more wait than may.
@@ -253,6 +255,10 @@ impl Outbox {
     }
 
     fn lane_frames(&self) -> usize {
+        self.lane_slices() - usize::from(self.room_parts.saturating_sub(1))
+    }
+
+    fn lane_slices(&self) -> usize {
         self.queue.len() + self.latest.as_ref().map_or(0, |lane| lane.slots.len())
     }
 }

@@ -4,8 +4,12 @@
 //! is put together from the newest tick and offered behind the two lanes. With its first byte written it is begun: it moves
 //! to the head of the reliable lane, where its rest goes before anything else.
 
+use std::rc::Rc;
+
+use dunlin_rooms::Body;
+
 use crate::{
-    frame::FrameRef,
+    frame::{FrameRef, RoomHead},
     seats::{FrameWritten, SeatIndex, Seats},
 };
 
@@ -56,7 +60,7 @@ impl Outbox {
     /// Chooses whose frames the next write offers, behind what waits in the lanes. `offer` puts the frame of a seat
     /// together, if it is due, and says how many bytes it has.
     pub(crate) fn offer_room_frames(&mut self, mut offer: impl FnMut(SeatIndex) -> Option<usize>) {
-        let mut slices_left = WRITE_FRAMES_MAX.saturating_sub(self.lane_frames());
+        let mut slices_left = WRITE_FRAMES_MAX.saturating_sub(self.lane_slices());
         let mut bytes_left = WRITE_BYTES_MAX.saturating_sub(self.queued_bytes - self.head_written);
         let Some(rooms) = &mut self.rooms else { return };
         rooms.offered.clear();
@@ -98,13 +102,9 @@ impl Outbox {
             let length = written.frame_bytes;
             count(written);
             self.due_seats -= 1;
-            let rest = (bytes < length).then(|| seats.slices(seat).concat().into_boxed_slice());
-            seats.clear_offer(seat);
-            if let Some(frame) = rest {
-                debug_assert!(self.queue.is_empty(), "rooms' frames go behind the lanes");
-                self.queue.push_front(FrameRef::own(frame, self.due_since_us));
-                self.queued_bytes += length;
-                (self.room_bytes, self.head_written) = (length, bytes);
+            let offered = seats.take_offer(seat);
+            if let Some((head, body)) = offered.filter(|_| bytes < length) {
+                self.queue_begun(head, body, bytes);
                 break;
             }
             bytes -= length;
@@ -112,6 +112,23 @@ impl Outbox {
         if let Some(rooms) = &mut self.rooms {
             rooms.offered.clear();
         }
+    }
+
+    /// Puts the rest of a frame, of which `written` bytes are written, at the head of the reliable lane. Its body stays
+    /// shared: how many begin a frame and do not take all of it makes no copies.
+    fn queue_begun(&mut self, head: &RoomHead, body: Rc<Body>, written: usize) {
+        debug_assert!(self.queue.is_empty(), "rooms' frames go behind the lanes");
+        let head = head.bytes();
+        (self.room_parts, self.room_bytes) = (1, body.bytes.len());
+        self.queue.push_front(FrameRef::body(body, self.due_since_us));
+        if written < head.len() {
+            (self.room_parts, self.room_bytes) = (2, self.room_bytes + head.len());
+            self.queue.push_front(FrameRef::own(head.into(), self.due_since_us));
+            self.head_written = written;
+        } else {
+            self.head_written = written - head.len();
+        }
+        self.queued_bytes += self.room_bytes;
     }
 }
 
