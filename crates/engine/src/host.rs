@@ -79,6 +79,13 @@ struct Player {
     user: Arc<str>,
 }
 
+/// For whom the last event was: those that happen at one place in one tick share their audience.
+#[derive(Debug, Default)]
+struct Addressed {
+    players: Vec<PlayerId>,
+    audience: EventAudience,
+}
+
 /// What a shard has of the room.
 #[derive(Clone, Debug, Default)]
 struct ShardPart {
@@ -235,8 +242,9 @@ impl RoomHost {
                 posts.push((ShardIndex(index), message));
             }
         }
+        let mut addressed = Addressed::default();
         for scoped in outcome.scoped {
-            posts.push(self.address(scoped));
+            posts.push(self.address(scoped, &mut addressed));
         }
         self.watch_emptiness(posts);
     }
@@ -276,10 +284,15 @@ impl RoomHost {
         }
     }
 
-    fn address(&self, scoped: Scoped) -> Post {
+    fn address(&self, scoped: Scoped, addressed: &mut Addressed) -> Post {
         match scoped {
             Scoped::Event { players, data } => {
-                let audience = players.map(|players| Box::new(self.audience(&players)));
+                let audience = players.map(|players| {
+                    if addressed.players != players {
+                        *addressed = Addressed { audience: self.audience(&players), players };
+                    }
+                    Box::new(addressed.audience.clone())
+                });
                 let (channel, data) = (Arc::clone(&self.channel), Payload::from_json(data));
                 (self.key.owner, FromRoom::Event { room: self.key, channel, data, audience })
             }
@@ -298,7 +311,7 @@ impl RoomHost {
             present().filter(|player| !player.user.is_empty()).map(|player| Arc::clone(&player.user)).collect();
         users.sort_unstable();
         users.dedup();
-        EventAudience { seats, users }
+        EventAudience { seats: seats.into(), users: users.into() }
     }
 
     /// Asks the owner for an end, again and again while it finds that somebody is on the way who then is not.

@@ -202,10 +202,10 @@ pub enum NotJoined {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventAudience {
     /// The players' seats, in ascending order.
-    pub seats: Vec<SeatKey>,
+    pub seats: Arc<[SeatKey]>,
     /// The distinct user ids of those that have one, in ascending order: who may recover the event, and read it in the
     /// channel's history.
-    pub users: Vec<Arc<str>>,
+    pub users: Arc<[Arc<str>]>,
 }
 
 impl EventAudience {

@@ -8,7 +8,6 @@ use crate::{
     api::HistoryQuery,
     message::{HistoryPart, RecoverFrom, Subscribed},
     options::{ClientOptions, NamespaceOptions, RecoveryMode},
-    room::EventAudience,
 };
 
 /// How long a stream without a publication is remembered when nobody listens.
@@ -31,8 +30,8 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 struct Kept {
     publication: Arc<Publication>,
-    /// For whom, if not for everybody.
-    audience: Option<Arc<EventAudience>>,
+    /// The users who may read it, in ascending order, if not everybody may.
+    readers: Option<Arc<[Arc<str>]>>,
 }
 
 /// Who reads a stream.
@@ -46,10 +45,10 @@ pub(crate) enum Reader<'a> {
 
 impl Kept {
     fn is_for(&self, reader: Reader<'_>) -> bool {
-        match (&self.audience, reader) {
+        match (&self.readers, reader) {
             (None, _) | (_, Reader::Server) => true,
-            (Some(audience), Reader::User(user)) => {
-                !user.is_empty() && audience.users.binary_search_by(|of_audience| (**of_audience).cmp(user)).is_ok()
+            (Some(readers), Reader::User(user)) => {
+                !user.is_empty() && readers.binary_search_by(|of_readers| (**of_readers).cmp(user)).is_ok()
             }
         }
     }
@@ -81,11 +80,12 @@ impl Stream {
         }
     }
 
-    /// Puts `publication` on top, and forgets the oldest ones beyond `size`.
-    pub(crate) fn append(&mut self, publication: Arc<Publication>, audience: Option<Arc<EventAudience>>, size: usize) {
+    /// Puts `publication` on top, and forgets the oldest ones beyond `size`. `readers` are those who may read it, in
+    /// ascending order, if not everybody may.
+    pub(crate) fn append(&mut self, publication: Arc<Publication>, readers: Option<Arc<[Arc<str>]>>, size: usize) {
         assert_eq!(publication.offset, self.next_offset(), "offsets step by one");
         self.top = publication.offset;
-        self.publications.push_back(Kept { publication, audience });
+        self.publications.push_back(Kept { publication, readers });
         while self.publications.len() > size {
             self.publications.pop_front();
         }

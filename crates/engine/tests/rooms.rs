@@ -569,6 +569,39 @@ fn an_event_goes_to_those_whom_it_is_for_and_is_recovered_by_nobody_else() {
     }
 }
 
+#[test]
+fn history_keeps_of_an_audience_who_may_read() {
+    let mut hall = hall(1);
+    hall.gather(&[("a", Encoding::Json, 0)], ARENA);
+    hall.publish("a", ARENA, 1, b"whisper");
+    hall.publish("a", ARENA, 2, b"whisper");
+    hall.pass();
+    let mut posts = Vec::new();
+    for (host, table) in hall.rooms.values_mut() {
+        let batch = host.begin();
+        let done = table.run(batch, 1);
+        host.finish(done, &mut posts);
+    }
+    let audiences: Vec<_> = posts
+        .iter()
+        .filter_map(|(_, message)| match message {
+            FromRoom::Event { audience: Some(audience), .. } => Some((**audience).clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(audiences.len(), 2);
+    let (seats, users) = (audiences[0].seats.clone(), audiences[0].users.clone());
+    assert!(std::sync::Arc::ptr_eq(&seats, &audiences[1].seats), "both events share it");
+    drop(audiences);
+    for (shard, message) in posts {
+        hall.hear(shard.0, message);
+    }
+    hall.look();
+    assert_eq!(hall.seen["a"].events.len(), 2);
+    assert_eq!(std::sync::Arc::strong_count(&seats), 1, "nobody knows any more where they sat");
+    assert_eq!(std::sync::Arc::strong_count(&users), 3, "each event knows who may read it");
+}
+
 /// A session whose shard is not the owner of its room: the room's own messages overtake the owner's.
 fn overtaken() -> (Hall, u16) {
     let owner = dunlin_engine::owner_of(ARENA, 2, hall::node::NODE_SEED).0;

@@ -203,7 +203,9 @@ impl Shard {
             publication.offset = stream.next_offset();
             position = (publication.offset, stream.epoch().into());
             let publication = Arc::new(publication);
-            stream.append(Arc::clone(&publication), draft.audience.clone(), options.history_size);
+            // Seats are gone sooner than publications.
+            let readers = draft.audience.as_ref().map(|audience| Arc::clone(&audience.users));
+            stream.append(Arc::clone(&publication), readers, options.history_size);
             stream.data_until_us = now.after_ms(options.history_ttl_ms);
             stream.meta_until_us = now.after_ms(stream.remembered_ms(options));
             self.schedule_channel(name);
