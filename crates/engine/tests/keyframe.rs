@@ -130,7 +130,9 @@ fn who_comes_and_goes_among_others_does_not_cost_a_world() {
         ("it is still known", vec![join(8, 0, Protobuf)], false, &[]),
     ];
     for (what, messages, is_encoded, told) in ticks {
-        messages.into_iter().for_each(|message| host.take(message));
+        for message in messages {
+            host.take(message);
+        }
         let batch = host.begin();
         let done = table.run(batch, 0);
         assert_eq!(done.updates().count(), 1 + usize::from(is_encoded), "{what}");
