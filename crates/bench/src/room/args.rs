@@ -53,6 +53,10 @@ pub struct PlayArgs {
     /// Playing before the measurement
     #[arg(long, default_value_t = 2.0)]
     pub warm_up_seconds: f64,
+    /// Of so many players one decodes each snapshot in full; the others check its head, so that the players' own work does
+    /// not hide the server's. In what is verified, all decode all
+    #[arg(long, default_value_t = 1)]
+    pub full_every: u32,
     /// Ticks a second
     #[arg(long, default_value_t = 60)]
     pub ticks_per_second: u32,
@@ -72,6 +76,7 @@ pub struct CommonArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("full_every", |arg| arg.default_value("16")))]
 pub struct EveryoneArgs {
     #[command(flatten)]
     pub play: PlayArgs,
@@ -98,7 +103,7 @@ pub struct EveryoneArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("players", |arg| arg.default_value("2000")))]
+#[command(mut_arg("full_every", |arg| arg.default_value("16")), mut_arg("players", |arg| arg.default_value("2000")))]
 pub struct ViewsArgs {
     #[command(flatten)]
     pub play: PlayArgs,
@@ -152,7 +157,7 @@ pub struct SlowArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("players", |arg| arg.hide(true)), mut_arg("seconds", |arg| arg.default_value("5")))]
+#[command(mut_arg("full_every", |arg| arg.default_value("16")), mut_arg("players", |arg| arg.hide(true)), mut_arg("seconds", |arg| arg.default_value("5")))]
 pub struct RoomsArgs {
     #[command(flatten)]
     pub play: PlayArgs,
@@ -188,6 +193,7 @@ impl PlayArgs {
         in_range("json-share", self.json_share, 0.0, 1.0)?;
         in_range("seconds", self.seconds, 0.1, 86_400.0)?;
         in_range("warm-up-seconds", self.warm_up_seconds, 0.0, 86_400.0)?;
+        in_range("full-every", self.full_every.into(), 1.0, 100_000.0)?;
         in_range("ticks-per-second", self.ticks_per_second.into(), 1.0, 240.0)
     }
 
@@ -208,6 +214,7 @@ impl PlayArgs {
             json_share: self.json_share,
             play: Play::Stamp { shared_objects: None },
             looks_from_own: false,
+            full_every: self.full_every,
             speech: Speech::Protocol,
             join: None,
             workers: self.workers,

@@ -97,7 +97,7 @@ fn dunlin(args: &EveryoneArgs, more: &[(&str, Value)]) -> ServerArgs {
 fn verify(args: &EveryoneArgs, cores: &Cores, progress: &Progress) -> Result<Verified, Error> {
     let scratch = Scratch::create()?;
     let server = Server::start(&dunlin(args, &[scratch.recording()]), cores)?;
-    let setup = Setup { keeps_observations: true, ..args.play.setup(cores) };
+    let setup = Setup { keeps_observations: true, full_every: 1, ..args.play.setup(cores) };
     let mut rig = Rig::start(server, &setup, &scratch, progress)?;
     let duration = Duration::from_secs_f64(args.verify_seconds);
     rig.phase(args.play.inputs_per_second, duration, "a run to verify", progress)?;

@@ -26,6 +26,8 @@ pub struct PlayersRole {
     pub play: Play,
     /// Whether what they look from is their own object.
     pub looks_from_own: bool,
+    /// Of so many players one decodes each snapshot in full, and waits for its inputs; the others check its head.
+    pub full_every: u32,
     /// Local address to connect from.
     pub source: IpAddr,
     /// Handshakes under way at a time.

@@ -42,6 +42,8 @@ pub struct Setup {
     pub play: Play,
     /// Whether what they look from is their own object.
     pub looks_from_own: bool,
+    /// Of so many players one decodes each snapshot in full.
+    pub full_every: u32,
     /// What the server speaks.
     pub speech: Speech,
     /// What they join with.
@@ -198,6 +200,7 @@ impl Rig {
             json_share: setup.json_share,
             play: setup.play,
             looks_from_own: setup.looks_from_own,
+            full_every: setup.full_every,
             source: source_address(worker),
             handshakes_max: HANDSHAKES_MAX,
             slow_receive_bytes: setup.slow_receive_bytes,

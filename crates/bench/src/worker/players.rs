@@ -315,7 +315,10 @@ impl PlayersRole {
         let encoding = if is_json { Encoding::Json } else { self.target.encoding };
         let room = number / self.players_per_room;
         let channel = format!("{}{room}", self.target.channel);
-        Player::new(Some(session), number, room, Rc::new(Target { encoding, channel, ..self.target.clone() }))
+        let mut player =
+            Player::new(Some(session), number, room, Rc::new(Target { encoding, channel, ..self.target.clone() }));
+        player.heads_only = encoding == Encoding::Protobuf && number % self.full_every != 0;
+        player
     }
 }
 

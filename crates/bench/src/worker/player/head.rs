@@ -1,0 +1,42 @@
+//! The head of a Protobuf snapshot (`schema/room.proto`): what stands in front of its cells.
+
+use dunlin_protocol::protobuf::wire::{Reader, Value};
+
+/// When a snapshot is of, and what it builds on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    pub tick: u32,
+    pub base: u32,
+    pub time_us: u64,
+}
+
+/// Reads up to the time; nothing behind it is looked at. `None` if that is no snapshot.
+pub fn read(data: &[u8]) -> Option<Head> {
+    let mut head = Head::default();
+    let mut reader = Reader::new(data);
+    while let Some((field, value)) = reader.field().ok()? {
+        match (field, value) {
+            (4, Value::Varint(tick)) => head.tick = u32::try_from(tick).ok()?,
+            (5, Value::Varint(base)) => head.base = u32::try_from(base).ok()?,
+            (6, Value::Fixed64(time_us)) => {
+                head.time_us = time_us;
+                return Some(head);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_read_and_the_rest_is_not() {
+        let data = [0x0d, 1, 0, 0, 0, 0x20, 9, 0x28, 8, 0x31, 5, 0, 0, 0, 0, 0, 0, 0, 0xff];
+        assert_eq!(read(&data), Some(Head { tick: 9, base: 8, time_us: 5 }));
+        assert_eq!(read(&data[..10]), None, "the time is missing");
+        assert_eq!(read(&data[5..7]), None);
+    }
+}
