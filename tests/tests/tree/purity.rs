@@ -7,10 +7,7 @@ use crate::{production_files, read, without_tests};
 /// What each crate may depend on, outside tests. `server` may know all.
 const ALLOWED: [(&str, &[&str]); 5] = [
     ("websocket", &["base64", "sha1"]),
-    (
-        "rooms",
-        &["base64", "bytes", "dunlin-protocol", "foldhash", "hashbrown", "rand_chacha", "serde", "serde_json"],
-    ),
+    ("rooms", &["base64", "bytes", "dunlin-protocol", "foldhash", "hashbrown", "rand_chacha", "serde", "serde_json"]),
     ("games", &["dunlin-rooms", "serde_json"]),
     ("protocol", &["bytes", "memchr", "serde", "serde_json"]),
     (
