@@ -317,7 +317,7 @@ impl PlayersRole {
         let channel = format!("{}{room}", self.target.channel);
         let mut player =
             Player::new(Some(session), number, room, Rc::new(Target { encoding, channel, ..self.target.clone() }));
-        player.heads_only = encoding == Encoding::Protobuf && number % self.full_every != 0;
+        player.heads_only = encoding == Encoding::Protobuf && !number.is_multiple_of(self.full_every);
         player
     }
 }
