@@ -390,7 +390,9 @@ fn send_slices<'a>(
     let (gathered, _) = gathered.split_at(count);
     if bytes <= TOGETHER_BYTES_MAX {
         together.clear();
-        gathered.iter().for_each(|slice| together.extend_from_slice(slice));
+        for slice in gathered {
+            together.extend_from_slice(slice);
+        }
         return (count, bytes, send_slice(stream, together));
     }
     loop {
