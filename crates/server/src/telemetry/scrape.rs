@@ -83,7 +83,7 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     queues(&mut page, moment.shards);
     connections(&mut page, moment.shards);
     turns(&mut page, moment.shards, &scrape.busy_ratios(moment.shards));
-    rooms::threads(&mut page, moment);
+    rooms::threads(&mut page, scrape, moment);
     rooms::frames(&mut page, scrape, moment.shards);
     control(&mut page, moment.control);
     page.into_text()

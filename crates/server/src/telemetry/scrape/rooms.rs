@@ -5,10 +5,13 @@ use dunlin_engine::counters::{INPUT_REFUSALS, RoomCounters as OfShards};
 use super::{Moment, Page, Scrape, ShardReport, in_namespace, m, place, sum};
 use crate::rooms::{FailureReason, RoomCounters, TICK_BOUNDS_US, ThreadReport, TickHistogram};
 
+/// A number that shards count for the rooms of a namespace.
+type OfNamespace = fn(&OfShards) -> u64;
+
 /// A number of a thread's report.
 type Pick = fn(&ThreadReport) -> u64;
 
-pub(super) fn threads(page: &mut Page, moment: &Moment<'_>) {
+pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     let threads = moment.room_threads;
     let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
     let gauges: [(&'static m::Family, Pick); 2] =
@@ -17,6 +20,7 @@ pub(super) fn threads(page: &mut Page, moment: &Moment<'_>) {
         per_thread(page, family, threads, |thread| pick(thread) as f64);
     }
     page.single(&m::ROOMS_OPENED, total(|counters| counters.opened));
+    per_namespace(page, &m::ROOMS_REFUSED, scrape, moment.shards, |rooms| rooms.refused);
     page.single(&m::ROOMS_CLOSED, total(|counters| counters.closed));
     page.family(&m::ROOMS_FAILED, |samples| {
         for (index, reason) in FailureReason::ALL.into_iter().enumerate() {
@@ -103,23 +107,35 @@ fn histogram(
     });
 }
 
+fn per_namespace(
+    page: &mut Page,
+    family: &'static m::Family,
+    scrape: &Scrape,
+    shards: &[ShardReport],
+    pick: OfNamespace,
+) {
+    page.family(family, |samples| {
+        for (index, namespace) in scrape.namespaces.iter().enumerate() {
+            samples.add(&[namespace], total(shards, index, pick));
+        }
+    });
+}
+
+fn total(shards: &[ShardReport], namespace: usize, pick: OfNamespace) -> u64 {
+    in_namespace(shards, namespace).map(|counters| pick(&counters.rooms)).sum()
+}
+
 /// What the shards make of the rooms' ticks.
 pub(super) fn frames(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
-    type Pick = fn(&OfShards) -> u64;
-    let total = |index, pick: Pick| in_namespace(shards, index).map(|counters| pick(&counters.rooms)).sum::<u64>();
-    let families: [(&'static m::Family, Pick); 5] = [
-        (&m::ROOMS_REFUSED, |rooms| rooms.refused),
+    let total = |index, pick: OfNamespace| total(shards, index, pick);
+    let families: [(&'static m::Family, OfNamespace); 4] = [
         (&m::ROOM_FRAMES, |rooms| rooms.frames),
         (&m::ROOM_FRAME_BYTES, |rooms| rooms.frame_bytes),
         (&m::ROOM_BODIES, |rooms| rooms.bodies),
         (&m::ROOM_SKIPPED, |rooms| rooms.skipped_ticks),
     ];
     for (family, pick) in families {
-        page.family(family, |samples| {
-            for (index, namespace) in scrape.namespaces.iter().enumerate() {
-                samples.add(&[namespace], total(index, pick));
-            }
-        });
+        per_namespace(page, family, scrape, shards, pick);
     }
     page.family(&m::ROOM_ASSEMBLIES, |samples| {
         for (index, namespace) in scrape.namespaces.iter().enumerate() {
