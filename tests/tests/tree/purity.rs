@@ -6,13 +6,23 @@ use crate::{production_files, read, without_tests};
 
 /// What each crate may depend on, outside tests. `server` may know all.
 const ALLOWED: [(&str, &[&str]); 5] = [
-    ("websocket", &["base64", "sha1"]),
+    ("websocket", &["base64", "flate2", "sha1"]),
     ("rooms", &["base64", "bytes", "dunlin-protocol", "foldhash", "hashbrown", "rand_chacha", "serde", "serde_json"]),
     ("games", &["dunlin-rooms", "serde_json"]),
     ("protocol", &["bytes", "memchr", "serde", "serde_json"]),
     (
         "engine",
-        &["bytes", "dunlin-protocol", "dunlin-rooms", "dunlin-websocket", "foldhash", "hashbrown", "rand_chacha"],
+        &[
+            "bytes",
+            "dunlin-protocol",
+            "dunlin-rooms",
+            "dunlin-websocket",
+            "flate2",
+            "foldhash",
+            "hashbrown",
+            "rand_chacha",
+            "regex",
+        ],
     ),
 ];
 
