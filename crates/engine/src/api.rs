@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Publication, Tags, UnsubscribeCode};
+use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Publication, UnsubscribeCode};
+
+use crate::{backend::PublishHow, event::ServerSubscription};
 
 /// One request.
 #[derive(Clone, Debug)]
@@ -14,10 +16,8 @@ pub enum ApiRequest {
         channel: Box<str>,
         /// The application's bytes.
         data: Payload,
-        /// Tags.
-        tags: Tags,
-        /// Leave the channel's stream alone.
-        skip_history: bool,
+        /// How.
+        how: PublishHow,
     },
     /// Who is in a channel.
     Presence {
@@ -47,12 +47,34 @@ pub enum ApiRequest {
     Disconnect {
         /// Whose; empty means the anonymous user.
         user: Box<str>,
-        /// Only this one, if given.
-        client: Option<Box<str>>,
+        /// Only which.
+        only: SessionFilter,
         /// All but these.
         whitelist: Vec<Box<str>>,
         /// With which code.
         disconnect: Disconnect,
+    },
+    /// Subscribe sessions of this shard to a channel, each on its own behalf as a server-side subscription.
+    Subscribe {
+        /// Whose.
+        user: Box<str>,
+        /// Only which.
+        only: SessionFilter,
+        /// To what.
+        subscription: Box<ServerSubscription>,
+    },
+    /// Set the expiry of sessions of this shard.
+    Refresh {
+        /// Whose.
+        user: Box<str>,
+        /// Only which.
+        only: SessionFilter,
+        /// They are over: close them with 3005.
+        expired: bool,
+        /// Unix time of the expiry in seconds; `None` for never.
+        expires_at_s: Option<u64>,
+        /// New connection info; `None` leaves it.
+        info: Option<Payload>,
     },
     /// End subscriptions of sessions of this shard.
     Unsubscribe {
@@ -60,8 +82,8 @@ pub enum ApiRequest {
         channel: Box<str>,
         /// Whose.
         user: Box<str>,
-        /// Only this one, if given.
-        client: Option<Box<str>>,
+        /// Only which.
+        only: SessionFilter,
         /// With which code.
         code: UnsubscribeCode,
     },
@@ -78,6 +100,15 @@ pub enum ApiRequest {
     },
     /// How many of what this shard has.
     Survey,
+}
+
+/// Which of a user's sessions; all that is given has to fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionFilter {
+    /// The session's id, which everybody in a channel may see.
+    pub client: Option<Box<str>>,
+    /// The session's secret id, which it was told alone.
+    pub session: Option<Box<str>>,
 }
 
 /// What part of a history is asked for.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use dunlin_protocol::{ClientInfo, Encoding};
+use dunlin_protocol::ClientInfo;
 
 use crate::{
-    ShardIndex,
+    FrameClass, ShardIndex,
     message::Subscriber,
     names::NamespaceIndex,
     room::{RoomKey, RoomThreadIndex},
@@ -41,12 +41,19 @@ pub(crate) struct OwnedRoom {
     pub(crate) players: u32,
 }
 
-/// A shard with subscribers of a channel, and what they want, by [`Encoding::index`].
+/// A shard with subscribers of a channel, and what they want.
 #[derive(Debug)]
 struct Listener {
     shard: ShardIndex,
-    publications: [u32; Encoding::ALL.len()],
-    join_leaves: [u32; Encoding::ALL.len()],
+    wants: Vec<Want>,
+}
+
+/// How many subscribers of one class there are on a shard.
+#[derive(Clone, Copy, Debug)]
+struct Want {
+    class: FrameClass,
+    publications: u32,
+    join_leaves: u32,
 }
 
 /// What is delivered, for the question who gets it.
@@ -77,12 +84,12 @@ impl OwnedChannel {
     pub(crate) fn add(&mut self, shard: ShardIndex, subscriber: &Subscriber) {
         let place = self.listeners.iter().position(|listener| listener.shard == shard).unwrap_or_else(|| {
             self.listeners.reserve_exact(1);
-            self.listeners.push(Listener { shard, publications: [0; 2], join_leaves: [0; 2] });
+            self.listeners.push(Listener { shard, wants: Vec::with_capacity(1) });
             self.listeners.len() - 1
         });
-        let listener = &mut self.listeners[place];
-        listener.publications[subscriber.encoding.index()] += 1;
-        listener.join_leaves[subscriber.encoding.index()] += u32::from(subscriber.join_leave);
+        let want = self.listeners[place].want_mut(subscriber.class);
+        want.publications += 1;
+        want.join_leaves += u32::from(subscriber.join_leave);
         self.subscribers += 1;
     }
 
@@ -91,9 +98,13 @@ impl OwnedChannel {
         let place = self.listeners.iter().position(|listener| listener.shard == shard);
         let place = place.expect("a shard unsubscribes only what its owner accepted");
         let listener = &mut self.listeners[place];
-        listener.publications[subscriber.encoding.index()] -= 1;
-        listener.join_leaves[subscriber.encoding.index()] -= u32::from(subscriber.join_leave);
-        if listener.publications == [0; 2] {
+        let want = listener.want_mut(subscriber.class);
+        want.publications -= 1;
+        want.join_leaves -= u32::from(subscriber.join_leave);
+        if want.publications == 0 {
+            listener.wants.retain(|want| want.publications > 0);
+        }
+        if listener.wants.is_empty() {
             self.listeners.swap_remove(place);
         }
         self.subscribers -= 1;
@@ -128,14 +139,15 @@ impl OwnedChannel {
         self.subscribers
     }
 
-    /// Whether some subscriber in the audience has this encoding.
-    pub(crate) fn is_in_use(&self, audience: Audience, encoding: Encoding) -> bool {
-        self.listeners.iter().any(|listener| listener.wanted(audience)[encoding.index()] > 0)
+    /// The classes of the subscribers in the audience; one may come more than once.
+    pub(crate) fn classes(&self, audience: Audience) -> impl Iterator<Item = FrameClass> {
+        let wants = self.listeners.iter().flat_map(|listener| &listener.wants);
+        wants.filter(move |want| want.of(audience) > 0).map(|want| want.class)
     }
 
     /// The shards that have subscribers in the audience.
     pub(crate) fn listening_shards(&self, audience: Audience) -> impl Iterator<Item = ShardIndex> {
-        let wants = move |listener: &&Listener| *listener.wanted(audience) != [0; 2];
+        let wants = move |listener: &&Listener| listener.wants.iter().any(|want| want.of(audience) > 0);
         self.listeners.iter().filter(wants).map(|listener| listener.shard)
     }
 
@@ -146,10 +158,21 @@ impl OwnedChannel {
 }
 
 impl Listener {
-    fn wanted(&self, audience: Audience) -> &[u32; Encoding::ALL.len()] {
+    fn want_mut(&mut self, class: FrameClass) -> &mut Want {
+        let place = self.wants.iter().position(|want| want.class == class).unwrap_or_else(|| {
+            self.wants.reserve_exact(1);
+            self.wants.push(Want { class, publications: 0, join_leaves: 0 });
+            self.wants.len() - 1
+        });
+        &mut self.wants[place]
+    }
+}
+
+impl Want {
+    fn of(self, audience: Audience) -> u32 {
         match audience {
-            Audience::Publications => &self.publications,
-            Audience::JoinLeaves => &self.join_leaves,
+            Audience::Publications => self.publications,
+            Audience::JoinLeaves => self.join_leaves,
         }
     }
 }

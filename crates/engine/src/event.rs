@@ -1,11 +1,13 @@
 //! The one way into a shard, and the one way out.
 
-use dunlin_protocol::{Encoding, Payload};
+use dunlin_protocol::Payload;
 
 use crate::{
     api::{Answer, ApiRequest},
+    backend::{BackendOutcome, BackendQuestion, Overrides, QuestionId},
     message::ShardMessage,
     room::{FromRoom, RoomThreadIndex, ToRoom},
+    wire::Wire,
 };
 
 /// The time of an event, as the caller's clocks tell it.
@@ -50,12 +52,12 @@ pub struct Ticket(pub u64);
 /// Something happened.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A WebSocket was opened.
+    /// A transport was opened.
     Opened {
         /// The new session.
         session: SessionKey,
         /// What it speaks.
-        encoding: Encoding,
+        wire: Wire,
     },
     /// A whole WebSocket message came.
     Received {
@@ -105,6 +107,15 @@ pub enum Event<'a> {
         session: SessionKey,
         /// What it says.
         outcome: Result<ConnectionClaims, TokenError>,
+    },
+    /// Answer to [`Effect::AskBackend`].
+    BackendAnswered {
+        /// Who asked.
+        session: SessionKey,
+        /// What.
+        question: QuestionId,
+        /// What came of it.
+        outcome: BackendOutcome,
     },
     /// Answer to [`Effect::AuthorizeSubscription`].
     SubscriptionAuthorized {
@@ -173,6 +184,13 @@ pub enum Effect {
         /// The JWT.
         token: Box<str>,
     },
+    /// Ask the application's backend and answer with [`Event::BackendAnswered`].
+    AskBackend {
+        /// Who asks.
+        session: SessionKey,
+        /// Whom, and what.
+        question: Box<BackendQuestion>,
+    },
     /// Give the shard no more [`Event::Received`] of this session.
     Pause {
         /// Which.
@@ -221,6 +239,27 @@ pub struct ConnectionClaims {
     pub info: Option<Payload>,
     /// Unix time of the connection's expiry in seconds; `None` for never.
     pub expires_at_s: Option<u64>,
+    /// For backends alone: JSON.
+    pub meta: Option<Payload>,
+    /// Server-side subscriptions.
+    pub subscriptions: Vec<ServerSubscription>,
+}
+
+/// A subscription that the server makes for a session.
+#[derive(Clone, Debug, Default)]
+pub struct ServerSubscription {
+    /// The channel.
+    pub channel: Box<str>,
+    /// Channel info.
+    pub info: Option<Payload>,
+    /// Application bytes for the client.
+    pub data: Option<Payload>,
+    /// Unix time of its expiry in seconds; `None` for never.
+    pub expires_at_s: Option<u64>,
+    /// What it has instead of its namespace's options.
+    pub overrides: Overrides,
+    /// Where to recover from, if the server is to say.
+    pub recover_since: Option<(u64, Box<str>)>,
 }
 
 /// What a valid subscription token says.
@@ -238,6 +277,8 @@ pub struct SubscriptionClaims {
     pub data: Option<Payload>,
     /// Unix time of the subscription's expiry in seconds; `None` for never.
     pub expires_at_s: Option<u64>,
+    /// What it has instead of its namespace's options.
+    pub overrides: Overrides,
 }
 
 /// Why a token does not count.

@@ -2,13 +2,20 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use dunlin_protocol::{ClientInfo, Encoding, NotJson, Publication, Push, encode_push, publication_head};
+use dunlin_protocol::{
+    ClientInfo, Disconnect, Encoding, NotJson, Publication, Push, encode_bare_push, encode_push, publication_head,
+};
 use dunlin_rooms::Body;
-use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, write_header};
+use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, append_close, write_header};
 
-use crate::{names::NamespaceIndex, room::EventAudience};
+use crate::{
+    FrameClass, Wire,
+    names::NamespaceIndex,
+    room::EventAudience,
+    wire::Framing,
+};
 
-/// A publication, join or leave on its way from the owner to the listening shards, encoded once for each encoding in use.
+/// A publication, join or leave on its way from the owner to the listening shards, encoded once for each class in use.
 #[derive(Debug)]
 pub struct Delivery {
     pub(crate) channel: Arc<str>,
@@ -16,8 +23,8 @@ pub struct Delivery {
     pub(crate) body: DeliveryBody,
     /// When the owner accepted it, on the clock of [`crate::Now::mono_us`].
     pub(crate) accepted_us: u64,
-    /// By [`Encoding::index`]; `None` where no subscriber had the encoding.
-    frames: [Option<Result<Box<[u8]>, NotJson>>; Encoding::ALL.len()],
+    /// Each class once.
+    frames: Vec<(FrameClass, Result<Box<[u8]>, NotJson>)>,
 }
 
 /// What a [`Delivery`] carries.
@@ -39,13 +46,15 @@ pub(crate) enum DeliveryBody {
 impl Delivery {
     /// An empty envelope; [`Delivery::encode`] fills in the frames.
     pub(crate) fn new(channel: Arc<str>, namespace: NamespaceIndex, body: DeliveryBody, accepted_us: u64) -> Self {
-        Self { channel, namespace, body, accepted_us, frames: [None, None] }
+        Self { channel, namespace, body, accepted_us, frames: Vec::with_capacity(1) }
     }
 
-    /// Writes the frame for `encoding`. `scratch` only lends its capacity.
-    pub(crate) fn encode(&mut self, encoding: Encoding, scratch: &mut Vec<u8>) {
-        let frame = build_frame(encoding, scratch, |out| encode_push(encoding, &self.push(0), out));
-        self.frames[encoding.index()] = Some(frame);
+    /// Writes the frame for `class`, unless it is there. `scratch` only lends its capacity.
+    pub(crate) fn encode(&mut self, class: FrameClass, scratch: &mut Vec<u8>) {
+        if self.place(class).is_none() {
+            let frame = build_frame(class.wire, scratch, |out| encode_push_on(class.wire, &self.push(0), out));
+            self.frames.push((class, frame));
+        }
     }
 
     /// The channel.
@@ -69,19 +78,25 @@ impl Delivery {
         }
     }
 
-    /// In how many encodings it was written.
+    /// For how many classes it was written.
     pub fn encodes(&self) -> usize {
-        self.frames.iter().flatten().count()
+        self.frames.len()
     }
 
     /// Bytes of the longest of its frames.
     pub(crate) fn frame_bytes_max(&self) -> usize {
-        self.frames.iter().flatten().flatten().map(|frame| frame.len()).max().unwrap_or(0)
+        self.frames.iter().filter_map(|(_, frame)| frame.as_ref().ok()).map(|frame| frame.len()).max().unwrap_or(0)
     }
 
-    /// The frame for `encoding`: `None` if it was not written, an error if its payload is not JSON and the encoding is.
-    pub(crate) fn frame(&self, encoding: Encoding) -> Option<Result<&[u8], NotJson>> {
-        self.frames[encoding.index()].as_ref().map(|frame| frame.as_deref().map_err(|error| *error))
+    /// The frames with their classes and places: an error where the payload is not JSON and the encoding is.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = (FramePlace, FrameClass, Result<&[u8], NotJson>)> {
+        let frames = (0..).map(FramePlace).zip(&self.frames);
+        frames.map(|(place, (class, frame))| (place, *class, frame.as_deref().map_err(|error| *error)))
+    }
+
+    /// Where the frame for `class` is, if it was written.
+    fn place(&self, class: FrameClass) -> Option<usize> {
+        self.frames.iter().position(|(of, _)| *of == class)
     }
 
     fn push(&self, skipped: u32) -> Push<'_> {
@@ -93,6 +108,10 @@ impl Delivery {
         }
     }
 }
+
+/// Which of a delivery's frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FramePlace(u16);
 
 /// A frame in a session's lane. A clone costs one non-atomic increment.
 #[derive(Clone, Debug)]
@@ -107,7 +126,7 @@ enum FrameBytes {
     /// Behind a room's head, the part of a frame that others share.
     Body { body: Rc<Body>, queued_us: u64 },
     /// A shard's share of a delivery.
-    Shared { delivery: Arc<Delivery>, encoding: Encoding },
+    Shared { delivery: Arc<Delivery>, place: FramePlace },
 }
 
 impl FrameRef {
@@ -126,10 +145,10 @@ impl FrameRef {
         Self(Rc::new(FrameBytes::Body { body, queued_us }))
     }
 
-    /// The frame of `delivery` for `encoding`, which must have been encoded.
-    pub(crate) fn shared(delivery: Arc<Delivery>, encoding: Encoding) -> Self {
-        debug_assert!(matches!(delivery.frame(encoding), Some(Ok(_))), "a frame is encoded before it is shared");
-        Self(Rc::new(FrameBytes::Shared { delivery, encoding }))
+    /// The frame of `delivery` at `place`, of which [`Delivery::frames`] has told that it is one.
+    pub(crate) fn shared(delivery: Arc<Delivery>, place: FramePlace) -> Self {
+        debug_assert!(delivery.frames[usize::from(place.0)].1.is_ok(), "what is not JSON is not shared");
+        Self(Rc::new(FrameBytes::Shared { delivery, place }))
     }
 
     /// The bytes on the wire.
@@ -138,9 +157,9 @@ impl FrameRef {
             FrameBytes::Own { bytes, .. } => bytes,
             FrameBytes::Static(bytes) => bytes,
             FrameBytes::Body { body, .. } => &body.bytes,
-            FrameBytes::Shared { delivery, encoding } => match delivery.frame(*encoding) {
-                Some(Ok(bytes)) => bytes,
-                Some(Err(NotJson)) | None => unreachable!("checked when the frame was made"),
+            FrameBytes::Shared { delivery, place } => match &delivery.frames[usize::from(place.0)].1 {
+                Ok(bytes) => bytes,
+                Err(NotJson) => unreachable!("checked when the frame was made"),
             },
         }
     }
@@ -164,34 +183,64 @@ impl FrameRef {
 
     /// The same publication again with the tag `skipped`; `None` for what is no publication.
     pub(crate) fn with_skipped(&self, skipped: u32, scratch: &mut Vec<u8>) -> Option<Self> {
-        let FrameBytes::Shared { delivery, encoding } = &*self.0 else { return None };
+        let FrameBytes::Shared { delivery, place } = &*self.0 else { return None };
+        let (FrameClass { wire, .. }, _) = delivery.frames[usize::from(place.0)];
         let push = delivery.push(skipped);
-        let bytes = build_frame(*encoding, scratch, |out| encode_push(*encoding, &push, out)).ok()?;
+        let bytes = build_frame(wire, scratch, |out| encode_push_on(wire, &push, out)).ok()?;
         Some(Self::own(bytes, delivery.accepted_us))
+    }
+}
+
+/// Appends the message that carries `push`: bare where only the server speaks.
+pub(crate) fn encode_push_on(wire: Wire, push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    if wire.is_unidirectional() {
+        encode_bare_push(wire.encoding(), push, out)
+    } else {
+        encode_push(wire.encoding(), push, out)
     }
 }
 
 /// Builds a data frame around the message that `encode` appends.
 pub(crate) fn build_frame<E>(
-    encoding: Encoding,
+    wire: Wire,
     scratch: &mut Vec<u8>,
     encode: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
 ) -> Result<Box<[u8]>, E> {
     scratch.clear();
-    scratch.resize(HEADER_BYTES_MAX, 0);
+    scratch.resize(HEAD_BYTES_MAX, 0);
     encode(scratch)?;
-    let start = fill_in_header(encoding, scratch, 0);
+    let start = match wire.framing() {
+        Framing::WebSocket { deflate: _ } => fill_in_header(wire.encoding(), scratch, 0),
+        Framing::Chunk { before, behind } => fill_in_chunk(before, behind, scratch),
+    };
     Ok(Box::from(&scratch[start..]))
 }
 
-/// Writes the header of a frame right in front of its message, which begins at [`HEADER_BYTES_MAX`] in `out` and goes on
+/// Room in front of a message for whatever goes there: the longest is a chunk's size with a line end, and a field's name.
+const HEAD_BYTES_MAX: usize = 32;
+
+const _: () = assert!(HEADER_BYTES_MAX <= HEAD_BYTES_MAX);
+
+/// Writes the header of a frame right in front of its message, which begins at [`HEAD_BYTES_MAX`] in `out` and goes on
 /// elsewhere with `bytes_elsewhere`. Returns where the header begins.
 fn fill_in_header(encoding: Encoding, out: &mut [u8], bytes_elsewhere: usize) -> usize {
     let mut header = [0; HEADER_BYTES_MAX];
-    let message_bytes = out.len() - HEADER_BYTES_MAX + bytes_elsewhere;
+    let message_bytes = out.len() - HEAD_BYTES_MAX + bytes_elsewhere;
     let header_bytes = write_header(opcode(encoding), message_bytes, &mut header);
-    let start = HEADER_BYTES_MAX - header_bytes;
-    out[start..HEADER_BYTES_MAX].copy_from_slice(&header[..header_bytes]);
+    let start = HEAD_BYTES_MAX - header_bytes;
+    out[start..HEAD_BYTES_MAX].copy_from_slice(&header[..header_bytes]);
+    start
+}
+
+/// Makes the message that begins at [`HEAD_BYTES_MAX`] in `out` a chunk, with `before` and `behind` around it. Returns where
+/// the chunk begins.
+fn fill_in_chunk(before: &str, behind: &str, out: &mut Vec<u8>) -> usize {
+    let chunk_bytes = before.len() + (out.len() - HEAD_BYTES_MAX) + behind.len();
+    let head = format!("{chunk_bytes:x}\r\n{before}");
+    let start = HEAD_BYTES_MAX - head.len();
+    out[start..HEAD_BYTES_MAX].copy_from_slice(head.as_bytes());
+    out.extend_from_slice(behind.as_bytes());
+    out.extend_from_slice(b"\r\n");
     start
 }
 
@@ -214,7 +263,7 @@ impl RoomHead {
         data_bytes: usize,
     ) {
         self.buffer.clear();
-        self.buffer.resize(HEADER_BYTES_MAX, 0);
+        self.buffer.resize(HEAD_BYTES_MAX, 0);
         publication_head(encoding, channel, player.len() + data_bytes, &mut self.buffer);
         self.buffer.extend_from_slice(player);
         self.start = fill_in_header(encoding, &mut self.buffer, body_bytes);
@@ -227,11 +276,32 @@ impl RoomHead {
 }
 
 /// The frame of a server's ping.
-pub(crate) const fn ping_frame(encoding: Encoding) -> &'static [u8] {
-    match encoding {
-        Encoding::Json => b"\x81\x02{}",
-        Encoding::Protobuf => b"\x82\x01\x00",
+pub(crate) const fn ping_frame(wire: Wire) -> &'static [u8] {
+    match (wire.framing(), wire.encoding()) {
+        (Framing::WebSocket { .. }, Encoding::Json) => b"\x81\x02{}",
+        (Framing::WebSocket { .. }, Encoding::Protobuf) => b"\x82\x01\x00",
+        (Framing::Chunk { .. }, Encoding::Protobuf) => b"1\r\n\x00\r\n",
+        (Framing::Chunk { before, .. }, Encoding::Json) if before.is_empty() => b"3\r\n{}\n\r\n",
+        (Framing::Chunk { .. }, Encoding::Json) => b"a\r\ndata: {}\n\n\r\n",
     }
+}
+
+/// What ends an HTTP response: the chunk without bytes.
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// The last bytes to a session that the server closes: a close frame, and a push before it where SDKs look for one.
+pub(crate) fn goodbye(wire: Wire, disconnect: &Disconnect, scratch: &mut Vec<u8>) -> Vec<u8> {
+    let mut goodbye = Vec::new();
+    if wire.is_unidirectional() || !wire.is_websocket() {
+        let push = Push::Disconnect { disconnect };
+        let frame = build_frame(wire, scratch, |out| encode_push_on(wire, &push, out));
+        goodbye.extend_from_slice(&frame.expect("a disconnect carries no payload"));
+    }
+    match wire.framing() {
+        Framing::WebSocket { .. } => append_close(disconnect.code, &disconnect.reason, &mut goodbye),
+        Framing::Chunk { .. } => goodbye.extend_from_slice(LAST_CHUNK),
+    }
+    goodbye
 }
 
 const fn opcode(encoding: Encoding) -> Opcode {
@@ -247,12 +317,12 @@ mod tests {
 
     #[test]
     fn a_ping_frame_is_the_ping_message_in_a_frame() {
-        for encoding in Encoding::ALL {
-            let built = build_frame(encoding, &mut Vec::new(), |out| {
-                out.extend_from_slice(dunlin_protocol::ping_message(encoding));
+        for wire in Wire::ALL {
+            let built = build_frame(wire, &mut Vec::new(), |out| {
+                out.extend_from_slice(dunlin_protocol::ping_message(wire.encoding()));
                 Ok::<(), NotJson>(())
             });
-            assert_eq!(built.as_deref(), Ok(ping_frame(encoding)));
+            assert_eq!(built.as_deref(), Ok(ping_frame(wire)), "{wire:?}");
         }
     }
 }

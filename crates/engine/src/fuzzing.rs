@@ -10,7 +10,8 @@ use dunlin_protocol::{Disconnect, Encoding, Payload, Tags, UnsubscribeCode};
 
 use crate::{
     Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex,
-    api::{ApiRequest, HistoryQuery},
+    api::{ApiRequest, HistoryQuery, SessionFilter},
+    backend::{BackendRefusal, PublishHow},
     event::{ConnectionClaims, SubscriptionClaims, Ticket, TokenError},
     message::ShardMessage,
     options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode},
@@ -196,6 +197,10 @@ impl Node {
                 assert_ne!(to.0, shard, "a shard says nothing to itself");
                 self.rings[usize::from(to.0)].push_back(message);
             }
+            Effect::AskBackend { session, question } => {
+                let (question, outcome) = (question.id, Err(BackendRefusal::Failed));
+                self.handle(shard, Event::BackendAnswered { session, question, outcome });
+            }
             Effect::Authenticate { session, .. } => {
                 assert_eq!(self.seat(session).asks.replace(true), None, "one token at a time");
             }
@@ -253,7 +258,7 @@ impl Node {
             finished: false,
             received: Vec::new(),
         });
-        self.handle(shard, Event::Opened { session: key, encoding });
+        self.handle(shard, Event::Opened { session: key, wire: encoding.into() });
         if how >= 128 {
             let command = Command { id: 1, kind: 0, channel: "", number: 0, flag: false };
             self.say(place, command.frame(encoding));
@@ -295,7 +300,7 @@ impl Node {
             let outcome = match how % 4 {
                 0 => Err(TokenError::Expired),
                 1 => Err(TokenError::Invalid),
-                _ => Ok(ConnectionClaims { user, info, expires_at_s }),
+                _ => Ok(ConnectionClaims { user, info, expires_at_s, ..ConnectionClaims::default() }),
             };
             self.handle(shard, Event::Authenticated { session, outcome });
         } else {
@@ -367,7 +372,8 @@ impl Node {
                 let length = usize::from(script.next());
                 let data = Payload::from_opaque(Bytes::copy_from_slice(script.take(length)));
                 let tags: Tags = vec![("k".into(), script.next().to_string().into())];
-                ApiRequest::Publish { channel: channel.into(), data, tags, skip_history: how >= 128 }
+                let how = PublishHow { tags, skip_history: how >= 128, ..PublishHow::default() };
+                ApiRequest::Publish { channel: channel.into(), data, how }
             }
             3 => ApiRequest::History {
                 channel: channel.into(),
@@ -377,12 +383,12 @@ impl Node {
             5 => ApiRequest::Unsubscribe {
                 channel: if how >= 128 { Box::default() } else { channel.into() },
                 user,
-                client: None,
+                only: SessionFilter::default(),
                 code: UnsubscribeCode::SERVER,
             },
             6 => ApiRequest::Disconnect {
                 user,
-                client: None,
+                only: SessionFilter::default(),
                 whitelist: Vec::new(),
                 disconnect: Disconnect::FORCE_NO_RECONNECT,
             },

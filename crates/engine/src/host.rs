@@ -157,7 +157,7 @@ impl RoomHost {
             ToRoom::Join { order, .. } => {
                 let join = order.join.as_ref().expect("a room's subscription says what joining takes");
                 let (seat, user, data) = (join.seat, Arc::clone(&join.user), join.data.clone());
-                let encoding = order.subscriber.encoding;
+                let encoding = order.subscriber.class.encoding();
                 self.orders.insert(seat, order);
                 Step::Join { seat, user, encoding, data }
             }
@@ -268,7 +268,7 @@ impl RoomHost {
 
     fn add(&mut self, player: PlayerId, seat: SeatKey, order: &SubscribeOrder) {
         let user = order.join.as_ref().map_or_else(|| Arc::from(""), |join| Arc::clone(&join.user));
-        let encoding = order.subscriber.encoding;
+        let encoding = order.subscriber.class.encoding();
         self.players.insert(player, Player { seat, encoding, user });
         self.seats.insert(seat, player);
         self.shards[usize::from(seat.shard.0)].players[encoding.index()] += 1;

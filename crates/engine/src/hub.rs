@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use dunlin_protocol::Encoding;
-
-use crate::names::NamespaceIndex;
+use crate::{FrameClass, names::NamespaceIndex};
 
 /// A channel's number on a listening shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,8 +27,8 @@ pub(crate) struct LocalChannel {
     pub(crate) namespace: NamespaceIndex,
     /// Subscriptions that hold on to this entry, those included that the owner has not answered yet.
     uses: u32,
-    /// By [`Encoding::index`].
-    subscribers: [Vec<HubEntry>; Encoding::ALL.len()],
+    /// Those that are sent the same frames together; no list is empty.
+    subscribers: Vec<(FrameClass, Vec<HubEntry>)>,
 }
 
 /// The subscription index of a shard.
@@ -76,7 +74,7 @@ impl Hub {
         let channel = self.channel_mut(id);
         channel.uses -= 1;
         if channel.uses == 0 {
-            debug_assert!(channel.subscribers.iter().all(Vec::is_empty), "every subscriber holds its channel");
+            debug_assert!(channel.subscribers.is_empty(), "every subscriber holds its channel");
             let channel = self.channels[id.0 as usize].take().expect("checked above");
             self.by_name.remove(&channel.name);
             self.free.push(id);
@@ -84,16 +82,28 @@ impl Hub {
     }
 
     /// Adds a subscriber; returns its place.
-    pub(crate) fn add(&mut self, id: LocalChannelId, encoding: Encoding, entry: HubEntry) -> u32 {
-        let subscribers = &mut self.channel_mut(id).subscribers[encoding.index()];
+    pub(crate) fn add(&mut self, id: LocalChannelId, class: FrameClass, entry: HubEntry) -> u32 {
+        let lists = &mut self.channel_mut(id).subscribers;
+        let place = lists.iter().position(|(of, _)| *of == class).unwrap_or_else(|| {
+            lists.reserve_exact(1);
+            lists.push((class, Vec::with_capacity(1)));
+            lists.len() - 1
+        });
+        let (_, subscribers) = &mut lists[place];
         subscribers.push(entry);
         (subscribers.len() - 1) as u32
     }
 
     /// Removes the subscriber at `place`; returns the one that has that place now, if another moved there.
-    pub(crate) fn remove(&mut self, id: LocalChannelId, encoding: Encoding, place: u32) -> Option<HubEntry> {
-        let subscribers = &mut self.channel_mut(id).subscribers[encoding.index()];
+    pub(crate) fn remove(&mut self, id: LocalChannelId, class: FrameClass, place: u32) -> Option<HubEntry> {
+        let lists = &mut self.channel_mut(id).subscribers;
+        let list = lists.iter().position(|(of, _)| *of == class).expect("a subscriber's class has a list");
+        let (_, subscribers) = &mut lists[list];
         subscribers.swap_remove(place as usize);
+        if subscribers.is_empty() {
+            lists.swap_remove(list);
+            return None;
+        }
         if subscribers.len() * 4 < subscribers.capacity() {
             subscribers.shrink_to(subscribers.len() * 2);
         }
@@ -108,7 +118,7 @@ impl Hub {
     fn insert(&mut self, name: &str, namespace: NamespaceIndex) -> LocalChannelId {
         let name: Arc<str> = name.into();
         let channel =
-            Some(LocalChannel { name: Arc::clone(&name), namespace, uses: 0, subscribers: [Vec::new(), Vec::new()] });
+            Some(LocalChannel { name: Arc::clone(&name), namespace, uses: 0, subscribers: Vec::new() });
         let id = if let Some(id) = self.free.pop() {
             self.channels[id.0 as usize] = channel;
             id
@@ -126,8 +136,13 @@ impl Hub {
 }
 
 impl LocalChannel {
-    /// The subscribers whose frames are in `encoding`.
-    pub(crate) fn subscribers(&self, encoding: Encoding) -> &[HubEntry] {
-        &self.subscribers[encoding.index()]
+    /// The classes that have subscribers, with those.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (FrameClass, &[HubEntry])> {
+        self.subscribers.iter().map(|(class, subscribers)| (*class, &**subscribers))
+    }
+
+    /// The subscribers of one class.
+    pub(crate) fn subscribers(&self, class: FrameClass) -> &[HubEntry] {
+        self.classes().find(|(of, _)| *of == class).map_or(&[], |(_, subscribers)| subscribers)
     }
 }

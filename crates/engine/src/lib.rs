@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod backend;
 pub mod counters;
 pub mod event;
 pub mod host;
@@ -38,9 +39,11 @@ mod names;
 mod outbox;
 mod seats;
 mod timers;
+mod wire;
 
 pub use event::{Effect, Effects, Event, Now, SessionKey, ShardIndex};
 pub use frame::Delivery;
 pub use options::Options;
 pub use outbox::Outgoing;
 pub use shard::{Seed, Shard, ShardIdentity, owner_of};
+pub use wire::{FrameClass, Wire};

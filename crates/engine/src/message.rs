@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, Encoding, ErrorCode, Payload, Publication, UnsubscribeCode};
+use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication, UnsubscribeCode};
 use dunlin_rooms::Refusal;
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     event::{SessionKey, ShardIndex},
     frame::Delivery,
     room::{JoinWish, RoomKey, RoomThreadIndex, SeatKey},
+    wire::FrameClass,
 };
 
 /// A message from one shard to another.
@@ -110,8 +111,8 @@ pub struct SubscribeOrder {
 /// What an owner needs to know of a subscription.
 #[derive(Clone, Debug)]
 pub struct Subscriber {
-    /// What the session's frames are encoded in.
-    pub encoding: Encoding,
+    /// What frames it shares with others.
+    pub class: FrameClass,
     /// Whether the session gets joins and leaves.
     pub join_leave: bool,
     /// How presence, joins and leaves show the session; `None` where the namespace has neither.

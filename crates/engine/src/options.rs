@@ -1,5 +1,7 @@
 //! What the operator decides. Parsed and checked by the server's configuration; believed here.
 
+use crate::backend::ProxyIndex;
+
 /// Everything that the shards of one node share.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -13,10 +15,50 @@ pub struct Options {
     pub without_namespace: NamespaceOptions,
     /// The namespaces, by distinct non-empty names.
     pub namespaces: Vec<NamespaceOptions>,
+    /// Which backends are asked about sessions and calls.
+    pub backend: BackendOptions,
     /// Room threads of the node; 0 only where no namespace has rooms.
     pub room_threads: u16,
     /// Rooms of the node that are open. A room costs a world and a tick, however few are in it.
     pub rooms_max: usize,
+}
+
+/// Which backends are asked, whatever the channel (`client.proxy.*`, `rpc.*`).
+#[derive(Clone, Debug, Default)]
+pub struct BackendOptions {
+    /// About sessions without a token.
+    pub connect: Option<ProxyIndex>,
+    /// About sessions that expire, which the connect hook let in.
+    pub refresh: Option<ProxyIndex>,
+    /// About calls of methods without a namespace.
+    pub rpc_without_namespace: Option<ProxyIndex>,
+    /// About calls, by the namespace of the method; one without a proxy is known and not available.
+    pub rpc_namespaces: Vec<(Box<str>, Option<ProxyIndex>)>,
+    /// What separates the namespace from the rest of a method's name.
+    pub rpc_namespace_boundary: char,
+    /// A method that the server itself answers with an empty result, if any.
+    pub rpc_ping_method: Option<Box<str>>,
+}
+
+/// A channel that each user is subscribed to by the server (`client.subscribe_to_user_personal_channel`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PersonalChannel {
+    /// The namespace of the channels; empty for none. The channel of user `42` is `namespace:#42`.
+    pub namespace: String,
+    /// A user's older sessions are closed when a newer one comes.
+    pub single_connection: bool,
+}
+
+/// What publications of a channel have to be (`publication_data_format`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataFormat {
+    /// Anything but nothing.
+    #[default]
+    Any,
+    /// A JSON value.
+    Json,
+    /// Anything, nothing included.
+    Binary,
 }
 
 /// What the shards need to know of the rooms of a namespace.
@@ -65,6 +107,10 @@ pub struct ClientOptions {
     pub disallow_anonymous_connection_tokens: bool,
     /// No permission is checked. For development.
     pub insecure: bool,
+    /// Each user's own channel, if there are such.
+    pub personal_channel: Option<PersonalChannel>,
+    /// Sessions of one user on the node, of named ones; 0 for any number. One more is closed with 3504.
+    pub user_sessions_max: usize,
 }
 
 /// Options of all channels (`channel.*`).
@@ -161,6 +207,26 @@ pub struct NamespaceOptions {
     /// several keys reach a session that was behind out of the order of their offsets, so that no offset says what it
     /// has: with a key, subscriptions are neither positioned nor recoverable, whatever the options above say.
     pub conflation_key: Option<String>,
+    /// Clients may ask for a recovery of the newest publication without having a position: the server recovers unasked.
+    pub auto_cache_recover: bool,
+    /// Clients may ask for differences between publications (fossil delta).
+    pub allow_delta: bool,
+    /// Every publication may be sent as a difference.
+    pub delta_publish: bool,
+    /// Clients may have publications filtered by their tags.
+    pub allow_tags_filter: bool,
+    /// Clients may have the channel's name replaced by a number.
+    pub allow_channel_compaction: bool,
+    /// What names of channels of the namespace look like, the namespace included; with it, names may leave ASCII.
+    pub channel_regex: Option<regex::Regex>,
+    /// What publications have to be.
+    pub publication_data_format: DataFormat,
+    /// Who is asked about subscriptions.
+    pub subscribe_proxy: Option<ProxyIndex>,
+    /// Who is asked about publications.
+    pub publish_proxy: Option<ProxyIndex>,
+    /// Who is asked about subscriptions that expire.
+    pub sub_refresh_proxy: Option<ProxyIndex>,
     /// Whether each channel has a room behind it, and its limits. What sessions publish are inputs then.
     pub room: Option<RoomLimits>,
 }
@@ -190,6 +256,8 @@ impl Default for ClientOptions {
             allow_anonymous_connect_without_token: false,
             disallow_anonymous_connection_tokens: false,
             insecure: false,
+            personal_channel: None,
+            user_sessions_max: 0,
         }
     }
 }
@@ -215,6 +283,7 @@ impl Default for Options {
             channel: ChannelOptions::default(),
             without_namespace: NamespaceOptions::default(),
             namespaces: Vec::new(),
+            backend: BackendOptions { rpc_namespace_boundary: ':', ..BackendOptions::default() },
             room_threads: 0,
             rooms_max: 10_000,
         }

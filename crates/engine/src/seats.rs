@@ -7,12 +7,12 @@
 use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
-use dunlin_protocol::{Encoding, PUBLICATION_TAILS};
+use dunlin_protocol::PUBLICATION_TAILS;
 use dunlin_rooms::{Base, Body, CellIndex, Grid, Mirror, MirrorCounters, TickUpdate};
 use hashbrown::HashMap;
 
 use crate::{
-    SessionKey, ShardIndex,
+    SessionKey, ShardIndex, Wire,
     frame::RoomHead,
     hub::LocalChannelId,
     names::NamespaceIndex,
@@ -28,7 +28,7 @@ pub(crate) struct SeatIndex(pub(crate) u32);
 pub(crate) struct Seat {
     generation: u32,
     pub(crate) session: SessionKey,
-    pub(crate) encoding: Encoding,
+    pub(crate) wire: Wire,
     pub(crate) channel: LocalChannelId,
     /// Its room, and where its inputs go; `None` until the owner has answered.
     pub(crate) room: Option<RoomRoad>,
@@ -151,7 +151,7 @@ impl Seats {
         &mut self,
         shard: ShardIndex,
         session: SessionKey,
-        encoding: Encoding,
+        wire: Wire,
         channel: LocalChannelId,
     ) -> (SeatIndex, SeatKey) {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -161,7 +161,7 @@ impl Seats {
         });
         let generation = &mut self.generations[index.0 as usize];
         *generation = generation.wrapping_add(1);
-        self.seats[index.0 as usize] = Some(Box::new(Seat::new(*generation, session, encoding, channel)));
+        self.seats[index.0 as usize] = Some(Box::new(Seat::new(*generation, session, wire, channel)));
         self.channels.entry(channel).or_default().seats += 1;
         self.seat_count += 1;
         (index, SeatKey { shard, index: index.0, generation: *generation })
@@ -423,11 +423,11 @@ impl LocalRoom {
 }
 
 impl Seat {
-    fn new(generation: u32, session: SessionKey, encoding: Encoding, channel: LocalChannelId) -> Self {
+    fn new(generation: u32, session: SessionKey, wire: Wire, channel: LocalChannelId) -> Self {
         Self {
             generation,
             session,
-            encoding,
+            wire,
             channel,
             room: None,
             named: None,
@@ -449,14 +449,14 @@ impl Seat {
     }
 
     fn offer(&mut self, mirror: &mut Mirror, channel: &str, scratch: &mut Vec<u8>) -> usize {
-        let body = mirror.body(self.encoding, self.view, self.base);
+        let body = mirror.body(self.wire.encoding(), self.view, self.base);
         // A client that is sent everything forgets its own objects as well.
         let is_news = |came: u32| body.base_tick == 0 || came > self.base.tick;
         let own = self.own.as_ref().filter(|(_, came)| is_news(*came)).map(|(own, _)| &**own);
         scratch.clear();
-        dunlin_rooms::wire::write_player_header(self.encoding, self.ack, self.avatar, own, scratch);
+        dunlin_rooms::wire::write_player_header(self.wire.encoding(), self.ack, self.avatar, own, scratch);
         let SeatFrame { head, base_after, .. } = &mut self.frame;
-        head.write(self.encoding, channel, scratch, body.bytes.len(), body.data_bytes);
+        head.write(self.wire.encoding(), channel, scratch, body.bytes.len(), body.data_bytes);
         *base_after = Base { tick: body.tick, view: self.view };
         self.frame.body = Some(body);
         self.frame.slices().iter().map(|slice| slice.len()).sum()

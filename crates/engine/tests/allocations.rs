@@ -10,6 +10,7 @@ use bytes::Bytes;
 use dunlin_engine::{
     Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex,
     api::ApiRequest,
+    backend::PublishHow,
     event::Ticket,
     message::ShardMessage,
     options::{ClientOptions, Lane, NamespaceOptions, RoomLimits},
@@ -145,7 +146,7 @@ impl Rig {
         for index in 0..sessions {
             let session = SessionKey { index, generation: 1 };
             let encoding = Crowd::Mixed.encoding(index);
-            self.handle(Event::Opened { session, encoding });
+            self.handle(Event::Opened { session, wire: encoding.into() });
             let frame: &[u8] = match encoding {
                 Encoding::Json => {
                     br#"{"id":1,"connect":{}}
@@ -170,7 +171,7 @@ impl Rig {
         for index in 0..sessions {
             let session = SessionKey { index, generation: 1 };
             let encoding = crowd.encoding(index);
-            self.handle(Event::Opened { session, encoding });
+            self.handle(Event::Opened { session, wire: encoding.into() });
             let frame: &[u8] = match encoding {
                 Encoding::Json => {
                     br#"{"id":1,"connect":{}}
@@ -188,7 +189,7 @@ impl Rig {
 
 fn api_publish() -> Event<'static> {
     let data = Payload::from_json(Bytes::from_static(br#"{"bid":101.25,"ask":101.5,"volume":12000}"#));
-    let request = ApiRequest::Publish { channel: CHANNEL.into(), data, tags: Tags::new(), skip_history: false };
+    let request = ApiRequest::Publish { channel: CHANNEL.into(), data, how: PublishHow::default() };
     Event::Api { ticket: Ticket(1), request }
 }
 

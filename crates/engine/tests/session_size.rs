@@ -81,7 +81,7 @@ fn cost(own: Own, with_everything: bool) -> (isize, isize) {
     let mut shard = Shard::new(identity, options, Seed { node: 7, shard: [3; 32] });
     for index in 0..SESSIONS {
         let session = SessionKey { index, generation: 1 };
-        shard.handle(now, Event::Opened { session, encoding: Encoding::Json }, &mut effects);
+        shard.handle(now, Event::Opened { session, wire: Encoding::Json.into() }, &mut effects);
         let connect = br#"{"id":1,"connect":{"token":"x"}}"#;
         shard.handle(now, Event::Received { session, frame: connect }, &mut effects);
         let user = if matches!(own, Own::Nothing) { String::new() } else { format!("user-{index:08}") };

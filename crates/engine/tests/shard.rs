@@ -83,10 +83,10 @@ fn what_comes_late_for_a_session_does_not_touch_the_next_at_its_index() {
     let (first, second) = (SessionKey { index: 0, generation: 1 }, SessionKey { index: 0, generation: 2 });
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session: first, encoding: Encoding::Json }, &mut effects);
+    shard.handle(now, Event::Opened { session: first, wire: Encoding::Json.into() }, &mut effects);
     shard.handle(now, Event::Received { session: first, frame: br#"{"id":1,"connect":{"token":"x"}}"# }, &mut effects);
     shard.handle(now, Event::Gone { session: first }, &mut effects);
-    shard.handle(now, Event::Opened { session: second, encoding: Encoding::Json }, &mut effects);
+    shard.handle(now, Event::Opened { session: second, wire: Encoding::Json.into() }, &mut effects);
     effects = Effects::default();
     let late = [
         Event::Authenticated { session: first, outcome: Ok(ConnectionClaims::default()) },
@@ -115,7 +115,7 @@ fn a_session_is_dirty_once_until_all_is_written() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, encoding: Encoding::Json }, &mut effects);
+    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into() }, &mut effects);
     for payload in [b"1", b"2", b"3"] {
         shard.handle(now, Event::Pinged { session, payload }, &mut effects);
     }
@@ -139,7 +139,7 @@ fn one_write_is_bounded() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, encoding: Encoding::Json }, &mut effects);
+    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into() }, &mut effects);
     for _ in 0..100 {
         shard.handle(now, Event::Pinged { session, payload: b"x" }, &mut effects);
     }
@@ -152,7 +152,7 @@ fn a_paused_session_that_is_closed_is_read_from_again() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let shard = &mut node.shards[0];
-    shard.handle(node.now, Event::Opened { session, encoding: Encoding::Json }, &mut effects);
+    shard.handle(node.now, Event::Opened { session, wire: Encoding::Json.into() }, &mut effects);
     let frame = br#"{"id":1,"connect":{"token":"x"}}"#;
     shard.handle(node.now, Event::Received { session, frame }, &mut effects);
     assert!(matches!(effects.list[..], [Effect::Pause { .. }, Effect::Authenticate { .. }]), "{effects:?}");
@@ -167,7 +167,7 @@ fn a_session_is_hung_up_once() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, encoding: Encoding::Json }, &mut effects);
+    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into() }, &mut effects);
     shard.handle(now, Event::Drain, &mut effects);
     let bytes = shard.outgoing(session).map(<[u8]>::len).sum();
     shard.handle(now, Event::Wrote { session, bytes }, &mut effects);

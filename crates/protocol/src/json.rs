@@ -6,4 +6,4 @@ mod encode;
 mod write;
 
 pub use decode::Decoder;
-pub(crate) use encode::{encode_push, encode_reply, publication_head};
+pub(crate) use encode::{encode_bare_push, encode_push, encode_reply, publication_head};

@@ -136,6 +136,20 @@ pub fn encode_push(encoding: Encoding, push: &Push<'_>, out: &mut Vec<u8>) -> Re
     }
 }
 
+/// Appends `push` without the reply around it, as unidirectional transports carry it. On an error `out` is as it was.
+///
+/// # Errors
+/// [`NotJson`] if a payload inside is not JSON and `encoding` is.
+pub fn encode_bare_push(encoding: Encoding, push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    match encoding {
+        Encoding::Json => json::encode_bare_push(push, out),
+        Encoding::Protobuf => {
+            protobuf::encode_bare_push(push, out);
+            Ok(())
+        }
+    }
+}
+
 /// Appends to `out` what stands before `data` in the message that carries a publication of `channel` with nothing but
 /// `data`, of `data_bytes` bytes. Behind `data` follows the encoding's entry of [`PUBLICATION_TAILS`]. So one who has
 /// `data` in parts need not copy them to one place.

@@ -5,4 +5,4 @@ mod encode;
 pub mod wire;
 
 pub use decode::Decoder;
-pub(crate) use encode::{encode_push, encode_reply, publication_head};
+pub(crate) use encode::{encode_bare_push, encode_push, encode_reply, publication_head};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, UnsubscribeCode};
 
-use crate::{SessionKey, hub::LocalChannelId, seats::SeatIndex, timers::Scheduled};
+use crate::{FrameClass, SessionKey, Wire, hub::LocalChannelId, seats::SeatIndex, timers::Scheduled};
 
 pub(crate) use table::SessionTable;
 
@@ -68,7 +68,7 @@ pub(crate) struct SubscribeWish {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) key: SessionKey,
-    pub(crate) encoding: Encoding,
+    pub(crate) wire: Wire,
     pub(crate) phase: Phase,
     /// Who it is; set by `connect`.
     pub(crate) info: Option<Arc<ClientInfo>>,
@@ -118,6 +118,10 @@ pub(crate) struct SubscriptionFlags {
     pub(crate) join_leave: bool,
     pub(crate) positioned: bool,
     pub(crate) recoverable: bool,
+    /// Pushes carry the channel's number.
+    pub(crate) compact: bool,
+    /// Data is sent as differences.
+    pub(crate) delta: bool,
 }
 
 /// What comes with a subscription token, waits for the owner's answer, or belongs to a room.
@@ -146,10 +150,10 @@ pub(crate) enum Ending {
 
 impl Session {
     /// A session that has just been opened and has until `end_us` to authenticate.
-    pub(crate) fn new(key: SessionKey, encoding: Encoding, end_us: u64) -> Self {
+    pub(crate) fn new(key: SessionKey, wire: Wire, end_us: u64) -> Self {
         Self {
             key,
-            encoding,
+            wire,
             phase: Phase::Fresh,
             info: None,
             subscriptions: Vec::new(),
@@ -161,6 +165,16 @@ impl Session {
             scheduled: Scheduled::default(),
             user_place: 0,
         }
+    }
+
+    /// What its messages are written in.
+    pub(crate) const fn encoding(&self) -> Encoding {
+        self.wire.encoding()
+    }
+
+    /// Which frames the subscription shares with others.
+    pub(crate) const fn class(&self, flags: SubscriptionFlags) -> FrameClass {
+        FrameClass { wire: self.wire, compact: flags.compact, delta: flags.delta }
     }
 
     /// Its subscription to `channel`.

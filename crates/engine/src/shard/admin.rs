@@ -26,8 +26,8 @@ impl Shard {
 
     fn carry_out_api(&mut self, now: Now, request: ApiRequest, effects: &mut Effects) -> Answer {
         match request {
-            ApiRequest::Publish { channel, data, tags, skip_history } => {
-                let draft = Draft { data, info: None, tags, skip_history, audience: None };
+            ApiRequest::Publish { channel, data, how } => {
+                let draft = Draft { data, info: None, how, audience: None };
                 let (offset, epoch) = self.accept(now, &channel.into(), draft, effects)?;
                 Ok(ApiAnswer::Published { offset, epoch })
             }
@@ -49,18 +49,19 @@ impl Shard {
                 Ok(ApiAnswer::Done { sessions: 0 })
             }
             ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
-            ApiRequest::Disconnect { user, client, whitelist, disconnect } => {
-                let client = client.as_deref();
+            ApiRequest::Disconnect { user, only, whitelist, disconnect } => {
+                let client = only.client.as_deref();
                 let keys = self.sessions_of(&user, |id| {
                     client.is_none_or(|client| client == id) && !whitelist.iter().any(|spared| **spared == *id)
                 });
                 Ok(self.disconnect_all(now, &keys, &disconnect, effects))
             }
-            ApiRequest::Unsubscribe { channel, user, client, code } => {
+            ApiRequest::Subscribe { .. } | ApiRequest::Refresh { .. } => Err(ErrorCode::NotAvailable),
+            ApiRequest::Unsubscribe { channel, user, only, code } => {
                 if !channel.is_empty() {
                     self.names.resolve(&channel)?;
                 }
-                let client = client.as_deref();
+                let client = only.client.as_deref();
                 let keys = self.sessions_of(&user, |id| client.is_none_or(|client| client == id));
                 Ok(self.unsubscribe_all(now, &keys, &channel, code, effects))
             }

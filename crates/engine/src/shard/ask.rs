@@ -54,7 +54,7 @@ impl Shard {
             return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
         }
         let session = self.sessions.at(key.index);
-        let data = match session.encoding {
+        let data = match session.encoding() {
             Encoding::Json => Payload::from_json(Bytes::copy_from_slice(data)),
             Encoding::Protobuf => Payload::from_opaque(Bytes::copy_from_slice(data)),
         };

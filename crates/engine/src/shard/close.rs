@@ -1,11 +1,11 @@
 //! How sessions end, and what of them reaches the socket.
 
 use dunlin_protocol::Disconnect;
-use dunlin_websocket::header::{append_close, append_close_reply, append_pong};
+use dunlin_websocket::header::{append_close_reply, append_pong};
 
 use crate::{
     Effect, Effects, Now, SessionKey,
-    frame::FrameRef,
+    frame::{FrameRef, goodbye},
     outbox::Slots,
     session::{Deadlines, Phase},
 };
@@ -52,8 +52,8 @@ impl Shard {
             return;
         }
         self.counters.count_close(disconnect.code);
-        let mut goodbye = Vec::new();
-        append_close(disconnect.code, &disconnect.reason, &mut goodbye);
+        let wire = self.sessions.at(key.index).wire;
+        let goodbye = goodbye(wire, disconnect, &mut self.scratch);
         self.say_goodbye(now, key, goodbye, waiting, effects);
     }
 

@@ -1,13 +1,13 @@
 //! From a frame to commands, and from a command to the method that carries it out (client protocol, dispatch rules).
 
 use dunlin_protocol::{
-    Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, encode_push, encode_reply,
+    Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, encode_reply,
 };
 
 use crate::{
-    Effect, Effects, Now, SessionKey,
+    Effect, Effects, Now, SessionKey, Wire,
     counters::COMMAND_KINDS,
-    frame::{FrameRef, build_frame},
+    frame::{FrameRef, build_frame, encode_push_on},
     session::{Held, Phase, Waiting},
 };
 
@@ -26,7 +26,7 @@ impl Shard {
         if session.phase == Phase::Closing {
             return;
         }
-        let mut commands = Commands::new(session.encoding, frame);
+        let mut commands = Commands::new(session.encoding(), frame);
         let mut left = commands_max;
         loop {
             let (before, allowed) = (commands.rest(), left);
@@ -162,12 +162,12 @@ impl Shard {
         if let Reply::Error(code) = reply {
             self.counters.error_replies[code.code() as usize - 100] += 1;
         }
-        self.queue_message(now, key, effects, |encoding, out| encode_reply(encoding, id, reply, out));
+        self.queue_message(now, key, effects, |wire, out| encode_reply(wire.encoding(), id, reply, out));
     }
 
     /// Queues a push to one session.
     pub(super) fn push(&mut self, now: Now, key: SessionKey, push: &Push<'_>, effects: &mut Effects) {
-        self.queue_message(now, key, effects, |encoding, out| encode_push(encoding, push, out));
+        self.queue_message(now, key, effects, |wire, out| encode_push_on(wire, push, out));
     }
 
     fn queue_message(
@@ -175,11 +175,11 @@ impl Shard {
         now: Now,
         key: SessionKey,
         effects: &mut Effects,
-        encode: impl FnOnce(dunlin_protocol::Encoding, &mut Vec<u8>) -> Result<(), NotJson>,
+        encode: impl FnOnce(Wire, &mut Vec<u8>) -> Result<(), NotJson>,
     ) {
         let Some(session) = self.sessions.get(key) else { return };
-        let encoding = session.encoding;
-        match build_frame(encoding, &mut self.scratch, |out| encode(encoding, out)) {
+        let wire = session.wire;
+        match build_frame(wire, &mut self.scratch, |out| encode(wire, out)) {
             Ok(bytes) => self.queue_frame(now, key, FrameRef::own(bytes, now.mono_us), effects),
             Err(NotJson) => self.close(now, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects),
         }

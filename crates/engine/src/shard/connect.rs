@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use dunlin_protocol::{
-    ClientInfo, ConnectRequest, ConnectResult, Disconnect, Encoding, ErrorCode, RefreshResult, Reply,
+    ClientInfo, ConnectRequest, ConnectResult, Disconnect, ErrorCode, RefreshResult, Reply,
 };
 use rand_chacha::rand_core::RngCore;
 
 use crate::{
-    Effects, Now, SessionKey,
+    Effects, Now, SessionKey, Wire,
     event::{ConnectionClaims, TokenError},
     session::{Phase, Session, Waiting},
 };
@@ -16,10 +16,10 @@ use crate::{
 use super::Shard;
 
 impl Shard {
-    pub(super) fn open(&mut self, now: Now, key: SessionKey, encoding: Encoding, effects: &mut Effects) {
+    pub(super) fn open(&mut self, now: Now, key: SessionKey, wire: Wire, effects: &mut Effects) {
         self.counters.sessions_opened += 1;
         let end_us = now.after_ms(self.options.client.stale_close_delay_ms);
-        self.sessions.insert(Session::new(key, encoding, end_us));
+        self.sessions.insert(Session::new(key, wire, end_us));
         self.schedule_session(key);
         if self.draining {
             self.close(now, key, &Disconnect::SHUTDOWN, effects);

@@ -92,7 +92,7 @@ impl Shard {
         if client.pong_timeout_ms > 0 {
             session.deadlines.pong_us = now.after_ms(client.pong_timeout_ms);
         }
-        let ping = self.pings[session.encoding.index()].clone();
+        let ping = self.pings[session.wire.index()].clone();
         self.sessions.outbox(key.index).trim();
         self.queue_frame(now, key, ping, effects);
     }

@@ -2,6 +2,7 @@
 
 mod admin;
 mod ask;
+mod backend;
 mod close;
 mod commands;
 mod connect;
@@ -20,7 +21,6 @@ use std::{
     sync::Arc,
 };
 
-use dunlin_protocol::Encoding;
 use hashbrown::HashMap;
 use rand_chacha::{
     ChaCha8Rng,
@@ -30,7 +30,7 @@ use rand_chacha::{
 use room_owner::RoomThread;
 
 use crate::{
-    Effect, Effects, Event, Now, Options, SessionKey, ShardIndex,
+    Effect, Effects, Event, Now, Options, SessionKey, ShardIndex, Wire,
     channel::OwnedChannel,
     counters::{Counters, NamespaceCounters},
     frame::FrameRef,
@@ -92,8 +92,8 @@ pub struct Shard {
     turn_frames: usize,
     /// Lends its capacity to the encoders.
     scratch: Vec<u8>,
-    /// The ping of each encoding, by [`Encoding::index`].
-    pings: [FrameRef; Encoding::ALL.len()],
+    /// The ping of each wire, by [`Wire::index`].
+    pings: [FrameRef; Wire::ALL.len()],
     draining: bool,
     #[cfg(feature = "planted-bugs")]
     pub(crate) planted: Option<crate::planted::Bug>,
@@ -125,7 +125,7 @@ impl Shard {
             turn_bytes: 0,
             turn_frames: 0,
             scratch: Vec::new(),
-            pings: Encoding::ALL.map(|encoding| FrameRef::fixed(crate::frame::ping_frame(encoding))),
+            pings: Wire::ALL.map(|wire| FrameRef::fixed(crate::frame::ping_frame(wire))),
             draining: false,
             #[cfg(feature = "planted-bugs")]
             planted: None,
@@ -135,7 +135,7 @@ impl Shard {
     /// Takes in one event. What has to be done about it is appended to `effects`.
     pub fn handle(&mut self, now: Now, event: Event<'_>, effects: &mut Effects) {
         match event {
-            Event::Opened { session, encoding } => self.open(now, session, encoding, effects),
+            Event::Opened { session, wire } => self.open(now, session, wire, effects),
             Event::Received { session, frame } => self.receive(now, session, frame, effects),
             Event::Pinged { session, payload } => self.answer_websocket_ping(now, session, payload, effects),
             Event::CloseReceived { session, code } => self.peer_closes(now, session, code, effects),
@@ -143,6 +143,9 @@ impl Shard {
             Event::Wrote { session, bytes } => self.wrote(session, bytes, effects),
             Event::Gone { session } => self.forget_session(session, effects),
             Event::Authenticated { session, outcome } => self.token_verified(now, session, outcome, effects),
+            Event::BackendAnswered { session, question, outcome } => {
+                self.backend_answered(now, session, question, outcome, effects);
+            }
             Event::SubscriptionAuthorized { session, outcome } => {
                 self.subscription_token_verified(now, session, outcome, effects);
             }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, Encoding, ErrorCode, Payload, Publication, Tags};
+use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication, Tags};
 
 use crate::{
     Effects, Now, ShardIndex,
     api::HistoryQuery,
+    backend::PublishHow,
     channel::{Audience, OwnedChannel},
     frame::{Delivery, DeliveryBody},
     message::{HistoryPart, NotSubscribed, Notice, Request, ShardMessage, SubscribeOrder, Subscribed, Subscriber},
@@ -21,8 +22,7 @@ use super::Shard;
 pub(super) struct Draft {
     pub(super) data: Payload,
     pub(super) info: Option<Arc<ClientInfo>>,
-    pub(super) tags: Tags,
-    pub(super) skip_history: bool,
+    pub(super) how: PublishHow,
     /// For whom, if not for everybody.
     pub(super) audience: Option<Arc<EventAudience>>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Draft {
 impl Draft {
     /// About what it takes in a frame, at the least.
     fn bytes(&self) -> usize {
-        let tags: usize = self.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let tags: usize = self.how.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.data.bytes().len() + tags
     }
 }
@@ -47,7 +47,7 @@ impl Shard {
                 self.serve_unsubscribe(now, &channel, shard, &subscriber, effects);
             }
             Request::Publish { channel, data, info, asker } => {
-                let draft = Draft { data, info: Some(info), tags: Tags::new(), skip_history: false, audience: None };
+                let draft = Draft { data, info: Some(info), how: PublishHow::default(), audience: None };
                 let outcome = self.accept(now, &channel, draft, effects).map(|_| ());
                 self.notify(asker.shard, Notice::Published { asker, outcome }, effects);
             }
@@ -185,18 +185,18 @@ impl Shard {
         }
         let options = Arc::clone(&self.options);
         let options = namespace_options(&options, namespace);
-        let conflation_key = options.conflation_key.as_deref().and_then(|key| tag_value(&draft.tags, key));
+        let conflation_key = options.conflation_key.as_deref().and_then(|key| tag_value(&draft.how.tags, key));
         let mut publication = Publication {
             data: draft.data,
             info: draft.info,
             offset: 0,
-            tags: draft.tags,
+            tags: draft.how.tags,
             // Written only where it is known, and the memory broker of Centrifugo writes none either.
             time_ms: 0,
         };
         let mut position = (0, Box::default());
         // In a channel with a room, a publication without an offset would be taken for what a player sees.
-        let is_kept = !draft.skip_history || options.room.is_some();
+        let is_kept = !draft.how.skip_history || options.room.is_some();
         debug_assert!(options.room.is_none() || options.has_stream(), "the configuration gives rooms a stream");
         let publication = if options.has_stream() && is_kept {
             let stream = self.stream(now, name, namespace)?;
@@ -220,13 +220,11 @@ impl Shard {
         Ok(position)
     }
 
-    /// Encodes a delivery once for each encoding in use, and sends it once to each shard that listens.
+    /// Encodes a delivery once for each class of frames in use, and sends it once to each shard that listens.
     fn send_out(&mut self, mut delivery: Delivery, audience: Audience, effects: &mut Effects) {
         let Some(channel) = self.channels.get(&delivery.channel) else { return };
-        for encoding in Encoding::ALL {
-            if channel.is_in_use(audience, encoding) {
-                delivery.encode(encoding, &mut self.scratch);
-            }
+        for class in channel.classes(audience) {
+            delivery.encode(class, &mut self.scratch);
         }
         let encodes = delivery.encodes();
         if encodes == 0 {

@@ -40,7 +40,7 @@ impl Shard {
         data: &[u8],
         effects: &mut Effects,
     ) -> Reply {
-        let encoding = self.sessions.at(key.index).encoding;
+        let encoding = self.sessions.at(key.index).encoding();
         let outcome = match (self.seat_in(key, channel), decode_input(encoding, data)) {
             (None, _) => Err(InputRefusal::NotSeated),
             (Some(_), Err(_)) => Err(InputRefusal::Malformed),
@@ -67,7 +67,7 @@ impl Shard {
         if options.without_namespace.room.is_none() && options.namespaces.iter().all(|known| known.room.is_none()) {
             return Err(Disconnect::NOT_AVAILABLE);
         }
-        let encoding = self.sessions.at(key.index).encoding;
+        let encoding = self.sessions.at(key.index).encoding();
         let Ok(input) = decode_input(encoding, data.unwrap_or_default()) else {
             self.count_refusal(InputRefusal::Malformed);
             return Err(Disconnect::BAD_REQUEST);

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ErrorCode, Payload, Tags, UnsubscribeCode};
+use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
 use dunlin_rooms::Refusal;
 
 use crate::{
     Effect, Effects, Now,
     api::{Answer, ApiAnswer},
+    backend::PublishHow,
     channel::OwnedRoom,
     message::{NotSubscribed, Notice, SubscribeOrder},
     names::NamespaceIndex,
@@ -242,7 +243,7 @@ impl Shard {
             return;
         }
         let audience = audience.map(|audience| Arc::new(*audience));
-        let draft = Draft { data, info: None, tags: Tags::new(), skip_history: false, audience };
+        let draft = Draft { data, info: None, how: PublishHow::default(), audience };
         self.take_from_room(now, channel, draft, effects);
         if let Ok(namespace) = self.names.resolve(channel) {
             self.count(namespace).rooms.events += 1;
@@ -251,7 +252,7 @@ impl Shard {
 
     /// A publication of a room in another channel.
     pub(super) fn take_room_publication(&mut self, now: Now, channel: &Arc<str>, data: Payload, effects: &mut Effects) {
-        let draft = Draft { data, info: None, tags: Tags::new(), skip_history: false, audience: None };
+        let draft = Draft { data, info: None, how: PublishHow::default(), audience: None };
         self.take_from_room(now, channel, draft, effects);
     }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{Disconnect, Encoding, UnsubscribeCode};
+use dunlin_protocol::{Disconnect, UnsubscribeCode};
 use dunlin_rooms::{Grid, TickUpdate};
 
 use crate::{
-    Effects, Now, SessionKey,
+    Effects, Now, SessionKey, Wire,
     frame::{Delivery, FrameRef},
     hub::LocalChannelId,
     names::NamespaceIndex,
@@ -55,8 +55,8 @@ impl Shard {
     ) -> (SeatIndex, Box<JoinWish>) {
         // The seat may outlive the session's subscription, until the owner has answered.
         let id = self.hub.hold(channel, namespace);
-        let encoding = self.sessions.at(key.index).encoding;
-        let (index, seat) = self.seats.take(self.identity.index, key, encoding, id);
+        let wire = self.sessions.at(key.index).wire;
+        let (index, seat) = self.seats.take(self.identity.index, key, wire, id);
         (index, Box::new(JoinWish { seat, user: self.user(key), data: wish.data.clone() }))
     }
 
@@ -188,7 +188,7 @@ impl Shard {
             seat.and_then(|seat| self.seats.at(seat).room).is_some_and(|road| road.key == room)
         };
         let local = self.hub.channel(channel);
-        let subscribers = Encoding::ALL.into_iter().flat_map(|encoding| local.subscribers(encoding));
+        let subscribers = local.classes().flat_map(|(_, subscribers)| subscribers);
         let players: Vec<SessionKey> = subscribers
             .map(|entry| entry.session)
             .filter(is_in_it)
@@ -207,10 +207,10 @@ impl Shard {
         audience: &EventAudience,
         effects: &mut Effects,
     ) {
-        let frames = Encoding::ALL.map(|encoding| {
-            let is_there = matches!(delivery.frame(encoding), Some(Ok(_)));
-            is_there.then(|| FrameRef::shared(Arc::clone(delivery), encoding))
-        });
+        let mut frames: [Option<FrameRef>; Wire::ALL.len()] = Default::default();
+        for (place, class, frame) in delivery.frames() {
+            frames[class.wire.index()] = frame.is_ok().then(|| FrameRef::shared(Arc::clone(delivery), place));
+        }
         let mut slow = Vec::new();
         let mut unwritable = Vec::new();
         for seat in audience.seats_on(self.identity.index) {
@@ -220,7 +220,7 @@ impl Shard {
             if seat.room.is_none() {
                 continue;
             }
-            let Some(frame) = &frames[seat.encoding.index()] else {
+            let Some(frame) = &frames[seat.wire.index()] else {
                 unwritable.push(key);
                 continue;
             };

@@ -175,7 +175,7 @@ impl Shard {
         let of_session = session.info.as_ref().expect("a live session has its info");
         let info = claims.info.map(|chan_info| with_chan_info(of_session, chan_info));
         let subscriber = Subscriber {
-            encoding: session.encoding,
+            class: session.class(flags),
             join_leave: flags.join_leave,
             info: shows_who.then(|| Arc::clone(info.as_ref().unwrap_or(of_session))),
         };
@@ -237,6 +237,8 @@ impl Shard {
             join_leave,
             positioned: positioned && options.has_positions(),
             recoverable: recoverable && options.has_positions(),
+            compact: false,
+            delta: false,
         }
     }
 
@@ -305,8 +307,8 @@ impl Shard {
         subscribed: Subscribed,
         effects: &mut Effects,
     ) -> (Reply, Option<Ending>) {
-        let Subscriber { encoding, join_leave, .. } = order.subscriber;
-        let place = self.hub.add(id, encoding, HubEntry { session: key.index, join_leave });
+        let Subscriber { class, join_leave, .. } = order.subscriber;
+        let place = self.hub.add(id, class, HubEntry { session: key.index, join_leave });
         let namespace = self.hub.channel(id).namespace;
         self.count(namespace).subscriptions += 1;
         let session = self.sessions.at_mut(key.index);
@@ -417,7 +419,7 @@ impl Shard {
             let subscriber = self.subscriber(session, subscription);
             let seat = subscription.seat();
             let room = seat.and_then(|seat| self.room_of(seat));
-            if let Some(moved) = self.hub.remove(id, session.encoding, place) {
+            if let Some(moved) = self.hub.remove(id, subscriber.class, place) {
                 let moved = self.sessions.at_mut(moved.session).subscription_mut(id);
                 moved.expect("the index and the sessions agree").place = Some(place);
             }
@@ -436,7 +438,7 @@ impl Shard {
         let options = self.namespace(self.hub.channel(subscription.channel).namespace);
         let info = session.info.as_ref().filter(|_| options.presence || options.join_leave);
         Subscriber {
-            encoding: session.encoding,
+            class: session.class(subscription.flags),
             join_leave: subscription.flags.join_leave,
             info: info.map(|info| Arc::clone(subscription.info(info))),
         }

@@ -1,7 +1,10 @@
 //! Requests of the server API as JSON objects, and their answers.
 
 use bytes::Bytes;
-use dunlin_engine::api::{Answer, ApiAnswer, ApiRequest, HistoryQuery};
+use dunlin_engine::{
+    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
+    backend::PublishHow,
+};
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
 use serde_json::{Map, Value, json};
 
@@ -15,7 +18,10 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::HistoryRemove { channel }
         | ApiRequest::OpenRoom { channel }
         | ApiRequest::CloseRoom { channel } => Some(channel),
-        ApiRequest::Channels | ApiRequest::Disconnect { .. } | ApiRequest::Unsubscribe { .. } | ApiRequest::Survey => {
+        ApiRequest::Channels | ApiRequest::Disconnect { .. } | ApiRequest::Subscribe { .. }
+        | ApiRequest::Refresh { .. }
+        | ApiRequest::Unsubscribe { .. }
+        | ApiRequest::Survey => {
             None
         }
     }
@@ -25,13 +31,16 @@ pub fn request(request: &Value) -> ApiRequest {
     let (method, fields) = request.as_object().and_then(|object| object.iter().next()).expect("one method");
     let text = |name: &str| fields[name].as_str().unwrap_or_default();
     let channel: Box<str> = text("channel").into();
-    let client = fields["client"].as_str().map(Box::from);
+    let only = SessionFilter { client: fields["client"].as_str().map(Box::from), session: None };
     match method.as_str() {
         "publish" => ApiRequest::Publish {
             channel,
             data: data(fields),
-            tags: tags(fields),
-            skip_history: fields["skip_history"] == true,
+            how: PublishHow {
+                tags: tags(fields),
+                skip_history: fields["skip_history"] == true,
+                ..PublishHow::default()
+            },
         },
         "presence" => ApiRequest::Presence { channel },
         "presence_stats" => ApiRequest::PresenceStats { channel },
@@ -55,11 +64,11 @@ pub fn request(request: &Value) -> ApiRequest {
             });
             let whitelist = fields["whitelist"].as_array().into_iter().flatten();
             let whitelist = whitelist.map(|client| client.as_str().unwrap_or_default().into()).collect();
-            ApiRequest::Disconnect { user: text("user").into(), client, whitelist, disconnect }
+            ApiRequest::Disconnect { user: text("user").into(), only, whitelist, disconnect }
         }
         "unsubscribe" => {
             let code = fields["code"].as_u64().map_or(UnsubscribeCode::SERVER, |code| UnsubscribeCode(code as u32));
-            ApiRequest::Unsubscribe { channel, user: text("user").into(), client, code }
+            ApiRequest::Unsubscribe { channel, user: text("user").into(), only, code }
         }
         "survey" => ApiRequest::Survey,
         other => panic!("no method {other}"),

@@ -111,7 +111,7 @@ impl Node {
             open_question: None,
         };
         assert!(self.clients.insert(name.to_owned(), client).is_none(), "{name} is there already");
-        self.handle(shard, Event::Opened { session: key, encoding });
+        self.handle(shard, Event::Opened { session: key, wire: encoding.into() });
     }
 
     pub fn client(&mut self, name: &str) -> &mut Client {
@@ -180,6 +180,7 @@ impl Node {
                 Some(outcome) => self.handle(shard, Event::SubscriptionAuthorized { session, outcome }),
                 None => self.at((shard, session)).open_question = Some(Question::Subscription),
             },
+            Effect::AskBackend { .. } => unreachable!("no script has a backend yet"),
             Effect::Pause { .. } => {}
             Effect::Resume { session } => self.resume((shard, session)),
             Effect::Finish { session } => {

@@ -24,6 +24,11 @@ pub(crate) fn encode_push(push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJ
     write_object(out, |message| message.object("push", |object| write_push(push, object)))
 }
 
+/// Appends `push` by itself.
+pub(crate) fn encode_bare_push(push: &Push<'_>, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    write_object(out, |object| write_push(push, object))
+}
+
 /// Appends what stands before `data` in the push of a publication of `channel` that has nothing else.
 pub(crate) fn publication_head(channel: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"push":{"channel":"#);

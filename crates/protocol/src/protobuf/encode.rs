@@ -21,6 +21,11 @@ pub(crate) fn encode_push(push: &Push<'_>, out: &mut Vec<u8>) {
     out.length_prefixed(&Wrapped { field: 4, message: push });
 }
 
+/// Appends `push` by itself.
+pub(crate) fn encode_bare_push(push: &Push<'_>, out: &mut Vec<u8>) {
+    out.length_prefixed(push);
+}
+
 /// Appends what stands before `data`, which has `data_bytes` bytes, in the push of a publication of `channel` that has
 /// nothing else.
 pub(crate) fn publication_head(channel: &str, data_bytes: usize, out: &mut Vec<u8>) {

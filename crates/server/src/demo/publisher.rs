@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dunlin_engine::api::ApiRequest;
+use dunlin_engine::{api::ApiRequest, backend::PublishHow};
 use dunlin_protocol::Payload;
 use tokio::time::MissedTickBehavior;
 
@@ -41,8 +41,7 @@ async fn publish(node: &Node, channel: &str, payload: String) -> bool {
     let request = ApiRequest::Publish {
         channel: channel.into(),
         data: Payload::from_json(payload.into()),
-        tags: Vec::new(),
-        skip_history: false,
+        how: PublishHow::default(),
     };
     match node.ask_owner(channel, request).await {
         Ok(Ok(_)) => true,

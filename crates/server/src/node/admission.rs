@@ -84,7 +84,7 @@ impl<R: Reactor> ShardThread<R> {
 
     fn open_session(&mut self, connection: ConnectionKey, encoding: Encoding, read: &mut [u8]) {
         self.sessions += 1;
-        self.shard.handle(self.now, Event::Opened { session: connection, encoding }, &mut self.effects);
+        self.shard.handle(self.now, Event::Opened { session: connection, wire: encoding.into() }, &mut self.effects);
         let Some(session) = self.connections.session_mut(connection) else { return };
         let limits = &self.shared.net.websocket_limits;
         feed(&mut self.shard, session, connection, read, self.now, limits, &mut self.effects);

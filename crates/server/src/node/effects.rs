@@ -3,6 +3,7 @@
 use dunlin_engine::{
     Effect, Event,
     api::{Answer, ApiAnswer},
+    backend::BackendRefusal,
     event::Ticket,
 };
 
@@ -37,6 +38,10 @@ impl<R: Reactor> ShardThread<R> {
             Effect::AuthorizeSubscription { session, token } => {
                 let outcome = self.shared.tokens.verify_subscription(&token, self.now.unix_ms / 1_000);
                 self.shard.handle(self.now, Event::SubscriptionAuthorized { session, outcome }, &mut self.effects);
+            }
+            Effect::AskBackend { session, question } => {
+                let (question, outcome) = (question.id, Err(BackendRefusal::Failed));
+                self.shard.handle(self.now, Event::BackendAnswered { session, question, outcome }, &mut self.effects);
             }
             Effect::Pause { session } => {
                 if let Some(stage) = self.connections.session_mut(session) {

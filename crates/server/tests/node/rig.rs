@@ -11,6 +11,7 @@ use dunlin::rooms::RoomsOptions;
 use dunlin_engine::{
     Options,
     api::{Answer, ApiRequest},
+    backend::PublishHow,
     event::{ConnectionClaims, SubscriptionClaims, TokenError},
 };
 use dunlin_protocol::Payload;
@@ -75,7 +76,7 @@ impl Rig {
 
     pub fn publish(&self, channel: &str, json: &str) -> Answer {
         let data = Payload::from_json(json.as_bytes().to_vec().into());
-        let request = ApiRequest::Publish { channel: channel.into(), data, tags: Vec::new(), skip_history: false };
+        let request = ApiRequest::Publish { channel: channel.into(), data, how: PublishHow::default() };
         self.runtime.block_on(self.node.ask_owner(channel, request)).expect("the node runs")
     }
 }

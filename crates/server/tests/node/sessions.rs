@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use dunlin_engine::api::{ApiAnswer, ApiRequest, SessionFilter};
 use dunlin_protocol::Disconnect;
 use dunlin_websocket::Limits;
 
@@ -75,7 +75,7 @@ fn a_client_that_is_told_goodbye_reads_it_and_the_end() {
     let mut client = Client::session(rig.address());
     let request = ApiRequest::Disconnect {
         user: "".into(),
-        client: None,
+        only: SessionFilter::default(),
         whitelist: Vec::new(),
         disconnect: Disconnect::FORCE_NO_RECONNECT,
     };

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use dunlin_engine::{
-    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery},
+    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
+    backend::PublishHow,
     owner_of,
 };
 use dunlin_protocol::{Disconnect, ErrorCode, Payload, UnsubscribeCode};
@@ -61,7 +62,11 @@ impl World {
         let data =
             if self.chance.percent(50) && !opaque { Payload::from_json(data) } else { Payload::from_opaque(data) };
         let tags = key.iter().map(|value| (KEY_TAG.into(), value.as_str().into())).collect();
-        let request = ApiRequest::Publish { channel: channel.into(), data, tags, skip_history };
+        let request = ApiRequest::Publish {
+            channel: channel.into(),
+            data,
+            how: PublishHow { tags, skip_history, ..PublishHow::default() },
+        };
         let owner = self.owner(channel);
         let (encodes, closes) = self.encodes(owner);
         let answer = self.ask(owner, request)?;
@@ -215,7 +220,7 @@ impl World {
         };
         let request = ApiRequest::Disconnect {
             user: order.user.as_str().into(),
-            client: order.client.as_deref().map(Box::from),
+            only: SessionFilter { client: order.client.as_deref().map(Box::from), session: None },
             whitelist: order.spared.iter().map(|spared| spared.as_str().into()).collect(),
             disconnect,
         };
@@ -230,7 +235,7 @@ impl World {
         let request = ApiRequest::Unsubscribe {
             channel: order.channel.as_str().into(),
             user: order.user.as_str().into(),
-            client: order.client.as_deref().map(Box::from),
+            only: SessionFilter { client: order.client.as_deref().map(Box::from), session: None },
             code,
         };
         self.deeds.unsubscribed.push(order);

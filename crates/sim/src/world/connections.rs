@@ -45,7 +45,7 @@ impl World {
         });
         self.trace.line(self.now_us, || format!("client {index} opens connection {number}: {session:?} on {shard}"));
         self.clients[index].open(number);
-        self.handle(shard, Event::Opened { session, encoding })?;
+        self.handle(shard, Event::Opened { session, wire: encoding.into() })?;
         // A few never say who they are.
         if !self.chance.percent(3) {
             self.with_initiative(index, Client::connect);

@@ -73,6 +73,7 @@ impl World {
             }
             Effect::Authenticate { session, token } => self.verify(shard, session, false, &token),
             Effect::AuthorizeSubscription { session, token } => self.verify(shard, session, true, &token),
+            Effect::AskBackend { .. } => return Err("a backend is asked, and there is none".to_owned()),
             Effect::Pause { session } => self.known(shard, session)?.paused = true,
             Effect::Resume { session } => self.known(shard, session)?.paused = false,
             Effect::Finish { session } => {

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::api::{Answer, ApiAnswer, ApiRequest};
+use dunlin_engine::{
+    api::{Answer, ApiAnswer, ApiRequest, SessionFilter},
+    backend::PublishHow,
+};
 use dunlin_protocol::UnsubscribeCode;
 use futures_util::{StreamExt as _, stream};
 
@@ -111,12 +114,12 @@ impl Executor {
             }
             Command::Channels { pattern } => self.channels(pattern).await,
             Command::Disconnect { user, client, whitelist, disconnect } => {
-                self.ask_all(ApiRequest::Disconnect { user, client, whitelist, disconnect }).await?;
+                self.ask_all(ApiRequest::Disconnect { user, only: of_client(client), whitelist, disconnect }).await?;
                 result::to_outcome(&result::Done {})
             }
             Command::Unsubscribe { channel, user, client } => {
                 let code = UnsubscribeCode::SERVER;
-                self.ask_all(ApiRequest::Unsubscribe { channel, user, client, code }).await?;
+                self.ask_all(ApiRequest::Unsubscribe { channel, user, only: of_client(client), code }).await?;
                 result::to_outcome(&result::Done {})
             }
             Command::Info => self.info().await,
@@ -140,7 +143,11 @@ impl Executor {
 
     async fn publish(&self, channel: Box<str>, publication: Publication) -> Outcome {
         let Publication { data, tags, skip_history } = publication;
-        let request = ApiRequest::Publish { channel: channel.clone(), data, tags, skip_history };
+        let request = ApiRequest::Publish {
+            channel: channel.clone(),
+            data,
+            how: PublishHow { tags, skip_history, ..PublishHow::default() },
+        };
         match self.ask(&channel, request).await? {
             ApiAnswer::Published { offset, epoch } => result::to_outcome(&result::Published { offset, epoch }),
             _ => Err(ApiError::INTERNAL),
@@ -241,4 +248,8 @@ impl Executor {
         let answers = self.node.ask_all(request).await;
         answers.into_iter().map(|answer: Answer| answer.map_err(ApiError::from)).collect()
     }
+}
+
+fn of_client(client: Option<Box<str>>) -> SessionFilter {
+    SessionFilter { client, session: None }
 }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use dunlin_engine::{
     Event, Options, Seed, ShardIdentity, ShardIndex,
     api::ApiRequest,
+    backend::PublishHow,
     event::{Ticket, TokenError},
     options,
 };
@@ -155,7 +156,7 @@ fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
     assert!(thread.shared.admit_session());
     thread.sessions += 1;
     let key = thread.connections.insert(Stage::Session(SessionStage::default()));
-    let opened = Event::Opened { session: key, encoding: Encoding::Json };
+    let opened = Event::Opened { session: key, wire: Encoding::Json.into() };
     thread.shard.handle(thread.now, opened, &mut thread.effects);
     for frame in [&br#"{"id":1,"connect":{}}"#[..], br#"{"id":2,"subscribe":{"channel":"room"}}"#] {
         thread.shard.handle(thread.now, Event::Received { session: key, frame }, &mut thread.effects);
@@ -165,7 +166,7 @@ fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
 
 fn publish(thread: &mut ShardThread<Scripted>) {
     let data = Payload::from_json(Bytes::from_static(b"1"));
-    let request = ApiRequest::Publish { channel: "room".into(), data, tags: Vec::new(), skip_history: false };
+    let request = ApiRequest::Publish { channel: "room".into(), data, how: PublishHow::default() };
     thread.shard.handle(thread.now, Event::Api { ticket: Ticket(0), request }, &mut thread.effects);
     // The answer has nobody to go to.
     thread.effects.list.clear();

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_engine::{
-    SessionKey, ShardIndex,
+    FrameClass, SessionKey, ShardIndex,
     message::{Asker, SubscribeOrder, Subscriber},
     room::{FromRoom, JoinWish, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
 };
@@ -109,7 +109,7 @@ impl Rig {
         let order = SubscribeOrder {
             channel: "a".into(),
             asker: Asker { shard: ShardIndex(0), session, command_id: 1 },
-            subscriber: Subscriber { encoding: Encoding::Json, join_leave: false, info: None },
+            subscriber: Subscriber { class: FrameClass::plain(Encoding::Json.into()), join_leave: false, info: None },
             positioned: false,
             was_recovering: false,
             recover: None,
