@@ -8,12 +8,7 @@ use dunlin_protocol::{
 use dunlin_rooms::Body;
 use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, append_close, write_header};
 
-use crate::{
-    FrameClass, Wire,
-    names::NamespaceIndex,
-    room::EventAudience,
-    wire::Framing,
-};
+use crate::{FrameClass, Wire, names::NamespaceIndex, room::EventAudience, wire::Framing};
 
 /// A publication, join or leave on its way from the owner to the listening shards, encoded once for each class in use.
 #[derive(Debug)]

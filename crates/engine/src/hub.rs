@@ -117,8 +117,7 @@ impl Hub {
 
     fn insert(&mut self, name: &str, namespace: NamespaceIndex) -> LocalChannelId {
         let name: Arc<str> = name.into();
-        let channel =
-            Some(LocalChannel { name: Arc::clone(&name), namespace, uses: 0, subscribers: Vec::new() });
+        let channel = Some(LocalChannel { name: Arc::clone(&name), namespace, uses: 0, subscribers: Vec::new() });
         let id = if let Some(id) = self.free.pop() {
             self.channels[id.0 as usize] = channel;
             id

@@ -17,7 +17,7 @@ use dunlin_engine::{
     owner_of,
     room::{FromRoom, RoomKey, RoomThreadIndex, SeatChange, SeatKey, ToRoom},
 };
-use dunlin_protocol::{Encoding, Payload, Tags};
+use dunlin_protocol::{Encoding, Payload};
 use dunlin_rooms::{CellIndex, EncodingSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter};
 
 struct Counting;

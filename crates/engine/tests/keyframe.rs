@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_engine::{
-    SessionKey, ShardIndex,
+    FrameClass, SessionKey, ShardIndex,
     host::{HostTerms, RoomHost, Table},
     message::{Asker, SubscribeOrder, Subscriber},
     room::{FromRoom, JoinWish, RoomKey, SeatKey, ToRoom},
@@ -86,7 +86,7 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
     let order = SubscribeOrder {
         channel: Arc::from("arena:a"),
         asker: Asker { shard: ShardIndex(shard), session, command_id: 1 },
-        subscriber: Subscriber { encoding, join_leave: false, info: None },
+        subscriber: Subscriber { class: FrameClass::plain(encoding.into()), join_leave: false, info: None },
         positioned: true,
         was_recovering: false,
         recover: None,

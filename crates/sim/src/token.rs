@@ -52,7 +52,12 @@ impl Tokens {
     /// If it does not count.
     pub fn verify_connection(&self, text: &str, unix_ms: u64) -> Result<ConnectionClaims, TokenError> {
         let token = self.verify(text, unix_ms)?;
-        Ok(ConnectionClaims { user: claimed_user(token), info: info(token), expires_at_s: token.expires_at_s, ..ConnectionClaims::default() })
+        Ok(ConnectionClaims {
+            user: claimed_user(token),
+            info: info(token),
+            expires_at_s: token.expires_at_s,
+            ..ConnectionClaims::default()
+        })
     }
 
     /// What a verifier says of a subscription token at `unix_ms`.

@@ -1,8 +1,6 @@
 //! From a frame to commands, and from a command to the method that carries it out (client protocol, dispatch rules).
 
-use dunlin_protocol::{
-    Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, encode_reply,
-};
+use dunlin_protocol::{Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, encode_reply};
 
 use crate::{
     Effect, Effects, Now, SessionKey, Wire,

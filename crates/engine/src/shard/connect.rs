@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{
-    ClientInfo, ConnectRequest, ConnectResult, Disconnect, ErrorCode, RefreshResult, Reply,
-};
+use dunlin_protocol::{ClientInfo, ConnectRequest, ConnectResult, Disconnect, ErrorCode, RefreshResult, Reply};
 use rand_chacha::rand_core::RngCore;
 
 use crate::{

@@ -18,12 +18,12 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::HistoryRemove { channel }
         | ApiRequest::OpenRoom { channel }
         | ApiRequest::CloseRoom { channel } => Some(channel),
-        ApiRequest::Channels | ApiRequest::Disconnect { .. } | ApiRequest::Subscribe { .. }
+        ApiRequest::Channels
+        | ApiRequest::Disconnect { .. }
+        | ApiRequest::Subscribe { .. }
         | ApiRequest::Refresh { .. }
         | ApiRequest::Unsubscribe { .. }
-        | ApiRequest::Survey => {
-            None
-        }
+        | ApiRequest::Survey => None,
     }
 }
 

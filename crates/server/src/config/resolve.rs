@@ -78,6 +78,7 @@ fn engine(r: &mut Reader<'_>) -> Options {
         },
         without_namespace,
         namespaces,
+        ..Options::default()
     }
 }
 
@@ -99,6 +100,7 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
         allow_anonymous_connect_without_token: r.bool("client.allow_anonymous_connect_without_token"),
         disallow_anonymous_connection_tokens: r.bool("client.disallow_anonymous_connection_tokens"),
         insecure: r.bool("client.insecure"),
+        ..ClientOptions::default()
     }
 }
 
@@ -140,6 +142,7 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
             _ => Lane::Reliable,
         },
         conflation_key: Some(r.text(&at("conflation_key"))).filter(|tag| !tag.is_empty()),
+        ..NamespaceOptions::default()
     }
 }
 
