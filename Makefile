@@ -10,7 +10,7 @@ SEEDS ?= 1000
 BOTS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint unit deny vectors sim oracle api web sdk browser page fuzz
+.PHONY: help run test build lint unit deny vectors sim oracle api hostile web sdk browser page fuzz
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -21,7 +21,7 @@ run: page ## Build everything and start the server with its demo page
 	@echo "Dunlin's demo pages: http://localhost:$(PORT)/   (Ctrl-C ends it)"
 	@exec $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist --demo-bots $(BOTS)
 
-test: lint unit deny vectors simulated oracle api web sdk browser ## Check everything: what CI runs
+test: lint unit deny vectors simulated oracle api hostile web sdk browser ## Check everything: what CI runs
 
 build: ## Build the server as it is released
 	@scripts/need cargo cc
@@ -59,6 +59,10 @@ oracle: server-for-tests ## Play the same commands to Dunlin and to the centrifu
 api: server-for-tests ## Play the HTTP API's cases to the real server
 	@scripts/need python
 	tests/api/run $(CARGO_TARGET_DIR)/debug/dunlin
+
+hostile: server-for-tests ## Play named bad inputs and hostile crowds to the real server, and see that nobody else notices
+	@scripts/need python
+	tests/hostile/all $(CARGO_TARGET_DIR)/debug/dunlin
 
 sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server
 	@scripts/need node go python

@@ -99,6 +99,10 @@ pub struct ClientOptions {
     pub recovery_publications_max: usize,
     /// Commands in one transport frame.
     pub commands_per_frame_max: usize,
+    /// Objects and lists in one another in a JSON command.
+    pub json_depth_max: u32,
+    /// Fields of one object in a JSON command, and subscriptions that a `connect` lists.
+    pub object_keys_max: u32,
     /// Tell the server's time in the connect reply.
     pub connect_include_server_time: bool,
     /// A session without a token is the anonymous user's.
@@ -252,6 +256,8 @@ impl Default for ClientOptions {
             history_publications_max: 300,
             recovery_publications_max: 300,
             commands_per_frame_max: 1_024,
+            json_depth_max: 32,
+            object_keys_max: 1_000,
             connect_include_server_time: false,
             allow_anonymous_connect_without_token: false,
             disallow_anonymous_connection_tokens: false,

@@ -15,6 +15,7 @@ mod payload;
 pub mod protobuf;
 mod push;
 mod reply;
+mod shape;
 
 #[doc(hidden)]
 pub mod fuzzing;
@@ -30,6 +31,7 @@ pub use push::{ClientInfo, Publication, Push, Tags};
 pub use reply::{
     ConnectResult, HistoryResult, PresenceResult, PresenceStatsResult, RefreshResult, Reply, RpcResult, SubscribeResult,
 };
+pub use shape::{JSON_DEPTH_MAX, ShapeLimits};
 
 /// How the messages of a session are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,6 +86,16 @@ impl<'a> Commands<'a> {
             Encoding::Json => Self::Json(json::Decoder::new(frame)),
             Encoding::Protobuf => Self::Protobuf(protobuf::Decoder::new(frame)),
         }
+    }
+
+    /// The same, but a message that goes past `limits` is an error.
+    #[must_use]
+    pub fn within(mut self, limits: ShapeLimits) -> Self {
+        match &mut self {
+            Self::Json(decoder) => decoder.set_limits(limits),
+            Self::Protobuf(decoder) => decoder.set_limits(limits),
+        }
+        self
     }
 
     /// What has not been decoded yet: a session that must wait (for a token to be verified) keeps it and goes on later

@@ -2,7 +2,7 @@
 
 mod meaning;
 
-use dunlin_protocol::{Command, Commands, DecodeError, Encoding, Request};
+use dunlin_protocol::{Command, Commands, DecodeError, Encoding, Request, ShapeLimits};
 
 fn decode_one(encoding: Encoding, frame: &[u8]) -> Result<Command<'_>, DecodeError> {
     Commands::new(encoding, frame).next().expect("a frame says something")
@@ -85,4 +85,49 @@ fn strings_without_escapes_and_payloads_are_borrowed() {
         let data = rpc.data.expect("a payload");
         assert!(frame.as_ptr_range().contains(&data.as_ptr()), "{encoding:?}");
     }
+}
+
+/// Frames whose command is as wide as `limits` allow, and one past it.
+#[test]
+fn subscriptions_of_a_connect_are_bounded_where_limits_are_given() {
+    let limits = ShapeLimits::default();
+    let most = limits.object_keys_max as usize;
+    let of_json = |subs: usize| {
+        let subs: Vec<String> = (0..subs).map(|number| format!(r#""c{number}":{{}}"#)).collect();
+        format!(r#"{{"id":1,"connect":{{"subs":{{{}}}}}}}"#, subs.join(",")).into_bytes()
+    };
+    let of_protobuf = |subs: usize| {
+        let subs: Vec<u8> = (0..subs)
+            .flat_map(|number| {
+                let channel = meaning::length_prefixed(0x0a, format!("c{number}").as_bytes());
+                meaning::length_prefixed(0x1a, &channel)
+            })
+            .collect();
+        meaning::length_prefixed(0, &meaning::length_prefixed(0x22, &subs))[1..].to_vec()
+    };
+    let subs_of = |encoding, frame: &[u8], limits: Option<ShapeLimits>| {
+        let commands = Commands::new(encoding, frame);
+        let mut commands = if let Some(limits) = limits { commands.within(limits) } else { commands };
+        let command = commands.next().expect("a frame says something")?;
+        let Some(Request::Connect(connect)) = command.request else { panic!("{:?}", command.id) };
+        Ok::<usize, DecodeError>(connect.subs.len())
+    };
+    for (encoding, frame) in
+        [(Encoding::Json, &of_json as &dyn Fn(usize) -> Vec<u8>), (Encoding::Protobuf, &of_protobuf)]
+    {
+        assert_eq!(subs_of(encoding, &frame(most), Some(limits)), Ok(most), "{encoding:?}");
+        assert_eq!(subs_of(encoding, &frame(most + 1), None), Ok(most + 1), "{encoding:?}");
+        let too_many = subs_of(encoding, &frame(most + 1), Some(limits));
+        assert_eq!(too_many, Err(DecodeError { what: "too many fields" }), "{encoding:?}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_frame_has_its_limits_too() {
+    let limits = ShapeLimits { json_depth_max: 3, ..ShapeLimits::default() };
+    let frame = "{\"id\":1,\"rpc\":{}}\n{\"id\":2,\"rpc\":{\"data\":[[1]]}}";
+    let commands: Vec<_> = Commands::new(Encoding::Json, frame.as_bytes()).within(limits).collect();
+    assert!(commands[0].is_ok());
+    assert_eq!(commands[1], Err(DecodeError { what: "JSON too deep" }));
+    assert_eq!(commands.len(), 2, "nothing comes after an error");
 }

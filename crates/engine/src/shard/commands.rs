@@ -1,6 +1,8 @@
 //! From a frame to commands, and from a command to the method that carries it out (client protocol, dispatch rules).
 
-use dunlin_protocol::{Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, encode_reply};
+use dunlin_protocol::{
+    Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, ShapeLimits, encode_reply,
+};
 
 use crate::{
     Effect, Effects, Now, SessionKey, Wire,
@@ -24,7 +26,11 @@ impl Shard {
         if session.phase == Phase::Closing {
             return;
         }
-        let mut commands = Commands::new(session.encoding(), frame);
+        let limits = ShapeLimits {
+            json_depth_max: self.options.client.json_depth_max,
+            object_keys_max: self.options.client.object_keys_max,
+        };
+        let mut commands = Commands::new(session.encoding(), frame).within(limits);
         let mut left = commands_max;
         loop {
             let (before, allowed) = (commands.rest(), left);

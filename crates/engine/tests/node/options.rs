@@ -98,6 +98,8 @@ fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
         "history_publications_max" => client.history_publications_max = read(value),
         "recovery_publications_max" => client.recovery_publications_max = read(value),
         "commands_per_frame_max" => client.commands_per_frame_max = read(value),
+        "json_depth_max" => client.json_depth_max = read(value),
+        "object_keys_max" => client.object_keys_max = read(value),
         "connect_include_server_time" => client.connect_include_server_time = read(value),
         "allow_anonymous_connect_without_token" => client.allow_anonymous_connect_without_token = read(value),
         "disallow_anonymous_connection_tokens" => client.disallow_anonymous_connection_tokens = read(value),

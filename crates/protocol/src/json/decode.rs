@@ -13,19 +13,24 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, M
 use serde_json::value::RawValue;
 
 use crate::{
-    Command, ConnectRequest, DecodeError, HistoryRequest, PublishRequest, Request, RpcRequest, StreamPosition,
-    SubRefreshRequest, SubscribeFlags, SubscribeRequest, command::each_channel_once,
+    Command, ConnectRequest, DecodeError, HistoryRequest, PublishRequest, Request, RpcRequest, ShapeLimits,
+    StreamPosition, SubRefreshRequest, SubscribeFlags, SubscribeRequest, command::each_channel_once, shape,
 };
 
 /// Reads the commands of a text frame.
 pub struct Decoder<'a> {
     /// Lines not yet read; `None` once there is nothing more to say about the frame.
     rest: Option<&'a [u8]>,
+    limits: Option<ShapeLimits>,
 }
 
 impl<'a> Decoder<'a> {
     pub(crate) fn new(frame: &'a [u8]) -> Self {
-        Self { rest: Some(frame) }
+        Self { rest: Some(frame), limits: None }
+    }
+
+    pub(crate) fn set_limits(&mut self, limits: ShapeLimits) {
+        self.limits = Some(limits);
     }
 
     pub(crate) fn rest(&self) -> &'a [u8] {
@@ -35,7 +40,8 @@ impl<'a> Decoder<'a> {
     pub(crate) fn next(&mut self) -> Option<Result<Command<'a>, DecodeError>> {
         let lines = self.rest.take()?;
         let (line, rest) = split_line(lines);
-        let command = read_command(line);
+        let shape = self.limits.map_or(Ok(()), |limits| shape::check_json(line, limits));
+        let command = shape.and_then(|()| read_command(line));
         if command.is_ok() {
             self.rest = Some(rest).filter(|rest| !rest.is_empty());
         }

@@ -10,19 +10,25 @@ use std::borrow::Cow;
 
 use super::wire::{Reader, Value};
 use crate::{
-    Command, ConnectRequest, DecodeError, HistoryRequest, PublishRequest, Request, RpcRequest, StreamPosition,
-    SubRefreshRequest, SubscribeFlags, SubscribeRequest, command::each_channel_once,
+    Command, ConnectRequest, DecodeError, HistoryRequest, PublishRequest, Request, RpcRequest, ShapeLimits,
+    StreamPosition, SubRefreshRequest, SubscribeFlags, SubscribeRequest, command::each_channel_once,
 };
 
 /// Reads the commands of a binary frame.
 pub struct Decoder<'a> {
     /// Messages not yet read; `None` once there is nothing more to say about the frame.
     rest: Option<&'a [u8]>,
+    /// Subscriptions that one `connect` may list.
+    subs_max: usize,
 }
 
 impl<'a> Decoder<'a> {
     pub(crate) fn new(frame: &'a [u8]) -> Self {
-        Self { rest: Some(frame) }
+        Self { rest: Some(frame), subs_max: usize::MAX }
+    }
+
+    pub(crate) fn set_limits(&mut self, limits: ShapeLimits) {
+        self.subs_max = limits.object_keys_max as usize;
     }
 
     pub(crate) fn rest(&self) -> &'a [u8] {
@@ -34,7 +40,7 @@ impl<'a> Decoder<'a> {
         if messages.rest().is_empty() {
             return Some(Err(DecodeError { what: "empty message" }));
         }
-        let command = messages.length_prefixed().and_then(read_command);
+        let command = messages.length_prefixed().and_then(|message| read_command(message, self.subs_max));
         if command.is_ok() {
             self.rest = Some(messages.rest()).filter(|rest| !rest.is_empty());
         }
@@ -43,13 +49,13 @@ impl<'a> Decoder<'a> {
 }
 
 /// Keeps the request with the lowest field number. The others are checked and dropped.
-fn read_command(message: &[u8]) -> Result<Command<'_>, DecodeError> {
+fn read_command(message: &[u8], subs_max: usize) -> Result<Command<'_>, DecodeError> {
     let mut id = 0;
     let mut chosen: Option<(u32, Request<'_>)> = None;
     each_field(message, |field, value| {
         if field == 1 {
             id = value.varint()? as u32;
-        } else if let Some(request) = read_request(field, value)?
+        } else if let Some(request) = read_request(field, value, subs_max)?
             && chosen.as_ref().is_none_or(|(first, _)| field <= *first)
         {
             chosen = Some((field, request));
@@ -59,13 +65,13 @@ fn read_command(message: &[u8]) -> Result<Command<'_>, DecodeError> {
     Ok(Command { id, request: chosen.map(|(_, request)| request) })
 }
 
-fn read_request(field: u32, value: Value<'_>) -> Result<Option<Request<'_>>, DecodeError> {
+fn read_request(field: u32, value: Value<'_>, subs_max: usize) -> Result<Option<Request<'_>>, DecodeError> {
     if !(4..=15).contains(&field) {
         return Ok(None);
     }
     let message = value.bytes()?;
     Ok(Some(match field {
-        4 => Request::Connect(Box::new(read_connect(message)?)),
+        4 => Request::Connect(Box::new(read_connect(message, subs_max)?)),
         5 => Request::Subscribe(Box::new(read_subscribe(message)?)),
         6 => Request::Unsubscribe { channel: read_only_text(message)? },
         7 => Request::Publish(read_publish(message)?),
@@ -80,12 +86,13 @@ fn read_request(field: u32, value: Value<'_>) -> Result<Option<Request<'_>>, Dec
     }))
 }
 
-fn read_connect(message: &[u8]) -> Result<ConnectRequest<'_>, DecodeError> {
+fn read_connect(message: &[u8], subs_max: usize) -> Result<ConnectRequest<'_>, DecodeError> {
     let mut request = ConnectRequest::default();
     each_field(message, |field, value| {
         match field {
             1 => request.token = text(value)?,
             2 => request.data = payload(value)?,
+            3 if request.subs.len() >= subs_max => return Err(DecodeError { what: "too many fields" }),
             3 => request.subs.push(read_sub(value.bytes()?)?),
             4 => request.name = text(value)?,
             5 => request.version = text(value)?,

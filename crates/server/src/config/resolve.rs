@@ -97,6 +97,8 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
         recovery_publications_max: r.count("client.recovery_max_publication_limit"),
         commands_per_frame_max: r.count("client.commands_per_frame_limit"),
         connect_include_server_time: r.bool("client.connect_include_server_time"),
+        json_depth_max: r.narrow("client.json_depth_limit"),
+        object_keys_max: r.narrow("client.object_keys_limit"),
         allow_anonymous_connect_without_token: r.bool("client.allow_anonymous_connect_without_token"),
         disallow_anonymous_connection_tokens: r.bool("client.disallow_anonymous_connection_tokens"),
         insecure: r.bool("client.insecure"),

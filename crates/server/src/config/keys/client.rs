@@ -91,6 +91,18 @@ const CLIENT: &[Key] = &[
         COUNT,
         "300",
         "Publications in one recovery. Who missed more is told that it could not recover.",
+    own(
+        "json_depth_limit",
+        Int(1, 256),
+        "32",
+        "Objects and lists in one another in a client's JSON, the command among them. Past it the session ends with 3501.",
+    ),
+    own(
+        "object_keys_limit",
+        Int(1, 1_000_000),
+        "1000",
+        "Fields of an object in a client's JSON, and subscriptions in a connect. Past it the session ends with 3501.",
+    ),
     ),
     yes("connect_include_server_time", Bool, "false", "Tell the server's time in the connect reply."),
     yes("insecure", Bool, "false", "Check no permission, and need no token. For development alone."),

@@ -53,7 +53,7 @@ const WEBSOCKET: &[Key] = &[
         "fragments_per_message_limit",
         Int(1, 1 << 30),
         "128",
-        "Frames of one message. Past it the connection ends with 1009.",
+        "Frames of one message. Past it the connection ends with 1008.",
     ),
     own("unfinished_message_timeout", Duration, "10s", "Time for a message to come whole after its first byte."),
     warned(
