@@ -288,4 +288,6 @@ pub enum TokenError {
     Expired,
     /// Not verifiable, or not what it should be.
     Invalid,
+    /// Not to be judged now: its key cannot be had, or too many wait. The same token may do a moment later.
+    Unavailable,
 }

@@ -66,6 +66,8 @@ pub enum Failure {
     File(PathBuf, io::Error),
     /// The operating system gave no random bytes. Exit code 1.
     Random(getrandom::Error),
+    /// There is no thread for checking tokens' signatures. Exit code 1.
+    TokenThread(io::Error),
     /// The node could not run. Exit code 1.
     Serve(crate::serve::ServeError),
     /// The measurement could not be made. Exit code 1.
@@ -109,7 +111,12 @@ impl Failure {
     /// What the process ends with.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::File(..) | Self::Replay(..) | Self::Random(_) | Self::Serve(_) | Self::Bench(_) => 1,
+            Self::File(..)
+            | Self::Replay(..)
+            | Self::Random(_)
+            | Self::TokenThread(_)
+            | Self::Serve(_)
+            | Self::Bench(_) => 1,
             Self::Usage(_) => 2,
             Self::Config(_) | Self::Strict => 3,
         })
@@ -125,6 +132,7 @@ impl fmt::Display for Failure {
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Replay(path, text) => write!(f, "{}: {text}", path.display()),
             Self::Random(error) => write!(f, "no random bytes: {error}"),
+            Self::TokenThread(error) => write!(f, "can't get a thread for tokens: {error}"),
             Self::Serve(error) => error.fmt(f),
             Self::Bench(error) => error.fmt(f),
         }

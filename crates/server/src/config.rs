@@ -20,6 +20,7 @@ mod resolve;
 mod rooms;
 mod secret;
 mod settings;
+mod tokens;
 mod tree;
 mod value;
 
@@ -27,7 +28,9 @@ use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc};
 
 use dunlin_games::Registry;
 
-use crate::rooms::RoomsOptions;
+use crate::{net::ReactorWish, rooms::RoomsOptions};
+
+use crate::token::{JwksOptions, PublicKey, Rules};
 
 pub use self::{
     input::{Document, Flag, Input},
@@ -47,7 +50,7 @@ pub struct Config {
     /// I/O threads; at least 1 and at most 256.
     pub shards: usize,
     /// What the shards wait on.
-    pub reactor: Reactor,
+    pub reactor: ReactorWish,
     /// This node.
     pub node: NodeOptions,
     /// Sockets.
@@ -107,16 +110,6 @@ impl Config {
         let config = resolve::config(&mut reader);
         if problems.errors.is_empty() { Ok((config, problems.warnings)) } else { Err(problems) }
     }
-}
-
-/// What the shards wait on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reactor {
-    /// The best that the kernel offers.
-    #[default]
-    Auto,
-    /// `epoll`.
-    Epoll,
 }
 
 /// Options of this node (`node.*`).
@@ -206,15 +199,27 @@ pub enum ApiAccess {
 }
 
 /// Keys of tokens (`client.token.*`, `client.subscription_token.*`).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct TokenOptions {
     /// Of connection tokens.
     pub connection: TokenKeys,
     /// Of subscription tokens; `None` for those of connection tokens.
     pub subscription: Option<TokenKeys>,
+    /// Tokens that may wait for their signature by a public key to be checked, or for keys.
+    pub waiting_max: usize,
+    /// Bytes of tokens that are remembered once such a signature was checked.
+    pub cache_bytes_max: usize,
 }
 
-/// HMAC keys of one kind of token. With no key no token is valid.
+impl Default for TokenOptions {
+    /// Without a key.
+    fn default() -> Self {
+        let (connection, subscription) = (TokenKeys::default(), None);
+        Self { connection, subscription, waiting_max: 65_536, cache_bytes_max: 1 << 26 }
+    }
+}
+
+/// Keys of one kind of token. With no key no token is valid.
 #[derive(Clone, Debug, Default)]
 pub struct TokenKeys {
     /// The key.
@@ -223,6 +228,14 @@ pub struct TokenKeys {
     pub hmac_previous: Option<Secret>,
     /// Unix time in seconds until which the previous key counts; `None` for without end.
     pub hmac_previous_valid_until_s: Option<u64>,
+    /// The public key of RS256, RS384 and RS512.
+    pub rsa: Option<PublicKey>,
+    /// The public key of ES256, ES384 or ES512, as its curve says.
+    pub ecdsa: Option<PublicKey>,
+    /// Where a set of public keys is published. With it no other key counts.
+    pub jwks: Option<Arc<JwksOptions>>,
+    /// What else a token has to be.
+    pub rules: Rules,
 }
 
 /// Options of logging (`log.*`).

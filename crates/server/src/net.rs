@@ -1,17 +1,25 @@
 //! Sockets: the reactor, the listener, the connections, and the HTTP head that each begins with.
 
+mod choice;
 mod connection;
 mod epoll;
 mod head;
+mod io_uring;
 mod listener;
 mod reactor;
 mod response;
 mod upgrade;
+mod waker;
 
+pub use choice::{NoReactor, ReactorChoice, ReactorKind, ReactorWish, Reactors, choose};
 pub use connection::{Connection, Connections, HeadStage, SessionStage, Stage};
-pub use epoll::{Epoll, Waker};
+pub use epoll::Epoll;
 pub use head::{HeadBuffer, HeadLimits};
+pub use io_uring::{Unavailable, Uring, probe};
 pub use listener::{SocketOptions, bind, set_up_adopted};
-pub use reactor::{Completion, ConnectionKey, READ_BUFFER_BYTES, Reactor, SEND_SLICES_MAX, SendOutcome, Sent};
+pub use reactor::{
+    Completion, ConnectionKey, READ_BUFFER_BYTES, Reactor, ReactorCounters, Released, SEND_SLICES_MAX, SendOutcome, Sent,
+};
 pub use response::{RefusalReason, Refused};
 pub use upgrade::{Door, HEAD_FIELDS_MAX, OriginCheck, Verdict};
+pub use waker::Waker;

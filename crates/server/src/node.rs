@@ -1,6 +1,7 @@
 //! The shard threads, and the handle by which the control thread talks to them.
 
 mod admission;
+mod answers;
 mod clock;
 mod deadlines;
 mod doorbell;
@@ -35,8 +36,8 @@ use crate::rooms::{RoomReport, Rooms, RoomsOptions, ThreadReport};
 
 pub(crate) use doorbell::Doorbell;
 
-pub use crate::net::{OriginCheck, RefusalReason};
-pub use options::{NetOptions, VerifyTokens};
+pub use crate::net::{NoReactor, OriginCheck, ReactorChoice, ReactorKind, ReactorWish, RefusalReason};
+pub use options::{Judged, NetOptions, TokenAnswer, TokenKind, TokenQuestion, VerifyTokens};
 pub use report::{NetCounters, ShardReport};
 
 /// A connection whose first request is not for the WebSocket path, on its way to the control thread.
@@ -83,6 +84,8 @@ pub enum StartError {
         /// Why not.
         source: std::io::Error,
     },
+    /// There is nothing for the shards to wait on.
+    Reactor(NoReactor),
     /// The system gave no random bytes.
     Random,
 }
@@ -120,6 +123,7 @@ struct Inner {
     shards: Vec<ShardDoor>,
     node_seed: u64,
     local_addr: SocketAddr,
+    reactor: ReactorChoice,
     /// Adopted sessions go to the shards in turn.
     next_adopter: AtomicUsize,
 }
@@ -142,6 +146,11 @@ impl Node {
     /// Where the node listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.local_addr
+    }
+
+    /// What its shards wait on, and why.
+    pub fn reactor(&self) -> &ReactorChoice {
+        &self.inner.reactor
     }
 
     /// How many shards it has.
@@ -275,6 +284,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Listen { address, source } => write!(f, "can't listen on {address}: {source}"),
             Self::Resource { what, source } => write!(f, "can't get {what}: {source}"),
+            Self::Reactor(error) => error.fmt(f),
             Self::Random => f.write_str("the system gave no random bytes"),
         }
     }

@@ -33,9 +33,6 @@ const HANDED_OVER_MAX: usize = 256;
 /// Time for answers that are being written when the node has stopped.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the shards wait on: there is one kind.
-const REACTOR: &str = "epoll";
-
 /// Runs a node until a signal ends it. SIGTERM and SIGINT close all sessions with 3001 after their reliable lanes; when
 /// all are gone, or the time for that is over, this returns. A second signal ends the process at once.
 ///
@@ -117,7 +114,7 @@ impl Control {
         origins: OriginCheck,
         handed_over: mpsc::Receiver<HandOver>,
     ) -> Result<Self, ServeError> {
-        let identity = identity(config, node.local_addr())?;
+        let identity = identity(config, node)?;
         let counters = Arc::new(ControlCounters::default());
         let parts = http_parts(config, node, site, origins, &identity, &counters);
         let router = crate::http::router(parts).map_err(ServeError::Path)?;
@@ -154,7 +151,7 @@ fn http_parts(
     });
     let metrics = config.prometheus_prefix.clone().map(|path| {
         let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
-        let scrape = Scrape::new(identity.version, REACTOR, namespaces);
+        let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
         (path, Metrics { node: node.clone(), scrape, counters: Arc::clone(counters), started: identity.started })
     });
     let websocket = config.websocket.handler_prefix.clone().map(|path| WebSocketDoor {
@@ -199,6 +196,7 @@ fn net_options(config: &Config) -> NetOptions {
     let address = config.http_server.address.unwrap_or_else(every_address);
     let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     NetOptions {
+        reactor: config.reactor,
         listen: SocketAddr::from((address, config.http_server.port)),
         shard_count: u16::try_from(config.shards).unwrap_or(u16::MAX),
         websocket_path: config.websocket.handler_prefix.clone(),
@@ -246,15 +244,16 @@ fn load_site(config: &Config) -> Result<Option<Site>, ServeError> {
     Ok(Some(site))
 }
 
-fn identity(config: &Config, address: SocketAddr) -> Result<NodeIdentity, ServeError> {
+fn identity(config: &Config, node: &Node) -> Result<NodeIdentity, ServeError> {
     let name = if config.node.name.is_empty() {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        format!("{}_{}", host.trim(), address.port())
+        format!("{}_{}", host.trim(), node.local_addr().port())
     } else {
         config.node.name.clone()
     };
     let version = env!("CARGO_PKG_VERSION");
-    Ok(NodeIdentity { uid: uuid(random()?), name, version, reactor: REACTOR, started: Instant::now() })
+    let reactor = node.reactor().kind.name();
+    Ok(NodeIdentity { uid: uuid(random()?), name, version, reactor, started: Instant::now() })
 }
 
 /// A random UUID (RFC 9562, section 5.4).
@@ -278,6 +277,7 @@ fn tell_start(config: &Config, node: &Node, identity: &NodeIdentity) {
         name: &identity.name,
         shards: config.shards,
         reactor: identity.reactor,
+        reactor_reason: &node.reactor().reason,
     }
     .emit();
     let doors = [

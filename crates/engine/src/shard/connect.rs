@@ -89,6 +89,7 @@ impl Shard {
             }
             Err(TokenError::Expired) => Ok(self.refuse(key, ErrorCode::TokenExpired)),
             Err(TokenError::Invalid) => Err(Disconnect::INVALID_TOKEN),
+            Err(TokenError::Unavailable) => Ok(self.refuse(key, ErrorCode::Internal)),
         }
     }
 
@@ -185,10 +186,12 @@ impl Shard {
         key: SessionKey,
         outcome: Result<ConnectionClaims, TokenError>,
     ) -> Result<Reply, Disconnect> {
-        let claims = outcome.map_err(|error| match error {
-            TokenError::Expired => Disconnect::EXPIRED,
-            TokenError::Invalid => Disconnect::INVALID_TOKEN,
-        })?;
+        let claims = match outcome {
+            Ok(claims) => claims,
+            Err(TokenError::Expired) => return Err(Disconnect::EXPIRED),
+            Err(TokenError::Invalid) => return Err(Disconnect::INVALID_TOKEN),
+            Err(TokenError::Unavailable) => return Ok(Reply::Error(ErrorCode::Internal)),
+        };
         let Some(session) = self.sessions.get_mut(key) else { return Err(Disconnect::BAD_REQUEST) };
         let Some(info) = &mut session.info else { return Err(Disconnect::BAD_REQUEST) };
         if *info.user != *claims.user {

@@ -50,6 +50,7 @@ impl Shard {
             Ok(claims) => claims,
             Err(TokenError::Expired) => return Ok(Reply::Error(ErrorCode::TokenExpired)),
             Err(TokenError::Invalid) => return Err(Disconnect::INVALID_TOKEN),
+            Err(TokenError::Unavailable) => return Ok(Reply::Error(ErrorCode::Internal)),
         };
         self.check_claims(key, channel, &claims)?;
         let Ok(ttl_s) = ttl_s(now, claims.expires_at_s) else { return Ok(Reply::Error(ErrorCode::Expired)) };

@@ -133,6 +133,7 @@ impl Shard {
             Ok(claims) => claims,
             Err(TokenError::Expired) => return Ok(Some(Reply::Error(ErrorCode::TokenExpired))),
             Err(TokenError::Invalid) => return Ok(Some(Reply::Error(ErrorCode::PermissionDenied))),
+            Err(TokenError::Unavailable) => return Ok(Some(Reply::Error(ErrorCode::Internal))),
         };
         self.check_claims(key, &wish.channel, &claims)?;
         Ok(self.order_subscription(now, key, command_id, wish, Some(claims), effects).err().map(Reply::Error))

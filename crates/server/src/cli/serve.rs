@@ -22,6 +22,9 @@ pub(super) struct ServeArgs {
     /// I/O threads; 0 for one per core (`shards`)
     #[arg(long, value_name = "N")]
     shards: Option<u16>,
+    /// What the shards wait on: auto, io_uring or epoll (`reactor`)
+    #[arg(long, value_name = "KIND")]
+    reactor: Option<String>,
     /// none, error, warn, info, debug or trace (`log.level`)
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -36,7 +39,7 @@ pub(super) struct ServeArgs {
 pub(super) fn run(args: &ServeArgs, registry: &Registry) -> Result<(), Failure> {
     let (config, warnings) = args.config.load(args.flags(), registry)?;
     warn(&warnings);
-    let verifier = Arc::new(Verifier::new(&config.token));
+    let verifier = Arc::new(Verifier::new(&config.token).map_err(Failure::TokenThread)?);
     crate::serve::run(&config, verifier).map_err(Failure::Serve)
 }
 
@@ -47,6 +50,7 @@ impl ServeArgs {
             ("--address", "http_server.address", self.address.clone()),
             ("--port", "http_server.port", self.port.map(|port| port.to_string())),
             ("--shards", "shards", self.shards.map(|shards| shards.to_string())),
+            ("--reactor", "reactor", self.reactor.clone()),
             ("--log-level", "log.level", self.log_level.clone()),
             ("--demo", "demo.dir", demo),
             ("--demo-bots", "demo.bots", self.demo_bots.map(|bots| bots.to_string())),

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use dunlin_engine::options::{Lane, NamespaceOptions, RecoveryMode};
 
-use super::{ApiAccess, Config, Secret, duration::format_ms, resolve::Reader, rooms, value::shortened};
-
-/// As many bytes as the hash of HS256 gives (RFC 7518, section 3.2).
-const HMAC_KEY_BYTES_MIN: usize = 32;
+use super::{ApiAccess, Config, duration::format_ms, resolve::Reader, rooms, tokens, value::shortened};
 
 /// The engine numbers namespaces with 16 bits.
 const NAMESPACES_MAX: usize = 65_000;
@@ -17,7 +14,7 @@ pub(super) fn check(r: &mut Reader<'_>, config: &Config) {
     check_boundaries(r, config);
     check_namespaces(r, config);
     check_endpoints(r, config);
-    check_tokens(r, config);
+    tokens::check(r, config);
     check_switches(r, config);
     if config.net.request_line_bytes_max > config.net.head_bytes_max {
         r.error("net.request_line_bytes_limit", "is above `net.head_bytes_limit`, of which the line is a part");
@@ -156,31 +153,6 @@ fn check_endpoints(r: &mut Reader<'_>, config: &Config) {
 fn is_below(path: &str, parent: &str) -> bool {
     let parent = parent.trim_end_matches('/');
     path.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/'))
-}
-
-fn check_tokens(r: &mut Reader<'_>, config: &Config) {
-    let subscription = config.token.subscription.as_ref();
-    for (table, keys) in [("client.token", Some(&config.token.connection)), ("client.subscription_token", subscription)]
-    {
-        let Some(keys) = keys else { continue };
-        for (key, secret) in [("hmac_secret_key", &keys.hmac), ("hmac_previous_secret_key", &keys.hmac_previous)] {
-            if secret.as_ref().is_some_and(|secret: &Secret| secret.reveal().len() < HMAC_KEY_BYTES_MIN) {
-                let text = format!(
-                    "is shorter than {HMAC_KEY_BYTES_MIN} bytes and can be guessed from any one token: \
-                     `dunlin gen-config` makes good ones"
-                );
-                r.warning(&format!("{table}.{key}"), text);
-            }
-        }
-        if keys.hmac.is_none() && keys.hmac_previous.is_some() {
-            r.error(&format!("{table}.hmac_previous_secret_key"), "is set without `hmac_secret_key`");
-        }
-    }
-    if subscription.is_some_and(|keys| keys.hmac.is_none()) {
-        let text = "is true without a key, so that no subscription token would be valid: set \
-                    `client.subscription_token.hmac_secret_key`, or switch this off";
-        r.error("client.subscription_token.enabled", text);
-    }
 }
 
 fn check_switches(r: &mut Reader<'_>, config: &Config) {

@@ -7,9 +7,10 @@ use dunlin_games::Registry;
 
 use super::{
     AllowedOrigins, ApiAccess, Config, DemoOptions, HttpApiOptions, HttpServerOptions, LogLevel, LogOptions,
-    NetOptions, NodeOptions, Reactor, Secret, TokenKeys, TokenOptions, WebSocketOptions, problem::Problems, relations,
-    rooms, settings::Settings, value::Value,
+    NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, relations,
+    rooms, settings::Settings, tokens, value::Value,
 };
+use crate::net::ReactorWish;
 
 /// Settings being read, and what is wrong with them.
 pub(super) struct Reader<'a> {
@@ -37,7 +38,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         http_api: http_api(r),
         health_prefix: r.prefix_if("health.enabled", true, "health.handler_prefix"),
         prometheus_prefix: r.prefix_if("prometheus.enabled", true, "prometheus.handler_prefix"),
-        token: token(r),
+        token: tokens::options(r),
         log: LogOptions { level: log_level(r), file: r.path("log.file") },
         shutdown_timeout_ms: r.ms("shutdown.timeout"),
         pid_file: r.path("pid_file"),
@@ -96,9 +97,9 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
         history_publications_max: r.count("client.history_max_publication_limit"),
         recovery_publications_max: r.count("client.recovery_max_publication_limit"),
         commands_per_frame_max: r.count("client.commands_per_frame_limit"),
-        connect_include_server_time: r.bool("client.connect_include_server_time"),
         json_depth_max: r.narrow("client.json_depth_limit"),
         object_keys_max: r.narrow("client.object_keys_limit"),
+        connect_include_server_time: r.bool("client.connect_include_server_time"),
         allow_anonymous_connect_without_token: r.bool("client.allow_anonymous_connect_without_token"),
         disallow_anonymous_connection_tokens: r.bool("client.disallow_anonymous_connection_tokens"),
         insecure: r.bool("client.insecure"),
@@ -167,10 +168,11 @@ fn shards(r: &mut Reader<'_>) -> usize {
     }
 }
 
-fn reactor(r: &mut Reader<'_>) -> Reactor {
+fn reactor(r: &mut Reader<'_>) -> ReactorWish {
     match r.text("reactor").as_str() {
-        "epoll" => Reactor::Epoll,
-        _ => Reactor::Auto,
+        "io_uring" => ReactorWish::IoUring,
+        "epoll" => ReactorWish::Epoll,
+        _ => ReactorWish::Auto,
     }
 }
 
@@ -248,23 +250,6 @@ fn http_api(r: &mut Reader<'_>) -> HttpApiOptions {
     }
 }
 
-fn token(r: &mut Reader<'_>) -> TokenOptions {
-    let subscription = token_keys(r, "client.subscription_token");
-    TokenOptions {
-        connection: token_keys(r, "client.token"),
-        subscription: r.bool("client.subscription_token.enabled").then_some(subscription),
-    }
-}
-
-fn token_keys(r: &mut Reader<'_>, table: &str) -> TokenKeys {
-    let valid_until_s = r.int(&format!("{table}.hmac_previous_secret_key_valid_until"));
-    TokenKeys {
-        hmac: r.secret(&format!("{table}.hmac_secret_key")),
-        hmac_previous: r.secret(&format!("{table}.hmac_previous_secret_key")),
-        hmac_previous_valid_until_s: u64::try_from(valid_until_s).ok().filter(|until| *until > 0),
-    }
-}
-
 fn log_level(r: &mut Reader<'_>) -> LogLevel {
     match r.text("log.level").as_str() {
         "none" => LogLevel::None,
@@ -299,7 +284,7 @@ impl Reader<'_> {
         }
     }
 
-    fn int(&mut self, path: &str) -> i64 {
+    pub(super) fn int(&mut self, path: &str) -> i64 {
         match self.value(path) {
             Value::Int(value) => value,
             other => unreachable!("{path} is {other:?}"),
@@ -338,7 +323,7 @@ impl Reader<'_> {
         }
     }
 
-    fn texts(&mut self, path: &str) -> Vec<String> {
+    pub(super) fn texts(&mut self, path: &str) -> Vec<String> {
         match self.value(path) {
             Value::Texts(texts) => texts,
             other => unreachable!("{path} is {other:?}"),
@@ -354,7 +339,7 @@ impl Reader<'_> {
         }
     }
 
-    fn secret(&mut self, path: &str) -> Option<Secret> {
+    pub(super) fn secret(&mut self, path: &str) -> Option<Secret> {
         Secret::new(self.text(path))
     }
 

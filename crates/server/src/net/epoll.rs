@@ -16,7 +16,8 @@ use mio::{Events, Interest, Poll, Token, event::Event, unix::SourceFd};
 
 use super::{
     listener::{Accept, Listener},
-    reactor::{Completion, ConnectionKey, READ_BUFFER_BYTES, Reactor, SEND_SLICES_MAX, SendOutcome, Sent},
+    reactor::{Completion, ConnectionKey, READ_BUFFER_BYTES, Reactor, Released, SEND_SLICES_MAX, SendOutcome, Sent},
+    waker::Waker,
 };
 
 const LISTENER: Token = Token(usize::MAX);
@@ -30,9 +31,6 @@ const ACCEPTS_PER_TURN: usize = 64;
 const READ_BYTES_PER_TURN: usize = 1 << 20;
 /// How long the listener rests when accepting fails for a reason that will not go away by itself.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
-
-/// Wakes a reactor from another thread.
-pub type Waker = mio::Waker;
 
 /// The reactor.
 #[derive(Debug)]
@@ -83,7 +81,7 @@ impl Epoll {
     /// Of the system.
     pub fn new(listener: TcpListener, read_bytes_max: usize) -> io::Result<(Self, Arc<Waker>)> {
         let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let waker = Arc::new(Waker::Epoll(mio::Waker::new(poll.registry(), WAKER)?));
         let mut listener = Listener::new(listener)?;
         poll.registry().register(listener.source(), LISTENER, Interest::READABLE)?;
         let reactor = Self {
@@ -282,7 +280,7 @@ impl Reactor for Epoll {
     }
 
     #[inline]
-    fn send<'a>(&mut self, connection: ConnectionKey, mut slices: impl Iterator<Item = &'a [u8]>) {
+    unsafe fn send<'a>(&mut self, connection: ConnectionKey, mut slices: impl Iterator<Item = &'a [u8]>) {
         let Some(slot) = live(&mut self.slots, connection).filter(|slot| !slot.full) else { return };
         let (Some(stream), Some(first)) = (&mut slot.stream, slices.next()) else { return };
         // One slice is the common case, and a plain send is cheaper than a vectored one.
@@ -314,11 +312,11 @@ impl Reactor for Epoll {
         }
     }
 
-    fn release(&mut self, connection: ConnectionKey) -> Option<TcpStream> {
+    fn release(&mut self, connection: ConnectionKey) -> Option<Released> {
         let stream = live(&mut self.slots, connection)?.stream.take()?;
         // Fails only for a socket that is not registered, and then there is nothing to undo.
         let _ = self.poll.registry().deregister(&mut SourceFd(&stream.as_raw_fd()));
-        Some(stream)
+        Some(Released { stream, read: Vec::new() })
     }
 
     fn close(&mut self, connection: ConnectionKey) {

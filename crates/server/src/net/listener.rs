@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io,
     net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsRawFd as _, IntoRawFd as _, RawFd},
 };
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -97,6 +98,14 @@ impl Listener {
 
     pub(super) fn source(&mut self) -> &mut mio::net::TcpListener {
         &mut self.inner
+    }
+
+    pub(super) fn as_raw_fd(&self) -> RawFd {
+        self.inner.as_raw_fd()
+    }
+
+    pub(super) fn into_raw_fd(self) -> RawFd {
+        self.inner.into_raw_fd()
     }
 
     pub(super) fn accept(&mut self) -> Accept {

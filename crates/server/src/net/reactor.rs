@@ -33,7 +33,7 @@ pub enum Completion<'a> {
         /// Whether that was for want of file descriptors.
         out_of_files: bool,
     },
-    /// Bytes came.
+    /// Bytes came. Told at most once a turn for a connection.
     Received {
         /// From whom.
         connection: ConnectionKey,
@@ -117,21 +117,52 @@ pub trait Reactor {
     /// Whether the connection is there and its socket is not full.
     fn takes_bytes(&self, connection: ConnectionKey) -> bool;
 
-    /// Offers `slices` to the connection's socket, as one send of the current batch. They must stay as they are until
-    /// [`Reactor::sent`] has told all results. Ignored while the socket is full, and when there is nothing to send.
-    fn send<'a>(&mut self, connection: ConnectionKey, slices: impl Iterator<Item = &'a [u8]>);
+    /// Offers `slices` to the connection's socket, as one send of the current batch. Ignored while the socket is full, and
+    /// when there is nothing to send. A connection is offered for at most once in a batch.
+    ///
+    /// # Safety
+    /// The reactor may read the slices after this has returned: they stay valid and unchanged until [`Reactor::sent`] has
+    /// been asked for the first result of the batch, or the reactor is gone. Until then it is asked for nothing but sends.
+    unsafe fn send<'a>(&mut self, connection: ConnectionKey, slices: impl Iterator<Item = &'a [u8]>);
 
-    /// The next result of the current batch; `None` ends it.
+    /// The next result of the current batch; `None` ends it. With the first, all sends of the batch have been made.
     fn sent(&mut self) -> Option<Sent>;
 
     /// Ends the sending side of the connection; it is still received from.
     fn finish(&mut self, connection: ConnectionKey);
 
-    /// Gives the connection's socket back, without a word to the peer.
-    fn release(&mut self, connection: ConnectionKey) -> Option<TcpStream>;
+    /// Gives the connection's socket back, without a word to the peer. Not to be asked for between two sends of a batch.
+    fn release(&mut self, connection: ConnectionKey) -> Option<Released>;
 
     /// Closes the connection.
     fn close(&mut self, connection: ConnectionKey) {
         drop(self.release(connection));
     }
+
+    /// What the reactor has counted.
+    fn counters(&self) -> ReactorCounters {
+        ReactorCounters::default()
+    }
+}
+
+/// A socket that was given back.
+#[derive(Debug)]
+pub struct Released {
+    /// It, in non-blocking mode.
+    pub stream: TcpStream,
+    /// What had been received from it and not been told.
+    pub read: Vec<u8>,
+}
+
+/// Counts of a reactor that works in batches; zero for one that does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReactorCounters {
+    /// Times that the kernel was entered.
+    pub calls: u64,
+    /// Of these, how often to submit sends.
+    pub batches: u64,
+    /// Sends that were submitted in all of these.
+    pub batched_sends: u64,
+    /// Receives that found no buffer free, and were armed again later.
+    pub buffers_ran_out: u64,
 }

@@ -11,7 +11,7 @@ use super::{
     shard_thread::{Life, ShardThread},
 };
 use crate::net::{
-    ConnectionKey, HeadBuffer, HeadStage, Reactor, RefusalReason, Refused, SendOutcome, SessionStage, Stage, Verdict,
+    ConnectionKey, HeadBuffer, HeadStage, Reactor, RefusalReason, Refused, Released, SendOutcome, SessionStage, Stage, Verdict,
 };
 
 /// Bytes that a refused client may still send before it is cut off.
@@ -96,11 +96,13 @@ impl<R: Reactor> ShardThread<R> {
             return self.refuse(connection, &RefusalReason::ControlBusy.into());
         };
         let Some(Stage::Head(HeadStage { buffer })) = self.connections.remove(connection) else { return };
-        let Some(stream) = self.reactor.release(connection) else { return };
+        let Some(Released { stream, read }) = self.reactor.release(connection) else { return };
         match stream.peer_addr() {
             Ok(peer) => {
                 self.counters.handed_over += 1;
-                place.send(HandOver { stream, peer, head: buffer.into_bytes() });
+                let mut head = buffer.into_bytes();
+                head.extend_from_slice(&read);
+                place.send(HandOver { stream, peer, head });
             }
             // It has gone while its request was read.
             Err(_) => self.counters.abandoned += 1,
@@ -122,8 +124,12 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     fn send_now(&mut self, connection: ConnectionKey, bytes: &[u8]) -> bool {
-        self.reactor.send(connection, std::iter::once(bytes));
-        self.reactor.sent().is_some_and(|sent| sent.outcome == SendOutcome::All)
+        // SAFETY: the result is asked for at once.
+        unsafe { self.reactor.send(connection, std::iter::once(bytes)) };
+        let is_told = self.reactor.sent().is_some_and(|sent| sent.outcome == SendOutcome::All);
+        let next = self.reactor.sent();
+        debug_assert!(next.is_none(), "nobody else's batch is open");
+        is_told
     }
 
     /// Drops a connection, in whatever stage it is.

@@ -1,13 +1,15 @@
 //! Doing what the engine says.
 
 use dunlin_engine::{
-    Effect, Event,
+    Effect, Event, SessionKey,
     api::{Answer, ApiAnswer},
     backend::BackendRefusal,
     event::Ticket,
 };
 
-use super::{ShardReport, inbox::Asker, shard_thread::ShardThread};
+use super::{
+    Judged, ShardReport, TokenKind, TokenQuestion, answers::Answered, inbox::Asker, shard_thread::ShardThread,
+};
 use crate::{net::Reactor, ring::Sent};
 
 impl<R: Reactor> ShardThread<R> {
@@ -31,14 +33,8 @@ impl<R: Reactor> ShardThread<R> {
                 let sent = self.peers.send(to, message);
                 self.counters.ring_overflowed += u64::from(sent == Sent::Overflow);
             }
-            Effect::Authenticate { session, token } => {
-                let outcome = self.shared.tokens.verify_connection(&token, self.now.unix_ms / 1_000);
-                self.shard.handle(self.now, Event::Authenticated { session, outcome }, &mut self.effects);
-            }
-            Effect::AuthorizeSubscription { session, token } => {
-                let outcome = self.shared.tokens.verify_subscription(&token, self.now.unix_ms / 1_000);
-                self.shard.handle(self.now, Event::SubscriptionAuthorized { session, outcome }, &mut self.effects);
-            }
+            Effect::Authenticate { session, token } => self.authenticate(session, token),
+            Effect::AuthorizeSubscription { session, token } => self.authorize(session, token),
             Effect::AskBackend { session, question } => {
                 let (question, outcome) = (question.id, Err(BackendRefusal::Failed));
                 self.shard.handle(self.now, Event::BackendAnswered { session, question, outcome }, &mut self.effects);
@@ -70,6 +66,30 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
+    fn authenticate(&mut self, session: SessionKey, token: Box<str>) {
+        match self.shared.tokens.verify_connection(&token, self.now.unix_ms / 1_000) {
+            Judged::Now(outcome) => {
+                self.shard.handle(self.now, Event::Authenticated { session, outcome }, &mut self.effects);
+            }
+            Judged::Elsewhere => self.verify_elsewhere(session, TokenKind::Connection, token),
+        }
+    }
+
+    fn authorize(&mut self, session: SessionKey, token: Box<str>) {
+        match self.shared.tokens.verify_subscription(&token, self.now.unix_ms / 1_000) {
+            Judged::Now(outcome) => {
+                self.shard.handle(self.now, Event::SubscriptionAuthorized { session, outcome }, &mut self.effects);
+            }
+            Judged::Elsewhere => self.verify_elsewhere(session, TokenKind::Subscription, token),
+        }
+    }
+
+    fn verify_elsewhere(&mut self, session: SessionKey, kind: TokenKind, token: Box<str>) {
+        let door = self.answers.door();
+        let answer = Box::new(move |answer| door.tell(Answered::Token { session, answer }));
+        self.shared.tokens.verify_elsewhere(TokenQuestion { kind, token, answer });
+    }
+
     /// Whoever does not wait any more gets no answer.
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
         match self.tickets.redeem(ticket) {
@@ -78,6 +98,7 @@ impl<R: Reactor> ShardThread<R> {
                 let Ok(ApiAnswer::Survey(survey)) = answer else { unreachable!("a survey is what was asked for") };
                 let mut net = self.counters.clone();
                 net.connections = self.connections.len() as u64;
+                net.reactor = self.reactor.counters();
                 net.sessions = u64::from(self.sessions);
                 net.ring_overflow = (self.peers.overflow_len() + self.room_links.overflow_len()) as u64;
                 net.ring_depth = (self.peers.depth() + self.room_links.depth()) as u64;

@@ -16,7 +16,9 @@ impl<R: Reactor> ShardThread<R> {
             for session in batch {
                 // A session whose socket is full comes back when it no longer is; one that has gone does not.
                 if self.reactor.takes_bytes(*session) {
-                    self.reactor.send(*session, self.shard.outgoing(*session));
+                    // SAFETY: until results are asked for, the engine is asked for nothing but the slices of other
+                    // sessions, which leaves these as they are (see `Shard::outgoing`), and the reactor for more sends.
+                    unsafe { self.reactor.send(*session, self.shard.outgoing(*session)) };
                 }
             }
             while let Some(sent) = self.reactor.sent() {

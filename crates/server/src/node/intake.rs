@@ -117,6 +117,17 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
+    /// Tells the engine what others have found out for its sessions.
+    pub(super) fn take_answers(&mut self) {
+        for _ in 0..REQUESTS_PER_TURN {
+            if !self.shard.takes_more() {
+                return;
+            }
+            let Some(answered) = self.answers.next() else { return };
+            self.shard.handle(self.now, answered.into(), &mut self.effects);
+        }
+    }
+
     fn ask_engine(&mut self, asker: Asker, request: ApiRequest) {
         let ticket = self.tickets.issue(asker);
         self.shard.handle(self.now, Event::Api { ticket, request }, &mut self.effects);

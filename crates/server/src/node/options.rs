@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 
+use crate::net::ReactorWish;
 use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
 
 /// Options of threads and sockets.
 #[derive(Clone, Debug)]
 pub struct NetOptions {
+    /// What the shards are to wait on.
+    pub reactor: ReactorWish,
     /// Where to listen. Port 0 lets the kernel choose; [`crate::node::Node::local_addr`] tells what it chose.
     pub listen: SocketAddr,
     /// Shard threads, each with its own listener on the same port.
@@ -41,6 +44,7 @@ pub struct NetOptions {
 impl Default for NetOptions {
     fn default() -> Self {
         Self {
+            reactor: ReactorWish::Auto,
             listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
             shard_count: 1,
             websocket_path: Some("/connection/websocket".to_owned()),
@@ -59,17 +63,71 @@ impl Default for NetOptions {
     }
 }
 
-/// Judges tokens, on the shard's thread: it may neither block nor wait for another thread.
+/// Judges tokens. Called on the shard's thread, where it may neither block nor wait for another thread.
 pub trait VerifyTokens: Send + Sync + 'static {
-    /// What a connection token says.
-    ///
-    /// # Errors
-    /// Why it does not count.
-    fn verify_connection(&self, token: &str, now_unix_s: u64) -> Result<ConnectionClaims, TokenError>;
+    /// What a connection token says, as far as that is cheap to find out.
+    fn verify_connection(&self, token: &str, now_unix_s: u64) -> Judged<ConnectionClaims>;
 
-    /// What a subscription token says.
-    ///
-    /// # Errors
-    /// Why it does not count.
-    fn verify_subscription(&self, token: &str, now_unix_s: u64) -> Result<SubscriptionClaims, TokenError>;
+    /// What a subscription token says, as far as that is cheap to find out.
+    fn verify_subscription(&self, token: &str, now_unix_s: u64) -> Judged<SubscriptionClaims>;
+
+    /// Has a token judged on another thread, and its answer told from there, or at once when that cannot be done.
+    fn verify_elsewhere(&self, question: TokenQuestion);
+}
+
+/// What is found out about a token on the shard's own thread.
+#[derive(Debug)]
+pub enum Judged<C> {
+    /// Everything: what it says, or why it does not count.
+    Now(Result<C, TokenError>),
+    /// Nothing: [`VerifyTokens::verify_elsewhere`] is to be asked.
+    Elsewhere,
+}
+
+impl<C> Judged<C> {
+    /// With other claims.
+    pub fn map<D>(self, claims: impl FnOnce(C) -> D) -> Judged<D> {
+        match self {
+            Self::Now(outcome) => Judged::Now(outcome.map(claims)),
+            Self::Elsewhere => Judged::Elsewhere,
+        }
+    }
+}
+
+/// What a token is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// For a session.
+    Connection,
+    /// For a subscription.
+    Subscription,
+}
+
+/// A token to be judged on another thread.
+pub struct TokenQuestion {
+    /// What it is for.
+    pub kind: TokenKind,
+    /// The JWT.
+    pub token: Box<str>,
+    /// To be called once, on whatever thread; it neither blocks nor waits.
+    pub answer: Box<dyn FnOnce(TokenAnswer) + Send>,
+}
+
+/// What a token is worth.
+#[derive(Debug)]
+pub enum TokenAnswer {
+    /// One for a session.
+    Connection(Result<ConnectionClaims, TokenError>),
+    /// One for a subscription.
+    Subscription(Result<SubscriptionClaims, TokenError>),
+}
+
+impl TokenKind {
+    /// The answer for a token of this kind that does not count.
+    pub fn refused(self, error: TokenError) -> TokenAnswer {
+        match self {
+            Self::Connection => TokenAnswer::Connection(Err(error)),
+            Self::Subscription => TokenAnswer::Subscription(Err(error)),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use dunlin_engine::{ShardIndex, api::Survey, counters::Counters};
 
-use crate::net::RefusalReason;
+use crate::net::{ReactorCounters, RefusalReason};
 
 /// Everything that one shard counts, as of one moment between two turns.
 #[derive(Clone, Debug)]
@@ -49,6 +49,8 @@ pub struct NetCounters {
     pub write_bytes: u64,
     /// Writes of which the socket took less than was offered.
     pub blocked_writes: u64,
+    /// What the reactor counted.
+    pub reactor: ReactorCounters,
     /// Turns of the loop.
     pub turns: u64,
     /// Time spent in turns.

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     HandOver, NetCounters, NetOptions, VerifyTokens,
+    answers::Answers,
     clock::Clock,
     deadlines::Deadlines,
     doorbell::Doorbell,
@@ -49,6 +50,7 @@ pub(super) struct ShardThread<R> {
     pub(super) peers: Peers,
     pub(super) room_links: RoomLinks,
     pub(super) inbox: mpsc::Receiver<ToShard>,
+    pub(super) answers: Answers,
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) tickets: Tickets,
     pub(super) effects: Effects,
@@ -110,6 +112,7 @@ impl<R: Reactor> ShardThread<R> {
         self.take_room_messages();
         if intake {
             self.take_requests();
+            self.take_answers();
             self.feed_resumed();
             self.meet_own_deadlines();
         }
@@ -142,7 +145,7 @@ impl<R: Reactor> ShardThread<R> {
         self.counters.wakes += self.peers.announce() + self.room_links.announce();
         let intake = self.peers.may_take_in();
         // The flush may have ended a time without intake, of which reads and resumed sessions are left.
-        let has_left = !self.inbox.is_empty() || self.reactor.has_more() || !self.resumed.is_empty();
+        let has_left = !self.inbox.is_empty() || !self.answers.is_empty() || self.reactor.has_more() || !self.resumed.is_empty();
         let is_called = self.peers.has_messages() || self.has_room_messages() || (intake && has_left);
         if is_called || self.shared.stopping.load(Ordering::Relaxed) {
             self.doorbell.sleeping.disarm();

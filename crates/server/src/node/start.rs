@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     process,
     sync::{
@@ -16,6 +17,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Inner, NetCounters, Node, NodeStart, ShardDoor, StartError,
+    answers::Answers,
     clock::Clock,
     deadlines::Deadlines,
     doorbell::Doorbell,
@@ -24,7 +26,9 @@ use super::{
     shard_thread::{Life, ShardThread, Shared},
 };
 use crate::{
-    net::{Connections, Door, Epoll, HeadLimits, Reactor, SocketOptions, bind},
+    net::{
+        Connections, Door, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose,
+    },
     rooms::{RoomLinks, Rooms},
 };
 
@@ -49,13 +53,23 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let listeners = bind(net.listen, net.shard_count, socket_options).map_err(listen_error)?;
     let local_addr = listeners.first().expect("there is a shard").local_addr().map_err(listen_error)?;
 
-    let mut reactors = Vec::with_capacity(listeners.len());
-    let mut doorbells = Vec::with_capacity(listeners.len());
-    for listener in listeners {
-        let (reactor, waker) = Epoll::new(listener, net.read_bytes_per_turn).map_err(resource("an epoll instance"))?;
-        reactors.push(reactor);
-        doorbells.push(Arc::new(Doorbell::new(waker)));
+    let (reactors, choice) = choose(net.reactor, listeners, net.read_bytes_per_turn).map_err(StartError::Reactor)?;
+    let start = NodeStart { net, engine, rooms, tokens, origins, hand_over };
+    match reactors {
+        Reactors::IoUring(reactors) => start_with(start, reactors, choice, local_addr),
+        Reactors::Epoll(reactors) => start_with(start, reactors, choice, local_addr),
     }
+}
+
+/// Starts a node whose shards wait on reactors of this kind: all of a shard's loop is compiled for it.
+fn start_with<R: Reactor + Send + 'static>(
+    start: NodeStart,
+    reactors: Vec<(R, Arc<Waker>)>,
+    choice: ReactorChoice,
+    local_addr: SocketAddr,
+) -> Result<Node, StartError> {
+    let NodeStart { net, engine, rooms, tokens, origins, hand_over } = start;
+    let doorbells: Vec<_> = reactors.iter().map(|(_, waker)| Arc::new(Doorbell::new(Arc::clone(waker)))).collect();
     let node_seed = u64::from_ne_bytes(random()?);
     let (ring_messages, inbox_requests, count) = (net.ring_messages, net.inbox_requests, net.shard_count);
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
@@ -72,8 +86,9 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let (rooms, room_links) =
         Rooms::start(rooms, engine.room_threads, &doorbells, node_seed).map_err(resource("a thread for rooms"))?;
     let next_adopter = AtomicUsize::new(0);
-    let mut inner = Inner { shared, rooms, shards: Vec::new(), node_seed, local_addr, next_adopter };
-    let parts = reactors.into_iter().zip(peers).zip(room_links).zip(doorbells);
+    let mut inner = Inner { shared, rooms, shards: Vec::new(), node_seed, local_addr, reactor: choice, next_adopter };
+    let reactors = reactors.into_iter().map(|(reactor, _)| reactor);
+    let parts = reactors.zip(peers).zip(room_links).zip(doorbells);
     for (index, (((reactor, peers), room_links), doorbell)) in (0..count).zip(parts) {
         let (sender, inbox) = mpsc::channel(inbox_requests.max(1));
         let ingredients = Ingredients {
@@ -99,7 +114,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
 
 /// A shard's life. A shard that fails takes the process with it: what it owned can't be served by the others, and their
 /// clients come back to a node that is whole.
-fn live(ingredients: Ingredients<Epoll>) {
+fn live<R: Reactor>(ingredients: Ingredients<R>) {
     let ShardIndex(index) = ingredients.identity.index;
     let ending = catch_unwind(AssertUnwindSafe(|| make(ingredients).run()));
     match ending {
@@ -128,6 +143,7 @@ pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
         peers,
         room_links,
         inbox,
+        answers: Answers::new(Arc::clone(&doorbell)),
         doorbell,
         tickets: Tickets::default(),
         effects: Effects::default(),

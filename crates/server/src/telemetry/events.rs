@@ -23,13 +23,46 @@ pub struct NodeStarted<'a> {
     pub shards: usize,
     /// What they wait on.
     pub reactor: &'a str,
+    /// Why on that.
+    pub reactor_reason: &'a str,
 }
 
 impl NodeStarted<'_> {
     /// Tells it.
     pub fn emit(&self) {
         info!(address = %self.address, version = self.version, node = %Outside(self.name), shards = self.shards,
-            reactor = self.reactor, "dunlin is listening");
+            reactor = self.reactor, reactor_reason = self.reactor_reason, "dunlin is listening");
+    }
+}
+
+/// A set of public keys for tokens was fetched.
+pub struct KeysFetched<'a> {
+    /// From where.
+    pub url: &'a str,
+    /// How many of its keys can be used.
+    pub keys: usize,
+}
+
+impl KeysFetched<'_> {
+    /// Tells it.
+    pub fn emit(&self) {
+        info!(url = %Outside(self.url), keys = self.keys, "keys for tokens were fetched");
+    }
+}
+
+/// A set of public keys for tokens could not be fetched. It is tried at most once a second.
+pub struct KeysNotFetched<'a> {
+    /// From where.
+    pub url: &'a str,
+    /// Why not.
+    pub why: &'a dyn fmt::Display,
+}
+
+impl KeysNotFetched<'_> {
+    /// Tells it.
+    pub fn emit(&self) {
+        let why = self.why.to_string();
+        warn!(url = %Outside(self.url), why = %Outside(&why), "keys for tokens could not be fetched");
     }
 }
 

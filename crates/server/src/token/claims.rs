@@ -4,11 +4,14 @@ use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims};
+use dunlin_engine::{
+    backend::Overrides,
+    event::{ConnectionClaims, ServerSubscription, SubscriptionClaims},
+};
 use dunlin_protocol::Payload;
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::Visitor,
 };
 
 use super::{
@@ -16,6 +19,7 @@ use super::{
     object::Object,
     rules::{Caught, Rules},
 };
+use crate::node::TokenKind;
 
 /// The end of the year 9999, the last that RFC 3339 can write. A later expiry is as good as this one.
 const TIME_MAX_S: u64 = 253_402_300_799;
@@ -25,6 +29,47 @@ const TIME_MAX_S: u64 = 253_402_300_799;
 pub(super) enum Purpose {
     Connection,
     Subscription,
+}
+
+/// What a token says, for either purpose.
+#[derive(Clone, Debug)]
+pub(super) enum Said {
+    Connection(ConnectionClaims),
+    Subscription(SubscriptionClaims),
+}
+
+impl Purpose {
+    pub(super) const fn of(kind: TokenKind) -> Self {
+        match kind {
+            TokenKind::Connection => Self::Connection,
+            TokenKind::Subscription => Self::Subscription,
+        }
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Subscription => "subscription",
+        }
+    }
+}
+
+impl Said {
+    /// Of a connection token; nothing was ever judged for another purpose than the one that it was asked for.
+    pub(super) fn connection(&self) -> ConnectionClaims {
+        match self {
+            Self::Connection(claims) => claims.clone(),
+            Self::Subscription(_) => unreachable!("a connection token was asked for"),
+        }
+    }
+
+    /// Of a subscription token.
+    pub(super) fn subscription(&self) -> SubscriptionClaims {
+        match self {
+            Self::Subscription(claims) => claims.clone(),
+            Self::Connection(_) => unreachable!("a subscription token was asked for"),
+        }
+    }
 }
 
 /// The claims that we know; others are for others.
@@ -77,27 +122,25 @@ impl<'c> Claims<'c> {
 
     /// Of a connection token.
     pub(super) fn into_connection(self, rules: &Rules) -> Result<ConnectionClaims, Fault> {
-        if is_some(self.get("channels")?) || is_some(self.get("subs")?) {
-            return Err(Fault::Unsupported);
-        }
+        let meta = self.object.raw("meta").filter(|meta| meta.get() != "null");
         Ok(ConnectionClaims {
-            info: self.payload("info", "b64info")?,
+            info: payload(&self.object, "info", "b64info")?,
             expires_at_s: self.expires_at_s()?,
             user: self.user(rules)?,
+            meta: meta.map(|meta| Payload::from_json(Bytes::copy_from_slice(meta.get().as_bytes()))),
+            subscriptions: subscriptions(&self.object)?,
         })
     }
 
     /// Of a subscription token.
     pub(super) fn into_subscription(self, rules: &Rules) -> Result<SubscriptionClaims, Fault> {
-        if is_some(self.get("override")?) {
-            return Err(Fault::Unsupported);
-        }
         Ok(SubscriptionClaims {
-            info: self.payload("info", "b64info")?,
-            data: self.payload("data", "b64data")?,
+            info: payload(&self.object, "info", "b64info")?,
+            data: payload(&self.object, "data", "b64data")?,
             expires_at_s: self.expires_at_s()?,
             user: self.user(rules)?,
             client: self.get("client")?.unwrap_or_default(),
+            overrides: overrides(&self.object)?,
             channel: self.channel,
         })
     }
@@ -126,29 +169,76 @@ impl<'c> Claims<'c> {
             None => self.exp.map(|exp| exp.floor_s),
         })
     }
+}
 
-    /// The base64 form wins, as it does in Centrifugo.
-    fn payload(&self, json: &str, base64: &str) -> Result<Option<Payload>, Fault> {
-        match self.get::<Option<String>>(base64)?.flatten().filter(|text| !text.is_empty()) {
-            Some(text) => {
-                let bytes = STANDARD.decode(text).map_err(|_| Fault::Claim)?;
-                Ok(Some(Payload::from_opaque(Bytes::from(bytes))))
+/// The base64 form wins, as it does in Centrifugo.
+pub(crate) fn payload(object: &Object<'_>, json: &str, base64: &str) -> Result<Option<Payload>, Fault> {
+    match optional::<String>(object, base64)?.filter(|text| !text.is_empty()) {
+        Some(text) => {
+            let bytes = STANDARD.decode(text).map_err(|_| Fault::Claim)?;
+            Ok(Some(Payload::from_opaque(Bytes::from(bytes))))
+        }
+        None => Ok(object
+            .raw(json)
+            .filter(|json| json.get() != "null")
+            .map(|json| Payload::from_json(Bytes::copy_from_slice(json.get().as_bytes())))),
+    }
+}
+
+/// `subs`, or else `channels`.
+fn subscriptions(object: &Object<'_>) -> Result<Vec<ServerSubscription>, Fault> {
+    let subs = optional::<Object<'_>>(object, "subs")?.unwrap_or_default();
+    let channels = optional::<Vec<Box<str>>>(object, "channels")?.unwrap_or_default();
+    let mut subscriptions = Vec::new();
+    for (channel, raw) in subs.entries() {
+        let options: Option<Object<'_>> = serde_json::from_str(raw.get()).map_err(|error| fault(&error))?;
+        subscriptions.push(subscription(channel, &options.unwrap_or_default())?);
+    }
+    if subscriptions.is_empty() {
+        for channel in channels {
+            let is_new = !subscriptions.iter().any(|known: &ServerSubscription| known.channel == channel);
+            if is_new {
+                subscriptions.push(ServerSubscription { channel, ..ServerSubscription::default() });
             }
-            None => Ok(self
-                .object
-                .raw(json)
-                .filter(|json| json.get() != "null")
-                .map(|json| Payload::from_json(Bytes::copy_from_slice(json.get().as_bytes())))),
         }
     }
+    Ok(subscriptions)
+}
+
+/// One entry of `subs`.
+pub(crate) fn subscription(channel: &str, options: &Object<'_>) -> Result<ServerSubscription, Fault> {
+    Ok(ServerSubscription {
+        channel: channel.into(),
+        info: payload(options, "info", "b64info")?,
+        data: payload(options, "data", "b64data")?,
+        overrides: overrides(options)?,
+        ..ServerSubscription::default()
+    })
+}
+
+/// `override`: of each of these an object with a `value`.
+pub(crate) fn overrides(object: &Object<'_>) -> Result<Overrides, Fault> {
+    let Some(overrides) = optional::<Object<'_>>(object, "override")? else { return Ok(Overrides::default()) };
+    let value = |name: &str| -> Result<Option<bool>, Fault> {
+        let Some(one) = optional::<Object<'_>>(&overrides, name)? else { return Ok(None) };
+        Ok(Some(optional(&one, "value")?.unwrap_or_default()))
+    };
+    Ok(Overrides {
+        presence: value("presence")?,
+        join_leave: value("join_leave")?,
+        force_push_join_leave: value("force_push_join_leave")?,
+        force_positioning: value("force_positioning")?,
+        force_recovery: value("force_recovery")?,
+    })
+}
+
+/// A value that may be missing, or null.
+fn optional<'j, T: Deserialize<'j>>(object: &Object<'j>, name: &str) -> Result<Option<T>, Fault> {
+    object.get::<Option<T>>(name).map(Option::flatten).map_err(|error| fault(&error))
 }
 
 fn fault(error: &serde_json::Error) -> Fault {
     if error.is_data() { Fault::Claim } else { Fault::Malformed }
-}
-
-fn is_some(amount: Option<Amount>) -> bool {
-    amount == Some(Amount::Some)
 }
 
 /// Seconds since 1970, with a fraction perhaps (RFC 7519, section 2), and none before.
@@ -186,44 +276,5 @@ impl<'de> Deserialize<'de> for NumericDate {
         }
 
         deserializer.deserialize_any(DateVisitor)
-    }
-}
-
-/// Whether a list or an object holds anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Amount {
-    None,
-    Some,
-}
-
-impl<'de> Deserialize<'de> for Amount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AmountVisitor;
-
-        impl<'de> Visitor<'de> for AmountVisitor {
-            type Value = Amount;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list or an object")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Amount, A::Error> {
-                let mut amount = Amount::None;
-                while seq.next_element::<IgnoredAny>()?.is_some() {
-                    amount = Amount::Some;
-                }
-                Ok(amount)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Amount, A::Error> {
-                let mut amount = Amount::None;
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-                    amount = Amount::Some;
-                }
-                Ok(amount)
-            }
-        }
-
-        deserializer.deserialize_any(AmountVisitor)
     }
 }

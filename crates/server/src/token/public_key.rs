@@ -24,7 +24,7 @@ pub(super) const RSA_BITS_MAX: usize = 8_192;
 
 /// A public key, and the algorithms that its kind can be used with.
 #[derive(Clone, Debug)]
-pub(super) struct PublicKey {
+pub struct PublicKey {
     /// One for each algorithm: several for RSA, one for all others.
     uses: Vec<(Algorithm, ParsedPublicKey)>,
 }
@@ -65,7 +65,10 @@ const RSA_HASHES: [(Algorithm, &dyn VerificationAlgorithm); 3] = [
 
 impl PublicKey {
     /// An RSA key, as `PUBLIC KEY` or `RSA PUBLIC KEY`.
-    pub(super) fn rsa_from_pem(text: &str) -> Result<Self, KeyFault> {
+    ///
+    /// # Errors
+    /// [`KeyFault`]
+    pub fn rsa_from_pem(text: &str) -> Result<Self, KeyFault> {
         let der = read_pem(text)?;
         let of_spki = PublicEncryptingKey::from_der(&der).map(|key| key.key_size_bits());
         let bits = of_spki.or_else(|_| RsaParameters::public_modulus_len(&der).map(|bits| bits as usize));
@@ -76,7 +79,10 @@ impl PublicKey {
     }
 
     /// A key on one of the curves P-256, P-384 and P-521, which says which algorithm it is for.
-    pub(super) fn ec_from_pem(text: &str) -> Result<Self, KeyFault> {
+    ///
+    /// # Errors
+    /// [`KeyFault`]
+    pub fn ec_from_pem(text: &str) -> Result<Self, KeyFault> {
         let der = read_pem(text)?;
         let mut curves = EC_CURVES.iter();
         let found = curves.find_map(|(_, algorithm, rule)| Some((*algorithm, ParsedPublicKey::new(*rule, &der).ok()?)));

@@ -22,9 +22,9 @@ pub(super) const TOP: &[Key] = &[
     own("shards", Int(0, 256), "0", "I/O threads; 0 for one per core."),
     own(
         "reactor",
-        Choice(&["auto", "epoll"]),
+        Choice(&["auto", "io_uring", "epoll"]),
         "auto",
-        "What the shards wait on; `auto` takes the best that the kernel has.",
+        "What the shards wait on; `auto` takes io_uring where the kernel allows it, and epoll where not.",
     ),
     table("net", &[NET], "Sockets and threads. Only Dunlin has this table."),
     table("demo", &[DEMO], "The demonstration. Only Dunlin has this table."),

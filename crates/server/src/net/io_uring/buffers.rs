@@ -156,6 +156,13 @@ impl Buffers {
         }
     }
 
+    /// Gives all buffers of a list back.
+    pub(super) fn discard(&mut self, list: &mut List) {
+        while let Some(buffer) = self.pop(list) {
+            self.give_back(buffer);
+        }
+    }
+
     /// Lets the kernel fill a buffer again.
     pub(super) fn give_back(&mut self, buffer: u16) {
         let place = usize::from(self.tail % BUFFERS);

@@ -1,12 +1,14 @@
 //! The ring itself: set up as well as the kernel can, and entered in the three ways that a shard needs.
 
-use std::{io, time::Duration};
+use std::{io, os::fd::RawFd, time::Duration};
 
 use ::io_uring::{
-    IoUring, cqueue,
-    squeue::Entry,
-    types::{CancelBuilder, SubmitArgs, Timespec},
+    IoUring, cqueue, opcode,
+    squeue::{Entry, Flags},
+    types::{CancelBuilder, Fd, SubmitArgs, Timespec},
 };
+
+use super::slots::Subject;
 
 /// Requests that are collected before they are submitted anyway: a batch of sends, and what else a turn asks for.
 const SUBMISSIONS: u32 = 1_024;
@@ -23,7 +25,8 @@ pub(super) struct Ring {
     disabled: bool,
     /// What the kernel said when it took nothing any more. From then on it is given nothing.
     failed: Option<i32>,
-    pub(super) submissions: u64,
+    /// Times that the kernel was entered.
+    pub(super) calls: u64,
 }
 
 /// Ways to set a ring up, the best first. Older kernels refuse the flags that they don't know.
@@ -35,6 +38,17 @@ pub(super) enum SetUp {
     Cooperative,
     /// They interrupt the thread.
     Plain,
+}
+
+impl SetUp {
+    /// For the log.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Deferred => "deferred",
+            Self::Cooperative => "cooperative",
+            Self::Plain => "plain",
+        }
+    }
 }
 
 /// What the kernel tells of a request.
@@ -68,7 +82,7 @@ impl Ring {
             match build(set_up) {
                 Ok(inner) => {
                     let disabled = set_up != SetUp::Plain;
-                    return Ok(Self { inner, set_up, disabled, failed: None, submissions: 0 });
+                    return Ok(Self { inner, set_up, disabled, failed: None, calls: 0 });
                 }
                 // An unknown flag. Any other error is one of all ways.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = Some(error),
@@ -119,6 +133,21 @@ impl Ring {
         }
     }
 
+    /// Ends a request, which tells of it by itself.
+    pub(super) fn cancel(&mut self, subject: Subject) {
+        let entry = opcode::AsyncCancel::new(subject.user_data()).build().user_data(Subject::Aside.user_data());
+        // SAFETY: the request points at nothing.
+        unsafe { self.push(&entry.flags(Flags::SKIP_SUCCESS)) };
+    }
+
+    /// Closes a file, after everything that was pushed before. Requests of which the kernel knows hold on to it by
+    /// themselves; those that it does not know yet, and that name its number, must find it open.
+    pub(super) fn close(&mut self, fd: RawFd) {
+        let entry = opcode::Close::new(Fd(fd)).build().user_data(Subject::Aside.user_data());
+        // SAFETY: the request points at nothing.
+        unsafe { self.push(&entry.flags(Flags::SKIP_SUCCESS)) };
+    }
+
     /// Hands the kernel all that was pushed. What can be done at once is done when this returns.
     ///
     /// # Errors
@@ -162,7 +191,7 @@ impl Ring {
         if let Some(errno) = self.failed {
             return Err(io::Error::from_raw_os_error(errno));
         }
-        self.submissions += 1;
+        self.calls += 1;
         match call(&self.inner).map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL)) {
             // Interrupted, timed out, out of memory for now, or completions have to be taken first: all pass.
             Ok(_) | Err(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY) => Ok(()),

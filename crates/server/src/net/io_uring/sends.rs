@@ -2,11 +2,7 @@
 
 use std::ptr;
 
-use ::io_uring::{
-    opcode,
-    squeue::Entry,
-    types::Fd,
-};
+use ::io_uring::{opcode, squeue::Entry, types::Fd};
 
 use super::{
     super::reactor::{ConnectionKey, SEND_SLICES_MAX, SendOutcome, Sent},
@@ -147,6 +143,11 @@ impl Sends {
     #[inline]
     pub(super) fn outstanding(&self) -> usize {
         self.outstanding
+    }
+
+    /// Nothing that is outstanding will have a result. Those sends count as broken.
+    pub(super) fn give_up(&mut self) {
+        self.outstanding = 0;
     }
 
     /// The memory of what was submitted is free again: there is nothing outstanding.

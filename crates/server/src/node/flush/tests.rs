@@ -24,9 +24,9 @@ use tokio::sync::mpsc;
 
 use super::{Reactor, SendOutcome, Sent, ShardThread};
 use crate::{
-    net::{Completion, ConnectionKey, Door, HeadLimits, SessionStage, Stage, Waker},
+    net::{Completion, ConnectionKey, Door, HeadLimits, Released, SessionStage, Stage, Waker},
     node::{
-        NetOptions, VerifyTokens,
+        Judged, NetOptions, TokenQuestion, VerifyTokens,
         clock::Clock,
         doorbell::Doorbell,
         peers,
@@ -76,7 +76,7 @@ impl Reactor for Scripted {
         true
     }
 
-    fn send<'a>(&mut self, connection: ConnectionKey, slices: impl Iterator<Item = &'a [u8]>) {
+    unsafe fn send<'a>(&mut self, connection: ConnectionKey, slices: impl Iterator<Item = &'a [u8]>) {
         let slices: Vec<&[u8]> = slices.collect();
         if slices.is_empty() {
             return;
@@ -97,7 +97,7 @@ impl Reactor for Scripted {
 
     fn finish(&mut self, _connection: ConnectionKey) {}
 
-    fn release(&mut self, _connection: ConnectionKey) -> Option<TcpStream> {
+    fn release(&mut self, _connection: ConnectionKey) -> Option<Released> {
         None
     }
 }
@@ -105,12 +105,16 @@ impl Reactor for Scripted {
 struct NoTokens;
 
 impl VerifyTokens for NoTokens {
-    fn verify_connection(&self, _: &str, _: u64) -> Result<dunlin_engine::event::ConnectionClaims, TokenError> {
-        Err(TokenError::Invalid)
+    fn verify_connection(&self, _: &str, _: u64) -> Judged<dunlin_engine::event::ConnectionClaims> {
+        Judged::Now(Err(TokenError::Invalid))
     }
 
-    fn verify_subscription(&self, _: &str, _: u64) -> Result<dunlin_engine::event::SubscriptionClaims, TokenError> {
-        Err(TokenError::Invalid)
+    fn verify_subscription(&self, _: &str, _: u64) -> Judged<dunlin_engine::event::SubscriptionClaims> {
+        Judged::Now(Err(TokenError::Invalid))
+    }
+
+    fn verify_elsewhere(&self, question: TokenQuestion) {
+        (question.answer)(question.kind.refused(TokenError::Invalid));
     }
 }
 
@@ -126,8 +130,8 @@ fn shard_thread() -> ShardThread<Scripted> {
     let client =
         options::ClientOptions { allow_anonymous_connect_without_token: true, ..options::ClientOptions::default() };
     let poll = mio::Poll::new().expect("an epoll instance");
-    let waker = Waker::new(poll.registry(), mio::Token(0)).expect("an eventfd");
-    let doorbell = Arc::new(Doorbell::new(Arc::new(waker)));
+    let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("an eventfd");
+    let doorbell = Arc::new(Doorbell::new(Arc::new(Waker::Epoll(waker))));
     let net = NetOptions::default();
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
     let (hand_over, _) = mpsc::channel(1);

@@ -68,7 +68,7 @@ impl Rig {
     /// The test is the first of so many shards; the others take nothing.
     pub fn with(threads: u16, shard_count: u16, options: RoomsOptions) -> Self {
         let poll = mio::Poll::new().expect("an epoll instance");
-        let waker = Arc::new(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker"));
+        let waker = Arc::new(crate::net::Waker::Epoll(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
         let doorbells: Vec<_> = (0..shard_count).map(|_| Arc::new(Doorbell::new(Arc::clone(&waker)))).collect();
         let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1).expect("threads");
         let deaf = links.split_off(1);

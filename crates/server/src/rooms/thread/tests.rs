@@ -15,7 +15,7 @@ use crate::{
 #[test]
 fn shards_are_told_before_a_job_of_unknown_length() {
     let poll = mio::Poll::new().expect("an epoll instance");
-    let waker = Arc::new(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker"));
+    let waker = Arc::new(crate::net::Waker::Epoll(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
     let doorbells = [Arc::new(Doorbell::new(waker))];
     let doors = [Arc::new(ThreadDoor::default())];
     let (mut links, mut posts) = post::connect(&doorbells, &doors, 16);
