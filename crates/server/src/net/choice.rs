@@ -1,6 +1,6 @@
 //! Which reactor the shards get, and why.
 
-use std::{fmt, io, net::TcpListener, sync::Arc};
+use std::{fmt, io, net::TcpListener, sync::Arc, thread};
 
 use super::{Epoll, Unavailable, Uring, Waker, probe};
 
@@ -94,10 +94,14 @@ pub fn choose(
 
 type UringReactors = Vec<(Uring, Arc<Waker>)>;
 
-fn on_io_uring(
-    listeners: &[TcpListener],
-    read_bytes_max: usize,
-) -> Result<(UringReactors, &'static str), Unavailable> {
+/// On a thread that is gone when this returns: the kernel keeps a note at the thread that sets a ring up, and would interrupt
+/// whatever it waits for when the ring is given up.
+fn on_io_uring(listeners: &[TcpListener], read_bytes_max: usize) -> Result<(UringReactors, &'static str), Unavailable> {
+    let made = thread::scope(|scope| scope.spawn(|| make(listeners, read_bytes_max)).join());
+    made.unwrap_or_else(|_| Err(Unavailable::new("a thread to set rings up", &io::Error::from_raw_os_error(libc::EIO))))
+}
+
+fn make(listeners: &[TcpListener], read_bytes_max: usize) -> Result<(UringReactors, &'static str), Unavailable> {
     let set_up = probe()?;
     let mut reactors = Vec::with_capacity(listeners.len());
     for listener in listeners {

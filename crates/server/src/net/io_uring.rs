@@ -384,6 +384,3 @@ impl Drop for Uring {
         // Otherwise their memory is left to the kernel for good. It is the process's end in any case.
     }
 }
-
-#[cfg(test)]
-mod tests;

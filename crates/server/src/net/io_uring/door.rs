@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io,
     net::{TcpListener, TcpStream},
-    os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _},
+    os::fd::FromRawFd as _,
     time::{Duration, Instant},
 };
 
