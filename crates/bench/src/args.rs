@@ -64,6 +64,9 @@ pub(crate) struct RooflineArgs {
     /// Rounds of each part, instead of a duration
     #[arg(long)]
     pub rounds: Option<u64>,
+    /// Sends in one submission to io_uring, measured in turns with the bare loop; 0 leaves that out
+    #[arg(long, default_value_t = 256)]
+    pub batch: usize,
     #[command(flatten)]
     pub pin: PinArgs,
     #[command(flatten)]
@@ -191,6 +194,9 @@ pub(crate) struct ServerArgs {
     /// Its arguments; {config} stands for the file with its configuration
     #[arg(long, value_delimiter = ' ', default_value = "serve -c {config}", allow_hyphen_values = true)]
     pub spawn_args: Vec<String>,
+    /// What the started server's shards wait on: auto, io_uring or epoll
+    #[arg(long, value_name = "KIND")]
+    pub reactor: Option<String>,
     /// A configuration key for the started server, such as `client.queue_max_size=65536`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -233,6 +239,7 @@ impl RooflineArgs {
         check_count("frame-bytes", self.frame_bytes.unwrap_or(1) as u64, 1, 1 << 20)?;
         check_count("turns", self.turns.into(), 1, 1000)?;
         check_count("rounds", self.rounds.unwrap_or(1), 1, u64::MAX)?;
+        check_count("batch", self.batch as u64, 0, 32_768)?;
         check_payload(self.payload_bytes)?;
         check_rate(self.rate)
     }

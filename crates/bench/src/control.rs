@@ -183,6 +183,8 @@ pub struct Send {
     pub rounds_per_second: Option<f64>,
     /// When to stop.
     pub until: Until,
+    /// Sends of one submission to io_uring; none: each is a system call.
+    pub batch: Option<usize>,
 }
 
 /// When a sender stops.
@@ -216,6 +218,11 @@ pub enum Answer {
     Published(Box<Published>),
     /// Rounds of a sender.
     Sent(Sent),
+    /// There is no io_uring to send in batches with.
+    NoBatches {
+        /// What the system says.
+        reason: String,
+    },
     /// Of players.
     Play(PlayAnswer),
     /// The process can't go on.

@@ -168,6 +168,7 @@ fn roofline_order(load: &LoadArgs, warm: &Phase, turn: Duration) -> Send {
         frame_bytes: (whole(bytes.round()) as usize).max(1),
         rounds_per_second: load.saturate.is_none().then_some(load.rate),
         until: Until::DurationNs(turn.as_nanos() as u64),
+        batch: None,
     }
 }
 

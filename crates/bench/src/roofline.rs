@@ -53,6 +53,10 @@ impl Roofline {
         self.sender.order(&Order::Send(order.clone()))?;
         match self.sender.answer()? {
             Answer::Sent(sent) => Ok(sent),
+            Answer::NoBatches { reason } => {
+                let source = std::io::Error::other(reason);
+                Err(Error::os("send in batches through io_uring", source, "leave that part out with --batch 0"))
+            }
             other => Err(self.sender.unexpected(&other)),
         }
     }
@@ -87,6 +91,20 @@ pub struct RooflineReport {
     paced: Figure,
     /// Rounds back to back.
     saturated: Figure,
+    /// The same in batches, where asked for.
+    io_uring: Option<InBatches>,
+}
+
+/// Sends that io_uring takes many at a time.
+#[derive(Debug, Serialize)]
+struct InBatches {
+    /// Sends of one submission.
+    batch: usize,
+    paced: Figure,
+    saturated: Figure,
+    /// Sends per CPU-second, against the bare loop of the same run.
+    paced_ratio: f64,
+    saturated_ratio: f64,
 }
 
 /// One way of sending.
@@ -109,6 +127,14 @@ impl Figure {
     }
 }
 
+impl InBatches {
+    fn new(batch: usize, [paced, saturated]: [Figure; 2], bare_paced: &Figure, bare_saturated: &Figure) -> Self {
+        let of = |part: &Figure, bare: &Figure| report::ratio(part.sends_per_cpu_second, bare.sends_per_cpu_second);
+        let (paced_ratio, saturated_ratio) = (of(&paced, bare_paced), of(&saturated, bare_saturated));
+        InBatches { batch, paced, saturated, paced_ratio, saturated_ratio }
+    }
+}
+
 /// Runs the scenario: paced and saturated in turns, so that a change of the machine's mood meets both.
 pub fn run(args: &RooflineArgs) -> Result<(), Error> {
     args.check()?;
@@ -119,23 +145,31 @@ pub fn run(args: &RooflineArgs) -> Result<(), Error> {
     let progress = Progress::new(args.output.quiet);
     progress.doing(format!("connecting {} sockets", args.sockets));
     let mut roofline = Roofline::start(args.sockets, &cores)?;
-    let order = |rate, turn: Duration| {
+    let order = |rate, turn: Duration, batch| {
         let until = match args.rounds {
             Some(rounds) => Until::Rounds(rounds),
             None => Until::DurationNs(turn.as_nanos() as u64),
         };
-        Send { frame_bytes, rounds_per_second: rate, until }
+        Send { frame_bytes, rounds_per_second: rate, until, batch }
     };
     let turns = if args.rounds.is_some() { 1 } else { args.turns };
-    let turn = args.duration / turns / 2;
-    let (mut paced, mut saturated) = (Sent::default(), Sent::default());
+    let batch = Some(args.batch).filter(|batch| *batch > 0);
+    let ways = if batch.is_some() { vec![None, batch] } else { vec![None] };
+    let turn = args.duration / turns / 2 / ways.len() as u32;
+    // By way, and within that: paced, saturated.
+    let mut sent = vec![[Sent::default(), Sent::default()]; ways.len()];
     for number in 1..=turns {
-        progress.doing(format!("turn {number} of {turns}: paced"));
-        paced.add(&roofline.send(&order(Some(args.rate), turn))?);
-        progress.doing(format!("turn {number} of {turns}: saturated"));
-        saturated.add(&roofline.send(&order(None, turn))?);
+        for (place, (what, rate)) in [("paced", Some(args.rate)), ("saturated", None)].into_iter().enumerate() {
+            for (way, sent) in ways.iter().zip(&mut sent) {
+                progress.doing(format!("turn {number} of {turns}: {what}"));
+                sent[place].add(&roofline.send(&order(rate, turn, *way))?);
+            }
+        }
     }
     progress.finish();
+    let mut figures = sent.into_iter().map(|parts| parts.map(Figure::new));
+    let [paced, saturated] = figures.next().expect("the bare loop is always measured");
+    let in_batches = figures.next().zip(batch).map(|(parts, batch)| InBatches::new(batch, parts, &paced, &saturated));
     let report = RooflineReport {
         scenario: "roofline",
         machine: proc::machine(),
@@ -143,8 +177,9 @@ pub fn run(args: &RooflineArgs) -> Result<(), Error> {
         sockets: args.sockets,
         frame_bytes,
         rounds_per_second: args.rate,
-        paced: Figure::new(paced),
-        saturated: Figure::new(saturated),
+        paced,
+        saturated,
+        io_uring: in_batches,
     };
     report::publish(&report, &report.lines(), &args.output)
 }
@@ -159,11 +194,18 @@ impl RooflineReport {
                 figure.sent.would_block
             )
         };
-        vec![
+        let mut lines = vec![
             Line::new("machine", &self.machine),
             Line::new("load", format!("{} sockets × {} bytes", self.sockets, self.frame_bytes)),
             Line::new("paced", format!("{} at {} rounds/s", figure(&self.paced), self.rounds_per_second)),
             Line::new("saturated", figure(&self.saturated)),
-        ]
+        ];
+        if let Some(way) = &self.io_uring {
+            let batch = way.batch;
+            let line = |part, ratio| format!("{} in batches of {batch}; ratio {ratio:.2}", figure(part));
+            lines.push(Line::new("paced, io_uring", line(&way.paced, way.paced_ratio)));
+            lines.push(Line::new("saturated, io_uring", line(&way.saturated, way.saturated_ratio)));
+        }
+        lines
     }
 }

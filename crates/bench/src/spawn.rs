@@ -79,7 +79,10 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<Server, Error> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let folder = make_folder(port)?;
     let config_path = folder.join("config.json");
-    write(&config_path, &config(port, &args.api_key, &args.set)?)?;
+    // Other servers know nothing of this key, so it is there only when it was asked for.
+    let reactor = args.reactor.iter().map(|kind| format!("reactor={kind}"));
+    let settings: Vec<String> = reactor.chain(args.set.iter().cloned()).collect();
+    write(&config_path, &config(port, &args.api_key, &settings)?)?;
     let log_path = folder.join("server.log");
     let child = start_process(&program, args, &config_path, &log_path, cores)?;
     let name = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());

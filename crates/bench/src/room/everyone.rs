@@ -124,6 +124,7 @@ fn contenders(args: &EveryoneArgs, cores: &Cores) -> Result<Vec<Contender>, Erro
             server_pid: None,
             spawn: Some(peer.clone()),
             spawn_args: program_args.split(' ').map(str::to_owned).collect(),
+            reactor: None,
             set: Vec::new(),
             ..args.common.server.clone()
         };

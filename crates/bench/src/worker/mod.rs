@@ -1,5 +1,6 @@
 //! The other processes of a run. Each is this same program, told over stdin what to be.
 
+mod batches;
 mod clients;
 mod drain;
 mod player;

@@ -1,4 +1,4 @@
-//! The roofline's sender: nothing but `send` to many sockets, one after the other.
+//! The roofline's sender: nothing but sends to many sockets, one after the other or in batches.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use super::{answer, orders};
+use super::{answer, batches::Batches, orders};
 use crate::control::{Answer, Order, Send, SenderRole, Sent, Until};
 use crate::error::Error;
 use crate::proc;
@@ -22,7 +22,10 @@ pub fn play(role: &SenderRole) -> Result<(), Error> {
         .map_err(|source| Error::os("accept the receivers", source, "raise the limit of open files (ulimit -n)"))?;
     for order in orders(|| ()) {
         if let Order::Send(send) = order {
-            answer(&Answer::Sent(send_rounds(&sockets, &send)));
+            answer(&match send_rounds(&sockets, &send) {
+                Ok(sent) => Answer::Sent(sent),
+                Err(error) => Answer::NoBatches { reason: error.to_string() },
+            });
         }
     }
     Ok(())
@@ -45,13 +48,17 @@ fn accept_all(listener: &TcpListener, sockets: usize) -> io::Result<Vec<TcpStrea
         .collect()
 }
 
-fn send_rounds(sockets: &[TcpStream], order: &Send) -> Sent {
+fn send_rounds(sockets: &[TcpStream], order: &Send) -> io::Result<Sent> {
+    let mut batches = order.batch.map(Batches::new).transpose()?;
     let frame = vec![b'x'; order.frame_bytes];
     let mut sent = Sent::default();
     let (cpu_before, start_ns) = (proc::own_cpu_ns(), proc::now_ns());
     loop {
         let refused_before = sent.would_block;
-        send_round(sockets, &frame, &mut sent);
+        match &mut batches {
+            Some(batches) => batches.send_round(sockets, &frame, &mut sent)?,
+            None => send_round(sockets, &frame, &mut sent),
+        }
         sent.rounds += 1;
         let elapsed_ns = proc::now_ns() - start_ns;
         if is_over(order.until, sent.rounds, elapsed_ns) {
@@ -69,7 +76,7 @@ fn send_rounds(sockets: &[TcpStream], order: &Send) -> Sent {
     }
     sent.cpu_ns = proc::own_cpu_ns() - cpu_before;
     sent.wall_ns = proc::now_ns() - start_ns;
-    sent
+    Ok(sent)
 }
 
 fn is_over(until: Until, rounds: u64, elapsed_ns: u64) -> bool {

@@ -1,0 +1,49 @@
+//! The other way of sending: many sends in one submission to io_uring.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, types::Fd};
+
+use crate::control::Sent;
+
+/// A ring that takes sends in batches.
+pub struct Batches {
+    ring: IoUring,
+    /// Sends of one submission.
+    batch: usize,
+}
+
+impl Batches {
+    /// A ring for batches of `batch` sends, set up as a server would.
+    pub fn new(batch: usize) -> io::Result<Self> {
+        let entries = u32::try_from(batch.next_power_of_two()).unwrap_or(u32::MAX);
+        let mut best = IoUring::builder();
+        best.setup_single_issuer().setup_defer_taskrun();
+        let ring = best.build(entries).or_else(|_| IoUring::new(entries))?;
+        Ok(Batches { ring, batch })
+    }
+
+    /// One send to every socket.
+    pub fn send_round(&mut self, sockets: &[TcpStream], frame: &[u8], sent: &mut Sent) -> io::Result<()> {
+        let length = u32::try_from(frame.len()).map_err(io::Error::other)?;
+        for part in sockets.chunks(self.batch) {
+            for socket in part {
+                let send = opcode::Send::new(Fd(socket.as_raw_fd()), frame.as_ptr(), length);
+                let send = send.flags(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT).build();
+                // SAFETY: the frame outlives the wait below for all that is pushed here.
+                unsafe { self.ring.submission().push(&send) }.map_err(io::Error::other)?;
+            }
+            self.ring.submit_and_wait(part.len())?;
+            for completion in self.ring.completion() {
+                if completion.result() == frame.len() as i32 {
+                    sent.sends += 1;
+                } else {
+                    sent.would_block += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
