@@ -26,6 +26,8 @@ pub(crate) struct OwnedChannel {
     pub(crate) scheduled: Scheduled,
     /// The room that is open, or about to be.
     pub(crate) room: Option<Box<OwnedRoom>>,
+    /// What compact classes call it, unique on the node; 0 as long as nobody asked.
+    pub(crate) number: u64,
     listeners: Vec<Listener>,
     subscribers: u32,
 }
@@ -75,6 +77,7 @@ impl OwnedChannel {
             presence: None,
             scheduled: Scheduled::default(),
             room: None,
+            number: 0,
             listeners: Vec::new(),
             subscribers: 0,
         }

@@ -3,7 +3,8 @@
 use std::{rc::Rc, sync::Arc};
 
 use dunlin_protocol::{
-    ClientInfo, Disconnect, Encoding, NotJson, Publication, Push, encode_bare_push, encode_push, publication_head,
+    ChannelRef, ClientInfo, DataForm, Disconnect, Encoding, NotJson, Publication, Push, encode_bare_push, encode_push,
+    publication_head,
 };
 use dunlin_rooms::Body;
 use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, append_close, write_header};
@@ -14,6 +15,8 @@ use crate::{FrameClass, Wire, names::NamespaceIndex, room::EventAudience, wire::
 #[derive(Debug)]
 pub struct Delivery {
     pub(crate) channel: Arc<str>,
+    /// The channel's number for compact classes; 0 where it has none.
+    channel_number: u64,
     pub(crate) namespace: NamespaceIndex,
     pub(crate) body: DeliveryBody,
     /// When the owner accepted it, on the clock of [`crate::Now::mono_us`].
@@ -41,13 +44,18 @@ pub(crate) enum DeliveryBody {
 impl Delivery {
     /// An empty envelope; [`Delivery::encode`] fills in the frames.
     pub(crate) fn new(channel: Arc<str>, namespace: NamespaceIndex, body: DeliveryBody, accepted_us: u64) -> Self {
-        Self { channel, namespace, body, accepted_us, frames: Vec::with_capacity(1) }
+        Self { channel, channel_number: 0, namespace, body, accepted_us, frames: Vec::with_capacity(1) }
+    }
+
+    /// The same for a channel with this number.
+    pub(crate) fn numbered(self, channel_number: u64) -> Self {
+        Self { channel_number, ..self }
     }
 
     /// Writes the frame for `class`, unless it is there. `scratch` only lends its capacity.
     pub(crate) fn encode(&mut self, class: FrameClass, scratch: &mut Vec<u8>) {
         if self.place(class).is_none() {
-            let frame = build_frame(class.wire, scratch, |out| encode_push_on(class.wire, &self.push(0), out));
+            let frame = build_frame(class.wire, scratch, |out| encode_push_on(class.wire, &self.push(class, 0), out));
             self.frames.push((class, frame));
         }
     }
@@ -94,10 +102,14 @@ impl Delivery {
         self.frames.iter().position(|(of, _)| *of == class)
     }
 
-    fn push(&self, skipped: u32) -> Push<'_> {
-        let channel = &self.channel;
+    fn push(&self, class: FrameClass, skipped: u32) -> Push<'_> {
+        let channel = match class.compact {
+            true => ChannelRef::Number(self.channel_number),
+            false => ChannelRef::Name(&self.channel),
+        };
+        let data = DataForm::Plain;
         match &self.body {
-            DeliveryBody::Publication { publication, .. } => Push::Publication { channel, publication, skipped },
+            DeliveryBody::Publication { publication, .. } => Push::Publication { channel, publication, data, skipped },
             DeliveryBody::Join(info) => Push::Join { channel, info },
             DeliveryBody::Leave(info) => Push::Leave { channel, info },
         }
@@ -179,9 +191,9 @@ impl FrameRef {
     /// The same publication again with the tag `skipped`; `None` for what is no publication.
     pub(crate) fn with_skipped(&self, skipped: u32, scratch: &mut Vec<u8>) -> Option<Self> {
         let FrameBytes::Shared { delivery, place } = &*self.0 else { return None };
-        let (FrameClass { wire, .. }, _) = delivery.frames[usize::from(place.0)];
-        let push = delivery.push(skipped);
-        let bytes = build_frame(wire, scratch, |out| encode_push_on(wire, &push, out)).ok()?;
+        let (class, _) = delivery.frames[usize::from(place.0)];
+        let push = delivery.push(class, skipped);
+        let bytes = build_frame(class.wire, scratch, |out| encode_push_on(class.wire, &push, out)).ok()?;
         Some(Self::own(bytes, delivery.accepted_us))
     }
 }

@@ -194,6 +194,8 @@ pub struct Subscribed {
     pub recovered: bool,
     /// Whether recovery was attempted.
     pub was_recovering: bool,
+    /// The channel's number, for a compact class; otherwise 0.
+    pub channel_number: u64,
     /// The room that the session is in from now on, and the thread that takes its inputs.
     pub room: Option<(RoomKey, RoomThreadIndex)>,
 }

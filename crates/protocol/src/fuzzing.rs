@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::{Command, Commands, Encoding, Payload, Publication, Push, Request, encode_push};
+use crate::{Command, Commands, DataForm, Encoding, Payload, Publication, Push, Request, encode_push};
 
 /// Any text frame.
 pub fn json(frame: &[u8]) {
@@ -61,7 +61,8 @@ fn check_payload(encoding: Encoding, data: &[u8]) {
         Encoding::Protobuf => Payload::from_opaque(bytes),
     };
     let publication = Publication { data, info: None, offset: 1, tags: Vec::new(), time_ms: 0 };
-    let push = Push::Publication { channel: "fuzz", publication: &publication, skipped: 0 };
+    let push =
+        Push::Publication { channel: "fuzz".into(), publication: &publication, data: DataForm::Plain, skipped: 0 };
     let mut written = Vec::new();
     let outcome = encode_push(Encoding::Json, &push, &mut written);
     assert!(outcome.is_ok() || encoding == Encoding::Protobuf);

@@ -27,7 +27,7 @@ pub use command::{
 };
 pub use decimal::Decimal;
 pub use payload::{NotJson, Payload};
-pub use push::{ClientInfo, Publication, Push, Tags};
+pub use push::{ChannelRef, ClientInfo, DataForm, Publication, Push, Tags};
 pub use reply::{
     ConnectResult, HistoryResult, PresenceResult, PresenceStatsResult, RefreshResult, Reply, RpcResult, SubscribeResult,
 };

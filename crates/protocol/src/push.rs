@@ -35,6 +35,33 @@ pub struct Publication {
     pub time_ms: i64,
 }
 
+/// How a push says of which channel it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelRef<'a> {
+    /// By its name.
+    Name(&'a str),
+    /// By the number that the reply to `subscribe` gave, above 0.
+    Number(u64),
+}
+
+impl<'a> From<&'a str> for ChannelRef<'a> {
+    fn from(name: &'a str) -> Self {
+        Self::Name(name)
+    }
+}
+
+/// How a publication's data is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataForm<'a> {
+    /// As it is.
+    #[default]
+    Plain,
+    /// As it is, to a subscription that gets differences: in JSON a string that holds the text.
+    Whole,
+    /// As this patch of the data before, in the Fossil format; to JSON a string, so it has to be UTF-8.
+    Patch(&'a [u8]),
+}
+
 /// An asynchronous message to a session (a Reply with id 0 on a bidirectional transport).
 #[derive(Clone, Debug)]
 pub enum Push<'a> {
@@ -42,23 +69,25 @@ pub enum Push<'a> {
     /// above 0 it is written as the additional tag `skipped`.
     Publication {
         /// The channel.
-        channel: &'a str,
+        channel: ChannelRef<'a>,
         /// The publication.
         publication: &'a Publication,
+        /// How its data is written.
+        data: DataForm<'a>,
         /// Publications replaced before they were written.
         skipped: u32,
     },
     /// A session subscribed to `channel`.
     Join {
         /// The channel.
-        channel: &'a str,
+        channel: ChannelRef<'a>,
         /// Who.
         info: &'a ClientInfo,
     },
     /// A session left `channel`.
     Leave {
         /// The channel.
-        channel: &'a str,
+        channel: ChannelRef<'a>,
         /// Who.
         info: &'a ClientInfo,
     },

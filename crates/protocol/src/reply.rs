@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{ClientInfo, ErrorCode, Payload, Publication};
+use crate::{ClientInfo, DataForm, ErrorCode, Payload, Publication};
 
 /// The answer to one command. The encoders write it under the command's id.
 #[derive(Clone, Debug)]
@@ -77,12 +77,33 @@ pub struct SubscribeResult {
     pub offset: u64,
     /// What the client had missed.
     pub publications: Vec<Arc<Publication>>,
+    /// Where the subscription gets differences: the patch of each publication against the one before it. One without a
+    /// patch is written whole.
+    pub patches: Vec<Option<Box<[u8]>>>,
     /// Whether nothing is missing.
     pub recovered: bool,
     /// Whether recovery was attempted.
     pub was_recovering: bool,
     /// Application bytes.
     pub data: Option<Payload>,
+    /// Whether the subscription gets differences between publications.
+    pub delta: bool,
+    /// The number that pushes carry instead of the channel's name; 0 for none.
+    pub channel_number: u64,
+}
+
+impl SubscribeResult {
+    /// What the client had missed, and how each publication's data is written.
+    pub(crate) fn written_publications(&self) -> impl Iterator<Item = (&Publication, DataForm<'_>)> {
+        self.publications.iter().enumerate().map(|(place, publication)| {
+            let form = match self.patches.get(place) {
+                _ if !self.delta => DataForm::Plain,
+                Some(Some(patch)) => DataForm::Patch(patch),
+                Some(None) | None => DataForm::Whole,
+            };
+            (&**publication, form)
+        })
+    }
 }
 
 /// Result of `presence`.

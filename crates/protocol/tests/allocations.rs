@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_protocol::{ClientInfo, Commands, Encoding, Payload, Publication, Push, encode_push};
+use dunlin_protocol::{ClientInfo, Commands, DataForm, Encoding, Payload, Publication, Push, encode_push};
 
 struct Counting;
 
@@ -64,7 +64,12 @@ fn a_publication_is_written_without_an_allocation_and_read_with_one_at_most() {
         tags: vec![("k".into(), "\"v\"\n".into()), ("skipped".into(), "no".into())],
         time_ms: 1_753_700_000_123,
     };
-    let push = Push::Publication { channel: "chat:index", publication: &publication, skipped: 3 };
+    let push = Push::Publication {
+        channel: "chat:index".into(),
+        publication: &publication,
+        data: DataForm::Plain,
+        skipped: 3,
+    };
     let mut out = Vec::with_capacity(4096);
     for encoding in Encoding::ALL {
         let allocations = allocations_of(|| encode_push(encoding, &push, &mut out).expect("JSON"));

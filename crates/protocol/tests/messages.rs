@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{
-    Command, Commands, Encoding, ErrorCode, PUBLICATION_TAILS, Payload, Publication, Push, Reply, Request, Tags,
-    encode_push, encode_reply, publication_head,
+    Command, Commands, DataForm, Encoding, ErrorCode, PUBLICATION_TAILS, Payload, Publication, Push, Reply, Request,
+    Tags, encode_push, encode_reply, publication_head,
 };
 
 fn decode(encoding: Encoding, frame: &[u8]) -> Vec<Option<Command<'_>>> {
@@ -41,7 +41,12 @@ fn a_publication_and_an_error() {
         tags: vec![("k".into(), "v".into())],
         time_ms: 0,
     };
-    let push = Push::Publication { channel: "c", publication: &Arc::new(publication), skipped: 12 };
+    let push = Push::Publication {
+        channel: "c".into(),
+        publication: &Arc::new(publication),
+        data: DataForm::Plain,
+        skipped: 12,
+    };
     let mut json = Vec::new();
     encode_push(Encoding::Json, &push, &mut json).unwrap();
     assert_eq!(
@@ -73,7 +78,12 @@ fn the_parts_of_a_publication_make_the_same_message_as_the_whole() {
                     time_ms: 0,
                 };
                 let mut whole = Vec::new();
-                let push = Push::Publication { channel, publication: &publication, skipped: 0 };
+                let push = Push::Publication {
+                    channel: channel.into(),
+                    publication: &publication,
+                    data: DataForm::Plain,
+                    skipped: 0,
+                };
                 encode_push(encoding, &push, &mut whole).unwrap();
                 let mut parts = Vec::new();
                 publication_head(encoding, channel, data_bytes, &mut parts);

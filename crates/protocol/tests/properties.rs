@@ -3,7 +3,9 @@
 mod meaning;
 mod schema;
 
-use dunlin_protocol::{Commands, Disconnect, Encoding, ErrorCode, Payload, Push, encode_push, encode_reply};
+use dunlin_protocol::{
+    ChannelRef, Commands, DataForm, Disconnect, Encoding, ErrorCode, Payload, Push, encode_push, encode_reply,
+};
 use meaning::{Reader, text};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -49,10 +51,41 @@ proptest! {
             meaning["tags"]["skipped"] = json!(skipped.to_string());
         }
         let meaning = json!({"push": {"channel": channel, "pub": meaning}});
-        let push = Push::Publication { channel: &channel, publication: &publication, skipped };
+        let push = Push::Publication {
+            channel: channel.as_str().into(),
+            publication: &publication,
+            data: DataForm::Plain,
+            skipped,
+        };
         for encoding in Encoding::ALL {
             let mut written = Vec::new();
             prop_assert_eq!(encode_push(encoding, &push, &mut written), Ok(()));
+            prop_assert_eq!(read_reply(encoding, &written), without_empty(&meaning));
+        }
+    }
+
+    /// To a subscription that gets differences, whole or as a patch, under the channel's number.
+    #[test]
+    fn differences_mean_what_was_to_be_written(
+        number in 1..=i64::MAX.cast_unsigned(),
+        publication in message("Publication"),
+        patch in proptest::option::of(".{1,60}"),
+    ) {
+        let mut meaning = publication;
+        let publication = reader(true).publication(&meaning);
+        let bytes = patch.clone().unwrap_or_else(|| text(&meaning["data"]).to_owned());
+        if patch.is_some() {
+            meaning["delta"] = json!(true);
+        }
+        let data = patch.as_ref().map_or(DataForm::Whole, |patch| DataForm::Patch(patch.as_bytes()));
+        let push = Push::Publication { channel: ChannelRef::Number(number), publication: &publication, data, skipped: 0 };
+        for encoding in Encoding::ALL {
+            let mut written = Vec::new();
+            prop_assert_eq!(encode_push(encoding, &push, &mut written), Ok(()));
+            // In JSON the bytes are the content of a string.
+            let is_json = encoding == Encoding::Json;
+            meaning["data"] = if is_json { json!(json!(bytes).to_string()) } else { json!(bytes) };
+            let meaning = json!({"push": {"id": number, "pub": meaning}});
             prop_assert_eq!(read_reply(encoding, &written), without_empty(&meaning));
         }
     }
@@ -244,6 +277,13 @@ fn payload() -> impl Strategy<Value = String> {
 fn possible(message: &str, mut fields: Map<String, Value>) -> Value {
     if !fields.contains_key("expires") {
         fields.remove("ttl");
+    }
+    // Differences have a test of their own.
+    if matches!(message, "Publication" | "SubscribeResult") {
+        fields.remove("delta");
+    }
+    if let Some(id) = fields.get_mut("id").filter(|_| message == "SubscribeResult") {
+        *id = json!(id.as_i64().unwrap_or_default().unsigned_abs().max(1));
     }
     if message == "Disconnect" {
         let code = fields.get("code").and_then(Value::as_u64).unwrap_or_default() as u16;

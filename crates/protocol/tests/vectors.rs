@@ -3,7 +3,9 @@
 mod meaning;
 
 use bytes::Bytes;
-use dunlin_protocol::{Commands, Encoding, NotJson, Payload, Push, encode_push, encode_reply, ping_message};
+use dunlin_protocol::{
+    ChannelRef, Commands, DataForm, Encoding, NotJson, Payload, Push, Reply, encode_push, encode_reply, ping_message,
+};
 use meaning::{Reader, text};
 use serde_json::Value;
 
@@ -24,12 +26,12 @@ fn malformed_commands() {
 
 #[test]
 fn replies() {
-    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/replies.json")), 57);
+    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/replies.json")), 61);
 }
 
 #[test]
 fn pushes() {
-    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/pushes.json")), 82);
+    assert_eq!(check_replies(include_str!("../../../schema/vectors/protocol/pushes.json")), 89);
 }
 
 fn vectors(file: &str) -> Vec<Value> {
@@ -141,7 +143,11 @@ fn encode(
     reader: &Reader,
     out: &mut Vec<u8>,
 ) -> Result<(), NotJson> {
-    if let Some((id, reply)) = reader.reply(message) {
+    if let Some((id, mut reply)) = reader.reply(message) {
+        if message["subscribe"]["delta"] == true {
+            let subscribe = reader.subscribe_with_delta(&message["subscribe"], |data| written(encoding, data));
+            reply = Reply::Subscribe(Box::new(subscribe));
+        }
         return encode_reply(encoding, id, &reply, out);
     }
     let Some(push) = message.get("push") else {
@@ -152,6 +158,16 @@ fn encode(
     encode_one_push(push, skipped, encoding, reader, out)
 }
 
+/// The bytes to write of data that the meaning has as a JSON string: in JSON they become that string again.
+fn written(encoding: Encoding, data: &Payload) -> Vec<u8> {
+    match encoding {
+        Encoding::Json => {
+            serde_json::from_slice::<String>(data.bytes()).map_or_else(|_| data.bytes().to_vec(), String::into_bytes)
+        }
+        Encoding::Protobuf => data.bytes().to_vec(),
+    }
+}
+
 fn encode_one_push(
     push: &Value,
     skipped: u32,
@@ -160,16 +176,26 @@ fn encode_one_push(
     out: &mut Vec<u8>,
 ) -> Result<(), NotJson> {
     let channel = text(&push["channel"]);
-    let (name, body) =
-        push.as_object().and_then(|push| push.iter().find(|(name, _)| *name != "channel")).expect("a push");
+    let of = push["id"].as_u64().map_or(ChannelRef::Name(channel), ChannelRef::Number);
+    let is_body = |name: &str| name != "channel" && name != "id";
+    let (name, body) = push.as_object().and_then(|push| push.iter().find(|(name, _)| is_body(name))).expect("a push");
     match name.as_str() {
         "pub" => {
             let mut publication = reader.publication(body);
             publication.tags.retain(|(key, _)| skipped == 0 || &**key != "skipped");
-            encode_push(encoding, &Push::Publication { channel, publication: &publication, skipped }, out)
+            let bytes = written(encoding, &publication.data);
+            let data = match body["delta"].as_bool() {
+                None => DataForm::Plain,
+                Some(false) => DataForm::Whole,
+                Some(true) => DataForm::Patch(&bytes),
+            };
+            if data == DataForm::Whole {
+                publication.data = (reader.make_payload)(bytes.clone().into());
+            }
+            encode_push(encoding, &Push::Publication { channel: of, publication: &publication, data, skipped }, out)
         }
-        "join" => encode_push(encoding, &Push::Join { channel, info: &reader.client_info(&body["info"]) }, out),
-        "leave" => encode_push(encoding, &Push::Leave { channel, info: &reader.client_info(&body["info"]) }, out),
+        "join" => encode_push(encoding, &Push::Join { channel: of, info: &reader.client_info(&body["info"]) }, out),
+        "leave" => encode_push(encoding, &Push::Leave { channel: of, info: &reader.client_info(&body["info"]) }, out),
         "unsubscribe" => {
             let code = meaning::unsubscribe_code(body);
             encode_push(encoding, &Push::Unsubscribe { channel, code, reason: text(&body["reason"]) }, out)

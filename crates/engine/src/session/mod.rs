@@ -60,6 +60,10 @@ pub(crate) struct SubscribeWish {
     pub(crate) recoverable: bool,
     pub(crate) join_leave: bool,
     pub(crate) reject_unrecoverable: bool,
+    /// Pushes may carry the channel's number.
+    pub(crate) compact: bool,
+    /// Data may be sent as differences.
+    pub(crate) delta: bool,
     /// For the game, where the channel has a room.
     pub(crate) data: Bytes,
 }

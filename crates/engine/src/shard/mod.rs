@@ -81,6 +81,8 @@ pub struct Shard {
     /// How many joins each room has yet to answer that was closed with joins on the way to it, by its number.
     closed_rooms: HashMap<u64, u32, foldhash::quality::FixedState>,
     channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
+    /// Channels that were given a number.
+    channels_numbered: u64,
     timers: Timers,
     counters: Counters,
     /// Messages of this shard to itself, handled before the event that led to them is done.
@@ -119,6 +121,7 @@ impl Shard {
             rooms_opened: 0,
             closed_rooms: HashMap::default(),
             channels: HashMap::with_hasher(hasher()),
+            channels_numbered: 0,
             timers: Timers::default(),
             local: VecDeque::new(),
             delivered: Vec::new(),

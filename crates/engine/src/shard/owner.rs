@@ -114,7 +114,7 @@ impl Shard {
             }
             Some(_) | None => Ok(Subscribed::default()),
         };
-        let subscribed = match subscribed {
+        let mut subscribed = match subscribed {
             Ok(subscribed) => subscribed,
             Err(code) => {
                 self.count(namespace).unrecovered += 1;
@@ -127,11 +127,26 @@ impl Shard {
         {
             channel.enter(info);
         }
+        if order.subscriber.class.compact {
+            subscribed.channel_number = self.channel_number(&order.channel);
+        }
         if subscribed.was_recovering {
             let counters = self.count(namespace);
             *(if subscribed.recovered { &mut counters.recovered } else { &mut counters.unrecovered }) += 1;
         }
         Ok(subscribed)
+    }
+
+    /// The number of a channel that is there: its own on the node, above 0. It fits into the protocol's 63 bits, since a shard
+    /// would number channels for centuries.
+    fn channel_number(&mut self, name: &str) -> u64 {
+        let Self { channels, channels_numbered, identity, .. } = self;
+        let channel = channels.get_mut(name).expect("a channel with a subscriber is not forgotten");
+        if channel.number == 0 {
+            channel.number = *channels_numbered * u64::from(identity.count) + u64::from(identity.index.0) + 1;
+            *channels_numbered += 1;
+        }
+        channel.number
     }
 
     fn serve_unsubscribe(
@@ -223,6 +238,7 @@ impl Shard {
     /// Encodes a delivery once for each class of frames in use, and sends it once to each shard that listens.
     fn send_out(&mut self, mut delivery: Delivery, audience: Audience, effects: &mut Effects) {
         let Some(channel) = self.channels.get(&delivery.channel) else { return };
+        delivery = delivery.numbered(channel.number);
         for class in channel.classes(audience) {
             delivery.encode(class, &mut self.scratch);
         }

@@ -51,6 +51,8 @@ impl Shard {
             recoverable: request.recoverable,
             join_leave: request.join_leave,
             reject_unrecoverable: request.flag.rejects_unrecoverable(),
+            compact: request.flag.wants_compaction(),
+            delta: !request.delta.is_empty(),
             data: request.data.map_or_else(Bytes::new, Bytes::copy_from_slice),
         };
         if request.token.is_empty() {
@@ -238,7 +240,8 @@ impl Shard {
             join_leave,
             positioned: positioned && options.has_positions(),
             recoverable: recoverable && options.has_positions(),
-            compact: false,
+            // What a room shows is framed by the session itself, for plain classes.
+            compact: wish.compact && options.allow_channel_compaction && options.room.is_none(),
             delta: false,
         }
     }
@@ -339,6 +342,9 @@ impl Shard {
             recovered: subscribed.recovered,
             was_recovering: order.was_recovering,
             data,
+            patches: Vec::new(),
+            delta: flags.delta,
+            channel_number: subscribed.channel_number,
         };
         (Reply::Subscribe(Box::new(result)), ending)
     }

@@ -3,7 +3,7 @@
 
 use dunlin_engine::{
     Options,
-    options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode, RoomLimits},
+    options::{ChannelOptions, ClientOptions, DataFormat, Lane, NamespaceOptions, RecoveryMode, RoomLimits},
 };
 
 /// The names of all options, read off the structures themselves.
@@ -150,6 +150,19 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
         "allow_history_for_client" => namespace.allow_history_for_client = read(value),
         "delivery" => namespace.delivery = if value == "latest" { Lane::Latest } else { Lane::Reliable },
         "room" => namespace.room = Some(room(value)),
+        "allow_channel_compaction" => namespace.allow_channel_compaction = read(value),
+        "allow_delta" => namespace.allow_delta = read(value),
+        "delta_publish" => namespace.delta_publish = read(value),
+        "allow_tags_filter" => namespace.allow_tags_filter = read(value),
+        "auto_cache_recover" => namespace.auto_cache_recover = read(value),
+        "channel_regex" => namespace.channel_regex = Some(regex::Regex::new(value).expect("a regular expression")),
+        "publication_data_format" => {
+            namespace.publication_data_format = match value {
+                "json" => DataFormat::Json,
+                "binary" => DataFormat::Binary,
+                _ => DataFormat::Any,
+            };
+        }
         "conflation_key" => namespace.conflation_key = Some(value.to_owned()),
         other => panic!("no option namespace.{other}"),
     }

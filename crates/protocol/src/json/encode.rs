@@ -3,12 +3,10 @@
 //! Written straight into the buffer in the order of the field numbers. Nothing is allocated but what `out` grows by. Zero
 //! values are left out, except for those that Centrifugo always writes (`generate.sh` of `centrifugal/protocol` lists them).
 
-use std::sync::Arc;
-
 use super::write::{Object, write_object, write_string};
 use crate::{
-    ClientInfo, ConnectResult, Disconnect, ErrorCode, HistoryResult, NotJson, PresenceResult, PresenceStatsResult,
-    Publication, Push, RefreshResult, Reply, SubscribeResult, decimal::Decimal, push::SKIPPED_TAG,
+    ChannelRef, ClientInfo, ConnectResult, DataForm, Disconnect, ErrorCode, HistoryResult, NotJson, PresenceResult,
+    PresenceStatsResult, Publication, Push, RefreshResult, Reply, SubscribeResult, decimal::Decimal, push::SKIPPED_TAG,
 };
 
 /// Appends the reply to the command `id`.
@@ -60,16 +58,16 @@ fn write_reply(reply: &Reply, envelope: &mut Object<'_, '_>) {
 
 fn write_push(push: &Push<'_>, envelope: &mut Object<'_, '_>) {
     match *push {
-        Push::Publication { channel, publication, skipped } => {
-            envelope.text("channel", channel);
-            envelope.object("pub", |object| write_publication(publication, skipped, object));
+        Push::Publication { channel, publication, data, skipped } => {
+            write_channel(channel, envelope);
+            envelope.object("pub", |object| write_publication(publication, data, skipped, object));
         }
         Push::Join { channel, info } => {
-            envelope.text("channel", channel);
+            write_channel(channel, envelope);
             envelope.object("join", |join| join.object("info", |object| write_client_info(info, object)));
         }
         Push::Leave { channel, info } => {
-            envelope.text("channel", channel);
+            write_channel(channel, envelope);
             envelope.object("leave", |leave| leave.object("info", |object| write_client_info(info, object)));
         }
         Push::Unsubscribe { channel, code, reason } => {
@@ -89,12 +87,19 @@ fn write_push(push: &Push<'_>, envelope: &mut Object<'_, '_>) {
     }
 }
 
-fn write_publications(publications: &[Arc<Publication>], object: &mut Object<'_, '_>) {
-    object.field("publications").array(publications, |publication, object| write_publication(publication, 0, object));
+fn write_channel(channel: ChannelRef<'_>, envelope: &mut Object<'_, '_>) {
+    match channel {
+        ChannelRef::Name(name) => envelope.text("channel", name),
+        ChannelRef::Number(number) => envelope.number("id", number),
+    }
 }
 
-fn write_publication(publication: &Publication, skipped: u32, object: &mut Object<'_, '_>) {
-    object.payload("data", Some(&publication.data));
+fn write_publication(publication: &Publication, data: DataForm<'_>, skipped: u32, object: &mut Object<'_, '_>) {
+    match data {
+        DataForm::Plain => object.payload("data", Some(&publication.data)),
+        DataForm::Whole => object.field("data").payload_as_string(&publication.data),
+        DataForm::Patch(patch) => object.field("data").bytes_as_string(patch),
+    }
     if let Some(info) = &publication.info {
         object.object("info", |object| write_client_info(info, object));
     }
@@ -109,6 +114,7 @@ fn write_publication(publication: &Publication, skipped: u32, object: &mut Objec
             }
         });
     }
+    object.flag("delta", matches!(data, DataForm::Patch(_)));
     object.signed("time", publication.time_ms);
 }
 
@@ -148,13 +154,17 @@ fn write_subscribe(result: &SubscribeResult, object: &mut Object<'_, '_>) {
     object.flag("recoverable", result.recoverable);
     object.text("epoch", &result.epoch);
     if !result.publications.is_empty() {
-        write_publications(&result.publications, object);
+        object.field("publications").array(result.written_publications(), |(publication, data), object| {
+            write_publication(publication, data, 0, object);
+        });
     }
     object.flag("recovered", result.recovered);
     object.number("offset", result.offset);
     object.flag("positioned", result.positioned);
     object.payload("data", result.data.as_ref());
     object.flag("was_recovering", result.was_recovering);
+    object.flag("delta", result.delta);
+    object.number("id", result.channel_number);
 }
 
 fn write_subscribe_push(result: &SubscribeResult, object: &mut Object<'_, '_>) {
@@ -182,7 +192,10 @@ fn write_presence_stats(result: PresenceStatsResult, object: &mut Object<'_, '_>
 
 /// SDKs rely on every field being there, empty or not.
 fn write_history(result: &HistoryResult, object: &mut Object<'_, '_>) {
-    write_publications(&result.publications, object);
+    let publications = result.publications.iter();
+    object.field("publications").array(publications, |publication, object| {
+        write_publication(publication, DataForm::Plain, 0, object);
+    });
     object.field("epoch").string(&result.epoch);
     object.field("offset").number(result.offset);
 }

@@ -34,9 +34,9 @@ impl<'o> Writer<'o> {
         self.out.push(b'}');
     }
 
-    pub(super) fn array<T>(&mut self, items: &[T], mut fields: impl FnMut(&T, &mut Object<'_, 'o>)) {
+    pub(super) fn array<T>(&mut self, items: impl Iterator<Item = T>, mut fields: impl FnMut(T, &mut Object<'_, 'o>)) {
         self.out.push(b'[');
-        for (index, item) in items.iter().enumerate() {
+        for (index, item) in items.enumerate() {
             if index > 0 {
                 self.out.push(b',');
             }
@@ -75,6 +75,23 @@ impl<'o> Writer<'o> {
                 self.out.extend_from_slice(b"\\u00");
                 self.out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
             }
+        }
+    }
+
+    /// A payload as the content of a string. It has to be JSON all the same: that is what the client makes of the content.
+    pub(super) fn payload_as_string(&mut self, payload: &Payload) {
+        if payload.is_known_json() || is_json(payload.bytes()) {
+            self.bytes_as_string(payload.bytes());
+        } else {
+            self.outcome = Err(NotJson);
+        }
+    }
+
+    /// Bytes, which have to be UTF-8, as the content of a string.
+    pub(super) fn bytes_as_string(&mut self, bytes: &[u8]) {
+        match str::from_utf8(bytes) {
+            Ok(text) => self.string(text),
+            Err(_) => self.outcome = Err(NotJson),
         }
     }
 

@@ -6,9 +6,9 @@
 
 use super::wire::{Message, Sink, write_bytes, write_entry_bytes, write_flag, write_message, write_number};
 use crate::{
-    ClientInfo, ConnectResult, Disconnect, ErrorCode, HistoryResult, Payload, PresenceResult, PresenceStatsResult,
-    Publication, Push, RefreshResult, Reply, RpcResult, SubscribeResult, UnsubscribeCode, decimal::Decimal,
-    push::SKIPPED_TAG,
+    ChannelRef, ClientInfo, ConnectResult, DataForm, Disconnect, ErrorCode, HistoryResult, Payload, PresenceResult,
+    PresenceStatsResult, Publication, Push, RefreshResult, Reply, RpcResult, SubscribeResult, UnsubscribeCode,
+    decimal::Decimal, push::SKIPPED_TAG,
 };
 
 /// Appends the reply to the command `id`.
@@ -79,16 +79,16 @@ impl Message for ReplyMessage<'_> {
 impl Message for Push<'_> {
     fn write(&self, sink: &mut impl Sink) {
         match *self {
-            Push::Publication { channel, publication, skipped } => {
-                write_bytes(sink, 2, channel.as_bytes());
-                write_message(sink, 4, &PublicationMessage { publication, skipped });
+            Push::Publication { channel, publication, data, skipped } => {
+                write_channel(sink, channel);
+                write_message(sink, 4, &PublicationMessage { publication, data, skipped });
             }
             Push::Join { channel, info } => {
-                write_bytes(sink, 2, channel.as_bytes());
+                write_channel(sink, channel);
                 write_message(sink, 5, &Wrapped { field: 1, message: info });
             }
             Push::Leave { channel, info } => {
-                write_bytes(sink, 2, channel.as_bytes());
+                write_channel(sink, channel);
                 write_message(sink, 6, &Wrapped { field: 1, message: info });
             }
             Push::Unsubscribe { channel, code, reason } => {
@@ -106,14 +106,23 @@ impl Message for Push<'_> {
     }
 }
 
+fn write_channel(sink: &mut impl Sink, channel: ChannelRef<'_>) {
+    match channel {
+        ChannelRef::Number(number) => write_number(sink, 1, number),
+        ChannelRef::Name(name) => write_bytes(sink, 2, name.as_bytes()),
+    }
+}
+
 struct PublicationMessage<'a> {
     publication: &'a Publication,
+    data: DataForm<'a>,
     skipped: u32,
 }
 
 impl Message for PublicationMessage<'_> {
     fn write(&self, sink: &mut impl Sink) {
-        write_payload(sink, 4, Some(&self.publication.data));
+        let patch = if let DataForm::Patch(patch) = self.data { Some(patch) } else { None };
+        write_bytes(sink, 4, patch.unwrap_or(self.publication.data.bytes()));
         if let Some(info) = &self.publication.info {
             write_message(sink, 5, &**info);
         }
@@ -125,6 +134,7 @@ impl Message for PublicationMessage<'_> {
             let skipped = Decimal::new(self.skipped.into());
             write_message(sink, 7, &Tag { key: SKIPPED_TAG, value: skipped.as_str() });
         }
+        write_flag(sink, 8, patch.is_some());
         write_number(sink, 9, self.publication.time_ms.cast_unsigned());
     }
 }
@@ -190,14 +200,16 @@ impl Message for SubscribeResult {
         Expiry { field: 1, ttl_s: self.ttl_s }.write(sink);
         write_flag(sink, 3, self.recoverable);
         write_bytes(sink, 6, self.epoch.as_bytes());
-        for publication in &self.publications {
-            write_message(sink, 7, &PublicationMessage { publication, skipped: 0 });
+        for (publication, data) in self.written_publications() {
+            write_message(sink, 7, &PublicationMessage { publication, data, skipped: 0 });
         }
         write_flag(sink, 8, self.recovered);
         write_number(sink, 9, self.offset);
         write_flag(sink, 10, self.positioned);
         write_payload(sink, 11, self.data.as_ref());
         write_flag(sink, 12, self.was_recovering);
+        write_flag(sink, 13, self.delta);
+        write_number(sink, 14, self.channel_number);
     }
 }
 
@@ -234,7 +246,7 @@ impl Message for PresenceStatsResult {
 impl Message for HistoryResult {
     fn write(&self, sink: &mut impl Sink) {
         for publication in &self.publications {
-            write_message(sink, 1, &PublicationMessage { publication, skipped: 0 });
+            write_message(sink, 1, &PublicationMessage { publication, data: DataForm::Plain, skipped: 0 });
         }
         write_bytes(sink, 2, self.epoch.as_bytes());
         write_number(sink, 3, self.offset);

@@ -203,10 +203,28 @@ impl Reader {
             epoch: text(&result["epoch"]).into(),
             offset: number(&result["offset"]),
             publications: self.publications(&result["publications"]),
+            patches: Vec::new(),
             recovered: result["recovered"] == true,
             was_recovering: result["was_recovering"] == true,
             data: self.payload(&result["data"]),
+            delta: result["delta"] == true,
+            channel_number: number(&result["id"]),
         }
+    }
+
+    /// The same of a subscription with differences. The meaning has the data as the JSON string that text frames carry:
+    /// `written` turns it into the bytes that are to be written.
+    pub fn subscribe_with_delta(&self, result: &Value, written: impl Fn(&Payload) -> Vec<u8>) -> SubscribeResult {
+        let mut subscribe = self.subscribe(result);
+        for (publication, meant) in
+            subscribe.publications.iter_mut().zip(result["publications"].as_array().into_iter().flatten())
+        {
+            let publication = Arc::make_mut(publication);
+            let bytes = written(&publication.data);
+            subscribe.patches.push((meant["delta"] == true).then(|| bytes.clone().into()));
+            publication.data = (self.make_payload)(bytes.into());
+        }
+        subscribe
     }
 
     fn presence(&self, result: &Value) -> PresenceResult {

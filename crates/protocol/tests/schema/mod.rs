@@ -129,6 +129,8 @@ const MESSAGES: &[(&str, Fields)] = &[
             (10, "positioned", Bool),
             (11, "data", Payload),
             (12, "was_recovering", Bool),
+            (13, "delta", Bool),
+            (14, "id", I64),
         ],
     ),
     (
@@ -138,6 +140,7 @@ const MESSAGES: &[(&str, Fields)] = &[
             (5, "info", One("ClientInfo")),
             (6, "offset", U64),
             (7, "tags", TextMap),
+            (8, "delta", Bool),
             (9, "time", I64),
         ],
     ),
@@ -150,6 +153,7 @@ const MESSAGES: &[(&str, Fields)] = &[
     (
         "Push",
         &[
+            (1, "id", I64),
             (2, "channel", Text),
             (4, "pub", One("Publication")),
             (5, "join", One("OnlyInfo")),

@@ -144,6 +144,7 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
             "latest" => Lane::Latest,
             _ => Lane::Reliable,
         },
+        allow_channel_compaction: r.bool(&at("allow_channel_compaction")),
         conflation_key: Some(r.text(&at("conflation_key"))).filter(|tag| !tag.is_empty()),
         ..NamespaceOptions::default()
     }

@@ -152,6 +152,12 @@ const OPTIONS: &[Key] = &[
         "false",
         "Channels such as `dialog#4,7` are open to the users 4 and 7, and to nobody else without a token.",
     ),
+    yes(
+        "allow_channel_compaction",
+        Bool,
+        "false",
+        "Pushes carry a number instead of the channel's name, to clients that ask for it. The official SDKs do.",
+    ),
     refused("channel_regex", Text, "", "names that it forbids would be let in"),
     refused(
         "publication_data_format",
@@ -195,7 +201,6 @@ const OPTIONS: &[Key] = &[
     warned("allowed_delta_types", Texts, "", "publications are sent whole, which takes more bytes"),
     warned("delta_publish", Bool, "false", "publications are sent whole, which takes more bytes"),
     warned("keep_latest_publication", Bool, "false", "publications are sent whole, which takes more bytes"),
-    warned("allow_channel_compaction", Bool, "false", "pushes carry the channel's name, which takes more bytes"),
     warned("shared_position_sync", Bool, "false", "positions cost nothing to check in Dunlin"),
     warned("batch_max_size", COUNT_OR_ZERO, "0", NO_BATCH),
     warned("batch_max_delay", Duration, "0s", NO_BATCH),
