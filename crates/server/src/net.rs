@@ -18,7 +18,8 @@ pub use head::{HeadBuffer, HeadLimits};
 pub use io_uring::{Unavailable, Uring, probe};
 pub use listener::{SocketOptions, bind, set_up_adopted};
 pub use reactor::{
-    Completion, ConnectionKey, READ_BUFFER_BYTES, Reactor, ReactorCounters, Released, SEND_SLICES_MAX, SendOutcome, Sent,
+    Completion, ConnectionKey, READ_BUFFER_BYTES, Reactor, ReactorCounters, Released, SEND_SLICES_MAX, SendOutcome,
+    Sent,
 };
 pub use response::{RefusalReason, Refused};
 pub use upgrade::{Door, HEAD_FIELDS_MAX, OriginCheck, Verdict};

@@ -39,6 +39,9 @@ use super::{
     waker::Waker,
 };
 
+/// Calls of one turn for what the kernel has to tell beyond the first. It tells some twenty things at a time (Linux 6.18).
+const LOOKS_PER_TURN: usize = 16;
+
 /// The reactor.
 pub struct Uring {
     ring: Ring,
@@ -129,14 +132,8 @@ impl Uring {
     /// Takes in all that the kernel has put down.
     fn drain(&mut self) {
         self.are_submitted();
-        loop {
-            while let Some(cqe) = self.ring.pop() {
-                self.take(cqe);
-            }
-            // What the kernel kept for want of room comes with the next call.
-            if !self.ring.has_overflown() || self.ring.look().is_err() {
-                return;
-            }
+        while let Some(cqe) = self.ring.pop() {
+            self.take(cqe);
         }
     }
 
@@ -212,6 +209,14 @@ impl Reactor for Uring {
             self.ring.wait(timeout)?;
         }
         self.drain();
+        // The kernel tells only so much at a time.
+        for _ in 0..LOOKS_PER_TURN {
+            if !self.ring.has_work() {
+                break;
+            }
+            self.ring.look()?;
+            self.drain();
+        }
         self.door.begin_turn();
         self.reads_left = self.readable.len();
         self.read_bytes_left = intake::READ_BYTES_PER_TURN;

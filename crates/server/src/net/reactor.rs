@@ -166,3 +166,6 @@ pub struct ReactorCounters {
     /// Receives that found no buffer free, and were armed again later.
     pub buffers_ran_out: u64,
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,6 +103,10 @@ families! {
     WRITTEN_BYTES = Counter "dunlin_written_bytes_total" ["shard"] "Bytes given to the kernel for sockets of shards.";
     WRITES = Counter "dunlin_writes_total" ["shard"] "Calls that gave bytes to the kernel.";
     BLOCKED_WRITES = Counter "dunlin_blocked_writes_total" ["shard"] "Writes of which the socket took less than was offered.";
+    REACTOR_CALLS = Counter "dunlin_reactor_calls_total" ["shard"] "Times that a shard on io_uring entered the kernel for it.";
+    SEND_SUBMISSIONS = Counter "dunlin_send_submissions_total" ["shard"] "Of these, how often it was to submit sends.";
+    SUBMITTED_SENDS = Counter "dunlin_submitted_sends_total" ["shard"] "Sends in all of these submissions.";
+    BUFFERS_EMPTY = Counter "dunlin_receive_buffers_empty_total" ["shard"] "Receives on io_uring that found all of the shard's buffers filled, and went on later.";
 
     TURNS = Counter "dunlin_shard_turns_total" ["shard"] "Turns of the shard's loop.";
     BUSY = Counter "dunlin_shard_busy_seconds_total" ["shard"] "Time that the shard worked.";

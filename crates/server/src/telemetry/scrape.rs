@@ -237,6 +237,10 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
     page.family(&m::WRITTEN_BYTES, |samples| per_shard(samples, shards, |shard| shard.net.write_bytes));
     page.family(&m::WRITES, |samples| per_shard(samples, shards, |shard| shard.net.writes));
     page.family(&m::BLOCKED_WRITES, |samples| per_shard(samples, shards, |shard| shard.net.blocked_writes));
+    page.family(&m::REACTOR_CALLS, |samples| per_shard(samples, shards, |shard| shard.net.reactor.calls));
+    page.family(&m::SEND_SUBMISSIONS, |samples| per_shard(samples, shards, |shard| shard.net.reactor.batches));
+    page.family(&m::SUBMITTED_SENDS, |samples| per_shard(samples, shards, |shard| shard.net.reactor.batched_sends));
+    page.family(&m::BUFFERS_EMPTY, |samples| per_shard(samples, shards, |shard| shard.net.reactor.buffers_ran_out));
 }
 
 fn turns(page: &mut Page, shards: &[ShardReport], busy_ratios: &[f64]) {

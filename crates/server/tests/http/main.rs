@@ -15,3 +15,6 @@ mod observation;
 mod server;
 mod shutdown;
 mod upgrade;
+
+/// What the shards wait on; `http_io_uring` has the same tests for the other.
+const REACTOR: &str = "epoll";

@@ -34,6 +34,7 @@ impl Server {
         let mut config = serde_json::json!({
             "http_server": { "address": "127.0.0.1", "port": 0 },
             "shards": 2,
+            "reactor": crate::REACTOR,
             "health": { "enabled": true },
             "prometheus": { "enabled": true },
             "http_api": { "key": KEY },

@@ -1,4 +1,6 @@
 //! A node with real threads and real sockets: shards, rings, the HTTP head, and WebSocket frames byte by byte.
+//!
+//! With shards that wait on epoll; `node_io_uring` has the same tests for io_uring.
 
 mod client;
 mod door;
@@ -7,3 +9,6 @@ mod limits;
 mod rig;
 mod sessions;
 mod shards;
+
+/// What the shards wait on.
+const REACTOR: dunlin::node::ReactorWish = dunlin::node::ReactorWish::Epoll;

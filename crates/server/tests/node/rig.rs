@@ -31,7 +31,7 @@ pub struct Rig {
 
 /// Options for a node on a free port.
 pub fn net_options() -> NetOptions {
-    NetOptions { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..NetOptions::default() }
+    NetOptions { reactor: crate::REACTOR, listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..NetOptions::default() }
 }
 
 /// Options under which everybody may do everything.

@@ -3,7 +3,7 @@
 use std::{io, os::fd::RawFd, time::Duration};
 
 use ::io_uring::{
-    IoUring, cqueue, opcode,
+    EnterFlags, IoUring, cqueue, opcode,
     squeue::{Entry, Flags},
     types::{CancelBuilder, Fd, SubmitArgs, Timespec},
 };
@@ -165,11 +165,20 @@ impl Ring {
     /// # Errors
     /// As [`Ring::submit`].
     pub(super) fn look(&mut self) -> io::Result<()> {
+        let queued = self.inner.submission().len() as u32;
+        if queued == 0 && !self.has_work() {
+            return Ok(());
+        }
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: so many requests are in the queue, and there is no argument.
+        self.enter(|inner| unsafe { inner.submitter().enter::<libc::sigset_t>(queued, 0, flags, None) })
+    }
+
+    /// Whether the kernel has something to tell that it has not put down, and will when it is entered. Without a deferral
+    /// there is nothing of the kind but what it found no room for.
+    pub(super) fn has_work(&mut self) -> bool {
         let queue = self.inner.submission();
-        // Without a deferral there is nothing to run: what has happened has been told.
-        let has_work = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
-        drop(queue);
-        if has_work { self.enter(|inner| inner.submit()) } else { Ok(()) }
+        queue.taskrun() || queue.cq_overflow()
     }
 
     /// Submits what was pushed, and waits until something has happened, or for `timeout`.
@@ -207,11 +216,6 @@ impl Ring {
     pub(super) fn pop(&mut self) -> Option<Cqe> {
         let entry = self.inner.completion().next()?;
         Some(Cqe { user_data: entry.user_data(), result: entry.result(), flags: entry.flags() })
-    }
-
-    /// Whether the kernel keeps completions that it found no room for. Entering it brings them.
-    pub(super) fn has_overflown(&mut self) -> bool {
-        self.inner.submission().cq_overflow()
     }
 
     /// Ends every request. Whether it is certain that none is left that could still touch memory.

@@ -1,0 +1,146 @@
+//! What the shards of the real binary wait on, where the kernel allows everything and where it forbids io_uring.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    os::unix::process::CommandExt as _,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+/// Nothing here takes so long unless it never comes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Server {
+    child: Child,
+    listening: Value,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `dunlin serve` with these arguments, where `io_uring_setup` answers EPERM if it is `forbidden`.
+fn command(args: &[&str], forbidden: bool) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+    command.args(["serve", "--port", "0", "--address", "127.0.0.1"]).args(args).env_clear();
+    command.env("DUNLIN_HTTP_API_KEY", "k3y").env("DUNLIN_PROMETHEUS_ENABLED", "true");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    if forbidden {
+        // SAFETY: between fork and exec only system calls are made; nothing is allocated or locked.
+        unsafe { command.pre_exec(forbid_io_uring) };
+    }
+    command
+}
+
+/// As a container's seccomp profile does it.
+fn forbid_io_uring() -> std::io::Result<()> {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let setup = libc::SYS_io_uring_setup as u32;
+    let mut filter = [
+        // The number of the system call is the first field of what the filter is shown.
+        libc::sock_filter { code: LOAD, jt: 0, jf: 0, k: 0 },
+        libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: setup },
+        libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 },
+        libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program lives through both calls, which copy it.
+    let is_set = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    };
+    if is_set { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+fn start(args: &[&str], forbidden: bool) -> Server {
+    let mut child = command(args, forbidden).spawn().expect("it starts");
+    let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut told = String::new();
+    loop {
+        let mut line = String::new();
+        assert!(log.read_line(&mut line).expect("a log") > 0, "the log ended:\n{told}");
+        match serde_json::from_str::<Value>(&line) {
+            Ok(event) if event["message"] == "dunlin is listening" => {
+                // It goes on being read, lest the server finds nobody.
+                std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+                return Server { child, listening: event };
+            }
+            _ => told.push_str(&line),
+        }
+    }
+}
+
+fn ask(server: &Server, request: &str) -> String {
+    let address: SocketAddr = server.listening["address"].as_str().expect("an address").parse().expect("an address");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+/// What the log, the API and the metrics say, which is the same; and the log's reason.
+fn told(server: &Server) -> (String, String) {
+    let kind = server.listening["reactor"].as_str().expect("a kind").to_owned();
+    let info =
+        "POST /api/info HTTP/1.1\r\nHost: here\r\nConnection: close\r\nX-API-Key: k3y\r\nContent-Length: 2\r\n\r\n{}";
+    let answer = ask(server, info);
+    assert!(answer.contains(&format!(r#""reactor":"{kind}""#)), "{answer}");
+    let metrics = ask(server, "GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+    assert!(metrics.contains(&format!(r#"reactor="{kind}"} 1"#)), "{metrics}");
+    (kind, server.listening["reactor_reason"].as_str().expect("a reason").to_owned())
+}
+
+fn fails(args: &[&str], forbidden: bool) -> (ExitStatus, String) {
+    let mut child = command(args, forbidden).spawn().expect("it starts");
+    let mut said = String::new();
+    child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("a log");
+    (child.wait().expect("a child"), said)
+}
+
+#[test]
+fn io_uring_is_taken_where_it_is_allowed() {
+    for args in [&[][..], &["--reactor", "auto"], &["--reactor", "io_uring"]] {
+        let (kind, reason) = told(&start(args, false));
+        assert_eq!(kind, "io_uring", "{reason}");
+        assert_eq!(reason.starts_with("it was asked for"), args.last() == Some(&"io_uring"), "{reason}");
+    }
+}
+
+#[test]
+fn epoll_is_taken_where_it_is_asked_for() {
+    assert_eq!(told(&start(&["--reactor", "epoll"], false)), ("epoll".to_owned(), "it was asked for".to_owned()));
+}
+
+#[test]
+fn epoll_is_taken_where_io_uring_is_forbidden() {
+    let (kind, reason) = told(&start(&[], true));
+    assert_eq!(kind, "epoll");
+    assert!(reason.starts_with("there is no io_uring: the kernel answers io_uring_setup with: "), "{reason}");
+    assert!(reason.contains("seccomp"), "{reason}");
+}
+
+#[test]
+fn who_insists_on_io_uring_is_told_what_to_do_where_it_is_forbidden() {
+    let (status, said) = fails(&["--reactor", "io_uring"], true);
+    assert_eq!(status.code(), Some(1), "{said}");
+    for part in [r#"reactor is "io_uring""#, "io_uring_setup", "seccomp", r#"set reactor to "auto""#] {
+        assert!(said.contains(part), "no {part:?} in: {said}");
+    }
+}
+
+#[test]
+fn a_reactor_that_there_is_not_is_no_setting() {
+    let (status, said) = fails(&["--reactor", "kqueue"], false);
+    assert_eq!(status.code(), Some(3), "{said}");
+    assert!(said.contains("kqueue") && said.contains("io_uring"), "{said}");
+}
