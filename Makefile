@@ -10,7 +10,7 @@ SEEDS ?= 1000
 BOTS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint unit deny vectors sim oracle api hostile web sdk browser page fuzz
+.PHONY: help run test build lint unit deny vectors sim oracle api hostile web sdk browser page fuzz autobahn
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -85,5 +85,10 @@ server-for-tests:
 
 fuzz: ## Fuzz every decoder for SECONDS=60 each (needs a nightly toolchain)
 	@for target in $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs))); do fuzz/run $$target $(or $(SECONDS),60) || exit 1; done
+
+autobahn: ## Play the Autobahn test suite to our WebSocket (needs Python 2.7; not part of `test`)
+	@scripts/need cargo cc python
+	cargo build --locked --package dunlin-tests --bin dunlin-echo
+	tests/autobahn/run $(CARGO_TARGET_DIR)/debug/dunlin-echo
 
 .PHONY: simulated server-for-tests

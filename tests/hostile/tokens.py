@@ -15,6 +15,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
 
 KEY = "hostile-hmac-secret-of-32-bytes-or-more"
@@ -41,8 +42,8 @@ def token(parts) -> str:
 def timed(value):
     if isinstance(value, dict):
         return {key: timed(item) for key, item in value.items()}
-    if isinstance(value, str) and value.startswith("$now"):
-        return int(time.time()) + int(value[4:] or 0)
+    if isinstance(value, str) and (found := re.fullmatch(r"\$now([+-]\d+)", value)):
+        return int(time.time()) + int(found[1])
     return value
 
 

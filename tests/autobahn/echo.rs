@@ -1,0 +1,135 @@
+//! Sends every message back: what the Autobahn test suite talks to.
+//!
+//! The handshake, the receiver and the writer of frames are those of the server; the loop around them is a thread for each
+//! connection, which the server has not. `dunlin-echo PORT` serves until it is stopped.
+
+use std::{
+    env,
+    error::Error,
+    io::{self, Read as _, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
+    process::ExitCode,
+    thread,
+    time::Instant,
+};
+
+use dunlin_websocket::{Limits, Opcode, Received, Receiver, handshake, header};
+
+/// The suite sends messages of up to 16 MiB, and 4 MiB in pieces of 64 bytes.
+const LIMITS: Limits = Limits {
+    frame_bytes_max: 32 << 20,
+    message_bytes_max: 32 << 20,
+    fragments_max: 1 << 20,
+    unfinished_age_max_ms: u64::MAX,
+};
+/// As much as a shard reads at once.
+const READ_BYTES: usize = 65_536;
+const HEAD_BYTES_MAX: usize = 16_384;
+const HEAD_FIELDS_MAX: usize = 64;
+
+fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dunlin-echo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> Result<(), Box<dyn Error>> {
+    let port: u16 = env::args().nth(1).ok_or("usage: dunlin-echo PORT")?.parse()?;
+    let listener = TcpListener::bind(("127.0.0.1", port))?;
+    println!("listening on {}", listener.local_addr()?);
+    for stream in listener.incoming() {
+        let stream = stream?;
+        thread::spawn(move || {
+            if let Err(error) = echo(stream) {
+                eprintln!("dunlin-echo: {error}");
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Carries one connection from its handshake to its end.
+fn echo(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let Some(mut unread) = open(&mut stream)? else { return Ok(()) };
+    let began = Instant::now();
+    let mut receiver = Receiver::new();
+    let mut buffer = vec![0; READ_BYTES];
+    let mut out = Vec::new();
+    loop {
+        let now_ms = began.elapsed().as_millis() as u64;
+        let goes_on = answer(&mut receiver, now_ms, &mut unread, &mut out);
+        stream.write_all(&out)?;
+        out.clear();
+        if !goes_on {
+            break;
+        }
+        let length = stream.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(());
+        }
+        unread.clear();
+        unread.extend_from_slice(buffer.get(..length).unwrap_or_default());
+    }
+    // What the peer still says is read, so that our last frame is not lost to a reset.
+    stream.shutdown(Shutdown::Write)?;
+    while stream.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+/// Reads the request and answers it; `None` when it is refused. What came behind it is the first of the frames.
+fn open(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+    let mut head = Vec::new();
+    let mut piece = [0; 1_024];
+    loop {
+        let length = stream.read(&mut piece)?;
+        head.extend_from_slice(piece.get(..length).unwrap_or_default());
+        let mut fields = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
+        let mut request = httparse::Request::new(&mut fields);
+        match request.parse(&head) {
+            Ok(httparse::Status::Complete(head_len)) => {
+                let fields = request.headers.iter().map(|field| (field.name, field.value));
+                let (method, minor) = (request.method.unwrap_or_default(), request.version.unwrap_or_default());
+                let mut response = Vec::new();
+                let accepted = handshake::accept(method, minor, fields, &[]);
+                let is_open = accepted.is_ok();
+                match accepted {
+                    Ok(accepted) => accepted.append_response(&mut response),
+                    Err(refusal) => refusal.append_response(&mut response),
+                }
+                stream.write_all(&response)?;
+                return Ok(is_open.then(|| head.split_off(head_len)));
+            }
+            Ok(httparse::Status::Partial) if length > 0 && head.len() <= HEAD_BYTES_MAX => {}
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// Answers all that `unread` makes up; `false` when the connection is over.
+fn answer(receiver: &mut Receiver, now_ms: u64, unread: &mut [u8], out: &mut Vec<u8>) -> bool {
+    let mut rest = unread;
+    loop {
+        match receiver.receive(now_ms, &LIMITS, &mut rest) {
+            Ok(None) => return true,
+            Ok(Some(Received::Message { kind, payload })) => {
+                let opcode = if kind == dunlin_websocket::Kind::Text { Opcode::Text } else { Opcode::Binary };
+                header::append_frame(opcode, &payload, out);
+            }
+            Ok(Some(Received::Ping(payload))) => header::append_pong(&payload, out),
+            Ok(Some(Received::Pong(_))) => {}
+            Ok(Some(Received::Close { code, .. })) => {
+                header::append_close_reply(code, out);
+                return false;
+            }
+            Err(error) => {
+                header::append_close(error.close_code(), error.reason(), out);
+                return false;
+            }
+        }
+    }
+}
