@@ -33,7 +33,7 @@ class Node:
             table = config
             *tables, name = path.split(".")
             for part in tables:
-                table = table.setdefault(part, {})
+                table = table[int(part)] if isinstance(table, list) else table.setdefault(part, {})
             table[name] = value
         self.folder = tempfile.TemporaryDirectory(prefix="dunlin-hostile-")
         path = Path(self.folder.name) / "server.json"
@@ -81,6 +81,11 @@ class Node:
             return response.status, response.read(), response.headers
         finally:
             connection.close()
+
+    def reactor(self) -> str:
+        """What the server's shards wait on, as it says itself."""
+        answer = self.request("POST", "/api/info", b"{}", {"X-API-Key": self.key})[1]
+        return json.loads(answer)["result"]["nodes"][0].get("reactor", "a reactor it does not name")
 
     def is_alive(self) -> bool:
         return self.process.poll() is None
