@@ -83,8 +83,8 @@ server-for-tests:
 	@scripts/need cargo cc
 	cargo build --locked --package dunlin
 
-fuzz: ## Fuzz every decoder for SECONDS=60 each (needs a nightly toolchain)
-	@for target in $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs))); do fuzz/run $$target $(or $(SECONDS),60) || exit 1; done
+fuzz: ## Fuzz every decoder for SECONDS=60 each, as CI does after `test` (needs a nightly toolchain)
+	@fuzz/all $(or $(SECONDS),60)
 
 autobahn: ## Play the Autobahn test suite to our WebSocket (needs Python 2.7; not part of `test`)
 	@scripts/need cargo cc python
