@@ -1,6 +1,7 @@
 //! The command line: what can be asked of `dunlin`, and what it answers with when it can't.
 
 mod check_config;
+mod check_token;
 mod config_reference;
 mod gen_config;
 mod gen_token;
@@ -32,6 +33,12 @@ enum Command {
     GenConfig(gen_config::GenConfigArgs),
     /// Make a token for a user, signed with the configuration's key
     GenToken(gen_token::GenTokenArgs),
+    /// Make a subscription token for a user and a channel, signed with the configuration's key
+    GenSubToken(gen_token::GenSubTokenArgs),
+    /// Tell what a connection token says, or what is wrong with it
+    CheckToken(check_token::CheckTokenArgs),
+    /// Tell what a subscription token says, or what is wrong with it
+    CheckSubToken(check_token::CheckTokenArgs),
     /// Play a room's recording again, and compare
     Replay(replay::ReplayArgs),
     /// Measure this machine, and a server on it
@@ -66,6 +73,8 @@ pub enum Failure {
     File(PathBuf, io::Error),
     /// The operating system gave no random bytes. Exit code 1.
     Random(getrandom::Error),
+    /// A token does not count, for this reason. Exit code 1.
+    Token(&'static str),
     /// There is no thread for checking tokens' signatures. Exit code 1.
     TokenThread(io::Error),
     /// The node could not run. Exit code 1.
@@ -86,6 +95,9 @@ impl Cli {
             Command::Replay(args) => replay::run(&args, registry),
             Command::GenConfig(args) => gen_config::run(&args),
             Command::GenToken(args) => gen_token::run(&args, registry),
+            Command::GenSubToken(args) => gen_token::run_for_subscription(&args, registry),
+            Command::CheckToken(args) => check_token::connection(&args, registry),
+            Command::CheckSubToken(args) => check_token::subscription(&args, registry),
             Command::Bench(args) => dunlin_bench::run(args).map_err(Failure::Bench),
             Command::ConfigReference(args) => {
                 config_reference::run(&args);
@@ -114,6 +126,7 @@ impl Failure {
             Self::File(..)
             | Self::Replay(..)
             | Self::Random(_)
+            | Self::Token(_)
             | Self::TokenThread(_)
             | Self::Serve(_)
             | Self::Bench(_) => 1,
@@ -132,6 +145,7 @@ impl fmt::Display for Failure {
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Replay(path, text) => write!(f, "{}: {text}", path.display()),
             Self::Random(error) => write!(f, "no random bytes: {error}"),
+            Self::Token(reason) => write!(f, "the token does not count: {reason}"),
             Self::TokenThread(error) => write!(f, "can't get a thread for tokens: {error}"),
             Self::Serve(error) => error.fmt(f),
             Self::Bench(error) => error.fmt(f),

@@ -16,6 +16,7 @@ mod nearest;
 mod origin;
 mod problem;
 mod relations;
+mod proxies;
 mod resolve;
 mod rooms;
 mod secret;
@@ -30,7 +31,10 @@ use dunlin_games::Registry;
 
 use crate::{net::ReactorWish, rooms::RoomsOptions};
 
-use crate::token::{JwksOptions, PublicKey, Rules};
+use crate::{
+    backend::ProxyOptions,
+    token::{JwksOptions, PublicKey, Rules},
+};
 
 pub use self::{
     input::{Document, Flag, Input},
@@ -69,6 +73,8 @@ pub struct Config {
     pub prometheus_prefix: Option<String>,
     /// Keys that tokens are verified with.
     pub token: TokenOptions,
+    /// Backends that are asked; their places are those that the engine's options name.
+    pub backends: Vec<ProxyOptions>,
     /// Logging.
     pub log: LogOptions,
     /// Time between SIGTERM and giving up on sessions that do not take their last frames.
@@ -306,7 +312,8 @@ mod tests {
             document: Some(Document {
                 name: "test.json".to_owned(),
                 format: Format::Json,
-                text: r#"{"channel": {"namespaces": [{"name": "chat"}]}}"#.to_owned(),
+                text: r#"{"channel": {"namespaces": [{"name": "chat"}]}, "rpc": {"namespaces": [{"name": "app"}]},
+                    "proxies": [{"name": "main", "endpoint": "http://127.0.0.1/"}]}"#.to_owned(),
             }),
             ..Input::default()
         };

@@ -19,10 +19,12 @@ use axum::{
 };
 
 use crate::{
+    backend::Backends,
     demo::site::Site,
     net::Door,
     node::Node,
     telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
+    token::Verifier,
 };
 
 /// What is served, and where.
@@ -47,6 +49,10 @@ pub struct Metrics {
     pub scrape: Scrape,
     /// What the control thread counts.
     pub counters: Arc<ControlCounters>,
+    /// Judges tokens, and counts them.
+    pub tokens: Arc<Verifier>,
+    /// Asks backends, and counts that; `None` where there are none.
+    pub backends: Option<Arc<Backends>>,
     /// When the node started.
     pub started: Instant,
 }
@@ -139,6 +145,8 @@ async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
         room_threads: &room_threads,
         rooms: &rooms,
         control: &metrics.counters,
+        tokens: metrics.tokens.counters().now(),
+        backends: metrics.backends.as_ref().map(|backends| backends.counts()).unwrap_or_default(),
         process: ProcessUse::now(),
         uptime: metrics.started.elapsed(),
     };

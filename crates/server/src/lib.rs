@@ -3,6 +3,7 @@
 //! A library so that tests and fuzz targets reach its parts; the binary is a few lines around it. Nothing here decides
 //! anything: sessions and channels live in `dunlin-engine`, and this crate performs what the engine asks for.
 
+pub mod backend;
 pub mod cli;
 pub mod config;
 pub mod demo;

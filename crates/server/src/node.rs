@@ -32,7 +32,10 @@ use tokio::sync::{mpsc, oneshot};
 use inbox::ToShard;
 use shard_thread::Shared;
 
-use crate::rooms::{RoomReport, Rooms, RoomsOptions, ThreadReport};
+use crate::{
+    backend::{AskBackends, PickedHeaders},
+    rooms::{RoomReport, Rooms, RoomsOptions, ThreadReport},
+};
 
 pub(crate) use doorbell::Doorbell;
 
@@ -61,6 +64,8 @@ pub struct NodeStart {
     pub rooms: RoomsOptions,
     /// Judges tokens.
     pub tokens: Arc<dyn VerifyTokens>,
+    /// Asks backends.
+    pub backends: Arc<dyn AskBackends>,
     /// Judges origins.
     pub origins: OriginCheck,
     /// Takes connections of which no WebSocket becomes. Bounded: when it is full, the connection gets a 503.
@@ -214,15 +219,21 @@ impl Node {
     }
 
     /// Gives a WebSocket that the control thread has answered with 101 to a shard. `read` is what had already been read
-    /// behind the request. The stream may be in either mode.
+    /// behind the request, `headers` what it had for backends. The stream may be in either mode.
     ///
     /// # Errors
     /// [`NodeError`]; the stream is closed.
-    pub async fn adopt(&self, stream: TcpStream, encoding: Encoding, read: Vec<u8>) -> Result<(), NodeError> {
+    pub async fn adopt(
+        &self,
+        stream: TcpStream,
+        encoding: Encoding,
+        read: Vec<u8>,
+        headers: Option<PickedHeaders>,
+    ) -> Result<(), NodeError> {
         crate::net::set_up_adopted(&stream, self.inner.shared.net.notsent_lowat_bytes).map_err(NodeError::Stream)?;
         let turn = self.inner.next_adopter.fetch_add(1, Ordering::Relaxed);
         let shard = &self.inner.shards[turn % self.inner.shards.len()];
-        shard.send(ToShard::Adopt { stream, encoding, read }).await
+        shard.send(ToShard::Adopt { stream, encoding, read, headers }).await
     }
 
     /// Ends the node: no more connections are accepted, every session is closed with 3001 after its reliable lane, and

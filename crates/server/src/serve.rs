@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::{
+    backend::{AskBackends, BackendError, Backends, NoBackends},
     config::{ApiAccess, Config},
     demo::{bots, publisher, site::Site},
     http::{
@@ -25,6 +26,7 @@ use crate::{
     net::{Door, HEAD_FIELDS_MAX, HeadLimits},
     node::{Drained, HandOver, NetOptions, Node, NodeStart, OriginCheck, StartError, VerifyTokens},
     telemetry::{Scrape, api_counters::ControlCounters, events, log, lookout},
+    token::Verifier,
 };
 
 /// Connections on their way from the shards; one more is answered with 503 there.
@@ -38,7 +40,7 @@ const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The node could not be started, or its shards stopped by themselves.
-pub fn run(config: &Config, tokens: Arc<dyn VerifyTokens>) -> Result<(), ServeError> {
+pub fn run(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError> {
     log::start(&config.log).map_err(|source| ServeError::Log { path: config.log.file.clone(), source })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(serve(config, tokens));
@@ -47,8 +49,9 @@ pub fn run(config: &Config, tokens: Arc<dyn VerifyTokens>) -> Result<(), ServeEr
     ended
 }
 
-async fn serve(config: &Config, tokens: Arc<dyn VerifyTokens>) -> Result<(), ServeError> {
+async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(ServeError::Runtime)?;
+    let asked = Asked { tokens, backends: start_backends(config)? };
     let site = load_site(config)?;
     let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX);
     let origins = origin_check(config);
@@ -56,13 +59,14 @@ async fn serve(config: &Config, tokens: Arc<dyn VerifyTokens>) -> Result<(), Ser
         net: net_options(config),
         engine: Arc::clone(&config.engine),
         rooms: config.rooms.clone(),
-        tokens,
+        tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
+        backends: asked.backends(),
         origins: Arc::clone(&origins),
         hand_over,
     })
     .map_err(ServeError::Start)?;
     let pid_file = PidFile::write(config.pid_file.as_deref())?;
-    let control = Control::start(config, &node, site, origins, handed_over)?;
+    let control = Control::start(config, &node, asked, site, origins, handed_over)?;
     tell_start(config, &node, &control.identity);
 
     let signal = tokio::select! {
@@ -110,13 +114,14 @@ impl Control {
     fn start(
         config: &Config,
         node: &Node,
+        asked: Asked,
         site: Option<Site>,
         origins: OriginCheck,
         handed_over: mpsc::Receiver<HandOver>,
     ) -> Result<Self, ServeError> {
         let identity = identity(config, node)?;
         let counters = Arc::new(ControlCounters::default());
-        let parts = http_parts(config, node, site, origins, &identity, &counters);
+        let parts = http_parts(config, node, asked, site, origins, &identity, &counters);
         let router = crate::http::router(parts).map_err(ServeError::Path)?;
         let limits = connection_limits(config);
         let connections = Arc::new(Semaphore::new(limits.connections_max));
@@ -137,9 +142,33 @@ impl Control {
     }
 }
 
+/// Who is asked about sessions.
+struct Asked {
+    tokens: Arc<Verifier>,
+    /// `None` where the configuration names no backend.
+    backends: Option<Arc<Backends>>,
+}
+
+impl Asked {
+    fn backends(&self) -> Arc<dyn AskBackends> {
+        match &self.backends {
+            Some(backends) => Arc::clone(backends) as Arc<dyn AskBackends>,
+            None => Arc::new(NoBackends::default()),
+        }
+    }
+}
+
+fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> {
+    if config.backends.is_empty() {
+        return Ok(None);
+    }
+    Backends::start(&config.backends).map(|backends| Some(Arc::new(backends))).map_err(ServeError::Backends)
+}
+
 fn http_parts(
     config: &Config,
     node: &Node,
+    asked: Asked,
     site: Option<Site>,
     origins: OriginCheck,
     identity: &NodeIdentity,
@@ -149,13 +178,16 @@ fn http_parts(
         let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
         (prefix, Service::new(executor, api_options(config), Arc::clone(counters)))
     });
+    let headers = asked.backends().wanted_headers().clone();
     let metrics = config.prometheus_prefix.clone().map(|path| {
         let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
         let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
-        (path, Metrics { node: node.clone(), scrape, counters: Arc::clone(counters), started: identity.started })
+        let (node, counters, started) = (node.clone(), Arc::clone(counters), identity.started);
+        let Asked { tokens, backends } = asked;
+        (path, Metrics { node, scrape, counters, tokens, backends, started })
     });
     let websocket = config.websocket.handler_prefix.clone().map(|path| WebSocketDoor {
-        door: Door { websocket_path: Some(path.clone()), origins, limits: head_limits(config) },
+        door: Door { websocket_path: Some(path.clone()), origins, limits: head_limits(config), headers },
         path,
         node: node.clone(),
         counters: Arc::clone(counters),
@@ -347,6 +379,8 @@ pub enum ServeError {
     Runtime(io::Error),
     /// The shards could not be started.
     Start(StartError),
+    /// Backends cannot be asked.
+    Backends(BackendError),
     /// Two parts of the server want one path.
     Path(PathTaken),
     /// The pages of the demonstration cannot be read.
@@ -375,6 +409,7 @@ impl fmt::Display for ServeError {
             }
             Self::Runtime(source) => write!(f, "can't set up the control thread: {source}"),
             Self::Start(error) => error.fmt(f),
+            Self::Backends(error) => error.fmt(f),
             Self::Path(PathTaken(path)) => write!(f, "two parts of the server want the path {path}"),
             Self::Site { dir, source } => write!(f, "can't serve the pages in {}: {source}", dir.display()),
             Self::PidFile { path, source } => write!(f, "can't write the process id to {}: {source}", path.display()),

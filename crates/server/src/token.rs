@@ -33,6 +33,11 @@ use std::{
 use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
 
 pub(crate) use self::issue::issue_claims;
+use self::{
+    claims::{Purpose, Said},
+    judge::{Judge, Verdict},
+    place::Place,
+};
 pub use self::{
     counters::{TokenCounters, TokenCounts},
     fault::Fault,
@@ -40,11 +45,6 @@ pub use self::{
     jwks::{Endpoint, JwksOptions},
     public_key::{KeyFault, PublicKey},
     rules::{Rule, Rules},
-};
-use self::{
-    claims::{Purpose, Said},
-    judge::{Judge, Verdict},
-    place::Place,
 };
 use crate::{
     config::TokenOptions,

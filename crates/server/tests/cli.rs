@@ -91,7 +91,7 @@ fn a_token_is_signed_with_the_key_of_the_file() {
     );
     let (config, _) =
         Config::from_input(&Input::read(Some(Path::new(&file)), Vec::new()).expect("it is there")).expect("good");
-    let verifier = Verifier::new(&config.token);
+    let verifier = Verifier::new(&config.token).expect("an HMAC key needs no thread");
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let token = |args: &[&str]| {
         let output = dunlin(&folder, &[&["gen-token", "-c", &file, "--user", "42"], args].concat());
@@ -106,6 +106,28 @@ fn a_token_is_signed_with_the_key_of_the_file() {
     let claims = verifier.judge_subscription(&token(&["--channel", "$chat"]), now_s).expect("valid");
     assert_eq!((claims.user.as_str(), claims.channel.as_str()), ("42", "$chat"));
     assert!(claims.expires_at_s.is_some());
+
+    let token = token(&["--ttl", "-1"]);
+    let output = dunlin(&folder, &["gen-sub-token", "-c", &file, "--user", "42", "--channel", "news"]);
+    let sub_token = stdout(&output).trim_end().to_owned();
+    let check = |command: &str, token: &str| {
+        let output = dunlin(&folder, &[command, "-c", &file, token]);
+        (output.status.code(), stdout(&output).to_owned() + stderr(&output))
+    };
+    let good = "valid connection token\nuser: \"42\"\nconnection expires: never\n".to_owned();
+    assert_eq!(check("check-token", &token), (Some(0), good));
+    let (code, said) = check("check-sub-token", &sub_token);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("valid subscription token\nuser: \"42\"\nchannel: \"news\"\n"), "{said}");
+    for (command, token, reason) in [
+        ("check-token", sub_token.as_str(), "its signature is not made with a key that is set"),
+        ("check-sub-token", token.as_str(), "its signature is not made with a key that is set"),
+        ("check-token", "x", "it is not a signed JSON Web Token"),
+        ("check-token", &token.replacen('e', "f", 1), "it is not a signed JSON Web Token"),
+    ] {
+        let expected = format!("dunlin: the token does not count: {reason}\n");
+        assert_eq!(check(command, token), (Some(1), expected), "{command}");
+    }
 
     let keyless = folder.file("keyless.json", "{}");
     let output = dunlin(&folder, &["gen-token", "-c", &keyless, "--user", "42"]);

@@ -1,4 +1,4 @@
-//! `dunlin gen-token`.
+//! `dunlin gen-token`, `dunlin gen-sub-token`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,19 +6,38 @@ use clap::Args;
 use dunlin_games::Registry;
 
 use super::{ConfigFile, Failure};
-use crate::token::{Grant, issue};
+use crate::{
+    config::{TokenKeys, TokenOptions},
+    token::{Grant, issue},
+};
 
 /// Make a token for a user.
 #[derive(Debug, Args)]
 pub(super) struct GenTokenArgs {
     #[command(flatten)]
+    for_user: ForUserArgs,
+    /// Make a subscription token for this channel, in place of a connection token
+    #[arg(long, value_name = "CHANNEL")]
+    channel: Option<String>,
+}
+
+/// Make a subscription token for a user and a channel.
+#[derive(Debug, Args)]
+pub(super) struct GenSubTokenArgs {
+    #[command(flatten)]
+    for_user: ForUserArgs,
+    /// The channel
+    #[arg(short = 's', long, value_name = "CHANNEL")]
+    channel: String,
+}
+
+#[derive(Debug, Args)]
+struct ForUserArgs {
+    #[command(flatten)]
     config: ConfigFile,
     /// The user's id; empty for the anonymous user
     #[arg(short, long, value_name = "ID")]
     user: String,
-    /// Make a subscription token for this channel, in place of a connection token
-    #[arg(long, value_name = "CHANNEL")]
-    channel: Option<String>,
     /// Seconds until it expires; -1 for never
     #[arg(short, long, value_name = "SECONDS", default_value_t = 604_800, allow_negative_numbers = true,
         value_parser = clap::value_parser!(i64).range(-1..=3_155_760_000))]
@@ -26,24 +45,43 @@ pub(super) struct GenTokenArgs {
 }
 
 pub(super) fn run(args: &GenTokenArgs, registry: &Registry) -> Result<(), Failure> {
+    make(&args.for_user, args.channel.as_deref(), registry)
+}
+
+pub(super) fn run_for_subscription(args: &GenSubTokenArgs, registry: &Registry) -> Result<(), Failure> {
+    make(&args.for_user, Some(&args.channel), registry)
+}
+
+fn make(args: &ForUserArgs, channel: Option<&str>, registry: &Registry) -> Result<(), Failure> {
     let (config, _) = args.config.load(Vec::new(), registry)?;
-    let (keys, key_name) = match (&args.channel, &config.token.subscription) {
-        (Some(channel), _) if channel.is_empty() => {
-            return Err(Failure::Usage("a subscription token is for a channel: its name can't be empty".to_owned()));
-        }
-        (Some(_), Some(keys)) => (keys, "client.subscription_token.hmac_secret_key"),
-        _ => (&config.token.connection, "client.token.hmac_secret_key"),
-    };
+    if channel.is_some_and(str::is_empty) {
+        return Err(Failure::Usage("a subscription token is for a channel: its name can't be empty".to_owned()));
+    }
+    let (keys, table) = keys_for(channel, &config.token);
+    if keys.jwks.is_some() {
+        let text =
+            format!("{table}.jwks_public_endpoint is set, so that no token counts that is signed with our own key");
+        return Err(Failure::Usage(text));
+    }
     let Some(secret) = &keys.hmac else {
-        return Err(Failure::Usage(format!("{key_name} is not set, so there is no key to sign with")));
+        return Err(Failure::Usage(format!("{table}.hmac_secret_key is not set, so there is no key to sign with")));
     };
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let grant = Grant {
         user: &args.user,
         expires_at_s: u64::try_from(args.ttl).ok().map(|ttl_s| now_s + ttl_s),
         issued_at_s: now_s,
-        channel: args.channel.as_deref(),
+        channel,
+        rules: &keys.rules,
     };
-    println!("{}", issue(&grant, secret));
+    let token = issue(&grant, secret).map_err(|why| Failure::Usage(format!("{table}.{why}")))?;
+    println!("{token}");
     Ok(())
+}
+
+fn keys_for<'o>(channel: Option<&str>, options: &'o TokenOptions) -> (&'o TokenKeys, &'static str) {
+    match (channel, &options.subscription) {
+        (Some(_), Some(keys)) => (keys, "client.subscription_token"),
+        _ => (&options.connection, "client.token"),
+    }
 }

@@ -4,9 +4,12 @@
 mod backend;
 mod channel;
 mod client;
+mod proxy;
 mod room;
 mod server;
 mod transport;
+
+use proxy::PROXY;
 
 /// One key of a table.
 #[derive(Debug)]
@@ -165,35 +168,6 @@ const TLS: Groups = &[&[
     part("insecure_skip_verify", Kind::Bool, "false"),
     part("server_name", Kind::Text, ""),
 ]];
-
-/// How a backend is called.
-const PROXY: &[Key] = &[
-    part("endpoint", Kind::Text, ""),
-    part("timeout", Kind::Duration, "1s"),
-    part("http_headers", Kind::Texts, ""),
-    part("grpc_metadata", Kind::Texts, ""),
-    part("emulated_headers", Kind::Texts, ""),
-    part("binary_encoding", Kind::Bool, "false"),
-    part("include_connection_meta", Kind::Bool, "false"),
-    part_table(
-        "http",
-        &[&[
-            part_table("tls", TLS),
-            part("static_headers", Kind::Any, ""),
-            part("status_to_code_transforms", Kind::Any, ""),
-        ]],
-    ),
-    part_table(
-        "grpc",
-        &[&[
-            part_table("tls", TLS),
-            part("credentials_key", Kind::Secret, ""),
-            part("credentials_value", Kind::Secret, ""),
-            part("compression", Kind::Bool, "false"),
-            part("static_metadata", Kind::Any, ""),
-        ]],
-    ),
-];
 
 /// How Redis is reached.
 const REDIS: &[Key] = &[

@@ -13,6 +13,15 @@ use super::{
 const SHARED: &[(&str, &[&str])] = &[
     ("Channel options", &["channel.namespaces[]", "channel.without_namespace"]),
     ("Token keys", &["client.subscription_token", "client.token"]),
+    ("Proxy keys", &[
+        "proxies[]",
+        "client.proxy.connect",
+        "client.proxy.refresh",
+        "channel.proxy.subscribe",
+        "channel.proxy.publish",
+        "channel.proxy.sub_refresh",
+        "rpc.proxy",
+    ]),
 ];
 
 const INTRODUCTION: &str = "\

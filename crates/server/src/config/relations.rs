@@ -127,7 +127,7 @@ fn check_namespace(r: &mut Reader<'_>, table: &str, namespace: &NamespaceOptions
 }
 
 /// Centrifugo's rule for names: `^[-a-zA-Z0-9_.]{2,}$`.
-fn is_namespace_name(name: &str) -> bool {
+pub(super) fn is_namespace_name(name: &str) -> bool {
     name.len() >= 2 && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 

@@ -7,7 +7,7 @@ use dunlin_games::Registry;
 
 use super::{
     AllowedOrigins, ApiAccess, Config, DemoOptions, HttpApiOptions, HttpServerOptions, LogLevel, LogOptions,
-    NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, relations,
+    NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, proxies, relations,
     rooms, settings::Settings, tokens, value::Value,
 };
 use crate::net::ReactorWish;
@@ -25,8 +25,12 @@ pub(super) struct Reader<'a> {
 /// Reads every supported key. The result counts only when no problem was found.
 pub(super) fn config(r: &mut Reader<'_>) -> Config {
     r.settings.judge_support(r.problems);
+    let backends = proxies::Book::read(r);
+    let mut engine = engine(r);
+    proxies::assign(r, &backends, &mut engine);
     let config = Config {
-        engine: Arc::new(engine(r)),
+        engine: Arc::new(engine),
+        backends: backends.proxies,
         rooms: rooms::rooms(r),
         shards: shards(r),
         reactor: reactor(r),
@@ -150,7 +154,7 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
     }
 }
 
-fn one_character(r: &mut Reader<'_>, key: &str, default: char) -> char {
+pub(super) fn one_character(r: &mut Reader<'_>, key: &str, default: char) -> char {
     let text = r.text(key);
     let mut chars = text.chars();
     match (chars.next(), chars.next()) {

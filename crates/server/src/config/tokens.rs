@@ -49,11 +49,7 @@ fn hmac(r: &mut Reader<'_>, path: &str) -> Option<Secret> {
     Some(secret)
 }
 
-fn public_key(
-    r: &mut Reader<'_>,
-    path: &str,
-    read: impl Fn(&str) -> Result<PublicKey, KeyFault>,
-) -> Option<PublicKey> {
+fn public_key(r: &mut Reader<'_>, path: &str, read: impl Fn(&str) -> Result<PublicKey, KeyFault>) -> Option<PublicKey> {
     let pem = r.text(path);
     if pem.is_empty() {
         return None;

@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 
 use super::{Peer, WebSocketDoor, replay::Replay};
 use crate::{
+    backend::PickedHeaders,
     net::{HeadBuffer, Refused, Verdict},
     node::RefusalReason,
     telemetry::{api_counters::HttpRefusal, events},
@@ -28,9 +29,9 @@ pub async fn open(State(websocket): State<Arc<WebSocketDoor>>, mut request: Requ
     let peer = Peer::of(&request);
     let head = head_of(&request);
     match websocket.door.judge(&mut HeadBuffer::default(), &head) {
-        Verdict::WebSocket { encoding, response, .. } => {
+        Verdict::WebSocket { encoding, response, headers, .. } => {
             let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(adopt(Arc::clone(&websocket), upgraded, encoding));
+            tokio::spawn(adopt(Arc::clone(&websocket), upgraded, encoding, headers));
             parsed(&response)
         }
         Verdict::Refused(Refused { reason, response }) => {
@@ -48,7 +49,12 @@ pub async fn open(State(websocket): State<Arc<WebSocketDoor>>, mut request: Requ
 }
 
 /// Waits until the answer is written, and gives the socket away.
-async fn adopt(websocket: Arc<WebSocketDoor>, upgraded: OnUpgrade, encoding: Encoding) {
+async fn adopt(
+    websocket: Arc<WebSocketDoor>,
+    upgraded: OnUpgrade,
+    encoding: Encoding,
+    headers: Option<PickedHeaders>,
+) {
     let Ok(parts) = upgraded.await.map(Upgraded::downcast::<TokioIo<Replay>>) else { return };
     let Ok(parts) = parts else { unreachable!("connections are served over this one type") };
     let mut read = parts.read_buf.to_vec();
@@ -56,7 +62,7 @@ async fn adopt(websocket: Arc<WebSocketDoor>, upgraded: OnUpgrade, encoding: Enc
     read.extend_from_slice(&rest);
     if let Ok(stream) = stream.into_std() {
         // A node that is stopping closes it, which is all that can be done.
-        let _ = websocket.node.adopt(stream, encoding, read).await;
+        let _ = websocket.node.adopt(stream, encoding, read, headers).await;
     }
 }
 

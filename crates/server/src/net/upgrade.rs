@@ -11,6 +11,8 @@ use std::{str, sync::Arc};
 use dunlin_protocol::Encoding;
 use dunlin_websocket::handshake;
 
+use crate::backend::{HeaderPicker, PickedHeaders};
+
 use super::{
     head::{HeadBuffer, HeadLimits, Progress},
     response::{RefusalReason, Refused},
@@ -31,6 +33,8 @@ pub struct Door {
     pub origins: OriginCheck,
     /// What a head may measure.
     pub limits: HeadLimits,
+    /// Which of a head's fields are kept for the session.
+    pub headers: HeaderPicker,
 }
 
 /// What became of a request.
@@ -46,6 +50,8 @@ pub enum Verdict {
         response: Vec<u8>,
         /// Where the first frame begins in what has come.
         head_len: usize,
+        /// What the request had in the fields that are kept.
+        headers: Option<PickedHeaders>,
     },
     /// It is for another part of the server.
     HandOver,
@@ -87,12 +93,14 @@ impl Door {
             return Err(RefusalReason::Origin.into());
         }
         let protobuf = wants_protobuf || accepted.subprotocol == Some(PROTOBUF_SUBPROTOCOL);
+        let headers = self.headers.pick(request.headers.iter().map(|field| (field.name, field.value)));
         let mut response = Vec::new();
         accepted.append_response(&mut response);
         Ok(Verdict::WebSocket {
             encoding: if protobuf { Encoding::Protobuf } else { Encoding::Json },
             response,
             head_len,
+            headers,
         })
     }
 
@@ -145,6 +153,7 @@ mod tests {
                 origin != Some("https://evil.example")
             }),
             limits: HeadLimits { head_bytes_max: 16_384, request_line_bytes_max: 4_096 },
+            headers: HeaderPicker::new(["cookie".into()]),
         }
     }
 
@@ -193,6 +202,15 @@ mod tests {
             let echo = response.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Protocol: "));
             assert_eq!((encoding, echo), (expected, echoed), "{target} {offered}");
         }
+    }
+
+    #[test]
+    fn fields_for_backends_are_kept() {
+        let verdict = judge("GET /connection/websocket HTTP/1.1", "Cookie: a=b\r\nX-Other: 1\r\n");
+        let Verdict::WebSocket { headers: Some(headers), .. } = verdict else { panic!("{verdict:?}") };
+        assert_eq!(headers[..], [("cookie".into(), b"a=b".as_slice().into())]);
+        let verdict = judge("GET /connection/websocket HTTP/1.1", "X-Other: 1\r\n");
+        assert!(matches!(verdict, Verdict::WebSocket { headers: None, .. }));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use dunlin_engine::Event;
 use dunlin_protocol::Encoding;
 
+use crate::backend::PickedHeaders;
+
 use super::{
     HandOver,
     intake::feed,
@@ -29,7 +31,13 @@ impl<R: Reactor> ShardThread<R> {
         self.head_deadlines.set(self.now.mono_us + self.shared.net.head_timeout_ms * 1_000, connection);
     }
 
-    pub(super) fn adopt(&mut self, stream: TcpStream, encoding: Encoding, mut read: Vec<u8>) {
+    pub(super) fn adopt(
+        &mut self,
+        stream: TcpStream,
+        encoding: Encoding,
+        mut read: Vec<u8>,
+        headers: Option<PickedHeaders>,
+    ) {
         if let Err(reason) = self.admit() {
             // The client has its 101 already; all that is left is to hang up.
             self.counters.refused[reason.index()] += 1;
@@ -43,6 +51,7 @@ impl<R: Reactor> ShardThread<R> {
             return;
         }
         self.counters.adopted += 1;
+        self.keep_headers(connection, headers);
         self.open_session(connection, encoding, &mut read);
     }
 
@@ -52,8 +61,11 @@ impl<R: Reactor> ShardThread<R> {
             Verdict::Unfinished => {}
             Verdict::Refused(refused) => self.refuse(connection, &refused),
             Verdict::HandOver => self.hand_over(connection),
-            Verdict::WebSocket { encoding, response, head_len } => match self.admit() {
-                Ok(()) => self.upgrade(connection, encoding, &response, head_len),
+            Verdict::WebSocket { encoding, response, head_len, headers } => match self.admit() {
+                Ok(()) => {
+                    self.keep_headers(connection, headers);
+                    self.upgrade(connection, encoding, &response, head_len);
+                }
                 Err(reason) => self.refuse(connection, &reason.into()),
             },
         }
@@ -79,6 +91,12 @@ impl<R: Reactor> ShardThread<R> {
         self.open_session(connection, encoding, &mut behind_head);
         if !is_told {
             self.end(connection);
+        }
+    }
+
+    fn keep_headers(&mut self, connection: ConnectionKey, headers: Option<PickedHeaders>) {
+        if let Some(headers) = headers {
+            self.picked_headers.insert(connection.index, headers);
         }
     }
 
@@ -141,6 +159,7 @@ impl<R: Reactor> ShardThread<R> {
             Stage::Lingering { .. } => {}
             Stage::Session(_) => {
                 self.sessions -= 1;
+                self.picked_headers.remove(&connection.index);
                 self.shared.dismiss_session();
                 self.shard.handle(self.now, Event::Gone { session: connection }, &mut self.effects);
             }

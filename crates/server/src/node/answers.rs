@@ -1,8 +1,11 @@
-//! What other threads have found out for sessions that wait for it: of what worth a token is.
+//! What other threads have found out for sessions that wait for it: of what worth a token is, what a backend says.
 
 use std::sync::Arc;
 
-use dunlin_engine::{Event, SessionKey};
+use dunlin_engine::{
+    Event, SessionKey,
+    backend::{BackendOutcome, QuestionId},
+};
 use tokio::sync::mpsc;
 
 use super::{TokenAnswer, doorbell::Doorbell};
@@ -12,6 +15,8 @@ use super::{TokenAnswer, doorbell::Doorbell};
 pub(super) enum Answered {
     /// What a token is worth.
     Token { session: SessionKey, answer: TokenAnswer },
+    /// What a backend says.
+    Backend { session: SessionKey, question: QuestionId, outcome: BackendOutcome },
 }
 
 /// Answers on their way to a shard. There is one for each question, and the number of questions is bounded by those who are
@@ -66,6 +71,7 @@ impl From<Answered> for Event<'static> {
             Answered::Token { session, answer: TokenAnswer::Subscription(outcome) } => {
                 Self::SubscriptionAuthorized { session, outcome }
             }
+            Answered::Backend { session, question, outcome } => Self::BackendAnswered { session, question, outcome },
         }
     }
 }

@@ -3,14 +3,14 @@
 use dunlin_engine::{
     Effect, Event, SessionKey,
     api::{Answer, ApiAnswer},
-    backend::BackendRefusal,
+    backend::BackendQuestion,
     event::Ticket,
 };
 
 use super::{
     Judged, ShardReport, TokenKind, TokenQuestion, answers::Answered, inbox::Asker, shard_thread::ShardThread,
 };
-use crate::{net::Reactor, ring::Sent};
+use crate::{backend::BackendCall, net::Reactor, ring::Sent};
 
 impl<R: Reactor> ShardThread<R> {
     /// Performs all effects, those that come of performing them included. That ends: an answer about a token or a hang-up
@@ -35,10 +35,7 @@ impl<R: Reactor> ShardThread<R> {
             }
             Effect::Authenticate { session, token } => self.authenticate(session, token),
             Effect::AuthorizeSubscription { session, token } => self.authorize(session, token),
-            Effect::AskBackend { session, question } => {
-                let (question, outcome) = (question.id, Err(BackendRefusal::Failed));
-                self.shard.handle(self.now, Event::BackendAnswered { session, question, outcome }, &mut self.effects);
-            }
+            Effect::AskBackend { session, question } => self.ask_backend(session, *question),
             Effect::Pause { session } => {
                 if let Some(stage) = self.connections.session_mut(session) {
                     stage.paused = true;
@@ -88,6 +85,13 @@ impl<R: Reactor> ShardThread<R> {
         let door = self.answers.door();
         let answer = Box::new(move |answer| door.tell(Answered::Token { session, answer }));
         self.shared.tokens.verify_elsewhere(TokenQuestion { kind, token, answer });
+    }
+
+    fn ask_backend(&mut self, session: SessionKey, question: BackendQuestion) {
+        let (door, id) = (self.answers.door(), question.id);
+        let answer = Box::new(move |outcome| door.tell(Answered::Backend { session, question: id, outcome }));
+        let headers = self.picked_headers.get(&session.index).cloned();
+        self.shared.backends.ask(BackendCall { question, headers, answer });
     }
 
     /// Whoever does not wait any more gets no answer.

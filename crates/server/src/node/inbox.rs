@@ -10,6 +10,7 @@ use dunlin_protocol::Encoding;
 use tokio::sync::oneshot;
 
 use super::ShardReport;
+use crate::backend::PickedHeaders;
 
 /// Something for a shard to do.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(super) enum ToShard {
     /// Tell all that is counted.
     Report { reply: oneshot::Sender<Box<ShardReport>> },
     /// Take over a WebSocket.
-    Adopt { stream: TcpStream, encoding: Encoding, read: Vec<u8> },
+    Adopt { stream: TcpStream, encoding: Encoding, read: Vec<u8>, headers: Option<PickedHeaders> },
     /// Take no more connections, close all sessions, and say when they are gone.
     Drain { gone: oneshot::Sender<()> },
 }

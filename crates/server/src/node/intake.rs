@@ -107,7 +107,7 @@ impl<R: Reactor> ShardThread<R> {
             match request {
                 ToShard::Api { request, reply } => self.ask_engine(Asker::Api(reply), request),
                 ToShard::Report { reply } => self.ask_engine(Asker::Report(reply), ApiRequest::Survey),
-                ToShard::Adopt { stream, encoding, read } => self.adopt(stream, encoding, read),
+                ToShard::Adopt { stream, encoding, read, headers } => self.adopt(stream, encoding, read, headers),
                 ToShard::Drain { gone } => {
                     self.life = Life::Draining { gone: Some(gone) };
                     self.reactor.stop_listening();

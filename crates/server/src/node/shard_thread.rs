@@ -1,6 +1,7 @@
 //! A shard thread: everything that one shard has, and its loop.
 
 use std::{
+    collections::HashMap,
     io,
     sync::{
         Arc,
@@ -22,6 +23,7 @@ use super::{
     peers::Peers,
 };
 use crate::{
+    backend::{AskBackends, PickedHeaders},
     net::{Connections, Door, Reactor},
     rooms::RoomLinks,
 };
@@ -31,6 +33,7 @@ pub(super) struct Shared {
     pub(super) net: NetOptions,
     pub(super) door: Door,
     pub(super) tokens: Arc<dyn VerifyTokens>,
+    pub(super) backends: Arc<dyn AskBackends>,
     pub(super) hand_over: mpsc::Sender<HandOver>,
     pub(super) clock: Clock,
     /// Sessions of the node.
@@ -47,6 +50,8 @@ pub(super) struct ShardThread<R> {
     pub(super) shard: Shard,
     pub(super) connections: Connections,
     pub(super) sessions: u32,
+    /// What sessions' own requests had in the header fields that backends want, by the index of the session.
+    pub(super) picked_headers: HashMap<u32, PickedHeaders>,
     pub(super) peers: Peers,
     pub(super) room_links: RoomLinks,
     pub(super) inbox: mpsc::Receiver<ToShard>,

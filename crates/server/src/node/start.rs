@@ -1,6 +1,7 @@
 //! Starting a node.
 
 use std::{
+    collections::HashMap,
     io,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -46,7 +47,7 @@ pub(super) struct Ingredients<R> {
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, origins, hand_over } = start;
     assert!(net.shard_count > 0, "a node has at least one shard");
     let socket_options = SocketOptions { backlog: net.backlog, notsent_lowat_bytes: net.notsent_lowat_bytes };
     let listen_error = |source| StartError::Listen { address: net.listen, source };
@@ -54,7 +55,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let local_addr = listeners.first().expect("there is a shard").local_addr().map_err(listen_error)?;
 
     let (reactors, choice) = choose(net.reactor, listeners, net.read_bytes_per_turn).map_err(StartError::Reactor)?;
-    let start = NodeStart { net, engine, rooms, tokens, origins, hand_over };
+    let start = NodeStart { net, engine, rooms, tokens, backends, origins, hand_over };
     match reactors {
         Reactors::IoUring(reactors) => start_with(start, reactors, choice, local_addr),
         Reactors::Epoll(reactors) => start_with(start, reactors, choice, local_addr),
@@ -68,15 +69,17 @@ fn start_with<R: Reactor + Send + 'static>(
     choice: ReactorChoice,
     local_addr: SocketAddr,
 ) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, origins, hand_over } = start;
+    let headers = backends.wanted_headers().clone();
     let doorbells: Vec<_> = reactors.iter().map(|(_, waker)| Arc::new(Doorbell::new(Arc::clone(waker)))).collect();
     let node_seed = u64::from_ne_bytes(random()?);
     let (ring_messages, inbox_requests, count) = (net.ring_messages, net.inbox_requests, net.shard_count);
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
     let shared = Arc::new(Shared {
-        door: Door { websocket_path: net.websocket_path.clone(), origins, limits },
+        door: Door { websocket_path: net.websocket_path.clone(), origins, limits, headers },
         net,
         tokens,
+        backends,
         hand_over,
         clock: Clock::start(),
         sessions: AtomicU32::new(0),
@@ -140,6 +143,7 @@ pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
         shard: Shard::new(identity, options, seed),
         connections: Connections::default(),
         sessions: 0,
+        picked_headers: HashMap::new(),
         peers,
         room_links,
         inbox,

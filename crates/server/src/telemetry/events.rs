@@ -66,6 +66,29 @@ impl KeysNotFetched<'_> {
     }
 }
 
+/// A backend did not answer, or not as it should.
+pub struct BackendFailed<'a> {
+    /// The proxy's place in the configuration.
+    pub proxy: &'a str,
+    /// What was asked.
+    pub kind: &'a str,
+    /// What came of it.
+    pub outcome: &'a str,
+    /// Why.
+    pub why: &'a dyn fmt::Display,
+}
+
+impl BackendFailed<'_> {
+    /// Tells it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        let Some(suppressed) = THROTTLE.admit(now_s()) else { return };
+        let why = self.why.to_string();
+        warn!(proxy = self.proxy, kind = self.kind, outcome = self.outcome, why = %Outside(&why), suppressed,
+            "a backend failed");
+    }
+}
+
 /// The settings leave a door open that an operator should know of.
 pub struct OpenDoor {
     /// Which, as the key that opens it.

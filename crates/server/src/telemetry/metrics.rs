@@ -150,6 +150,17 @@ families! {
     ROOM_SKIPPED = Counter "dunlin_room_frames_skipped_total" ["namespace"] "Ticks that players were not sent because newer ones replaced them.";
     ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Bodies of frames put together: from the last tick, from a tick before it, or in full.";
 
+    TOKENS = Counter "dunlin_tokens_total" ["outcome"] "Tokens judged: accepted, expired, refused, or not to be judged at the time.";
+    TOKEN_CACHE = Counter "dunlin_token_cache_total" ["result"] "Tokens signed for public keys, by whether they had been verified before.";
+    TOKEN_SIGNATURES = Counter "dunlin_token_signatures_total" [] "Signatures of tokens by public keys that were checked.";
+    TOKENS_WAITING = Gauge "dunlin_tokens_waiting" [] "Tokens that wait for their signature to be checked, or for keys.";
+    KEY_FETCHES = Counter "dunlin_token_key_fetches_total" ["outcome"] "Fetches of key sets (JWKS).";
+
+    BACKEND_CALLS = Counter "dunlin_backend_calls_total" ["proxy", "type", "outcome"] "Questions to backends, by what came of them.";
+    BACKEND_DURATION = Histogram "dunlin_backend_seconds" ["proxy", "type"] "How long backends took to answer, or not to.";
+    BACKEND_WAITING = Gauge "dunlin_backend_waiting" ["proxy"] "Questions that wait for a backend's answer.";
+    BACKEND_OPEN = Gauge "dunlin_backend_breaker_open" ["proxy"] "1 while a backend is left alone because it failed too often in a row.";
+
     API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests of the server API, those inside of batches included.";
     API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Error answers of the server API.";
     HTTP_CONNECTIONS = Gauge "dunlin_http_connections" [] "Connections open on the HTTP server.";

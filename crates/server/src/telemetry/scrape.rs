@@ -1,5 +1,6 @@
 //! The page of metrics, computed from what the shards report.
 
+mod backends;
 mod rooms;
 
 use std::{sync::Mutex, time::Duration};
@@ -14,9 +15,11 @@ use super::{
     process::ProcessUse,
 };
 use crate::{
+    backend::BackendCounts,
     http::api::Method,
     node::{NetCounters, RefusalReason, ShardReport},
     rooms::{RoomReport, ThreadReport},
+    token::TokenCounts,
 };
 
 pub use super::exposition::CONTENT_TYPE;
@@ -43,6 +46,10 @@ pub struct Moment<'a> {
     pub rooms: &'a [RoomReport],
     /// What the control thread counted.
     pub control: &'a ControlCounters,
+    /// What was counted about tokens.
+    pub tokens: TokenCounts,
+    /// What was counted about backends.
+    pub backends: BackendCounts,
     /// What the process uses.
     pub process: ProcessUse,
     /// Time since the start.
@@ -85,6 +92,8 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     turns(&mut page, moment.shards, &scrape.busy_ratios(moment.shards));
     rooms::threads(&mut page, scrape, moment);
     rooms::frames(&mut page, scrape, moment.shards);
+    backends::tokens(&mut page, &moment.tokens);
+    backends::backends(&mut page, &moment.backends);
     control(&mut page, moment.control);
     page.into_text()
 }
@@ -345,7 +354,8 @@ mod tests {
 
     fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment<'a> {
         let (process, uptime) = (ProcessUse::default(), Duration::ZERO);
-        Moment { shards, room_threads: &[], rooms: &[], control, process, uptime }
+        let (tokens, backends) = (TokenCounts::default(), BackendCounts::default());
+        Moment { shards, room_threads: &[], rooms: &[], control, tokens, backends, process, uptime }
     }
 
     fn samples_of(text: &str) -> HashMap<&str, f64> {

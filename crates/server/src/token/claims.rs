@@ -9,10 +9,7 @@ use dunlin_engine::{
     event::{ConnectionClaims, ServerSubscription, SubscriptionClaims},
 };
 use dunlin_protocol::Payload;
-use serde::{
-    Deserialize, Deserializer,
-    de::Visitor,
-};
+use serde::{Deserialize, Deserializer, de::Visitor};
 
 use super::{
     Fault,

@@ -1,31 +1,54 @@
-//! Tokens of our own making, for development: `dunlin gen-token`.
+//! Tokens of our own making, for development: `dunlin gen-token`, `dunlin gen-sub-token`.
 
-use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use super::key::Key;
+use super::{
+    key::Key,
+    rules::{Rule, Rules},
+};
 use crate::config::Secret;
 
 /// What a token is to say.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Grant<'g> {
     /// The user's id; empty for the anonymous user.
-    #[serde(rename = "sub")]
     pub user: &'g str,
     /// Unix time in seconds at which it expires; `None` for never.
-    #[serde(rename = "exp", skip_serializing_if = "Option::is_none")]
     pub expires_at_s: Option<u64>,
     /// Unix time in seconds at which it is made.
-    #[serde(rename = "iat")]
     pub issued_at_s: u64,
     /// The channel of a subscription token; `None` for a connection token.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<&'g str>,
+    /// What it has to be beyond that.
+    pub rules: &'g Rules,
 }
 
 /// The token that says so, signed with HS256.
-pub fn issue(grant: &Grant<'_>, secret: &Secret) -> String {
-    let claims = serde_json::to_vec(grant).unwrap_or_else(|error| unreachable!("text and numbers are JSON: {error}"));
-    issue_claims(&claims, secret)
+///
+/// # Errors
+/// The key of a rule that no token can be made for, and why.
+pub fn issue(grant: &Grant<'_>, secret: &Secret) -> Result<String, &'static str> {
+    let mut claims = Map::new();
+    let user_claim = grant.rules.user_claim.as_deref().unwrap_or("sub");
+    claims.insert(user_claim.to_owned(), json!(grant.user));
+    claims.insert("iat".to_owned(), json!(grant.issued_at_s));
+    if let Some(expires_at_s) = grant.expires_at_s {
+        claims.insert("exp".to_owned(), json!(expires_at_s));
+    }
+    if let Some(channel) = grant.channel {
+        claims.insert("channel".to_owned(), json!(channel));
+    }
+    for (name, rule, why) in [
+        ("iss", &grant.rules.issuer, "issuer_regex is set, and it can't be guessed what matches it"),
+        ("aud", &grant.rules.audience, "audience_regex is set, and it can't be guessed what matches it"),
+    ] {
+        match rule {
+            None => {}
+            Some(Rule::Exactly(text)) => drop(claims.insert(name.to_owned(), json!(text))),
+            Some(Rule::Matches(_)) => return Err(why),
+        }
+    }
+    Ok(issue_claims(Value::Object(claims).to_string().as_bytes(), secret))
 }
 
 /// The token of any bytes, signed with HS256.

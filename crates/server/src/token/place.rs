@@ -17,8 +17,8 @@ use super::{
     Fault,
     cache::Fingerprint,
     claims::{Claims, Purpose, Said},
-    jwks::{Fetched, JwksOptions, KeySets, LookUp, fetch},
     judge::{Judge, Method},
+    jwks::{Fetched, JwksOptions, KeySets, LookUp, fetch},
     public_key::PublicKey,
     signed::Signed,
 };
@@ -143,9 +143,8 @@ impl Desk {
         if let Some(known) = self.judge.cache.get(&fingerprint, now_s) {
             return Some(known);
         }
-        let verify = |key: &PublicKey, again_at_s| {
-            self.judge.verify(question.purpose, &question.token, key, now_s, again_at_s)
-        };
+        let verify =
+            |key: &PublicKey, again_at_s| self.judge.verify(question.purpose, &question.token, key, now_s, again_at_s);
         let (url, key_id, options) = match self.needs(question) {
             Ok(Needs::Static(key)) => return Some(verify(&key, u64::MAX)),
             Ok(Needs::Named { url, key_id, options }) => (url, key_id, options),

@@ -70,12 +70,12 @@ impl PublicKey {
     /// [`KeyFault`]
     pub fn rsa_from_pem(text: &str) -> Result<Self, KeyFault> {
         let der = read_pem(text)?;
+        let key = Self::rsa(&der).ok_or(KeyFault::Kind)?;
         let of_spki = PublicEncryptingKey::from_der(&der).map(|key| key.key_size_bits());
         let bits = of_spki.or_else(|_| RsaParameters::public_modulus_len(&der).map(|bits| bits as usize));
-        if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits.map_err(|_| KeyFault::Kind)?) {
-            return Err(KeyFault::RsaBits);
-        }
-        Self::rsa(&der).ok_or(KeyFault::Kind)
+        // A key that is too small to encrypt with tells no size.
+        let is_good = bits.is_ok_and(|bits| (RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits));
+        if is_good { Ok(key) } else { Err(KeyFault::RsaBits) }
     }
 
     /// A key on one of the curves P-256, P-384 and P-521, which says which algorithm it is for.

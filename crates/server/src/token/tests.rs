@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use sha2::{Sha256, Sha384, Sha512};
 
 use super::*;
-use crate::config::Secret;
+use crate::config::{Secret, TokenKeys};
 
 const SECRET: &str = "a-key-of-thirty-two-bytes-or-more";
 const OLD_SECRET: &str = "the-key-before-it-of-thirty-two-bytes";
@@ -273,8 +273,16 @@ fn only_hmac_counts_and_the_token_does_not_choose() {
         let token = token_with(header, claims, SECRET);
         assert_eq!(verifier().judge_connection(&token, NOW_S).err(), Some(Fault::Algorithm), "{header}");
     }
-    for header in ["{}", "", "null", r#"{"alg":null}"#, r#"{"alg":"HS256","alg":"none"}"#, r#"{"alg":["HS256"]}"#,
-        r#"{"alg":"HS256","x":1,"x":2}"#, r#"{"alg":"HS256","kid":7}"#] {
+    for header in [
+        "{}",
+        "",
+        "null",
+        r#"{"alg":null}"#,
+        r#"{"alg":"HS256","alg":"none"}"#,
+        r#"{"alg":["HS256"]}"#,
+        r#"{"alg":"HS256","x":1,"x":2}"#,
+        r#"{"alg":"HS256","kid":7}"#,
+    ] {
         let token = token_with(header, claims, SECRET);
         assert_eq!(verifier().judge_connection(&token, NOW_S).err(), Some(Fault::Malformed), "{header}");
     }
@@ -399,12 +407,22 @@ fn the_engine_hears_of_expired_and_invalid() {
 #[test]
 fn what_is_issued_verifies() {
     let secret = Secret::new(SECRET).unwrap();
-    let grant = Grant { user: "4\"2", expires_at_s: Some(NOW_S + 9), issued_at_s: NOW_S, channel: None };
-    let claims = verifier().judge_connection(&issue(&grant, &secret), NOW_S).unwrap();
+    let rules = Rules::default();
+    let grant = Grant { user: "4\"2", expires_at_s: Some(NOW_S + 9), issued_at_s: NOW_S, channel: None, rules: &rules };
+    let claims = verifier().judge_connection(&issue(&grant, &secret).unwrap(), NOW_S).unwrap();
     assert_eq!((claims.user.as_str(), claims.expires_at_s), ("4\"2", Some(NOW_S + 9)));
     let grant = Grant { channel: Some("$chat"), expires_at_s: None, ..grant };
-    let claims = verifier().judge_subscription(&issue(&grant, &secret), NOW_S).unwrap();
+    let claims = verifier().judge_subscription(&issue(&grant, &secret).unwrap(), NOW_S).unwrap();
     assert_eq!((claims.channel.as_str(), claims.expires_at_s), ("$chat", None));
+
+    let exactly = |text: &str| Some(Rule::Exactly(text.to_owned()));
+    let rules = Rules { audience: exactly("us"), issuer: exactly("them"), user_claim: Some("uid".to_owned()) };
+    let grant = Grant { channel: None, rules: &rules, ..grant };
+    let token = issue(&grant, &secret).unwrap();
+    let strict = with_keys(TokenKeys { rules: rules.clone(), ..keys(SECRET) });
+    assert_eq!(strict.judge_connection(&token, NOW_S).unwrap().user, "4\"2");
+    let guess = Rules { issuer: Some(Rule::Matches(regex::Regex::new("x").unwrap())), ..Rules::default() };
+    assert!(issue(&Grant { rules: &guess, ..grant }, &secret).is_err());
 }
 
 proptest! {

@@ -72,7 +72,7 @@ fn a_websocket_is_adopted_with_what_was_read_behind_its_request() {
     bytes.extend(frame(TEXT, br#"{"id":2,"subscribe":{"channel":"news"}}"#));
     let (read, unread) = bytes.split_at(40);
     client.write(unread);
-    rig.runtime.block_on(rig.node.adopt(stream, Encoding::Json, read.to_vec())).expect("the node runs");
+    rig.runtime.block_on(rig.node.adopt(stream, Encoding::Json, read.to_vec(), None)).expect("the node runs");
     let lines = client.read_lines(2);
     assert!(lines[1].starts_with(r#"{"id":2,"subscribe":"#), "{lines:?}");
     assert_eq!(rig.counters()[0].adopted, 1);

@@ -1,5 +1,7 @@
 //! The tests of `node`, each of them once more, with shards that wait on io_uring.
 
+#[path = "../node/answers.rs"]
+mod answers;
 #[path = "../node/client.rs"]
 mod client;
 #[path = "../node/door.rs"]

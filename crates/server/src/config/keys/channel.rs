@@ -2,12 +2,13 @@
 
 use super::{
     COUNT, COUNT_OR_ZERO, Key,
-    Kind::{Any, Bool, Choice, Duration, Int, Secret, Table, Tables, Text, Texts},
-    NUMBER, PROXY, own, part, part_table, refused, table, warned, warned_table, yes,
+    Kind::{Bool, Choice, Duration, Int, Secret, Table, Tables, Text, Texts},
+    NUMBER, PROXY, own, part, refused, table, warned, warned_table, yes,
 };
 
-const NO_PROXY: &str = "Dunlin does not call a backend yet, so nobody would be asked";
-const NO_PROXY_YET: &str = "Dunlin does not call a backend yet";
+const NO_STREAM: &str = "Dunlin asks backends over HTTP, and these answer over gRPC alone";
+const NOT_TOLD: &str = "Dunlin does not tell a backend of it, so nobody would hear";
+const NOT_TOLD_YET: &str = "Dunlin does not tell a backend of it";
 const NO_MAP: &str = "Dunlin knows no map subscriptions yet";
 const NO_SHARED_POLL: &str = "Dunlin knows no shared poll subscriptions yet";
 const NO_CEL: &str = "Dunlin evaluates no expressions, so the permission that it gives or takes would be missing";
@@ -15,11 +16,7 @@ const NO_BATCH: &str = "Dunlin coalesces writes by itself, once per turn of a sh
 
 pub(super) const TOP: &[Key] = &[
     table("channel", &[CHANNEL], "Channels."),
-    table(
-        "rpc",
-        &[RPC],
-        "Remote procedure calls of clients. Dunlin answers every `rpc` with error 108 until it can call a backend.",
-    ),
+    table("rpc", &[RPC], "Remote procedure calls of clients, which a backend answers."),
     warned_table(
         "shared_poll",
         &[&[
@@ -30,7 +27,13 @@ pub(super) const TOP: &[Key] = &[
         ]],
         NO_SHARED_POLL,
     ),
-    warned("proxies", Tables(&[&[part("name", Text, "")], PROXY]), "", NO_PROXY_YET),
+    Key {
+        name: "proxies",
+        kind: Tables(&[PROXY_NAME, PROXY]),
+        default: "",
+        support: super::Support::Yes,
+        doc: "Backends that namespaces refer to by name. [Proxy keys](#proxy-keys).",
+    },
 ];
 
 const CHANNEL: &[Key] = &[
@@ -69,20 +72,39 @@ const CHANNEL: &[Key] = &[
     ),
     yes("user_boundary", Text, "#", "The one character that begins the list of users in a channel's name."),
     yes("user_separator", Text, ",", "The one character that separates users in a channel's name."),
-    warned_table(
+    table(
         "proxy",
         &[&[
-            part_table("subscribe", &[PROXY]),
-            part_table("publish", &[PROXY]),
-            part_table("sub_refresh", &[PROXY]),
-            part_table("subscribe_stream", &[PROXY]),
-            part_table("map_publish", &[PROXY]),
-            part_table("map_remove", &[PROXY]),
-            part_table("shared_poll_refresh", &[PROXY]),
+            table(
+                "subscribe",
+                &[PROXY],
+                "The backend that namespaces with `subscribe_proxy_enabled` ask. [Proxy keys](#proxy-keys).",
+            ),
+            table(
+                "publish",
+                &[PROXY],
+                "The backend that namespaces with `publish_proxy_enabled` ask. [Proxy keys](#proxy-keys).",
+            ),
+            table(
+                "sub_refresh",
+                &[PROXY],
+                "The backend that namespaces with `sub_refresh_proxy_enabled` ask. [Proxy keys](#proxy-keys).",
+            ),
+            warned_table("subscribe_stream", &[PROXY], NO_STREAM),
+            warned_table("map_publish", &[PROXY], NO_MAP),
+            warned_table("map_remove", &[PROXY], NO_MAP),
+            warned_table("shared_poll_refresh", &[PROXY], NO_SHARED_POLL),
         ]],
-        NO_PROXY_YET,
+        "Backends that are asked about channels.",
     ),
 ];
+
+const PROXY_NAME: &[Key] = &[yes(
+    "name",
+    Text,
+    "",
+    "The name that namespaces refer to (in `proxies` only): at least two of `a-z A-Z 0-9 - _ .`, and given once.",
+)];
 
 const NAMESPACE_NAME: &[Key] = &[yes(
     "name",
@@ -180,24 +202,44 @@ const OPTIONS: &[Key] = &[
         "stream",
         "Dunlin knows only subscriptions of type `stream`",
     ),
-    refused("subscribe_proxy_enabled", Bool, "false", NO_PROXY),
-    refused("publish_proxy_enabled", Bool, "false", NO_PROXY),
-    refused("sub_refresh_proxy_enabled", Bool, "false", NO_PROXY),
-    refused("subscribe_stream_proxy_enabled", Bool, "false", NO_PROXY),
-    refused("cache_empty_proxy_enabled", Bool, "false", NO_PROXY),
-    refused("state_proxy_enabled", Bool, "false", NO_PROXY),
+    yes("subscribe_proxy_enabled", Bool, "false", "Ask a backend whether a client may subscribe."),
+    yes(
+        "subscribe_proxy_name",
+        Text,
+        "default",
+        "Which backend: a name out of `proxies`, or `default` for `channel.proxy.subscribe`.",
+    ),
+    yes("publish_proxy_enabled", Bool, "false", "Ask a backend whether, and what, a client may publish."),
+    yes(
+        "publish_proxy_name",
+        Text,
+        "default",
+        "Which backend: a name out of `proxies`, or `default` for `channel.proxy.publish`.",
+    ),
+    yes(
+        "sub_refresh_proxy_enabled",
+        Bool,
+        "false",
+        "Ask a backend whether a subscription goes on when it expires.",
+    ),
+    yes(
+        "sub_refresh_proxy_name",
+        Text,
+        "default",
+        "Which backend: a name out of `proxies`, or `default` for `channel.proxy.sub_refresh`.",
+    ),
+    refused("subscribe_stream_proxy_enabled", Bool, "false", NO_STREAM),
+    refused("cache_empty_proxy_enabled", Bool, "false", NOT_TOLD),
+    refused("state_proxy_enabled", Bool, "false", NOT_TOLD),
     refused("subscribe_cel", Text, "", NO_CEL),
     refused("publish_cel", Text, "", NO_CEL),
     refused("history_cel", Text, "", NO_CEL),
     refused("presence_cel", Text, "", NO_CEL),
     refused("batch_flush_latest", Bool, "false", "it drops publications; in Dunlin set `delivery: latest` instead"),
-    warned("subscribe_proxy_name", Text, "default", NO_PROXY_YET),
-    warned("publish_proxy_name", Text, "default", NO_PROXY_YET),
-    warned("sub_refresh_proxy_name", Text, "default", NO_PROXY_YET),
-    warned("subscribe_stream_proxy_name", Text, "default", NO_PROXY_YET),
-    warned("subscribe_stream_proxy_bidirectional", Bool, "false", NO_PROXY_YET),
-    warned("cache_empty_proxy_name", Text, "default", NO_PROXY_YET),
-    warned("state_events", Texts, "", NO_PROXY_YET),
+    warned("subscribe_stream_proxy_name", Text, "default", NO_STREAM),
+    warned("subscribe_stream_proxy_bidirectional", Bool, "false", NO_STREAM),
+    warned("cache_empty_proxy_name", Text, "default", NOT_TOLD_YET),
+    warned("state_events", Texts, "", NOT_TOLD_YET),
     warned("allowed_delta_types", Texts, "", "publications are sent whole, which takes more bytes"),
     warned("delta_publish", Bool, "false", "publications are sent whole, which takes more bytes"),
     warned("keep_latest_publication", Bool, "false", "publications are sent whole, which takes more bytes"),
@@ -246,22 +288,34 @@ const SHARED_POLL: &[Key] = &[
 ];
 
 const RPC: &[Key] = &[
-    warned_table("proxy", &[PROXY], NO_PROXY_YET),
+    table("proxy", &[PROXY], "The backend that methods with `proxy_enabled` call. [Proxy keys](#proxy-keys)."),
     table("without_namespace", &[RPC_OPTIONS], "Methods without a namespace."),
     Key {
         name: "namespaces",
-        kind: Tables(&[&[warned("name", Any, "", NO_PROXY_YET)], RPC_OPTIONS]),
+        kind: Tables(&[RPC_NAMESPACE_NAME, RPC_OPTIONS]),
         default: "",
         support: super::Support::Yes,
-        doc: "Methods by namespace.",
+        doc: "Methods by namespace: the part of a method's name before the first `:`.",
     },
-    warned_table(
+    table(
         "ping",
-        &[&[part("enabled", Bool, "false"), part("method", Text, "ping")]],
-        "the method is answered with error 108 like every other",
+        &[&[
+            yes("enabled", Bool, "false", "Answer the method at once, without a backend."),
+            yes("method", Text, "ping", "Its name."),
+        ]],
+        "A method that Dunlin itself answers.",
     ),
-    warned("namespace_boundary", Text, ":", NO_PROXY_YET),
+    yes("namespace_boundary", Text, ":", "The one character that ends the namespace in a method's name."),
 ];
 
-const RPC_OPTIONS: &[Key] =
-    &[refused("proxy_enabled", Bool, "false", NO_PROXY), warned("proxy_name", Text, "default", NO_PROXY_YET)];
+const RPC_NAMESPACE_NAME: &[Key] = &[yes(
+    "name",
+    Text,
+    "",
+    "The namespace's name: at least two of `a-z A-Z 0-9 - _ .`, and given once.",
+)];
+
+const RPC_OPTIONS: &[Key] = &[
+    yes("proxy_enabled", Bool, "false", "Call a backend. Without it, a method is answered with error 108."),
+    yes("proxy_name", Text, "default", "Which backend: a name out of `proxies`, or `default` for `rpc.proxy`."),
+];

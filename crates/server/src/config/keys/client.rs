@@ -6,11 +6,12 @@ use super::{
     NUMBER, PROXY, own, part, refused, refused_table, table, warned, warned_table, yes,
 };
 
-const NO_PROXY: &str = "Dunlin does not call a backend yet, so nobody would be asked";
 const WRITES: &str = "Dunlin writes each session once per turn of its shard, as much as is ready";
 const POSITIONS: &str = "positions cannot drift apart on one node, so there is nothing to poll";
 
 pub(super) const TOP: &[Key] = &[table("client", &[CLIENT], "Sessions.")];
+
+const PROXY_ENABLED: &[Key] = &[yes("enabled", Bool, "false", "Ask it (in `client.proxy` only).")];
 
 const CLIENT: &[Key] = &[
     yes(
@@ -121,10 +122,18 @@ const CLIENT: &[Key] = &[
     table(
         "proxy",
         &[&[
-            refused_table("connect", &[ENABLED, PROXY], NO_PROXY),
-            refused_table("refresh", &[ENABLED, PROXY], NO_PROXY),
+            table(
+                "connect",
+                &[PROXY_ENABLED, PROXY],
+                "The backend that is asked who a client is that comes without a token. [Proxy keys](#proxy-keys).",
+            ),
+            table(
+                "refresh",
+                &[PROXY_ENABLED, PROXY],
+                "The backend that is asked whether a connection goes on when it expires. [Proxy keys](#proxy-keys).",
+            ),
         ]],
-        "Backends that are asked about connections, which Dunlin does not do yet.",
+        "Backends that are asked about connections.",
     ),
     refused("user_connection_limit", COUNT_OR_ZERO, "0", "the number of a user's connections would not be limited"),
     refused("connection_rate_limit", COUNT_OR_ZERO, "0", "the rate of new connections would not be limited"),

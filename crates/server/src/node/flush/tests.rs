@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 
 use super::{Reactor, SendOutcome, Sent, ShardThread};
 use crate::{
+    backend::{HeaderPicker, NoBackends},
     net::{Completion, ConnectionKey, Door, HeadLimits, Released, SessionStage, Stage, Waker},
     node::{
         Judged, NetOptions, TokenQuestion, VerifyTokens,
@@ -140,9 +141,10 @@ fn shard_thread() -> ShardThread<Scripted> {
         seed: Seed { node: 1, shard: [1; 32] },
         options: Arc::new(Options { client, without_namespace: namespace, ..Options::default() }),
         shared: Arc::new(Shared {
-            door: Door { websocket_path: None, origins: Arc::new(|_, _| true), limits },
+            door: Door { websocket_path: None, origins: Arc::new(|_, _| true), limits, headers: HeaderPicker::default() },
             net,
             tokens: Arc::new(NoTokens),
+            backends: Arc::new(NoBackends::default()),
             hand_over,
             clock: Clock::start(),
             sessions: AtomicU32::new(0),

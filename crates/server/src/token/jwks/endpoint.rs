@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn places_are_filled_with_what_the_issuer_says() {
-        let endpoint = parse("https://id.example/{{realm}}/certs", "^https://id.example/(?P<realm>one|two-2)$").unwrap();
+        let endpoint =
+            parse("https://id.example/{{realm}}/certs", "^https://id.example/(?P<realm>one|two-2)$").unwrap();
         let caught = |value: &str| vec![("realm".into(), value.into())];
         assert_eq!(endpoint.fill(&caught("two-2")).unwrap(), "https://id.example/two-2/certs");
         for value in ["", "..", "a/b", "a?b", "a@b", "a%2e", "a#", "x".repeat(3_000).as_str()] {

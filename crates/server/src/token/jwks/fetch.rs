@@ -61,7 +61,8 @@ async fn fetch_now(url: &str, options: &JwksOptions) -> Result<Fetched, FetchFau
     let connector = if options.is_unsafe_allowed { connector.https_or_http() } else { connector.https_only() };
     let name = ServerName::try_from(host).map_err(|_| FetchFault::Request("the host is none".to_owned()))?;
     let connector = connector.with_server_name_resolver(FixedServerNameResolver::new(name)).enable_http1().build();
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+    let client: Client<_, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
 
     let response = client.request(request).await.map_err(|error| FetchFault::Request(chain(&error)))?;
     if response.status() != StatusCode::OK {
@@ -117,8 +118,17 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let is_special = matches!(
         (a, b, c),
-        (0 | 10 | 127, ..) | (100, 64..=127, _) | (169, 254, _) | (172, 16..=31, _) | (192, 0, 0 | 2) | (192, 88, 99)
-            | (192, 168, _) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) | (224..=255, ..)
+        (0 | 10 | 127, ..)
+            | (100, 64..=127, _)
+            | (169, 254, _)
+            | (172, 16..=31, _)
+            | (192, 0, 0 | 2)
+            | (192, 88, 99)
+            | (192, 168, _)
+            | (198, 18 | 19, _)
+            | (198, 51, 100)
+            | (203, 0, 113)
+            | (224..=255, ..)
     );
     !is_special
 }
@@ -142,9 +152,9 @@ impl fmt::Display for FetchFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(error) => write!(f, "the host has no address: {error}"),
-            Self::Private => f.write_str(
-                "the host lies in a private network (insecure_skip_jwks_endpoint_safety_check allows that)",
-            ),
+            Self::Private => {
+                f.write_str("the host lies in a private network (insecure_skip_jwks_endpoint_safety_check allows that)")
+            }
             Self::Roots(error) => write!(f, "there are no certificates of authorities: {error}"),
             Self::Request(text) => write!(f, "the request failed: {text}"),
             Self::Status(status) => write!(f, "the answer has the status {status}"),

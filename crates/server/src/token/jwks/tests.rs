@@ -66,7 +66,9 @@ fn one_fetch_for_all_who_wait_and_then_a_pause() {
 
 #[test]
 fn a_key_holds_as_long_as_the_answer_says_within_bounds() {
-    for (max_age_ms, fresh_ms) in [(Some(0), 10_000), (Some(50_000), 50_000), (Some(u64::MAX), 100_000), (None, 100_000)] {
+    for (max_age_ms, fresh_ms) in
+        [(Some(0), 10_000), (Some(50_000), 50_000), (Some(u64::MAX), 100_000), (None, 100_000)]
+    {
         let (mut sets, options) = (KeySets::default(), options());
         assert_eq!(look_up(&mut sets, "a", 0), "fetch");
         sets.fetched(URL, fetched(&["a"], max_age_ms), &options, 0);

