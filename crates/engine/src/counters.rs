@@ -115,6 +115,10 @@ pub struct Counters {
     pub namespaces: Vec<NamespaceCounters>,
     /// Sessions opened.
     pub sessions_opened: u64,
+    /// `connect` commands past the rate, answered with error 111.
+    pub connects_refused: u64,
+    /// Recoveries past the rate, answered with error 111.
+    pub recoveries_refused: u64,
     /// Commands by kind, in the order of [`COMMAND_KINDS`].
     pub commands: [u64; COMMAND_KINDS.len()],
     /// Frames that were not of the protocol.
@@ -165,6 +169,8 @@ impl Counters {
         Self {
             namespaces: vec![NamespaceCounters::default(); namespaces],
             sessions_opened: 0,
+            connects_refused: 0,
+            recoveries_refused: 0,
             commands: [0; COMMAND_KINDS.len()],
             malformed_frames: 0,
             violations: 0,

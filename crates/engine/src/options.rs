@@ -115,6 +115,12 @@ pub struct ClientOptions {
     pub personal_channel: Option<PersonalChannel>,
     /// Sessions of one user on the node, of named ones; 0 for any number. One more is closed with 3504.
     pub user_sessions_max: usize,
+    /// `connect` commands of the node in a second, each shard its share; 0 for any number. One more is answered with error
+    /// 111, after which clients come back later.
+    pub connects_per_second: u32,
+    /// Recoveries of the node in a second, each shard its share; 0 for any number. One more is answered with error 111, and
+    /// the client keeps its position.
+    pub recoveries_per_second: u32,
 }
 
 /// Options of all channels (`channel.*`).
@@ -264,6 +270,8 @@ impl Default for ClientOptions {
             insecure: false,
             personal_channel: None,
             user_sessions_max: 0,
+            connects_per_second: 0,
+            recoveries_per_second: 0,
         }
     }
 }

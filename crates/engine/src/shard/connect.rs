@@ -36,6 +36,11 @@ impl Shard {
         if !is_fresh {
             return Err(Disconnect::BAD_REQUEST);
         }
+        // Before anybody is asked about a token: what a storm would overrun is behind here.
+        if !self.connects.takes(now.mono_us) {
+            self.counters.connects_refused += 1;
+            return Ok(Some(self.refuse(key, ErrorCode::TooManyRequests)));
+        }
         if !request.token.is_empty() {
             self.wait_for_token(key, Waiting::Connect { command_id }, &request.token, effects);
             return Ok(None);

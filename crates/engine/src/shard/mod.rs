@@ -39,6 +39,7 @@ use crate::{
     names::{Names, NamespaceIndex, namespace_options},
     options::NamespaceOptions,
     outbox::{Outgoing, Slots},
+    pace::{Bucket, Pace},
     seats::Seats,
     session::SessionTable,
     timers::Timers,
@@ -97,6 +98,9 @@ pub struct Shard {
     /// The ping of each wire, by [`Wire::index`].
     pings: [FrameRef; Wire::ALL.len()],
     draining: bool,
+    /// This shard's share of what the node takes in a second.
+    connects: Bucket,
+    recoveries: Bucket,
     #[cfg(feature = "planted-bugs")]
     pub(crate) planted: Option<crate::planted::Bug>,
 }
@@ -106,11 +110,11 @@ impl Shard {
     pub fn new(identity: ShardIdentity, options: Arc<Options>, seed: Seed) -> Self {
         let room_threads = vec![RoomThread::default(); usize::from(options.room_threads)];
         let hasher = || foldhash::quality::FixedState::with_seed(seed.node);
+        let share = |per_second| Bucket::full(Pace::share(per_second, identity.count));
         Self {
             identity,
             names: Names::new(&options, seed.node),
             counters: Counters::new(options.namespaces.len() + 1),
-            options,
             node_seed: seed.node,
             random: ChaCha8Rng::from_seed(seed.shard),
             sessions: SessionTable::default(),
@@ -130,6 +134,9 @@ impl Shard {
             scratch: Vec::new(),
             pings: Wire::ALL.map(|wire| FrameRef::fixed(crate::frame::ping_frame(wire))),
             draining: false,
+            connects: share(options.client.connects_per_second),
+            recoveries: share(options.client.recoveries_per_second),
+            options,
             #[cfg(feature = "planted-bugs")]
             planted: None,
         }

@@ -188,6 +188,11 @@ impl Shard {
             reject_unrecoverable: wish.reject_unrecoverable,
         });
         let has_room = options.room.is_some();
+        // The client keeps its position, and asks again later.
+        if recover.is_some() && !self.recoveries.takes(now.mono_us) {
+            self.counters.recoveries_refused += 1;
+            return Err(ErrorCode::TooManyRequests);
+        }
         let expiry_us = expiry_us(now, ttl_s, self.options.client.expired_sub_close_delay_ms);
         let id = self.hub.hold(&wish.channel, namespace);
         let channel = Arc::clone(&self.hub.channel(id).name);

@@ -97,6 +97,8 @@ fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
         "queue_frames_max" => client.queue_frames_max = read(value),
         "history_publications_max" => client.history_publications_max = read(value),
         "recovery_publications_max" => client.recovery_publications_max = read(value),
+        "connects_per_second" => client.connects_per_second = read(value),
+        "recoveries_per_second" => client.recoveries_per_second = read(value),
         "commands_per_frame_max" => client.commands_per_frame_max = read(value),
         "json_depth_max" => client.json_depth_max = read(value),
         "object_keys_max" => client.object_keys_max = read(value),

@@ -1,0 +1,62 @@
+//! How often something may happen: a token bucket, told the time by its caller.
+
+/// A rate, with as many at once as come in a second, and one at least.
+///
+/// What a bucket holds is one number, kept by the caller: the moment at which it is full again (nanoseconds of the caller's
+/// clock; 0 to begin with). So a bucket fits into an atomic, and one that nobody has used for a while needs not be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Time in which one comes back.
+    interval_ns: u64,
+    /// Time in which all do.
+    all_ns: u64,
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+impl Pace {
+    /// `None` for a rate of 0, which stands for no bound.
+    pub fn new(per_second: u32) -> Option<Self> {
+        Self::share(per_second, 1)
+    }
+
+    /// One of `shares` equal parts of a rate.
+    pub fn share(per_second: u32, shares: u16) -> Option<Self> {
+        let shares = u64::from(shares.max(1));
+        let interval_ns = (SECOND_NS * shares).div_ceil(u64::from(Some(per_second).filter(|rate| *rate > 0)?));
+        let at_once = (u64::from(per_second) / shares).max(1);
+        Some(Self { interval_ns, all_ns: interval_ns * at_once })
+    }
+
+    /// Takes one of a bucket that is full at `full_at_ns`. Returns when it is full after that, or `None` if it is empty.
+    pub fn take(self, full_at_ns: u64, now_us: u64) -> Option<u64> {
+        let now_ns = now_us.saturating_mul(1_000);
+        let then_ns = full_at_ns.max(now_ns).saturating_add(self.interval_ns);
+        (then_ns - now_ns <= self.all_ns).then_some(then_ns)
+    }
+}
+
+/// A bucket with its rate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    /// `None`: bottomless.
+    pace: Option<Pace>,
+    full_at_ns: u64,
+}
+
+impl Bucket {
+    pub(crate) fn full(pace: Option<Pace>) -> Self {
+        Self { pace, full_at_ns: 0 }
+    }
+
+    /// Takes one, if there is one.
+    pub(crate) fn takes(&mut self, now_us: u64) -> bool {
+        let Some(pace) = self.pace else { return true };
+        let then_ns = pace.take(self.full_at_ns, now_us);
+        self.full_at_ns = then_ns.unwrap_or(self.full_at_ns);
+        then_ns.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;
