@@ -254,6 +254,8 @@ fn count(shards: &[Shard], field: &str) -> u64 {
             "violations" => counters.violations,
             "late_messages" => counters.late_messages,
             "sessions_opened" => counters.sessions_opened,
+            "connects_refused" => counters.connects_refused,
+            "recoveries_refused" => counters.recoveries_refused,
             "written_bytes" => counters.written_bytes,
             other => panic!("no counter {other}"),
         }
