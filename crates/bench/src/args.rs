@@ -31,6 +31,10 @@ pub(crate) enum Scenario {
     SlowReader(SlowReaderArgs),
     /// Memory of idle sessions with one subscription each
     Idle(IdleArgs),
+    /// What connections cost that are not subscribed: the same subscribers without and with many others
+    Subscribers(SubscribersArgs),
+    /// Sessions that are all cut off at once and come back, while publishing goes on
+    Storm(StormArgs),
     /// Rooms: their ticks, their snapshots, and whether every player sees what is there
     Room(RoomArgs),
     /// A process of a run; started by the other commands, never by hand
@@ -123,6 +127,54 @@ pub(crate) struct IdleArgs {
     /// Encoding of the sessions
     #[arg(long, value_enum, default_value_t = Encoding::Json)]
     pub encoding: Encoding,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("subscribers", |arg| arg.default_value("700")),
+    mut_arg("duration", |arg| arg.default_value("6s")),
+    mut_arg("warm_up", |arg| arg.default_value("1s"))
+)]
+pub(crate) struct SubscribersArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Connections on the second server, its subscribers included; the others are subscribed to another channel
+    #[arg(long, default_value_t = 10_000)]
+    pub connections: usize,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StormArgs {
+    /// Sessions, all subscribed to one channel with recovery
+    #[arg(long, default_value_t = 10_000)]
+    pub sessions: usize,
+    /// Publications a second, before, while and after the sessions are away
+    #[arg(long, default_value_t = 2.0)]
+    pub rate: f64,
+    /// Time of publishing; the sessions are cut off after a tenth of it
+    #[arg(long, default_value = "20s", value_parser = parse_duration)]
+    pub duration: Duration,
+    /// Bytes of each payload
+    #[arg(long, default_value_t = 128)]
+    pub payload_bytes: usize,
+    /// Encoding of all sessions
+    #[arg(long, value_enum, default_value_t = Encoding::Json)]
+    pub encoding: Encoding,
+    /// Processes to spread the sessions over [default: one for every 4000]
+    #[arg(long)]
+    pub workers: Option<usize>,
     #[command(flatten)]
     pub server: ServerArgs,
     #[command(flatten)]
@@ -253,6 +305,32 @@ impl LoadArgs {
         check_count("saturate", self.saturate.unwrap_or(1), 1, 1_000_000)?;
         check_payload(self.payload_bytes)?;
         check_rate(self.rate)
+    }
+}
+
+impl SubscribersArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        self.load.check(0)?;
+        check_count("connections", self.connections as u64, self.load.subscribers as u64, 100_000)?;
+        self.server.check_started()
+    }
+}
+
+impl StormArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        check_count("sessions", self.sessions as u64, 1, 100_000)?;
+        check_payload(self.payload_bytes)?;
+        check_rate(self.rate)?;
+        self.server.check_started()
+    }
+}
+
+impl ServerArgs {
+    /// For scenarios that need a server of their own.
+    fn check_started(&self) -> Result<(), Error> {
+        let Some(url) = &self.url else { return Ok(()) };
+        let remedy = "leave it out: this scenario starts its servers itself".into();
+        Err(Error::Setting { name: "url", value: url.clone(), remedy })
     }
 }
 

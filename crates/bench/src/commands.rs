@@ -74,6 +74,33 @@ pub fn hello(encoding: Encoding, channel: Option<&str>, join: Option<&str>) -> V
     frame(encoding, &messages)
 }
 
+/// Connect, and subscribe to `channel` with a recovery of what came after `offset`.
+pub fn hello_again(encoding: Encoding, channel: &str, epoch: &str, offset: u64) -> Vec<u8> {
+    let mut messages = Vec::new();
+    match encoding {
+        Encoding::Json => {
+            let connect = format!(r#"{{"id":{CONNECT_ID},"connect":{{"name":"bench"}}}}"#);
+            let place = format!(r#""recover":true,"epoch":"{epoch}","offset":{offset}"#);
+            let subscribe = format!(r#"{{"id":{SUBSCRIBE_ID},"subscribe":{{"channel":"{channel}",{place}}}}}"#);
+            messages.extend_from_slice(format!("{connect}\n{subscribe}").as_bytes());
+        }
+        Encoding::Protobuf => {
+            let mut connect = Vec::new();
+            push_field(&mut connect, 4, b"bench");
+            push_command(&mut messages, CONNECT_ID, 4, &connect);
+            let mut subscribe = Vec::new();
+            push_field(&mut subscribe, 1, channel.as_bytes());
+            // SubscribeRequest: recover 3, epoch 6, offset 7.
+            subscribe.extend_from_slice(&[3 << 3, 1]);
+            push_field(&mut subscribe, 6, epoch.as_bytes());
+            subscribe.push(7 << 3);
+            push_varint(&mut subscribe, usize::try_from(offset).unwrap_or(usize::MAX));
+            push_command(&mut messages, SUBSCRIBE_ID, 5, &subscribe);
+        }
+    }
+    frame(encoding, &messages)
+}
+
 /// A publish command in a frame of its own.
 pub fn publish(encoding: Encoding, id: u32, channel: &str, payload: &[u8]) -> Vec<u8> {
     let mut messages = Vec::with_capacity(payload.len() + channel.len() + 48);
@@ -253,6 +280,13 @@ mod tests {
         let subscribe = [0x0b, 0x08, 2, 0x2a, 7, 0x0a, 1, b'c', 0x42, 2, b'{', b'}'];
         assert_eq!(
             unmask(&hello(Encoding::Protobuf, Some("c"), Some("{}"))),
+            (0x82, [&connect[..], &subscribe].concat())
+        );
+        let json = b"{\"id\":1,\"connect\":{\"name\":\"bench\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"c\",\"recover\":true,\"epoch\":\"ab\",\"offset\":300}}";
+        assert_eq!(unmask(&hello_again(Encoding::Json, "c", "ab", 300)), (0x81, json.to_vec()));
+        let subscribe = [0x10, 0x08, 2, 0x2a, 12, 0x0a, 1, b'c', 0x18, 1, 0x32, 2, b'a', b'b', 0x38, 0xac, 2];
+        assert_eq!(
+            unmask(&hello_again(Encoding::Protobuf, "c", "ab", 300)),
             (0x82, [&connect[..], &subscribe].concat())
         );
         assert_eq!(unmask(&send(Encoding::Json, b"{}")), (0x81, br#"{"send":{"data":{}}}"#.to_vec()));

@@ -24,6 +24,8 @@ pub enum Role {
     Clients(ClientsRole),
     /// The one publisher. Answers [`Answer::Connected`], then takes [`Order::Publish`].
     Publisher(PublisherRole),
+    /// Subscribers that come back when they were cut off. Takes [`Order::Connect`], [`Order::Cut`] and [`Order::End`].
+    Returners(ClientsRole),
     /// Players of rooms. Takes [`Order::Connect`] and [`Order::Play`].
     Players(Box<PlayersRole>),
 }
@@ -140,6 +142,8 @@ pub enum Order {
         /// One past the last sequence.
         end_sequence: u64,
     },
+    /// All sessions are cut off, and come back. → [`Answer::Returned`], when all are back or were given up
+    Cut,
     /// Publish. → [`Answer::Published`]
     Publish(Publish),
     /// Send rounds of frames. → [`Answer::Sent`]
@@ -214,6 +218,8 @@ pub enum Answer {
     Received(Box<Received>),
     /// What became of the slow readers.
     Slow(Slow),
+    /// Sessions that were cut off.
+    Returned(Box<Returned>),
     /// A phase of the publisher.
     Published(Box<Published>),
     /// Rounds of a sender.
@@ -264,6 +270,23 @@ pub struct Received {
     pub latency: Latency,
     /// Processor time of this worker.
     pub cpu_ns: u64,
+}
+
+/// Sessions that were cut off, and came back.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Returned {
+    /// Sessions that were cut off.
+    pub cut: u64,
+    /// Sessions that are back: connected, and subscribed with everything recovered.
+    pub back: u64,
+    /// Connections that were tried.
+    pub attempts: u64,
+    /// Of these, those that came to nothing, by what the client was told.
+    pub failed: BTreeMap<String, u64>,
+    /// Subscriptions that could not recover.
+    pub unrecovered: u64,
+    /// From the cut to being back.
+    pub absence: Latency,
 }
 
 /// What became of the slow readers.

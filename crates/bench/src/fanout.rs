@@ -9,6 +9,7 @@ use crate::args::{FanoutArgs, LoadArgs, PublishVia};
 use crate::commands::Encoding;
 use crate::control::{Pace, Send, Sent, Slow, Until};
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::latency::Summary;
 use crate::proc::{self, Cores, Memory};
 use crate::progress::Progress;
@@ -30,6 +31,8 @@ pub struct FanoutReport {
     roofline: Option<RooflineFigures>,
     /// What became of readers that stopped reading, where there were any.
     slow_readers: Option<Slow>,
+    /// Those that there are for this load.
+    goals: Vec<Goal>,
 }
 
 /// What was asked for.
@@ -134,7 +137,9 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
         ratio: ratio(load.deliveries_per_server_cpu_second, bare.per_cpu_second()),
         figure: Figure::new(bare),
     });
+    let goals = goals(&args.load, &load, roofline.as_ref());
     let report = FanoutReport {
+        goals,
         scenario: "fanout",
         machine: proc::machine(),
         server: name,
@@ -144,6 +149,25 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
         slow_readers,
     };
     report::publish(&report, &report.lines(), &args.output)
+}
+
+/// What 1,000 subscribers at 60 and at 500 publications a second are to reach.
+fn goals(load: &LoadArgs, figures: &LoadFigures, roofline: Option<&RooflineFigures>) -> Vec<Goal> {
+    let of_roofline = roofline.map(|roofline| roofline.ratio);
+    let lost = (figures.lost + figures.duplicated) as f64;
+    let mut goals = vec![Goal::at_most("lost or duplicated", Some(lost), 0.0, "")];
+    if load.saturate.is_some() || load.subscribers != 1_000 {
+        return goals;
+    }
+    match whole(load.rate) {
+        60 => {
+            goals.push(Goal::at_most("latency, p99", Some(figures.p99_us() as f64 / 1e3), 8.0, "ms"));
+            goals.push(Goal::at_least("deliveries per CPU-second, against the roofline", of_roofline, 1.15, "×"));
+        }
+        500 => goals.push(Goal::at_least("deliveries per CPU-second, against the roofline", of_roofline, 2.0, "×")),
+        _ => {}
+    }
+    goals
 }
 
 /// A server with its subscribers and publisher connected.
@@ -338,6 +362,7 @@ impl FanoutReport {
         if let Some(slow) = &self.slow_readers {
             lines.push(slow.line());
         }
+        lines.extend(self.goals.iter().map(Goal::line));
         lines
     }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::args::IdleArgs;
 use crate::commands::Encoding;
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::proc::{self, Memory};
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio, size, whole};
@@ -31,7 +32,11 @@ pub struct IdleReport {
     anon_bytes_per_session: f64,
     /// Slope of all resident memory (`VmRSS`).
     rss_bytes_per_session: f64,
+    goals: Vec<Goal>,
 }
+
+/// What a session may take, of all resident memory.
+const SESSION_BYTES_GOAL: f64 = 1024.0;
 
 /// Memory at a number of sessions.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -64,14 +69,16 @@ pub fn run(args: &IdleArgs) -> Result<(), Error> {
     let of = |bytes: fn(&Memory) -> u64| {
         slope(points.iter().map(|point| (point.sessions as f64, bytes(&point.memory) as f64)))
     };
+    let rss_bytes_per_session = of(|memory| memory.rss_bytes);
     let report = IdleReport {
         scenario: "idle",
         machine: proc::machine(),
         server: name,
         encoding: args.encoding,
         anon_bytes_per_session: of(|memory| memory.anon_bytes),
-        rss_bytes_per_session: of(|memory| memory.rss_bytes),
+        rss_bytes_per_session,
         points,
+        goals: vec![Goal::at_most("resident memory a session", Some(rss_bytes_per_session), SESSION_BYTES_GOAL, "B")],
     };
     report::publish(&report, &report.lines(), &args.output)
 }
@@ -118,6 +125,7 @@ impl IdleReport {
                 slope(self.rss_bytes_per_session)
             ),
         ));
+        lines.extend(self.goals.iter().map(Goal::line));
         lines
     }
 }

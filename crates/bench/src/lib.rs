@@ -6,7 +6,8 @@
 //! a core, with the server.
 //!
 //! - [`Args`] and [`run`]: what the binary needs.
-//! - `roofline`, `fanout`, `slow_reader`, `idle`: the scenarios; `rig` is what the last three are made of.
+//! - `roofline`, `fanout`, `slow_reader`, `idle`, `subscribers`, `storm`: the scenarios; `rig` is what most are made of, `goal`
+//!   what they are judged by.
 //! - `room`: the scenarios of rooms, and all that only they need.
 //! - `worker`: what the other processes do. `crew`, `control`, `tally`: how they are reached.
 //! - `wire`, `push`, `commands`, `payload`, `api`: the bytes. `proc`, `spawn`: the machine and the server under test.
@@ -18,6 +19,7 @@ mod control;
 mod crew;
 mod error;
 mod fanout;
+mod goal;
 mod idle;
 mod latency;
 mod payload;
@@ -30,6 +32,8 @@ mod roofline;
 mod room;
 mod slow_reader;
 mod spawn;
+mod storm;
+mod subscribers;
 mod tally;
 mod wire;
 mod worker;
@@ -53,6 +57,8 @@ pub fn run(args: Args) -> Result<(), Error> {
         Scenario::Fanout(args) => fanout::run(&args),
         Scenario::SlowReader(args) => slow_reader::run(&args),
         Scenario::Idle(args) => idle::run(&args),
+        Scenario::Subscribers(args) => subscribers::run(&args),
+        Scenario::Storm(args) => storm::run(&args),
         Scenario::Room(args) => room::run(&args),
         Scenario::Worker => {
             worker::run();

@@ -48,10 +48,15 @@ impl StampFinder {
 
     /// The stamp of the publication in this message, if it holds one.
     pub fn find(&self, message: &[u8]) -> Option<Stamp> {
+        self.take(message).map(|(stamp, _)| stamp)
+    }
+
+    /// The same, and what comes behind it: other publications, where a reply brings several.
+    pub fn take<'a>(&self, message: &'a [u8]) -> Option<(Stamp, &'a [u8])> {
         let (_, after) = message.split_at_checked(self.0.find(message)? + MAGIC.len())?;
         let (intended, rest) = after.split_first_chunk::<HEX_DIGITS>()?;
-        let (sequence, _) = rest.split_first_chunk::<HEX_DIGITS>()?;
-        Some(Stamp { intended_ns: parse_hex(*intended)?, sequence: parse_hex(*sequence)? })
+        let (sequence, rest) = rest.split_first_chunk::<HEX_DIGITS>()?;
+        Some((Stamp { intended_ns: parse_hex(*intended)?, sequence: parse_hex(*sequence)? }, rest))
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Rig {
     // Dropped in this order: clients leave before the server ends.
     publisher: Option<Worker>,
     workers: Vec<Worker>,
+    /// Sessions that are connected and subscribed elsewhere.
+    bystanders: Vec<Worker>,
     /// The server under test.
     pub server: Server,
     tally: Tally,
@@ -120,7 +122,18 @@ impl Rig {
             }))?);
         }
         let cores = setup.cores.clone();
-        Ok(Rig { publisher: None, workers, server, tally, target, cores, ready: 0, slow: 0, next_sequence: 0 })
+        Ok(Rig {
+            publisher: None,
+            workers,
+            bystanders: Vec::new(),
+            server,
+            tally,
+            target,
+            cores,
+            ready: 0,
+            slow: 0,
+            next_sequence: 0,
+        })
     }
 
     /// Connects the publisher.
@@ -170,6 +183,35 @@ impl Rig {
         }
         self.ready = all.ready;
         self.slow += slow;
+        Ok(())
+    }
+
+    /// Opens sessions that are subscribed to another channel, in processes of their own.
+    pub fn connect_bystanders(&mut self, sessions: usize, progress: &Progress) -> Result<(), Error> {
+        progress.doing(format!("connecting {sessions} bystanders"));
+        let count = sessions.div_ceil(SESSIONS_PER_WORKER);
+        let target = Target { channel: format!("{}-aside", self.target.channel), ..self.target.clone() };
+        for number in 0..count {
+            let worker = self.workers.len() + number;
+            let mut bystanders = Worker::start(&Role::Clients(ClientsRole {
+                target: target.clone(),
+                worker,
+                source: source_address(worker),
+                handshakes_max: HANDSHAKES_MAX.div_ceil(count),
+                slow_receive_bytes: 0,
+                tally: self.tally.path().to_owned(),
+                cores: self.cores.clients.clone(),
+            }))?;
+            let part = sessions / count + usize::from(number < sessions % count);
+            bystanders.order(&Order::Connect { sessions: part, slow: 0 })?;
+            self.bystanders.push(bystanders);
+        }
+        for bystanders in &self.bystanders {
+            match bystanders.answer()? {
+                Answer::Connected(connected) if connected.failed.is_empty() => {}
+                other => return Err(bystanders.unexpected(&other)),
+            }
+        }
         Ok(())
     }
 

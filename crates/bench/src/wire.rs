@@ -4,6 +4,8 @@
 //! Frame layout: RFC 6455, section 5.2. Several messages per frame: `\n` between JSON messages, a varint length before
 //! each Protobuf message.
 
+use serde_json::Value;
+
 use crate::commands::Encoding;
 
 /// A frame of the server, or why there is none yet.
@@ -184,6 +186,57 @@ fn protobuf_answer(message: &[u8]) -> Option<Answer> {
     Some(if id == 0 { Answer::Other } else { Answer::Reply { id, error } })
 }
 
+/// What the reply to a subscribe command says about positions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The stream's epoch.
+    pub epoch: String,
+    /// Whether a recovery was asked for.
+    pub was_recovering: bool,
+    /// Whether nothing is missing.
+    pub recovered: bool,
+}
+
+/// Reads the reply to a subscribe command; `None` if the message is something else.
+pub fn subscribed(encoding: Encoding, message: &[u8]) -> Option<Position> {
+    match encoding {
+        Encoding::Json => {
+            let reply = message.starts_with(br#"{"id":"#).then(|| serde_json::from_slice::<Value>(message).ok())??;
+            let result = reply.get("subscribe")?;
+            let is_set = |name: &str| result.get(name).and_then(Value::as_bool).unwrap_or(false);
+            Some(Position {
+                epoch: result.get("epoch").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                was_recovering: is_set("was_recovering"),
+                recovered: is_set("recovered"),
+            })
+        }
+        Encoding::Protobuf => protobuf_subscribed(message),
+    }
+}
+
+/// Reply: 1 id, 6 subscribe { 6 epoch, 8 recovered, 12 was_recovering }.
+fn protobuf_subscribed(message: &[u8]) -> Option<Position> {
+    let mut rest = message;
+    let mut result = loop {
+        let (field, value, after) = take_field(rest)?;
+        match (field, value) {
+            (6, Field::Bytes(result)) => break result,
+            _ => rest = after,
+        }
+    };
+    let mut position = Position::default();
+    while let Some((field, value, after)) = take_field(result) {
+        match (field, value) {
+            (6, Field::Bytes(epoch)) => position.epoch = String::from_utf8_lossy(epoch).into_owned(),
+            (8, Field::Number(recovered)) => position.recovered = recovered != 0,
+            (12, Field::Number(was_recovering)) => position.was_recovering = was_recovering != 0,
+            _ => {}
+        }
+        result = after;
+    }
+    Some(position)
+}
+
 /// The value of a Protobuf field.
 pub enum Field<'a> {
     /// A varint.
@@ -316,6 +369,24 @@ mod tests {
         assert_eq!(protobuf(&[0x80]), [] as [&[u8]; 0]);
         let long = [&[0x80, 0x02][..], &[7; 256]].concat();
         assert_eq!(protobuf(&long), [&[7; 256]]);
+    }
+
+    #[test]
+    fn positions_are_read_from_replies_alone() {
+        let position = |epoch: &str, was_recovering, recovered| {
+            Some(Position { epoch: epoch.to_owned(), was_recovering, recovered })
+        };
+        let json = |message: &[u8]| subscribed(Encoding::Json, message);
+        assert_eq!(json(br#"{"id":2,"subscribe":{"epoch":"ab","positioned":true}}"#), position("ab", false, false));
+        let recovered = br#"{"id":2,"subscribe":{"epoch":"ab","recovered":true,"was_recovering":true}}"#;
+        assert_eq!(json(recovered), position("ab", true, true));
+        assert_eq!(json(br#"{"push":{"channel":"c","pub":{"data":1}}}"#), None);
+        assert_eq!(json(br#"{"id":1,"connect":{}}"#), None);
+        let protobuf = |message: &[u8]| subscribed(Encoding::Protobuf, message);
+        assert_eq!(protobuf(&[8, 2, 0x32, 8, 0x32, 2, b'a', b'b', 0x40, 1, 0x60, 1]), position("ab", true, true));
+        assert_eq!(protobuf(&[8, 2, 0x32, 4, 0x32, 2, b'a', b'b']), position("ab", false, false));
+        assert_eq!(protobuf(&[8, 1, 0x2a, 0]), None);
+        assert_eq!(protobuf(&[0x22, 2, 0x22, 0]), None);
     }
 
     #[test]

@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{EveryoneArgs, in_range};
-use super::goal::Goal;
 use super::orders::Play;
 use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
 use super::side::Side;
@@ -16,6 +15,7 @@ use super::{Found, finish};
 use crate::args::ServerArgs;
 use crate::control::Speech;
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{Line, ratio};

@@ -1,7 +1,7 @@
 //! `room`: what rooms cost, how late they are, and whether every player sees what is there.
 //!
 //! - `args`: the command line. `everyone`, `views`, `spike`, `slow`, `rooms`, `record`: the scenarios; `rig` is what they are
-//!   made of, `side` and `goal` what their reports are made of; `tamper` changes a recording.
+//!   made of, `side` what their reports are made of; `tamper` changes a recording.
 //! - `orders`: what players' processes are told (`worker::players` plays them). `observation`, `verify`: what they saw, and
 //!   whether it was so.
 //! - `figures`, `metrics`: what servers say of themselves.
@@ -12,7 +12,6 @@ pub mod orders;
 
 mod everyone;
 mod figures;
-mod goal;
 mod metrics;
 mod record;
 mod rig;

@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::args::{RecordArgs, in_range};
-use super::goal::Goal;
 use super::orders::Play;
 use super::rig::{Rig, Scratch, Setup, room_settings};
 use super::side::Side;
@@ -14,6 +13,7 @@ use super::tamper::{Tampered, tamper};
 use super::verify::Verified;
 use super::{Found, finish};
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{Line, size};

@@ -4,11 +4,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::args::{RoomsArgs, in_range};
-use super::goal::Goal;
 use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
 use super::side::Side;
 use super::{Found, finish};
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::Line;

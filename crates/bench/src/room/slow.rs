@@ -6,13 +6,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::args::{SlowArgs, in_range};
-use super::goal::Goal;
 use super::orders::PlayOrder;
 use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
 use super::side::{Side, summary_line};
 use super::verify::Verified;
 use super::{Found, finish};
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::latency::Summary;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;

@@ -7,13 +7,13 @@ use serde_json::json;
 
 use super::args::{SpikeArgs, in_range};
 use super::figures::Said;
-use super::goal::Goal;
 use super::orders::{PlayOrder, Played};
 use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
 use super::side::Side;
 use super::verify::Verified;
 use super::{Found, finish};
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{Line, grouped, ratio};

@@ -6,13 +6,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{ViewsArgs, in_range};
-use super::goal::Goal;
 use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
 use super::side::Side;
 use super::verify::Verified;
 use super::{Found, finish};
 use crate::args::ServerArgs;
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{Line, ratio};

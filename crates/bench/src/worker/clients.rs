@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
+use super::sequences::Sequences;
 use super::session::{Ended, Observer, Session, Stage, Taken};
 use super::{BUFFER_BYTES, answer, orders_for, poll_failed};
 use crate::control::{Answer, ClientsRole, Connected, Order, Received, Slow};
@@ -79,37 +80,6 @@ struct Phase {
     received: Received,
     deliveries_ever: u64,
     cpu_before_ns: u64,
-}
-
-/// The order in which publications reach one session.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Sequences {
-    next: u64,
-    lost: u64,
-    duplicated: u64,
-    received: u64,
-}
-
-impl Sequences {
-    /// Takes note of a publication; false if it had been received, or was passed over, before.
-    fn take(&mut self, sequence: u64) -> bool {
-        if sequence < self.next {
-            self.duplicated += 1;
-            return false;
-        }
-        self.lost += sequence - self.next;
-        self.next = sequence + 1;
-        self.received += 1;
-        true
-    }
-
-    /// Ends a phase: what has not come by now is lost. Leaves the next phase a clean start.
-    fn settle(&mut self, end_sequence: u64) -> Sequences {
-        self.lost += end_sequence.saturating_sub(self.next);
-        let settled = Sequences { next: end_sequence, ..*self };
-        *self = Sequences { next: end_sequence, ..Sequences::default() };
-        settled
-    }
 }
 
 /// Sees the publications of one read of one session.
@@ -214,7 +184,7 @@ impl Clients {
                 }
                 self.waiting = Some(Waiting::Slow { patience: Instant::now() + SLOW_PATIENCE, end_sequence });
             }
-            Order::Publish(_) | Order::Send(_) | Order::Play(_) => {
+            Order::Publish(_) | Order::Send(_) | Order::Play(_) | Order::Cut => {
                 answer(&Answer::Failed { said: "subscribers do nothing but read".into() });
             }
         }
@@ -382,23 +352,5 @@ fn read_all(
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gaps_duplicates_and_a_missing_end_are_told_apart() {
-        let mut sequences = Sequences { next: 10, ..Sequences::default() };
-        assert!(sequences.take(10));
-        assert!(!sequences.take(10), "again");
-        assert!(sequences.take(13), "11 and 12 are missing");
-        assert!(!sequences.take(12), "too late");
-        let settled = sequences.settle(16);
-        assert_eq!(settled, Sequences { next: 16, lost: 4, duplicated: 2, received: 2 });
-        assert_eq!(sequences, Sequences { next: 16, ..Sequences::default() });
-        assert_eq!(sequences.settle(16).lost, 0);
     }
 }

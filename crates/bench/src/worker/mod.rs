@@ -6,7 +6,9 @@ mod drain;
 mod player;
 mod players;
 mod publisher;
+mod returners;
 mod sender;
+mod sequences;
 mod session;
 
 use std::io::{self, BufRead, Write};
@@ -40,7 +42,7 @@ fn play(role: Role) -> Result<(), Error> {
     let cores = match &role {
         Role::Sender(role) => &role.cores,
         Role::Drain(role) => &role.cores,
-        Role::Clients(role) => &role.cores,
+        Role::Clients(role) | Role::Returners(role) => &role.cores,
         Role::Publisher(role) => &role.cores,
         Role::Players(role) => &role.cores,
     };
@@ -50,6 +52,7 @@ fn play(role: Role) -> Result<(), Error> {
         Role::Sender(role) => sender::play(&role),
         Role::Drain(role) => drain::play(&role),
         Role::Clients(role) => clients::play(role),
+        Role::Returners(role) => returners::play(role),
         Role::Publisher(role) => publisher::play(role),
         Role::Players(role) => players::play(role),
     }

@@ -28,6 +28,8 @@ pub struct Session {
     socket: TcpStream,
     pub stage: Stage,
     last_id: u32,
+    /// What is said instead of the usual connect and subscribe.
+    greeting: Option<Vec<u8>>,
     /// The beginning of a frame whose rest has not arrived.
     partial: Vec<u8>,
 }
@@ -88,8 +90,14 @@ impl Session {
             socket: TcpStream::from_std(socket.into()),
             stage: Stage::Connecting,
             last_id,
+            greeting: None,
             partial: Vec::new(),
         })
+    }
+
+    /// Says this, connect and subscribe with the usual ids, once the WebSocket is open.
+    pub fn greet_with(&mut self, greeting: Vec<u8>) {
+        self.greeting = Some(greeting);
     }
 
     /// The socket, for registering it.
@@ -161,7 +169,9 @@ impl Session {
             } else {
                 self.stage = Stage::Greeting;
                 let channel = (self.last_id == SUBSCRIBE_ID).then_some(target.channel.as_str());
-                self.write(&commands::hello(target.encoding, channel, target.join.as_deref()))?;
+                let usual = || commands::hello(target.encoding, channel, target.join.as_deref());
+                let greeting = self.greeting.take().unwrap_or_else(usual);
+                self.write(&greeting)?;
             }
         }
         loop {

@@ -1,0 +1,344 @@
+//! All sessions cut off at once: do they come back, with everything that was published meanwhile, each once?
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::api;
+use crate::args::{ServerArgs, StormArgs};
+use crate::control::{
+    Answer, ClientsRole, Order, Pace, Publish, Published, PublisherRole, Received, Returned, Role, Speech, Target,
+};
+use crate::crew::{Worker, source_address};
+use crate::error::Error;
+use crate::goal::Goal;
+use crate::latency::Summary;
+use crate::proc::{self, Cores};
+use crate::progress::Progress;
+use crate::report::{self, CHANNEL, Line, per_second, ratio, time};
+use crate::spawn::Server;
+use crate::tally::Tally;
+
+const SESSIONS_PER_WORKER: usize = 4_000;
+/// Handshakes under way at a time in the beginning. Who comes back is bounded by nothing but its own delay.
+const HANDSHAKES_MAX: usize = 256;
+/// What has not arrived when nothing arrived for this long is lost.
+const ARRIVAL_PATIENCE: Duration = Duration::from_secs(3);
+/// Time between two looks at the server's health.
+const HEALTH_EVERY: Duration = Duration::from_millis(50);
+
+/// What `storm` found.
+#[derive(Debug, Serialize)]
+pub struct StormReport {
+    scenario: &'static str,
+    machine: String,
+    server: String,
+    sessions: usize,
+    publications_per_second: f64,
+    publications: u64,
+    deliveries: u64,
+    lost: u64,
+    duplicated: u64,
+    back: u64,
+    attempts: u64,
+    /// Attempts that came to nothing, by what the client was told.
+    failed: BTreeMap<String, u64>,
+    unrecovered: u64,
+    /// From the cut to being back, the client's own delay (0.5 to 1 s at first) included.
+    absence: Summary,
+    health: Health,
+    /// Processor time of the server from the cut until all were back.
+    server_cpu_ns: u64,
+    server_cores_busy: f64,
+    goals: Vec<Goal>,
+}
+
+/// What `/health` answered all the while.
+#[derive(Debug, Default, Serialize)]
+struct Health {
+    asked: u64,
+    unanswered: u64,
+    slowest_us: u64,
+}
+
+/// Runs the scenario.
+pub fn run(args: &StormArgs) -> Result<(), Error> {
+    args.check()?;
+    let cores = args.pin.cores();
+    let progress = Progress::new(args.output.quiet);
+    progress.doing("starting the server".into());
+    let server = Server::start(&with_recovery(&args.server), &cores)?;
+    let mut crew = Crew::start(&server, args, &cores)?;
+    crew.connect(args.sessions, &progress)?;
+    let watch = HealthWatch::start(server.address);
+    let duration_ns = args.duration.as_nanos() as u64;
+    let publish = Publish { first_sequence: 0, duration_ns, pace: Pace::PerSecond(args.rate) };
+    crew.publisher.order(&Order::Publish(publish))?;
+    thread::sleep(args.duration / 10);
+    progress.counting("coming back".into(), args.sessions as u64);
+    let (cut_at, cpu_before_ns) = (Instant::now(), proc::cpu_ns(server.pid)?);
+    let returned = crew.cut(&progress)?;
+    let (away, cpu_ns) = (cut_at.elapsed(), proc::cpu_ns(server.pid)?.saturating_sub(cpu_before_ns));
+    progress.doing("publishing on".into());
+    let published = crew.published()?;
+    let received = crew.received(published.publications)?;
+    let health = watch.end();
+    progress.finish();
+    let cut = returned.cut as f64;
+    let report = StormReport {
+        scenario: "storm",
+        machine: proc::machine(),
+        server: server.name.clone(),
+        sessions: args.sessions,
+        publications_per_second: args.rate,
+        publications: published.publications,
+        deliveries: received.deliveries,
+        lost: received.lost,
+        duplicated: received.duplicated,
+        goals: vec![
+            Goal::at_least("sessions that are back", Some(returned.back as f64), cut.max(args.sessions as f64), ""),
+            Goal::at_most("lost", Some(received.lost as f64), 0.0, ""),
+            Goal::at_most("duplicated", Some(received.duplicated as f64), 0.0, ""),
+            Goal::at_most("recoveries that failed", Some(returned.unrecovered as f64), 0.0, ""),
+            Goal::at_least("publications accepted", Some(published.accepted as f64), published.publications as f64, ""),
+            Goal::at_most("unanswered looks at /health", Some(health.unanswered as f64), 0.0, ""),
+        ],
+        back: returned.back,
+        attempts: returned.attempts,
+        failed: returned.failed,
+        unrecovered: returned.unrecovered,
+        absence: returned.absence.summary(),
+        health,
+        server_cpu_ns: cpu_ns,
+        server_cores_busy: ratio(cpu_ns as f64, away.as_nanos() as f64),
+    };
+    report::publish(&report, &report.lines(), &args.output)
+}
+
+/// The channel keeps what is published while nobody is there.
+fn with_recovery(args: &ServerArgs) -> ServerArgs {
+    let mut settings: Vec<String> = [
+        "channel.without_namespace.history_size=100000",
+        "channel.without_namespace.history_ttl=10m",
+        "channel.without_namespace.force_recovery=true",
+        "client.recovery_max_publication_limit=100000",
+    ]
+    .map(String::from)
+    .into();
+    settings.extend(args.set.iter().cloned());
+    ServerArgs { set: settings, ..args.clone() }
+}
+
+/// The processes of a storm.
+struct Crew {
+    publisher: Worker,
+    workers: Vec<Worker>,
+    tally: Tally,
+    sessions: u64,
+}
+
+impl Crew {
+    fn start(server: &Server, args: &StormArgs, cores: &Cores) -> Result<Self, Error> {
+        let tally = Tally::create()?;
+        let target = Target {
+            address: server.address,
+            path: server.path.clone(),
+            encoding: args.encoding,
+            channel: format!("{CHANNEL}{}", std::process::id()),
+            join: None,
+            speech: Speech::Protocol,
+        };
+        let count = args.workers.unwrap_or_else(|| args.sessions.div_ceil(SESSIONS_PER_WORKER)).max(1);
+        let workers = (0..count).map(|worker| {
+            Worker::start(&Role::Returners(ClientsRole {
+                target: target.clone(),
+                worker,
+                source: source_address(worker),
+                handshakes_max: HANDSHAKES_MAX.div_ceil(count),
+                slow_receive_bytes: 0,
+                tally: tally.path().to_owned(),
+                cores: cores.clients.clone(),
+            }))
+        });
+        let workers = workers.collect::<Result<Vec<_>, _>>()?;
+        let publisher = Worker::start(&Role::Publisher(PublisherRole {
+            target,
+            api_key: None,
+            payload_bytes: args.payload_bytes,
+            tally: tally.path().to_owned(),
+            cores: cores.clients.clone(),
+        }))?;
+        match publisher.answer()? {
+            Answer::Connected(_) => Ok(Crew { publisher, workers, tally, sessions: args.sessions as u64 }),
+            other => Err(publisher.unexpected(&other)),
+        }
+    }
+
+    fn connect(&mut self, sessions: usize, progress: &Progress) -> Result<(), Error> {
+        progress.counting("connecting".into(), sessions as u64);
+        let count = self.workers.len();
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            let part = sessions / count + usize::from(number < sessions % count);
+            worker.order(&Order::Connect { sessions: part, slow: 0 })?;
+        }
+        for worker in &self.workers {
+            match worker.answer()? {
+                Answer::Connected(connected) if connected.failed.is_empty() => progress.at(self.tally.ready()),
+                other => return Err(worker.unexpected(&other)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts all off, and waits until they are back.
+    fn cut(&mut self, progress: &Progress) -> Result<Returned, Error> {
+        for worker in &mut self.workers {
+            worker.order(&Order::Cut)?;
+        }
+        let mut all = Returned::default();
+        for worker in &self.workers {
+            let returned = loop {
+                progress.at(self.tally.ready());
+                match worker.answer_within(Duration::from_millis(20))? {
+                    Some(Answer::Returned(returned)) => break returned,
+                    Some(other) => return Err(worker.unexpected(&other)),
+                    None => {}
+                }
+            };
+            all.add(&returned);
+        }
+        Ok(all)
+    }
+
+    fn published(&mut self) -> Result<Published, Error> {
+        match self.publisher.answer()? {
+            Answer::Published(published) => Ok(*published),
+            other => Err(self.publisher.unexpected(&other)),
+        }
+    }
+
+    /// Waits until all publications have arrived or are lost.
+    fn received(&mut self, publications: u64) -> Result<Received, Error> {
+        let (mut deliveries, mut changed) = (self.tally.deliveries(), Instant::now());
+        while deliveries < publications * self.sessions && changed.elapsed() < ARRIVAL_PATIENCE {
+            thread::sleep(Duration::from_millis(5));
+            let now = self.tally.deliveries();
+            if now != deliveries {
+                (deliveries, changed) = (now, Instant::now());
+            }
+        }
+        let mut all = Received::default();
+        for worker in &mut self.workers {
+            worker.order(&Order::End { end_sequence: publications })?;
+        }
+        for worker in &self.workers {
+            match worker.answer()? {
+                Answer::Received(received) => {
+                    all.deliveries += received.deliveries;
+                    all.lost += received.lost;
+                    all.duplicated += received.duplicated;
+                }
+                other => return Err(worker.unexpected(&other)),
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Returned {
+    fn add(&mut self, other: &Returned) {
+        self.cut += other.cut;
+        self.back += other.back;
+        self.attempts += other.attempts;
+        self.unrecovered += other.unrecovered;
+        self.absence.add(&other.absence);
+        for (why, count) in &other.failed {
+            *self.failed.entry(why.clone()).or_default() += count;
+        }
+    }
+}
+
+/// Asks for the server's health, again and again.
+struct HealthWatch {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Health>,
+}
+
+impl HealthWatch {
+    fn start(address: SocketAddr) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            let mut health = Health::default();
+            while !told.load(Ordering::Relaxed) {
+                let asked_at = Instant::now();
+                health.asked += 1;
+                health.unanswered += u64::from(api::get(address, "/health").is_err());
+                health.slowest_us = health.slowest_us.max(asked_at.elapsed().as_micros() as u64);
+                thread::sleep(HEALTH_EVERY);
+            }
+            health
+        });
+        HealthWatch { is_over, thread }
+    }
+
+    fn end(self) -> Health {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("asking does not panic")
+    }
+}
+
+impl StormReport {
+    fn lines(&self) -> Vec<Line> {
+        let absence = &self.absence;
+        let mut lines = vec![
+            Line::new("machine", &self.machine),
+            Line::new("load", format!("{} sessions, {} publications/s", self.sessions, self.publications_per_second)),
+            Line::new(
+                "deliveries",
+                format!(
+                    "{} of {} publications to each ({} lost, {} duplicated)",
+                    self.deliveries, self.publications, self.lost, self.duplicated
+                ),
+            ),
+            Line::new(
+                "back",
+                format!(
+                    "{} after {} attempts: p50 {}, p99 {}, the last after {}",
+                    self.back,
+                    self.attempts,
+                    time(absence.p50_us),
+                    time(absence.p99_us),
+                    time(absence.max_us)
+                ),
+            ),
+            Line::new(
+                "server",
+                format!(
+                    "{:.2} cores busy until all were back, {:.0} sessions per CPU-second",
+                    self.server_cores_busy,
+                    per_second(self.back, self.server_cpu_ns)
+                ),
+            ),
+            Line::new(
+                "/health",
+                format!(
+                    "{} of {} unanswered, the slowest took {}",
+                    self.health.unanswered,
+                    self.health.asked,
+                    time(self.health.slowest_us)
+                ),
+            ),
+        ];
+        if !self.failed.is_empty() {
+            lines.push(Line::new("attempts that failed", format!("{:?}", self.failed)));
+        }
+        lines.extend(self.goals.iter().map(Goal::line));
+        lines
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether cost follows subscribers: the same channel with the same subscribers on two servers, on one of which there are many
+//! more connections. Both run side by side on the same core, and are published to in turns.
+
+use serde::Serialize;
+
+use crate::args::SubscribersArgs;
+use crate::error::Error;
+use crate::fanout::{LoadFigures, Settings, ready_rig};
+use crate::goal::Goal;
+use crate::proc;
+use crate::progress::Progress;
+use crate::report::{self, Line, ratio};
+use crate::rig::{Phase, Rig};
+use crate::spawn::Server;
+
+/// What a delivery may cost with many connections, against one without them.
+const COST_RATIO_GOAL: f64 = 1.1;
+
+/// What `subscribers` found.
+#[derive(Debug, Serialize)]
+pub struct SubscribersReport {
+    scenario: &'static str,
+    machine: String,
+    server: String,
+    settings: Settings,
+    /// Connections where there are many.
+    connections: usize,
+    /// Where all who are connected are subscribed.
+    alone: LoadFigures,
+    /// Where many others are connected.
+    among_many: LoadFigures,
+    /// Processor time of a delivery of the second over that of the first, all turns together.
+    cost_ratio: f64,
+    /// The same of each pair of turns: how far a difference can be trusted.
+    cost_ratio_by_pair: Vec<f64>,
+    goals: Vec<Goal>,
+}
+
+/// Runs the scenario. The order of the two alternates, so that a drift of the machine meets both alike.
+pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
+    args.check()?;
+    let cores = args.pin.cores();
+    let progress = Progress::new(args.output.quiet);
+    let start = |port_offset: u16| -> Result<Rig, Error> {
+        progress.doing("starting a server".into());
+        let mut server_args = args.server.clone();
+        server_args.port = args.server.port.map(|port| port + port_offset);
+        let server = Server::start(&server_args, &cores)?;
+        ready_rig(server, &args.load, 0, &args.server.api_key, &cores, &progress)
+    };
+    let (mut alone, mut among_many) = (start(0)?, start(1)?);
+    among_many.connect_bystanders(args.connections - args.load.subscribers, &progress)?;
+    let name = alone.server.name.clone();
+    let pace = args.load.pace(0);
+    let warm = |rig: &mut Rig| rig.phase(pace, args.load.warm_up, "warming up", &progress);
+    let closed = (warm(&mut alone)?.received.closed, warm(&mut among_many)?.received.closed);
+    let turn = args.load.duration / args.load.turns;
+    let mut sides = (Phase::default(), Phase::default());
+    let mut cost_ratio_by_pair = Vec::new();
+    for number in 0..args.load.turns {
+        let label = format!("turn {} of {}", number + 1, args.load.turns);
+        let (first, second);
+        if number % 2 == 0 {
+            first = alone.phase(pace, turn, &label, &progress)?;
+            second = among_many.phase(pace, turn, &label, &progress)?;
+        } else {
+            second = among_many.phase(pace, turn, &label, &progress)?;
+            first = alone.phase(pace, turn, &label, &progress)?;
+        }
+        cost_ratio_by_pair.push(ratio(cost_ns(&second), cost_ns(&first)));
+        sides.0.add(&first);
+        sides.1.add(&second);
+    }
+    progress.finish();
+    let cost_ratio = ratio(cost_ns(&sides.1), cost_ns(&sides.0));
+    let report = SubscribersReport {
+        scenario: "subscribers",
+        machine: proc::machine(),
+        server: name,
+        settings: Settings::new(&args.load, &cores),
+        connections: args.connections,
+        goals: vec![
+            Goal::at_most("a delivery among many, against one alone", Some(cost_ratio), COST_RATIO_GOAL, "×"),
+            Goal::at_most("lost or duplicated", Some(missed(&sides.0) + missed(&sides.1)), 0.0, ""),
+        ],
+        alone: LoadFigures::new(&sides.0, &closed.0),
+        among_many: LoadFigures::new(&sides.1, &closed.1),
+        cost_ratio,
+        cost_ratio_by_pair,
+    };
+    report::publish(&report, &report.lines(), &args.output)
+}
+
+/// Processor time of one delivery.
+fn cost_ns(phase: &Phase) -> f64 {
+    ratio(phase.server_cpu_ns as f64, phase.received.deliveries as f64)
+}
+
+fn missed(phase: &Phase) -> f64 {
+    (phase.received.lost + phase.received.duplicated) as f64
+}
+
+impl SubscribersReport {
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![Line::new("machine", &self.machine), self.settings.line(), Line::new("alone", "")];
+        lines.extend(self.alone.lines());
+        lines.push(Line::new(format!("among {} connections", self.connections), ""));
+        lines.extend(self.among_many.lines());
+        let pairs: Vec<String> = self.cost_ratio_by_pair.iter().map(|ratio| format!("{ratio:.3}")).collect();
+        let cost = format!("{:.3} × that alone (by pair: {})", self.cost_ratio, pairs.join(", "));
+        lines.push(Line::new("cost among many", cost));
+        lines.extend(self.goals.iter().map(Goal::line));
+        lines
+    }
+}

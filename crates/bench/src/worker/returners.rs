@@ -1,0 +1,358 @@
+//! A worker full of subscribers that come back when they are cut off, as the SDKs do: after a delay with jitter that grows
+//! with each attempt, and with the position of the last publication that they have.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::sequences::Sequences;
+use super::session::{Ended, Observer, Session, Stage, Taken};
+use super::{BUFFER_BYTES, answer, orders_for, poll_failed};
+use crate::commands::{self, Encoding};
+use crate::control::{Answer, ClientsRole, Connected, Order, Received, Returned};
+use crate::error::Error;
+use crate::payload::StampFinder;
+use crate::proc;
+use crate::tally::Tally;
+use crate::wire;
+
+const ORDERS: Token = Token(usize::MAX);
+/// The delays of the JavaScript SDK: from half a second to twenty.
+const DELAY_MIN_MS: u64 = 500;
+const DELAY_MAX_MS: u64 = 20_000;
+/// Who is not back by now is given up.
+const RETURN_PATIENCE: Duration = Duration::from_mins(1);
+/// A server that lets so long pass before the first sessions are ready has failed.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn play(role: ClientsRole) -> Result<(), Error> {
+    let poll = Poll::new().map_err(poll_failed)?;
+    let orders = orders_for(&poll, ORDERS)?;
+    let tally = Tally::open(Path::new(&role.tally))?;
+    let random = proc::now_ns() ^ (role.worker as u64) << 48 | 1;
+    let returners = Returners {
+        poll,
+        sessions: Vec::new(),
+        finder: StampFinder::new(),
+        buffer: vec![0; BUFFER_BYTES],
+        to_open: 0,
+        handshakes: 0,
+        ready: 0,
+        deliveries: 0,
+        due: BinaryHeap::new(),
+        epoch: String::new(),
+        random,
+        failed: BTreeMap::new(),
+        returned: None,
+        patience: None,
+        role,
+    };
+    returners.run(&orders, &tally)
+}
+
+struct Returners {
+    role: ClientsRole,
+    poll: Poll,
+    sessions: Vec<Returner>,
+    finder: StampFinder,
+    buffer: Vec<u8>,
+    /// Sessions that are still to be opened for the first time.
+    to_open: usize,
+    /// Of those, sessions that are neither ready nor failed.
+    handshakes: usize,
+    ready: u64,
+    deliveries: u64,
+    /// When which session tries again.
+    due: BinaryHeap<Reverse<(Instant, usize)>>,
+    /// Of the channel, from the first subscription.
+    epoch: String,
+    random: u64,
+    /// Attempts that came to nothing.
+    failed: BTreeMap<String, u64>,
+    /// What has become of those that were cut off, while that is waited for.
+    returned: Option<Returned>,
+    patience: Option<Instant>,
+}
+
+/// A session, or where it was.
+struct Returner {
+    session: Option<Session>,
+    sequences: Sequences,
+    attempts: u32,
+    /// When it was cut off, until it is back.
+    away_since: Option<Instant>,
+}
+
+/// Sees what one session is sent.
+struct Sink<'a> {
+    finder: &'a StampFinder,
+    sequences: &'a mut Sequences,
+    encoding: Encoding,
+    epoch: &'a mut String,
+    deliveries: &'a mut u64,
+    unrecovered: u64,
+}
+
+impl Observer for Sink<'_> {
+    /// Takes the publications of a push, or those that a recovery brought.
+    fn message(&mut self, message: &[u8]) -> bool {
+        let mut rest = message;
+        let mut found = false;
+        while let Some((stamp, after)) = self.finder.take(rest) {
+            found = true;
+            *self.deliveries += u64::from(self.sequences.take(stamp.sequence));
+            rest = after;
+        }
+        let Some(position) = wire::subscribed(self.encoding, message) else { return found };
+        if self.epoch.is_empty() {
+            self.epoch.push_str(&position.epoch);
+        }
+        self.unrecovered += u64::from(position.was_recovering && !position.recovered);
+        // A reply, to which the session has to react.
+        false
+    }
+}
+
+impl Returners {
+    fn run(mut self, orders: &Receiver<Order>, tally: &Tally) -> Result<(), Error> {
+        let mut events = Events::with_capacity(1024);
+        let slot = tally.slot(self.role.worker);
+        loop {
+            self.open_first()?;
+            self.open_due()?;
+            self.answer_what_is_settled();
+            match self.poll.poll(&mut events, self.timeout()) {
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
+                result => result.map_err(poll_failed)?,
+            }
+            for event in &events {
+                if event.token() != ORDERS {
+                    self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
+                }
+            }
+            slot.deliveries.store(self.deliveries, Ordering::Relaxed);
+            slot.ready.store(self.ready, Ordering::Relaxed);
+            while let Ok(order) = orders.try_recv() {
+                self.on_order(&order);
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let next = self.due.peek().map(|Reverse((due, _))| due.saturating_duration_since(Instant::now()));
+        let look = self.patience.map(|_| Duration::from_millis(20));
+        next.into_iter().chain(look).min()
+    }
+
+    fn on_order(&mut self, order: &Order) {
+        match *order {
+            Order::Connect { sessions, .. } => {
+                self.to_open = sessions;
+                self.patience = Some(Instant::now() + CONNECT_PATIENCE);
+            }
+            Order::Cut => self.cut(),
+            Order::End { end_sequence } => {
+                let mut received = Received::default();
+                for returner in &mut self.sessions {
+                    let settled = returner.sequences.settle(end_sequence);
+                    received.deliveries += settled.received;
+                    received.lost += settled.lost;
+                    received.duplicated += settled.duplicated;
+                }
+                answer(&Answer::Received(Box::new(received)));
+            }
+            _ => answer(&Answer::Failed { said: "these subscribers only come back".into() }),
+        }
+    }
+
+    /// Drops every connection, as when a network goes.
+    fn cut(&mut self) {
+        self.failed.clear();
+        self.returned = Some(Returned { cut: self.sessions.len() as u64, ..Returned::default() });
+        self.patience = Some(Instant::now() + RETURN_PATIENCE);
+        let now = Instant::now();
+        for number in 0..self.sessions.len() {
+            let returner = &mut self.sessions[number];
+            returner.session = None;
+            returner.attempts = 0;
+            returner.away_since = Some(now);
+            self.come_back_later(number);
+        }
+        self.ready = 0;
+    }
+
+    fn come_back_later(&mut self, number: usize) {
+        let attempts = self.sessions[number].attempts;
+        let spread_ms = DELAY_MAX_MS.min(DELAY_MIN_MS << attempts.min(16));
+        let delay_ms = DELAY_MAX_MS.min(DELAY_MIN_MS + self.random() % spread_ms);
+        self.due.push(Reverse((Instant::now() + Duration::from_millis(delay_ms), number)));
+    }
+
+    /// Xorshift (Marsaglia): spreads delays, and no more is wanted of it.
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 16
+    }
+
+    fn open_first(&mut self) -> Result<(), Error> {
+        while self.to_open > 0 && self.handshakes < self.role.handshakes_max {
+            self.to_open -= 1;
+            self.handshakes += 1;
+            self.sessions.push(Returner {
+                session: None,
+                sequences: Sequences::default(),
+                attempts: 0,
+                away_since: None,
+            });
+            self.open(self.sessions.len() - 1)?;
+        }
+        Ok(())
+    }
+
+    fn open_due(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        while let Some(Reverse((due, number))) = self.due.peek().copied()
+            && due <= now
+        {
+            self.due.pop();
+            self.open(number)?;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, number: usize) -> Result<(), Error> {
+        let target = &self.role.target;
+        let returner = &mut self.sessions[number];
+        returner.attempts += 1;
+        let opened = Session::open(self.role.source, target.address, None, true);
+        let mut session = match opened {
+            Ok(session) => session,
+            Err(err) => {
+                self.fail(number, format!("open: {err}"));
+                return Ok(());
+            }
+        };
+        if returner.away_since.is_some() {
+            // One publisher, one channel from its beginning: so the offset is the number of publications so far.
+            let offset = returner.sequences.next;
+            session.greet_with(commands::hello_again(target.encoding, &target.channel, &self.epoch, offset));
+        }
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(session.socket(), Token(number), interest).map_err(poll_failed)?;
+        returner.session = Some(session);
+        Ok(())
+    }
+
+    fn on_event(&mut self, number: usize, writable: bool, read_closed: bool) {
+        let Some(returner) = self.sessions.get_mut(number) else { return };
+        let Some(session) = &mut returner.session else { return };
+        let before = session.stage;
+        let mut unrecovered = 0;
+        let result = if before == Stage::Connecting && writable {
+            let connected = session.connected(&self.role.target);
+            let registry = self.poll.registry();
+            let reregistered = registry.reregister(session.socket(), Token(number), Interest::READABLE);
+            connected.and(reregistered.map_err(|err| format!("register: {err}")))
+        } else if before == Stage::Connecting {
+            Ok(())
+        } else {
+            let mut sink = Sink {
+                finder: &self.finder,
+                sequences: &mut returner.sequences,
+                encoding: self.role.target.encoding,
+                epoch: &mut self.epoch,
+                deliveries: &mut self.deliveries,
+                unrecovered: 0,
+            };
+            let read = read_all(session, &self.role, &mut self.buffer, &mut sink, read_closed);
+            unrecovered = sink.unrecovered;
+            read
+        };
+        let after = session.stage;
+        if before != Stage::Ready && after == Stage::Ready {
+            self.welcome(number);
+        }
+        if let Some(returned) = &mut self.returned {
+            returned.unrecovered += unrecovered;
+        }
+        if let Err(why) = result {
+            self.ready -= u64::from(after == Stage::Ready);
+            self.fail(number, why);
+        }
+    }
+
+    fn welcome(&mut self, number: usize) {
+        self.ready += 1;
+        let returner = &mut self.sessions[number];
+        match (returner.away_since.take(), &mut self.returned) {
+            (Some(since), Some(returned)) => {
+                returned.back += 1;
+                returned.attempts += u64::from(returner.attempts);
+                returned.absence.record_ns(since.elapsed().as_nanos() as u64);
+            }
+            _ => self.handshakes = self.handshakes.saturating_sub(1),
+        }
+    }
+
+    /// A session ended, or did not come about. After the cut it comes again, before that the run has failed.
+    fn fail(&mut self, number: usize, why: Ended) {
+        *self.failed.entry(why).or_default() += 1;
+        let returner = &mut self.sessions[number];
+        returner.session = None;
+        if let Some(returned) = &mut self.returned {
+            // One that was back and is lost again is away again.
+            returned.back -= u64::from(returner.away_since.is_none());
+            returner.away_since.get_or_insert_with(Instant::now);
+            self.come_back_later(number);
+        } else {
+            self.handshakes = self.handshakes.saturating_sub(1);
+        }
+    }
+
+    fn answer_what_is_settled(&mut self) {
+        let Some(patience) = self.patience else { return };
+        let is_over = Instant::now() > patience;
+        if let Some(returned) = &self.returned {
+            if returned.back < returned.cut && !is_over {
+                return;
+            }
+            let failed = self.failed.clone();
+            answer(&Answer::Returned(Box::new(Returned { failed, ..returned.clone() })));
+        } else {
+            if (self.to_open > 0 || self.handshakes > 0) && !is_over {
+                return;
+            }
+            if is_over {
+                *self.failed.entry("no answer in 30 s".into()).or_default() += 1;
+            }
+            let failed = self.failed.clone();
+            answer(&Answer::Connected(Connected { ready: self.ready as usize, failed }));
+        }
+        self.patience = None;
+    }
+}
+
+fn read_all(
+    session: &mut Session,
+    role: &ClientsRole,
+    buffer: &mut [u8],
+    sink: &mut Sink<'_>,
+    read_closed: bool,
+) -> Result<(), Ended> {
+    loop {
+        match session.read(&role.target, buffer, sink)? {
+            Taken::Nothing => return Ok(()),
+            // A read that did not fill the buffer has emptied the socket (epoll(7)), unless the end follows.
+            Taken::Bytes { more, .. } if !more && !read_closed => return Ok(()),
+            Taken::Bytes { .. } => {}
+        }
+    }
+}
