@@ -137,6 +137,10 @@ pub struct Counters {
     pub written_bytes: u64,
     /// Messages dropped because the session, channel or room they were for was gone.
     pub late_messages: u64,
+    /// Sessions that were not let in, since their users had as many as they may.
+    pub user_sessions_refused: u64,
+    /// Subscriptions made by the API that their owners refused.
+    pub server_subscriptions_refused: u64,
     /// Inputs of players that were not passed on, by reason: see [`INPUT_REFUSALS`].
     pub inputs_refused: [u64; INPUT_REFUSALS.len()],
     /// Publications of rooms in other channels that could not be taken.
@@ -180,6 +184,8 @@ impl Counters {
             slow_frames: 0,
             written_bytes: 0,
             late_messages: 0,
+            user_sessions_refused: 0,
+            server_subscriptions_refused: 0,
             inputs_refused: [0; INPUT_REFUSALS.len()],
             room_publications_refused: 0,
         }

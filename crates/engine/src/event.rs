@@ -149,6 +149,11 @@ pub enum Event<'a> {
     Woke,
     /// Everything that was dirty has been offered to the kernel; measures publish → socket latency. Once a turn.
     TurnEnded,
+    /// The node is about to shut down: close so many sessions with 3001, those first for whom nothing waits.
+    DrainSome {
+        /// How many, at most.
+        sessions_max: usize,
+    },
     /// The node shuts down: close every session with 3001 after its reliable lane, and admit none.
     Drain,
 }

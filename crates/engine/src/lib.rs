@@ -47,5 +47,5 @@ pub use frame::Delivery;
 pub use options::Options;
 pub use outbox::Outgoing;
 pub use pace::Pace;
-pub use shard::{Seed, Shard, ShardIdentity, owner_of};
+pub use shard::{Seed, Shard, ShardIdentity, owner_of, shard_of_session};
 pub use wire::{FrameClass, Wire};

@@ -9,6 +9,7 @@ use dunlin_rooms::Refusal;
 
 use crate::{
     api::HistoryQuery,
+    backend::PublishHow,
     event::{SessionKey, ShardIndex},
     frame::Delivery,
     room::{JoinWish, RoomKey, RoomThreadIndex, SeatKey},
@@ -59,8 +60,26 @@ pub enum Request {
         data: Payload,
         /// The publisher.
         info: Arc<ClientInfo>,
+        /// How.
+        how: Box<PublishHow>,
         /// Who asks.
         asker: Asker,
+    },
+    /// To a user's home: one more session of the user wants to come. Answered with [`Notice::Arrived`].
+    Arrive {
+        /// The user.
+        user: Arc<str>,
+        /// The session.
+        asker: Asker,
+    },
+    /// To a user's home: a session that was admitted has gone. Not answered.
+    Depart {
+        /// The user.
+        user: Arc<str>,
+        /// The session's shard.
+        shard: ShardIndex,
+        /// The session there.
+        session: SessionKey,
     },
     /// Read presence. Answered with [`Notice::Presence`].
     Presence {
@@ -115,8 +134,12 @@ pub struct Subscriber {
     pub class: FrameClass,
     /// Whether the session gets joins and leaves.
     pub join_leave: bool,
-    /// How presence, joins and leaves show the session; `None` where the namespace has neither.
+    /// How presence, joins and leaves show the session; `None` where there is neither.
     pub info: Option<Arc<ClientInfo>>,
+    /// Whether it is in the channel's presence.
+    pub presence: bool,
+    /// Whether others are told that it comes and leaves.
+    pub announced: bool,
 }
 
 /// The position a client has come to.
@@ -150,6 +173,25 @@ pub enum Notice {
         room: RoomKey,
         /// Why.
         code: UnsubscribeCode,
+    },
+    /// The channel's stream has gone under its subscribers: their positions are of no use any more.
+    PositionLost {
+        /// The channel.
+        channel: Arc<str>,
+    },
+    /// Whether a session may come, by its user's home.
+    Arrived {
+        /// The user.
+        user: Arc<str>,
+        /// The session.
+        asker: Asker,
+        /// Whether.
+        admitted: bool,
+    },
+    /// A newer session of the user was admitted, and this one is to end.
+    Superseded {
+        /// The session.
+        session: SessionKey,
     },
     /// A publish command was carried out or not.
     Published {
@@ -207,6 +249,16 @@ pub enum NotSubscribed {
     Error(ErrorCode),
     /// The game does not want it.
     Refused(Refusal),
+}
+
+impl NotSubscribed {
+    /// The error of the protocol.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Error(code) => *code,
+            Self::Refused(_) => ErrorCode::PermissionDenied,
+        }
+    }
 }
 
 impl From<ErrorCode> for NotSubscribed {

@@ -1,5 +1,7 @@
 //! What the operator decides. Parsed and checked by the server's configuration; believed here.
 
+use dunlin_protocol::Disconnect;
+
 use crate::backend::ProxyIndex;
 
 /// Everything that the shards of one node share.
@@ -7,6 +9,8 @@ use crate::backend::ProxyIndex;
 pub struct Options {
     /// The server's version, told to clients in the connect reply.
     pub version: &'static str,
+    /// The node's id, unguessable, told to clients whose commands come by requests of their own.
+    pub node_id: Box<str>,
     /// Sessions.
     pub client: ClientOptions,
     /// Channels, whatever their namespace.
@@ -28,7 +32,7 @@ pub struct Options {
 pub struct BackendOptions {
     /// About sessions without a token.
     pub connect: Option<ProxyIndex>,
-    /// About sessions that expire, which the connect hook let in.
+    /// About sessions that expire. With it, clients do not refresh their sessions themselves.
     pub refresh: Option<ProxyIndex>,
     /// About calls of methods without a namespace.
     pub rpc_without_namespace: Option<ProxyIndex>,
@@ -121,6 +125,9 @@ pub struct ClientOptions {
     /// Recoveries of the node in a second, each shard its share; 0 for any number. One more is answered with error 111, and
     /// the client keeps its position.
     pub recoveries_per_second: u32,
+    /// Which disconnect an error of `connect` becomes where only the server speaks, by its code. Those not listed become
+    /// the usual ones: 109 and 110 3005, 111 3013, 103 3507, others 3004.
+    pub connect_code_to_unidirectional_disconnect: Vec<(u32, Disconnect)>,
 }
 
 /// Options of all channels (`channel.*`).
@@ -233,7 +240,7 @@ pub struct NamespaceOptions {
     pub publication_data_format: DataFormat,
     /// Who is asked about subscriptions.
     pub subscribe_proxy: Option<ProxyIndex>,
-    /// Who is asked about publications.
+    /// Who is asked about publications. Not about players' inputs: those go to the room.
     pub publish_proxy: Option<ProxyIndex>,
     /// Who is asked about subscriptions that expire.
     pub sub_refresh_proxy: Option<ProxyIndex>,
@@ -272,6 +279,7 @@ impl Default for ClientOptions {
             user_sessions_max: 0,
             connects_per_second: 0,
             recoveries_per_second: 0,
+            connect_code_to_unidirectional_disconnect: Vec::new(),
         }
     }
 }
@@ -293,6 +301,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),
+            node_id: Box::default(),
             client: ClientOptions::default(),
             channel: ChannelOptions::default(),
             without_namespace: NamespaceOptions::default(),

@@ -21,6 +21,8 @@ pub enum Bug {
     BaseSetWhenOffered,
     /// An event for some players of a room reaches all of them.
     EventReachesAll,
+    /// `connect` is answered with the first owner's answer to a server-side subscription.
+    ConnectAnsweredEarly,
 }
 
 impl Shard {

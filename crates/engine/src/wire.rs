@@ -79,6 +79,11 @@ impl Wire {
         matches!(self, Self::HttpStreamJson | Self::HttpStreamProtobuf | Self::Sse)
     }
 
+    /// Whether its sessions have an id that the client alone is told.
+    pub const fn has_secret_id(self) -> bool {
+        self.is_unidirectional() || self.is_emulated()
+    }
+
     /// Whether it is a WebSocket.
     pub const fn is_websocket(self) -> bool {
         matches!(self.framing(), Framing::WebSocket { .. })

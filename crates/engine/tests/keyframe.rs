@@ -86,7 +86,13 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
     let order = SubscribeOrder {
         channel: Arc::from("arena:a"),
         asker: Asker { shard: ShardIndex(shard), session, command_id: 1 },
-        subscriber: Subscriber { class: FrameClass::plain(encoding.into()), join_leave: false, info: None },
+        subscriber: Subscriber {
+            class: FrameClass::plain(encoding.into()),
+            join_leave: false,
+            info: None,
+            presence: false,
+            announced: false,
+        },
         positioned: true,
         was_recovering: false,
         recover: None,

@@ -6,4 +6,5 @@ mod encode;
 mod write;
 
 pub use decode::Decoder;
+pub(crate) use decode::read_connect;
 pub(crate) use encode::{encode_bare_push, encode_push, encode_reply, publication_head};

@@ -119,6 +119,15 @@ impl<'a> Iterator for Commands<'a> {
     }
 }
 
+/// Reads what a client says to a transport on which only the server speaks: a connect request by itself, a JSON object. No
+/// bytes at all are a request without anything.
+///
+/// # Errors
+/// If it is not one, or exceeds `limits`.
+pub fn decode_connect(bytes: &[u8], limits: ShapeLimits) -> Result<ConnectRequest<'_>, DecodeError> {
+    json::read_connect(bytes, limits)
+}
+
 /// Appends the message `reply` to the command `id` to `out`, without any separator in JSON and with its length prefix in
 /// Protobuf. On an error `out` is as it was.
 ///

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Payload, SubscribeResult, UnsubscribeCode};
+use crate::{ConnectResult, Payload, SubscribeResult, UnsubscribeCode};
 
 /// Who a session is, as others see it in presence, joins, leaves and publications.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +111,11 @@ pub enum Push<'a> {
         channel: &'a str,
         /// What the subscription is.
         result: &'a SubscribeResult,
+    },
+    /// The session is authenticated; only for transports on which the server alone speaks, in place of a reply.
+    Connect {
+        /// What the reply would be.
+        result: &'a ConnectResult,
     },
     /// The server closes the session; only for transports that have no close frame of their own.
     Disconnect {

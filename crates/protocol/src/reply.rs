@@ -9,12 +9,14 @@ use crate::{ClientInfo, DataForm, ErrorCode, Payload, Publication};
 pub enum Reply {
     /// The command failed; the session goes on.
     Error(ErrorCode),
-    /// The application does not want it: an error in its own words. It is not temporary.
+    /// The application does not want it: an error in its own words.
     Refused {
-        /// 400 to 1,999.
+        /// 100 to 1,999.
         code: u16,
         /// What to say.
         message: Box<str>,
+        /// Whether the same command may succeed later.
+        temporary: bool,
     },
     /// Answer to `connect`.
     Connect(Box<ConnectResult>),
@@ -58,6 +60,10 @@ pub struct ConnectResult {
     pub ping_s: u32,
     /// Whether the client must answer pings.
     pub pong: bool,
+    /// The session's secret id, by which commands find it that come by requests of their own; empty leaves it out.
+    pub session: Box<str>,
+    /// The node's id, to go with `session`; empty leaves it out.
+    pub node: Box<str>,
     /// The server's Unix time in milliseconds; 0 leaves it out.
     pub time_ms: i64,
 }

@@ -52,6 +52,8 @@ pub(crate) struct Outbox {
     pub(crate) listed: bool,
     /// Whether the session's last frame is in it.
     pub(crate) closing: bool,
+    /// Whether nothing is offered until the answer to `connect` stands at the head.
+    pub(crate) corked: bool,
 }
 
 /// Which slots of the latest lane.
@@ -87,6 +89,17 @@ impl Outbox {
     pub(crate) fn push(&mut self, frame: FrameRef) {
         self.queued_bytes += frame.bytes().len();
         self.queue.push_back(frame);
+    }
+
+    /// Puts a frame before everything that has not begun to be written.
+    pub(crate) fn push_next(&mut self, frame: FrameRef) {
+        self.queued_bytes += frame.bytes().len();
+        self.queue.insert(self.begun_frames(), frame);
+    }
+
+    /// How many of the first frames have begun to be written, or belong to one that has.
+    fn begun_frames(&self) -> usize {
+        usize::from(self.room_parts).max(usize::from(self.head_written > 0))
     }
 
     /// Puts into the latest lane; returns whether it replaced a waiting publication. `key_hash` is the hash of the channel
@@ -181,8 +194,7 @@ impl Outbox {
 
     /// Drops what has not begun to be written.
     pub(crate) fn discard_unbegun(&mut self) {
-        let parts = usize::from(self.room_parts).max(usize::from(self.head_written > 0));
-        self.queue.truncate(parts);
+        self.queue.truncate(self.begun_frames());
         self.queue.shrink_to_fit();
         self.latest = None;
         self.queued_bytes = self.queue.iter().map(|frame| frame.bytes().len()).sum();

@@ -1,14 +1,19 @@
 //! A session: one client connection, as its shard knows it.
 
+mod held;
 mod table;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use dunlin_protocol::{ClientInfo, Encoding, UnsubscribeCode};
+use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
 
-use crate::{FrameClass, SessionKey, Wire, hub::LocalChannelId, seats::SeatIndex, timers::Scheduled};
+use crate::{
+    FrameClass, SessionKey, Wire, backend::QuestionId, hub::LocalChannelId, seats::SeatIndex, timers::Scheduled,
+};
 
+pub(crate) use held::{
+    Arrival, Asked, AskedFor, ConnectWish, Entrance, Held, Planned, RefusedConnect, Rest, SubscribeWish, Waiting,
+};
 pub(crate) use table::SessionTable;
 
 /// Where a session is in its life.
@@ -18,54 +23,12 @@ pub(crate) enum Phase {
     Fresh,
     /// Its `connect` was answered with an error; nothing is allowed any more.
     Refused,
-    /// Authenticated.
+    /// Authenticated; its server-side subscriptions are not all answered, and so its `connect` is not.
+    Connecting,
+    /// Its `connect` was answered.
     Live,
     /// Its last frame is queued.
     Closing,
-}
-
-/// What a session waits for, and what it does after that. It is paused meanwhile.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) waiting: Waiting,
-    /// The commands of the frame that come next.
-    pub(crate) rest: Vec<u8>,
-    /// How many they may be.
-    pub(crate) commands_max: usize,
-}
-
-/// What a session waits for.
-#[derive(Clone, Debug)]
-pub(crate) enum Waiting {
-    /// A connection token, presented by `connect`.
-    Connect { command_id: u32 },
-    /// A connection token, presented by `refresh`.
-    Refresh { command_id: u32 },
-    /// A subscription token, presented by `subscribe`.
-    Subscribe { command_id: u32, wish: Box<SubscribeWish> },
-    /// A subscription token, presented by `sub_refresh`.
-    SubRefresh { command_id: u32, channel: Box<str> },
-    /// The owner's answer to a subscription that is over already, before it may subscribe to the same channel again.
-    Ending { channel: LocalChannelId },
-}
-
-/// What of a subscribe command outlives its frame.
-#[derive(Clone, Debug)]
-pub(crate) struct SubscribeWish {
-    pub(crate) channel: Box<str>,
-    pub(crate) recover: bool,
-    pub(crate) epoch: Box<str>,
-    pub(crate) offset: u64,
-    pub(crate) positioned: bool,
-    pub(crate) recoverable: bool,
-    pub(crate) join_leave: bool,
-    pub(crate) reject_unrecoverable: bool,
-    /// Pushes may carry the channel's number.
-    pub(crate) compact: bool,
-    /// Data may be sent as differences.
-    pub(crate) delta: bool,
-    /// For the game, where the channel has a room.
-    pub(crate) data: Bytes,
 }
 
 /// One client connection.
@@ -80,12 +43,35 @@ pub(crate) struct Session {
     pub(crate) held: Option<Box<Held>>,
     pub(crate) deadlines: Deadlines,
     pub(crate) awaits_pong: bool,
-    /// Closing: whether the peer has said goodbye, and whether the caller was told to finish.
-    pub(crate) peer_closed: bool,
-    pub(crate) finished: bool,
+    /// Closing: who has said goodbye.
+    pub(crate) goodbyes: Goodbyes,
     pub(crate) scheduled: Scheduled,
     /// Its place among its user's sessions.
     pub(crate) user_place: u32,
+    /// The parts that few sessions have.
+    pub(crate) extra: Option<Box<SessionExtra>>,
+}
+
+/// Who of the two ends of a closing session has said goodbye.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goodbyes {
+    Neither,
+    /// The peer.
+    Heard,
+    /// The caller was told to finish, or to hang up.
+    Said,
+    Both,
+}
+
+/// What emulated and unidirectional sessions have, and those about which backends are asked.
+#[derive(Debug, Default)]
+pub(crate) struct SessionExtra {
+    /// The id that the client alone knows; empty for none.
+    pub(crate) secret: Box<str>,
+    /// What backends are told of the session: JSON.
+    pub(crate) meta: Option<Payload>,
+    /// The question, unanswered so far, whether the session goes on.
+    pub(crate) refresh: Option<QuestionId>,
 }
 
 /// When something is due for a session, on the monotonic clock; `u64::MAX` for never.
@@ -126,6 +112,14 @@ pub(crate) struct SubscriptionFlags {
     pub(crate) compact: bool,
     /// Data is sent as differences.
     pub(crate) delta: bool,
+    /// The server subscribed the session.
+    pub(crate) server_side: bool,
+    /// The connection token did.
+    pub(crate) from_token: bool,
+    /// The session is in the channel's presence.
+    pub(crate) presence: bool,
+    /// Others are told that the session comes and leaves.
+    pub(crate) announced: bool,
 }
 
 /// What comes with a subscription token, waits for the owner's answer, or belongs to a room.
@@ -141,6 +135,8 @@ pub(crate) struct SubscriptionExtra {
     pub(crate) ending: Option<Ending>,
     /// Its place in the channel's room.
     pub(crate) seat: Option<SeatIndex>,
+    /// The question, unanswered so far, whether the subscription goes on.
+    pub(crate) refresh: Option<QuestionId>,
 }
 
 /// Who ended a subscription that its owner has not answered yet. It is dropped when the answer comes.
@@ -164,10 +160,10 @@ impl Session {
             held: None,
             deadlines: Deadlines { end_us, ..Deadlines::NEVER },
             awaits_pong: false,
-            peer_closed: false,
-            finished: false,
+            goodbyes: Goodbyes::Neither,
             scheduled: Scheduled::default(),
             user_place: 0,
+            extra: None,
         }
     }
 
@@ -197,9 +193,9 @@ impl Session {
         Some(self.subscriptions.swap_remove(place))
     }
 
-    /// Whether it belongs to `user`.
-    pub(crate) fn is_of_user(&self, user: &str) -> bool {
-        self.info.as_ref().is_some_and(|info| *info.user == *user)
+    /// Whether it has a user, so that it is in that user's list.
+    pub(crate) const fn is_authenticated(&self) -> bool {
+        matches!(self.phase, Phase::Connecting | Phase::Live)
     }
 
     /// Whether it belongs to the anonymous user.
@@ -222,6 +218,54 @@ impl Subscription {
     /// The session's info as this channel shows it.
     pub(crate) fn info<'a>(&'a self, of_session: &'a Arc<ClientInfo>) -> &'a Arc<ClientInfo> {
         self.extra.as_ref().and_then(|extra| extra.info.as_ref()).unwrap_or(of_session)
+    }
+}
+
+impl SubscriptionExtra {
+    /// Whether any of it is of use once the owner has answered.
+    pub(crate) const fn outlives_answer(&self) -> bool {
+        self.info.is_some() || self.seat.is_some() || self.refresh.is_some()
+    }
+}
+
+impl SubscriptionFlags {
+    /// Whether the owner has to know who it is.
+    pub(crate) const fn shows_who(self) -> bool {
+        self.presence || self.announced
+    }
+}
+
+impl Goodbyes {
+    /// The peer has said goodbye; returns whether it had not before.
+    pub(crate) fn hear(&mut self) -> bool {
+        let (first, next) = match self {
+            Self::Neither => (true, Self::Heard),
+            Self::Said => (true, Self::Both),
+            Self::Heard | Self::Both => (false, *self),
+        };
+        *self = next;
+        first
+    }
+
+    /// The caller is told; returns whether it had not been before.
+    pub(crate) fn say(&mut self) -> bool {
+        let (first, next) = match self {
+            Self::Neither => (true, Self::Said),
+            Self::Heard => (true, Self::Both),
+            Self::Said | Self::Both => (false, *self),
+        };
+        *self = next;
+        first
+    }
+
+    /// Whether the peer has.
+    pub(crate) const fn heard(self) -> bool {
+        matches!(self, Self::Heard | Self::Both)
+    }
+
+    /// Whether the caller was told.
+    pub(crate) const fn said(self) -> bool {
+        matches!(self, Self::Said | Self::Both)
     }
 }
 

@@ -76,6 +76,12 @@ impl SessionTable {
         self.sessions.iter().flatten().map(|session| &**session)
     }
 
+    /// The first session at `index` or behind it.
+    pub(crate) fn next_from(&self, index: u32) -> Option<SessionKey> {
+        let rest = self.sessions.get(index as usize..)?;
+        rest.iter().find_map(|session| Some(session.as_ref()?.key))
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.count

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{Disconnect, ErrorCode, UnsubscribeCode};
+use dunlin_protocol::{Disconnect, ErrorCode, Payload, Push, UnsubscribeCode};
 
 use crate::{
     Effect, Effects, Now, SessionKey,
-    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery, Survey},
+    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery, SessionFilter, Survey},
     event::Ticket,
     hub::LocalChannelId,
-    session::Phase,
+    session::{Held, Phase, Session, Waiting},
     stream::Reader,
 };
 
-use super::{Shard, hash_of, owner::Draft};
+use super::{Shard, hash_of, owner::Draft, refresh::ttl_s};
 
 /// Upper bounds, but for the last, of the classes of [`Survey::behind_sessions`], in microseconds.
 const BEHIND_BOUNDS_US: [u64; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
@@ -50,19 +50,29 @@ impl Shard {
             }
             ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
             ApiRequest::Disconnect { user, only, whitelist, disconnect } => {
-                let client = only.client.as_deref();
-                let keys = self.sessions_of(&user, |id| {
-                    client.is_none_or(|client| client == id) && !whitelist.iter().any(|spared| **spared == *id)
-                });
+                let keys = self.sessions_of(&user, &only, &whitelist);
                 Ok(self.disconnect_all(now, &keys, &disconnect, effects))
             }
-            ApiRequest::Subscribe { .. } | ApiRequest::Refresh { .. } => Err(ErrorCode::NotAvailable),
+            ApiRequest::Subscribe { user, only, subscription } => {
+                self.check_server_side(now, &subscription)?;
+                let keys = self.sessions_of(&user, &only, &[]);
+                for key in &keys {
+                    self.subscribe_by_api(now, *key, &subscription, effects);
+                }
+                Ok(ApiAnswer::Done { sessions: keys.len() as u32 })
+            }
+            ApiRequest::Refresh { user, only, expired, expires_at_s, info } => {
+                let keys = self.sessions_of(&user, &only, &[]);
+                for key in &keys {
+                    self.refresh_by_api(now, *key, expired, expires_at_s, info.as_ref(), effects);
+                }
+                Ok(ApiAnswer::Done { sessions: keys.len() as u32 })
+            }
             ApiRequest::Unsubscribe { channel, user, only, code } => {
                 if !channel.is_empty() {
                     self.names.resolve(&channel)?;
                 }
-                let client = only.client.as_deref();
-                let keys = self.sessions_of(&user, |id| client.is_none_or(|client| client == id));
+                let keys = self.sessions_of(&user, &only, &[]);
                 Ok(self.unsubscribe_all(now, &keys, &channel, code, effects))
             }
             ApiRequest::OpenRoom { channel } => self.open_room_by_api(&channel.into(), effects),
@@ -91,13 +101,47 @@ impl Shard {
         subscribed.map(|channel| (Arc::clone(&channel.name), channel.subscribers())).collect()
     }
 
-    /// Live sessions of `user` whose ids pass.
-    fn sessions_of(&self, user: &str, passes: impl Fn(&str) -> bool) -> Vec<SessionKey> {
+    /// Authenticated sessions of `user` that `only` lets pass, but for the `spared` ones.
+    fn sessions_of(&self, user: &str, only: &SessionFilter, spared: &[Box<str>]) -> Vec<SessionKey> {
         let Some(keys) = self.users.get(user) else { return Vec::new() };
-        let has_id = |key: &SessionKey| {
-            self.sessions.get(*key).and_then(|session| session.info.as_ref()).is_some_and(|info| passes(&info.client))
+        let passes = |key: &SessionKey| {
+            let Some(session) = self.sessions.get(*key) else { return false };
+            let Some(info) = &session.info else { return false };
+            let secret = session.extra.as_ref().map_or("", |extra| &extra.secret);
+            only.client.as_ref().is_none_or(|client| **client == *info.client)
+                && only.session.as_ref().is_none_or(|wanted| !secret.is_empty() && **wanted == *secret)
+                && !spared.iter().any(|spared| **spared == *info.client)
         };
-        keys.iter().copied().filter(has_id).collect()
+        keys.iter().copied().filter(passes).collect()
+    }
+
+    /// Sets a session's expiry and tells its client.
+    fn refresh_by_api(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        expired: bool,
+        expires_at_s: Option<u64>,
+        info: Option<&Payload>,
+        effects: &mut Effects,
+    ) {
+        let ttl_s = ttl_s(now, expires_at_s);
+        let (false, Ok(ttl_s)) = (expired || matches!(ttl_s, Ok(Some(0))), ttl_s) else {
+            return self.close(now, key, &Disconnect::EXPIRED, effects);
+        };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let (Some(of_session), Some(info)) = (&mut session.info, info) {
+            Arc::make_mut(of_session).conn_info = Some(info.clone());
+        }
+        if let Some(Held { waiting: Waiting::Subscriptions(entrance), .. }) = session.held.as_deref_mut() {
+            // The answer to `connect` says it.
+            entrance.result.ttl_s = ttl_s.filter(|_| self.options.backend.refresh.is_none());
+        } else {
+            self.push(now, key, &Push::Refresh { ttl_s }, effects);
+        }
+        if self.sessions.get(key).is_some_and(Session::is_authenticated) {
+            self.expire_after(now, key, ttl_s);
+        }
     }
 
     fn disconnect_all(

@@ -2,27 +2,20 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use bytes::Bytes;
 use dunlin_protocol::{
-    ClientInfo, Disconnect, Encoding, ErrorCode, HistoryRequest, HistoryResult, Payload, PresenceResult,
-    PresenceStatsResult, PublishRequest, Reply,
+    ClientInfo, Disconnect, ErrorCode, HistoryRequest, HistoryResult, PresenceResult, PresenceStatsResult,
+    PublishRequest, Reply,
 };
 
 use crate::{
     Effects, Now, SessionKey,
     api::HistoryQuery,
+    backend::Ask,
     message::{Asker, Notice, Request, ShardMessage},
-    names::NamespaceIndex,
+    session::AskedFor,
 };
 
-use super::Shard;
-
-/// The three flags that let a session do something in a namespace.
-struct Permission {
-    for_client: bool,
-    for_subscriber: bool,
-    for_anonymous: bool,
-}
+use super::{Shard, permission::Permission};
 
 impl Shard {
     pub(super) fn publish(
@@ -45,22 +38,21 @@ impl Shard {
         if options.room.is_some() {
             return Ok(Some(self.publish_input(now, key, channel, data, effects)));
         }
-        let permission = Permission {
-            for_client: options.allow_publish_for_client,
-            for_subscriber: options.allow_publish_for_subscriber,
-            for_anonymous: options.allow_publish_for_anonymous,
-        };
-        if request.kind != 0 || !self.permits(key, channel, &permission) {
+        let proxy = options.publish_proxy;
+        let is_allowed = proxy.is_some() || self.permits(key, channel, Permission::publish(options));
+        if request.kind != 0 || !is_allowed {
             return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
         }
-        let session = self.sessions.at(key.index);
-        let data = match session.encoding() {
-            Encoding::Json => Payload::from_json(Bytes::copy_from_slice(data)),
-            Encoding::Protobuf => Payload::from_opaque(Bytes::copy_from_slice(data)),
-        };
+        let Some(data) = self.payload(key, data) else { return Err(Disconnect::BAD_REQUEST) };
+        if let Some(proxy) = proxy {
+            let channel = self.channel_name(channel);
+            let ask = Ask::Publish { channel: Arc::clone(&channel), data: data.clone() };
+            self.ask_backend(key, command_id, proxy, ask, AskedFor::Publish { channel, data }, effects);
+            return Ok(None);
+        }
         let Some(info) = self.info_in_channel(key, channel) else { return Err(Disconnect::BAD_REQUEST) };
         let asker = self.asker(key, command_id);
-        let request = Request::Publish { channel: self.channel_name(channel), data, info, asker };
+        let request = Request::Publish { channel: self.channel_name(channel), data, info, how: Box::default(), asker };
         self.ask_owner(channel, request, effects);
         Ok(None)
     }
@@ -103,7 +95,11 @@ impl Shard {
             if !options.presence {
                 return Err(ErrorCode::NotAvailable);
             }
-            if self.permits_presence(key, channel, namespace) { Ok(()) } else { Err(ErrorCode::PermissionDenied) }
+            if self.permits(key, channel, Permission::presence(options)) {
+                Ok(())
+            } else {
+                Err(ErrorCode::PermissionDenied)
+            }
         });
         if let Err(code) = allowed {
             return Ok(Some(Reply::Error(code)));
@@ -129,7 +125,11 @@ impl Shard {
             if !options.has_stream() {
                 return Err(ErrorCode::NotAvailable);
             }
-            if self.permits_history(key, channel, namespace) { Ok(()) } else { Err(ErrorCode::PermissionDenied) }
+            if self.permits(key, channel, Permission::history(options)) {
+                Ok(())
+            } else {
+                Err(ErrorCode::PermissionDenied)
+            }
         });
         if let Err(code) = allowed {
             return Ok(Some(Reply::Error(code)));
@@ -150,6 +150,9 @@ impl Shard {
             Notice::Deliver(delivery) => return self.deliver(now, &delivery, effects),
             Notice::RoomOver { channel, room, code } => return self.room_is_over(now, &channel, room, code, effects),
             Notice::Subscribed { order, outcome } => return self.subscribed(now, *order, outcome, effects),
+            Notice::PositionLost { channel } => return self.position_lost(now, &channel, effects),
+            Notice::Arrived { user, asker, admitted } => return self.arrived(now, &user, asker, admitted, effects),
+            Notice::Superseded { session } => return self.superseded(now, session, effects),
             Notice::Published { asker, outcome } => (asker, outcome.map(|()| Reply::Publish)),
             Notice::Presence { asker, outcome } => {
                 (asker, outcome.map(|clients| Reply::Presence(PresenceResult { clients })))
@@ -179,39 +182,8 @@ impl Shard {
         self.reply(now, asker.session, asker.command_id, &reply.unwrap_or_else(Reply::Error), effects);
     }
 
-    /// Whether the session may read presence of `channel`.
-    pub(super) fn permits_presence(&self, key: SessionKey, channel: &str, namespace: NamespaceIndex) -> bool {
-        let options = self.namespace(namespace);
-        let permission = Permission {
-            for_client: options.allow_presence_for_client,
-            for_subscriber: options.allow_presence_for_subscriber,
-            for_anonymous: options.allow_presence_for_anonymous,
-        };
-        self.permits(key, channel, &permission)
-    }
-
-    /// Whether the session may read history of `channel`.
-    pub(super) fn permits_history(&self, key: SessionKey, channel: &str, namespace: NamespaceIndex) -> bool {
-        let options = self.namespace(namespace);
-        let permission = Permission {
-            for_client: options.allow_history_for_client,
-            for_subscriber: options.allow_history_for_subscriber,
-            for_anonymous: options.allow_history_for_anonymous,
-        };
-        self.permits(key, channel, &permission)
-    }
-
-    fn permits(&self, key: SessionKey, channel: &str, permission: &Permission) -> bool {
-        let Some(session) = self.sessions.get(key) else { return false };
-        let counts = permission.for_anonymous || !session.is_anonymous();
-        // A subscription that its owner has not answered yet counts: what the owner is asked next comes behind it.
-        let subscription = || self.hub.find(channel).and_then(|id| session.subscription(id));
-        let subscribes = || subscription().is_some_and(|subscription| !subscription.is_ending());
-        counts && (permission.for_client || permission.for_subscriber && subscribes()) || self.options.client.insecure
-    }
-
     /// The session's info as `channel` shows it.
-    fn info_in_channel(&self, key: SessionKey, channel: &str) -> Option<Arc<ClientInfo>> {
+    pub(super) fn info_in_channel(&self, key: SessionKey, channel: &str) -> Option<Arc<ClientInfo>> {
         let session = self.sessions.get(key)?;
         let info = session.info.as_ref()?;
         let subscription = self.hub.find(channel).and_then(|id| session.subscription(id));

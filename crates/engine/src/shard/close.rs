@@ -19,6 +19,14 @@ enum Waiting {
     IsDropped,
 }
 
+/// Where in the table a staged drain is.
+#[derive(Clone, Copy, Default)]
+pub(super) struct DrainProgress {
+    next: u32,
+    /// The table has been walked once.
+    idle_are_gone: bool,
+}
+
 impl Shard {
     /// Ends a session: its subscriptions are over at once, what waits for it is sent, and a close frame behind it.
     pub(super) fn close(&mut self, now: Now, key: SessionKey, disconnect: &Disconnect, effects: &mut Effects) {
@@ -61,14 +69,14 @@ impl Shard {
     pub(super) fn peer_closes(&mut self, now: Now, key: SessionKey, code: Option<u16>, effects: &mut Effects) {
         if !self.begin_close(now, key, effects) {
             if let Some(session) = self.sessions.get_mut(key) {
-                let is_first = !std::mem::replace(&mut session.peer_closed, true);
-                if is_first && session.finished {
+                let is_first = session.goodbyes.hear();
+                if is_first && session.goodbyes.said() {
                     effects.list.push(Effect::HangUp { session: key });
                 }
             }
             return;
         }
-        self.sessions.at_mut(key.index).peer_closed = true;
+        self.sessions.at_mut(key.index).goodbyes.hear();
         let mut goodbye = Vec::new();
         append_close_reply(code, &mut goodbye);
         self.say_goodbye(now, key, goodbye, Waiting::IsDropped, effects);
@@ -103,6 +111,11 @@ impl Shard {
         self.leave_everything(key, effects);
         self.sessions.at_mut(key.index).phase = Phase::Closing;
         self.schedule_session(key);
+        let outbox = self.sessions.outbox(key.index);
+        if std::mem::take(&mut outbox.corked) {
+            // While it was corked, nobody was told to write.
+            outbox.listed = false;
+        }
         true
     }
 
@@ -123,15 +136,15 @@ impl Shard {
     }
 
     /// Ends all subscriptions and takes the session out of its user's list.
-    fn leave_everything(&mut self, key: SessionKey, effects: &mut Effects) {
+    pub(super) fn leave_everything(&mut self, key: SessionKey, effects: &mut Effects) {
         let session = self.sessions.at_mut(key.index);
-        let was_live = session.phase == Phase::Live;
+        let was_authenticated = session.is_authenticated();
         let place = session.user_place;
         for subscription in std::mem::take(&mut session.subscriptions) {
             self.detach(key, &subscription, effects);
         }
-        if was_live && let Some(info) = self.sessions.at(key.index).info.clone() {
-            self.remove_from_user(&info.user, place);
+        if was_authenticated && let Some(info) = self.sessions.at(key.index).info.clone() {
+            self.remove_from_user(key, &info.user, place, effects);
         }
     }
 
@@ -152,8 +165,8 @@ impl Shard {
             return;
         }
         let session = self.sessions.at_mut(key.index);
-        if !std::mem::replace(&mut session.finished, true) {
-            effects.list.push(if session.peer_closed {
+        if session.goodbyes.say() {
+            effects.list.push(if session.goodbyes.heard() {
                 Effect::HangUp { session: key }
             } else {
                 Effect::Finish { session: key }
@@ -176,6 +189,31 @@ impl Shard {
         let mut pong = Vec::with_capacity(payload.len() + 2);
         append_pong(payload, &mut pong);
         self.queue_frame(now, key, FrameRef::own(pong.into_boxed_slice(), now.mono_us), effects);
+    }
+
+    /// Closes up to `sessions_max` sessions. First come, in the order of the table, those that are idle: nothing waits for
+    /// their sockets, and they wait for no answer. So no session has to remember when it was last used. When the table has
+    /// been walked once, the rest follow.
+    pub(super) fn drain_some(&mut self, now: Now, sessions_max: usize, effects: &mut Effects) {
+        let mut left = sessions_max;
+        while left > 0 {
+            let DrainProgress { next, idle_are_gone } = self.drain_progress;
+            let Some(key) = self.sessions.next_from(next) else {
+                self.drain_progress = DrainProgress { next: 0, idle_are_gone: true };
+                if idle_are_gone {
+                    return;
+                }
+                continue;
+            };
+            self.drain_progress.next = key.index + 1;
+            let session = self.sessions.at(key.index);
+            let (is_open, is_held) = (session.phase != Phase::Closing, session.held.is_some());
+            let is_idle = !is_held && self.sessions.outbox(key.index).is_empty();
+            if is_open && (idle_are_gone || is_idle) {
+                self.close(now, key, &Disconnect::SHUTDOWN, effects);
+                left -= 1;
+            }
+        }
     }
 
     /// Closes every session and admits none.

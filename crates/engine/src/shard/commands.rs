@@ -1,14 +1,12 @@
 //! From a frame to commands, and from a command to the method that carries it out (client protocol, dispatch rules).
 
-use dunlin_protocol::{
-    Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, ShapeLimits, encode_reply,
-};
+use dunlin_protocol::{Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, encode_reply};
 
 use crate::{
     Effect, Effects, Now, SessionKey, Wire,
     counters::COMMAND_KINDS,
     frame::{FrameRef, build_frame, encode_push_on},
-    session::{Held, Phase, Waiting},
+    session::{Held, Phase, Rest, Waiting},
 };
 
 use super::Shard;
@@ -16,6 +14,9 @@ use super::Shard;
 impl Shard {
     /// Carries out the commands of one frame, up to the first that has to wait.
     pub(super) fn receive(&mut self, now: Now, key: SessionKey, frame: &[u8], effects: &mut Effects) {
+        if self.sessions.get(key).is_some_and(|session| session.wire.is_unidirectional()) {
+            return self.receive_connect(now, key, frame, effects);
+        }
         let commands_max = self.options.client.commands_per_frame_max;
         self.carry_out_all(now, key, frame, commands_max, effects);
     }
@@ -26,11 +27,7 @@ impl Shard {
         if session.phase == Phase::Closing {
             return;
         }
-        let limits = ShapeLimits {
-            json_depth_max: self.options.client.json_depth_max,
-            object_keys_max: self.options.client.object_keys_max,
-        };
-        let mut commands = Commands::new(session.encoding(), frame).within(limits);
+        let mut commands = Commands::new(session.encoding(), frame).within(self.shape_limits());
         let mut left = commands_max;
         loop {
             let (before, allowed) = (commands.rest(), left);
@@ -61,15 +58,20 @@ impl Shard {
 
     fn keep_rest(&mut self, key: SessionKey, rest: &[u8], commands_max: usize) {
         if let Some(held) = self.sessions.get_mut(key).and_then(|session| session.held.as_mut()) {
-            held.rest.extend_from_slice(rest);
-            held.commands_max = commands_max;
+            held.rest = Rest { commands: rest.to_vec(), commands_max };
         }
     }
 
-    /// Goes on where the session was held, now that what it waited for is there.
-    pub(super) fn resume(&mut self, now: Now, key: SessionKey, held: &Held, effects: &mut Effects) {
-        if !held.rest.is_empty() {
-            self.carry_out_all(now, key, &held.rest, held.commands_max, effects);
+    /// Goes on where the session was held, now that what it waited for is there. If there is something else to wait for,
+    /// the rest waits for that.
+    pub(super) fn resume(&mut self, now: Now, key: SessionKey, rest: Rest, effects: &mut Effects) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let Some(held) = &mut session.held {
+            held.rest = rest;
+            return;
+        }
+        if !rest.commands.is_empty() {
+            self.carry_out_all(now, key, &rest.commands, rest.commands_max, effects);
         }
         let is_held = self.sessions.get(key).is_none_or(|session| session.held.is_some());
         if !is_held {
@@ -99,7 +101,7 @@ impl Shard {
         let allowed = match session.phase {
             Phase::Fresh => is_connect,
             Phase::Live => true,
-            Phase::Refused | Phase::Closing => false,
+            Phase::Refused | Phase::Connecting | Phase::Closing => false,
         };
         if !allowed {
             return Err(Disconnect::BAD_REQUEST);
@@ -128,7 +130,9 @@ impl Shard {
         effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
         let outcome = match request {
-            Request::Connect(connect) => return self.connect(now, key, command_id, connect, effects),
+            Request::Connect(connect) => {
+                return self.connect(now, key, command_id, connect, effects).map(|()| None);
+            }
             Request::Subscribe(subscribe) => return self.subscribe(now, key, command_id, subscribe, effects),
             Request::Unsubscribe { channel } => return self.unsubscribe(key, command_id, channel, effects),
             Request::Refresh { token } => return self.refresh(key, command_id, token, effects).map(|()| None),
@@ -138,7 +142,8 @@ impl Shard {
             Request::PresenceStats { channel } => return self.ask_presence_stats(key, command_id, channel, effects),
             Request::History(history) => return self.ask_history(key, command_id, history, effects),
             Request::Send { data } => return self.send_input(now, key, *data, effects).map(|()| None),
-            Request::Ping | Request::Rpc(_) => Reply::Error(ErrorCode::NotAvailable),
+            Request::Rpc(rpc) => return Ok(self.call(key, command_id, rpc, effects)),
+            Request::Ping => Reply::Error(ErrorCode::NotAvailable),
         };
         Ok(Some(outcome))
     }
@@ -155,9 +160,10 @@ impl Shard {
         });
     }
 
-    fn hold(&mut self, key: SessionKey, waiting: Waiting, effects: &mut Effects) {
+    /// Pauses the session until it has what it waits for.
+    pub(super) fn hold(&mut self, key: SessionKey, waiting: Waiting, effects: &mut Effects) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        session.held = Some(Box::new(Held { waiting, rest: Vec::new(), commands_max: 0 }));
+        session.held = Some(Box::new(Held { waiting, rest: Rest::default() }));
         effects.list.push(Effect::Pause { session: key });
     }
 

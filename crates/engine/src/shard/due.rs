@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{Disconnect, UnsubscribeCode};
+use dunlin_protocol::Disconnect;
 
 use crate::names::namespace_options;
 use crate::{Effect, Effects, Now, SessionKey, hub::LocalChannelId, session::Phase, timers::TimerOwner};
@@ -66,7 +66,7 @@ impl Shard {
             return;
         }
         if deadlines.expiry_us <= now.mono_us {
-            return self.close(now, key, &Disconnect::EXPIRED, effects);
+            return self.session_expires(now, key, effects);
         }
         if deadlines.pong_us <= now.mono_us {
             if session.awaits_pong {
@@ -87,9 +87,9 @@ impl Shard {
         // What else was due may have closed it.
         let Some(session) = self.sessions.get_mut(key).filter(|session| session.phase == Phase::Live) else { return };
         session.deadlines.ping_us = now.after_ms(client.ping_interval_ms);
-        // A pong may come even where none is demanded.
-        session.awaits_pong = true;
-        if client.pong_timeout_ms > 0 {
+        // A pong may come even where none is demanded, but not from those who cannot speak.
+        session.awaits_pong = !session.wire.is_unidirectional();
+        if client.pong_timeout_ms > 0 && session.awaits_pong {
             session.deadlines.pong_us = now.after_ms(client.pong_timeout_ms);
         }
         let ping = self.pings[session.wire.index()].clone();
@@ -108,7 +108,7 @@ impl Shard {
             .map(|subscription| subscription.channel)
             .collect();
         for id in expired {
-            self.end_subscription(now, key, id, UnsubscribeCode::EXPIRED, effects);
+            self.subscription_expires(now, key, id, effects);
         }
         let session = self.sessions.at_mut(key.index);
         let left = session.subscriptions.iter().filter(|subscription| subscription.place.is_some());

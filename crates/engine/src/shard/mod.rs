@@ -9,11 +9,17 @@ mod connect;
 mod deliver;
 mod due;
 mod owner;
+mod permission;
+mod refresh;
 mod room_input;
 mod room_owner;
 mod room_seat;
+mod secret;
+mod server_side;
 mod sub_refresh;
 mod subscribe;
+mod unsubscribe;
+mod users;
 
 use std::{
     collections::VecDeque,
@@ -27,6 +33,9 @@ use rand_chacha::{
     rand_core::{RngCore, SeedableRng},
 };
 
+pub use secret::shard_of_session;
+
+use close::DrainProgress;
 use room_owner::RoomThread;
 
 use crate::{
@@ -73,6 +82,10 @@ pub struct Shard {
     sessions: SessionTable,
     /// Sessions by user id.
     users: HashMap<Arc<str>, Vec<SessionKey>, foldhash::quality::FixedState>,
+    /// Sessions on the whole node of the users that this shard is the home of, where their number counts.
+    homes: HashMap<Arc<str>, Vec<(ShardIndex, SessionKey)>, foldhash::quality::FixedState>,
+    /// Questions that were ever asked of backends.
+    questions_asked: u64,
     hub: Hub,
     seats: Seats,
     /// What is known of the room threads, by their index.
@@ -101,6 +114,8 @@ pub struct Shard {
     /// This shard's share of what the node takes in a second.
     connects: Bucket,
     recoveries: Bucket,
+    /// How far a staged drain has come.
+    drain_progress: DrainProgress,
     #[cfg(feature = "planted-bugs")]
     pub(crate) planted: Option<crate::planted::Bug>,
 }
@@ -119,6 +134,8 @@ impl Shard {
             random: ChaCha8Rng::from_seed(seed.shard),
             sessions: SessionTable::default(),
             users: HashMap::with_hasher(hasher()),
+            homes: HashMap::with_hasher(hasher()),
+            questions_asked: 0,
             hub: Hub::new(seed.node),
             seats: Seats::default(),
             room_threads,
@@ -137,6 +154,7 @@ impl Shard {
             connects: share(options.client.connects_per_second),
             recoveries: share(options.client.recoveries_per_second),
             options,
+            drain_progress: DrainProgress::default(),
             #[cfg(feature = "planted-bugs")]
             planted: None,
         }
@@ -164,6 +182,7 @@ impl Shard {
             Event::Api { ticket, request } => self.answer_api(now, ticket, request, effects),
             Event::Woke => self.handle_due(now, effects),
             Event::TurnEnded => self.measure_turn(now),
+            Event::DrainSome { sessions_max } => self.drain_some(now, sessions_max, effects),
             Event::Drain => self.drain(now, effects),
         }
         self.settle(now, effects);
@@ -182,7 +201,9 @@ impl Shard {
     pub fn outgoing(&mut self, session: SessionKey) -> Outgoing<'_> {
         self.tag_skipped(session, Slots::OfNextWrite);
         let Self { sessions, seats, hub, .. } = self;
-        let Some(outbox) = sessions.outbox_of(session) else { return Outgoing::default() };
+        let Some(outbox) = sessions.outbox_of(session).filter(|outbox| !outbox.corked) else {
+            return Outgoing::default();
+        };
         outbox.offer_room_frames(|seat| seats.offer(seat, |channel| &hub.channel(channel).name));
         #[cfg(feature = "planted-bugs")]
         if self.planted == Some(crate::planted::Bug::BaseSetWhenOffered) {
@@ -193,7 +214,7 @@ impl Shard {
 
     /// Whether anything waits for the session's socket.
     pub fn has_outgoing(&mut self, session: SessionKey) -> bool {
-        self.sessions.outbox_of(session).is_some_and(|outbox| !outbox.is_empty())
+        self.sessions.outbox_of(session).is_some_and(|outbox| !outbox.corked && !outbox.is_empty())
     }
 
     /// Bytes and frames that wait for the session's socket; `None` if there is no such session.

@@ -46,8 +46,10 @@ impl Shard {
                 }
                 self.serve_unsubscribe(now, &channel, shard, &subscriber, effects);
             }
-            Request::Publish { channel, data, info, asker } => {
-                let draft = Draft { data, info: Some(info), how: PublishHow::default(), audience: None };
+            Request::Arrive { user, asker } => self.serve_arrival(user, asker, effects),
+            Request::Depart { user, shard, session } => self.serve_departure(&user, shard, session),
+            Request::Publish { channel, data, info, how, asker } => {
+                let draft = Draft { data, info: Some(info), how: *how, audience: None };
                 let outcome = self.accept(now, &channel, draft, effects).map(|_| ());
                 self.notify(asker.shard, Notice::Published { asker, outcome }, effects);
             }
@@ -91,7 +93,8 @@ impl Shard {
             self.lose_first(&mut subscribed.publications);
             subscribed
         });
-        let (asker, channel, info) = (order.asker, Arc::clone(&order.channel), order.subscriber.info.clone());
+        let (asker, channel) = (order.asker, Arc::clone(&order.channel));
+        let info = order.subscriber.info.clone().filter(|_| order.subscriber.announced);
         let accepted = outcome.is_ok();
         self.notify(asker.shard, Notice::Subscribed { order, outcome: outcome.map(Box::new) }, effects);
         if accepted && let Some(info) = info {
@@ -122,7 +125,7 @@ impl Shard {
             }
         };
         channel.add(order.asker.shard, &order.subscriber);
-        if namespace_options.presence
+        if order.subscriber.presence
             && let Some(info) = &order.subscriber.info
         {
             channel.enter(info);
@@ -164,7 +167,7 @@ impl Shard {
         }
         if channel.is_forgettable() {
             self.forget_channel(name);
-        } else if let Some(info) = &subscriber.info {
+        } else if let Some(info) = subscriber.info.as_ref().filter(|_| subscriber.announced) {
             self.tell_who(now, name, DeliveryBody::Leave(Arc::clone(info)), effects);
         }
     }
@@ -176,13 +179,11 @@ impl Shard {
         }
     }
 
-    /// Sends a join or leave to those who get them, if the namespace has them.
+    /// Sends a join or leave to those who get them.
     fn tell_who(&mut self, now: Now, name: &Arc<str>, body: DeliveryBody, effects: &mut Effects) {
         let Ok(namespace) = self.names.resolve(name) else { return };
-        if self.namespace(namespace).join_leave {
-            let delivery = Delivery::new(Arc::clone(name), namespace, body, now.mono_us);
-            self.send_out(delivery, Audience::JoinLeaves, effects);
-        }
+        let delivery = Delivery::new(Arc::clone(name), namespace, body, now.mono_us);
+        self.send_out(delivery, Audience::JoinLeaves, effects);
     }
 
     /// Takes a publication: gives it its offset, remembers it, sends it out. Returns its offset and epoch.

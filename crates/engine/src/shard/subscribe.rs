@@ -1,30 +1,45 @@
-//! Subscribing, unsubscribing, and refreshing a subscription.
+//! Subscribing.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_protocol::{
-    ClientInfo, Disconnect, ErrorCode, Payload, Push, Reply, SubscribeRequest, SubscribeResult, UnsubscribeCode,
-};
+use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Reply, SubscribeRequest, SubscribeResult};
 use dunlin_rooms::Refusal;
 
 use crate::{
     Effects, Now, SessionKey,
+    backend::{Ask, Overrides, ProxyIndex},
     event::{SubscriptionClaims, TokenError},
     hub::{HubEntry, LocalChannelId},
     message::{NotSubscribed, RecoverFrom, Request, SubscribeOrder, Subscribed, Subscriber},
     names::NamespaceIndex,
-    room::{RoomKey, SeatKey},
     seats::RoomRoad,
     session::{
-        Ending, Held, Phase, Session, SubscribeWish, Subscription, SubscriptionExtra, SubscriptionFlags, Waiting,
+        AskedFor, Ending, Held, Session, SubscribeWish, Subscription, SubscriptionExtra, SubscriptionFlags, Waiting,
     },
 };
 
 use super::{
     Shard,
-    connect::{AlreadyExpired, expiry_us, ttl_s},
+    permission::Permission,
+    refresh::{AlreadyExpired, expiry_us, ttl_s},
 };
+
+/// What a subscription is to be.
+pub(super) struct Terms<'a> {
+    pub(super) channel: &'a str,
+    pub(super) namespace: NamespaceIndex,
+    pub(super) flags: SubscriptionFlags,
+    pub(super) info: Option<Payload>,
+    pub(super) data: Option<Payload>,
+    /// What the client is told of its time to live.
+    pub(super) ttl_s: Option<u32>,
+    pub(super) expiry_us: u64,
+    pub(super) was_recovering: bool,
+    pub(super) recover: Option<RecoverFrom>,
+    /// What the session joins the channel's room with, if it has one.
+    pub(super) joins: Option<&'a SubscribeWish>,
+}
 
 impl Shard {
     pub(super) fn subscribe(
@@ -55,8 +70,15 @@ impl Shard {
             delta: !request.delta.is_empty(),
             data: request.data.map_or_else(Bytes::new, Bytes::copy_from_slice),
         };
+        if let Some(proxy) = self.subscribe_proxy(channel).filter(|_| request.token.is_empty()) {
+            let data = request.data.and_then(|data| self.payload(key, data));
+            let ask = Ask::Subscribe { channel: self.channel_name(channel), data };
+            self.ask_backend(key, command_id, proxy, ask, AskedFor::Subscribe(wish), effects);
+            return Ok(None);
+        }
         if request.token.is_empty() {
-            return Ok(self.order_subscription(now, key, command_id, &wish, None, effects).err().map(Reply::Error));
+            let claims = SubscriptionClaims::default();
+            return Ok(self.order_subscription(now, key, command_id, &wish, claims, effects).err().map(Reply::Error));
         }
         let waiting = Waiting::Subscribe { command_id, wish: Box::new(wish) };
         self.wait_for_token(key, waiting, &request.token, effects);
@@ -76,21 +98,23 @@ impl Shard {
         if session.subscriptions.len() >= self.options.client.channel_limit {
             return Err(ErrorCode::LimitExceeded);
         }
-        let namespace = self.namespace(self.names.resolve(channel)?);
+        let index = self.names.resolve(channel)?;
         if request.kind != 0 || self.names.is_private(channel) && request.token.is_empty() {
             return Err(ErrorCode::PermissionDenied);
         }
-        let listed_users = self.names.listed_users(channel).filter(|_| namespace.allow_user_limited_channels);
-        let is_open = if let Some(mut users) = listed_users {
-            !session.is_anonymous() && users.any(|user| session.is_of_user(user))
-        } else {
-            let counts = namespace.allow_subscribe_for_anonymous || !session.is_anonymous();
-            namespace.allow_subscribe_for_client && counts
-        };
-        if request.token.is_empty() && !is_open && !self.options.client.insecure {
+        let user = session.info.as_ref().map_or("", |info| &info.user);
+        let is_decided_elsewhere = !request.token.is_empty() || self.subscribe_proxy(channel).is_some();
+        let is_open = is_decided_elsewhere || self.is_open_to(user, channel, index) || self.options.client.insecure;
+        if !is_open {
             return Err(ErrorCode::PermissionDenied);
         }
         if request.has_tags_filter { Err(ErrorCode::BadRequest) } else { Ok(()) }
+    }
+
+    /// Who is asked about subscriptions to `channel` that come without a token. Nobody, where its name lists its users.
+    fn subscribe_proxy(&self, channel: &str) -> Option<ProxyIndex> {
+        let namespace = self.names.resolve(channel).ok()?;
+        self.namespace(namespace).subscribe_proxy.filter(|_| !self.is_user_limited(channel, namespace))
     }
 
     /// A subscription token was verified, for `subscribe` or for `sub_refresh`.
@@ -101,25 +125,25 @@ impl Shard {
         outcome: Result<SubscriptionClaims, TokenError>,
         effects: &mut Effects,
     ) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(held) = session.held.take() else { return };
-        let (command_id, answer) = match &held.waiting {
+        let waits = |waiting: &Waiting| matches!(waiting, Waiting::Subscribe { .. } | Waiting::SubRefresh { .. });
+        let held = self.sessions.get_mut(key).and_then(|session| session.held.take_if(|held| waits(&held.waiting)));
+        let Some(held) = held else { return };
+        let Held { waiting, rest } = *held;
+        let (command_id, answer) = match waiting {
             Waiting::Subscribe { command_id, wish } => {
-                (*command_id, self.subscribe_with_token(now, key, *command_id, wish, outcome, effects))
+                (command_id, self.subscribe_with_token(now, key, command_id, &wish, outcome, effects))
             }
             Waiting::SubRefresh { command_id, channel } => {
-                (*command_id, self.sub_refresh_with_token(now, key, channel, outcome).map(Some))
+                (command_id, self.sub_refresh_with_token(now, key, &channel, outcome).map(Some))
             }
-            Waiting::Connect { .. } | Waiting::Refresh { .. } | Waiting::Ending { .. } => {
-                unreachable!("these do not wait for a subscription token")
-            }
+            _ => unreachable!("looked at above"),
         };
         match answer {
             Ok(Some(reply)) => self.reply(now, key, command_id, &reply, effects),
             Ok(None) => {}
             Err(disconnect) => self.close(now, key, &disconnect, effects),
         }
-        self.resume(now, key, &held, effects);
+        self.resume(now, key, rest, effects);
     }
 
     fn subscribe_with_token(
@@ -138,7 +162,7 @@ impl Shard {
             Err(TokenError::Unavailable) => return Ok(Some(Reply::Error(ErrorCode::Internal))),
         };
         self.check_claims(key, &wish.channel, &claims)?;
-        Ok(self.order_subscription(now, key, command_id, wish, Some(claims), effects).err().map(Reply::Error))
+        Ok(self.order_subscription(now, key, command_id, wish, claims, effects).err().map(Reply::Error))
     }
 
     /// Whether the token was made for this session and channel.
@@ -155,99 +179,118 @@ impl Shard {
         if is_ours && claims.channel == channel { Ok(()) } else { Err(Disconnect::INVALID_TOKEN) }
     }
 
-    /// Sends an allowed subscription to the channel's owner.
-    fn order_subscription(
+    /// Sends an allowed subscription of the client's to the channel's owner.
+    pub(super) fn order_subscription(
         &mut self,
         now: Now,
         key: SessionKey,
         command_id: u32,
         wish: &SubscribeWish,
-        claims: Option<SubscriptionClaims>,
+        claims: SubscriptionClaims,
         effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
         let namespace = self.names.resolve(&wish.channel)?;
-        let claims = claims.unwrap_or_default();
         let ttl_s = match ttl_s(now, claims.expires_at_s) {
             Ok(Some(0)) | Err(AlreadyExpired) => return Err(ErrorCode::Expired),
             Ok(ttl_s) => ttl_s,
         };
-        let flags = self.subscription_flags(key, wish, namespace);
-        let options = self.namespace(namespace);
-        let shows_who = options.presence || options.join_leave;
-        let session = self.sessions.at(key.index);
-        let of_session = session.info.as_ref().expect("a live session has its info");
-        let info = claims.info.map(|chan_info| with_chan_info(of_session, chan_info));
-        let subscriber = Subscriber {
-            class: session.class(flags),
-            join_leave: flags.join_leave,
-            info: shows_who.then(|| Arc::clone(info.as_ref().unwrap_or(of_session))),
-        };
-        let recover = (flags.recoverable && wish.recover).then(|| RecoverFrom {
-            offset: wish.offset,
-            epoch: wish.epoch.clone(),
-            reject_unrecoverable: wish.reject_unrecoverable,
-        });
-        let has_room = options.room.is_some();
+        let flags = self.subscription_flags(key, Some(wish), namespace, &claims.overrides);
         // The client keeps its position, and asks again later.
-        if recover.is_some() && !self.recoveries.takes(now.mono_us) {
+        if flags.recoverable && wish.recover && !self.recoveries.takes(now.mono_us) {
             self.counters.recoveries_refused += 1;
             return Err(ErrorCode::TooManyRequests);
         }
-        let expiry_us = expiry_us(now, ttl_s, self.options.client.expired_sub_close_delay_ms);
-        let id = self.hub.hold(&wish.channel, namespace);
-        let channel = Arc::clone(&self.hub.channel(id).name);
-        let (seat, join) = has_room.then(|| self.take_seat(key, &channel, namespace, wish)).unzip();
-        let extra = (info.is_some() || ttl_s.is_some() || claims.data.is_some() || has_room)
-            .then(|| Box::new(SubscriptionExtra { info, ttl_s, data: claims.data, ending: None, seat }));
-        let session = self.sessions.at_mut(key.index);
-        session.subscriptions.reserve_exact(1);
-        session.subscriptions.push(Subscription { channel: id, place: None, flags, expiry_us, extra });
-        let order = SubscribeOrder {
-            channel,
-            asker: self.asker(key, command_id),
-            subscriber,
-            positioned: flags.positioned,
+        let options = self.namespace(namespace);
+        let terms = Terms {
+            channel: &wish.channel,
+            namespace,
+            flags,
+            info: claims.info,
+            data: claims.data,
+            // Where a backend is asked, the client has no part in it.
+            ttl_s: ttl_s.filter(|_| options.sub_refresh_proxy.is_none()),
+            expiry_us: self.subscription_expiry_us(now, namespace, ttl_s),
             was_recovering: wish.recover,
-            recover,
-            join,
+            recover: (flags.recoverable && wish.recover).then(|| RecoverFrom {
+                offset: wish.offset,
+                epoch: wish.epoch.clone(),
+                reject_unrecoverable: wish.reject_unrecoverable,
+            }),
+            joins: options.room.is_some().then_some(wish),
         };
-        self.ask_owner(&wish.channel, Request::Subscribe(Box::new(order)), effects);
+        self.order(key, command_id, terms, effects);
         Ok(())
     }
 
-    fn subscription_flags(
+    /// Sends a subscription to the channel's owner.
+    pub(super) fn order(&mut self, key: SessionKey, command_id: u32, terms: Terms<'_>, effects: &mut Effects) {
+        let Terms { channel: name, namespace, flags, info, data, ttl_s, expiry_us, was_recovering, recover, joins } =
+            terms;
+        let session = self.sessions.at(key.index);
+        let of_session = session.info.as_ref().expect("an authenticated session has its info");
+        let info = info.map(|chan_info| with_chan_info(of_session, chan_info));
+        let subscriber = Subscriber {
+            class: session.class(flags),
+            join_leave: flags.join_leave,
+            info: flags.shows_who().then(|| Arc::clone(info.as_ref().unwrap_or(of_session))),
+            presence: flags.presence,
+            announced: flags.announced,
+        };
+        let id = self.hub.hold(name, namespace);
+        let channel = Arc::clone(&self.hub.channel(id).name);
+        let (seat, join) = joins.map(|wish| self.take_seat(key, &channel, namespace, wish)).unzip();
+        let extra = SubscriptionExtra { info, ttl_s, data, ending: None, seat, refresh: None };
+        let is_needed = extra.outlives_answer() || extra.ttl_s.is_some() || extra.data.is_some();
+        let session = self.sessions.at_mut(key.index);
+        session.subscriptions.reserve_exact(1);
+        let extra = is_needed.then(|| Box::new(extra));
+        session.subscriptions.push(Subscription { channel: id, place: None, flags, expiry_us, extra });
+        let positioned = flags.positioned;
+        let asker = self.asker(key, command_id);
+        let order = SubscribeOrder { channel, asker, subscriber, positioned, was_recovering, recover, join };
+        self.ask_owner(name, Request::Subscribe(Box::new(order)), effects);
+    }
+
+    /// When a subscription with so long to live is dealt with: where a backend is asked it is asked then, and otherwise
+    /// the client has some time to refresh.
+    pub(super) fn subscription_expiry_us(&self, now: Now, namespace: NamespaceIndex, ttl_s: Option<u32>) -> u64 {
+        let asks = self.namespace(namespace).sub_refresh_proxy.is_some();
+        expiry_us(now, ttl_s, if asks { 0 } else { self.options.client.expired_sub_close_delay_ms })
+    }
+
+    /// What a subscription gets: what its namespace or its overrides force, and of what the client wishes what it may have.
+    pub(super) fn subscription_flags(
         &self,
         key: SessionKey,
-        wish: &SubscribeWish,
+        wish: Option<&SubscribeWish>,
         namespace: NamespaceIndex,
+        overrides: &Overrides,
     ) -> SubscriptionFlags {
         let options = self.namespace(namespace);
         // Like any subscriber, the session counts as subscribed here: everything else about it has been checked.
         let session = self.sessions.at(key.index);
-        let as_subscriber = |for_client: bool, for_subscriber: bool, for_anonymous: bool| {
-            (for_client || for_subscriber) && (for_anonymous || !session.is_anonymous()) || self.options.client.insecure
-        };
-        let sees_history = as_subscriber(
-            options.allow_history_for_client,
-            options.allow_history_for_subscriber,
-            options.allow_history_for_anonymous,
-        );
-        let sees_presence = as_subscriber(
-            options.allow_presence_for_client,
-            options.allow_presence_for_subscriber,
-            options.allow_presence_for_anonymous,
-        );
-        let recoverable = options.force_recovery || wish.recoverable && (options.allow_recovery || sees_history);
-        let positioned =
-            recoverable || options.force_positioning || wish.positioned && (options.allow_positioning || sees_history);
-        let join_leave = options.force_push_join_leave || wish.join_leave && options.join_leave && sees_presence;
+        let sees_history = || self.permits_subscriber(session, Permission::history(options));
+        let sees_presence = || self.permits_subscriber(session, Permission::presence(options));
+        let wishes = |what: fn(&SubscribeWish) -> bool| wish.is_some_and(what);
+        let announced = overrides.join_leave.unwrap_or(options.join_leave);
+        let recoverable = overrides.force_recovery.unwrap_or(options.force_recovery)
+            || wishes(|wish| wish.recoverable) && (options.allow_recovery || sees_history());
+        let positioned = recoverable
+            || overrides.force_positioning.unwrap_or(options.force_positioning)
+            || wishes(|wish| wish.positioned) && (options.allow_positioning || sees_history());
+        let join_leave = overrides.force_push_join_leave.unwrap_or(options.force_push_join_leave)
+            || wishes(|wish| wish.join_leave) && options.join_leave && sees_presence();
         SubscriptionFlags {
             join_leave,
             positioned: positioned && options.has_positions(),
             recoverable: recoverable && options.has_positions(),
             // What a room shows is framed by the session itself, for plain classes.
-            compact: wish.compact && options.allow_channel_compaction && options.room.is_none(),
+            compact: wishes(|wish| wish.compact) && options.allow_channel_compaction && options.room.is_none(),
             delta: false,
+            server_side: false,
+            from_token: false,
+            presence: overrides.presence.unwrap_or(options.presence),
+            announced,
         }
     }
 
@@ -260,7 +303,7 @@ impl Shard {
         effects: &mut Effects,
     ) {
         let key = order.asker.session;
-        let is_there = self.sessions.get(key).is_some_and(|session| session.phase == Phase::Live);
+        let is_there = self.sessions.get(key).is_some_and(Session::is_authenticated);
         if !is_there {
             // The session went while the owner answered, so the owner has to be told now.
             self.counters.late_messages += 1;
@@ -279,10 +322,23 @@ impl Shard {
             return;
         }
         let id = self.hub.find(&order.channel).expect("a session that waits for an answer holds the channel");
-        let (reply, ending) = match outcome {
-            Ok(subscribed) => self.enter(now, key, id, &order, *subscribed, effects),
-            Err(NotSubscribed::Error(code)) => (Reply::Error(code), self.withdraw(key, id)),
-            Err(NotSubscribed::Refused(refusal)) => (refused(refusal), self.withdraw(key, id)),
+        let subscription = self.sessions.at(key.index).subscription(id).expect("it waits for this answer");
+        let is_server_side = subscription.flags.server_side;
+        let (outcome, ending) = match outcome {
+            Ok(subscribed) => {
+                let (result, ending) = self.enter(now, key, id, &order, *subscribed, effects);
+                (Ok(result), ending)
+            }
+            Err(refused) => (Err(refused), self.withdraw(key, id)),
+        };
+        if is_server_side {
+            self.schedule_session(key);
+            return self.server_side_answered(now, key, id, outcome, ending, effects);
+        }
+        let reply = match outcome {
+            Ok(result) => Reply::Subscribe(Box::new(result)),
+            Err(NotSubscribed::Error(code)) => Reply::Error(code),
+            Err(NotSubscribed::Refused(refusal)) => refused(refusal),
         };
         self.reply(now, key, order.asker.command_id, &reply, effects);
         self.schedule_session(key);
@@ -298,11 +354,11 @@ impl Shard {
     }
 
     /// Lets a session go on that waits to subscribe again to a channel which it has now left.
-    fn resume_after_ending(&mut self, now: Now, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
+    pub(super) fn resume_after_ending(&mut self, now: Now, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let waits_for = |held: &mut Box<Held>| matches!(held.waiting, Waiting::Ending { channel } if channel == id);
         if let Some(held) = session.held.take_if(waits_for) {
-            self.resume(now, key, &held, effects);
+            self.resume(now, key, held.rest, effects);
         }
     }
 
@@ -315,7 +371,7 @@ impl Shard {
         order: &SubscribeOrder,
         subscribed: Subscribed,
         effects: &mut Effects,
-    ) -> (Reply, Option<Ending>) {
+    ) -> (SubscribeResult, Option<Ending>) {
         let Subscriber { class, join_leave, .. } = order.subscriber;
         let place = self.hub.add(id, class, HubEntry { session: key.index, join_leave });
         let namespace = self.hub.channel(id).namespace;
@@ -330,7 +386,7 @@ impl Shard {
             None => (None, None, None),
         };
         let seat = extra.as_ref().and_then(|extra| extra.seat);
-        subscription.extra = extra.filter(|extra| extra.info.is_some() || seat.is_some());
+        subscription.extra = extra.filter(|extra| extra.outlives_answer());
         let expiry_us = subscription.expiry_us;
         session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
         if let Some((seat, (room, thread))) = seat.zip(subscribed.room) {
@@ -351,7 +407,7 @@ impl Shard {
             delta: flags.delta,
             channel_number: subscribed.channel_number,
         };
-        (Reply::Subscribe(Box::new(result)), ending)
+        (result, ending)
     }
 
     /// Takes back a subscription that the owner refused.
@@ -364,114 +420,11 @@ impl Shard {
         }
         extra.ending
     }
-
-    pub(super) fn unsubscribe(
-        &mut self,
-        key: SessionKey,
-        command_id: u32,
-        channel: &str,
-        effects: &mut Effects,
-    ) -> Result<Option<Reply>, Disconnect> {
-        if channel.is_empty() {
-            return Err(Disconnect::BAD_REQUEST);
-        }
-        let Some(id) = self.hub.find(channel) else { return Ok(Some(Reply::Unsubscribe)) };
-        let Some(subscription) = self.sessions.at_mut(key.index).subscription_mut(id) else {
-            return Ok(Some(Reply::Unsubscribe));
-        };
-        if subscription.is_ending() {
-            return Ok(Some(Reply::Unsubscribe));
-        }
-        if subscription.place.is_none() {
-            // Answered after the subscribe command, which the owner still has.
-            subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
-            return Ok(None);
-        }
-        self.drop_subscription(key, id, effects);
-        Ok(Some(Reply::Unsubscribe))
-    }
-
-    /// Ends a subscription and tells the client. Nothing happens if the session no longer has it: telling it about
-    /// another one may have been what closed it.
-    pub(super) fn end_subscription(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        id: LocalChannelId,
-        code: UnsubscribeCode,
-        effects: &mut Effects,
-    ) {
-        let session = self.sessions.get_mut(key);
-        let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return };
-        if subscription.place.is_none() {
-            // The owner still has it. The client may have ended it already, which then counts.
-            subscription.extra.get_or_insert_default().ending.get_or_insert(Ending::Forced(code));
-            return;
-        }
-        let channel = Arc::clone(&self.hub.channel(id).name);
-        self.drop_subscription(key, id, effects);
-        let push = Push::Unsubscribe { channel: &channel, code, reason: code.reason() };
-        self.push(now, key, &push, effects);
-    }
-
-    /// Ends a subscription: out of the session's list, out of the index, and off the owner's books.
-    pub(super) fn drop_subscription(&mut self, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
-        let session = self.sessions.at_mut(key.index);
-        let Some(subscription) = session.remove_subscription(id) else { return };
-        self.sessions.outbox(key.index).discard_latest(id);
-        self.detach(key, &subscription, effects);
-    }
-
-    /// Takes a subscription that is off its session's list out of the index and off the owner's books. One that the owner
-    /// has not answered yet is dealt with when the answer comes.
-    pub(super) fn detach(&mut self, key: SessionKey, subscription: &Subscription, effects: &mut Effects) {
-        let id = subscription.channel;
-        if let Some(place) = subscription.place {
-            let session = self.sessions.at(key.index);
-            let subscriber = self.subscriber(session, subscription);
-            let seat = subscription.seat();
-            let room = seat.and_then(|seat| self.room_of(seat));
-            if let Some(moved) = self.hub.remove(id, subscriber.class, place) {
-                let moved = self.sessions.at_mut(moved.session).subscription_mut(id);
-                moved.expect("the index and the sessions agree").place = Some(place);
-            }
-            let channel = self.hub.channel(id);
-            let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
-            self.count(namespace).subscriptions -= 1;
-            self.leave_owner(name, subscriber, room, effects);
-            if let Some(seat) = seat {
-                self.free_seat(seat);
-            }
-        }
-        self.hub.release(id);
-    }
-
-    fn subscriber(&self, session: &Session, subscription: &Subscription) -> Subscriber {
-        let options = self.namespace(self.hub.channel(subscription.channel).namespace);
-        let info = session.info.as_ref().filter(|_| options.presence || options.join_leave);
-        Subscriber {
-            class: session.class(subscription.flags),
-            join_leave: subscription.flags.join_leave,
-            info: info.map(|info| Arc::clone(subscription.info(info))),
-        }
-    }
-
-    fn leave_owner(
-        &mut self,
-        channel: Arc<str>,
-        subscriber: Subscriber,
-        seat: Option<(RoomKey, SeatKey)>,
-        effects: &mut Effects,
-    ) {
-        let owner = self.owner(&channel);
-        let request = Request::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
-        self.send(owner, crate::message::ShardMessage::Request(request), effects);
-    }
 }
 
 /// The reply with what the game says. Codes below 400 are the server's, so a game has to keep away from them.
 fn refused(refusal: Refusal) -> Reply {
-    Reply::Refused { code: refusal.code.clamp(400, 1_999), message: refusal.message }
+    Reply::Refused { code: refusal.code.clamp(400, 1_999), message: refusal.message, temporary: false }
 }
 
 /// The session's info as a channel shows it that has its own about the session.

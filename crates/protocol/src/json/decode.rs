@@ -57,6 +57,20 @@ fn split_line(lines: &[u8]) -> (&[u8], &[u8]) {
     (line, rest.get(1..).unwrap_or_default())
 }
 
+/// Reads a connect request that stands by itself; nothing at all is an empty one.
+pub(crate) fn read_connect(text: &[u8], limits: ShapeLimits) -> Result<ConnectRequest<'_>, DecodeError> {
+    if text.is_empty() {
+        return Ok(ConnectRequest::default());
+    }
+    shape::check_json(text, limits)?;
+    let text = std::str::from_utf8(text).map_err(|_| DecodeError { what: "text is not UTF-8" })?;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let reader = ObjectReader::<ConnectRequest<'_>>(PhantomData);
+    let request = reader.deserialize(&mut deserializer).map_err(|error| describe(&error))?;
+    deserializer.end().map_err(|error| describe(&error))?;
+    Ok(request.unwrap_or_default())
+}
+
 fn read_command(line: &[u8]) -> Result<Command<'_>, DecodeError> {
     if line.is_empty() {
         return Err(DecodeError { what: "empty message" });

@@ -37,9 +37,10 @@ pub(crate) fn publication_head(channel: &str, out: &mut Vec<u8>) {
 fn write_reply(reply: &Reply, envelope: &mut Object<'_, '_>) {
     match reply {
         Reply::Error(error) => envelope.object("error", |object| write_error(*error, object)),
-        Reply::Refused { code, message } => envelope.object("error", |object| {
+        Reply::Refused { code, message, temporary } => envelope.object("error", |object| {
             object.number("code", (*code).into());
             object.text("message", message);
+            object.flag("temporary", *temporary);
         }),
         Reply::Connect(result) => envelope.object("connect", |object| write_connect(result, object)),
         Reply::Subscribe(result) => envelope.object("subscribe", |object| write_subscribe(result, object)),
@@ -82,6 +83,7 @@ fn write_push(push: &Push<'_>, envelope: &mut Object<'_, '_>) {
             envelope.text("channel", channel);
             envelope.object("subscribe", |object| write_subscribe_push(result, object));
         }
+        Push::Connect { result } => envelope.object("connect", |object| write_connect(result, object)),
         Push::Disconnect { disconnect } => envelope.object("disconnect", |object| write_disconnect(disconnect, object)),
         Push::Refresh { ttl_s } => envelope.object("refresh", |object| write_expiry(ttl_s, object)),
     }
@@ -146,6 +148,8 @@ fn write_connect(result: &ConnectResult, object: &mut Object<'_, '_>) {
     }
     object.number("ping", result.ping_s.into());
     object.flag("pong", result.pong);
+    object.text("session", &result.session);
+    object.text("node", &result.node);
     object.signed("time", result.time_ms);
 }
 

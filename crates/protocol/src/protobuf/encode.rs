@@ -61,7 +61,9 @@ impl Message for ReplyMessage<'_> {
         write_number(sink, 1, self.id.into());
         match self.reply {
             Reply::Error(error) => write_message(sink, 2, error),
-            Reply::Refused { code, message } => write_message(sink, 2, &RefusalMessage { code: *code, message }),
+            Reply::Refused { code, message, temporary } => {
+                write_message(sink, 2, &RefusalMessage { code: *code, message, temporary: *temporary });
+            }
             Reply::Connect(result) => write_message(sink, 5, &**result),
             Reply::Subscribe(result) => write_message(sink, 6, &**result),
             Reply::Unsubscribe => write_message(sink, 7, &Empty),
@@ -100,6 +102,7 @@ impl Message for Push<'_> {
                 write_bytes(sink, 2, channel.as_bytes());
                 write_message(sink, 9, &SubscribeMessage { result });
             }
+            Push::Connect { result } => write_message(sink, 10, result),
             Push::Disconnect { disconnect } => write_message(sink, 11, disconnect),
             Push::Refresh { ttl_s } => write_message(sink, 12, &Expiry { field: 1, ttl_s }),
         }
@@ -171,12 +174,14 @@ impl Message for ErrorCode {
 struct RefusalMessage<'a> {
     code: u16,
     message: &'a str,
+    temporary: bool,
 }
 
 impl Message for RefusalMessage<'_> {
     fn write(&self, sink: &mut impl Sink) {
         write_number(sink, 1, self.code.into());
         write_bytes(sink, 2, self.message.as_bytes());
+        write_flag(sink, 3, self.temporary);
     }
 }
 
@@ -191,6 +196,8 @@ impl Message for ConnectResult {
         }
         write_number(sink, 7, self.ping_s.into());
         write_flag(sink, 8, self.pong);
+        write_bytes(sink, 9, self.session.as_bytes());
+        write_bytes(sink, 10, self.node.as_bytes());
         write_number(sink, 11, self.time_ms.cast_unsigned());
     }
 }

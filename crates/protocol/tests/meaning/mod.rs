@@ -151,7 +151,11 @@ impl Reader {
         let (name, result) = meaning.as_object()?.iter().find(|(name, _)| *name != "id")?;
         let reply = match name.as_str() {
             "error" => match number(&result["code"]) {
-                code @ 400..2_000 => Reply::Refused { code: code as u16, message: text(&result["message"]).into() },
+                code @ 400..2_000 => Reply::Refused {
+                    code: code as u16,
+                    message: text(&result["message"]).into(),
+                    temporary: result["temporary"] == true,
+                },
                 _ => Reply::Error(error(result)),
             },
             "connect" => Reply::Connect(Box::new(self.connect(result))),
@@ -191,6 +195,8 @@ impl Reader {
             subs: subs.map(|(channel, sub)| (channel.as_str().into(), self.subscribe(sub))).collect(),
             ping_s: number(&result["ping"]) as u32,
             pong: result["pong"] == true,
+            session: text(&result["session"]).into(),
+            node: text(&result["node"]).into(),
             time_ms: result["time"].as_i64().unwrap_or_default(),
         }
     }

@@ -113,6 +113,8 @@ const MESSAGES: &[(&str, Fields)] = &[
             (6, "subs", Kind::Map("SubscribeResult")),
             (7, "ping", U32),
             (8, "pong", Bool),
+            (9, "session", Text),
+            (10, "node", Text),
             (11, "time", I64),
         ],
     ),

@@ -68,7 +68,8 @@ impl Rig {
     /// The test is the first of so many shards; the others take nothing.
     pub fn with(threads: u16, shard_count: u16, options: RoomsOptions) -> Self {
         let poll = mio::Poll::new().expect("an epoll instance");
-        let waker = Arc::new(crate::net::Waker::Epoll(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
+        let waker =
+            Arc::new(crate::net::Waker::Epoll(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
         let doorbells: Vec<_> = (0..shard_count).map(|_| Arc::new(Doorbell::new(Arc::clone(&waker)))).collect();
         let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1).expect("threads");
         let deaf = links.split_off(1);
@@ -109,7 +110,13 @@ impl Rig {
         let order = SubscribeOrder {
             channel: "a".into(),
             asker: Asker { shard: ShardIndex(0), session, command_id: 1 },
-            subscriber: Subscriber { class: FrameClass::plain(Encoding::Json.into()), join_leave: false, info: None },
+            subscriber: Subscriber {
+                class: FrameClass::plain(Encoding::Json.into()),
+                join_leave: false,
+                info: None,
+                presence: false,
+                announced: false,
+            },
             positioned: false,
             was_recovering: false,
             recover: None,

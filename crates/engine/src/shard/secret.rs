@@ -1,0 +1,40 @@
+//! Ids of sessions that only their clients are told. They say where the session is, so that a command that comes by itself
+//! finds it, and hold 128 random bits, so that nobody guesses them.
+
+use rand_chacha::rand_core::RngCore;
+
+use crate::{SessionKey, ShardIndex};
+
+use super::Shard;
+
+impl Shard {
+    /// A new id for the session.
+    pub(super) fn new_secret(&mut self, key: SessionKey) -> Box<str> {
+        let (high, low) = (self.random.next_u64(), self.random.next_u64());
+        let SessionKey { index, generation } = key;
+        format!("{:x}-{index:x}-{generation:x}-{high:016x}{low:016x}", self.identity.index.0).into()
+    }
+
+    /// The session with this secret id, if it is one of this shard's and still open.
+    pub fn find_session(&self, secret: &str) -> Option<SessionKey> {
+        let (shard, key) = read_place(secret)?;
+        let session = self.sessions.get(key).filter(|session| session.is_authenticated())?;
+        let known = &session.extra.as_ref()?.secret;
+        // All bytes are looked at, so that the time taken does not tell how many are right.
+        let is_same = known.len() == secret.len()
+            && known.bytes().zip(secret.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0;
+        (shard == self.identity.index && is_same).then_some(key)
+    }
+}
+
+/// The shard on which a session with this secret id would be; `None` for what cannot be one.
+pub fn shard_of_session(secret: &str) -> Option<ShardIndex> {
+    read_place(secret).map(|(shard, _)| shard)
+}
+
+fn read_place(secret: &str) -> Option<(ShardIndex, SessionKey)> {
+    let mut parts = secret.split('-');
+    let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
+    let (shard, index, generation) = (number()?, number()?, number()?);
+    Some((ShardIndex(u16::try_from(shard).ok()?), SessionKey { index, generation }))
+}
