@@ -98,6 +98,8 @@ impl Shard {
         if refresh.is_some() {
             if session.is_authenticated() {
                 self.session_refreshed(now, key, outcome, effects);
+            } else {
+                self.counters.late_messages += 1;
             }
             return;
         }

@@ -2,11 +2,14 @@
 
 use bytes::Bytes;
 use dunlin_engine::{
+    Now,
     api::{Answer, ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
     backend::PublishHow,
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
 use serde_json::{Map, Value, json};
+
+use super::backend;
 
 /// The channel whose owner is asked; none where every shard is.
 pub fn channel(request: &ApiRequest) -> Option<&str> {
@@ -27,11 +30,14 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
     }
 }
 
-pub fn request(request: &Value) -> ApiRequest {
+pub fn request(request: &Value, now: Now) -> ApiRequest {
     let (method, fields) = request.as_object().and_then(|object| object.iter().next()).expect("one method");
     let text = |name: &str| fields[name].as_str().unwrap_or_default();
     let channel: Box<str> = text("channel").into();
-    let only = SessionFilter { client: fields["client"].as_str().map(Box::from), session: None };
+    let only = SessionFilter {
+        client: fields["client"].as_str().map(Box::from),
+        session: fields["session"].as_str().map(Box::from),
+    };
     match method.as_str() {
         "publish" => ApiRequest::Publish {
             channel,
@@ -70,6 +76,17 @@ pub fn request(request: &Value) -> ApiRequest {
             let code = fields["code"].as_u64().map_or(UnsubscribeCode::SERVER, |code| UnsubscribeCode(code as u32));
             ApiRequest::Unsubscribe { channel, user: text("user").into(), only, code }
         }
+        "subscribe" => {
+            let subscription = Box::new(backend::subscription(&channel, fields, now));
+            ApiRequest::Subscribe { user: text("user").into(), only, subscription }
+        }
+        "refresh" => ApiRequest::Refresh {
+            user: text("user").into(),
+            only,
+            expired: fields["expired"] == true,
+            expires_at_s: backend::ttl(fields, now),
+            info: backend::payload(&fields["info"]),
+        },
         "survey" => ApiRequest::Survey,
         other => panic!("no method {other}"),
     }

@@ -6,6 +6,7 @@
 mod schema;
 
 pub mod api;
+pub mod backend;
 pub mod options;
 pub mod script;
 mod tokens;
@@ -17,8 +18,8 @@ use std::{
 };
 
 use dunlin_engine::{
-    Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, api::Answer,
-    event::Ticket, message::ShardMessage, owner_of, room::ToRoom,
+    Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, Wire, api::Answer,
+    backend::QuestionId, event::Ticket, message::ShardMessage, owner_of, room::ToRoom,
 };
 use dunlin_protocol::Encoding;
 use serde_json::Value;
@@ -32,6 +33,7 @@ pub type Place = (u16, SessionKey);
 pub struct Client {
     pub place: Place,
     pub encoding: Encoding,
+    pub wire: Wire,
     /// Bytes that its socket still takes.
     pub room_bytes: usize,
     pub is_paused: bool,
@@ -43,6 +45,8 @@ pub struct Client {
     pub is_gone: bool,
     /// A token that the test answers for.
     pub open_question: Option<Question>,
+    /// Questions to backends that the test answers, in order.
+    pub backend_questions: VecDeque<QuestionId>,
 }
 
 /// Which kind of token was asked about.
@@ -97,11 +101,16 @@ impl Node {
     }
 
     pub fn open(&mut self, name: &str, encoding: Encoding, shard: u16) {
+        self.open_on(name, encoding.into(), shard);
+    }
+
+    pub fn open_on(&mut self, name: &str, wire: Wire, shard: u16) {
         let key = SessionKey { index: self.sessions_opened, generation: 1 };
         self.sessions_opened += 1;
         let client = Client {
             place: (shard, key),
-            encoding,
+            encoding: wire.encoding(),
+            wire,
             room_bytes: usize::MAX,
             is_paused: false,
             unread: VecDeque::new(),
@@ -109,9 +118,10 @@ impl Node {
             finished: false,
             is_gone: false,
             open_question: None,
+            backend_questions: VecDeque::new(),
         };
         assert!(self.clients.insert(name.to_owned(), client).is_none(), "{name} is there already");
-        self.handle(shard, Event::Opened { session: key, wire: encoding.into() });
+        self.handle(shard, Event::Opened { session: key, wire });
     }
 
     pub fn client(&mut self, name: &str) -> &mut Client {
@@ -180,7 +190,11 @@ impl Node {
                 Some(outcome) => self.handle(shard, Event::SubscriptionAuthorized { session, outcome }),
                 None => self.at((shard, session)).open_question = Some(Question::Subscription),
             },
-            Effect::AskBackend { .. } => unreachable!("no script has a backend yet"),
+            Effect::AskBackend { session, question } => {
+                let shown = format!("asks {}", backend::question(&question));
+                self.say((shard, session), &shown);
+                self.at((shard, session)).backend_questions.push_back(question.id);
+            }
             Effect::Pause { .. } => {}
             Effect::Resume { session } => self.resume((shard, session)),
             Effect::Finish { session } => {
@@ -223,6 +237,17 @@ impl Node {
                 self.handle(shard, Event::SubscriptionAuthorized { session, outcome });
             }
         }
+    }
+
+    /// What the test has a backend answer to the client's oldest question.
+    pub fn answer_backend(&mut self, name: &str, answer: &Value) {
+        let outcome = backend::outcome(answer, self.now);
+        let client = self.client(name);
+        let (shard, session) = client.place;
+        let Some(question) = client.backend_questions.pop_front() else {
+            return self.said.push(format!("{name} has asked nothing"));
+        };
+        self.handle(shard, Event::BackendAnswered { session, question, outcome });
     }
 
     /// Writes what waits for a session, as far as its socket takes it.
@@ -275,7 +300,7 @@ impl Node {
 
     /// Asks the channel's owner, or all shards.
     pub fn ask_api(&mut self, request: &Value) {
-        let request = api::request(request);
+        let request = api::request(request, self.now);
         let shard_count = self.shards.len() as u16;
         let shards = match api::channel(&request) {
             Some(channel) => owner_of(channel, shard_count, NODE_SEED).0..=owner_of(channel, shard_count, NODE_SEED).0,

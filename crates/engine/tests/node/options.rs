@@ -3,13 +3,20 @@
 
 use dunlin_engine::{
     Options,
-    options::{ChannelOptions, ClientOptions, DataFormat, Lane, NamespaceOptions, RecoveryMode, RoomLimits},
+    backend::ProxyIndex,
+    options::{
+        BackendOptions, ChannelOptions, ClientOptions, DataFormat, Lane, NamespaceOptions, PersonalChannel,
+        RecoveryMode, RoomLimits,
+    },
 };
+
+use dunlin_protocol::Disconnect;
 
 /// The names of all options, read off the structures themselves.
 pub fn names() -> Vec<String> {
     let groups = [
         ("client", format!("{:#?}", ClientOptions::default())),
+        ("backend", format!("{:#?}", BackendOptions::default())),
         ("channel", format!("{:#?}", ChannelOptions::default())),
         ("namespace", format!("{:#?}", NamespaceOptions::default())),
     ];
@@ -49,6 +56,8 @@ pub fn set(options: &mut Options, setting: &str) {
     let (name, value) = setting.split_once('=').unwrap_or_else(|| panic!("{setting} sets nothing"));
     let (group, field) = name.split_once(['.', ':']).unwrap_or_else(|| panic!("{name} has no group"));
     match group {
+        "node" if field == "id" => options.node_id = value.into(),
+        "backend" => set_backend(&mut options.backend, field, value),
         "client" => set_client(&mut options.client, field, value),
         "channel" => set_channel(&mut options.channel, field, value),
         "namespace" if name.contains(':') => {
@@ -84,6 +93,27 @@ fn room(value: &str) -> RoomLimits {
     }
 }
 
+/// The namespace, and whether there is to be one session: `mine`, `mine/single`, `/single`.
+fn personal(value: &str) -> PersonalChannel {
+    let (namespace, single) = value.split_once('/').unwrap_or((value, ""));
+    PersonalChannel { namespace: namespace.to_owned(), single_connection: single == "single" }
+}
+
+fn set_backend(backend: &mut BackendOptions, field: &str, value: &str) {
+    match field {
+        "connect" => backend.connect = Some(ProxyIndex(read(value))),
+        "refresh" => backend.refresh = Some(ProxyIndex(read(value))),
+        "rpc_without_namespace" => backend.rpc_without_namespace = Some(ProxyIndex(read(value))),
+        "rpc_namespaces" => {
+            let (name, proxy) = value.split_once('/').unwrap_or((value, ""));
+            backend.rpc_namespaces.push((name.into(), proxy.parse().ok().map(ProxyIndex)));
+        }
+        "rpc_namespace_boundary" => backend.rpc_namespace_boundary = read(value),
+        "rpc_ping_method" => backend.rpc_ping_method = Some(value.into()),
+        other => panic!("no option backend.{other}"),
+    }
+}
+
 fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
     match field {
         "ping_interval_ms" => client.ping_interval_ms = read(value),
@@ -106,6 +136,13 @@ fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
         "allow_anonymous_connect_without_token" => client.allow_anonymous_connect_without_token = read(value),
         "disallow_anonymous_connection_tokens" => client.disallow_anonymous_connection_tokens = read(value),
         "insecure" => client.insecure = read(value),
+        "personal_channel" => client.personal_channel = Some(personal(value)),
+        "user_sessions_max" => client.user_sessions_max = read(value),
+        "connect_code_to_unidirectional_disconnect" => {
+            let (from, to) = value.split_once('/').expect("two codes");
+            let disconnect = Disconnect { code: read(to), reason: "as configured".into() };
+            client.connect_code_to_unidirectional_disconnect.push((read(from), disconnect));
+        }
         other => panic!("no option client.{other}"),
     }
 }
@@ -165,6 +202,9 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
                 _ => DataFormat::Any,
             };
         }
+        "subscribe_proxy" => namespace.subscribe_proxy = Some(ProxyIndex(read(value))),
+        "publish_proxy" => namespace.publish_proxy = Some(ProxyIndex(read(value))),
+        "sub_refresh_proxy" => namespace.sub_refresh_proxy = Some(ProxyIndex(read(value))),
         "conflation_key" => namespace.conflation_key = Some(value.to_owned()),
         other => panic!("no option namespace.{other}"),
     }

@@ -6,12 +6,16 @@
 //! | `permissive` | anonymous sessions may do everything in channels without a namespace |
 //! | `options NAME=VALUE …` | sets options, see `options.rs` |
 //! | `open NAME json`, `open NAME protobuf 1` | opens a session, on shard 1 |
+//! | `open NAME Sse 1` | the same on another wire, by the name of the engine's |
 //! | `NAME {…} && {…}` | the session sends one frame with these commands |
 //! | `NAME raw TEXT` | the session sends these bytes; `\n` and `\xNN` are escapes |
 //! | `NAME ping TEXT`, `NAME bye 1000`, `NAME breaks 1002 WHY` | WebSocket ping, close frame, violation |
 //! | `NAME gone` | its transport is gone |
 //! | `NAME takes 10`, `NAME takes all` | its socket takes 10 more bytes and is full then; takes everything again |
 //! | `NAME token TOKEN` | the answer for a token `later` |
+//! | `NAME backend {…}` | what the backend answers to its oldest question |
+//! | `lost CHANNEL` | the channel's stream has gone under its subscribers |
+//! | `find ID` | the shard that finds a session by its secret id |
 //! | `wait 10s`, `wait 5ms` | time passes, and shards wake when they asked to |
 //! | `jump 10s` | time passes while the shards oversleep |
 //! | `apart`, `pass`, `together` | messages between shards are held back; pass once; pass at once again |
@@ -19,14 +23,17 @@
 //! | `count FIELD …` | shows counters, summed over the shards |
 //! | `holdings` | sessions, local channels, owned channels and users that the shards hold |
 //! | `drain` | the node shuts down |
+//! | `drain 3` | each shard closes three sessions |
 //! | `times 3 LINE` | the line three times, `$i` being 1, 2, 3 and `$[N]` a text of N letters |
 //!
 //! A client's id reads `<NAME>` and an epoch `<E1>`, in what comes as in what is sent.
 
 use std::fmt::Write;
 
-use dunlin_engine::{Event, Options, Shard};
-use dunlin_protocol::Encoding;
+use dunlin_engine::{
+    Event, Options, Shard, ShardIndex, Wire,
+    message::{Notice, ShardMessage},
+};
 use serde_json::Value;
 
 use super::{Node, api, options, wire};
@@ -119,8 +126,12 @@ impl Player {
             "open" => {
                 let mut words = rest.split(' ');
                 let (name, encoding) = (words.next().expect("a name"), words.next().expect("an encoding"));
-                let encoding = if encoding == "json" { Encoding::Json } else { Encoding::Protobuf };
-                node.open(name, encoding, words.next().map_or(0, |shard| shard.parse().expect("a shard")));
+                let wire = match encoding {
+                    "json" => Wire::WebSocketJson,
+                    "protobuf" => Wire::WebSocketProtobuf,
+                    name => Wire::ALL.into_iter().find(|wire| format!("{wire:?}") == name).expect("a wire"),
+                };
+                node.open_on(name, wire, words.next().map_or(0, |shard| shard.parse().expect("a shard")));
             }
             "wait" => node.wait(milliseconds(rest)),
             "jump" => node.jump(milliseconds(rest)),
@@ -131,12 +142,26 @@ impl Player {
                 node.holds_rings = first == "pass";
             }
             "api" => node.ask_api(&serde_json::from_str(rest).expect("JSON")),
+            "drain" if !rest.is_empty() => (0..self.shards).for_each(|shard| {
+                node.handle(shard, Event::DrainSome { sessions_max: rest.parse().expect("a number") });
+            }),
+            "lost" => (0..self.shards).for_each(|shard| {
+                let message = ShardMessage::Notice(Notice::PositionLost { channel: rest.into() });
+                node.handle(shard, Event::Message { from: ShardIndex(0), message });
+            }),
+            "find" => {
+                let found = node.shards.iter().position(|shard| shard.find_session(rest).is_some());
+                let told = dunlin_engine::shard_of_session(rest).map(|shard| usize::from(shard.0));
+                shown.push(format!("found {found:?}, looked for on {told:?}"));
+            }
             "drain" => (0..self.shards).for_each(|shard| node.handle(shard, Event::Drain)),
             "count" => shown.extend(rest.split(' ').map(|field| format!("{field} {}", count(&node.shards, field)))),
             "holdings" => {
                 let sums = node.shards.iter().map(Shard::holdings);
                 let sums = sums.fold([0; 4], |sums, more| std::array::from_fn(|place| sums[place] + more[place]));
                 shown.push(format!("holdings {sums:?}"));
+                let homes: usize = node.shards.iter().map(Shard::users_at_home).sum();
+                shown.extend((homes > 0).then(|| format!("homes {homes}")));
             }
             name => client_acts(node, name, rest),
         }
@@ -144,7 +169,7 @@ impl Player {
         let node = self.node.as_mut().expect("made above");
         let mut came = Vec::new();
         for (name, client) in &mut node.clients {
-            for thing in wire::take(client.encoding, &mut client.received) {
+            for thing in wire::take(client.wire, &mut client.received) {
                 came.push(match thing {
                     wire::Came::Message(message) => format!("{name} {message}"),
                     wire::Came::Close(close) => format!("{name} close {close}"),
@@ -178,6 +203,9 @@ impl Player {
         let Ok(message) = serde_json::from_str::<Value>(message) else { return };
         if let Some(client) = message["connect"]["client"].as_str() {
             self.names.push((format!("<{name}>"), client.to_owned()));
+            if let Some(secret) = message["connect"]["session"].as_str() {
+                self.names.push((format!("<{name}'s>"), secret.to_owned()));
+            }
         }
         self.learn_epochs(&message);
     }
@@ -218,6 +246,10 @@ fn client_acts(node: &mut Node, name: &str, what: &str) {
         }
         "takes" => node.client(name).room_bytes = rest.parse().unwrap_or(usize::MAX),
         "token" => node.answer(name, rest),
+        "backend" => {
+            let answer = serde_json::from_str(rest).unwrap_or_else(|error| panic!("{rest}: {error}"));
+            node.answer_backend(name, &answer);
+        }
         _ => {
             let commands: Vec<Value> = what
                 .split(" && ")
@@ -252,6 +284,8 @@ fn count(shards: &[Shard], field: &str) -> u64 {
             "slow_frames" => counters.slow_frames,
             "malformed_frames" => counters.malformed_frames,
             "violations" => counters.violations,
+            "user_sessions_refused" => counters.user_sessions_refused,
+            "server_subscriptions_refused" => counters.server_subscriptions_refused,
             "late_messages" => counters.late_messages,
             "sessions_opened" => counters.sessions_opened,
             "connects_refused" => counters.connects_refused,

@@ -1,5 +1,5 @@
-//! Tokens that say in words what they are: `user=ann;ttl=60;info={"a":1}`, for subscriptions also `channel=…`, `client=…`
-//! and `data=…`; `expired`, `invalid`; and `later`, which the test answers.
+//! Tokens that say in words what they are: `user=ann;ttl=60;info={"a":1}`, for subscriptions also `channel=…`, `client=…`,
+//! `data=…` and `override={…}`, for connections `meta=…` and `subs={"news":{}}`; `expired`, `invalid`; and `later`, which the test answers.
 
 use bytes::Bytes;
 use dunlin_engine::{
@@ -7,6 +7,9 @@ use dunlin_engine::{
     event::{ConnectionClaims, SubscriptionClaims, TokenError},
 };
 use dunlin_protocol::Payload;
+use serde_json::Value;
+
+use super::backend;
 
 pub fn connection(token: &str, now: Now) -> Option<Result<ConnectionClaims, TokenError>> {
     let mut claims = ConnectionClaims::default();
@@ -14,6 +17,12 @@ pub fn connection(token: &str, now: Now) -> Option<Result<ConnectionClaims, Toke
         "user" => value.clone_into(&mut claims.user),
         "info" => claims.info = Some(payload(value)),
         "ttl" => claims.expires_at_s = Some(expiry(value, now)),
+        "meta" => claims.meta = Some(payload(value)),
+        "subs" => {
+            let subs: Value = serde_json::from_str(value).expect("JSON");
+            let subs = subs.as_object().expect("an object").iter();
+            claims.subscriptions = subs.map(|(name, fields)| backend::subscription(name, fields, now)).collect();
+        }
         other => panic!("no claim {other} of a connection"),
     })?;
     Some(outcome.map(|()| claims))
@@ -28,6 +37,7 @@ pub fn subscription(token: &str, now: Now) -> Option<Result<SubscriptionClaims, 
         "info" => claims.info = Some(payload(value)),
         "data" => claims.data = Some(payload(value)),
         "ttl" => claims.expires_at_s = Some(expiry(value, now)),
+        "override" => claims.overrides = backend::overrides(&serde_json::from_str(value).expect("JSON")),
         other => panic!("no claim {other} of a subscription"),
     })?;
     Some(outcome.map(|()| claims))
@@ -51,7 +61,7 @@ fn payload(text: &str) -> Payload {
     Payload::from_opaque(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-fn expiry(ttl_s: &str, now: Now) -> u64 {
+pub fn expiry(ttl_s: &str, now: Now) -> u64 {
     let now_s = i64::try_from(now.unix_ms / 1_000).expect("a time");
     u64::try_from(now_s + ttl_s.parse::<i64>().expect("seconds")).expect("a time after 1970")
 }

@@ -1,5 +1,6 @@
 //! What a client makes of the bytes it gets, and of what it wants to say.
 
+use dunlin_engine::Wire;
 use dunlin_protocol::Encoding;
 use serde_json::Value;
 
@@ -28,8 +29,45 @@ pub enum Came {
     Pong(String),
 }
 
-/// Takes the whole frames off the front of `received`.
-pub fn take(encoding: Encoding, received: &mut Vec<u8>) -> Vec<Came> {
+/// Takes the whole frames, or chunks of a response, off the front of `received`.
+pub fn take(wire: Wire, received: &mut Vec<u8>) -> Vec<Came> {
+    if wire.is_websocket() { take_frames(wire.encoding(), received) } else { take_chunks(wire, received) }
+}
+
+fn take_chunks(wire: Wire, received: &mut Vec<u8>) -> Vec<Came> {
+    let mut came = Vec::new();
+    while let Some(line_end) = received.windows(2).position(|pair| pair == b"\r\n") {
+        let length = std::str::from_utf8(&received[..line_end]).expect("a length");
+        let length = usize::from_str_radix(length, 16).expect("a length");
+        let (start, end) = (line_end + 2, line_end + 2 + length);
+        if received.len() < end + 2 {
+            break;
+        }
+        let chunk = received[start..end].to_vec();
+        received.drain(..end + 2);
+        match wire {
+            _ if chunk.is_empty() => came.push(Came::Close("of the response".into())),
+            Wire::HttpStreamProtobuf => {
+                let mut rest = &*chunk;
+                while !rest.is_empty() {
+                    came.push(Came::Message(schema::decode("Reply", schema::read_bytes(&mut rest))));
+                }
+            }
+            _ => {
+                let text = std::str::from_utf8(&chunk).expect("UTF-8");
+                let message = if matches!(wire, Wire::Sse | Wire::UniSse) {
+                    text.strip_prefix("data: ").and_then(|text| text.strip_suffix("\n\n")).expect("an event")
+                } else {
+                    text.strip_suffix('\n').expect("a line")
+                };
+                came.push(Came::Message(serde_json::from_str(message).expect("JSON")));
+            }
+        }
+    }
+    came
+}
+
+fn take_frames(encoding: Encoding, received: &mut Vec<u8>) -> Vec<Came> {
     let mut came = Vec::new();
     while let Some((opcode, payload_start, payload_end)) = frame(received) {
         let payload = &received[payload_start..payload_end];

@@ -1,0 +1,133 @@
+//! Backends whose answers a script gives: what they are asked, and what they say, as JSON objects.
+
+use bytes::Bytes;
+use dunlin_engine::{
+    Now,
+    backend::{
+        Ask, BackendAnswer, BackendOutcome, BackendQuestion, BackendRefusal, ConnectAnswer, Overrides, PublishAnswer,
+        PublishHow, RefreshAnswer, SubscribeAnswer,
+    },
+    event::ServerSubscription,
+};
+use dunlin_protocol::{Disconnect, Payload};
+use serde_json::{Map, Value, json};
+
+use super::tokens::expiry;
+
+/// What is asked, and about whom.
+pub fn question(question: &BackendQuestion) -> Value {
+    let shown = |data: &Option<Payload>| data.as_ref().map(text);
+    let (name, mut fields) = match &question.ask {
+        Ask::Connect { data, name, version, channels } => {
+            ("connect", json!({"data": shown(data), "name": name, "version": version, "channels": channels}))
+        }
+        Ask::Refresh => ("refresh", json!({})),
+        Ask::Subscribe { channel, data } => ("subscribe", json!({"channel": &**channel, "data": shown(data)})),
+        Ask::Publish { channel, data } => ("publish", json!({"channel": &**channel, "data": text(data)})),
+        Ask::SubRefresh { channel } => ("sub_refresh", json!({"channel": &**channel})),
+        Ask::Rpc { method, data } => ("rpc", json!({"method": method, "data": shown(data)})),
+    };
+    let asker = &question.asker;
+    fields["of"] = json!(question.proxy.0);
+    fields["client"] = json!(&*asker.client);
+    fields["user"] = json!(asker.user.as_deref());
+    fields["meta"] = json!(shown(&asker.meta));
+    if let Some(fields) = fields.as_object_mut() {
+        fields.retain(|_, value| !(value.is_null() || value == "" || *value == json!([])));
+    }
+    json!({ name: fields })
+}
+
+/// What `answer` says.
+pub fn outcome(answer: &Value, now: Now) -> BackendOutcome {
+    if let Some(refusal) = answer.as_str() {
+        return Err(match refusal {
+            "failed" => BackendRefusal::Failed,
+            "busy" => BackendRefusal::Busy,
+            other => panic!("no refusal {other}"),
+        });
+    }
+    let (name, fields) = answer.as_object().and_then(|object| object.iter().next()).expect("one kind of answer");
+    let code = || fields["code"].as_u64().expect("a code") as u16;
+    let words = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();
+    Ok(match name.as_str() {
+        "error" => {
+            let (code, temporary) = (code(), fields["temporary"] == true);
+            return Err(BackendRefusal::Error { code, message: words("message").into(), temporary });
+        }
+        "disconnect" => {
+            return Err(BackendRefusal::Disconnect(Disconnect { code: code(), reason: words("reason").into() }));
+        }
+        "connect" => BackendAnswer::Connect(Box::new(ConnectAnswer {
+            user: words("user"),
+            expires_at_s: ttl(fields, now),
+            info: payload(&fields["info"]),
+            data: payload(&fields["data"]),
+            meta: payload(&fields["meta"]),
+            subscriptions: fields["subs"].as_object().map_or_else(Vec::new, |subs| subscriptions(subs, now)),
+        })),
+        "refresh" | "sub_refresh" => {
+            let answer = RefreshAnswer {
+                expired: fields["expired"] == true,
+                expires_at_s: ttl(fields, now),
+                info: payload(&fields["info"]),
+                meta: payload(&fields["meta"]),
+            };
+            if name == "refresh" { BackendAnswer::Refresh(answer) } else { BackendAnswer::SubRefresh(answer) }
+        }
+        "subscribe" => BackendAnswer::Subscribe(Box::new(SubscribeAnswer {
+            expires_at_s: ttl(fields, now),
+            info: payload(&fields["info"]),
+            data: payload(&fields["data"]),
+            overrides: overrides(&fields["override"]),
+        })),
+        "publish" => BackendAnswer::Publish(Box::new(PublishAnswer {
+            data: payload(&fields["data"]),
+            how: PublishHow { skip_history: fields["skip_history"] == true, ..PublishHow::default() },
+        })),
+        "rpc" => BackendAnswer::Rpc { data: payload(&fields["data"]) },
+        other => panic!("no answer {other}"),
+    })
+}
+
+fn subscriptions(subs: &Map<String, Value>, now: Now) -> Vec<ServerSubscription> {
+    subs.iter().map(|(channel, fields)| subscription(channel, fields, now)).collect()
+}
+
+/// A subscription of the server's, as answers and requests of the API write it.
+pub fn subscription(channel: &str, fields: &Value, now: Now) -> ServerSubscription {
+    let since = fields.get("since").map(|since| {
+        let epoch = since["epoch"].as_str().unwrap_or_default();
+        (since["offset"].as_u64().unwrap_or_default(), Box::from(epoch))
+    });
+    ServerSubscription {
+        channel: channel.into(),
+        info: payload(&fields["info"]),
+        data: payload(&fields["data"]),
+        expires_at_s: ttl(fields, now),
+        overrides: overrides(&fields["override"]),
+        recover_since: since,
+    }
+}
+
+pub fn overrides(fields: &Value) -> Overrides {
+    Overrides {
+        presence: fields["presence"].as_bool(),
+        join_leave: fields["join_leave"].as_bool(),
+        force_push_join_leave: fields["force_push_join_leave"].as_bool(),
+        force_positioning: fields["force_positioning"].as_bool(),
+        force_recovery: fields["force_recovery"].as_bool(),
+    }
+}
+
+pub fn ttl(fields: &Value, now: Now) -> Option<u64> {
+    fields["ttl"].as_i64().map(|ttl_s| expiry(&ttl_s.to_string(), now))
+}
+
+pub fn payload(value: &Value) -> Option<Payload> {
+    (!value.is_null()).then(|| Payload::from_json(Bytes::from(value.to_string())))
+}
+
+fn text(payload: &Payload) -> String {
+    String::from_utf8_lossy(payload.bytes()).into_owned()
+}
