@@ -5,6 +5,7 @@
 mod examples;
 mod map;
 mod purity;
+mod security;
 mod sizes;
 mod supply;
 
