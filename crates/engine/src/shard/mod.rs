@@ -198,6 +198,10 @@ impl Shard {
 
     /// What to write to the session's socket now, in order, up to a bound for one write. The caller says how much of it
     /// went with [`Event::Wrote`], before any other event. Nothing, for a session that has gone since it was listed.
+    ///
+    /// Several sessions may be asked about before the first of these events. The slices of each stay where and as they are
+    /// meanwhile, though the borrow ends: shared frames are counted, a session's lanes and the frame of its seat are its own,
+    /// and neither tables nor lanes grow here. Batches of writes rely on it; `tests/outgoing_together.rs` looks after it.
     pub fn outgoing(&mut self, session: SessionKey) -> Outgoing<'_> {
         self.tag_skipped(session, Slots::OfNextWrite);
         let Self { sessions, seats, hub, .. } = self;

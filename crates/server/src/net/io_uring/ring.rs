@@ -11,7 +11,7 @@ use ::io_uring::{
 use super::slots::Subject;
 
 /// Requests that are collected before they are submitted anyway: a batch of sends, and what else a turn asks for.
-const SUBMISSIONS: u32 = 1_024;
+const SUBMISSIONS: u32 = 2_048;
 
 /// Completions that the kernel can put down. Beyond that it keeps them, and ends what repeats itself; nothing is lost, but
 /// every such end costs a request.

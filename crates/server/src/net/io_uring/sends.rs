@@ -9,8 +9,8 @@ use super::{
     slots::Subject,
 };
 
-/// Sends of a batch. Beyond this the system call is too small a part to be worth waiting longer for.
-pub(super) const BATCH_MAX: usize = 256;
+/// Sends of a batch. Measured: 256 of them already save most of what there is to save, and a thousand a little more.
+pub(super) const BATCH_MAX: usize = 1_024;
 
 /// Bytes that are copied to be sent together, for a copy costs less than what `sendmsg` does beyond a plain send.
 const TOGETHER_BYTES_MAX: usize = 8 * 1024;
@@ -20,6 +20,9 @@ const ARENA_BYTES: usize = 256 * 1024;
 
 /// Slices that a batch refers to with `sendmsg`; as above.
 const SLICES_MAX: usize = 2_048;
+
+/// Sends of a batch that do; as above.
+const MESSAGES_MAX: usize = 256;
 
 /// Never a signal, and never a wait: what the socket does not take at once is offered again later.
 const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
@@ -69,7 +72,7 @@ impl Sends {
             arena_used: 0,
             slices: vec![no_slice; SLICES_MAX].into_boxed_slice(),
             slices_used: 0,
-            headers: vec![no_header; BATCH_MAX].into_boxed_slice(),
+            headers: vec![no_header; MESSAGES_MAX].into_boxed_slice(),
             headers_used: 0,
         }
     }
