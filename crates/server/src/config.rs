@@ -7,6 +7,7 @@
 // Text from outside is read here: no way of reading may end the process.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
 
+pub mod holding;
 pub mod reference;
 
 mod duration;
@@ -28,6 +29,8 @@ mod value;
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc};
 
 use dunlin_games::Registry;
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConstantTimeEq as _};
 
 use crate::{net::ReactorWish, rooms::RoomsOptions};
 
@@ -198,10 +201,34 @@ pub struct HttpApiOptions {
 pub enum ApiAccess {
     /// Nobody: neither a key nor `insecure` is set. Requests get 401.
     Nobody,
-    /// Who knows the key.
-    Key(Secret),
+    /// Who knows a key.
+    Keys(ApiKeys),
     /// Everyone who reaches the port (`http_api.insecure`).
     Everyone,
+}
+
+/// The keys that open the server API, as their SHA-256 hashes: what is compared says nothing of the key, its length
+/// included.
+#[derive(Clone)]
+pub struct ApiKeys(Vec<[u8; 32]>);
+
+impl ApiKeys {
+    /// Each of these.
+    pub fn new<'a>(keys: impl IntoIterator<Item = &'a Secret>) -> Self {
+        Self(keys.into_iter().map(|key| Sha256::digest(key.reveal()).into()).collect())
+    }
+
+    /// Whether what was offered is one of them, in a time that does not tell how near it came, or to which.
+    pub fn admit(&self, offered: &[u8]) -> bool {
+        let offered: [u8; 32] = Sha256::digest(offered).into();
+        self.0.iter().fold(Choice::from(0), |found, key| found | key.ct_eq(&offered)).into()
+    }
+}
+
+impl std::fmt::Debug for ApiKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ApiKeys({})", self.0.len())
+    }
 }
 
 /// Keys of tokens (`client.token.*`, `client.subscription_token.*`).

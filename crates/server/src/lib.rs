@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod cli;
+pub mod compatibility;
 pub mod config;
 pub mod demo;
 #[doc(hidden)]

@@ -41,8 +41,17 @@ fn the_reference_in_the_repository_is_that_of_the_program() {
         ("schema/config.json", "json-schema", reference::json_schema()),
     ] {
         let committed = fs::read_to_string(root.join(path)).expect(path);
-        assert!(committed == written, "{path} is stale: write it with `dunlin config-reference {form}`");
+        assert!(committed == written, "{path} is stale: write it with `dunlin config-reference {form} > {path}`");
     }
+}
+
+#[test]
+fn the_compatibility_table_is_what_the_program_does() {
+    let (written, problems) = dunlin::compatibility::markdown();
+    assert!(problems.is_empty(), "edit schema/compatibility.json:\n{}", problems.join("\n"));
+    let path = "docs/compatibility.md";
+    let committed = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).expect(path);
+    assert!(committed == written, "{path} is stale: write it with `dunlin config-reference compatibility > {path}`");
 }
 
 #[test]

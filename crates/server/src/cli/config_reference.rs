@@ -1,8 +1,8 @@
-//! `dunlin config-reference`: how `docs/configuration.md` and `schema/config.json` are made.
+//! `dunlin config-reference`: how `docs/configuration.md`, `docs/compatibility.md` and `schema/config.json` are made.
 
 use clap::{Args, ValueEnum};
 
-use crate::config::reference;
+use crate::{compatibility, config::reference};
 
 /// Print the reference of all keys.
 #[derive(Debug, Args)]
@@ -17,11 +17,20 @@ enum Form {
     Markdown,
     /// `schema/config.json`
     JsonSchema,
+    /// `docs/compatibility.md`
+    Compatibility,
 }
 
 pub(super) fn run(args: &ConfigReferenceArgs) {
     match args.form {
         Form::Markdown => print!("{}", reference::markdown()),
         Form::JsonSchema => print!("{}", reference::json_schema()),
+        Form::Compatibility => {
+            let (page, problems) = compatibility::markdown();
+            for problem in problems {
+                eprintln!("schema/compatibility.json: {problem}");
+            }
+            print!("{page}");
+        }
     }
 }

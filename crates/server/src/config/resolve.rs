@@ -6,9 +6,9 @@ use dunlin_engine::options::{ChannelOptions, ClientOptions, Lane, NamespaceOptio
 use dunlin_games::Registry;
 
 use super::{
-    AllowedOrigins, ApiAccess, Config, DemoOptions, HttpApiOptions, HttpServerOptions, LogLevel, LogOptions,
-    NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, proxies, relations,
-    rooms, settings::Settings, tokens, value::Value,
+    AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions, LogLevel, LogOptions,
+    NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, proxies, relations, rooms,
+    settings::Settings, tokens, value::Value,
 };
 use crate::net::ReactorWish;
 
@@ -237,14 +237,17 @@ fn allowed_origins(r: &mut Reader<'_>) -> AllowedOrigins {
 }
 
 fn http_api(r: &mut Reader<'_>) -> HttpApiOptions {
-    let key = r.secret("http_api.key");
+    let keys = [r.secret("http_api.key"), r.secret("http_api.previous_key")];
+    if let [None, Some(_)] = keys {
+        r.error("http_api.previous_key", "is set without `http_api.key`");
+    }
     let insecure = r.bool("http_api.insecure");
     HttpApiOptions {
         handler_prefix: r.prefix_if("http_api.disabled", false, "http_api.handler_prefix"),
-        access: match key {
+        access: match keys.iter().flatten().count() {
             _ if insecure => ApiAccess::Everyone,
-            Some(key) => ApiAccess::Key(key),
-            None => ApiAccess::Nobody,
+            0 => ApiAccess::Nobody,
+            _ => ApiAccess::Keys(ApiKeys::new(keys.iter().flatten())),
         },
         request_bytes_max: r.count("http_api.request_size_limit"),
         requests_max: r.count("http_api.requests_limit"),

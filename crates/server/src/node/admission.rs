@@ -13,7 +13,8 @@ use super::{
     shard_thread::{Life, ShardThread},
 };
 use crate::net::{
-    ConnectionKey, HeadBuffer, HeadStage, Reactor, RefusalReason, Refused, Released, SendOutcome, SessionStage, Stage, Verdict,
+    ConnectionKey, HeadBuffer, HeadStage, Reactor, RefusalReason, Refused, Released, SendOutcome, SessionStage, Stage,
+    Verdict,
 };
 
 /// Bytes that a refused client may still send before it is cut off.

@@ -150,7 +150,8 @@ impl<R: Reactor> ShardThread<R> {
         self.counters.wakes += self.peers.announce() + self.room_links.announce();
         let intake = self.peers.may_take_in();
         // The flush may have ended a time without intake, of which reads and resumed sessions are left.
-        let has_left = !self.inbox.is_empty() || !self.answers.is_empty() || self.reactor.has_more() || !self.resumed.is_empty();
+        let has_left =
+            !self.inbox.is_empty() || !self.answers.is_empty() || self.reactor.has_more() || !self.resumed.is_empty();
         let is_called = self.peers.has_messages() || self.has_room_messages() || (intake && has_left);
         if is_called || self.shared.stopping.load(Ordering::Relaxed) {
             self.doorbell.sleeping.disarm();

@@ -27,9 +27,7 @@ use super::{
     shard_thread::{Life, ShardThread, Shared},
 };
 use crate::{
-    net::{
-        Connections, Door, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose,
-    },
+    net::{Connections, Door, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose},
     rooms::{RoomLinks, Rooms},
 };
 

@@ -199,10 +199,20 @@ const TOKEN: &[Key] = &[
         "Where a set of public keys (JWKS) is fetched, for RS*, ES* and EdDSA; a token names its key by `kid`. With it no other key counts. Named groups of `issuer_regex` and `audience_regex` can stand in it as `{{name}}`.",
     ),
     yes("audience", Text, "", "What `aud` of a token has to be, or to hold."),
-    yes("audience_regex", Text, "", "What `aud` of a token, or one of its entries, has to match. Anchor it with `^` and `$`."),
+    yes(
+        "audience_regex",
+        Text,
+        "",
+        "What `aud` of a token, or one of its entries, has to match. Anchor it with `^` and `$`.",
+    ),
     yes("issuer", Text, "", "What `iss` of a token has to be."),
     yes("issuer_regex", Text, "", "What `iss` of a token has to match. Anchor it with `^` and `$`."),
-    yes("user_id_claim", Text, "", "The claim that names the user, instead of `sub`: a name of letters, digits and `_`."),
+    yes(
+        "user_id_claim",
+        Text,
+        "",
+        "The claim that names the user, instead of `sub`: a name of letters, digits and `_`.",
+    ),
     yes(
         "insecure_skip_jwks_endpoint_safety_check",
         Bool,

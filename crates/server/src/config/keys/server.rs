@@ -91,6 +91,7 @@ const HTTP_API: &[Key] = &[
         "",
         "The key that requests carry in `X-API-Key`. Without it, and without `insecure`, every request is answered with 401.",
     ),
+    own("previous_key", Secret, "", "A key that opens the API as well, while `key` is changed."),
     yes(
         "insecure",
         Bool,

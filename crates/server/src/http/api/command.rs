@@ -2,9 +2,14 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use dunlin_engine::api::HistoryQuery;
+use dunlin_engine::{
+    api::{HistoryQuery, SessionFilter},
+    backend::{Overrides, PublishHow},
+    event::ServerSubscription,
+};
 use dunlin_protocol::{Disconnect, Payload, Tags};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{ApiError, Method, glob::Glob, wire};
 
@@ -56,8 +61,8 @@ pub enum Command {
     Disconnect {
         /// Whose sessions; empty means the anonymous user's.
         user: Box<str>,
-        /// Only this one, if given.
-        client: Option<Box<str>>,
+        /// Only which.
+        only: SessionFilter,
         /// All but these.
         whitelist: Vec<Box<str>>,
         /// With which code.
@@ -69,8 +74,30 @@ pub enum Command {
         channel: Box<str>,
         /// Whose sessions.
         user: Box<str>,
-        /// Only this one, if given.
-        client: Option<Box<str>>,
+        /// Only which.
+        only: SessionFilter,
+    },
+    /// See [`Method::Subscribe`].
+    Subscribe {
+        /// Whose sessions.
+        user: Box<str>,
+        /// Only which.
+        only: SessionFilter,
+        /// To what.
+        subscription: Box<ServerSubscription>,
+    },
+    /// See [`Method::Refresh`].
+    Refresh {
+        /// Whose sessions.
+        user: Box<str>,
+        /// Only which.
+        only: SessionFilter,
+        /// They are over.
+        expired: bool,
+        /// Unix time of the expiry in seconds; `None` for never.
+        expires_at_s: Option<u64>,
+        /// New connection info; `None` leaves it.
+        info: Option<Payload>,
     },
     /// See [`Method::Info`].
     Info,
@@ -93,10 +120,8 @@ pub enum Command {
 pub struct Publication {
     /// The application's bytes.
     pub data: Payload,
-    /// Tags, by key.
-    pub tags: Tags,
-    /// Leave the channel's stream alone.
-    pub skip_history: bool,
+    /// How.
+    pub how: PublishHow,
 }
 
 /// A command, or the error that it is answered with because it cannot be true.
@@ -152,9 +177,9 @@ impl Command {
             Method::Rooms => read::<wire::Nothing>(body).map(|_| Ok(Self::Rooms))?,
             Method::Rpc => rpc(&read(body)?),
             Method::Batch => Err(ApiError::NOT_FOUND),
-            Method::Subscribe
-            | Method::Refresh
-            | Method::MapPublish
+            Method::Subscribe => subscribe(read(body)?),
+            Method::Refresh => refresh(read(body)?),
+            Method::MapPublish
             | Method::MapRemove
             | Method::MapReadState
             | Method::MapReadStream
@@ -198,7 +223,7 @@ fn batch_command(
     first! {
         publish => Publish, publish;
         broadcast => Broadcast, |body| broadcast(body, limits);
-        subscribe => Subscribe, |_: wire::Nothing| Err(unsupported(Method::Subscribe));
+        subscribe => Subscribe, subscribe;
         unsubscribe => Unsubscribe, unsubscribe;
         disconnect => Disconnect, disconnect;
         history => History, history;
@@ -210,7 +235,7 @@ fn batch_command(
         room_close => RoomClose, |body| channel_of(body).map(|channel| Command::RoomClose { channel });
         rooms => Rooms, |_: wire::Nothing| Ok(Command::Rooms);
         rpc => Rpc, |body| rpc(&body);
-        refresh => Refresh, |_: wire::Nothing| Err(unsupported(Method::Refresh));
+        refresh => Refresh, refresh;
         channels => Channels, |body| channels(&body);
         map_publish => MapPublish, |_: wire::Nothing| Err(unsupported(Method::MapPublish));
         map_remove => MapRemove, |_: wire::Nothing| Err(unsupported(Method::MapRemove));
@@ -231,7 +256,7 @@ fn read<'a, T: Default + Deserialize<'a>>(body: &'a [u8]) -> Result<T, Malformed
 
 fn publish(body: wire::Publish) -> Parsed {
     let (channel, publication) = body.split();
-    Ok(Command::Publish { channel: named(channel)?, publication: publication_of(publication, Method::Publish)? })
+    Ok(Command::Publish { channel: named(channel)?, publication: publication_of(publication)? })
 }
 
 fn broadcast(body: wire::Broadcast, limits: &RequestLimits) -> Parsed {
@@ -244,27 +269,30 @@ fn broadcast(body: wire::Broadcast, limits: &RequestLimits) -> Parsed {
         return Err(ApiError::bad_request(format_args!("at most {most} channels in a broadcast")));
     }
     let channels = channels.into_iter().map(|channel| channel.0.into()).collect();
-    Ok(Command::Broadcast { channels, publication: publication_of(publication, Method::Broadcast)? })
+    Ok(Command::Broadcast { channels, publication: publication_of(publication)? })
 }
 
-/// Fields that would change what is delivered are refused as long as they are not supported.
-fn publication_of(body: wire::Publication, method: Method) -> Result<Publication, ApiError> {
-    let unsupported_fields = [
-        ("idempotency_key", !body.idempotency_key.is_empty()),
-        ("delta", body.delta),
-        ("version", body.version != 0),
-        ("version_epoch", !body.version_epoch.is_empty()),
-    ];
-    refuse_fields(method, &unsupported_fields)?;
-    let data = if !body.b64data.is_empty() {
-        Payload::from_opaque(STANDARD.decode(body.b64data).map_err(|_| ApiError::BAD_REQUEST)?.into())
-    } else if let Some(json) = body.data {
-        Payload::from_json(Bytes::from(Box::<str>::from(json).into_string()))
-    } else {
-        return Err(ApiError::BAD_REQUEST);
-    };
+fn publication_of(body: wire::Publication) -> Result<Publication, ApiError> {
+    let data = payload_of(body.data, body.b64data)?.ok_or(ApiError::BAD_REQUEST)?;
     let tags: Tags = body.tags.into_iter().map(|(key, value)| (key.into(), value.0.into())).collect();
-    Ok(Publication { data, tags, skip_history: body.skip_history })
+    let how = PublishHow {
+        tags,
+        skip_history: body.skip_history,
+        idempotency_key: some_text(body.idempotency_key),
+        delta: body.delta,
+        version: body.version,
+        version_epoch: body.version_epoch.into(),
+    };
+    Ok(Publication { data, how })
+}
+
+/// What a pair of fields such as `data` and `b64data` holds, if it holds anything.
+fn payload_of(json: Option<Box<RawValue>>, base64: String) -> Result<Option<Payload>, ApiError> {
+    if !base64.is_empty() {
+        let bytes = STANDARD.decode(base64).map_err(|_| ApiError::BAD_REQUEST)?;
+        return Ok(Some(Payload::from_opaque(bytes.into())));
+    }
+    Ok(json.map(|json| Payload::from_json(Bytes::from(Box::<str>::from(json).into_string()))))
 }
 
 fn history(body: wire::History) -> Parsed {
@@ -281,12 +309,7 @@ fn channels(body: &wire::Channels) -> Parsed {
 }
 
 fn disconnect(body: wire::Disconnect) -> Parsed {
-    let fields = [
-        ("session", !body.session.is_empty()),
-        ("label_filter", body.label_filter.is_some()),
-        ("all_users", body.all_users),
-    ];
-    refuse_fields(Method::Disconnect, &fields)?;
+    refuse_labels(Method::Disconnect, body.label_filter.is_some(), body.all_users)?;
     let disconnect = match body.disconnect {
         None => Disconnect::FORCE_NO_RECONNECT,
         Some(wire::Object(wire::CloseWith { code, reason })) => {
@@ -295,7 +318,7 @@ fn disconnect(body: wire::Disconnect) -> Parsed {
     };
     Ok(Command::Disconnect {
         user: body.user.into(),
-        client: some_text(body.client),
+        only: SessionFilter { client: some_text(body.client), session: some_text(body.session) },
         whitelist: body.whitelist.into_iter().map(|client| client.0.into()).collect(),
         disconnect,
     })
@@ -310,14 +333,59 @@ fn close_code(code: u32) -> Result<u16, ApiError> {
 }
 
 fn unsubscribe(body: wire::Unsubscribe) -> Parsed {
-    let fields = [
-        ("session", !body.session.is_empty()),
-        ("label_filter", body.label_filter.is_some()),
-        ("all_users", body.all_users),
-    ];
-    refuse_fields(Method::Unsubscribe, &fields)?;
-    let client = some_text(body.client);
-    Ok(Command::Unsubscribe { channel: body.channel.into(), user: body.user.into(), client })
+    refuse_labels(Method::Unsubscribe, body.label_filter.is_some(), body.all_users)?;
+    let only = SessionFilter { client: some_text(body.client), session: some_text(body.session) };
+    Ok(Command::Unsubscribe { channel: body.channel.into(), user: body.user.into(), only })
+}
+
+fn subscribe(body: wire::Subscribe) -> Parsed {
+    refuse_labels(Method::Subscribe, body.label_filter.is_some(), body.all_users)?;
+    let wire::Object(overrides) = body.r#override.unwrap_or_default();
+    let switch = |switch: Option<wire::Object<wire::Switch>>| switch.map(|wire::Object(switch)| switch.value);
+    let subscription = ServerSubscription {
+        channel: named(body.channel)?,
+        info: payload_of(body.info, body.b64info)?,
+        data: payload_of(body.data, body.b64data)?,
+        expires_at_s: moment_of(body.expire_at)?,
+        overrides: Overrides {
+            presence: switch(overrides.presence),
+            join_leave: switch(overrides.join_leave),
+            force_push_join_leave: switch(overrides.force_push_join_leave),
+            force_positioning: switch(overrides.force_positioning),
+            force_recovery: switch(overrides.force_recovery),
+        },
+        recover_since: body.recover_since.map(|wire::Object(position)| (position.offset, position.epoch.into())),
+    };
+    Ok(Command::Subscribe {
+        user: body.user.into(),
+        only: SessionFilter { client: some_text(body.client), session: some_text(body.session) },
+        subscription: Box::new(subscription),
+    })
+}
+
+fn refresh(body: wire::Refresh) -> Parsed {
+    refuse_labels(Method::Refresh, body.label_filter.is_some(), body.all_users)?;
+    Ok(Command::Refresh {
+        user: body.user.into(),
+        only: SessionFilter { client: some_text(body.client), session: some_text(body.session) },
+        expired: body.expired,
+        expires_at_s: moment_of(body.expire_at)?,
+        info: payload_of(body.info, String::new())?,
+    })
+}
+
+/// Unix time in seconds; 0 is never.
+fn moment_of(expire_at: i64) -> Result<Option<u64>, ApiError> {
+    match u64::try_from(expire_at) {
+        Ok(0) => Ok(None),
+        Ok(moment_s) => Ok(Some(moment_s)),
+        Err(_) => Err(ApiError::bad_request("expire_at is a Unix time in seconds, or 0 for never")),
+    }
+}
+
+/// Ignoring who is meant would concern others.
+fn refuse_labels(method: Method, label_filter: bool, all_users: bool) -> Result<(), ApiError> {
+    refuse_fields(method, &[("label_filter", label_filter), ("all_users", all_users)])
 }
 
 /// There are no extensions, so every method that is named is unknown.

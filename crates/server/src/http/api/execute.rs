@@ -6,10 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{
-    api::{Answer, ApiAnswer, ApiRequest, SessionFilter},
-    backend::PublishHow,
-};
+use dunlin_engine::api::{Answer, ApiAnswer, ApiRequest};
 use dunlin_protocol::UnsubscribeCode;
 use futures_util::{StreamExt as _, stream};
 
@@ -113,14 +110,18 @@ impl Executor {
                 result::to_outcome(&result::Done {})
             }
             Command::Channels { pattern } => self.channels(pattern).await,
-            Command::Disconnect { user, client, whitelist, disconnect } => {
-                self.ask_all(ApiRequest::Disconnect { user, only: of_client(client), whitelist, disconnect }).await?;
-                result::to_outcome(&result::Done {})
+            Command::Disconnect { user, only, whitelist, disconnect } => {
+                self.done_by_all(ApiRequest::Disconnect { user, only, whitelist, disconnect }).await
             }
-            Command::Unsubscribe { channel, user, client } => {
+            Command::Unsubscribe { channel, user, only } => {
                 let code = UnsubscribeCode::SERVER;
-                self.ask_all(ApiRequest::Unsubscribe { channel, user, only: of_client(client), code }).await?;
-                result::to_outcome(&result::Done {})
+                self.done_by_all(ApiRequest::Unsubscribe { channel, user, only, code }).await
+            }
+            Command::Subscribe { user, only, subscription } => {
+                self.done_by_all(ApiRequest::Subscribe { user, only, subscription }).await
+            }
+            Command::Refresh { user, only, expired, expires_at_s, info } => {
+                self.done_by_all(ApiRequest::Refresh { user, only, expired, expires_at_s, info }).await
             }
             Command::Info => self.info().await,
             Command::RoomOpen { channel } => {
@@ -142,12 +143,8 @@ impl Executor {
     }
 
     async fn publish(&self, channel: Box<str>, publication: Publication) -> Outcome {
-        let Publication { data, tags, skip_history } = publication;
-        let request = ApiRequest::Publish {
-            channel: channel.clone(),
-            data,
-            how: PublishHow { tags, skip_history, ..PublishHow::default() },
-        };
+        let Publication { data, how } = publication;
+        let request = ApiRequest::Publish { channel: channel.clone(), data, how };
         match self.ask(&channel, request).await? {
             ApiAnswer::Published { offset, epoch } => result::to_outcome(&result::Published { offset, epoch }),
             _ => Err(ApiError::INTERNAL),
@@ -243,13 +240,15 @@ impl Executor {
         self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?.map_err(ApiError::from)
     }
 
+    /// Asks all shards to do something to their sessions.
+    async fn done_by_all(&self, request: ApiRequest) -> Outcome {
+        self.ask_all(request).await?;
+        result::to_outcome(&result::Done {})
+    }
+
     /// The answers of all shards; an error if one has one.
     async fn ask_all(&self, request: ApiRequest) -> Result<Vec<ApiAnswer>, ApiError> {
         let answers = self.node.ask_all(request).await;
         answers.into_iter().map(|answer: Answer| answer.map_err(ApiError::from)).collect()
     }
-}
-
-fn of_client(client: Option<Box<str>>) -> SessionFilter {
-    SessionFilter { client, session: None }
 }

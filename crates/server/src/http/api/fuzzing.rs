@@ -51,13 +51,28 @@ fn check(command: Command) {
         | Command::HistoryRemove { channel }
         | Command::RoomOpen { channel }
         | Command::RoomClose { channel } => assert!(!channel.is_empty()),
-        Command::Disconnect { disconnect, client, .. } => {
+        Command::Disconnect { disconnect, only, .. } => {
             assert!((3_000..=4_999).contains(&disconnect.code));
-            assert!(client.is_none_or(|client| !client.is_empty()));
+            check_filter(&only);
         }
-        Command::Unsubscribe { client, .. } => assert!(client.is_none_or(|client| !client.is_empty())),
+        Command::Unsubscribe { only, .. } => check_filter(&only),
+        Command::Subscribe { only, subscription, .. } => {
+            check_filter(&only);
+            assert!(!subscription.channel.is_empty());
+            assert!(subscription.expires_at_s != Some(0));
+            [&subscription.info, &subscription.data].into_iter().flatten().for_each(check_payload);
+        }
+        Command::Refresh { only, expires_at_s, info, .. } => {
+            check_filter(&only);
+            assert!(expires_at_s != Some(0));
+            info.iter().for_each(check_payload);
+        }
         Command::Channels { .. } | Command::Info | Command::Rooms => {}
     }
+}
+
+fn check_filter(only: &dunlin_engine::api::SessionFilter) {
+    assert!([&only.client, &only.session].into_iter().flatten().all(|id| !id.is_empty()));
 }
 
 fn check_payload(payload: &dunlin_protocol::Payload) {

@@ -54,9 +54,9 @@ methods! {
     Rooms = "rooms", None;
     /// A method that an extension would bring; there are none.
     Rpc = "rpc", Some(10);
-    /// Server-side subscriptions; not yet supported.
+    /// Subscribes sessions of a user.
     Subscribe = "subscribe", Some(11);
-    /// A new expiry for connections; not yet supported.
+    /// Sets the expiry of sessions of a user.
     Refresh = "refresh", Some(12);
     /// Map channels; not yet supported.
     MapPublish = "map_publish", Some(33);
@@ -78,6 +78,20 @@ impl Method {
     /// The method at the end of a path.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    /// Why it is answered with error 108, if it is.
+    pub const fn unsupported(self) -> Option<&'static str> {
+        match self {
+            Self::MapPublish
+            | Self::MapRemove
+            | Self::MapReadState
+            | Self::MapReadStream
+            | Self::MapStats
+            | Self::MapClear => Some("Dunlin knows no map subscriptions yet"),
+            Self::SharedPollPublish => Some("Dunlin knows no shared poll subscriptions yet"),
+            _ => None,
+        }
     }
 
     /// The method of the one-path form: by name in either case.

@@ -11,7 +11,6 @@ use axum::{
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use subtle::ConstantTimeEq as _;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
@@ -232,15 +231,15 @@ impl Serialize for BatchReply {
 }
 
 impl ApiAccess {
-    /// Whether a request carries the key: in `X-API-Key`, otherwise in `Authorization: apikey KEY`, or, if neither is
+    /// Whether a request carries a key: in `X-API-Key`, otherwise in `Authorization: apikey KEY`, or, if neither is
     /// right, in the query's `api_key`.
     fn admits(&self, headers: &HeaderMap, uri: &Uri) -> bool {
-        let key = match self {
+        let keys = match self {
             Self::Nobody => return false,
             Self::Everyone => return true,
-            Self::Key(secret) => secret.reveal(),
+            Self::Keys(keys) => keys,
         };
-        let is_key = |offered: &[u8]| bool::from(offered.ct_eq(key));
+        let is_key = |offered: &[u8]| keys.admit(offered);
         let by_field = match (headers.get("x-api-key"), headers.get(header::AUTHORIZATION)) {
             (Some(value), _) if !value.is_empty() => is_key(value.as_bytes()),
             (_, Some(value)) => authorization_key(value.as_bytes()).is_some_and(is_key),
@@ -294,13 +293,16 @@ fn plain(status: StatusCode, text: &'static str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Secret;
+    use crate::config::{ApiKeys, Secret};
 
     #[test]
     fn the_key_and_nothing_else_opens() {
-        let access = ApiAccess::Key(Secret::new("k3y").expect("not empty"));
+        let secrets = ["k3y", "before"].map(|key| Secret::new(key).expect("not empty"));
+        let access = ApiAccess::Keys(ApiKeys::new(&secrets));
         let cases = [
             (&[("x-api-key", "k3y")][..], "/api/info", true),
+            (&[("x-api-key", "before")], "/api/info", true),
+            (&[("x-api-key", "k3ybefore")], "/api/info", false),
             (&[("x-api-key", "k3Y")], "/api/info", false),
             (&[("x-api-key", "k3y ")], "/api/info", false),
             (&[("authorization", "apikey k3y")], "/api/info", true),

@@ -164,6 +164,72 @@ pub struct Unsubscribe {
     pub all_users: bool,
 }
 
+/// `subscribe`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Subscribe {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub user: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub expire_at: i64,
+    pub info: Option<Box<RawValue>>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub b64info: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub client: String,
+    pub data: Option<Box<RawValue>>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub b64data: String,
+    pub recover_since: Option<Object<Position>>,
+    pub r#override: Option<Object<Override>>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub session: String,
+    pub label_filter: Option<serde::de::IgnoredAny>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub all_users: bool,
+}
+
+/// What a subscription has instead of its namespace's options.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Override {
+    pub presence: Option<Object<Switch>>,
+    pub join_leave: Option<Object<Switch>>,
+    pub force_push_join_leave: Option<Object<Switch>>,
+    pub force_positioning: Option<Object<Switch>>,
+    pub force_recovery: Option<Object<Switch>>,
+}
+
+/// A switch that is there.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Switch {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub value: bool,
+}
+
+/// `refresh`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Refresh {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub user: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub client: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub expired: bool,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub expire_at: i64,
+    pub info: Option<Box<RawValue>>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub session: String,
+    pub label_filter: Option<serde::de::IgnoredAny>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub all_users: bool,
+}
+
 /// `rpc`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -192,7 +258,7 @@ pub struct Batch {
 pub struct BatchCommand {
     pub publish: Option<Object<Publish>>,
     pub broadcast: Option<Object<Broadcast>>,
-    pub subscribe: Option<Object<Nothing>>,
+    pub subscribe: Option<Object<Subscribe>>,
     pub unsubscribe: Option<Object<Unsubscribe>>,
     pub disconnect: Option<Object<Disconnect>>,
     pub history: Option<Object<History>>,
@@ -204,7 +270,7 @@ pub struct BatchCommand {
     pub room_close: Option<Object<OneChannel>>,
     pub rooms: Option<Object<Nothing>>,
     pub rpc: Option<Object<Rpc>>,
-    pub refresh: Option<Object<Nothing>>,
+    pub refresh: Option<Object<Refresh>>,
     pub channels: Option<Object<Channels>>,
     pub map_publish: Option<Object<Nothing>>,
     pub map_remove: Option<Object<Nothing>>,

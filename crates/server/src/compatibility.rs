@@ -1,0 +1,312 @@
+//! `docs/compatibility.md`: what of Centrifugo holds in Dunlin. What there is to hold is listed in
+//! `schema/compatibility.json`; whether it holds is read from the tables that the server itself works by, as far as they
+//! say so.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use clap::CommandFactory as _;
+use serde::Deserialize;
+
+use crate::{
+    cli::Cli,
+    config::holding::{self, Holding, Leaf},
+    http::api::Method,
+    telemetry::metrics::FAMILIES,
+};
+
+const LIST: &str = include_str!("../../../schema/compatibility.json");
+
+/// `schema/compatibility.json`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    centrifugo: String,
+    /// Paths of keys, and of tables whose keys are meant.
+    options: Vec<String>,
+    /// Those that only the paid edition has.
+    pro_options: BTreeSet<String>,
+    /// Those that Dunlin will not have.
+    never_options: BTreeSet<String>,
+    methods: Vec<Item>,
+    proxies: Vec<ByOption>,
+    consumers: Vec<ByOption>,
+    metrics: Vec<Item>,
+    commands: Vec<Item>,
+}
+
+/// Something that Centrifugo has.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    name: String,
+    /// What Dunlin has instead; read from the server's own tables where it is missing.
+    #[serde(default)]
+    dunlin: Names,
+    #[serde(default)]
+    pro: bool,
+    #[serde(default)]
+    status: Option<String>,
+    #[serde(default)]
+    why: String,
+}
+
+/// Something of which an option decides.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ByOption {
+    name: String,
+    option: String,
+    #[serde(default)]
+    pro: bool,
+}
+
+/// One name, several, or none.
+#[derive(Default, Deserialize)]
+#[serde(untagged)]
+enum Names {
+    #[default]
+    None,
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Status {
+    Done,
+    Later,
+    Never,
+}
+
+/// The page being written, and what is wrong with the list.
+struct Page {
+    text: String,
+    counts: [usize; 3],
+    problems: Vec<String>,
+}
+
+const INTRODUCTION: &str = "\
+<!-- Written by `dunlin config-reference compatibility`. Tests compare it with the tables that the server works by. -->
+
+Option by option, method by method. *Done* means that it does what it does there. *Later* means that Dunlin does not
+have it yet, *never* that it will not, and why. An option that does not hold is either *ignored*, with a warning at the
+start, or *refused*: the node does not start, because ignoring it would change who may do what, or what arrives. At its
+default, and in a table that is not `enabled`, an option is neither. How to move: [migrating from
+Centrifugo](migrating-from-centrifugo.md). Names with ᴾ are those of Centrifugo PRO.
+";
+
+/// The page, and what is wrong with `schema/compatibility.json`: names that the server does not know, or a judgement that
+/// it contradicts.
+pub fn markdown() -> (String, Vec<String>) {
+    let list: List = match serde_json::from_str(LIST) {
+        Ok(list) => list,
+        Err(error) => return (String::new(), vec![format!("it can't be read: {error}")]),
+    };
+    let mut page = Page { text: String::new(), counts: [0; 3], problems: Vec::new() };
+    let leaves = holding::leaves();
+    page.options(&list, &leaves);
+    page.by_option("Proxies", "Events about which an application's backend is asked.", &list.proxies, &list, &leaves);
+    page.methods(&list.methods);
+    page.by_option("Consumers", "Queues that publications are taken from.", &list.consumers, &list, &leaves);
+    page.metrics(&list.metrics);
+    page.commands(&list.commands);
+    let [done, later, never] = page.counts;
+    let text = format!(
+        "# Compatibility with Centrifugo v{}\n\n{INTRODUCTION}\nOf {} lines, {done} are done, {later} are for later, and \
+         {never} will not come.\n{}",
+        list.centrifugo,
+        done + later + never,
+        page.text
+    );
+    (text, page.problems)
+}
+
+impl Page {
+    fn heading(&mut self, heading: &str, doc: &str, columns: &str) {
+        let rule = "|---".repeat(columns.matches('|').count() - 1);
+        let _ = write!(self.text, "\n## {heading}\n\n{doc}\n\n{columns}\n{rule}|\n");
+    }
+
+    /// One line; what stands in `cells` behind the status is free.
+    fn row(&mut self, name: &str, pro: bool, status: Status, rest: &str) {
+        let (word, place) = match status {
+            Status::Done => ("done", 0),
+            Status::Later => ("later", 1),
+            Status::Never => ("never", 2),
+        };
+        self.counts[place] += 1;
+        let mark = if pro { " ᴾ" } else { "" };
+        let _ = writeln!(self.text, "| `{name}`{mark} | {word} | {rest} |");
+    }
+
+    fn options(&mut self, list: &List, leaves: &[Leaf]) {
+        let mut group = "";
+        for option in &list.options {
+            let own_group = option.split(['.', '[']).next().unwrap_or_default();
+            let own_group = if option.starts_with("channel.namespaces") { "channel.namespaces[]" } else { own_group };
+            if own_group != group {
+                group = own_group;
+                let doc = match group {
+                    "channel.namespaces[]" => "The same in `channel.without_namespace`.",
+                    "client" => "What is said of `client.token` holds for `client.subscription_token` as well.",
+                    _ => "",
+                };
+                self.heading(
+                    &format!("Option{} `{group}`", if option == group { "" } else { "s" }),
+                    doc,
+                    "| option | status | |",
+                );
+            }
+            let inside: Vec<_> = leaves.iter().filter(|leaf| is_in(&leaf.path, option)).collect();
+            if inside.is_empty() {
+                self.problems.push(format!("options: {option} is not in the table of keys"));
+            }
+            self.option(option, &inside, list);
+        }
+        for leaf in leaves.iter().filter(|leaf| leaf.holding != Holding::Own) {
+            let path = leaf.path.replace("channel.without_namespace.", "channel.namespaces[].");
+            let path = path.replace("client.subscription_token.", "client.token.");
+            if !list.options.iter().any(|option| is_in(&path, option) || is_in(&leaf.path, option)) {
+                self.problems.push(format!("options: {path} is missing"));
+            }
+        }
+        for (name, listed) in [("pro_options", &list.pro_options), ("never_options", &list.never_options)] {
+            for option in listed.iter().filter(|option| !list.options.contains(option)) {
+                self.problems.push(format!("{name}: {option} is not among options"));
+            }
+        }
+    }
+
+    /// A table whose keys all fare alike has one line.
+    fn option(&mut self, option: &str, inside: &[&Leaf], list: &List) {
+        let pro = list.pro_options.contains(option);
+        let never = list.never_options.contains(option);
+        let Some(first) = inside.iter().find(|leaf| leaf.holding != Holding::Own) else { return };
+        let own_apart = || inside.iter().filter(|leaf| leaf.holding != Holding::Own);
+        if first.path == option || own_apart().all(|leaf| leaf.holding == first.holding) {
+            let names: Vec<_> = own_apart()
+                .filter_map(|leaf| leaf.path.strip_prefix(option)?.strip_prefix('.'))
+                .map(|name| format!("`{name}`"))
+                .collect();
+            let (status, mut rest) = self.told(option, first.holding, never);
+            if !names.is_empty() {
+                let _ = write!(rest, "{}Its keys: {}", if rest.is_empty() { "" } else { ". " }, names.join(" "));
+            }
+            self.row(option, pro, status, &rest);
+        } else {
+            for leaf in own_apart() {
+                let (status, rest) = self.told(&leaf.path, leaf.holding, never);
+                self.row(&leaf.path, pro, status, &rest);
+            }
+        }
+    }
+
+    fn told(&mut self, option: &str, holding: Holding, never: bool) -> (Status, String) {
+        let missing = if never { Status::Never } else { Status::Later };
+        match holding {
+            Holding::Holds | Holding::Own => {
+                if never {
+                    self.problems.push(format!("never_options: {option} holds now; take it out of there"));
+                }
+                (Status::Done, String::new())
+            }
+            Holding::Needless(why) => (Status::Done, format!("nothing to do: {why}")),
+            Holding::Ignored(why) => (missing, format!("ignored: {why}")),
+            Holding::Refused(why) => (missing, format!("refused: {why}")),
+        }
+    }
+
+    fn by_option(&mut self, heading: &str, doc: &str, items: &[ByOption], list: &List, leaves: &[Leaf]) {
+        self.heading(heading, doc, "| name | status | |");
+        for ByOption { name, option, pro } in items {
+            match leaves.iter().find(|leaf| is_in(&leaf.path, option)) {
+                Some(leaf) => {
+                    let never = list.never_options.contains(option);
+                    let (status, rest) = self.told(option, leaf.holding, never);
+                    let rest = if rest.is_empty() { format!("by `{option}`") } else { rest };
+                    self.row(name, *pro, status, &rest);
+                }
+                None => self.problems.push(format!("{name}: {option} is not in the table of keys")),
+            }
+        }
+    }
+
+    fn methods(&mut self, items: &[Item]) {
+        let doc = "Of the HTTP API ([the server API](http-api.md)). There is no gRPC API.";
+        self.heading("API methods", doc, "| method | status | |");
+        for item in items {
+            match (Method::by_name(&item.name), &item.status) {
+                (Some(method), None) => match method.unsupported() {
+                    None => self.row(&item.name, item.pro, Status::Done, &item.why),
+                    Some(why) => {
+                        self.row(&item.name, item.pro, Status::Later, &format!("answered with error 108: {why}"))
+                    }
+                },
+                (None, Some(_)) => self.stated(item),
+                (Some(_), Some(_)) => {
+                    self.problems.push(format!("methods: {} is one of the server's; take its status away", item.name))
+                }
+                (None, None) => self.problems.push(format!("methods: {} is not one of the server's", item.name)),
+            }
+        }
+    }
+
+    fn metrics(&mut self, items: &[Item]) {
+        let doc = "Centrifugo's names without `centrifugo_`, and what tells the same here ([metrics](metrics.md)).";
+        self.heading("Metrics", doc, "| metric | status | |");
+        for item in items {
+            let names = item.dunlin.as_slice();
+            for name in names.iter().filter(|name| !FAMILIES.iter().any(|family| family.name == name.as_str())) {
+                self.problems.push(format!("metrics: {}: there is no {name}", item.name));
+            }
+            match (names.is_empty(), &item.status) {
+                (false, None) => {
+                    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+                    let why = if item.why.is_empty() { String::new() } else { format!(" ({})", item.why) };
+                    self.row(&item.name, item.pro, Status::Done, &format!("{}{why}", names.join(" ")));
+                }
+                (true, Some(_)) => self.stated(item),
+                _ => self.problems.push(format!("metrics: {} needs either what Dunlin has or a status", item.name)),
+            }
+        }
+    }
+
+    fn commands(&mut self, items: &[Item]) {
+        self.heading("Commands", "Of the command line.", "| command | status | |");
+        let cli = Cli::command();
+        for item in items {
+            match (item.dunlin.as_slice().first(), &item.status) {
+                (Some(name), None) if cli.find_subcommand(name).is_some() => {
+                    self.row(&item.name, item.pro, Status::Done, &format!("`dunlin {name}`"));
+                }
+                (Some(_), None) => self.row(&item.name, item.pro, Status::Later, "not there yet"),
+                (None, Some(_)) => self.stated(item),
+                _ => self.problems.push(format!("commands: {} needs either what Dunlin has or a status", item.name)),
+            }
+        }
+    }
+
+    /// Something that the server has no table of.
+    fn stated(&mut self, item: &Item) {
+        let status = match item.status.as_deref() {
+            Some("never") => Status::Never,
+            Some("later") => Status::Later,
+            _ => return self.problems.push(format!("{}: its status is neither later nor never", item.name)),
+        };
+        self.row(&item.name, item.pro, status, &item.why);
+    }
+}
+
+impl Names {
+    fn as_slice(&self) -> &[String] {
+        match self {
+            Self::None => &[],
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
+}
+
+/// Whether a key is the one listed, or in the table listed.
+fn is_in(path: &str, listed: &str) -> bool {
+    path.strip_prefix(listed).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
