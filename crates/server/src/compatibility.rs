@@ -123,7 +123,8 @@ pub fn markdown() -> (String, Vec<String>) {
 impl Page {
     fn heading(&mut self, heading: &str, doc: &str, columns: &str) {
         let rule = "|---".repeat(columns.matches('|').count() - 1);
-        let _ = write!(self.text, "\n## {heading}\n\n{doc}\n\n{columns}\n{rule}|\n");
+        let doc = if doc.is_empty() { String::new() } else { format!("{doc}\n\n") };
+        let _ = write!(self.text, "\n## {heading}\n\n{doc}{columns}\n{rule}|\n");
     }
 
     /// One line; what stands in `cells` behind the status is free.

@@ -16,8 +16,8 @@ mod keys;
 mod nearest;
 mod origin;
 mod problem;
-mod relations;
 mod proxies;
+mod relations;
 mod resolve;
 mod rooms;
 mod secret;
@@ -74,6 +74,12 @@ pub struct Config {
     pub health_prefix: Option<String>,
     /// Path of the metrics; `None` when they are off.
     pub prometheus_prefix: Option<String>,
+    /// How old what the shards reported may be on the page of metrics.
+    pub prometheus_survey_age_max_ms: u64,
+    /// Path of the page of what the shards hold; `None` when it is off.
+    pub debug_prefix: Option<String>,
+    /// Path of the API's description; `None` when it is off.
+    pub swagger_prefix: Option<String>,
     /// Keys that tokens are verified with.
     pub token: TokenOptions,
     /// Backends that are asked; their places are those that the engine's options name.
@@ -164,6 +170,17 @@ pub struct HttpServerOptions {
     pub address: Option<IpAddr>,
     /// TCP port; 0 for any free one.
     pub port: u16,
+    /// The port for what clients have no business with; `None` when that is on the one port as well.
+    pub internal: Option<InternalDoor>,
+}
+
+/// The internal port (`http_server.internal_address`, `http_server.internal_port`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InternalDoor {
+    /// `None` for all interfaces, IPv6 and IPv4.
+    pub address: Option<IpAddr>,
+    /// TCP port.
+    pub port: u16,
 }
 
 /// Options of the WebSocket endpoint (`websocket.*`).
@@ -180,6 +197,8 @@ pub struct WebSocketOptions {
 pub struct HttpApiOptions {
     /// Path under which the methods lie; `None` when the API is off.
     pub handler_prefix: Option<String>,
+    /// It is on the public port, although there is an internal one.
+    pub external: bool,
     /// Who may use it.
     pub access: ApiAccess,
     /// Bytes of a request's body.
@@ -340,7 +359,8 @@ mod tests {
                 name: "test.json".to_owned(),
                 format: Format::Json,
                 text: r#"{"channel": {"namespaces": [{"name": "chat"}]}, "rpc": {"namespaces": [{"name": "app"}]},
-                    "proxies": [{"name": "main", "endpoint": "http://127.0.0.1/"}]}"#.to_owned(),
+                    "proxies": [{"name": "main", "endpoint": "http://127.0.0.1/"}]}"#
+                    .to_owned(),
             }),
             ..Input::default()
         };

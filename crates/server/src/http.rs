@@ -5,7 +5,11 @@
 
 pub mod api;
 pub mod connection;
+pub mod debug;
+pub mod internal;
 mod replay;
+pub mod surveys;
+pub mod swagger;
 mod upgrade;
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Instant};
@@ -27,7 +31,8 @@ use crate::{
     token::Verifier,
 };
 
-/// What is served, and where.
+/// What is served on one port, and where.
+#[derive(Default)]
 pub struct HttpParts {
     /// The server API and its path; `None` when it is off.
     pub api: Option<(String, api::Service)>,
@@ -35,6 +40,10 @@ pub struct HttpParts {
     pub health_path: Option<String>,
     /// Path of the metrics, and what they need.
     pub metrics: Option<(String, Metrics)>,
+    /// Path of the page of what the shards hold, and what it needs.
+    pub debug: Option<(String, debug::Debug)>,
+    /// Path of the API's description.
+    pub swagger_path: Option<String>,
     /// Pages at `/`.
     pub site: Option<Site>,
     /// Judges `WebSocket` handshakes; `None` when `WebSocket`s are off.
@@ -43,8 +52,8 @@ pub struct HttpParts {
 
 /// What a page of metrics is computed from.
 pub struct Metrics {
-    /// The node.
-    pub node: Node,
+    /// What the shards report.
+    pub surveys: Arc<surveys::Surveys>,
     /// What stays from page to page.
     pub scrape: Scrape,
     /// What the control thread counts.
@@ -104,6 +113,14 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     if let Some((path, metrics)) = parts.metrics {
         by_path.push((literal(&path), get(page_of_metrics).with_state(Arc::new(metrics))));
     }
+    if let Some((path, debug)) = parts.debug {
+        by_path.push((literal(&path), get(debug::answer).with_state(Arc::new(debug))));
+    }
+    if let Some(path) = parts.swagger_path {
+        let path = literal(&path);
+        by_path.push((format!("{}/openapi.json", path.trim_end_matches('/')), get(swagger::document)));
+        by_path.push((path, get(swagger::page)));
+    }
     if let Some(websocket) = parts.websocket {
         let path = literal(&websocket.path);
         by_path.push((path, axum::routing::any(upgrade::open).with_state(Arc::new(websocket))));
@@ -138,8 +155,9 @@ async fn health() -> Response {
 }
 
 async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
-    let shards = metrics.node.report().await;
-    let (room_threads, rooms) = (metrics.node.room_threads(), metrics.node.rooms());
+    let shards = metrics.surveys.reports().await;
+    let node = metrics.surveys.node();
+    let (room_threads, rooms) = (node.room_threads(), node.rooms());
     let moment = Moment {
         shards: &shards,
         room_threads: &room_threads,
@@ -159,13 +177,7 @@ mod tests {
     use super::*;
 
     fn parts(health: &str) -> HttpParts {
-        HttpParts {
-            api: None,
-            health_path: Some(health.to_owned()),
-            metrics: None,
-            site: Some(Site::default()),
-            websocket: None,
-        }
+        HttpParts { health_path: Some(health.to_owned()), site: Some(Site::default()), ..HttpParts::default() }
     }
 
     #[test]

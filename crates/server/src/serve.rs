@@ -1,5 +1,7 @@
 //! The control thread: starts everything, waits for a signal, and ends everything in order.
 
+mod ports;
+
 use std::{
     fmt, fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -19,15 +21,18 @@ use crate::{
     config::{ApiAccess, Config},
     demo::{bots, publisher, site::Site},
     http::{
-        HttpParts, Metrics, PathTaken, WebSocketDoor,
-        api::{ApiOptions, Executor, NodeIdentity, RequestLimits, Service},
+        PathTaken,
+        api::NodeIdentity,
         connection::{self, ConnectionLimits},
+        internal,
     },
-    net::{Door, HEAD_FIELDS_MAX, HeadLimits},
+    net::{HEAD_FIELDS_MAX, HeadLimits},
     node::{Drained, HandOver, NetOptions, Node, NodeStart, OriginCheck, StartError, VerifyTokens},
-    telemetry::{Scrape, api_counters::ControlCounters, events, log, lookout},
+    telemetry::{api_counters::ControlCounters, events, log, lookout},
     token::Verifier,
 };
+
+use ports::Pages;
 
 /// Connections on their way from the shards; one more is answered with 503 there.
 const HANDED_OVER_MAX: usize = 256;
@@ -66,7 +71,7 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
     })
     .map_err(ServeError::Start)?;
     let pid_file = PidFile::write(config.pid_file.as_deref())?;
-    let control = Control::start(config, &node, asked, site, origins, handed_over)?;
+    let control = Control::start(config, &node, asked, site, origins, handed_over).await?;
     tell_start(config, &node, &control.identity);
 
     let signal = tokio::select! {
@@ -91,7 +96,12 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
         }
     }
     let all = u32::try_from(control.connections_max).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, control.connections.acquire_many(all)).await;
+    let all_gone = async {
+        for connections in &control.connections {
+            let _ = connections.acquire_many(all).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, all_gone).await;
     Ok(())
 }
 
@@ -101,8 +111,8 @@ const FORCED_EXIT_CODE: i32 = 1;
 /// What runs on the control thread.
 struct Control {
     identity: NodeIdentity,
-    /// One permit for each HTTP connection that may still come.
-    connections: Arc<Semaphore>,
+    /// For each port one permit for each HTTP connection that may still come.
+    connections: Vec<Arc<Semaphore>>,
     connections_max: usize,
     /// Tells HTTP connections to end after the answer that they are at.
     stop: watch::Sender<bool>,
@@ -111,7 +121,7 @@ struct Control {
 }
 
 impl Control {
-    fn start(
+    async fn start(
         config: &Config,
         node: &Node,
         asked: Asked,
@@ -121,12 +131,26 @@ impl Control {
     ) -> Result<Self, ServeError> {
         let identity = identity(config, node)?;
         let counters = Arc::new(ControlCounters::default());
-        let parts = http_parts(config, node, asked, site, origins, &identity, &counters);
-        let router = crate::http::router(parts).map_err(ServeError::Path)?;
+        let ports = ports::divide(config, node, asked, Pages { site, origins }, &identity, &counters);
         let limits = connection_limits(config);
-        let connections = Arc::new(Semaphore::new(limits.connections_max));
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(connection::serve_all(handed_over, router, limits, Arc::clone(&connections), counters, stopped));
+        let mut connections = Vec::new();
+        let mut serve = |handed_over, parts| {
+            let router = crate::http::router(parts).map_err(ServeError::Path)?;
+            let permits = Arc::new(Semaphore::new(limits.connections_max));
+            connections.push(Arc::clone(&permits));
+            let (counters, stopped) = (Arc::clone(&counters), stopped.clone());
+            tokio::spawn(connection::serve_all(handed_over, router, limits, permits, counters, stopped));
+            Ok(())
+        };
+        serve(handed_over, ports.public)?;
+        if let Some((door, parts)) = config.http_server.internal.zip(ports.internal) {
+            let address = SocketAddr::from((door.address.unwrap_or_else(every_address), door.port));
+            let listening = internal::listen(address, stopped.clone()).await;
+            let handed_over = listening.map_err(|source| StartError::Listen { address, source });
+            serve(handed_over.map_err(ServeError::Start)?, parts)?;
+            events::InternalPort { address }.emit();
+        }
         if let Some(demo) = &config.demo {
             tokio::spawn(publisher::run(node.clone(), random()?));
             if let Some(path) = config.websocket.handler_prefix.clone().filter(|_| demo.bots > 0) {
@@ -163,51 +187,6 @@ fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> 
         return Ok(None);
     }
     Backends::start(&config.backends).map(|backends| Some(Arc::new(backends))).map_err(ServeError::Backends)
-}
-
-fn http_parts(
-    config: &Config,
-    node: &Node,
-    asked: Asked,
-    site: Option<Site>,
-    origins: OriginCheck,
-    identity: &NodeIdentity,
-    counters: &Arc<ControlCounters>,
-) -> HttpParts {
-    let api = config.http_api.handler_prefix.clone().map(|prefix| {
-        let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
-        (prefix, Service::new(executor, api_options(config), Arc::clone(counters)))
-    });
-    let headers = asked.backends().wanted_headers().clone();
-    let metrics = config.prometheus_prefix.clone().map(|path| {
-        let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
-        let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
-        let (node, counters, started) = (node.clone(), Arc::clone(counters), identity.started);
-        let Asked { tokens, backends } = asked;
-        (path, Metrics { node, scrape, counters, tokens, backends, started })
-    });
-    let websocket = config.websocket.handler_prefix.clone().map(|path| WebSocketDoor {
-        door: Door { websocket_path: Some(path.clone()), origins, limits: head_limits(config), headers },
-        path,
-        node: node.clone(),
-        counters: Arc::clone(counters),
-    });
-    HttpParts { api, health_path: config.health_prefix.clone(), metrics, site, websocket }
-}
-
-fn api_options(config: &Config) -> ApiOptions {
-    let http_api = &config.http_api;
-    ApiOptions {
-        access: http_api.access.clone(),
-        request_bytes_max: http_api.request_bytes_max,
-        requests_max: http_api.requests_max,
-        timeout: Duration::from_millis(http_api.timeout_ms),
-        transport_errors: http_api.transport_errors,
-        limits: RequestLimits {
-            broadcast_channels_max: http_api.broadcast_channels_max,
-            batch_commands_max: http_api.batch_commands_max,
-        },
-    }
 }
 
 fn head_limits(config: &Config) -> HeadLimits {

@@ -391,5 +391,9 @@ pub fn room_settings(simulation: &str, params: &serde_json::Value, more: &[(&str
         ("allow_publish_for_subscriber", true.into()),
         ("allow_publish_for_anonymous", true.into()),
     ]);
-    vec![format!("channel.namespaces={}", serde_json::json!([namespace])), "prometheus.enabled=true".into()]
+    vec![
+        format!("channel.namespaces={}", serde_json::json!([namespace])),
+        "prometheus.enabled=true".into(),
+        "prometheus.survey_max_age=0s".into(),
+    ]
 }

@@ -16,12 +16,15 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// What environment variables that set a key begin with.
 const PREFIX: &str = "DUNLIN_";
 
+/// What they begin with where Centrifugo ran before. Ours are put on top.
+const FORMER_PREFIX: &str = "CENTRIFUGO_";
+
 /// All that was typed.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
     /// The file.
     pub document: Option<Document>,
-    /// Environment variables; those that don't begin with `DUNLIN_` are not looked at.
+    /// Environment variables; those that begin with neither `DUNLIN_` nor `CENTRIFUGO_` are not looked at.
     pub variables: Vec<(String, String)>,
     /// Settings made by flags of the command line.
     pub flags: Vec<Flag>,
@@ -86,21 +89,26 @@ impl Input {
     fn set_variables(&self, settings: &mut Settings, problems: &mut Problems) {
         let of_keys = variables_of_keys();
         let mut rest = Vec::new();
-        for (name, value) in self.variables.iter().filter(|(name, _)| concerns_us(name)) {
-            if let Some((_, path)) = of_keys.iter().find(|(known, _)| known == name) {
-                settings.set_text(path, value, &Source::Variable(name.clone()), problems);
-            } else {
-                rest.push((name, value));
+        for prefix in [FORMER_PREFIX, PREFIX] {
+            for (name, value) in &self.variables {
+                let Some(set) = setting_of(name, prefix) else { continue };
+                if let Some((_, path)) = of_keys.iter().find(|(known, _)| known.strip_prefix(PREFIX) == Some(set)) {
+                    settings.set_text(path, value, &Source::Variable(name.clone()), problems);
+                } else {
+                    rest.push((name, set, value));
+                }
             }
         }
         let of_tables = variables_of_namespaces(settings);
-        for (name, value) in rest {
+        for (name, set, value) in rest {
             let source = Source::Variable(name.clone());
-            if let Some((_, path)) = of_tables.iter().find(|(known, _)| known == name) {
+            if let Some((_, path)) = of_tables.iter().find(|(known, _)| known.strip_prefix(PREFIX) == Some(set)) {
                 settings.set_text(path, value, &source, problems);
-            } else {
+            } else if name.starts_with(PREFIX) {
                 let known: Vec<_> = of_keys.iter().chain(&of_tables).map(|(name, _)| name.clone()).collect();
                 problems.error(&source, "", nearest::unknown_variable(name, &known));
+            } else {
+                problems.warning(&source, "", "is ignored: it sets no key");
             }
         }
     }
@@ -129,11 +137,16 @@ fn text_of((name, value): (OsString, OsString), problems: &mut Problems) -> Opti
     Some((name, value))
 }
 
-/// Whether a variable is meant to set a key. Kubernetes gives every container variables about services, and for one that
-/// is called `dunlin` they begin as ours do.
+/// Whether a variable is meant to set a key.
 fn concerns_us(name: &str) -> bool {
-    name.strip_prefix(PREFIX).is_some_and(|rest| {
-        rest != "PORT"
+    [FORMER_PREFIX, PREFIX].iter().any(|prefix| setting_of(name, prefix).is_some())
+}
+
+/// What a variable with this prefix sets. Kubernetes gives every container variables about services, and for one that
+/// is called `dunlin` they begin as ours do.
+fn setting_of<'n>(name: &'n str, prefix: &str) -> Option<&'n str> {
+    name.strip_prefix(prefix).filter(|rest| {
+        *rest != "PORT"
             && !["PORT_", "SERVICE_HOST", "SERVICE_PORT"].iter().any(|of_service| rest.starts_with(of_service))
     })
 }

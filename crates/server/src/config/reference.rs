@@ -13,15 +13,18 @@ use super::{
 const SHARED: &[(&str, &[&str])] = &[
     ("Channel options", &["channel.namespaces[]", "channel.without_namespace"]),
     ("Token keys", &["client.subscription_token", "client.token"]),
-    ("Proxy keys", &[
-        "proxies[]",
-        "client.proxy.connect",
-        "client.proxy.refresh",
-        "channel.proxy.subscribe",
-        "channel.proxy.publish",
-        "channel.proxy.sub_refresh",
-        "rpc.proxy",
-    ]),
+    (
+        "Proxy keys",
+        &[
+            "proxies[]",
+            "client.proxy.connect",
+            "client.proxy.refresh",
+            "channel.proxy.subscribe",
+            "channel.proxy.publish",
+            "channel.proxy.sub_refresh",
+            "rpc.proxy",
+        ],
+    ),
 ];
 
 const INTRODUCTION: &str = "\
@@ -33,12 +36,12 @@ const INTRODUCTION: &str = "\
 environment variable as well: `client.ping_interval` is `DUNLIN_CLIENT_PING_INTERVAL`. Lists of texts are separated by
 spaces there, and lists of tables are JSON (`DUNLIN_CHANNEL_NAMESPACES='[{\"name\": \"chat\"}]'`); a key of the namespace `chat` is
 `DUNLIN_CHANNEL_NAMESPACES_CHAT_HISTORY_SIZE`. Flags win over variables, variables over the file, and the file over the
-defaults. `dunlin gen-config` writes a file to start with, and `dunlin check-config -c FILE` tells what is wrong with one.
+defaults. Variables that begin with `CENTRIFUGO_` count as well, below those that begin with `DUNLIN_`. `dunlin gen-config` writes a file to start with, and `dunlin check-config -c FILE` tells what is wrong with one.
 
 Durations are text with a unit: `25s`, `250ms`, `1h30m`. Sizes are in bytes.
 
 Where an option exists in Centrifugo v6, it has the same name and meaning here, so a file made for Centrifugo can be tried as it is.
-A key that Centrifugo knows and Dunlin does not support yet is [ignored with a warning](#ignored-with-a-warning), or, where ignoring it
+Option by option: [compatibility](compatibility.md). A key that Centrifugo knows and Dunlin does not support yet is [ignored with a warning](#ignored-with-a-warning), or, where ignoring it
 would change who may do what or what arrives, [refused](#refused); at its default it is neither. A key that
 nobody knows is an error. Dunlin's own keys are marked with ◆.
 ";

@@ -131,16 +131,38 @@ pub(super) fn is_namespace_name(name: &str) -> bool {
     name.len() >= 2 && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Each path leads to one endpoint.
+/// Each path of a port leads to one endpoint.
 fn check_endpoints(r: &mut Reader<'_>, config: &Config) {
-    let api = config.http_api.handler_prefix.as_deref();
-    let endpoints = [
-        ("websocket.handler_prefix", config.websocket.handler_prefix.as_deref()),
+    let api = ("http_api.handler_prefix", config.http_api.handler_prefix.as_deref());
+    let public = [("websocket.handler_prefix", config.websocket.handler_prefix.as_deref())];
+    let internal = [
         ("health.handler_prefix", config.health_prefix.as_deref()),
         ("prometheus.handler_prefix", config.prometheus_prefix.as_deref()),
-        ("http_api.handler_prefix", api),
+        ("debug.handler_prefix", config.debug_prefix.as_deref().filter(|_| config.http_server.internal.is_some())),
+        ("swagger.handler_prefix", config.swagger_prefix.as_deref()),
     ];
-    let served: Vec<_> = endpoints.iter().filter_map(|(key, prefix)| prefix.map(|prefix| (*key, prefix))).collect();
+    let no_api = ("http_api.handler_prefix", None);
+    if config.http_server.internal.is_none() {
+        check_port(r, public.into_iter().chain(internal), api);
+    } else if config.http_api.external {
+        check_port(r, public.into_iter(), api);
+        check_port(r, internal.into_iter(), no_api);
+    } else {
+        check_port(r, public.into_iter(), no_api);
+        check_port(r, internal.into_iter(), api);
+    }
+    if config.debug_prefix.is_some() && config.http_server.internal.is_none() {
+        let text = "is ignored: its page shows names of channels and is served on the internal port alone. Set \
+                    `http_server.internal_port`";
+        r.warning("debug.enabled", text);
+    }
+}
+
+type Endpoint<'c> = (&'static str, Option<&'c str>);
+
+fn check_port<'c>(r: &mut Reader<'_>, endpoints: impl Iterator<Item = Endpoint<'c>>, (api_key, api): Endpoint<'c>) {
+    let endpoints = endpoints.chain([(api_key, api)]);
+    let served: Vec<_> = endpoints.filter_map(|(key, prefix)| prefix.map(|prefix| (key, prefix))).collect();
     for (index, (key, prefix)) in served.iter().enumerate() {
         if let Some((other, _)) = served.iter().take(index).find(|(_, earlier)| earlier == prefix) {
             r.error(key, format!("{prefix:?} is the path of `{other}` as well: give each its own"));

@@ -6,8 +6,8 @@ use dunlin_engine::options::{ChannelOptions, ClientOptions, Lane, NamespaceOptio
 use dunlin_games::Registry;
 
 use super::{
-    AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions, LogLevel, LogOptions,
-    NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, proxies, relations, rooms,
+    AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions, InternalDoor, LogLevel,
+    LogOptions, NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, proxies, relations, rooms,
     settings::Settings, tokens, value::Value,
 };
 use crate::net::ReactorWish;
@@ -36,12 +36,15 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         reactor: reactor(r),
         node: NodeOptions { name: r.text("node.name") },
         net: net(r),
-        http_server: HttpServerOptions { address: address(r), port: r.narrow("http_server.port") },
+        http_server: http_server(r),
         websocket: websocket(r),
         allowed_origins: allowed_origins(r),
         http_api: http_api(r),
         health_prefix: r.prefix_if("health.enabled", true, "health.handler_prefix"),
         prometheus_prefix: r.prefix_if("prometheus.enabled", true, "prometheus.handler_prefix"),
+        prometheus_survey_age_max_ms: r.ms("prometheus.survey_max_age"),
+        debug_prefix: r.prefix_if("debug.enabled", true, "debug.handler_prefix"),
+        swagger_prefix: r.prefix_if("swagger.enabled", true, "swagger.handler_prefix"),
         token: tokens::options(r),
         log: LogOptions { level: log_level(r), file: r.path("log.file") },
         shutdown_timeout_ms: r.ms("shutdown.timeout"),
@@ -198,15 +201,46 @@ fn net(r: &mut Reader<'_>) -> NetOptions {
     }
 }
 
-fn address(r: &mut Reader<'_>) -> Option<IpAddr> {
-    let text = r.text("http_server.address");
+fn http_server(r: &mut Reader<'_>) -> HttpServerOptions {
+    let public = address(r, "http_server.address");
+    let port = r.narrow("http_server.port");
+    let internal_address = address(r, "http_server.internal_address");
+    let has_own_address = !r.text("http_server.internal_address").is_empty();
+    let internal_port = internal_port(r);
+    let internal = InternalDoor {
+        address: if has_own_address { internal_address } else { public },
+        port: internal_port.unwrap_or(port),
+    };
+    let is_apart = internal != InternalDoor { address: public, port };
+    HttpServerOptions { address: public, port, internal: is_apart.then_some(internal) }
+}
+
+/// Centrifugo takes text, so that "not set" has a value.
+fn internal_port(r: &mut Reader<'_>) -> Option<u16> {
+    const KEY: &str = "http_server.internal_port";
+    let port = match r.json(KEY) {
+        serde_json::Value::Null => return None,
+        serde_json::Value::Number(number) => number.as_u64().and_then(|number| u16::try_from(number).ok()),
+        serde_json::Value::String(text) if text.is_empty() => return None,
+        serde_json::Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    let port = port.filter(|port| *port > 0);
+    if port.is_none() {
+        r.error(KEY, "is not a port from 1 to 65535");
+    }
+    port
+}
+
+fn address(r: &mut Reader<'_>, key: &str) -> Option<IpAddr> {
+    let text = r.text(key);
     match text.as_str() {
         "" => None,
         "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
         _ => {
             let address = text.trim_start_matches('[').trim_end_matches(']').parse();
             if address.is_err() {
-                r.error("http_server.address", format!("{text:?} is neither an IP address nor \"localhost\""));
+                r.error(key, format!("{text:?} is neither an IP address nor \"localhost\""));
             }
             address.ok()
         }
@@ -244,6 +278,7 @@ fn http_api(r: &mut Reader<'_>) -> HttpApiOptions {
     let insecure = r.bool("http_api.insecure");
     HttpApiOptions {
         handler_prefix: r.prefix_if("http_api.disabled", false, "http_api.handler_prefix"),
+        external: r.bool("http_api.external"),
         access: match keys.iter().flatten().count() {
             _ if insecure => ApiAccess::Everyone,
             0 => ApiAccess::Nobody,

@@ -33,6 +33,7 @@ impl Settings {
     pub(super) fn set_text(&mut self, path: &str, text: &str, source: &Source, problems: &mut Problems) {
         let key = known(path);
         let tree = match key.kind {
+            Kind::Any if text.is_empty() => Tree::Null,
             Kind::Tables(_) | Kind::Table(_) | Kind::Any => match serde_json::from_str(text) {
                 Ok(tree) => tree,
                 Err(error) => return problems.error(source, path, format!("is not JSON: {error}")),

@@ -49,12 +49,7 @@ pub async fn open(State(websocket): State<Arc<WebSocketDoor>>, mut request: Requ
 }
 
 /// Waits until the answer is written, and gives the socket away.
-async fn adopt(
-    websocket: Arc<WebSocketDoor>,
-    upgraded: OnUpgrade,
-    encoding: Encoding,
-    headers: Option<PickedHeaders>,
-) {
+async fn adopt(websocket: Arc<WebSocketDoor>, upgraded: OnUpgrade, encoding: Encoding, headers: Option<PickedHeaders>) {
     let Ok(parts) = upgraded.await.map(Upgraded::downcast::<TokioIo<Replay>>) else { return };
     let Ok(parts) = parts else { unreachable!("connections are served over this one type") };
     let mut read = parts.read_buf.to_vec();

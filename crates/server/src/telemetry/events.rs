@@ -89,6 +89,19 @@ impl BackendFailed<'_> {
     }
 }
 
+/// There is an internal port.
+pub struct InternalPort {
+    /// Where.
+    pub address: SocketAddr,
+}
+
+impl InternalPort {
+    /// Tells it.
+    pub fn emit(&self) {
+        info!(address = %self.address, "the internal port is open");
+    }
+}
+
 /// The settings leave a door open that an operator should know of.
 pub struct OpenDoor {
     /// Which, as the key that opens it.

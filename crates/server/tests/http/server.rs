@@ -36,7 +36,7 @@ impl Server {
             "shards": 2,
             "reactor": crate::REACTOR,
             "health": { "enabled": true },
-            "prometheus": { "enabled": true },
+            "prometheus": { "enabled": true, "survey_max_age": "0s" },
             "http_api": { "key": KEY },
             "client": { "allow_anonymous_connect_without_token": true, "allowed_origins": ["http://good.example"] },
             "channel": { "namespaces": [{

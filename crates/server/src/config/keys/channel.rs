@@ -216,12 +216,7 @@ const OPTIONS: &[Key] = &[
         "default",
         "Which backend: a name out of `proxies`, or `default` for `channel.proxy.publish`.",
     ),
-    yes(
-        "sub_refresh_proxy_enabled",
-        Bool,
-        "false",
-        "Ask a backend whether a subscription goes on when it expires.",
-    ),
+    yes("sub_refresh_proxy_enabled", Bool, "false", "Ask a backend whether a subscription goes on when it expires."),
     yes(
         "sub_refresh_proxy_name",
         Text,
@@ -308,12 +303,8 @@ const RPC: &[Key] = &[
     yes("namespace_boundary", Text, ":", "The one character that ends the namespace in a method's name."),
 ];
 
-const RPC_NAMESPACE_NAME: &[Key] = &[yes(
-    "name",
-    Text,
-    "",
-    "The namespace's name: at least two of `a-z A-Z 0-9 - _ .`, and given once.",
-)];
+const RPC_NAMESPACE_NAME: &[Key] =
+    &[yes("name", Text, "", "The namespace's name: at least two of `a-z A-Z 0-9 - _ .`, and given once.")];
 
 const RPC_OPTIONS: &[Key] = &[
     yes("proxy_enabled", Bool, "false", "Call a backend. Without it, a method is answered with error 108."),

@@ -3,12 +3,10 @@
 use super::{
     COUNT, COUNT_OR_ZERO, ENABLED, Key,
     Kind::{Any, Bool, Choice, Duration, Int, Secret, Text, Texts},
-    NUMBER, PORT, TLS, needless, own, part, part_table, refused, refused_table, table, warned, warned_table, yes,
+    NUMBER, PORT, TLS, needless, own, part, part_table, refused_table, table, warned, warned_table, yes,
 };
 
 const NO_TLS: &str = "traffic would not be encrypted; put a proxy that ends TLS in front of Dunlin and switch this off";
-const ONE_PORT: &str =
-    "Dunlin has one port, so the API and the metrics would be open on it; keep their paths from outside in a proxy";
 
 pub(super) const TOP: &[Key] = &[
     table("http_server", &[HTTP_SERVER], "The port that WebSockets, the API and everything else share."),
@@ -34,15 +32,11 @@ pub(super) const TOP: &[Key] = &[
         "what backends publish through it would be lost; let them use the HTTP API",
     ),
     warned_table("admin", &[ENABLED, ADMIN], "Dunlin has no web interface for operators yet"),
-    warned_table(
-        "swagger",
-        &[ENABLED, &[part("handler_prefix", Text, "/swagger")]],
-        "Dunlin does not serve a description of its API",
-    ),
-    warned_table(
+    table("swagger", &[SWAGGER], "The API's description, as OpenAPI and as a page."),
+    table(
         "debug",
-        &[ENABLED, &[part("handler_prefix", Text, "/debug/pprof")]],
-        "its pages belong to Go programs",
+        &[DEBUG],
+        "What the shards hold, as JSON. Dunlin's own in content: Centrifugo serves a Go profiler there.",
     ),
     warned_table(
         "dev",
@@ -63,8 +57,18 @@ pub(super) const TOP: &[Key] = &[
 const HTTP_SERVER: &[Key] = &[
     yes("address", Text, "", "IP address to listen on, or `localhost`; empty for all interfaces."),
     yes("port", PORT, "8000", "TCP port; 0 for any that is free."),
-    refused("internal_address", Text, "", ONE_PORT),
-    refused("internal_port", Any, "", ONE_PORT),
+    yes(
+        "internal_address",
+        Text,
+        "",
+        "IP address of the internal port, or `localhost`; empty for `http_server.address`.",
+    ),
+    yes(
+        "internal_port",
+        Any,
+        "",
+        "TCP port for what clients have no business with: health, metrics, debug pages, the API's description, and the API unless `http_api.external` is set. The public port answers 404 for them. Not set, and with no `internal_address`, all share the one port.",
+    ),
     refused_table("tls", TLS, NO_TLS),
     refused_table("tls_autocert", &[ENABLED, AUTOCERT], NO_TLS),
     refused_table("internal_tls", TLS, NO_TLS),
@@ -124,7 +128,7 @@ const HTTP_API: &[Key] = &[
         "Channels in one `broadcast`. One with more is answered with error 107.",
     ),
     own("batch_commands_limit", COUNT, "1000", "Commands in one `batch`. One with more is answered with error 107."),
-    needless("external", Bool, "false", "Dunlin has one port, and the API is on it"),
+    yes("external", Bool, "false", "Serve the API on the public port, although there is an internal one."),
 ];
 
 const HEALTH: &[Key] =
@@ -133,9 +137,25 @@ const HEALTH: &[Key] =
 const PROMETHEUS: &[Key] = &[
     yes("enabled", Bool, "false", "Serve metrics."),
     yes("handler_prefix", Text, "/metrics", "Their path."),
+    own(
+        "survey_max_age",
+        Duration,
+        "1s",
+        "How old what the shards reported may be when the page is asked for again; 0 asks them each time.",
+    ),
     warned("instrument_http_handlers", Bool, "false", "requests are not counted by path"),
     warned("recovered_publications_histogram", Bool, "false", "Dunlin has no such histogram"),
     warned("native_histograms", Bool, "false", "histograms have fixed buckets"),
+];
+
+const SWAGGER: &[Key] = &[
+    yes("enabled", Bool, "false", "Serve the description."),
+    yes("handler_prefix", Text, "/swagger", "Path of the page; `openapi.json` lies below it."),
+];
+
+const DEBUG: &[Key] = &[
+    yes("enabled", Bool, "false", "Serve the page. On the internal port alone: it shows names of channels."),
+    yes("handler_prefix", Text, "/debug/pprof", "Its path."),
 ];
 
 const LOG: &[Key] = &[

@@ -141,7 +141,12 @@ fn shard_thread() -> ShardThread<Scripted> {
         seed: Seed { node: 1, shard: [1; 32] },
         options: Arc::new(Options { client, without_namespace: namespace, ..Options::default() }),
         shared: Arc::new(Shared {
-            door: Door { websocket_path: None, origins: Arc::new(|_, _| true), limits, headers: HeaderPicker::default() },
+            door: Door {
+                websocket_path: None,
+                origins: Arc::new(|_, _| true),
+                limits,
+                headers: HeaderPicker::default(),
+            },
             net,
             tokens: Arc::new(NoTokens),
             backends: Arc::new(NoBackends::default()),

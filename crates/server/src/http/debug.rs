@@ -1,0 +1,117 @@
+//! What the shards hold, for people who look for what is wrong. Names of channels are in it, so it is served on the
+//! internal port alone.
+
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
+
+use axum::{
+    Json,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+use super::surveys::Surveys;
+use crate::node::ShardReport;
+
+/// Channels that are shown: those with the most subscribers.
+const CHANNELS_SHOWN: usize = 20;
+
+/// What the page is made of.
+pub struct Debug {
+    surveys: Arc<Surveys>,
+    /// One page at a time: each looks at the names of all channels.
+    permit: Semaphore,
+}
+
+#[derive(Serialize)]
+struct Page {
+    shards: Vec<Shard>,
+    top_channels: Vec<Channel>,
+}
+
+#[derive(Serialize)]
+struct Shard {
+    shard: u16,
+    sessions: u32,
+    subscriptions: u32,
+    channels: u32,
+    seats: u32,
+    rooms: u32,
+    queued_bytes: u64,
+    queued_frames: u64,
+    queue_age_ms_max: u64,
+    behind_sessions: [u32; 5],
+    connections: u64,
+    turns: u64,
+    busy_us: u64,
+    idle_us: u64,
+    ring_depth: u64,
+    ring_overflow: u64,
+}
+
+#[derive(Serialize)]
+struct Channel {
+    channel: String,
+    num_clients: u32,
+}
+
+impl Debug {
+    /// Over these reports.
+    pub fn new(surveys: Arc<Surveys>) -> Self {
+        Self { surveys, permit: Semaphore::new(1) }
+    }
+
+    async fn page(&self) -> Page {
+        let shards = self.surveys.reports().await.iter().map(Shard::new).collect();
+        let mut top = BinaryHeap::new();
+        for answer in self.surveys.node().ask_all(ApiRequest::Channels).await {
+            let Ok(ApiAnswer::Channels(found)) = answer else { continue };
+            for (channel, num_clients) in found {
+                top.push(Reverse((num_clients, channel)));
+                if top.len() > CHANNELS_SHOWN {
+                    top.pop();
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        let top_channels = top.into_sorted_vec().into_iter();
+        let top_channels =
+            top_channels.map(|Reverse((num_clients, channel))| Channel { channel: channel.to_string(), num_clients });
+        Page { shards, top_channels: top_channels.collect() }
+    }
+}
+
+impl Shard {
+    fn new(report: &ShardReport) -> Self {
+        let ShardReport { shard, survey, net, .. } = report;
+        Self {
+            shard: shard.0,
+            sessions: survey.sessions,
+            subscriptions: survey.subscriptions,
+            channels: survey.channels,
+            seats: survey.seats,
+            rooms: survey.rooms,
+            queued_bytes: survey.queued_bytes,
+            queued_frames: survey.queued_frames,
+            queue_age_ms_max: survey.queue_age_ms_max,
+            behind_sessions: survey.behind_sessions,
+            connections: net.connections,
+            turns: net.turns,
+            busy_us: net.busy_us,
+            idle_us: net.idle_us,
+            ring_depth: net.ring_depth,
+            ring_overflow: net.ring_overflow,
+        }
+    }
+}
+
+/// `GET {prefix}`
+pub async fn answer(State(debug): State<Arc<Debug>>) -> Response {
+    let Ok(_permit) = debug.permit.try_acquire() else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    Json(debug.page().await).into_response()
+}
