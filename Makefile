@@ -56,9 +56,10 @@ oracle: server-for-tests ## Play the same commands to Dunlin and to the centrifu
 	@scripts/need go
 	tests/oracle/run $(CARGO_TARGET_DIR)/debug/dunlin
 
-api: server-for-tests ## Play the HTTP API's cases to the real server
+api: server-for-tests ## Play the HTTP API's cases to the real server, and move to it from Centrifugo
 	@scripts/need python
 	tests/api/run $(CARGO_TARGET_DIR)/debug/dunlin
+	tests/migration/run $(CARGO_TARGET_DIR)/debug/dunlin
 
 hostile: server-for-tests ## Play named bad inputs and hostile crowds to the real server, and see that nobody else notices
 	@scripts/need python

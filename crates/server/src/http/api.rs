@@ -13,6 +13,8 @@ mod legacy;
 mod method;
 mod result;
 mod service;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use command::{Batch, Command, Malformed, Parsed, RequestLimits};

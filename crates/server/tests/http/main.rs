@@ -2,6 +2,7 @@
 //!
 //! - `server.rs` starts and ends a `dunlin`, and speaks to it
 //! - `limits.rs` each bound of the HTTP server, at it and one past it
+//! - `internal.rs` the internal port
 //! - `upgrade.rs` `WebSocket`s on connections that have carried HTTP
 //! - `shutdown.rs` signals
 //! - `observation.rs` metrics and the log
@@ -10,6 +11,7 @@
 //! What the API's methods answer is in `tests/api`, as data.
 
 mod demo;
+mod internal;
 mod limits;
 mod observation;
 mod server;

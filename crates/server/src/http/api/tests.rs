@@ -1,0 +1,112 @@
+//! `schema/openapi.json` against the types that requests are read into, and the tables that answers are made from.
+
+use std::collections::BTreeSet;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, Visitor, value::Error},
+    forward_to_deserialize_any,
+};
+use serde_json::Value;
+
+use super::{ApiError, Method, wire};
+use crate::http::swagger::DOCUMENT;
+
+type Names = BTreeSet<String>;
+
+/// Tells which fields a structure asks for, and gives it nothing.
+struct Probe<'f>(&'f mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Probe<'_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+        Err(Error::custom("no structure"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Error> {
+        *self.0 = fields;
+        Err(Error::custom("seen"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct
+        seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+fn fields<'de, T: Deserialize<'de>>() -> Names {
+    let mut fields: &[&str] = &[];
+    assert!(T::deserialize(Probe(&mut fields)).is_err_and(|error| error.to_string() == "seen"));
+    fields.iter().map(ToString::to_string).collect()
+}
+
+fn document() -> Value {
+    serde_json::from_str(DOCUMENT).expect("it is JSON")
+}
+
+fn names(value: &Value) -> Names {
+    value.as_object().expect("an object").keys().cloned().collect()
+}
+
+#[test]
+fn every_method_that_is_served_is_described_and_no_other() {
+    let served = Method::ALL.iter().filter(|method| method.unsupported().is_none());
+    let served: Names = served.map(|method| format!("/api/{}", method.name())).collect();
+    assert_eq!(names(&document()["paths"]), served);
+}
+
+#[test]
+fn requests_have_the_fields_that_are_read() {
+    let document = document();
+    let cases = [
+        ("PublishRequest", fields::<wire::Publish>()),
+        ("BroadcastRequest", fields::<wire::Broadcast>()),
+        ("SubscribeRequest", fields::<wire::Subscribe>()),
+        ("UnsubscribeRequest", fields::<wire::Unsubscribe>()),
+        ("DisconnectRequest", fields::<wire::Disconnect>()),
+        ("RefreshRequest", fields::<wire::Refresh>()),
+        ("PresenceRequest", fields::<wire::OneChannel>()),
+        ("PresenceStatsRequest", fields::<wire::OneChannel>()),
+        ("HistoryRequest", fields::<wire::History>()),
+        ("HistoryRemoveRequest", fields::<wire::OneChannel>()),
+        ("ChannelsRequest", fields::<wire::Channels>()),
+        ("InfoRequest", fields::<wire::Nothing>()),
+        ("RpcRequest", fields::<wire::Rpc>()),
+        ("RoomOpenRequest", fields::<wire::OneChannel>()),
+        ("RoomCloseRequest", fields::<wire::OneChannel>()),
+        ("RoomsRequest", fields::<wire::Nothing>()),
+        ("BatchRequest", fields::<wire::Batch>()),
+        ("StreamPosition", fields::<wire::Position>()),
+        ("Override", fields::<wire::Override>()),
+        ("Switch", fields::<wire::Switch>()),
+        ("CloseWith", fields::<wire::CloseWith>()),
+    ];
+    let schemas = &document["components"]["schemas"];
+    for (name, read) in &cases {
+        assert_eq!(&names(&schemas[name]["properties"]), read, "{name} in schema/openapi.json");
+    }
+    let described = names(schemas).into_iter().filter(|name| name.ends_with("Request"));
+    let looked_at: Names = cases.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert!(described.collect::<Names>().is_subset(&looked_at));
+}
+
+#[test]
+fn batches_hold_every_method_that_is_served() {
+    let read = fields::<wire::BatchCommand>().into_iter();
+    let read: Names =
+        read.filter(|name| Method::by_name(name).is_some_and(|method| method.unsupported().is_none())).collect();
+    assert_eq!(names(&document()["components"]["schemas"]["BatchCommand"]["properties"]), read);
+}
+
+#[test]
+fn errors_and_the_version_are_those_of_the_program() {
+    let document = document();
+    assert_eq!(document["components"]["schemas"]["Error"]["properties"]["code"]["enum"], serde_json::json!(ApiError::CODES));
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+}

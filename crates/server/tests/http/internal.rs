@@ -1,0 +1,118 @@
+//! The internal port: what is there, and no longer on the public one.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use serde_json::{Value, json};
+
+use crate::server::{Answer, Client, Server, handshake};
+
+/// What clients have no business with.
+const OPERATORS_PATHS: [&str; 5] = ["/health", "/metrics", "/debug/pprof", "/swagger", "/swagger/openapi.json"];
+
+/// A server with an internal port, and that port's address.
+fn start(more: &Value) -> (Server, SocketAddr) {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let mut settings = json!({
+        "http_server": { "internal_port": free.port().to_string() },
+        "debug": { "enabled": true },
+        "swagger": { "enabled": true },
+    });
+    if let Some(more) = more.as_object() {
+        settings.as_object_mut().expect("an object").extend(more.clone());
+    }
+    (Server::start(&settings), free)
+}
+
+fn ask(address: SocketAddr, method: &str, path: &str) -> Answer {
+    Client::new(TcpStream::connect(address).expect("it listens")).ask(method, path, "{}")
+}
+
+#[test]
+fn what_clients_have_no_business_with_is_there_alone() {
+    let (server, internal) = start(&json!({}));
+    for path in OPERATORS_PATHS {
+        assert_eq!(ask(server.address, "GET", path).status, 404, "{path}");
+        assert_eq!(ask(internal, "GET", path).status, 200, "{path}");
+    }
+    for path in ["/api/info", "/api"] {
+        assert_eq!(ask(server.address, "POST", path).status, 404, "{path}");
+    }
+    assert_eq!(ask(internal, "POST", "/api/info").status, 200);
+    let mut session = Client::new(TcpStream::connect(internal).expect("it listens"));
+    session.send(handshake(""));
+    assert_eq!(session.answer().status, 404, "WebSockets are the public port's");
+    let mut session = server.connect();
+    session.send(handshake(""));
+    assert_eq!(session.answer().status, 101);
+}
+
+#[test]
+fn the_api_may_stay_outside() {
+    let (server, internal) = start(&json!({ "http_api": { "key": crate::server::KEY, "external": true } }));
+    assert_eq!(ask(server.address, "POST", "/api/info").status, 200);
+    assert_eq!(ask(internal, "POST", "/api/info").status, 404);
+    assert_eq!(ask(internal, "GET", "/health").status, 200);
+}
+
+#[test]
+fn with_one_port_what_shards_hold_is_not_shown() {
+    let server = Server::start(&json!({ "debug": { "enabled": true }, "swagger": { "enabled": true } }));
+    assert_eq!(server.ask("GET", "/debug/pprof", "").status, 404);
+    assert_eq!(server.ask("GET", "/swagger", "").status, 200);
+}
+
+#[test]
+fn the_debug_page_tells_what_shards_hold() {
+    let (server, internal) = start(&json!({}));
+    let mut session = server.connect();
+    session.send(handshake(""));
+    session.answer();
+    session.send_text(r#"{"id":1,"connect":{}}"#);
+    session.frame();
+    for number in 0..30 {
+        session.send_text(&format!(r#"{{"id":{},"subscribe":{{"channel":"open:{number}"}}}}"#, number + 2));
+        session.frame();
+    }
+    let answer = ask(internal, "GET", "/debug/pprof");
+    let page: Value = serde_json::from_slice(&answer.body).expect("JSON");
+    let shards = page["shards"].as_array().expect("shards");
+    assert_eq!(shards.len(), 2);
+    let sum = |field: &str| shards.iter().filter_map(|shard| shard[field].as_u64()).sum::<u64>();
+    assert_eq!((sum("sessions"), sum("subscriptions"), sum("channels")), (1, 30, 30));
+    let channels = page["top_channels"].as_array().expect("channels");
+    assert_eq!(channels.len(), 20, "no more than so many are shown");
+    assert!(channels.iter().all(|channel| channel["num_clients"] == 1));
+}
+
+#[test]
+fn the_description_is_the_one_in_the_repository_and_its_page_loads_nothing() {
+    let server = Server::start(&json!({ "swagger": { "enabled": true } }));
+    let document = server.ask("GET", "/swagger/openapi.json", "");
+    assert_eq!(document.body, include_bytes!("../../../../schema/openapi.json"));
+    let page = server.ask("GET", "/swagger", "");
+    assert!(page.field("content-security-policy").is_some_and(|policy| policy.starts_with("default-src 'none'")));
+    let page = page.text();
+    assert!(page.contains("/api/publish") && page.contains("idempotency_key"));
+    assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href="), "{page}");
+}
+
+#[test]
+fn scrapes_that_come_together_share_one_survey() {
+    let server = Server::start(&json!({ "prometheus": { "survey_max_age": "1h" } }));
+    let turns = || server.metric("dunlin_sessions_opened_total");
+    assert!(turns() < 0.5);
+    let mut session = server.connect();
+    session.send(handshake(""));
+    session.answer();
+    session.send_text(r#"{"id":1,"connect":{}}"#);
+    session.frame();
+    assert!(turns() < 0.5, "the page still tells the survey of before");
+}
+
+#[test]
+fn without_a_key_every_call_is_refused() {
+    let server = Server::start(&json!({ "http_api": { "key": "" } }));
+    for path in ["/api/info", "/api", "/api/publish", "/api/info?api_key="] {
+        assert_eq!(server.ask("POST", path, "{}").status, 401, "{path}");
+    }
+}
