@@ -189,6 +189,24 @@ fn words(error: &hyper_util::client::legacy::Error) -> String {
     text
 }
 
+impl ClientTls {
+    /// Whether it can be used.
+    ///
+    /// # Errors
+    /// What is wrong, beginning with the key.
+    pub fn check(&self) -> Result<(), String> {
+        server_name(self)?;
+        tls_config(self).map(drop)
+    }
+}
+
+fn server_name(tls: &ClientTls) -> Result<Option<ServerName<'static>>, String> {
+    if tls.server_name.is_empty() {
+        return Ok(None);
+    }
+    ServerName::try_from(tls.server_name.clone()).map(Some).map_err(|_| "server_name is not a name".to_owned())
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }

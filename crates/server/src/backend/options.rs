@@ -38,6 +38,27 @@ pub struct ProxyOptions {
     pub breaker_pause_ms: u64,
 }
 
+impl ProxyOptions {
+    /// With the configuration's defaults.
+    pub fn new(label: impl Into<String>, endpoint: Uri) -> Self {
+        Self {
+            label: label.into(),
+            endpoint,
+            timeout_ms: 1_000,
+            http_headers: Vec::new(),
+            static_headers: HeaderMap::new(),
+            transforms: Vec::new(),
+            binary_encoding: false,
+            include_meta: false,
+            tls: None,
+            requests_max: 256,
+            response_bytes_max: 1 << 20,
+            breaker_failures_max: 20,
+            breaker_pause_ms: 1_000,
+        }
+    }
+}
+
 /// The client's side of TLS (`http.tls`).
 #[derive(Clone, Debug, Default)]
 pub struct ClientTls {

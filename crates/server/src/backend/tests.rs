@@ -1,6 +1,7 @@
 //! Backends behind real sockets: everything that one can answer, and everything else that it can do.
 
 mod service;
+mod tls;
 
 use std::{collections::BTreeMap, sync::mpsc, time::Duration};
 
@@ -18,19 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn options(endpoint: &str) -> ProxyOptions {
     ProxyOptions {
-        label: "rpc.proxy".to_owned(),
-        endpoint: endpoint.parse().unwrap(),
         timeout_ms: 30_000,
-        http_headers: Vec::new(),
-        static_headers: HeaderMap::new(),
-        transforms: Vec::new(),
-        binary_encoding: false,
-        include_meta: false,
-        tls: None,
         requests_max: 64,
         response_bytes_max: 10_000,
         breaker_failures_max: 0,
-        breaker_pause_ms: 1_000,
+        ..ProxyOptions::new("rpc.proxy", endpoint.parse().unwrap())
     }
 }
 
@@ -138,6 +131,31 @@ fn a_backend_that_hangs_is_given_up() {
     let rig = Rig::start(begun, |options| options.timeout_ms = 20);
     assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed));
     assert_eq!(rig.count(Outcome::Timeout), 1);
+}
+
+/// Whoever asks another backend does not wait for one that hangs.
+#[test]
+fn a_backend_that_hangs_delays_nobody_else() {
+    let (hanging, lively) = (Service::start(Reaction::Hang), Service::start(ok("{}")));
+    let proxies = [options(&hanging.endpoint()), options(&lively.endpoint())];
+    let backends = Backends::start(&proxies).unwrap();
+    let (told, heard) = mpsc::channel();
+    let ask = |proxy: u16| {
+        let asker = BackendAsker { client: "c".into(), wire: Wire::WebSocketJson, user: None, meta: None };
+        let ask = Ask::Rpc { method: "m".into(), data: None };
+        let question = BackendQuestion { id: QuestionId(1), proxy: ProxyIndex(proxy), asker, ask };
+        let told = told.clone();
+        let answer = Box::new(move |outcome: BackendOutcome| drop(told.send((proxy, outcome.is_ok()))));
+        backends.ask(BackendCall { question, headers: None, answer });
+    };
+    for _ in 0..60 {
+        ask(0);
+    }
+    for _ in 0..200 {
+        ask(1);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok((1, true)));
+    }
+    assert_eq!(backends.counts().proxies[0].waiting, 60, "they still wait");
 }
 
 #[test]

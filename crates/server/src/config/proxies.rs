@@ -335,9 +335,14 @@ fn tls(r: &mut Reader<'_>, table: &str) -> Option<Arc<ClientTls>> {
     let [(server_ca_pem, _), (cert_pem, _), (key_pem, key_path)] = pems;
     if cert_pem.is_empty() != key_pem.is_empty() {
         r.error(&key_path, "goes with `cert_pem`: set both, or neither");
+        return None;
     }
     let key_pem = Secret::new(key_pem);
-    Some(Arc::new(ClientTls { server_ca_pem, cert_pem, key_pem, server_name, insecure_skip_verify }))
+    let tls = ClientTls { server_ca_pem, cert_pem, key_pem, server_name, insecure_skip_verify };
+    if let Err(why) = tls.check() {
+        r.error(table, format!("is of no use: {why}"));
+    }
+    Some(Arc::new(tls))
 }
 
 /// PEM text, the path of a file with it, or base64 of it.

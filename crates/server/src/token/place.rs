@@ -55,6 +55,7 @@ impl Place {
             judge: Arc::clone(&judge),
             sets: KeySets::default(),
             parked: HashMap::new(),
+            woken: Vec::new(),
             fetches: FuturesUnordered::new(),
             started: Instant::now(),
         };
@@ -86,6 +87,8 @@ struct Desk {
     sets: KeySets,
     /// Questions that wait for a fetch, by its address.
     parked: HashMap<String, Vec<Question>>,
+    /// Questions whose fetch has ended.
+    woken: Vec<Question>,
     fetches: FuturesUnordered<Fetch>,
     started: Instant,
 }
@@ -104,7 +107,10 @@ impl Desk {
                 biased;
                 Some((url, options, fetched)) = self.fetches.next(), if !self.fetches.is_empty() => {
                     self.sets.fetched(&url, fetched, &options, self.now_ms());
-                    for question in self.parked.remove(&url).unwrap_or_default() {
+                    self.woken.extend(self.parked.remove(&url).unwrap_or_default());
+                }
+                () = std::future::ready(()), if !self.woken.is_empty() => {
+                    for question in self.woken.split_off(self.woken.len().saturating_sub(QUESTIONS_PER_TURN)) {
                         self.meet(question, true);
                     }
                 }

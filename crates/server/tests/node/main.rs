@@ -3,6 +3,7 @@
 //! With shards that wait on epoll; `node_io_uring` has the same tests for io_uring.
 
 mod answers;
+mod backends;
 mod client;
 mod door;
 mod hand_over;

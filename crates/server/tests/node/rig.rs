@@ -9,7 +9,10 @@ use std::{
 use dunlin::node::{
     HandOver, Judged, NetCounters, NetOptions, Node, NodeStart, OriginCheck, TokenAnswer, TokenQuestion, VerifyTokens,
 };
-use dunlin::{backend::NoBackends, rooms::RoomsOptions};
+use dunlin::{
+    backend::{AskBackends, NoBackends},
+    rooms::RoomsOptions,
+};
 use dunlin_engine::{
     Options,
     api::{Answer, ApiRequest},
@@ -44,11 +47,15 @@ pub fn engine_options() -> Options {
 
 impl Rig {
     pub fn start(net: NetOptions, engine: Options) -> Self {
+        Self::with_backends(net, engine, Arc::new(NoBackends::default()))
+    }
+
+    pub fn with_backends(net: NetOptions, engine: Options, backends: Arc<dyn AskBackends>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (hand_over, handed_over) = mpsc::channel(1);
         let origins: OriginCheck = Arc::new(|origin, _| origin != Some("https://evil.example"));
         let tokens: Arc<dyn VerifyTokens> = Arc::new(Tokens);
-        let (engine, rooms, backends) = (Arc::new(engine), RoomsOptions::default(), Arc::new(NoBackends::default()));
+        let (engine, rooms) = (Arc::new(engine), RoomsOptions::default());
         let start = NodeStart { net, engine, rooms, tokens, backends, origins, hand_over };
         Self { node: Node::start(start).expect("a node"), handed_over, runtime }
     }

@@ -2,6 +2,8 @@
 
 #[path = "../node/answers.rs"]
 mod answers;
+#[path = "../node/backends.rs"]
+mod backends;
 #[path = "../node/client.rs"]
 mod client;
 #[path = "../node/door.rs"]
