@@ -75,8 +75,8 @@ impl From<ErrorCode> for ApiError {
             ErrorCode::BadRequest => Self::BAD_REQUEST,
             ErrorCode::NotAvailable => Self::NOT_AVAILABLE,
             ErrorCode::UnrecoverablePosition => Self::UNRECOVERABLE_POSITION,
-            // The node holds as many channels as it may.
-            ErrorCode::LimitExceeded => Self::bad_request(code.message()),
+            // The node holds as many channels as it may; a subscription would have ended before it began.
+            ErrorCode::LimitExceeded | ErrorCode::Expired => Self::bad_request(code.message()),
             _ => Self::INTERNAL,
         }
     }
