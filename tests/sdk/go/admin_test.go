@@ -57,6 +57,16 @@ func TestUnsubscribeByAPI(t *testing.T) {
 		next[centrifuge.SubscribedEvent](b.T, sub.events)
 	})
 
+	inBothEncodings(t, "ends a subscription that the API began", func(b *bench) {
+		s, user := b.asUser()
+		channel := channelIn("history")
+		api(b.T, "subscribe", object{"user": user, "channel": channel})
+		equal(b.T, "channel", next[centrifuge.ServerSubscribedEvent](b.T, s.events).Channel, channel)
+		publish(b.T, channel, 1, 1)
+		equal(b.T, "offset", next[centrifuge.ServerPublicationEvent](b.T, s.events).Offset, 1)
+		api(b.T, "unsubscribe", object{"user": user, "channel": channel})
+		equal(b.T, "channel", next[centrifuge.ServerUnsubscribedEvent](b.T, s.events).Channel, channel)
+	})
 }
 
 func TestCrowd(t *testing.T) {

@@ -53,6 +53,28 @@ func TestPublish(t *testing.T) {
 		}
 	})
 
+	inBothEncodings(t, "as differences, which arrive whole", func(b *bench) {
+		channel := channelIn("delta")
+		options := centrifuge.SubscriptionConfig{Delta: centrifuge.DeltaTypeFossil}
+		sub := b.subscribed(b.connected(centrifuge.Config{}), channel, options)
+		same := strings.Repeat("the same in every publication. ", 20)
+		for n := 1; n <= 4; n++ {
+			api(b.T, "publish", object{"channel": channel, "data": object{"n": n, "same": same}, "delta": true})
+			publication := next[centrifuge.PublicationEvent](b.T, sub.events)
+			equalJSON(b.T, "data", publication.Data, object{"n": n, "same": same})
+		}
+	})
+
+	inBothEncodings(t, "once for one idempotency key", func(b *bench) {
+		channel := channelIn("history")
+		sub := b.subscribed(b.connected(centrifuge.Config{}), channel)
+		for _, key := range []string{"one", "one", "two"} {
+			api(b.T, "publish", object{"channel": channel, "data": key, "idempotency_key": key})
+		}
+		equalJSON(b.T, "data", next[centrifuge.PublicationEvent](b.T, sub.events).Data, "one")
+		equalJSON(b.T, "data", next[centrifuge.PublicationEvent](b.T, sub.events).Data, "two")
+	})
+
 	inBothEncodings(t, "of almost 64 KiB by a client, of 200 KB by the HTTP API", func(b *bench) {
 		channel := channelIn("open")
 		sub := b.subscribed(b.connected(centrifuge.Config{}), channel)

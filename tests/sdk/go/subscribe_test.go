@@ -53,6 +53,20 @@ func TestSubscribe(t *testing.T) {
 		b.refused(b.subscription(s, channelIn("open")), 106)
 	})
 
+	inBothEncodings(t, "on the server side by the token, 105 for a second time", func(b *bench) {
+		channel := channelIn("history")
+		s := b.client(centrifuge.Config{Token: token(b.T, object{"sub": newUser(), "channels": []string{channel}})})
+		check(b.T, s.Connect())
+		subscribed := next[centrifuge.ServerSubscribedEvent](b.T, s.events)
+		equal(b.T, "channel", subscribed.Channel, channel)
+		equal(b.T, "recoverable", subscribed.Recoverable, true)
+		publish(b.T, channel, 1, 1)
+		publication := next[centrifuge.ServerPublicationEvent](b.T, s.events)
+		equal(b.T, "channel", publication.Channel, channel)
+		equal(b.T, "offset", publication.Offset, 1)
+		b.refused(b.subscription(s, channel), 105)
+	})
+
 	inBothEncodings(t, "positioned, recoverable and join/leave only when asked for", func(b *bench) {
 		s := b.connected(centrifuge.Config{})
 		flags := func(config centrifuge.SubscriptionConfig) [2]bool {

@@ -101,3 +101,21 @@ inBothEncodings('unsubscribe by the HTTP API', (scenario) => {
     await sessions[1].events.next('publication');
   });
 });
+
+inBothEncodings('subscribe by the HTTP API', (scenario) => {
+  scenario('pushes a server-side subscription, unsubscribe ends it', async (bench) => {
+    const user = newUser();
+    const { events } = await bench.connected({ token: token({ sub: user }) });
+    const channel = channelIn('history');
+    await api('subscribe', { user, channel, data: { welcome: 1 } });
+    const context = await events.next('subscribed');
+    assert.equal(context.channel, channel);
+    assert.equal(context.recoverable, true);
+    assert.deepEqual(bench.decode(context.data), { welcome: 1 });
+    await api('publish', { channel, data: { n: 1 } });
+    const publication = await events.next('publication');
+    assert.deepEqual([publication.channel, publication.offset], [channel, 1]);
+    await api('unsubscribe', { user, channel });
+    assert.equal((await events.next('unsubscribed')).channel, channel);
+  });
+});

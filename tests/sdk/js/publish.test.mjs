@@ -58,6 +58,17 @@ inBothEncodings('publish', (scenario, encoding) => {
     });
   }
 
+  scenario('once only for one idempotency key', async (bench) => {
+    const channel = channelIn('history');
+    const { client } = await bench.connected();
+    const { events } = await bench.subscribed(client, channel);
+    const first = await api('publish', { channel, data: 1, idempotency_key: 'same' });
+    assert.deepEqual(await api('publish', { channel, data: 2, idempotency_key: 'same' }), first);
+    await api('publish', { channel, data: 3 });
+    const received = await events.take('publication', 2);
+    assert.deepEqual(received.map(({ data }) => bench.decode(data)), [1, 3]);
+  });
+
   scenario('a broadcast reaches every channel named', async (bench) => {
     const channels = [channelIn('open'), channelIn('history'), channelIn('open')];
     const { client } = await bench.connected();

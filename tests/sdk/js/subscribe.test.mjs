@@ -61,6 +61,22 @@ inBothEncodings('subscribe', (scenario) => {
     await bench.subscribed(client, channelIn('open'));
   });
 
+  scenario('a channel the token subscribed on the server side: events on the client, 105 for a second one', async (bench) => {
+    const channel = channelIn('history');
+    const { client, events } = bench.client({ token: token({ sub: newUser(), channels: [channel] }) });
+    client.connect();
+    const context = await events.next('subscribed');
+    assert.equal(context.channel, channel);
+    assert.equal(context.recoverable, true);
+    await api('publish', { channel, data: { n: 1 } });
+    const publication = await events.next('publication');
+    assert.equal(publication.channel, channel);
+    assert.equal(publication.offset, 1);
+    assert.deepEqual(bench.decode(publication.data), { n: 1 });
+    const { events: own } = bench.subscription(client, channel);
+    assert.equal((await own.next('unsubscribed')).code, 105);
+  });
+
   scenario('positioned, recoverable and join/leave only when asked for', async (bench) => {
     const { client, context: { client: own } } = await bench.connected();
     const plain = await bench.subscribed(client, channelIn('optional'));

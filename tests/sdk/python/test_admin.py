@@ -49,3 +49,13 @@ class UnsubscribeByApi:
         self.assertEqual((told.code, told.reason), (2000, "server unsubscribe"))
         await sub.subscribe()
         await events.next("subscribed")
+
+    async def test_ends_a_subscription_that_the_api_began(self):
+        _, events, _, user = await self.as_user()
+        channel = channel_in("history")
+        await api("subscribe", user=user, channel=channel)
+        self.assertEqual((await events.next("subscribed")).channel, channel)
+        await publish(channel, 1, 1)
+        self.assertEqual((await events.next("publication")).pub.offset, 1)
+        await api("unsubscribe", user=user, channel=channel)
+        self.assertEqual((await events.next("unsubscribed")).channel, channel)

@@ -43,6 +43,17 @@ class Subscribe:
             await events.next("subscribed")
         await self.refused(client, channel_in("open"), 106)
 
+    async def test_on_the_server_side_by_the_token(self):
+        channel = channel_in("history")
+        client, events = self.client(token=token({"sub": new_user(), "channels": [channel]}))
+        await client.connect()
+        context = await events.next("subscribed")
+        self.assertEqual((context.channel, context.recoverable), (channel, True))
+        await publish(channel, 1, 1)
+        told = await events.next("publication")
+        self.assertEqual((told.channel, told.pub.offset), (channel, 1))
+        self.assertEqual(self.decode(told.pub.data), {"n": 1})
+
     async def test_flags_only_when_asked_for(self):
         client, _, own = await self.connected()
         for options, positioned, recoverable in (
