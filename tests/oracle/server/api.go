@@ -26,6 +26,12 @@ type apiRequest struct {
 	SkipHistory    bool              `json:"skip_history"`
 	Tags           map[string]string `json:"tags"`
 	IdempotencyKey string            `json:"idempotency_key"`
+	Delta          bool              `json:"delta"`
+	Version        uint64            `json:"version"`
+	VersionEpoch   string            `json:"version_epoch"`
+	Expired        bool              `json:"expired"`
+	ExpireAt       int64             `json:"expire_at"`
+	Info           json.RawMessage   `json:"info"`
 	User           string            `json:"user"`
 	Client         string            `json:"client"`
 	Disconnect     *struct {
@@ -70,6 +76,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"broadcast":      a.broadcast,
 		"subscribe":      a.subscribe,
 		"unsubscribe":    a.unsubscribe,
+		"refresh":        a.refresh,
 		"disconnect":     a.disconnect,
 		"presence":       a.presence,
 		"presence_stats": a.presenceStats,
@@ -115,7 +122,9 @@ func (a *api) publish(request *apiRequest) (any, *apiError) {
 	result, err := a.node.Publish(request.Channel, data,
 		centrifuge.WithHistory(size, ttl),
 		centrifuge.WithTags(request.Tags),
-		centrifuge.WithIdempotencyKey(request.IdempotencyKey))
+		centrifuge.WithIdempotencyKey(request.IdempotencyKey),
+		centrifuge.WithDelta(request.Delta || options.DeltaPublish),
+		centrifuge.WithVersion(request.Version, request.VersionEpoch))
 	if err != nil {
 		return nil, errInternal
 	}
@@ -150,6 +159,8 @@ func (a *api) subscribe(request *apiRequest) (any, *apiError) {
 	err := a.node.Subscribe(request.User, request.Channel,
 		centrifuge.WithSubscribeClient(request.Client),
 		centrifuge.WithSubscribeData(request.Data),
+		centrifuge.WithChannelInfo(request.Info),
+		centrifuge.WithExpireAt(request.ExpireAt),
 		centrifuge.WithEmitPresence(base.EmitPresence),
 		centrifuge.WithEmitJoinLeave(base.EmitJoinLeave),
 		centrifuge.WithPushJoinLeave(base.PushJoinLeave),
@@ -168,6 +179,18 @@ func (a *api) unsubscribe(request *apiRequest) (any, *apiError) {
 		}
 	}
 	err := a.node.Unsubscribe(request.User, request.Channel, centrifuge.WithUnsubscribeClient(request.Client))
+	if err != nil {
+		return nil, errInternal
+	}
+	return object{}, nil
+}
+
+func (a *api) refresh(request *apiRequest) (any, *apiError) {
+	err := a.node.Refresh(request.User,
+		centrifuge.WithRefreshClient(request.Client),
+		centrifuge.WithRefreshExpired(request.Expired),
+		centrifuge.WithRefreshExpireAt(request.ExpireAt),
+		centrifuge.WithRefreshInfo(request.Info))
 	if err != nil {
 		return nil, errInternal
 	}

@@ -87,6 +87,10 @@ type channelOptions struct {
 	AllowHistoryForSubscriber  bool     `json:"allow_history_for_subscriber"`
 	AllowHistoryForClient      bool     `json:"allow_history_for_client"`
 	AllowUserLimitedChannels   bool     `json:"allow_user_limited_channels"`
+	AllowedDeltaTypes          []string `json:"allowed_delta_types"`
+	DeltaPublish               bool     `json:"delta_publish"`
+	AllowTagsFilter            bool     `json:"allow_tags_filter"`
+	AllowChannelCompaction     bool     `json:"allow_channel_compaction"`
 }
 
 // duration is written as a Go duration string ("25s").

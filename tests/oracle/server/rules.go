@@ -336,13 +336,20 @@ func baseOptions(options channelOptions) centrifuge.SubscribeOptions {
 	if options.ForceRecoveryMode == "cache" {
 		mode = centrifuge.RecoveryModeCache
 	}
+	var deltas []centrifuge.DeltaType
+	for _, name := range options.AllowedDeltaTypes {
+		deltas = append(deltas, centrifuge.DeltaType(name))
+	}
 	return centrifuge.SubscribeOptions{
-		EmitPresence:      options.Presence,
-		EmitJoinLeave:     options.JoinLeave,
-		PushJoinLeave:     options.ForcePushJoinLeave,
-		EnablePositioning: options.ForcePositioning,
-		EnableRecovery:    options.ForceRecovery,
-		RecoveryMode:      mode,
+		EmitPresence:           options.Presence,
+		EmitJoinLeave:          options.JoinLeave,
+		PushJoinLeave:          options.ForcePushJoinLeave,
+		EnablePositioning:      options.ForcePositioning,
+		EnableRecovery:         options.ForceRecovery,
+		RecoveryMode:           mode,
+		AllowedDeltaTypes:      deltas,
+		AllowTagsFilter:        options.AllowTagsFilter,
+		AllowChannelCompaction: options.AllowChannelCompaction,
 	}
 }
 
