@@ -1,0 +1,80 @@
+//! What is offered for one session stays as it is while others are offered theirs: a shard that writes in batches lends the
+//! slices of many sessions to the kernel at once.
+
+mod hall;
+
+use dunlin_engine::{
+    SessionKey,
+    options::{Lane, NamespaceOptions},
+};
+use dunlin_protocol::Encoding;
+use hall::Hall;
+use serde_json::json;
+
+const SESSIONS: usize = 60;
+
+/// A slice as a batch holds on to it, and the bytes that it had.
+struct Lent {
+    start: *const u8,
+    bytes: Vec<u8>,
+}
+
+#[test]
+fn the_slices_of_many_sessions_hold_until_the_first_is_told_to_be_written() {
+    let mut options = hall::options();
+    let prices = NamespaceOptions {
+        name: "prices".to_owned(),
+        delivery: Lane::Latest,
+        history_size: 0,
+        history_ttl_ms: 0,
+        ..options.without_namespace.clone()
+    };
+    options.namespaces.push(prices);
+    let mut hall = Hall::new(1, options);
+    let names: Vec<String> = (0..SESSIONS).map(|number| format!("session {number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        hall.open(name, if number % 2 == 0 { Encoding::Json } else { Encoding::Protobuf }, 0);
+        for channel in ["arena:a", "arena:b", "news", "prices:gold"] {
+            hall.subscribe(name, channel);
+        }
+    }
+    hall.tick();
+    // From here on no socket takes anything, and each lane fills: rooms' frames are due, the reliable lane has a queue, and
+    // the latest one has a publication that follows skipped ones and gets a tag when it is offered.
+    for name in &names {
+        hall.node.client(name).room_bytes = 0;
+    }
+    for round in 0..3 {
+        for channel in ["news", "prices:gold"] {
+            let request = json!({"publish": {"channel": channel, "data": {"round": round}}});
+            hall.node.ask_api(&request);
+        }
+        hall.tick();
+    }
+    let sessions: Vec<SessionKey> = names.iter().map(|name| hall.node.client(name).place.1).collect();
+    let shard = &mut hall.node.shards[0];
+    let mut lent: Vec<Vec<Lent>> = Vec::new();
+    for session in &sessions {
+        let slices = shard.outgoing(*session);
+        lent.push(slices.map(|slice| Lent { start: slice.as_ptr(), bytes: slice.to_vec() }).collect());
+    }
+    // Three of news, one of gold, and two of each room.
+    assert!(lent.iter().all(|slices| slices.len() >= 8));
+    let is_tagged = |lent: &&Lent| lent.bytes.windows(7).any(|word| word == b"skipped");
+    assert!(lent.iter().all(|slices| slices.iter().filter(is_tagged).count() == 1), "each has a tag of its own");
+    for Lent { start, bytes } in lent.iter().flatten() {
+        // SAFETY: that this may be read is what `Shard::outgoing` promises until the shard is told something.
+        let now = unsafe { std::slice::from_raw_parts(*start, bytes.len()) };
+        assert!(now == bytes, "changed by what was offered to others");
+    }
+    // And it is what is written in the end.
+    for (name, slices) in names.iter().zip(lent) {
+        let client = hall.node.client(name);
+        let place = client.place;
+        client.received.clear();
+        client.room_bytes = usize::MAX;
+        hall.node.write(place);
+        let expected: Vec<u8> = slices.into_iter().flat_map(|lent| lent.bytes).collect();
+        assert!(hall.node.client(name).received == expected);
+    }
+}
