@@ -107,6 +107,9 @@ fn batches_hold_every_method_that_is_served() {
 #[test]
 fn errors_and_the_version_are_those_of_the_program() {
     let document = document();
-    assert_eq!(document["components"]["schemas"]["Error"]["properties"]["code"]["enum"], serde_json::json!(ApiError::CODES));
+    assert_eq!(
+        document["components"]["schemas"]["Error"]["properties"]["code"]["enum"],
+        serde_json::json!(ApiError::CODES)
+    );
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
 }
