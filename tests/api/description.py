@@ -29,7 +29,7 @@ class Description:
         if response is None:
             return f"status {status} is not described"
         problem = self.fits(answer, of_json(response), "answer")
-        if problem is None and status == 200 and "error" not in answer and body is not None:
+        if problem is None and status == 200 and '"error"' not in json.dumps(answer) and body is not None:
             problem = self.fits(body, of_json(described["post"]["requestBody"]), "request")
         return problem
 
