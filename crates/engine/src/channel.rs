@@ -8,6 +8,7 @@ use dunlin_protocol::ClientInfo;
 
 use crate::{
     FrameClass, ShardIndex,
+    idempotency::Results,
     message::Subscriber,
     names::NamespaceIndex,
     room::{RoomKey, RoomThreadIndex},
@@ -26,6 +27,8 @@ pub(crate) struct OwnedChannel {
     pub(crate) scheduled: Scheduled,
     /// The room that is open, or about to be.
     pub(crate) room: Option<Box<OwnedRoom>>,
+    /// Made with the first publication that has an idempotency key.
+    pub(crate) results: Option<Box<Results>>,
     /// What compact classes call it, unique on the node; 0 as long as nobody asked.
     pub(crate) number: u64,
     listeners: Vec<Listener>,
@@ -77,6 +80,7 @@ impl OwnedChannel {
             presence: None,
             scheduled: Scheduled::default(),
             room: None,
+            results: None,
             number: 0,
             listeners: Vec::new(),
             subscribers: 0,
@@ -156,7 +160,7 @@ impl OwnedChannel {
 
     /// Whether nothing is left to remember.
     pub(crate) fn is_forgettable(&self) -> bool {
-        self.subscribers == 0 && self.stream.is_none() && self.room.is_none()
+        self.subscribers == 0 && self.stream.is_none() && self.room.is_none() && self.results.is_none()
     }
 }
 

@@ -48,6 +48,12 @@ pub struct NamespaceCounters {
     pub join_leave_deliveries: u64,
     /// Publications replaced in a latest lane before they were written.
     pub skipped: u64,
+    /// Publications that subscribers' filters kept from them.
+    pub filtered: u64,
+    /// Patches made of publications.
+    pub patches: u64,
+    /// Publications that were answered and not published, by [`Suppression`].
+    pub suppressed: [u64; Suppression::ALL.len()],
     /// Recoveries that succeeded.
     pub recovered: u64,
     /// Recoveries that could not be complete.
@@ -58,6 +64,28 @@ pub struct NamespaceCounters {
     pub publish_to_socket: Histogram,
     /// Its rooms.
     pub rooms: RoomCounters,
+}
+
+/// Why a publication is not published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suppression {
+    /// One with its idempotency key was.
+    Idempotency,
+    /// The channel has a version that is as new.
+    Version,
+}
+
+impl Suppression {
+    /// Every one, in the order of their places.
+    pub const ALL: [Self; 2] = [Self::Idempotency, Self::Version];
+
+    /// The name as metrics write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idempotency => "idempotency",
+            Self::Version => "version",
+        }
+    }
 }
 
 /// Counts of the rooms of one namespace. All only grow.

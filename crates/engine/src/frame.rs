@@ -21,8 +21,20 @@ pub struct Delivery {
     pub(crate) body: DeliveryBody,
     /// When the owner accepted it, on the clock of [`crate::Now::mono_us`].
     pub(crate) accepted_us: u64,
+    /// The publication as a patch of the one before it in the stream, for delta classes.
+    patch: Option<Arc<[u8]>>,
     /// Each class once.
-    frames: Vec<(FrameClass, Result<Box<[u8]>, NotJson>)>,
+    frames: Vec<ClassFrames>,
+}
+
+/// What the subscribers of one class are sent.
+#[derive(Debug)]
+pub(crate) struct ClassFrames {
+    pub(crate) class: FrameClass,
+    /// An error where the payload is not JSON and the encoding is.
+    pub(crate) whole: Result<Box<[u8]>, NotJson>,
+    /// For those who were sent the publication before.
+    pub(crate) patch: Option<Box<[u8]>>,
 }
 
 /// What a [`Delivery`] carries.
@@ -44,7 +56,12 @@ pub(crate) enum DeliveryBody {
 impl Delivery {
     /// An empty envelope; [`Delivery::encode`] fills in the frames.
     pub(crate) fn new(channel: Arc<str>, namespace: NamespaceIndex, body: DeliveryBody, accepted_us: u64) -> Self {
-        Self { channel, channel_number: 0, namespace, body, accepted_us, frames: Vec::with_capacity(1) }
+        Self { channel, channel_number: 0, namespace, body, accepted_us, patch: None, frames: Vec::with_capacity(1) }
+    }
+
+    /// The same with a patch for delta classes.
+    pub(crate) fn with_patch(self, patch: Option<Arc<[u8]>>) -> Self {
+        Self { patch, ..self }
     }
 
     /// The same for a channel with this number.
@@ -52,12 +69,23 @@ impl Delivery {
         Self { channel_number, ..self }
     }
 
-    /// Writes the frame for `class`, unless it is there. `scratch` only lends its capacity.
+    /// Writes the frames for `class`, unless they are there. `scratch` only lends its capacity.
     pub(crate) fn encode(&mut self, class: FrameClass, scratch: &mut Vec<u8>) {
-        if self.place(class).is_none() {
-            let frame = build_frame(class.wire, scratch, |out| encode_push_on(class.wire, &self.push(class, 0), out));
-            self.frames.push((class, frame));
+        if self.frames.iter().any(|frames| frames.class == class) {
+            return;
         }
+        let mut build =
+            |data| build_frame(class.wire, scratch, |out| encode_push_on(class.wire, &self.push(class, data, 0), out));
+        let frames = match &self.patch {
+            Some(patch) if class.delta => ClassFrames {
+                class,
+                whole: build(DataForm::Whole),
+                // A patch that is no text cannot go to JSON.
+                patch: build(DataForm::Patch(patch)).ok(),
+            },
+            _ => ClassFrames { class, whole: build(whole_form(class)), patch: None },
+        };
+        self.frames.push(frames);
     }
 
     /// The channel.
@@ -81,33 +109,34 @@ impl Delivery {
         }
     }
 
-    /// For how many classes it was written.
+    /// How many frames it was written into.
     pub fn encodes(&self) -> usize {
-        self.frames.len()
+        self.frames.iter().map(|frames| 1 + usize::from(frames.patch.is_some())).sum()
     }
 
     /// Bytes of the longest of its frames.
     pub(crate) fn frame_bytes_max(&self) -> usize {
-        self.frames.iter().filter_map(|(_, frame)| frame.as_ref().ok()).map(|frame| frame.len()).max().unwrap_or(0)
+        let whole = self.frames.iter().filter_map(|frames| frames.whole.as_ref().ok());
+        whole.map(|frame| frame.len()).max().unwrap_or(0)
     }
 
-    /// The frames with their classes and places: an error where the payload is not JSON and the encoding is.
-    pub(crate) fn frames(&self) -> impl Iterator<Item = (FramePlace, FrameClass, Result<&[u8], NotJson>)> {
-        let frames = (0..).map(FramePlace).zip(&self.frames);
-        frames.map(|(place, (class, frame))| (place, *class, frame.as_deref().map_err(|error| *error)))
+    /// The frames of each class, with their place.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = (u16, &ClassFrames)> {
+        (0..).zip(&self.frames)
     }
 
-    /// Where the frame for `class` is, if it was written.
-    fn place(&self, class: FrameClass) -> Option<usize> {
-        self.frames.iter().position(|(of, _)| *of == class)
+    fn frame(&self, place: FramePlace) -> Option<&[u8]> {
+        match place {
+            FramePlace::Whole(index) => self.frames.get(usize::from(index))?.whole.as_deref().ok(),
+            FramePlace::Patch(index) => self.frames.get(usize::from(index))?.patch.as_deref(),
+        }
     }
 
-    fn push(&self, class: FrameClass, skipped: u32) -> Push<'_> {
+    fn push<'a>(&'a self, class: FrameClass, data: DataForm<'a>, skipped: u32) -> Push<'a> {
         let channel = match class.compact {
             true => ChannelRef::Number(self.channel_number),
             false => ChannelRef::Name(&self.channel),
         };
-        let data = DataForm::Plain;
         match &self.body {
             DeliveryBody::Publication { publication, .. } => Push::Publication { channel, publication, data, skipped },
             DeliveryBody::Join(info) => Push::Join { channel, info },
@@ -116,9 +145,19 @@ impl Delivery {
     }
 }
 
+/// How data is written in the frames of `class`, where it is no patch.
+const fn whole_form(class: FrameClass) -> DataForm<'static> {
+    if class.delta { DataForm::Whole } else { DataForm::Plain }
+}
+
 /// Which of a delivery's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FramePlace(u16);
+pub(crate) enum FramePlace {
+    /// The whole one of the class at this place.
+    Whole(u16),
+    /// The patch of the class at this place.
+    Patch(u16),
+}
 
 /// A frame in a session's lane. A clone costs one non-atomic increment.
 #[derive(Clone, Debug)]
@@ -154,7 +193,7 @@ impl FrameRef {
 
     /// The frame of `delivery` at `place`, of which [`Delivery::frames`] has told that it is one.
     pub(crate) fn shared(delivery: Arc<Delivery>, place: FramePlace) -> Self {
-        debug_assert!(delivery.frames[usize::from(place.0)].1.is_ok(), "what is not JSON is not shared");
+        debug_assert!(delivery.frame(place).is_some(), "only what was written is shared");
         Self(Rc::new(FrameBytes::Shared { delivery, place }))
     }
 
@@ -164,10 +203,7 @@ impl FrameRef {
             FrameBytes::Own { bytes, .. } => bytes,
             FrameBytes::Static(bytes) => bytes,
             FrameBytes::Body { body, .. } => &body.bytes,
-            FrameBytes::Shared { delivery, place } => match &delivery.frames[usize::from(place.0)].1 {
-                Ok(bytes) => bytes,
-                Err(NotJson) => unreachable!("checked when the frame was made"),
-            },
+            FrameBytes::Shared { delivery, place } => delivery.frame(*place).expect("checked when the frame was made"),
         }
     }
 
@@ -191,8 +227,9 @@ impl FrameRef {
     /// The same publication again with the tag `skipped`; `None` for what is no publication.
     pub(crate) fn with_skipped(&self, skipped: u32, scratch: &mut Vec<u8>) -> Option<Self> {
         let FrameBytes::Shared { delivery, place } = &*self.0 else { return None };
-        let (class, _) = delivery.frames[usize::from(place.0)];
-        let push = delivery.push(class, skipped);
+        let (FramePlace::Whole(index) | FramePlace::Patch(index)) = *place;
+        let class = delivery.frames[usize::from(index)].class;
+        let push = delivery.push(class, whole_form(class), skipped);
         let bytes = build_frame(class.wire, scratch, |out| encode_push_on(class.wire, &push, out)).ok()?;
         Some(Self::own(bytes, delivery.accepted_us))
     }

@@ -5,7 +5,13 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::{FrameClass, names::NamespaceIndex};
+use dunlin_protocol::TagsFilter;
+
+use crate::{
+    FrameClass,
+    filters::{FilterPlace, Filters},
+    names::NamespaceIndex,
+};
 
 /// A channel's number on a listening shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,9 +22,15 @@ pub(crate) struct LocalChannelId(pub(crate) u32);
 pub(crate) struct HubEntry {
     /// The session's index.
     pub(crate) session: u32,
+    /// The filter of its publications, if it has one.
+    pub(crate) filter: Option<FilterPlace>,
     /// Whether it gets joins and leaves.
     pub(crate) join_leave: bool,
+    /// Whether it was sent the stream's newest publication, so that the next one may come as a patch. Of delta classes.
+    pub(crate) has_newest: bool,
 }
+
+const _: () = assert!(size_of::<HubEntry>() == 8, "a delivery walks these: eight to a cache line");
 
 /// A channel that sessions of this shard are, or are about to be, subscribed to.
 #[derive(Debug)]
@@ -29,6 +41,8 @@ pub(crate) struct LocalChannel {
     uses: u32,
     /// Those that are sent the same frames together; no list is empty.
     subscribers: Vec<(FrameClass, Vec<HubEntry>)>,
+    /// There while a subscription has one: most channels have none.
+    filters: Option<Box<Filters>>,
 }
 
 /// The subscription index of a shard.
@@ -37,6 +51,7 @@ pub(crate) struct Hub {
     by_name: HashMap<Arc<str>, LocalChannelId, foldhash::quality::FixedState>,
     channels: Vec<Option<LocalChannel>>,
     free: Vec<LocalChannelId>,
+    seed: u64,
 }
 
 impl Hub {
@@ -46,6 +61,7 @@ impl Hub {
             by_name: HashMap::with_hasher(foldhash::quality::FixedState::with_seed(node_seed)),
             channels: Vec::new(),
             free: Vec::new(),
+            seed: node_seed,
         }
     }
 
@@ -117,7 +133,9 @@ impl Hub {
 
     fn insert(&mut self, name: &str, namespace: NamespaceIndex) -> LocalChannelId {
         let name: Arc<str> = name.into();
-        let channel = Some(LocalChannel { name: Arc::clone(&name), namespace, uses: 0, subscribers: Vec::new() });
+        let channel =
+            LocalChannel { name: Arc::clone(&name), namespace, uses: 0, subscribers: Vec::new(), filters: None };
+        let channel = Some(channel);
         let id = if let Some(id) = self.free.pop() {
             self.channels[id.0 as usize] = channel;
             id
@@ -129,7 +147,36 @@ impl Hub {
         id
     }
 
-    fn channel_mut(&mut self, id: LocalChannelId) -> &mut LocalChannel {
+    /// Whether a subscription to `name` may have this filter: it has an equal one, or fewer different ones than may be.
+    pub(crate) fn takes_filter(&self, name: &str, filter: &TagsFilter, filters_max: usize) -> bool {
+        let filters = self.find(name).and_then(|id| self.filters(id));
+        filters.map_or(filters_max > 0, |filters| filters.takes(filter, filters_max))
+    }
+
+    /// Takes hold of a filter for one more subscription to the channel; `None` if there is no room, see
+    /// [`Hub::takes_filter`].
+    pub(crate) fn hold_filter(&mut self, id: LocalChannelId, filter: &Arc<TagsFilter>) -> Option<FilterPlace> {
+        let seed = self.seed;
+        let filters = &mut self.channel_mut(id).filters;
+        filters.get_or_insert_with(|| Box::new(Filters::new(seed))).hold(filter)
+    }
+
+    /// Lets go of a subscription's filter.
+    pub(crate) fn release_filter(&mut self, id: LocalChannelId, place: FilterPlace) {
+        let channel = self.channel_mut(id);
+        let filters = channel.filters.as_mut().expect("a subscription holds one of them");
+        filters.release(place);
+        if filters.is_empty() {
+            channel.filters = None;
+        }
+    }
+
+    /// The filters of a channel, if it has some.
+    pub(crate) fn filters(&self, id: LocalChannelId) -> Option<&Filters> {
+        self.channel(id).filters.as_deref()
+    }
+
+    pub(crate) fn channel_mut(&mut self, id: LocalChannelId) -> &mut LocalChannel {
         self.channels[id.0 as usize].as_mut().expect("a channel lives as long as a subscription holds it")
     }
 }
@@ -138,6 +185,12 @@ impl LocalChannel {
     /// The classes that have subscribers, with those.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (FrameClass, &[HubEntry])> {
         self.subscribers.iter().map(|(class, subscribers)| (*class, &**subscribers))
+    }
+
+    /// The subscribers of one class, to note what they were sent.
+    pub(crate) fn subscribers_mut(&mut self, class: FrameClass) -> &mut [HubEntry] {
+        let list = self.subscribers.iter_mut().find(|(of, _)| *of == class);
+        list.map_or(&mut [], |(_, subscribers)| subscribers)
     }
 
     /// The subscribers of one class.

@@ -31,6 +31,8 @@ mod shard;
 mod session;
 
 mod channel;
+mod filters;
+mod idempotency;
 mod stream;
 
 mod frame;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication, UnsubscribeCode};
+use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication, TagsFilter, UnsubscribeCode};
 use dunlin_rooms::Refusal;
 
 use crate::{
@@ -123,6 +123,8 @@ pub struct SubscribeOrder {
     pub was_recovering: bool,
     /// Where to recover from, if asked for and allowed.
     pub recover: Option<RecoverFrom>,
+    /// Which of the missed publications it gets, if not all.
+    pub filter: Option<Arc<TagsFilter>>,
     /// Where the channel has a room: what joining it takes.
     pub join: Option<Box<JoinWish>>,
 }
@@ -232,6 +234,10 @@ pub struct Subscribed {
     pub offset: u64,
     /// What was missed.
     pub publications: Vec<Arc<Publication>>,
+    /// For a delta class, the patch of each of them against the one before, if it has one.
+    pub patches: Vec<Option<Arc<[u8]>>>,
+    /// Whether the newest publication of the stream is among them.
+    pub has_newest: bool,
     /// Whether nothing is missing.
     pub recovered: bool,
     /// Whether recovery was attempted.

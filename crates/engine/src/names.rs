@@ -3,6 +3,7 @@
 use hashbrown::HashMap;
 
 use dunlin_protocol::ErrorCode;
+use regex::Regex;
 
 use crate::{
     Options,
@@ -21,6 +22,8 @@ pub(crate) struct Names {
     user_boundary: char,
     user_separator: char,
     name_bytes_max: usize,
+    /// What the rest of a name looks like, by namespace; `None` for any that is ASCII.
+    regexes: Vec<Option<Regex>>,
 }
 
 impl Names {
@@ -41,13 +44,18 @@ impl Names {
             user_boundary: *user_boundary,
             user_separator: *user_separator,
             name_bytes_max: *name_bytes_max,
+            regexes: std::iter::once(&options.without_namespace)
+                .chain(&options.namespaces)
+                .map(|namespace| namespace.channel_regex.clone())
+                .collect(),
         }
     }
 
     /// The namespace of `channel`.
     ///
     /// # Errors
-    /// 107 for a name that is too long, 102 for a namespace that does not exist, 107 for a name outside ASCII.
+    /// 107 for a name that is too long, 102 for a namespace that does not exist, 107 for a name that is not as the namespace
+    /// wants it, or is outside ASCII where the namespace does not say.
     pub(crate) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, ErrorCode> {
         if channel.len() > self.name_bytes_max {
             return Err(ErrorCode::BadRequest);
@@ -57,11 +65,15 @@ impl Names {
         } else {
             channel.strip_prefix(&*self.private_prefix).unwrap_or(channel)
         };
-        let namespace = match name.split_once(self.boundary) {
-            None | Some(("", _)) => NamespaceIndex(0),
-            Some((namespace, _)) => *self.by_name.get(namespace).ok_or(ErrorCode::UnknownChannel)?,
+        let (namespace, rest) = match name.split_once(self.boundary) {
+            None | Some(("", _)) => (NamespaceIndex(0), channel),
+            Some((namespace, rest)) => (*self.by_name.get(namespace).ok_or(ErrorCode::UnknownChannel)?, rest),
         };
-        if channel.is_ascii() { Ok(namespace) } else { Err(ErrorCode::BadRequest) }
+        let is_good = match &self.regexes[usize::from(namespace.0)] {
+            Some(regex) => regex.is_match(rest),
+            None => channel.is_ascii(),
+        };
+        if is_good { Ok(namespace) } else { Err(ErrorCode::BadRequest) }
     }
 
     /// The users that the name of `channel` lists behind its last boundary; `None` if it lists none.

@@ -1,6 +1,6 @@
 //! What the operator decides. Parsed and checked by the server's configuration; believed here.
 
-use dunlin_protocol::Disconnect;
+use dunlin_protocol::{Disconnect, FilterLimits};
 
 use crate::backend::ProxyIndex;
 
@@ -61,6 +61,8 @@ pub enum DataFormat {
     Any,
     /// A JSON value.
     Json,
+    /// A JSON object.
+    JsonObject,
     /// Anything, nothing included.
     Binary,
 }
@@ -145,6 +147,12 @@ pub struct ChannelOptions {
     pub user_boundary: char,
     /// What separates the users in that list.
     pub user_separator: char,
+    /// Results of publications with an idempotency key that one channel remembers.
+    pub idempotent_results_max: usize,
+    /// How large one subscription's tags filter may be.
+    pub tags_filter: FilterLimits,
+    /// Different tags filters in one channel, of the sessions of one shard: each costs an evaluation a publication.
+    pub tags_filters_max: usize,
 }
 
 /// Which lane publications of a namespace take.
@@ -234,7 +242,7 @@ pub struct NamespaceOptions {
     pub allow_tags_filter: bool,
     /// Clients may have the channel's name replaced by a number.
     pub allow_channel_compaction: bool,
-    /// What names of channels of the namespace look like, the namespace included; with it, names may leave ASCII.
+    /// What names of channels look like behind the namespace and its boundary; with it, names may leave ASCII.
     pub channel_regex: Option<regex::Regex>,
     /// What publications have to be.
     pub publication_data_format: DataFormat,
@@ -293,6 +301,9 @@ impl Default for ChannelOptions {
             private_prefix: "$".to_owned(),
             user_boundary: '#',
             user_separator: ',',
+            idempotent_results_max: 1_000,
+            tags_filter: FilterLimits { bytes_max: 4_096, nodes_max: 64, depth_max: 8 },
+            tags_filters_max: 1_000,
         }
     }
 }

@@ -23,6 +23,8 @@ pub enum Bug {
     EventReachesAll,
     /// `connect` is answered with the first owner's answer to a server-side subscription.
     ConnectAnsweredEarly,
+    /// A subscriber whose filter left a publication out is sent a patch of it.
+    FilteredGetsPatch,
 }
 
 impl Shard {

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_protocol::{ErrorCode, Payload, Publication};
+use dunlin_protocol::{DeltaEncoder, ErrorCode, Payload, Publication, TagsFilter};
 
 use crate::{
     api::HistoryQuery,
@@ -20,6 +20,8 @@ pub(crate) struct Stream {
     top: u64,
     /// The newest publications; the last has offset `top`.
     publications: VecDeque<Kept>,
+    /// Version and version epoch of the newest publication; 0 if it had none.
+    version: (u64, Box<str>),
     /// When the publications are forgotten.
     pub(crate) data_until_us: u64,
     /// When epoch and top are forgotten.
@@ -32,6 +34,8 @@ struct Kept {
     publication: Arc<Publication>,
     /// The users who may read it, in ascending order, if not everybody may.
     readers: Option<Arc<[Arc<str>]>>,
+    /// Its difference to the one before: not looked for, not smaller, or the patch.
+    patch: Option<Option<Arc<[u8]>>>,
 }
 
 /// Who reads a stream.
@@ -57,7 +61,14 @@ impl Kept {
 impl Stream {
     /// An empty stream.
     pub(crate) fn new(epoch: Box<str>) -> Self {
-        Self { epoch, top: 0, publications: VecDeque::new(), data_until_us: 0, meta_until_us: 0 }
+        Self {
+            epoch,
+            top: 0,
+            version: Default::default(),
+            publications: VecDeque::new(),
+            data_until_us: 0,
+            meta_until_us: 0,
+        }
     }
 
     /// The epoch.
@@ -80,12 +91,62 @@ impl Stream {
         }
     }
 
-    /// Puts `publication` on top, and forgets the oldest ones beyond `size`. `readers` are those who may read it, in
+    /// Its epoch and top offset.
+    pub(crate) fn position(&self) -> (u64, Box<str>) {
+        (self.top, self.epoch.clone())
+    }
+
+    /// Whether data of this version, in this epoch of versions or in whatever epoch, is newer than the newest publication's.
+    pub(crate) fn is_newer(&self, version: u64, version_epoch: &str) -> bool {
+        let (newest, newest_epoch) = &self.version;
+        version > *newest || !version_epoch.is_empty() && *version_epoch != **newest_epoch
+    }
+
+    /// Notes the version of the publication on top.
+    pub(crate) fn note_version(&mut self, version: u64, version_epoch: &str) {
+        self.version = (version, version_epoch.into());
+    }
+
+    /// The patch that makes the newest publication out of the one before, if that is there and a patch is smaller.
+    pub(crate) fn newest_patch(&mut self, deltas: &mut DeltaEncoder) -> Option<Arc<[u8]>> {
+        self.patch_at(self.publications.len().checked_sub(1)?, deltas)
+    }
+
+    /// The patches between `publications`, which are of this stream: none for the first, nor behind a gap.
+    pub(crate) fn patches(
+        &mut self,
+        publications: &[Arc<Publication>],
+        deltas: &mut DeltaEncoder,
+    ) -> Vec<Option<Arc<[u8]>>> {
+        let first_offset = self.first_offset();
+        let mut before = None;
+        let patch_of = |publication: &Arc<Publication>| {
+            let follows = before.replace(publication.offset).is_some_and(|before| before + 1 == publication.offset);
+            let place = usize::try_from(publication.offset.checked_sub(first_offset)?).ok()?;
+            follows.then(|| self.patch_at(place, deltas)).flatten()
+        };
+        publications.iter().map(patch_of).collect()
+    }
+
+    /// The patch of a publication is made once.
+    fn patch_at(&mut self, place: usize, deltas: &mut DeltaEncoder) -> Option<Arc<[u8]>> {
+        let old = Arc::clone(&self.publications.get(place.checked_sub(1)?)?.publication);
+        let kept = self.publications.get_mut(place)?;
+        let new = &kept.publication;
+        let patch = kept.patch.get_or_insert_with(|| deltas.patch(old.data.bytes(), new.data.bytes()).map(Arc::from));
+        patch.clone()
+    }
+
+    /// Puts `publication` on top; [`Stream::forget_beyond`] is to come. `readers` are those who may read it, in
     /// ascending order, if not everybody may.
-    pub(crate) fn append(&mut self, publication: Arc<Publication>, readers: Option<Arc<[Arc<str>]>>, size: usize) {
+    pub(crate) fn append(&mut self, publication: Arc<Publication>, readers: Option<Arc<[Arc<str>]>>) {
         assert_eq!(publication.offset, self.next_offset(), "offsets step by one");
         self.top = publication.offset;
-        self.publications.push_back(Kept { publication, readers });
+        self.publications.push_back(Kept { publication, readers, patch: None });
+    }
+
+    /// Forgets the oldest publications beyond `size`.
+    pub(crate) fn forget_beyond(&mut self, size: usize) {
         while self.publications.len() > size {
             self.publications.pop_front();
         }
@@ -125,6 +186,7 @@ impl Stream {
         &self,
         from: Option<&RecoverFrom>,
         reader: Reader<'_>,
+        filter: Option<&TagsFilter>,
         namespace: &NamespaceOptions,
         client: &ClientOptions,
     ) -> Result<Subscribed, ErrorCode> {
@@ -132,14 +194,15 @@ impl Stream {
         let Some(from) = from else { return Ok(subscribed) };
         subscribed.was_recovering = true;
         let missed = match namespace.recovery_mode {
-            RecoveryMode::Stream => self.recover_stream(from, reader, client),
-            RecoveryMode::Cache => self.recover_cache(from, reader),
+            RecoveryMode::Stream => self.recover_stream(from, reader, filter, client),
+            RecoveryMode::Cache => self.recover_cache(from, reader, filter),
         };
         match missed {
             Some(publications) => {
                 subscribed.recovered = true;
                 // The client has come to the top if there is nothing for it before that; otherwise to what it is sent last.
                 subscribed.offset = if publications.is_empty() { self.top } else { from.offset };
+                subscribed.has_newest = publications.last().is_some_and(|newest| newest.offset == self.top);
                 subscribed.publications = publications;
             }
             None if from.reject_unrecoverable => return Err(ErrorCode::UnrecoverablePosition),
@@ -154,6 +217,7 @@ impl Stream {
         &self,
         from: &RecoverFrom,
         reader: Reader<'_>,
+        filter: Option<&TagsFilter>,
         client: &ClientOptions,
     ) -> Option<Vec<Arc<Publication>>> {
         if !from.epoch.is_empty() && *from.epoch != *self.epoch {
@@ -163,18 +227,25 @@ impl Stream {
         if missed > self.publications.len() as u64 {
             return None;
         }
+        let passing = || self.after(from.offset, reader).filter(|publication| passes(filter, publication));
         let (mut count, mut reply_bytes) = (0, 0);
-        for publication in self.after(from.offset, reader) {
+        for publication in passing() {
             count += 1;
             reply_bytes += encoded_bytes_max(publication);
         }
         let fits = count <= client.recovery_publications_max && reply_bytes <= client.queue_bytes_max;
-        fits.then(|| self.after(from.offset, reader).cloned().collect())
+        fits.then(|| passing().cloned().collect())
     }
 
-    /// The newest publication, unless the client has it; `None` if it is gone and the client does not have it.
-    fn recover_cache(&self, from: &RecoverFrom, reader: Reader<'_>) -> Option<Vec<Arc<Publication>>> {
-        let newest = self.before(None, reader).next();
+    /// The newest publication that the client may have, unless it has it; `None` if there is none and the client is not at
+    /// the top.
+    fn recover_cache(
+        &self,
+        from: &RecoverFrom,
+        reader: Reader<'_>,
+        filter: Option<&TagsFilter>,
+    ) -> Option<Vec<Arc<Publication>>> {
+        let newest = self.before(None, reader).find(|publication| passes(filter, publication));
         let offsets_with_it = newest.map_or(self.top, |newest| newest.offset)..=self.top;
         let client_has_it = from.offset > 0 && offsets_with_it.contains(&from.offset) && *from.epoch == *self.epoch;
         match newest {
@@ -206,6 +277,10 @@ impl Stream {
     fn first_offset(&self) -> u64 {
         self.top + 1 - self.publications.len() as u64
     }
+}
+
+fn passes(filter: Option<&TagsFilter>, publication: &Publication) -> bool {
+    filter.is_none_or(|filter| filter.passes(&publication.tags))
 }
 
 /// More bytes than a publication takes in a reply, but for text that needs many escapes.

@@ -96,6 +96,7 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
         positioned: true,
         was_recovering: false,
         recover: None,
+        filter: None,
         join: Some(Box::new(wish)),
     };
     ToRoom::Join { room: ROOM, order: Box::new(order) }

@@ -119,8 +119,8 @@ pub struct SubscribeRequest<'a> {
     pub join_leave: bool,
     /// Asks for delta compression of this kind; empty for none.
     pub delta: Cow<'a, str>,
-    /// Whether a tags filter came along (field `tf`).
-    pub has_tags_filter: bool,
+    /// A tags filter as it is written (field `tf`): see [`crate::TagsFilter::parse`].
+    pub tags_filter: Option<&'a [u8]>,
     /// Feature bits.
     pub flag: SubscribeFlags,
     /// Subscription type; 0 is a stream.

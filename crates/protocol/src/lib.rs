@@ -10,6 +10,8 @@
 mod codes;
 mod command;
 mod decimal;
+mod delta;
+mod filter;
 mod json;
 mod payload;
 pub mod protobuf;
@@ -26,6 +28,8 @@ pub use command::{
     SubscribeFlags, SubscribeRequest,
 };
 pub use decimal::Decimal;
+pub use delta::DeltaEncoder;
+pub use filter::{FilterError, FilterLimits, TagTest, TagsFilter};
 pub use payload::{NotJson, Payload};
 pub use push::{ChannelRef, ClientInfo, DataForm, Publication, Push, Tags};
 pub use reply::{

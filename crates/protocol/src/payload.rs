@@ -1,11 +1,17 @@
 //! Application bytes, which the server carries but never reads.
 
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 
 /// A payload was to be written into a JSON message and is not JSON itself. The session is closed with
 /// [`crate::Disconnect::INAPPROPRIATE_PROTOCOL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotJson;
+
+/// Whether `bytes` are UTF-8 and exactly one JSON value.
+fn is_json(bytes: &[u8]) -> bool {
+    str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
 
 /// The bytes of a `data`, `conn_info` or `chan_info` field: raw JSON when they came from a JSON message, otherwise
 /// anything.
@@ -29,6 +35,11 @@ impl Payload {
     /// The bytes as they came.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// Whether the bytes are exactly one JSON value; looks at them if that is not known.
+    pub fn is_json(&self) -> bool {
+        self.known_json || is_json(&self.bytes)
     }
 
     /// Whether a parser has already accepted the bytes as JSON.

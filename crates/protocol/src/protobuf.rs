@@ -5,4 +5,5 @@ mod encode;
 pub mod wire;
 
 pub use decode::Decoder;
+pub(crate) use decode::read_filter;
 pub(crate) use encode::{encode_bare_push, encode_push, encode_reply, publication_head};

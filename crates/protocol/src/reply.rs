@@ -85,7 +85,7 @@ pub struct SubscribeResult {
     pub publications: Vec<Arc<Publication>>,
     /// Where the subscription gets differences: the patch of each publication against the one before it. One without a
     /// patch is written whole.
-    pub patches: Vec<Option<Box<[u8]>>>,
+    pub patches: Vec<Option<Arc<[u8]>>>,
     /// Whether nothing is missing.
     pub recovered: bool,
     /// Whether recovery was attempted.

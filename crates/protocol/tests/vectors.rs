@@ -4,7 +4,8 @@ mod meaning;
 
 use bytes::Bytes;
 use dunlin_protocol::{
-    ChannelRef, Commands, DataForm, Encoding, NotJson, Payload, Push, Reply, encode_push, encode_reply, ping_message,
+    ChannelRef, Commands, DataForm, Encoding, FilterLimits, NotJson, Payload, Push, Reply, Request, TagsFilter,
+    encode_push, encode_reply, ping_message,
 };
 use meaning::{Reader, text};
 use serde_json::Value;
@@ -46,12 +47,28 @@ fn check_commands(file: &str) -> usize {
         let frames = Encoding::ALL.into_iter().filter_map(|encoding| Some((encoding, frame(vector, encoding)?)));
         let frames = frames.collect::<Vec<_>>();
         assert!(!frames.is_empty(), "{}: no frame", vector["name"]);
+        check_filters(vector, &frames);
         for (encoding, frame) in frames {
             check_frame(vector, encoding, &frame);
             check_frame_in_parts(encoding, &frame);
         }
     }
     vectors.len()
+}
+
+/// A tags filter is the same in both encodings.
+fn check_filters(vector: &Value, frames: &[(Encoding, Vec<u8>)]) {
+    if vector["meaning"][0]["subscribe"]["tf"].as_object().is_none_or(serde_json::Map::is_empty) {
+        return;
+    }
+    let limits = FilterLimits { bytes_max: 1_000, nodes_max: 10, depth_max: 5 };
+    let filter_of = |(encoding, frame): &(Encoding, Vec<u8>)| {
+        let command = Commands::new(*encoding, frame).next().expect("a command").expect("a command");
+        let Some(Request::Subscribe(subscribe)) = command.request else { panic!("{}: no subscribe", vector["name"]) };
+        TagsFilter::parse(*encoding, subscribe.tags_filter.expect("a filter"), &limits).expect("a filter")
+    };
+    let filters: Vec<TagsFilter> = frames.iter().map(filter_of).collect();
+    assert!(filters.windows(2).all(|pair| pair[0] == pair[1]), "{}: {filters:?}", vector["name"]);
 }
 
 /// The frame of a vector in `encoding`, if there is one.

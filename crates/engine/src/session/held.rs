@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_protocol::{ConnectResult, Disconnect, ErrorCode, Payload};
+use dunlin_protocol::{ConnectResult, Disconnect, ErrorCode, Payload, TagsFilter};
 
 use crate::{
     backend::{BackendRefusal, QuestionId},
@@ -145,6 +145,8 @@ pub(crate) struct SubscribeWish {
     pub(crate) recoverable: bool,
     pub(crate) join_leave: bool,
     pub(crate) reject_unrecoverable: bool,
+    /// Which publications it wants, if not all.
+    pub(crate) filter: Option<Arc<TagsFilter>>,
     /// Pushes may carry the channel's number.
     pub(crate) compact: bool,
     /// Data may be sent as differences.

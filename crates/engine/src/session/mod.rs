@@ -8,7 +8,8 @@ use std::sync::Arc;
 use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
 
 use crate::{
-    FrameClass, SessionKey, Wire, backend::QuestionId, hub::LocalChannelId, seats::SeatIndex, timers::Scheduled,
+    FrameClass, SessionKey, Wire, backend::QuestionId, filters::FilterPlace, hub::LocalChannelId, seats::SeatIndex,
+    timers::Scheduled,
 };
 
 pub(crate) use held::{
@@ -96,6 +97,7 @@ pub(crate) struct Subscription {
     /// Its place in the hub's list; `None` until the owner has answered.
     pub(crate) place: Option<u32>,
     pub(crate) flags: SubscriptionFlags,
+    pub(crate) filter: Option<FilterPlace>,
     /// Expiry, grace included, on the monotonic clock; `u64::MAX` for never.
     pub(crate) expiry_us: u64,
     /// The parts that few subscriptions have.

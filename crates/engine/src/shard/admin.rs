@@ -13,7 +13,7 @@ use crate::{
     stream::Reader,
 };
 
-use super::{Shard, hash_of, owner::Draft, refresh::ttl_s};
+use super::{Shard, hash_of, publication::Draft, refresh::ttl_s};
 
 /// Upper bounds, but for the last, of the classes of [`Survey::behind_sessions`], in microseconds.
 const BEHIND_BOUNDS_US: [u64; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
@@ -28,7 +28,7 @@ impl Shard {
         match request {
             ApiRequest::Publish { channel, data, how } => {
                 let draft = Draft { data, info: None, how, audience: None };
-                let (offset, epoch) = self.accept(now, &channel.into(), draft, effects)?;
+                let (offset, epoch) = self.accept(now, &channel.into(), &draft, effects)?;
                 Ok(ApiAnswer::Published { offset, epoch })
             }
             ApiRequest::Presence { channel } => {

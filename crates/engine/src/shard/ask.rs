@@ -2,8 +2,9 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use bytes::Bytes;
 use dunlin_protocol::{
-    ClientInfo, Disconnect, ErrorCode, HistoryRequest, HistoryResult, PresenceResult, PresenceStatsResult,
+    ClientInfo, Disconnect, ErrorCode, HistoryRequest, HistoryResult, Payload, PresenceResult, PresenceStatsResult,
     PublishRequest, Reply,
 };
 
@@ -12,6 +13,7 @@ use crate::{
     api::HistoryQuery,
     backend::Ask,
     message::{Asker, Notice, Request, ShardMessage},
+    options::DataFormat,
     session::AskedFor,
 };
 
@@ -26,10 +28,11 @@ impl Shard {
         request: &PublishRequest<'_>,
         effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
-        let Some(data) = request.data.filter(|data| !data.is_empty() && !request.channel.is_empty()) else {
-            return Err(Disconnect::BAD_REQUEST);
-        };
         let channel = &*request.channel;
+        let data = request.data.unwrap_or_default();
+        if channel.is_empty() || data.is_empty() && !self.takes_nothing_for_data(channel) {
+            return Err(Disconnect::BAD_REQUEST);
+        }
         let namespace = match self.names.resolve(channel) {
             Ok(namespace) => namespace,
             Err(code) => return Ok(Some(Reply::Error(code))),
@@ -43,7 +46,7 @@ impl Shard {
         if request.kind != 0 || !is_allowed {
             return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
         }
-        let Some(data) = self.payload(key, data) else { return Err(Disconnect::BAD_REQUEST) };
+        let data = self.payload(key, data).unwrap_or_else(|| Payload::from_opaque(Bytes::new()));
         if let Some(proxy) = proxy {
             let channel = self.channel_name(channel);
             let ask = Ask::Publish { channel: Arc::clone(&channel), data: data.clone() };
@@ -55,6 +58,12 @@ impl Shard {
         let request = Request::Publish { channel: self.channel_name(channel), data, info, how: Box::default(), asker };
         self.ask_owner(channel, request, effects);
         Ok(None)
+    }
+
+    /// Whether publications of `channel` may be empty.
+    fn takes_nothing_for_data(&self, channel: &str) -> bool {
+        let namespace = self.names.resolve(channel);
+        namespace.is_ok_and(|namespace| self.namespace(namespace).publication_data_format == DataFormat::Binary)
     }
 
     pub(super) fn ask_presence(

@@ -6,7 +6,7 @@ use dunlin_protocol::{Disconnect, NotJson};
 
 use crate::{
     Effects, FrameClass, Now, SessionKey,
-    frame::{Delivery, DeliveryBody, FrameRef},
+    frame::{ClassFrames, Delivery, DeliveryBody, FramePlace, FrameRef},
     hub::{HubEntry, LocalChannelId},
     options::Lane,
 };
@@ -24,6 +24,15 @@ enum Route {
     JoinLeave,
 }
 
+/// What a publication is to the subscribers of a class.
+struct Frames {
+    whole: FrameRef,
+    /// For those who were sent the publication before.
+    patch: Option<FrameRef>,
+    /// Whether the stream's next publication may come as a patch of it.
+    is_newest: bool,
+}
+
 impl Shard {
     /// Puts a delivery into the lanes of everyone on this shard who is to have it.
     pub(super) fn deliver(&mut self, now: Now, delivery: &Arc<Delivery>, effects: &mut Effects) {
@@ -39,15 +48,21 @@ impl Shard {
             return;
         };
         let route = self.route(id, delivery);
+        self.judge(id, delivery);
         let mut excluded = Vec::new();
         let mut count = 0;
-        for (place, class, frame) in delivery.frames() {
-            match frame {
+        for (place, ClassFrames { class, whole, patch }) in delivery.frames() {
+            match whole {
                 Ok(_) => {
-                    let frame = FrameRef::shared(Arc::clone(delivery), place);
-                    count += self.fan_out(id, class, route, &frame, &mut excluded, effects);
+                    let shared = |place| FrameRef::shared(Arc::clone(delivery), place);
+                    let frames = Frames {
+                        whole: shared(FramePlace::Whole(place)),
+                        patch: patch.as_ref().map(|_| shared(FramePlace::Patch(place))),
+                        is_newest: delivery.publication().is_some_and(|publication| publication.offset > 0),
+                    };
+                    count += self.fan_out(id, *class, route, &frames, &mut excluded, effects);
                 }
-                Err(NotJson) => excluded.extend(self.everyone(id, class, &Disconnect::INAPPROPRIATE_PROTOCOL)),
+                Err(NotJson) => excluded.extend(self.everyone(id, *class, &Disconnect::INAPPROPRIATE_PROTOCOL)),
             }
         }
         self.turn_bytes += delivery.frame_bytes_max();
@@ -81,23 +96,49 @@ impl Shard {
         }
     }
 
-    /// Gives `frame` to the subscribers of its class. This is what a subscriber costs: no lock, no hash of a name, no
+    /// Asks each filter of the channel about a publication, once.
+    fn judge(&mut self, id: LocalChannelId, delivery: &Delivery) {
+        let filters = self.hub.filters(id);
+        match filters.zip(delivery.publication()) {
+            Some((filters, publication)) => filters.judge(&publication.tags, &mut self.verdicts),
+            None => self.verdicts.clear(),
+        }
+    }
+
+    /// Gives `frames` to the subscribers of their class. This is what a subscriber costs: no lock, no hash of a name, no
     /// allocation, one non-atomic increment.
     fn fan_out(
         &mut self,
         id: LocalChannelId,
         class: FrameClass,
         route: Route,
-        frame: &FrameRef,
+        frames: &Frames,
         excluded: &mut Vec<(SessionKey, Disconnect)>,
         effects: &mut Effects,
     ) -> u64 {
         #[cfg(feature = "planted-bugs")]
+        let filtered_keeps_patches = self.planted == Some(crate::planted::Bug::FilteredGetsPatch);
+        #[cfg(feature = "planted-bugs")]
         let keeps_older = self.planted == Some(crate::planted::Bug::LatestKeepsOlder);
-        let Self { hub, sessions, options, counters, .. } = self;
-        let channel = hub.channel(id);
+        let Self { hub, sessions, options, counters, verdicts, .. } = self;
+        let channel = hub.channel_mut(id);
+        let namespace = &mut counters.namespaces[usize::from(channel.namespace.0)];
         let mut count = 0;
-        for &HubEntry { session, join_leave } in channel.subscribers(class) {
+        for HubEntry { session, filter, join_leave, has_newest } in channel.subscribers_mut(class) {
+            // Joins and leaves have no verdicts.
+            if filter.is_some_and(|filter| verdicts.get(filter.index()) == Some(&false)) {
+                #[cfg(feature = "planted-bugs")]
+                if filtered_keeps_patches {
+                    continue;
+                }
+                // The next one cannot be a patch of what this subscriber does not have.
+                *has_newest = false;
+                namespace.filtered += 1;
+                continue;
+            }
+            let (session, join_leave) = (*session, *join_leave);
+            let frame = frames.patch.as_ref().filter(|_| *has_newest).unwrap_or(&frames.whole);
+            *has_newest = frames.is_newest || matches!(route, Route::JoinLeave) && *has_newest;
             let outbox = sessions.outbox(session);
             match route {
                 Route::Reliable => outbox.push(frame.clone()),
@@ -105,7 +146,7 @@ impl Shard {
                 Route::Latest { key_hash } if keeps_older && outbox.has_slot(key_hash) => continue,
                 Route::Latest { key_hash } => {
                     let replaced = outbox.push_latest(key_hash, id, frame.clone());
-                    counters.namespaces[usize::from(channel.namespace.0)].skipped += u64::from(replaced);
+                    namespace.skipped += u64::from(replaced);
                 }
                 Route::JoinLeave if join_leave => outbox.push(frame.clone()),
                 Route::JoinLeave => continue,

@@ -118,8 +118,9 @@ impl Shard {
     /// Sees to it that the channel comes up when its stream, or part of it, is to be forgotten.
     pub(super) fn schedule_channel(&mut self, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
-        let Some(stream) = &channel.stream else { return };
-        let due_us = stream.data_until_us.min(stream.meta_until_us);
+        let of_stream = channel.stream.as_ref().map(|stream| stream.data_until_us.min(stream.meta_until_us));
+        let of_results = channel.results.as_ref().and_then(|results| results.next_us());
+        let Some(due_us) = of_stream.into_iter().chain(of_results).min() else { return };
         let owner = Arc::clone(&channel.name);
         self.timers.schedule(&mut channel.scheduled, due_us, || TimerOwner::Channel(owner));
     }
@@ -127,12 +128,15 @@ impl Shard {
     fn channel_is_due(&mut self, now: Now, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         let is_listened_to = channel.subscribers() > 0;
-        let Some(stream) = &mut channel.stream else { return };
-        if stream.data_until_us <= now.mono_us {
+        if let Some(results) = &mut channel.results {
+            results.forget_old(now.mono_us);
+            channel.results.take_if(|results| results.next_us().is_none());
+        }
+        if let Some(stream) = channel.stream.as_mut().filter(|stream| stream.data_until_us <= now.mono_us) {
             stream.clear();
             stream.data_until_us = u64::MAX;
         }
-        if stream.meta_until_us <= now.mono_us {
+        if let Some(stream) = channel.stream.as_mut().filter(|stream| stream.meta_until_us <= now.mono_us) {
             // A position that somebody listens by is not forgotten.
             if is_listened_to {
                 let remembered_ms = stream.remembered_ms(namespace_options(&self.options, channel.namespace));

@@ -1,6 +1,7 @@
 //! A shard: the sessions of one I/O thread and the channels it owns, as one state machine.
 
 mod admin;
+mod agreement;
 mod ask;
 mod backend;
 mod close;
@@ -10,6 +11,7 @@ mod deliver;
 mod due;
 mod owner;
 mod permission;
+mod publication;
 mod refresh;
 mod room_input;
 mod room_owner;
@@ -27,6 +29,7 @@ use std::{
     sync::Arc,
 };
 
+use dunlin_protocol::DeltaEncoder;
 use hashbrown::HashMap;
 use rand_chacha::{
     ChaCha8Rng,
@@ -108,6 +111,10 @@ pub struct Shard {
     turn_frames: usize,
     /// Lends its capacity to the encoders.
     scratch: Vec<u8>,
+    /// Makes patches of publications.
+    deltas: DeltaEncoder,
+    /// What a channel's filters say of the publication that is being delivered; lends its capacity.
+    verdicts: Vec<bool>,
     /// The ping of each wire, by [`Wire::index`].
     pings: [FrameRef; Wire::ALL.len()],
     draining: bool,
@@ -149,6 +156,8 @@ impl Shard {
             turn_bytes: 0,
             turn_frames: 0,
             scratch: Vec::new(),
+            deltas: DeltaEncoder::default(),
+            verdicts: Vec::new(),
             pings: Wire::ALL.map(|wire| FrameRef::fixed(crate::frame::ping_frame(wire))),
             draining: false,
             connects: share(options.client.connects_per_second),

@@ -2,38 +2,19 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication, Tags};
+use dunlin_protocol::{ClientInfo, ErrorCode};
 
 use crate::{
     Effects, Now, ShardIndex,
     api::HistoryQuery,
-    backend::PublishHow,
     channel::{Audience, OwnedChannel},
     frame::{Delivery, DeliveryBody},
     message::{HistoryPart, NotSubscribed, Notice, Request, ShardMessage, SubscribeOrder, Subscribed, Subscriber},
     names::{NamespaceIndex, namespace_options},
-    room::EventAudience,
     stream::{Reader, Stream},
 };
 
-use super::Shard;
-
-/// A publication on its way into a channel.
-pub(super) struct Draft {
-    pub(super) data: Payload,
-    pub(super) info: Option<Arc<ClientInfo>>,
-    pub(super) how: PublishHow,
-    /// For whom, if not for everybody.
-    pub(super) audience: Option<Arc<EventAudience>>,
-}
-
-impl Draft {
-    /// About what it takes in a frame, at the least.
-    fn bytes(&self) -> usize {
-        let tags: usize = self.how.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
-        self.data.bytes().len() + tags
-    }
-}
+use super::{Shard, publication::Draft};
 
 impl Shard {
     /// Carries out a request to a channel that this shard owns.
@@ -50,7 +31,7 @@ impl Shard {
             Request::Depart { user, shard, session } => self.serve_departure(&user, shard, session),
             Request::Publish { channel, data, info, how, asker } => {
                 let draft = Draft { data, info: Some(info), how: *how, audience: None };
-                let outcome = self.accept(now, &channel, draft, effects).map(|_| ());
+                let outcome = self.accept(now, &channel, &draft, effects).map(|_| ());
                 self.notify(asker.shard, Notice::Published { asker, outcome }, effects);
             }
             Request::Presence { channel, asker } => {
@@ -113,7 +94,8 @@ impl Shard {
         let subscribed = match &channel.stream {
             Some(stream) if order.positioned => {
                 let reader = Reader::User(order.join.as_ref().map_or("", |join| &join.user));
-                stream.subscribe(order.recover.as_ref(), reader, namespace_options, &options.client)
+                let filter = order.filter.as_deref();
+                stream.subscribe(order.recover.as_ref(), reader, filter, namespace_options, &options.client)
             }
             Some(_) | None => Ok(Subscribed::default()),
         };
@@ -129,6 +111,9 @@ impl Shard {
             && let Some(info) = &order.subscriber.info
         {
             channel.enter(info);
+        }
+        if order.subscriber.class.delta {
+            self.write_differences(&order.channel, &mut subscribed);
         }
         if order.subscriber.class.compact {
             subscribed.channel_number = self.channel_number(&order.channel);
@@ -186,58 +171,8 @@ impl Shard {
         self.send_out(delivery, Audience::JoinLeaves, effects);
     }
 
-    /// Takes a publication: gives it its offset, remembers it, sends it out. Returns its offset and epoch.
-    pub(super) fn accept(
-        &mut self,
-        now: Now,
-        name: &Arc<str>,
-        draft: Draft,
-        effects: &mut Effects,
-    ) -> Result<(u64, Box<str>), ErrorCode> {
-        let namespace = self.names.resolve(name)?;
-        if draft.bytes() > self.options.client.queue_bytes_max {
-            // No session could be sent it.
-            return Err(ErrorCode::BadRequest);
-        }
-        let options = Arc::clone(&self.options);
-        let options = namespace_options(&options, namespace);
-        let conflation_key = options.conflation_key.as_deref().and_then(|key| tag_value(&draft.how.tags, key));
-        let mut publication = Publication {
-            data: draft.data,
-            info: draft.info,
-            offset: 0,
-            tags: draft.how.tags,
-            // Written only where it is known, and the memory broker of Centrifugo writes none either.
-            time_ms: 0,
-        };
-        let mut position = (0, Box::default());
-        // In a channel with a room, a publication without an offset would be taken for what a player sees.
-        let is_kept = !draft.how.skip_history || options.room.is_some();
-        debug_assert!(options.room.is_none() || options.has_stream(), "the configuration gives rooms a stream");
-        let publication = if options.has_stream() && is_kept {
-            let stream = self.stream(now, name, namespace)?;
-            publication.offset = stream.next_offset();
-            position = (publication.offset, stream.epoch().into());
-            let publication = Arc::new(publication);
-            // Seats are gone sooner than publications.
-            let readers = draft.audience.as_ref().map(|audience| Arc::clone(&audience.users));
-            stream.append(Arc::clone(&publication), readers, options.history_size);
-            stream.data_until_us = now.after_ms(options.history_ttl_ms);
-            stream.meta_until_us = now.after_ms(stream.remembered_ms(options));
-            self.schedule_channel(name);
-            publication
-        } else {
-            Arc::new(publication)
-        };
-        self.count(namespace).publications += 1;
-        let body = DeliveryBody::Publication { publication, conflation_key, audience: draft.audience };
-        let delivery = Delivery::new(Arc::clone(name), namespace, body, now.mono_us);
-        self.send_out(delivery, Audience::Publications, effects);
-        Ok(position)
-    }
-
     /// Encodes a delivery once for each class of frames in use, and sends it once to each shard that listens.
-    fn send_out(&mut self, mut delivery: Delivery, audience: Audience, effects: &mut Effects) {
+    pub(super) fn send_out(&mut self, mut delivery: Delivery, audience: Audience, effects: &mut Effects) {
         let Some(channel) = self.channels.get(&delivery.channel) else { return };
         delivery = delivery.numbered(channel.number);
         for class in channel.classes(audience) {
@@ -286,7 +221,12 @@ impl Shard {
     }
 
     /// The channel's stream, made on first use; its position is remembered for the namespace's time from now on.
-    fn stream(&mut self, now: Now, name: &Arc<str>, namespace: NamespaceIndex) -> Result<&mut Stream, ErrorCode> {
+    pub(super) fn stream(
+        &mut self,
+        now: Now,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+    ) -> Result<&mut Stream, ErrorCode> {
         let all_options = Arc::clone(&self.options);
         let options = namespace_options(&all_options, namespace);
         let has_stream = self.owned(name, namespace)?.stream.is_some();
@@ -316,8 +256,4 @@ impl Shard {
             }
         }
     }
-}
-
-fn tag_value(tags: &Tags, key: &str) -> Option<Box<str>> {
-    tags.iter().find(|(name, _)| **name == *key).map(|(_, value)| value.clone())
 }

@@ -15,7 +15,7 @@ use crate::{
     room::{EventAudience, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
 };
 
-use super::{Shard, owner::Draft};
+use super::{Shard, publication::Draft};
 
 /// What an owner knows of a room thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -257,7 +257,7 @@ impl Shard {
     }
 
     fn take_from_room(&mut self, now: Now, channel: &Arc<str>, draft: Draft, effects: &mut Effects) {
-        if self.accept(now, channel, draft, effects).is_err() {
+        if self.accept(now, channel, &draft, effects).is_err() {
             self.counters.room_publications_refused += 1;
         }
     }

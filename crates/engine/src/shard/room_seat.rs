@@ -7,7 +7,7 @@ use dunlin_rooms::{Grid, TickUpdate};
 
 use crate::{
     Effects, Now, SessionKey, Wire,
-    frame::{Delivery, FrameRef},
+    frame::{Delivery, FramePlace, FrameRef},
     hub::LocalChannelId,
     names::NamespaceIndex,
     room::{EventAudience, FromRoom, JoinWish, RoomKey, RoomThreadIndex, SeatChange, SeatKey},
@@ -208,8 +208,9 @@ impl Shard {
         effects: &mut Effects,
     ) {
         let mut frames: [Option<FrameRef>; Wire::ALL.len()] = Default::default();
-        for (place, class, frame) in delivery.frames() {
-            frames[class.wire.index()] = frame.is_ok().then(|| FrameRef::shared(Arc::clone(delivery), place));
+        for (place, class_frames) in delivery.frames() {
+            let shared = || FrameRef::shared(Arc::clone(delivery), FramePlace::Whole(place));
+            frames[class_frames.class.wire.index()] = class_frames.whole.is_ok().then(shared);
         }
         let mut slow = Vec::new();
         let mut unwritable = Vec::new();

@@ -53,6 +53,7 @@ impl Shard {
             expiry_us: self.subscription_expiry_us(now, namespace, ttl_s),
             was_recovering: recovers || since.is_some(),
             recover: since.map(|(offset, epoch)| RecoverFrom { offset, epoch, reject_unrecoverable: false }),
+            filter: None,
             joins: None,
         };
         self.order(key, 0, terms, effects);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Reply, SubscribeRequest, SubscribeResult};
+use dunlin_protocol::{
+    ClientInfo, Disconnect, ErrorCode, Payload, Reply, SubscribeRequest, SubscribeResult, TagsFilter,
+};
 use dunlin_rooms::Refusal;
 
 use crate::{
@@ -13,6 +15,7 @@ use crate::{
     hub::{HubEntry, LocalChannelId},
     message::{NotSubscribed, RecoverFrom, Request, SubscribeOrder, Subscribed, Subscriber},
     names::NamespaceIndex,
+    options::Lane,
     seats::RoomRoad,
     session::{
         AskedFor, Ending, Held, Session, SubscribeWish, Subscription, SubscriptionExtra, SubscriptionFlags, Waiting,
@@ -21,6 +24,7 @@ use crate::{
 
 use super::{
     Shard,
+    agreement::recover_from,
     permission::Permission,
     refresh::{AlreadyExpired, expiry_us, ttl_s},
 };
@@ -37,6 +41,8 @@ pub(super) struct Terms<'a> {
     pub(super) expiry_us: u64,
     pub(super) was_recovering: bool,
     pub(super) recover: Option<RecoverFrom>,
+    /// Which publications it gets, if not all; the hub takes it.
+    pub(super) filter: Option<Arc<TagsFilter>>,
     /// What the session joins the channel's room with, if it has one.
     pub(super) joins: Option<&'a SubscribeWish>,
 }
@@ -57,8 +63,10 @@ impl Shard {
         if let Err(code) = self.may_subscribe(key, request) {
             return Ok(Some(Reply::Error(code)));
         }
+        let Ok(filter) = self.tags_filter(key, request)? else { return Ok(Some(Reply::Error(ErrorCode::BadRequest))) };
         let wish = SubscribeWish {
             channel: channel.into(),
+            filter,
             recover: request.recover,
             epoch: (&*request.epoch).into(),
             offset: request.offset,
@@ -108,7 +116,10 @@ impl Shard {
         if !is_open {
             return Err(ErrorCode::PermissionDenied);
         }
-        if request.has_tags_filter { Err(ErrorCode::BadRequest) } else { Ok(()) }
+        if request.tags_filter.is_some() && !self.namespace(index).allow_tags_filter {
+            return Err(ErrorCode::BadRequest);
+        }
+        Ok(())
     }
 
     /// Who is asked about subscriptions to `channel` that come without a token. Nobody, where its name lists its users.
@@ -200,7 +211,12 @@ impl Shard {
             self.counters.recoveries_refused += 1;
             return Err(ErrorCode::TooManyRequests);
         }
+        let filters_max = self.options.channel.tags_filters_max;
+        if wish.filter.as_ref().is_some_and(|filter| !self.hub.takes_filter(&wish.channel, filter, filters_max)) {
+            return Err(ErrorCode::LimitExceeded);
+        }
         let options = self.namespace(namespace);
+        let recover = recover_from(wish, flags, options);
         let terms = Terms {
             channel: &wish.channel,
             namespace,
@@ -210,12 +226,9 @@ impl Shard {
             // Where a backend is asked, the client has no part in it.
             ttl_s: ttl_s.filter(|_| options.sub_refresh_proxy.is_none()),
             expiry_us: self.subscription_expiry_us(now, namespace, ttl_s),
-            was_recovering: wish.recover,
-            recover: (flags.recoverable && wish.recover).then(|| RecoverFrom {
-                offset: wish.offset,
-                epoch: wish.epoch.clone(),
-                reject_unrecoverable: wish.reject_unrecoverable,
-            }),
+            was_recovering: wish.recover || recover.is_some(),
+            recover,
+            filter: wish.filter.clone(),
             joins: options.room.is_some().then_some(wish),
         };
         self.order(key, command_id, terms, effects);
@@ -224,8 +237,8 @@ impl Shard {
 
     /// Sends a subscription to the channel's owner.
     pub(super) fn order(&mut self, key: SessionKey, command_id: u32, terms: Terms<'_>, effects: &mut Effects) {
-        let Terms { channel: name, namespace, flags, info, data, ttl_s, expiry_us, was_recovering, recover, joins } =
-            terms;
+        let Terms { channel: name, namespace, flags, info, data, ttl_s, expiry_us, .. } = terms;
+        let Terms { was_recovering, recover, filter, joins, .. } = terms;
         let session = self.sessions.at(key.index);
         let of_session = session.info.as_ref().expect("an authenticated session has its info");
         let info = info.map(|chan_info| with_chan_info(of_session, chan_info));
@@ -237,6 +250,7 @@ impl Shard {
             announced: flags.announced,
         };
         let id = self.hub.hold(name, namespace);
+        let place = filter.as_ref().and_then(|filter| self.hub.hold_filter(id, filter));
         let channel = Arc::clone(&self.hub.channel(id).name);
         let (seat, join) = joins.map(|wish| self.take_seat(key, &channel, namespace, wish)).unzip();
         let extra = SubscriptionExtra { info, ttl_s, data, ending: None, seat, refresh: None };
@@ -244,10 +258,10 @@ impl Shard {
         let session = self.sessions.at_mut(key.index);
         session.subscriptions.reserve_exact(1);
         let extra = is_needed.then(|| Box::new(extra));
-        session.subscriptions.push(Subscription { channel: id, place: None, flags, expiry_us, extra });
+        session.subscriptions.push(Subscription { channel: id, place: None, flags, filter: place, expiry_us, extra });
         let positioned = flags.positioned;
         let asker = self.asker(key, command_id);
-        let order = SubscribeOrder { channel, asker, subscriber, positioned, was_recovering, recover, join };
+        let order = SubscribeOrder { channel, asker, subscriber, positioned, was_recovering, recover, filter, join };
         self.ask_owner(name, Request::Subscribe(Box::new(order)), effects);
     }
 
@@ -286,7 +300,11 @@ impl Shard {
             recoverable: recoverable && options.has_positions(),
             // What a room shows is framed by the session itself, for plain classes.
             compact: wishes(|wish| wish.compact) && options.allow_channel_compaction && options.room.is_none(),
-            delta: false,
+            // The slots of the latest lane lose publications, so that a patch would have nothing to stand on.
+            delta: wishes(|wish| wish.delta)
+                && options.allow_delta
+                && options.room.is_none()
+                && options.delivery == Lane::Reliable,
             server_side: false,
             from_token: false,
             presence: overrides.presence.unwrap_or(options.presence),
@@ -373,7 +391,9 @@ impl Shard {
         effects: &mut Effects,
     ) -> (SubscribeResult, Option<Ending>) {
         let Subscriber { class, join_leave, .. } = order.subscriber;
-        let place = self.hub.add(id, class, HubEntry { session: key.index, join_leave });
+        let filter = self.sessions.at(key.index).subscription(id).and_then(|subscription| subscription.filter);
+        let entry = HubEntry { session: key.index, filter, join_leave, has_newest: subscribed.has_newest };
+        let place = self.hub.add(id, class, entry);
         let namespace = self.hub.channel(id).namespace;
         self.count(namespace).subscriptions += 1;
         let session = self.sessions.at_mut(key.index);
@@ -403,7 +423,7 @@ impl Shard {
             recovered: subscribed.recovered,
             was_recovering: order.was_recovering,
             data,
-            patches: Vec::new(),
+            patches: subscribed.patches,
             delta: flags.delta,
             channel_number: subscribed.channel_number,
         };
@@ -413,7 +433,7 @@ impl Shard {
     /// Takes back a subscription that the owner refused.
     fn withdraw(&mut self, key: SessionKey, id: LocalChannelId) -> Option<Ending> {
         let subscription = self.sessions.at_mut(key.index).remove_subscription(id).expect("it waits for this answer");
-        self.hub.release(id);
+        self.release(&subscription);
         let extra = subscription.extra?;
         if let Some(seat) = extra.seat {
             self.free_seat(seat);

@@ -93,7 +93,15 @@ impl Shard {
                 self.free_seat(seat);
             }
         }
-        self.hub.release(id);
+        self.release(subscription);
+    }
+
+    /// Lets go of what a subscription held in the index.
+    pub(super) fn release(&mut self, subscription: &Subscription) {
+        if let Some(filter) = subscription.filter {
+            self.hub.release_filter(subscription.channel, filter);
+        }
+        self.hub.release(subscription.channel);
     }
 
     fn subscriber(session: &Session, subscription: &Subscription) -> Subscriber {

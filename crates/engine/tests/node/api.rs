@@ -45,7 +45,10 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             how: PublishHow {
                 tags: tags(fields),
                 skip_history: fields["skip_history"] == true,
-                ..PublishHow::default()
+                idempotency_key: fields["idempotency_key"].as_str().map(Box::from),
+                delta: fields["delta"] == true,
+                version: fields["version"].as_u64().unwrap_or_default(),
+                version_epoch: text("version_epoch").into(),
             },
         },
         "presence" => ApiRequest::Presence { channel },

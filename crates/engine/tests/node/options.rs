@@ -9,6 +9,7 @@ use dunlin_engine::{
         RecoveryMode, RoomLimits,
     },
 };
+use dunlin_protocol::FilterLimits;
 
 use dunlin_protocol::Disconnect;
 
@@ -23,6 +24,8 @@ pub fn names() -> Vec<String> {
     let mut names = Vec::new();
     for (group, fields) in groups {
         let fields = fields.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
+        // Of a structure in it, the structure alone.
+        let fields = fields.filter(|(field, _)| !field.starts_with([' ', '}']));
         names.extend(fields.map(|(field, _)| format!("{group}.{field}")));
     }
     names
@@ -154,6 +157,13 @@ fn set_channel(channel: &mut ChannelOptions, field: &str, value: &str) {
         "namespace_boundary" => channel.namespace_boundary = read(value),
         "user_boundary" => channel.user_boundary = read(value),
         "user_separator" => channel.user_separator = read(value),
+        "idempotent_results_max" => channel.idempotent_results_max = read(value),
+        "tags_filters_max" => channel.tags_filters_max = read(value),
+        "tags_filter" => {
+            let mut limits = value.split('/').map(read);
+            let mut next = || limits.next().expect("three limits");
+            channel.tags_filter = FilterLimits { bytes_max: next(), nodes_max: next(), depth_max: next() };
+        }
         "private_prefix" => value.clone_into(&mut channel.private_prefix),
         other => panic!("no option channel.{other}"),
     }
@@ -198,6 +208,7 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
         "publication_data_format" => {
             namespace.publication_data_format = match value {
                 "json" => DataFormat::Json,
+                "json_object" => DataFormat::JsonObject,
                 "binary" => DataFormat::Binary,
                 _ => DataFormat::Any,
             };

@@ -217,7 +217,7 @@ objects! {
         "recoverable" => recoverable: boolean,
         "join_leave" => join_leave: boolean,
         "delta" => delta: text,
-        "tf" => has_tags_filter: present,
+        "tf" => tags_filter: unless_null,
         "flag" => flag: flags,
         "type" => kind: number,
     }
@@ -360,8 +360,9 @@ fn payload<'a, A: MapAccess<'a>>(map: &mut A) -> Result<Option<&'a [u8]>, A::Err
     map.next_value::<&'a RawValue>().map(|raw| Some(raw.get().as_bytes()))
 }
 
-fn present<'a, A: MapAccess<'a>>(map: &mut A) -> Result<bool, A::Error> {
-    map.next_value::<Option<IgnoredAny>>().map(|value| value.is_some())
+/// The same; `None` for null.
+fn unless_null<'a, A: MapAccess<'a>>(map: &mut A) -> Result<Option<&'a [u8]>, A::Error> {
+    payload(map).map(|value| value.filter(|value| *value != b"null"))
 }
 
 fn subs<'a, A: MapAccess<'a>>(map: &mut A) -> Result<Vec<(Cow<'a, str>, SubscribeRequest<'a>)>, A::Error> {

@@ -1,7 +1,5 @@
 //! JSON values into a buffer, with the least escaping that RFC 8259 allows.
 
-use serde::de::IgnoredAny;
-
 use crate::{NotJson, Payload, decimal::Decimal};
 
 /// Appends one object, or nothing if a payload in it is not JSON.
@@ -80,7 +78,7 @@ impl<'o> Writer<'o> {
 
     /// A payload as the content of a string. It has to be JSON all the same: that is what the client makes of the content.
     pub(super) fn payload_as_string(&mut self, payload: &Payload) {
-        if payload.is_known_json() || is_json(payload.bytes()) {
+        if payload.is_json() {
             self.bytes_as_string(payload.bytes());
         } else {
             self.outcome = Err(NotJson);
@@ -99,7 +97,7 @@ impl<'o> Writer<'o> {
     /// ends a message.
     fn payload(&mut self, payload: &Payload) {
         let mut bytes: &[u8] = payload.bytes();
-        if !payload.is_known_json() && !is_json(bytes) {
+        if !payload.is_json() {
             self.outcome = Err(NotJson);
             return;
         }
@@ -110,11 +108,6 @@ impl<'o> Writer<'o> {
         }
         self.out.extend_from_slice(bytes);
     }
-}
-
-/// Whether `bytes` are UTF-8 and exactly one JSON value.
-fn is_json(bytes: &[u8]) -> bool {
-    str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
 /// An object being written. Scalars, strings and payloads are left out if they have the zero value; objects are not,

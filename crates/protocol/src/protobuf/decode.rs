@@ -10,8 +10,9 @@ use std::borrow::Cow;
 
 use super::wire::{Reader, Value};
 use crate::{
-    Command, ConnectRequest, DecodeError, HistoryRequest, PublishRequest, Request, RpcRequest, ShapeLimits,
-    StreamPosition, SubRefreshRequest, SubscribeFlags, SubscribeRequest, command::each_channel_once,
+    Command, ConnectRequest, DecodeError, FilterError, HistoryRequest, PublishRequest, Request, RpcRequest,
+    ShapeLimits, StreamPosition, SubRefreshRequest, SubscribeFlags, SubscribeRequest, command::each_channel_once,
+    filter::RawNode,
 };
 
 /// Reads the commands of a binary frame.
@@ -133,7 +134,7 @@ fn read_subscribe(message: &[u8]) -> Result<SubscribeRequest<'_>, DecodeError> {
             10 => request.recoverable = value.varint()? != 0,
             11 => request.join_leave = value.varint()? != 0,
             12 => request.delta = text(value)?,
-            13 => request.has_tags_filter = value.bytes().map(|_| true)?,
+            13 => request.tags_filter = Some(value.bytes()?),
             14 => request.flag = SubscribeFlags(value.varint()?.cast_signed()),
             15 => request.kind = int32(value)?,
             _ => {}
@@ -257,4 +258,27 @@ fn payload(value: Value<'_>) -> Result<Option<&[u8]>, DecodeError> {
 /// Proto3 writes negative numbers as 64 bits and keeps the lower 32.
 fn int32(value: Value<'_>) -> Result<i32, DecodeError> {
     value.varint().map(|number| number as i32)
+}
+
+/// A tags filter of at most `depth_left` levels.
+pub(crate) fn read_filter(message: &[u8], depth_left: usize) -> Result<RawNode<'_>, FilterError> {
+    let depth_left = depth_left.checked_sub(1).ok_or(FilterError::TooLarge)?;
+    let mut node = RawNode::default();
+    let mut fields = Reader::new(message);
+    while let Some((field, value)) = fields.field().map_err(|_| FilterError::Malformed)? {
+        let text = || text(value).map_err(|_| FilterError::Malformed);
+        match field {
+            1 => node.op = Some(text()?),
+            2 => node.key = Some(text()?),
+            3 => node.cmp = Some(text()?),
+            4 => node.val = Some(text()?),
+            5 => node.vals.get_or_insert_default().push(text()?),
+            6 => {
+                let message = value.bytes().map_err(|_| FilterError::Malformed)?;
+                node.nodes.get_or_insert_default().push(read_filter(message, depth_left)?);
+            }
+            _ => {}
+        }
+    }
+    Ok(node)
 }

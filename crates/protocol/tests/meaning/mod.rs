@@ -74,7 +74,7 @@ fn of_subscribe(subscribe: &SubscribeRequest<'_>) -> Value {
         "recoverable": subscribe.recoverable,
         "join_leave": subscribe.join_leave,
         "delta": subscribe.delta,
-        "tf": subscribe.has_tags_filter,
+        "tf": subscribe.tags_filter.is_some(),
         "flag": subscribe.flag.0,
         "type": subscribe.kind,
     }))

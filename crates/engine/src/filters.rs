@@ -1,0 +1,122 @@
+//! The tags filters of one channel's subscribers on a shard: equal ones are kept once, and judge a publication once.
+
+use std::{num::NonZeroU16, sync::Arc};
+
+use dunlin_protocol::{Tags, TagsFilter};
+use hashbrown::HashMap;
+
+/// Which filter of its channel a subscription has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FilterPlace(NonZeroU16);
+
+/// The filters of a channel. A filter keeps its place while somebody has it.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    filters: Vec<Option<Used>>,
+    places: HashMap<Arc<TagsFilter>, FilterPlace, foldhash::quality::FixedState>,
+    free: Vec<FilterPlace>,
+}
+
+#[derive(Debug)]
+struct Used {
+    filter: Arc<TagsFilter>,
+    /// Subscriptions that have it.
+    uses: u32,
+}
+
+impl FilterPlace {
+    /// Its place in the verdicts of [`Filters::judge`].
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
+}
+
+impl Filters {
+    /// None yet. Filters come from clients, so the seed has to be a secret.
+    pub(crate) fn new(seed: u64) -> Self {
+        let places = HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed));
+        Self { filters: Vec::new(), places, free: Vec::new() }
+    }
+
+    /// Whether one more subscription may have this filter, where `filters_max` different ones may be.
+    pub(crate) fn takes(&self, filter: &TagsFilter, filters_max: usize) -> bool {
+        self.places.len() < filters_max || self.places.contains_key(filter)
+    }
+
+    /// Takes in the filter of one more subscription; `None` if there are as many different ones as places have numbers.
+    pub(crate) fn hold(&mut self, filter: &Arc<TagsFilter>) -> Option<FilterPlace> {
+        if let Some(&place) = self.places.get(filter) {
+            self.used_mut(place).uses += 1;
+            return Some(place);
+        }
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                let number = NonZeroU16::new(u16::try_from(self.filters.len() + 1).ok()?)?;
+                self.filters.push(None);
+                FilterPlace(number)
+            }
+        };
+        self.filters[place.index()] = Some(Used { filter: Arc::clone(filter), uses: 1 });
+        self.places.insert(Arc::clone(filter), place);
+        Some(place)
+    }
+
+    /// Lets go of a subscription's filter.
+    pub(crate) fn release(&mut self, place: FilterPlace) {
+        let used = self.used_mut(place);
+        used.uses -= 1;
+        if used.uses == 0 {
+            let used = self.filters[place.index()].take().expect("used until now");
+            self.places.remove(&used.filter);
+            self.free.push(place);
+        }
+    }
+
+    /// Whether nobody has a filter.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Writes down, by [`FilterPlace::index`], which of the filters a publication with these tags passes.
+    pub(crate) fn judge(&self, tags: &Tags, verdicts: &mut Vec<bool>) {
+        let passes = |used: &Option<Used>| used.as_ref().is_some_and(|used| used.filter.passes(tags));
+        verdicts.clear();
+        verdicts.extend(self.filters.iter().map(passes));
+    }
+
+    fn used_mut(&mut self, place: FilterPlace) -> &mut Used {
+        self.filters[place.index()].as_mut().expect("a subscription holds it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn equals(value: &str) -> Arc<TagsFilter> {
+        let test = dunlin_protocol::TagTest::Equals(value.into());
+        Arc::new(TagsFilter::Tag { key: "k".into(), test })
+    }
+
+    #[test]
+    fn equal_filters_have_one_place_while_they_are_used() {
+        let mut filters = Filters::new(1);
+        let mut verdicts = Vec::new();
+        let a = filters.hold(&equals("a")).expect("room");
+        let b = filters.hold(&equals("b")).expect("room");
+        assert_eq!(filters.hold(&equals("a")), Some(a));
+        assert_eq!((filters.takes(&equals("a"), 2), filters.takes(&equals("c"), 2)), (true, false));
+        let tags = vec![("k".into(), "a".into())];
+        filters.judge(&tags, &mut verdicts);
+        assert_eq!((verdicts.len(), verdicts[a.index()], verdicts[b.index()]), (2, true, false));
+        filters.release(a);
+        assert!(!filters.takes(&equals("c"), 2), "one subscription has it still");
+        filters.release(a);
+        assert!(filters.takes(&equals("c"), 2));
+        assert_eq!(filters.hold(&equals("c")), Some(a), "its place is free");
+        filters.release(a);
+        filters.release(b);
+        assert!(filters.is_empty());
+    }
+}

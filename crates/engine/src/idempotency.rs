@@ -1,0 +1,58 @@
+//! What became of publications with an idempotency key: a second one with the same key is answered as the first was.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use hashbrown::HashMap;
+
+/// How long a result is remembered, as in Centrifugo.
+const RESULT_TTL_MS: u64 = 5 * 60 * 1_000;
+
+/// A channel's newest results by key.
+#[derive(Debug)]
+pub(crate) struct Results {
+    by_key: HashMap<Arc<str>, (u64, Box<str>), foldhash::quality::FixedState>,
+    /// Keys in the order in which they came, which is the order in which they are forgotten.
+    order: VecDeque<(u64, Arc<str>)>,
+}
+
+impl Results {
+    /// None yet.
+    pub(crate) fn new(seed: u64) -> Self {
+        let by_key = HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed));
+        Self { by_key, order: VecDeque::new() }
+    }
+
+    /// Offset and epoch of the publication with this key, if it is remembered.
+    pub(crate) fn find(&mut self, now_us: u64, key: &str) -> Option<(u64, Box<str>)> {
+        self.forget_old(now_us);
+        self.by_key.get(key).cloned()
+    }
+
+    /// Remembers a publication; beyond `results_max` the oldest result is forgotten.
+    pub(crate) fn remember(&mut self, now_us: u64, key: &str, position: (u64, Box<str>), results_max: usize) {
+        let key: Arc<str> = key.into();
+        self.order.push_back((now_us.saturating_add(RESULT_TTL_MS * 1_000), Arc::clone(&key)));
+        self.by_key.insert(key, position);
+        while self.order.len() > results_max {
+            self.forget_first();
+        }
+    }
+
+    /// Forgets what is too old.
+    pub(crate) fn forget_old(&mut self, now_us: u64) {
+        while self.order.front().is_some_and(|(until_us, _)| *until_us <= now_us) {
+            self.forget_first();
+        }
+    }
+
+    /// When the oldest result is forgotten; `None` if there is none.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        self.order.front().map(|(until_us, _)| *until_us)
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((_, key)) = self.order.pop_front() {
+            self.by_key.remove(&key);
+        }
+    }
+}
