@@ -17,6 +17,7 @@ mod nearest;
 mod origin;
 mod problem;
 mod proxies;
+mod publications;
 mod relations;
 mod resolve;
 mod rooms;

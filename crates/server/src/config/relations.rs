@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dunlin_engine::options::{Lane, NamespaceOptions, RecoveryMode};
 
-use super::{ApiAccess, Config, duration::format_ms, resolve::Reader, rooms, tokens, value::shortened};
+use super::{ApiAccess, Config, duration::format_ms, publications, resolve::Reader, rooms, tokens, value::shortened};
 
 /// The engine numbers namespaces with 16 bits.
 const NAMESPACES_MAX: usize = 65_000;
@@ -121,6 +121,7 @@ fn check_namespace(r: &mut Reader<'_>, table: &str, namespace: &NamespaceOptions
         r.error(&at("conflation_key"), text);
     }
     rooms::check_namespace(r, table, namespace);
+    publications::check(r, table, namespace);
     if namespace.force_push_join_leave && !namespace.join_leave {
         r.warning(&at("force_push_join_leave"), "has no effect without `join_leave`");
     }

@@ -7,8 +7,8 @@ use dunlin_games::Registry;
 
 use super::{
     AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions, InternalDoor, LogLevel,
-    LogOptions, NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, proxies, relations, rooms,
-    settings::Settings, tokens, value::Value,
+    LogOptions, NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, proxies, publications, relations,
+    rooms, settings::Settings, tokens, value::Value,
 };
 use crate::net::ReactorWish;
 
@@ -78,6 +78,9 @@ fn engine(r: &mut Reader<'_>) -> Options {
         client: client(r),
         channel: ChannelOptions {
             name_bytes_max: r.count("channel.max_length"),
+            idempotent_results_max: r.count("channel.idempotency_keys_limit"),
+            tags_filter: publications::filter_limits(r),
+            tags_filters_max: r.count("channel.tags_filters_limit"),
             channels_max: r.count("channel.max_channels"),
             namespace_boundary: one_character(r, "channel.namespace_boundary", ':'),
             private_prefix: r.text("channel.private_prefix"),
@@ -118,7 +121,7 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
     let at = |key: &str| format!("{table}.{key}");
     let own_meta_ttl_ms = r.ms(&at("history_meta_ttl"));
     let meta_ttl_ms = r.ms("channel.history_meta_ttl");
-    NamespaceOptions {
+    let mut namespace = NamespaceOptions {
         room: rooms::limits(r, table),
         name,
         presence: r.bool(&at("presence")),
@@ -151,10 +154,11 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
             "latest" => Lane::Latest,
             _ => Lane::Reliable,
         },
-        allow_channel_compaction: r.bool(&at("allow_channel_compaction")),
         conflation_key: Some(r.text(&at("conflation_key"))).filter(|tag| !tag.is_empty()),
         ..NamespaceOptions::default()
-    }
+    };
+    publications::read(r, table, &mut namespace);
+    namespace
 }
 
 pub(super) fn one_character(r: &mut Reader<'_>, key: &str, default: char) -> char {

@@ -74,6 +74,9 @@ families! {
     DELIVERIES = Counter "dunlin_deliveries_total" ["namespace"] "Publications put into sessions' lanes.";
     JOIN_LEAVE_DELIVERIES = Counter "dunlin_join_leave_deliveries_total" ["namespace"] "Joins and leaves put into sessions' lanes.";
     SKIPPED = Counter "dunlin_skipped_total" ["namespace"] "Publications replaced by a newer one in a latest lane before they were written.";
+    FILTERED = Counter "dunlin_tags_filtered_total" ["namespace"] "Publications that subscribers' tags filters kept from them.";
+    PATCHES = Counter "dunlin_patches_total" ["namespace"] "Publications of which a difference to the one before was made.";
+    SUPPRESSED = Counter "dunlin_publications_suppressed_total" ["namespace", "reason"] "Publications that were answered and not published, since their idempotency key or version was old.";
     RECOVERIES = Counter "dunlin_recoveries_total" ["namespace", "recovered"] "Recoveries asked for by subscribers, by whether nothing was missing.";
     PUBLISH_TO_SOCKET = Histogram "dunlin_publish_to_socket_seconds" ["namespace"] "Time from a publication's acceptance until a shard has given it to the last socket that took it at once.";
 

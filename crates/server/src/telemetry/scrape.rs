@@ -5,7 +5,7 @@ mod rooms;
 
 use std::{sync::Mutex, time::Duration};
 
-use dunlin_engine::counters::{COMMAND_KINDS, Counters, Histogram, LATENCY_BOUNDS_US, NamespaceCounters};
+use dunlin_engine::counters::{COMMAND_KINDS, Counters, Histogram, LATENCY_BOUNDS_US, NamespaceCounters, Suppression};
 use dunlin_protocol::{Disconnect, ErrorCode};
 
 use super::{
@@ -128,17 +128,27 @@ pub fn count_users(shards: &[ShardReport]) -> usize {
 
 fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     type Pick = fn(&NamespaceCounters) -> u64;
-    let counters: [(&'static m::Family, Pick); 6] = [
+    let counters: [(&'static m::Family, Pick); 8] = [
         (&m::PUBLICATIONS, |counters| counters.publications),
         (&m::ENCODES, |counters| counters.encodes),
         (&m::ENCODES_SKIPPED, |counters| counters.encodes_skipped),
         (&m::DELIVERIES, |counters| counters.deliveries),
         (&m::JOIN_LEAVE_DELIVERIES, |counters| counters.join_leave_deliveries),
         (&m::SKIPPED, |counters| counters.skipped),
+        (&m::FILTERED, |counters| counters.filtered),
+        (&m::PATCHES, |counters| counters.patches),
     ];
     for (family, pick) in counters {
         page.family(family, |samples| per_namespace(samples, scrape, shards, pick));
     }
+    page.family(&m::SUPPRESSED, |samples| {
+        for (index, namespace) in scrape.namespaces.iter().enumerate() {
+            for why in Suppression::ALL {
+                let total = in_namespace(shards, index).map(|counters| counters.suppressed[why as usize]);
+                samples.add(&[namespace, why.name()], total.sum::<u64>());
+            }
+        }
+    });
     page.family(&m::RECOVERIES, |samples| {
         for (index, namespace) in scrape.namespaces.iter().enumerate() {
             let total = |pick: Pick| in_namespace(shards, index).map(pick).sum::<u64>();

@@ -120,6 +120,7 @@ impl Rig {
             positioned: false,
             was_recovering: false,
             recover: None,
+            filter: None,
             join: Some(Box::new(JoinWish { seat, user: user.into(), data: Bytes::new() })),
         };
         self.send(ToRoom::Join { room, order: Box::new(order) });
