@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn rubbish_is_somebody_elses_to_refuse() {
-        for line in ["]]]]]]]]]]", "\"\\", "\"never ends", "}:}:}:}:}:", "", "{\"a\\"] {
+        for line in ["]]]]]]]]]]", "]]]][1]", "\"\\", "\"never ends", "}:}:}:}:}:", "", "{\"a\\"] {
             assert_eq!(what(line), None, "{line}");
         }
     }
