@@ -30,9 +30,9 @@ impl Pace {
 
     /// Takes one of a bucket that is full at `full_at_ns`. Returns when it is full after that, or `None` if it is empty.
     pub fn take(self, full_at_ns: u64, now_us: u64) -> Option<u64> {
-        let now_ns = now_us.saturating_mul(1_000);
-        let then_ns = full_at_ns.max(now_ns).saturating_add(self.interval_ns);
-        (then_ns - now_ns <= self.all_ns).then_some(then_ns)
+        let reading_ns = now_us.saturating_mul(1_000);
+        let then_ns = full_at_ns.max(reading_ns).saturating_add(self.interval_ns);
+        (then_ns - reading_ns <= self.all_ns).then_some(then_ns)
     }
 }
 

@@ -33,7 +33,7 @@ use dunlin_games::Registry;
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 
-use crate::{net::ReactorWish, rooms::RoomsOptions};
+use crate::{net::ReactorWish, node::AdmissionOptions, rooms::RoomsOptions};
 
 use crate::{
     backend::ProxyOptions,
@@ -63,6 +63,8 @@ pub struct Config {
     pub node: NodeOptions,
     /// Sockets.
     pub net: NetOptions,
+    /// Who may come in, and how fast.
+    pub admission: AdmissionOptions,
     /// The listener that sockets and HTTP share.
     pub http_server: HttpServerOptions,
     /// The WebSocket endpoint.
@@ -87,8 +89,8 @@ pub struct Config {
     pub backends: Vec<ProxyOptions>,
     /// Logging.
     pub log: LogOptions,
-    /// Time between SIGTERM and giving up on sessions that do not take their last frames.
-    pub shutdown_timeout_ms: u64,
+    /// How the node goes.
+    pub shutdown: ShutdownOptions,
     /// File that holds the process id while the node runs.
     pub pid_file: Option<PathBuf>,
     /// The demonstration: static pages and a publisher; `None` outside of demonstrations.
@@ -156,6 +158,10 @@ pub struct NetOptions {
     pub idle_timeout_ms: u64,
     /// Time for a refused client to hang up after it was answered.
     pub linger_timeout_ms: u64,
+    /// Connections that a shard may have more than the emptiest one; 0 for any number.
+    pub shard_imbalance_max: u32,
+    /// Resident memory of the process from which nobody is let in; 0 for no bound.
+    pub memory_bytes_max: u64,
     /// Bytes read from one connection before the next has its turn.
     pub read_bytes_per_turn: usize,
     /// Messages in one ring between two shards.
@@ -316,6 +322,17 @@ pub enum LogLevel {
     Debug,
     /// Everything.
     Trace,
+}
+
+/// How a node goes (`shutdown.*`).
+#[derive(Clone, Copy, Debug)]
+pub struct ShutdownOptions {
+    /// Time to close all sessions in, and to give up on those that do not take their last frames.
+    pub timeout_ms: u64,
+    /// Time before that in which only the health check tells of it.
+    pub delay_ms: u64,
+    /// Sessions closed in a second; 0 for as many as it takes.
+    pub sessions_per_second: u32,
 }
 
 /// Options of the demonstration (`demo.*`).

@@ -12,7 +12,15 @@ pub mod surveys;
 pub mod swagger;
 mod upgrade;
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
 
 use axum::{
     Router,
@@ -38,6 +46,8 @@ pub struct HttpParts {
     pub api: Option<(String, api::Service)>,
     /// Path of the health check.
     pub health_path: Option<String>,
+    /// Whether the node is about to end, so that nobody should be sent here: the health check says so.
+    pub is_going: Arc<AtomicBool>,
     /// Path of the metrics, and what they need.
     pub metrics: Option<(String, Metrics)>,
     /// Path of the page of what the shards hold, and what it needs.
@@ -108,7 +118,7 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((prefix, post(api::answer_legacy).with_state(service)));
     }
     if let Some(path) = parts.health_path {
-        by_path.push((literal(&path), get(health)));
+        by_path.push((literal(&path), get(health).with_state(parts.is_going)));
     }
     if let Some((path, metrics)) = parts.metrics {
         by_path.push((literal(&path), get(page_of_metrics).with_state(Arc::new(metrics))));
@@ -150,8 +160,9 @@ async fn nothing_here() -> Response {
         .into_response()
 }
 
-async fn health() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], "{}").into_response()
+async fn health(State(is_going): State<Arc<AtomicBool>>) -> Response {
+    let status = if is_going.load(Ordering::Relaxed) { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    (status, [(header::CONTENT_TYPE, "application/json")], "{}").into_response()
 }
 
 async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {

@@ -3,6 +3,7 @@
 mod choice;
 mod connection;
 mod epoll;
+mod forwarded;
 mod head;
 mod io_uring;
 mod listener;
@@ -14,6 +15,7 @@ mod waker;
 pub use choice::{NoReactor, ReactorChoice, ReactorKind, ReactorWish, Reactors, choose};
 pub use connection::{Connection, Connections, HeadStage, SessionStage, Stage};
 pub use epoll::Epoll;
+pub use forwarded::TrustedProxies;
 pub use head::{HeadBuffer, HeadLimits};
 pub use io_uring::{Unavailable, Uring, probe};
 pub use listener::{SocketOptions, bind, set_up_adopted};

@@ -5,12 +5,14 @@ mod answers;
 mod clock;
 mod deadlines;
 mod doorbell;
+mod drain;
 mod effects;
 mod flush;
 mod inbox;
 mod intake;
 mod options;
 mod peers;
+mod placement;
 mod report;
 mod shard_thread;
 mod start;
@@ -18,11 +20,7 @@ mod start;
 use std::{
     fmt,
     net::{SocketAddr, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, atomic::Ordering},
 };
 
 use dunlin_engine::api::{Answer, ApiRequest};
@@ -39,7 +37,9 @@ use crate::{
 
 pub(crate) use doorbell::Doorbell;
 
-pub use crate::net::{NoReactor, OriginCheck, ReactorChoice, ReactorKind, ReactorWish, RefusalReason};
+pub use crate::net::{NoReactor, OriginCheck, ReactorChoice, ReactorKind, ReactorWish, RefusalReason, TrustedProxies};
+pub use admission::AdmissionOptions;
+pub use drain::DrainPlan;
 pub use options::{Judged, NetOptions, TokenAnswer, TokenKind, TokenQuestion, VerifyTokens};
 pub use report::{NetCounters, ShardReport};
 
@@ -125,15 +125,14 @@ pub struct Node {
 struct Inner {
     shared: Arc<Shared>,
     rooms: Rooms,
-    shards: Vec<ShardDoor>,
+    shards: Arc<[ShardDoor]>,
     node_seed: u64,
     local_addr: SocketAddr,
     reactor: ReactorChoice,
-    /// Adopted sessions go to the shards in turn.
-    next_adopter: AtomicUsize,
 }
 
 /// How a shard is reached from outside.
+#[derive(Debug)]
 struct ShardDoor {
     inbox: mpsc::Sender<ToShard>,
     doorbell: Arc<Doorbell>,
@@ -176,7 +175,7 @@ impl Node {
     pub async fn ask_all(&self, request: ApiRequest) -> Vec<Answer> {
         // All are asked before the first is waited for.
         let mut waiting = Vec::with_capacity(self.inner.shards.len());
-        for shard in &self.inner.shards {
+        for shard in self.inner.shards.iter() {
             let (reply, answer) = oneshot::channel();
             let is_sent = shard.send(ToShard::Api { request: request.clone(), reply }).await.is_ok();
             waiting.push(is_sent.then_some(answer));
@@ -195,7 +194,7 @@ impl Node {
     /// What every shard counts, by shard index. Shards that have stopped are missing.
     pub async fn report(&self) -> Vec<ShardReport> {
         let mut waiting = Vec::with_capacity(self.inner.shards.len());
-        for shard in &self.inner.shards {
+        for shard in self.inner.shards.iter() {
             let (reply, report) = oneshot::channel();
             if shard.send(ToShard::Report { reply }).await.is_ok() {
                 waiting.push(report);
@@ -218,6 +217,11 @@ impl Node {
         self.inner.rooms.rooms()
     }
 
+    /// Lets nobody in while the process has more memory than it may.
+    pub fn set_over_memory(&self, is_over: bool) {
+        self.inner.shared.gate.set_over_memory(is_over);
+    }
+
     /// Gives a WebSocket that the control thread has answered with 101 to a shard. `read` is what had already been read
     /// behind the request, `headers` what it had for backends. The stream may be in either mode.
     ///
@@ -231,19 +235,18 @@ impl Node {
         headers: Option<PickedHeaders>,
     ) -> Result<(), NodeError> {
         crate::net::set_up_adopted(&stream, self.inner.shared.net.notsent_lowat_bytes).map_err(NodeError::Stream)?;
-        let turn = self.inner.next_adopter.fetch_add(1, Ordering::Relaxed);
-        let shard = &self.inner.shards[turn % self.inner.shards.len()];
+        let shard = &self.inner.shards[usize::from(self.inner.shared.loads.place_anywhere())];
         shard.send(ToShard::Adopt { stream, encoding, read, headers }).await
     }
 
-    /// Ends the node: no more connections are accepted, every session is closed with 3001 after its reliable lane, and
-    /// when all are gone, or `deadline` has passed, the threads end.
-    pub async fn drain(&self, deadline: Duration) -> Drained {
+    /// Ends the node: no more connections are accepted, sessions are closed with 3001 after their reliable lanes, idle ones
+    /// first and as fast as `plan` says, and when all are gone, or its time is over, the threads end.
+    pub async fn drain(&self, plan: DrainPlan) -> Drained {
         let all_gone = async {
             let mut waiting = Vec::with_capacity(self.inner.shards.len());
-            for shard in &self.inner.shards {
+            for shard in self.inner.shards.iter() {
                 let (gone, is_gone) = oneshot::channel();
-                if shard.send(ToShard::Drain { gone }).await.is_ok() {
+                if shard.send(ToShard::Drain { plan, gone }).await.is_ok() {
                     waiting.push(is_gone);
                 }
             }
@@ -252,12 +255,12 @@ impl Node {
                 let _ = is_gone.await;
             }
         };
-        let drained = match tokio::time::timeout(deadline, all_gone).await {
+        let drained = match tokio::time::timeout(plan.timeout, all_gone).await {
             Ok(()) => Drained::Complete,
             Err(_) => Drained::Late { sessions: self.inner.shared.sessions.load(Ordering::Relaxed) },
         };
         self.inner.stop();
-        for shard in &self.inner.shards {
+        for shard in self.inner.shards.iter() {
             shard.inbox.closed().await;
         }
         // Rooms go last: until then there are players.
@@ -270,7 +273,7 @@ impl Node {
 impl Inner {
     fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             shard.doorbell.ring();
         }
     }

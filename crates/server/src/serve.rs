@@ -6,7 +6,10 @@ use std::{
     fmt, fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -21,14 +24,14 @@ use crate::{
     config::{ApiAccess, Config},
     demo::{bots, publisher, site::Site},
     http::{
-        PathTaken,
+        HttpParts, PathTaken,
         api::NodeIdentity,
         connection::{self, ConnectionLimits},
         internal,
     },
     net::{HEAD_FIELDS_MAX, HeadLimits},
-    node::{Drained, HandOver, NetOptions, Node, NodeStart, OriginCheck, StartError, VerifyTokens},
-    telemetry::{api_counters::ControlCounters, events, log, lookout},
+    node::{DrainPlan, Drained, HandOver, NetOptions, Node, NodeStart, OriginCheck, StartError, VerifyTokens},
+    telemetry::{api_counters::ControlCounters, events, log, lookout, watermark},
     token::Verifier,
 };
 
@@ -81,11 +84,16 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
             return Err(ServeError::NodeLost);
         }
     };
-    let timeout = Duration::from_millis(config.shutdown_timeout_ms);
-    events::ShutdownBegun { signal, timeout }.emit();
-    let _ = control.stop.send(true);
+    let plan = drain_plan(config);
+    events::ShutdownBegun { signal, timeout: plan.timeout }.emit();
+    control.is_going.store(true, Ordering::Relaxed);
+    let going = async {
+        tokio::time::sleep(Duration::from_millis(config.shutdown.delay_ms)).await;
+        let _ = control.stop.send(true);
+        node.drain(plan).await
+    };
     tokio::select! {
-        drained = node.drain(timeout) => {
+        drained = going => {
             let sessions_cut = match drained { Drained::Complete => 0, Drained::Late { sessions } => sessions };
             events::ShutdownEnded { sessions_cut }.emit();
         }
@@ -105,6 +113,13 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
     Ok(())
 }
 
+fn drain_plan(config: &Config) -> DrainPlan {
+    DrainPlan {
+        timeout: Duration::from_millis(config.shutdown.timeout_ms),
+        sessions_per_second: config.shutdown.sessions_per_second,
+    }
+}
+
 /// What the process answers to a second signal.
 const FORCED_EXIT_CODE: i32 = 1;
 
@@ -114,6 +129,8 @@ struct Control {
     /// For each port one permit for each HTTP connection that may still come.
     connections: Vec<Arc<Semaphore>>,
     connections_max: usize,
+    /// Makes the health check fail.
+    is_going: Arc<AtomicBool>,
     /// Tells HTTP connections to end after the answer that they are at.
     stop: watch::Sender<bool>,
     /// Ends when the shards do not answer any more.
@@ -132,10 +149,12 @@ impl Control {
         let identity = identity(config, node)?;
         let counters = Arc::new(ControlCounters::default());
         let ports = ports::divide(config, node, asked, Pages { site, origins }, &identity, &counters);
+        let is_going = Arc::new(AtomicBool::new(false));
         let limits = connection_limits(config);
         let (stop, stopped) = watch::channel(false);
         let mut connections = Vec::new();
-        let mut serve = |handed_over, parts| {
+        let mut serve = |handed_over, parts: HttpParts| {
+            let parts = HttpParts { is_going: Arc::clone(&is_going), ..parts };
             let router = crate::http::router(parts).map_err(ServeError::Path)?;
             let permits = Arc::new(Semaphore::new(limits.connections_max));
             connections.push(Arc::clone(&permits));
@@ -158,11 +177,14 @@ impl Control {
                 bots::start(place, demo.bots, random()?).map_err(ServeError::Runtime)?;
             }
         }
+        if config.net.memory_bytes_max > 0 {
+            tokio::spawn(watermark::watch(node.clone(), config.net.memory_bytes_max));
+        }
         let watched: JoinHandle<()> = tokio::spawn(lookout::watch(node.clone()));
         let node_lost = Box::pin(async move {
             let _ = watched.await;
         });
-        Ok(Self { identity, connections, connections_max: limits.connections_max, stop, node_lost })
+        Ok(Self { identity, connections, connections_max: limits.connections_max, is_going, stop, node_lost })
     }
 }
 
@@ -212,6 +234,8 @@ fn net_options(config: &Config) -> NetOptions {
         shard_count: u16::try_from(config.shards).unwrap_or(u16::MAX),
         websocket_path: config.websocket.handler_prefix.clone(),
         websocket_limits: config.websocket.limits,
+        admission: config.admission.clone(),
+        shard_imbalance_max: config.net.shard_imbalance_max,
         sessions_max: narrow(config.net.connections_max),
         backlog: config.net.accept_backlog,
         notsent_lowat_bytes: narrow(config.net.tcp_notsent_lowat_bytes),

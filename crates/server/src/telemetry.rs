@@ -13,5 +13,6 @@ pub mod metrics;
 pub mod process;
 mod scrape;
 mod throttle;
+pub mod watermark;
 
 pub use scrape::{CONTENT_TYPE, Moment, Scrape, count_users, page};

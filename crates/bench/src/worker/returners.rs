@@ -293,10 +293,10 @@ impl Returners {
         self.ready += 1;
         let returner = &mut self.sessions[number];
         match (returner.away_since.take(), &mut self.returned) {
-            (Some(since), Some(returned)) => {
-                returned.back += 1;
-                returned.attempts += u64::from(returner.attempts);
-                returned.absence.record_ns(since.elapsed().as_nanos() as u64);
+            (Some(since), Some(outcome)) => {
+                outcome.back += 1;
+                outcome.attempts += u64::from(returner.attempts);
+                outcome.absence.record_ns(since.elapsed().as_nanos() as u64);
             }
             _ => self.handshakes = self.handshakes.saturating_sub(1),
         }

@@ -7,10 +7,13 @@ use dunlin_games::Registry;
 
 use super::{
     AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions, InternalDoor, LogLevel,
-    LogOptions, NetOptions, NodeOptions, Secret, WebSocketOptions, problem::Problems, proxies, publications, relations,
+    LogOptions, NetOptions, NodeOptions, Secret, ShutdownOptions, WebSocketOptions, problem::Problems, proxies, publications, relations,
     rooms, settings::Settings, tokens, value::Value,
 };
-use crate::net::ReactorWish;
+use crate::{
+    net::{ReactorWish, TrustedProxies},
+    node::AdmissionOptions,
+};
 
 /// Settings being read, and what is wrong with them.
 pub(super) struct Reader<'a> {
@@ -36,6 +39,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         reactor: reactor(r),
         node: NodeOptions { name: r.text("node.name") },
         net: net(r),
+        admission: admission(r),
         http_server: http_server(r),
         websocket: websocket(r),
         allowed_origins: allowed_origins(r),
@@ -47,7 +51,11 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         swagger_prefix: r.prefix_if("swagger.enabled", true, "swagger.handler_prefix"),
         token: tokens::options(r),
         log: LogOptions { level: log_level(r), file: r.path("log.file") },
-        shutdown_timeout_ms: r.ms("shutdown.timeout"),
+        shutdown: ShutdownOptions {
+            timeout_ms: r.ms("shutdown.timeout"),
+            delay_ms: r.ms("shutdown.delay"),
+            sessions_per_second: r.narrow("shutdown.sessions_per_second"),
+        },
         pid_file: r.path("pid_file"),
         demo: demo(r),
     };
@@ -106,6 +114,8 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
         queue_frames_max: r.count("client.queue_max_frames"),
         history_publications_max: r.count("client.history_max_publication_limit"),
         recovery_publications_max: r.count("client.recovery_max_publication_limit"),
+        connects_per_second: r.narrow("client.connect_rate_limit"),
+        recoveries_per_second: r.narrow("client.recovery_rate_limit"),
         commands_per_frame_max: r.count("client.commands_per_frame_limit"),
         json_depth_max: r.narrow("client.json_depth_limit"),
         object_keys_max: r.narrow("client.object_keys_limit"),
@@ -199,9 +209,29 @@ fn net(r: &mut Reader<'_>) -> NetOptions {
         http_connections_max: r.count("net.http_connections_limit"),
         idle_timeout_ms: r.ms_above_zero("net.idle_timeout"),
         linger_timeout_ms: r.ms_above_zero("net.linger_timeout"),
+        shard_imbalance_max: r.narrow("net.shard_imbalance_limit"),
+        memory_bytes_max: r.narrow("net.memory_limit"),
         read_bytes_per_turn: r.count("net.read_bytes_per_turn"),
         ring_messages_max: r.count("net.ring_messages_limit"),
         inbox_requests_max: r.count("net.inbox_requests_limit"),
+    }
+}
+
+fn admission(r: &mut Reader<'_>) -> AdmissionOptions {
+    let proxies = r.texts("http_server.trusted_proxies");
+    let trusted_proxies = TrustedProxies::parse(proxies.iter().map(String::as_str)).unwrap_or_else(|text| {
+        r.error(
+            "http_server.trusted_proxies",
+            format!("{text:?} is neither an IP address nor a network such as \"10.0.0.0/8\""),
+        );
+        TrustedProxies::default()
+    });
+    AdmissionOptions {
+        handshakes_per_second: r.narrow("client.connection_rate_limit"),
+        source_sessions_max: r.narrow("client.address_connection_limit"),
+        source_handshakes_per_second: r.narrow("client.address_connection_rate_limit"),
+        idle_sources_max: r.count("client.address_table_limit"),
+        trusted_proxies,
     }
 }
 

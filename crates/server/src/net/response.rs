@@ -29,11 +29,19 @@ pub enum RefusalReason {
     Draining,
     /// The control thread has too much to do.
     ControlBusy,
+    /// Handshakes come too fast.
+    HandshakeRate,
+    /// The address has all the sessions it may have.
+    SourceSessions,
+    /// Handshakes of the address come too fast.
+    SourceRate,
+    /// The process has all the memory it may have.
+    Memory,
 }
 
 impl RefusalReason {
     /// Every reason.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Malformed,
         Self::RequestLineTooLong,
         Self::HeadTooLarge,
@@ -43,6 +51,10 @@ impl RefusalReason {
         Self::SessionLimit,
         Self::Draining,
         Self::ControlBusy,
+        Self::HandshakeRate,
+        Self::SourceSessions,
+        Self::SourceRate,
+        Self::Memory,
     ];
 
     /// The reason as metrics write it.
@@ -57,6 +69,10 @@ impl RefusalReason {
             Self::SessionLimit => "session_limit",
             Self::Draining => "draining",
             Self::ControlBusy => "control_busy",
+            Self::HandshakeRate => "handshake_rate",
+            Self::SourceSessions => "address_sessions",
+            Self::SourceRate => "address_rate",
+            Self::Memory => "memory",
         }
     }
 
@@ -77,6 +93,10 @@ impl RefusalReason {
             Self::SessionLimit => ("503 Service Unavailable", "Retry-After: 5\r\n", "the node is full"),
             Self::Draining => ("503 Service Unavailable", "Retry-After: 1\r\n", "the node is going away"),
             Self::ControlBusy => ("503 Service Unavailable", "Retry-After: 1\r\n", "the node is busy"),
+            Self::HandshakeRate => ("503 Service Unavailable", "Retry-After: 1\r\n", "too many come at once"),
+            Self::SourceSessions => ("429 Too Many Requests", "Retry-After: 5\r\n", "too many are from this address"),
+            Self::SourceRate => ("429 Too Many Requests", "Retry-After: 1\r\n", "this address comes too often"),
+            Self::Memory => ("503 Service Unavailable", "Retry-After: 5\r\n", "the node has no memory left"),
         }
     }
 }
@@ -106,6 +126,12 @@ impl From<Refusal> for Refused {
 }
 
 impl Refused {
+    /// For one that may come back, after so many seconds.
+    pub fn later(reason: RefusalReason, retry_after_s: u32) -> Self {
+        let (status, _, words) = reason.parts();
+        Self { reason, response: response(status, &format!("Retry-After: {retry_after_s}\r\n"), words) }
+    }
+
     /// A request of another version than HTTP/1.
     pub(super) fn http_version() -> Self {
         let response = response("505 HTTP Version Not Supported", "", "this server speaks HTTP/1.1");

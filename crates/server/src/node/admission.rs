@@ -1,14 +1,25 @@
 //! How a connection becomes a session, somebody else's, or nothing; and how it ends.
 
+mod entrants;
+mod gate;
+mod sources;
+
 use std::net::TcpStream;
 
 use dunlin_engine::Event;
 use dunlin_protocol::Encoding;
+use tokio::sync::mpsc::error::TrySendError;
+
+pub use gate::AdmissionOptions;
+
+pub(super) use entrants::Entrants;
+pub(super) use gate::Gate;
 
 use crate::backend::PickedHeaders;
 
 use super::{
     HandOver,
+    inbox::ToShard,
     intake::feed,
     shard_thread::{Life, ShardThread},
 };
@@ -23,11 +34,37 @@ const LINGER_BYTES_MAX: usize = 256 * 1024;
 impl<R: Reactor> ShardThread<R> {
     pub(super) fn accept(&mut self, stream: TcpStream) {
         self.counters.accepted += 1;
+        let there = self.shared.loads.place(self.index.0);
+        if there == self.index.0 {
+            return self.settle(stream);
+        }
+        // Without waiting: a shard whose inbox is full is not the one to wait for.
+        let door = &self.doors[usize::from(there)];
+        match door.inbox.try_send(ToShard::Accepted { stream }) {
+            Ok(()) => {
+                self.counters.placed += 1;
+                self.counters.wakes += u64::from(door.doorbell.ring());
+            }
+            Err(TrySendError::Full(message) | TrySendError::Closed(message)) => {
+                self.shared.loads.leave(there);
+                self.shared.loads.enter(self.index.0);
+                let ToShard::Accepted { stream } = message else { unreachable!("it is what was sent") };
+                self.settle(stream);
+            }
+        }
+    }
+
+    /// Takes up a socket that is placed here.
+    pub(super) fn settle(&mut self, stream: TcpStream) {
+        let peer = self.shared.gate.knows_sources().then(|| stream.peer_addr().ok().map(|peer| peer.ip()));
         let connection = self.connections.insert(Stage::Head(HeadStage::default()));
         if self.reactor.open(connection, stream).is_err() {
             self.counters.accepts_failed += 1;
-            self.connections.remove(connection);
+            self.forget(connection);
             return;
+        }
+        if let Some(peer) = peer {
+            self.entrants.came_from(connection, peer);
         }
         self.head_deadlines.set(self.now.mono_us + self.shared.net.head_timeout_ms * 1_000, connection);
     }
@@ -39,16 +76,22 @@ impl<R: Reactor> ShardThread<R> {
         mut read: Vec<u8>,
         headers: Option<PickedHeaders>,
     ) {
-        if let Err(reason) = self.admit() {
+        let peer = self.shared.gate.knows_sources().then(|| stream.peer_addr().ok().map(|peer| peer.ip()));
+        let connection = self.connections.insert(Stage::Session(SessionStage::default()));
+        if let Some(peer) = peer {
+            self.entrants.came_from(connection, peer);
+            self.entrants.find_source(connection, self.shared.gate.proxies(), &[]);
+        }
+        if let Err(reason) = self.admit(connection) {
             // The client has its 101 already; all that is left is to hang up.
             self.counters.refused[reason.index()] += 1;
+            self.forget(connection);
             return;
         }
-        let connection = self.connections.insert(Stage::Session(SessionStage::default()));
         if self.reactor.open(connection, stream).is_err() {
             self.counters.accepts_failed += 1;
-            self.connections.remove(connection);
-            self.shared.dismiss_session();
+            self.forget(connection);
+            self.dismiss(connection);
             return;
         }
         self.counters.adopted += 1;
@@ -58,25 +101,50 @@ impl<R: Reactor> ShardThread<R> {
 
     /// Does what was found to be right with a connection's first request.
     pub(super) fn carry_out(&mut self, connection: ConnectionKey, verdict: Verdict) {
+        if let Some(Stage::Head(HeadStage { buffer })) = self.connections.get_mut(connection) {
+            self.entrants.find_source(connection, self.shared.gate.proxies(), buffer.bytes());
+        }
         match verdict {
             Verdict::Unfinished => {}
             Verdict::Refused(refused) => self.refuse(connection, &refused),
             Verdict::HandOver => self.hand_over(connection),
-            Verdict::WebSocket { encoding, response, head_len, headers } => match self.admit() {
+            Verdict::WebSocket { encoding, response, head_len, headers } => match self.admit(connection) {
                 Ok(()) => {
                     self.keep_headers(connection, headers);
                     self.upgrade(connection, encoding, &response, head_len);
                 }
-                Err(reason) => self.refuse(connection, &reason.into()),
+                Err(reason) => {
+                    let refused = Refused::later(reason, self.shared.gate.retry_after_s());
+                    self.refuse(connection, &refused);
+                }
             },
         }
     }
 
-    fn admit(&mut self) -> Result<(), RefusalReason> {
+    /// Lets a connection become a session, and counts it, or says why it may not. Before anything is done about the
+    /// handshake.
+    fn admit(&mut self, connection: ConnectionKey) -> Result<(), RefusalReason> {
         if !matches!(self.life, Life::Open) {
             return Err(RefusalReason::Draining);
         }
-        if self.shared.admit_session() { Ok(()) } else { Err(RefusalReason::SessionLimit) }
+        if !self.shared.admit_session() {
+            return Err(RefusalReason::SessionLimit);
+        }
+        let admitted = self.shared.gate.admit(self.entrants.source(connection), self.now.mono_us);
+        admitted.inspect_err(|_| self.shared.dismiss_session())
+    }
+
+    /// Takes back what [`Self::admit`] counted.
+    fn dismiss(&mut self, connection: ConnectionKey) {
+        self.shared.dismiss_session();
+        self.shared.gate.dismiss(self.entrants.source(connection), self.now.mono_us);
+    }
+
+    /// Takes a connection out of the table. What is known of where it came from stays until another has its place.
+    fn forget(&mut self, connection: ConnectionKey) -> Option<Stage> {
+        let stage = self.connections.remove(connection)?;
+        self.shared.loads.leave(self.index.0);
+        Some(stage)
     }
 
     fn upgrade(&mut self, connection: ConnectionKey, encoding: Encoding, response: &[u8], head_len: usize) {
@@ -114,7 +182,7 @@ impl<R: Reactor> ShardThread<R> {
         let Ok(place) = self.shared.hand_over.clone().try_reserve_owned() else {
             return self.refuse(connection, &RefusalReason::ControlBusy.into());
         };
-        let Some(Stage::Head(HeadStage { buffer })) = self.connections.remove(connection) else { return };
+        let Some(Stage::Head(HeadStage { buffer })) = self.forget(connection) else { return };
         let Some(Released { stream, read }) = self.reactor.release(connection) else { return };
         match stream.peer_addr() {
             Ok(peer) => {
@@ -153,7 +221,7 @@ impl<R: Reactor> ShardThread<R> {
 
     /// Drops a connection, in whatever stage it is.
     pub(super) fn end(&mut self, connection: ConnectionKey) {
-        let Some(stage) = self.connections.remove(connection) else { return };
+        let Some(stage) = self.forget(connection) else { return };
         self.reactor.close(connection);
         match stage {
             Stage::Head(HeadStage { buffer }) => self.counters.abandoned += u64::from(was_begun(&buffer)),
@@ -161,7 +229,7 @@ impl<R: Reactor> ShardThread<R> {
             Stage::Session(_) => {
                 self.sessions -= 1;
                 self.picked_headers.remove(&connection.index);
-                self.shared.dismiss_session();
+                self.dismiss(connection);
                 self.shard.handle(self.now, Event::Gone { session: connection }, &mut self.effects);
             }
         }

@@ -9,7 +9,7 @@ use dunlin_engine::{
 use dunlin_protocol::Encoding;
 use tokio::sync::oneshot;
 
-use super::ShardReport;
+use super::{DrainPlan, ShardReport};
 use crate::backend::PickedHeaders;
 
 /// Something for a shard to do.
@@ -19,10 +19,12 @@ pub(super) enum ToShard {
     Api { request: ApiRequest, reply: oneshot::Sender<Answer> },
     /// Tell all that is counted.
     Report { reply: oneshot::Sender<Box<ShardReport>> },
+    /// Take over a socket that another shard accepted.
+    Accepted { stream: TcpStream },
     /// Take over a WebSocket.
     Adopt { stream: TcpStream, encoding: Encoding, read: Vec<u8>, headers: Option<PickedHeaders> },
-    /// Take no more connections, close all sessions, and say when they are gone.
-    Drain { gone: oneshot::Sender<()> },
+    /// Take no more connections, close all sessions as the plan says, and say when they are gone.
+    Drain { plan: DrainPlan, gone: oneshot::Sender<()> },
 }
 
 /// Who waits for the answer to a ticket.

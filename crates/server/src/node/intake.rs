@@ -1,5 +1,7 @@
 //! What comes in: completions of the reactor, messages of other shards, requests of the control thread, deadlines.
 
+use std::sync::atomic::Ordering;
+
 use dunlin_engine::{
     Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex, api::ApiRequest, message::ShardMessage,
     room::RoomThreadIndex,
@@ -9,6 +11,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 
 use super::{
     deadlines::Deadlines,
+    drain::{Stages, Step},
     inbox::{Asker, ToShard},
     shard_thread::{Life, ShardThread},
 };
@@ -107,11 +110,13 @@ impl<R: Reactor> ShardThread<R> {
             match request {
                 ToShard::Api { request, reply } => self.ask_engine(Asker::Api(reply), request),
                 ToShard::Report { reply } => self.ask_engine(Asker::Report(reply), ApiRequest::Survey),
+                ToShard::Accepted { stream } => self.settle(stream),
                 ToShard::Adopt { stream, encoding, read, headers } => self.adopt(stream, encoding, read, headers),
-                ToShard::Drain { gone } => {
-                    self.life = Life::Draining { gone: Some(gone) };
+                ToShard::Drain { plan, gone } => {
+                    let of_node = self.shared.sessions.load(Ordering::Relaxed);
+                    let stages = Stages::begin(plan, self.sessions, of_node, self.now.mono_us);
+                    self.life = Life::Draining { gone: Some(gone), stages: Some(stages) };
                     self.reactor.stop_listening();
-                    self.shard.handle(self.now, Event::Drain, &mut self.effects);
                 }
             }
         }
@@ -137,7 +142,26 @@ impl<R: Reactor> ShardThread<R> {
     pub(super) fn next_deadline_us(&self, intake: bool) -> Option<u64> {
         let own = [&self.head_deadlines, &self.linger_deadlines, &self.message_deadlines];
         let own = own.into_iter().filter_map(Deadlines::next_us).filter(|_| intake);
-        own.chain(self.shard.next_deadline_us()).min()
+        let stages = match &self.life {
+            Life::Draining { stages: Some(stages), .. } => Some(stages.next_us()),
+            _ => None,
+        };
+        own.chain(self.shard.next_deadline_us()).chain(stages).min()
+    }
+
+    /// Closes those sessions whose turn it is, when the node is going.
+    pub(super) fn drain_on(&mut self) {
+        let Life::Draining { stages, .. } = &mut self.life else { return };
+        match stages.as_mut().map(|stages| stages.step(self.now.mono_us)) {
+            Some(Step::Some(sessions_max)) => {
+                self.shard.handle(self.now, Event::DrainSome { sessions_max }, &mut self.effects);
+            }
+            Some(Step::All) => {
+                *stages = None;
+                self.shard.handle(self.now, Event::Drain, &mut self.effects);
+            }
+            Some(Step::Wait) | None => {}
+        }
     }
 
     pub(super) fn meet_engine_deadlines(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::AdmissionOptions;
 use crate::net::ReactorWish;
 use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
 
@@ -18,6 +19,11 @@ pub struct NetOptions {
     pub websocket_path: Option<String>,
     /// What a client may make the receiver of its frames hold.
     pub websocket_limits: dunlin_websocket::Limits,
+    /// Who may come in, and how fast.
+    pub admission: AdmissionOptions,
+    /// Connections that a shard may have more than the emptiest one, before it gives those it accepts to that; 0 leaves them
+    /// where the kernel puts them.
+    pub shard_imbalance_max: u32,
     /// Sessions of the node at a time; the next is refused with 503. 0 for no bound but the number of files.
     pub sessions_max: u32,
     /// Connections that the kernel keeps until they are accepted, per shard.
@@ -49,6 +55,8 @@ impl Default for NetOptions {
             shard_count: 1,
             websocket_path: Some("/connection/websocket".to_owned()),
             websocket_limits: dunlin_websocket::Limits::default(),
+            admission: AdmissionOptions::default(),
+            shard_imbalance_max: 32,
             sessions_max: 0,
             backlog: 4_096,
             notsent_lowat_bytes: 16_384,

@@ -27,6 +27,8 @@ pub struct NetCounters {
     pub accepts_out_of_files: u64,
     /// Accepts that failed otherwise.
     pub accepts_failed: u64,
+    /// Sockets accepted here and given to a shard with fewer.
+    pub placed: u64,
     /// Requests given to the control thread.
     pub handed_over: u64,
     /// Sessions opened on this shard's listener.

@@ -14,13 +14,16 @@ use dunlin_engine::{Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    HandOver, NetCounters, NetOptions, VerifyTokens,
+    HandOver, NetCounters, NetOptions, ShardDoor, VerifyTokens,
+    admission::{Entrants, Gate},
     answers::Answers,
     clock::Clock,
     deadlines::Deadlines,
     doorbell::Doorbell,
+    drain::Stages,
     inbox::{Tickets, ToShard},
     peers::Peers,
+    placement::Loads,
 };
 use crate::{
     backend::{AskBackends, PickedHeaders},
@@ -36,6 +39,8 @@ pub(super) struct Shared {
     pub(super) backends: Arc<dyn AskBackends>,
     pub(super) hand_over: mpsc::Sender<HandOver>,
     pub(super) clock: Clock,
+    pub(super) gate: Gate,
+    pub(super) loads: Loads,
     /// Sessions of the node.
     pub(super) sessions: AtomicU32,
     /// Tells the threads to end. Whoever sets it rings every doorbell.
@@ -54,6 +59,9 @@ pub(super) struct ShardThread<R> {
     pub(super) picked_headers: HashMap<u32, PickedHeaders>,
     pub(super) peers: Peers,
     pub(super) room_links: RoomLinks,
+    /// All shards of the node, by index.
+    pub(super) doors: Arc<[ShardDoor]>,
+    pub(super) entrants: Entrants,
     pub(super) inbox: mpsc::Receiver<ToShard>,
     pub(super) answers: Answers,
     pub(super) doorbell: Arc<Doorbell>,
@@ -81,6 +89,8 @@ pub(super) enum Life {
     /// No connection is taken; `gone` is told when no session is left.
     Draining {
         gone: Option<oneshot::Sender<()>>,
+        /// Until all sessions are told.
+        stages: Option<Stages>,
     },
 }
 
@@ -122,6 +132,7 @@ impl<R: Reactor> ShardThread<R> {
             self.meet_own_deadlines();
         }
         self.meet_engine_deadlines();
+        self.drain_on();
         self.perform_effects();
         // Before the writes, so that the other shards write at the same time.
         self.counters.wakes += self.peers.announce() + self.room_links.announce();
@@ -172,7 +183,7 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     fn tell_if_drained(&mut self) {
-        if let Life::Draining { gone } = &mut self.life
+        if let Life::Draining { gone, .. } = &mut self.life
             && self.sessions == 0
             && let Some(gone) = gone.take()
         {

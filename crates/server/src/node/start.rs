@@ -8,7 +8,7 @@ use std::{
     process,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize},
+        atomic::{AtomicBool, AtomicU32},
     },
     thread,
 };
@@ -18,12 +18,14 @@ use tokio::sync::mpsc;
 
 use super::{
     Inner, NetCounters, Node, NodeStart, ShardDoor, StartError,
+    admission::{Entrants, Gate},
     answers::Answers,
     clock::Clock,
     deadlines::Deadlines,
     doorbell::Doorbell,
     inbox::{Tickets, ToShard},
     peers::{self, Peers},
+    placement::Loads,
     shard_thread::{Life, ShardThread, Shared},
 };
 use crate::{
@@ -40,6 +42,7 @@ pub(super) struct Ingredients<R> {
     pub(super) reactor: R,
     pub(super) peers: Peers,
     pub(super) room_links: RoomLinks,
+    pub(super) doors: Arc<[ShardDoor]>,
     pub(super) inbox: mpsc::Receiver<ToShard>,
     pub(super) doorbell: Arc<Doorbell>,
 }
@@ -75,10 +78,12 @@ fn start_with<R: Reactor + Send + 'static>(
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
     let shared = Arc::new(Shared {
         door: Door { websocket_path: net.websocket_path.clone(), origins, limits, headers },
-        net,
         tokens,
         backends,
         hand_over,
+        gate: Gate::new(&net.admission),
+        loads: Loads::new(count, net.shard_imbalance_max),
+        net,
         clock: Clock::start(),
         sessions: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
@@ -86,12 +91,13 @@ fn start_with<R: Reactor + Send + 'static>(
     let peers = peers::connect(&doorbells, ring_messages.max(1));
     let (rooms, room_links) =
         Rooms::start(rooms, engine.room_threads, &doorbells, node_seed).map_err(resource("a thread for rooms"))?;
-    let next_adopter = AtomicUsize::new(0);
-    let mut inner = Inner { shared, rooms, shards: Vec::new(), node_seed, local_addr, reactor: choice, next_adopter };
+    let (senders, inboxes): (Vec<_>, Vec<_>) = doorbells.iter().map(|_| mpsc::channel(inbox_requests.max(1))).unzip();
+    let doors = senders.into_iter().zip(&doorbells);
+    let doors = doors.map(|(inbox, doorbell)| ShardDoor { inbox, doorbell: Arc::clone(doorbell) }).collect();
+    let inner = Inner { shared, rooms, shards: doors, node_seed, local_addr, reactor: choice };
     let reactors = reactors.into_iter().map(|(reactor, _)| reactor);
-    let parts = reactors.zip(peers).zip(room_links).zip(doorbells);
-    for (index, (((reactor, peers), room_links), doorbell)) in (0..count).zip(parts) {
-        let (sender, inbox) = mpsc::channel(inbox_requests.max(1));
+    let parts = reactors.zip(peers).zip(room_links).zip(inboxes).zip(doorbells);
+    for (index, ((((reactor, peers), room_links), inbox), doorbell)) in (0..count).zip(parts) {
         let ingredients = Ingredients {
             identity: ShardIdentity { index: ShardIndex(index), count },
             seed: Seed { node: node_seed, shard: random().inspect_err(|_| inner.stop())? },
@@ -100,15 +106,15 @@ fn start_with<R: Reactor + Send + 'static>(
             reactor,
             peers,
             room_links,
+            doors: Arc::clone(&inner.shards),
             inbox,
-            doorbell: Arc::clone(&doorbell),
+            doorbell,
         };
         let spawned = thread::Builder::new().name(format!("shard-{index}")).spawn(move || live(ingredients));
         if let Err(error) = spawned {
             inner.stop();
             return Err(resource("a thread for a shard")(error));
         }
-        inner.shards.push(ShardDoor { inbox: sender, doorbell });
     }
     Ok(Node { inner: Arc::new(inner) })
 }
@@ -132,7 +138,8 @@ fn live<R: Reactor>(ingredients: Ingredients<R>) {
 }
 
 pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
-    let Ingredients { identity, seed, options, shared, reactor, peers, room_links, inbox, doorbell } = ingredients;
+    let Ingredients { identity, seed, options, shared, reactor, peers, room_links, doors, inbox, doorbell } =
+        ingredients;
     let now: Now = shared.clock.now();
     ShardThread {
         index: identity.index,
@@ -144,6 +151,8 @@ pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
         picked_headers: HashMap::new(),
         peers,
         room_links,
+        doors,
+        entrants: Entrants::default(),
         inbox,
         answers: Answers::new(Arc::clone(&doorbell)),
         doorbell,

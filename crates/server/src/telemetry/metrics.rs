@@ -98,6 +98,9 @@ families! {
     ACCEPTED = Counter "dunlin_connections_accepted_total" ["shard"] "Sockets accepted.";
     ACCEPT_FAILURES = Counter "dunlin_accept_failures_total" ["reason"] "Connections that could not be accepted.";
     REFUSED = Counter "dunlin_connections_refused_total" ["reason"] "Connections refused before they became a session.";
+    PLACED = Counter "dunlin_connections_placed_total" ["shard"] "Sockets accepted by the shard and given to one with fewer.";
+    IMBALANCE = Gauge "dunlin_shard_imbalance_ratio" [] "Sessions of the shard that has most, over the mean of all; 1 when they are spread evenly.";
+    RATE_REFUSED = Counter "dunlin_rate_refused_total" ["what"] "Connects and recoveries answered with error 111 because too many came in a second.";
     ABANDONED = Counter "dunlin_connections_abandoned_total" [] "Connections that the peer ended before its request had come.";
     HANDED_OVER = Counter "dunlin_connections_handed_over_total" [] "Connections given to the HTTP server because their request was for another path than the WebSockets'.";
     OPENED_WEBSOCKETS = Counter "dunlin_websockets_opened_total" ["by"] "WebSockets opened, by a shard or on a kept-alive connection of the HTTP server.";

@@ -35,6 +35,12 @@ impl ProcessUse {
     }
 }
 
+/// Memory of the process in RAM; 0 if `/proc` does not tell.
+pub fn resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    number_behind(&status, "VmRSS:").saturating_mul(1_024)
+}
+
 /// Clock ticks per second in `/proc`, the same on every Linux that this runs on (`USER_HZ`).
 const TICKS_PER_SECOND: u64 = 100;
 

@@ -246,6 +246,12 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
             samples.add(&[reason.name()], count);
         }
     });
+    page.family(&m::PLACED, |samples| per_shard(samples, shards, |shard| shard.net.placed));
+    page.single(&m::IMBALANCE, imbalance(shards));
+    page.family(&m::RATE_REFUSED, |samples| {
+        samples.add(&["connect"], sum(shards, |counters| counters.connects_refused));
+        samples.add(&["recovery"], sum(shards, |counters| counters.recoveries_refused));
+    });
     page.single(&m::ABANDONED, total(|net| net.abandoned));
     page.single(&m::HANDED_OVER, total(|net| net.handed_over));
     page.family(&m::OPENED_WEBSOCKETS, |samples| {
@@ -260,6 +266,13 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
     page.family(&m::SEND_SUBMISSIONS, |samples| per_shard(samples, shards, |shard| shard.net.reactor.batches));
     page.family(&m::SUBMITTED_SENDS, |samples| per_shard(samples, shards, |shard| shard.net.reactor.batched_sends));
     page.family(&m::BUFFERS_EMPTY, |samples| per_shard(samples, shards, |shard| shard.net.reactor.buffers_ran_out));
+}
+
+/// Most sessions of a shard over the mean; 1 where there are none.
+fn imbalance(shards: &[ShardReport]) -> f64 {
+    let sessions = || shards.iter().map(|shard| shard.net.sessions);
+    let (most, all) = (sessions().max().unwrap_or(0), sessions().sum::<u64>());
+    if all == 0 { 1.0 } else { (most * shards.len() as u64) as f64 / all as f64 }
 }
 
 fn turns(page: &mut Page, shards: &[ShardReport], busy_ratios: &[f64]) {
@@ -382,6 +395,17 @@ mod tests {
         let on_page: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
         let listed: Vec<_> = m::FAMILIES.iter().map(|family| family.name).collect();
         assert_eq!(on_page, listed);
+    }
+
+    #[test]
+    fn the_imbalance_is_that_of_the_fullest_shard() {
+        let with = |sessions: u64| {
+            let mut report = shard(0);
+            report.net.sessions = sessions;
+            report
+        };
+        assert!((imbalance(&[with(30), with(10)]) - 1.5).abs() < 1e-9);
+        assert!((imbalance(&[with(0), with(0)]) - 1.0).abs() < 1e-9 && (imbalance(&[]) - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -54,3 +54,26 @@ fn a_second_signal_is_the_last() {
     server.logged("a second signal: stopping at once");
     assert_eq!(server.wait().code(), Some(1));
 }
+
+#[test]
+fn a_load_balancer_is_told_before_anybody_is_closed() {
+    let mut server = Server::start(&json!({ "shutdown": { "delay": "10m" } }));
+    let mut session = server.connect();
+    session.send(handshake(""));
+    assert_eq!(session.answer().status, 101);
+    assert_eq!(server.ask("GET", "/health", "").status, 200);
+    server.signal("TERM");
+    server.logged("closing sessions with 3001 (shutdown)");
+    let deadline = std::time::Instant::now() + crate::server::PATIENCE;
+    while server.ask("GET", "/health", "").status != 503 {
+        assert!(std::time::Instant::now() < deadline, "the health check notices nothing");
+    }
+    // Who comes all the same is served.
+    session.send_text(r#"{"id":1,"connect":{}}"#);
+    session.frame();
+    let mut late = server.connect();
+    late.send(handshake(""));
+    assert_eq!(late.answer().status, 101);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(1));
+}

@@ -5,7 +5,7 @@ use std::{
     net::{TcpListener, TcpStream},
 };
 
-use dunlin::node::{Drained, NetOptions, RefusalReason};
+use dunlin::node::{DrainPlan, Drained, NetOptions, RefusalReason};
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::Encoding;
 
@@ -13,6 +13,10 @@ use crate::{
     client::{Client, TEXT, frame, upgrade_request},
     rig::{PATIENCE, Rig, engine_options, net_options},
 };
+
+fn all_at_once(timeout: std::time::Duration) -> DrainPlan {
+    DrainPlan { timeout, sessions_per_second: 0 }
+}
 
 #[test]
 fn a_request_for_another_path_is_handed_over_with_every_byte() {
@@ -87,7 +91,7 @@ fn a_drained_node_closes_its_sessions_with_3001_and_takes_no_more() {
         assert!(client.read_frame().is_none());
         code
     });
-    assert_eq!(rig.runtime.block_on(rig.node.drain(PATIENCE)), Drained::Complete);
+    assert_eq!(rig.runtime.block_on(rig.node.drain(all_at_once(PATIENCE))), Drained::Complete);
     assert_eq!(reading.join().expect("closed"), 3001);
     assert!(TcpStream::connect(rig.address()).is_err(), "nobody listens");
     assert!(rig.counters().is_empty(), "the threads have ended");
@@ -98,7 +102,7 @@ fn a_drain_does_not_wait_longer_than_it_is_told() {
     let rig = Rig::simple();
     // It never hangs up.
     let client = Client::session(rig.address());
-    let drained = rig.runtime.block_on(rig.node.drain(std::time::Duration::from_millis(50)));
+    let drained = rig.runtime.block_on(rig.node.drain(all_at_once(std::time::Duration::from_millis(50))));
     assert_eq!(drained, Drained::Late { sessions: 1 });
     drop(client);
 }
@@ -116,7 +120,7 @@ fn an_upgrade_on_a_node_that_drains_gets_a_503() {
             .enable_all()
             .build()
             .expect("a runtime")
-            .block_on(node.drain(PATIENCE))
+            .block_on(node.drain(all_at_once(PATIENCE)))
     });
     let mut reader = client;
     assert_eq!(reader.read_close(), 3001);

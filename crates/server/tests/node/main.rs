@@ -5,6 +5,7 @@
 mod answers;
 mod backends;
 mod client;
+mod crowds;
 mod door;
 mod hand_over;
 mod limits;

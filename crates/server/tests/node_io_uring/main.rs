@@ -6,6 +6,8 @@ mod answers;
 mod backends;
 #[path = "../node/client.rs"]
 mod client;
+#[path = "../node/crowds.rs"]
+mod crowds;
 #[path = "../node/door.rs"]
 mod door;
 #[path = "../node/hand_over.rs"]

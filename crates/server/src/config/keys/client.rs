@@ -6,6 +6,9 @@ use super::{
     NUMBER, PROXY, own, part, refused, refused_table, table, warned, warned_table, yes,
 };
 
+/// So many in a second, or so many at a time, for a 32-bit counter; zero for no bound.
+const RATE: super::Kind = Int(0, 1 << 30);
+
 const WRITES: &str = "Dunlin writes each session once per turn of its shard, as much as is ready";
 const POSITIONS: &str = "positions cannot drift apart on one node, so there is nothing to poll";
 
@@ -136,7 +139,42 @@ const CLIENT: &[Key] = &[
         "Backends that are asked about connections.",
     ),
     refused("user_connection_limit", COUNT_OR_ZERO, "0", "the number of a user's connections would not be limited"),
-    refused("connection_rate_limit", COUNT_OR_ZERO, "0", "the rate of new connections would not be limited"),
+    yes(
+        "connection_rate_limit",
+        RATE,
+        "0",
+        "Handshakes of the node in a second, and as many at once. One more is answered with 503. 0 for any number.",
+    ),
+    own(
+        "connect_rate_limit",
+        RATE,
+        "0",
+        "`connect` commands of the node in a second, each shard its share. One more is answered with error 111, and the client comes back later. 0 for any number.",
+    ),
+    own(
+        "recovery_rate_limit",
+        RATE,
+        "0",
+        "Recoveries of the node in a second, each shard its share. One more is answered with error 111, and the client asks again later from the same position. 0 for any number.",
+    ),
+    own(
+        "address_connection_limit",
+        RATE,
+        "0",
+        "Sessions of one IPv4 address, or of one IPv6 /64, at a time. One more is answered with 429. 0 for any number.",
+    ),
+    own(
+        "address_connection_rate_limit",
+        RATE,
+        "0",
+        "Handshakes of one IPv4 address, or of one IPv6 /64, in a second. One more is answered with 429. 0 for any number.",
+    ),
+    own(
+        "address_table_limit",
+        Int(1_000, 1 << 24),
+        "65536",
+        "Addresses without a session that are remembered for their rate. When there are more, the oldest is forgotten.",
+    ),
     refused(
         "insecure_skip_token_signature_verify",
         Bool,

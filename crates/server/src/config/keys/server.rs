@@ -57,6 +57,12 @@ pub(super) const TOP: &[Key] = &[
 const HTTP_SERVER: &[Key] = &[
     yes("address", Text, "", "IP address to listen on, or `localhost`; empty for all interfaces."),
     yes("port", PORT, "8000", "TCP port; 0 for any that is free."),
+    own(
+        "trusted_proxies",
+        Texts,
+        "",
+        "Addresses and networks, such as `10.0.0.0/8`, of proxies whose `X-Forwarded-For` tells the client's address. Bounds by address count the rightmost address in it that is not in this list. Without it a proxy counts as one client.",
+    ),
     yes(
         "internal_address",
         Text,
@@ -168,12 +174,26 @@ const NODE: &[Key] = &[
     warned("info_metrics_aggregate_interval", Duration, "60s", "metrics are not aggregated"),
 ];
 
-const SHUTDOWN: &[Key] = &[yes(
-    "timeout",
-    Duration,
-    "30s",
-    "Time between SIGTERM and giving up on sessions that do not take their last frames.",
-)];
+const SHUTDOWN: &[Key] = &[
+    yes(
+        "timeout",
+        Duration,
+        "30s",
+        "Time from SIGTERM (and `shutdown.delay`) to giving up on sessions that do not take their last frames. All are told by three quarters of it.",
+    ),
+    own(
+        "delay",
+        Duration,
+        "0s",
+        "Time after SIGTERM in which the health check is answered with 503 and everything else goes on, for a load balancer to notice.",
+    ),
+    own(
+        "sessions_per_second",
+        Int(0, 1 << 30),
+        "0",
+        "Sessions closed in a second at shutdown, idle ones first; 0 for as many as it takes to be through in half of `shutdown.timeout`.",
+    ),
+];
 
 const NET: &[Key] = &[
     own(
@@ -209,6 +229,18 @@ const NET: &[Key] = &[
         Int(1_024, 65_536),
         "16384",
         "Bytes read from one connection before the next has its turn.",
+    ),
+    own(
+        "shard_imbalance_limit",
+        Int(0, 1 << 20),
+        "32",
+        "Connections that a shard may have more than the emptiest one, before it gives those that it accepts to that; 0 leaves them where the kernel puts them.",
+    ),
+    own(
+        "memory_limit",
+        Int(0, 1 << 50),
+        "0",
+        "Bytes of resident memory of the process from which new sessions are refused with 503, until it is a sixteenth below; 0 for no bound.",
     ),
     own(
         "ring_messages_limit",

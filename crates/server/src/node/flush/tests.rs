@@ -28,9 +28,11 @@ use crate::{
     net::{Completion, ConnectionKey, Door, HeadLimits, Released, SessionStage, Stage, Waker},
     node::{
         Judged, NetOptions, TokenQuestion, VerifyTokens,
+        admission::Gate,
         clock::Clock,
         doorbell::Doorbell,
         peers,
+        placement::Loads,
         shard_thread::Shared,
         start::{Ingredients, make},
     },
@@ -147,6 +149,8 @@ fn shard_thread() -> ShardThread<Scripted> {
                 limits,
                 headers: HeaderPicker::default(),
             },
+            gate: Gate::new(&net.admission),
+            loads: Loads::new(1, net.shard_imbalance_max),
             net,
             tokens: Arc::new(NoTokens),
             backends: Arc::new(NoBackends::default()),
@@ -158,6 +162,7 @@ fn shard_thread() -> ShardThread<Scripted> {
         reactor: Scripted::default(),
         peers: peers::connect(&[Arc::clone(&doorbell)], 1).remove(0),
         room_links: crate::rooms::RoomLinks::default(),
+        doors: Arc::new([]),
         inbox: mpsc::channel(1).1,
         doorbell,
     })

@@ -1,0 +1,165 @@
+//! Whose address a connection is from, where proxies stand in front.
+
+// Bytes from outside are read here.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::unreachable)
+)]
+
+use std::{net::IpAddr, str, sync::Arc};
+
+use super::upgrade::HEAD_FIELDS_MAX;
+
+/// The networks of proxies whose `X-Forwarded-For` is believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies {
+    networks: Arc<[Network]>,
+}
+
+/// Addresses with the same first bits. IPv4 addresses are those of `::ffff:0:0/96`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Network {
+    bits: u128,
+    mask: u128,
+}
+
+impl TrustedProxies {
+    /// Reads addresses and networks such as `10.0.0.0/8`.
+    ///
+    /// # Errors
+    /// The first text that is neither.
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, &'a str> {
+        let networks: Result<Vec<_>, _> = texts.into_iter().map(|text| Network::parse(text).ok_or(text)).collect();
+        Ok(Self { networks: networks?.into() })
+    }
+
+    /// Whether nobody is believed.
+    pub fn is_empty(&self) -> bool {
+        self.networks.is_empty()
+    }
+
+    fn contain(&self, address: IpAddr) -> bool {
+        let bits = bits_of(address);
+        self.networks.iter().any(|network| bits & network.mask == network.bits)
+    }
+
+    /// The address of the client behind `peer`: the rightmost in `X-Forwarded-For` that is no trusted proxy's. What stands
+    /// left of it was written by nobody who is believed. A peer that is not trusted is the client itself, whatever it says;
+    /// and where a trusted proxy wrote something that is no address, the proxy is.
+    pub fn client(&self, peer: IpAddr, head: &[u8]) -> IpAddr {
+        if !self.contain(peer) {
+            return peer.to_canonical();
+        }
+        let mut fields = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
+        let mut request = httparse::Request::new(&mut fields);
+        // A head that cannot be read says nothing.
+        let _ = request.parse(head);
+        let values = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("x-forwarded-for"));
+        let mut client = peer;
+        for hop in values.rev().flat_map(|field| field.value.rsplit(|byte| *byte == b',')) {
+            let Some(address) = address_of(hop) else { break };
+            client = address;
+            if !self.contain(address) {
+                break;
+            }
+        }
+        client.to_canonical()
+    }
+}
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+        let address: IpAddr = address.parse().ok()?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let length: u32 = length.map_or(Some(width), |length| length.parse().ok()).filter(|length| *length <= width)?;
+        let mask = u128::MAX.checked_shl(width - length).unwrap_or(0);
+        // What is set behind the network's bits names one host in it, which is no network.
+        let bits = bits_of(address);
+        (bits & mask == bits).then_some(Self { bits, mask })
+    }
+}
+
+fn bits_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// `192.0.2.1`, `192.0.2.1:443`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:443`.
+fn address_of(hop: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(hop).ok()?.trim();
+    if let Some(rest) = text.strip_prefix('[') {
+        return rest.split_once(']')?.0.parse().ok();
+    }
+    text.parse().ok().or_else(|| text.split_once(':')?.0.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn client(peer: &str, fields: &str) -> String {
+        let trusted = TrustedProxies::parse(["10.0.0.0/8", "192.0.2.1", "fd00::/8"]).unwrap();
+        trusted.client(ip(peer), format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes()).to_string()
+    }
+
+    #[test]
+    fn the_rightmost_address_that_is_no_proxys_is_the_clients() {
+        for (peer, fields, expected) in [
+            // A peer that is not trusted may say what it likes.
+            ("203.0.113.9", "", "203.0.113.9"),
+            ("203.0.113.9", "X-Forwarded-For: 198.51.100.1\r\n", "203.0.113.9"),
+            ("203.0.113.9", "X-Forwarded-For: 10.0.0.1\r\n", "203.0.113.9"),
+            // One proxy, two, and one that the client invented.
+            ("10.1.2.3", "X-Forwarded-For: 198.51.100.1\r\n", "198.51.100.1"),
+            ("10.1.2.3", "x-forwarded-for: 198.51.100.1, 192.0.2.1\r\n", "198.51.100.1"),
+            ("10.1.2.3", "X-Forwarded-For: 127.0.0.1, 198.51.100.1\r\n", "198.51.100.1"),
+            ("10.1.2.3", "X-Forwarded-For: 10.9.9.9, 198.51.100.1, 10.0.0.7\r\n", "198.51.100.1"),
+            // In several fields, which count as one (RFC 9110, section 5.3).
+            ("10.1.2.3", "X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: 198.51.100.1\r\n", "198.51.100.1"),
+            ("10.1.2.3", "X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-For: 10.0.0.7\r\n", "198.51.100.1"),
+            // Nobody but proxies.
+            ("10.1.2.3", "", "10.1.2.3"),
+            ("10.1.2.3", "X-Forwarded-For: 10.0.0.8, 10.0.0.7\r\n", "10.0.0.8"),
+            // Not addresses.
+            ("10.1.2.3", "X-Forwarded-For: unknown\r\n", "10.1.2.3"),
+            ("10.1.2.3", "X-Forwarded-For: 198.51.100.1, \u{e9}, 10.0.0.7\r\n", "10.0.0.7"),
+            ("10.1.2.3", "X-Forwarded-For: \r\n", "10.1.2.3"),
+            ("10.1.2.3", "X-Forwarded-For: 198.51.100.1,\r\n", "10.1.2.3"),
+            // With ports, in brackets, mapped.
+            ("10.1.2.3", "X-Forwarded-For: 198.51.100.1:5000\r\n", "198.51.100.1"),
+            ("fd00::1", "X-Forwarded-For: [2001:db8::1]:5000\r\n", "2001:db8::1"),
+            ("fd00::1", "X-Forwarded-For: 2001:db8::1\r\n", "2001:db8::1"),
+            ("::ffff:10.1.2.3", "X-Forwarded-For: ::ffff:198.51.100.1\r\n", "198.51.100.1"),
+            ("::ffff:203.0.113.9", "X-Forwarded-For: 198.51.100.1\r\n", "203.0.113.9"),
+        ] {
+            assert_eq!(client(peer, fields), expected, "{peer} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn networks_are_written_as_usual() {
+        for (text, inside, outside) in [
+            ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
+            ("192.0.2.1", "192.0.2.1", "192.0.2.2"),
+            ("192.0.2.128/25", "192.0.2.128", "192.0.2.127"),
+            ("fd00::/8", "fdff::1", "fe00::"),
+            ("::1", "::1", "::2"),
+            ("0.0.0.0/0", "203.0.113.1", "2001:db8::1"),
+        ] {
+            let trusted = TrustedProxies::parse([text]).unwrap();
+            assert!(trusted.contain(ip(inside)) && !trusted.contain(ip(outside)), "{text}");
+        }
+        for text in ["", "10.0.0.0/33", "10.0.0.1/8", "fd00::/129", "10.0.0.0/", "10.0.0.0/-1", "proxy", "10.0.0.0/8/8"]
+        {
+            assert_eq!(TrustedProxies::parse(["::1", text]), Err(text));
+        }
+        assert!(TrustedProxies::default().is_empty());
+    }
+}

@@ -1,0 +1,145 @@
+//! How a node goes: not all of its sessions at once, so that those who take them over are not overrun.
+
+use std::time::Duration;
+
+/// How fast sessions are closed, and when all that is left is.
+#[derive(Clone, Copy, Debug)]
+pub struct DrainPlan {
+    /// Time until the node ends, whoever is still there.
+    pub timeout: Duration,
+    /// Sessions of the node closed in a second; 0 for as many as it takes to be through in half of the time.
+    pub sessions_per_second: u32,
+}
+
+/// Time between two steps.
+const STEP_US: u64 = 50_000;
+
+/// Without a rate of their own, few sessions need not be closed one by one.
+const RATE_MIN: u64 = 200;
+
+/// What a shard does of the plan: its part of the sessions in each step.
+#[derive(Debug)]
+pub(super) struct Stages {
+    began_us: u64,
+    /// When all that is left is closed: a quarter of the time is left for its last frames.
+    last_us: u64,
+    next_us: u64,
+    per_second: u64,
+    /// Sessions of this shard, and of the node, when it began.
+    sessions: (u64, u64),
+    asked: u64,
+}
+
+/// What a shard has to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing yet.
+    Wait,
+    /// Close so many sessions.
+    Some(usize),
+    /// Close all.
+    All,
+}
+
+impl Stages {
+    /// For a shard with `sessions` sessions of the node's `node_sessions`.
+    pub(super) fn begin(plan: DrainPlan, sessions: u32, node_sessions: u32, now_us: u64) -> Self {
+        let timeout_us = u64::try_from(plan.timeout.as_micros()).unwrap_or(u64::MAX).max(4);
+        let node_sessions = u64::from(node_sessions.max(sessions).max(1));
+        let per_second = match plan.sessions_per_second {
+            0 => (node_sessions * 1_000_000).div_ceil(timeout_us / 2).max(RATE_MIN),
+            per_second => per_second.into(),
+        };
+        Self {
+            began_us: now_us,
+            last_us: now_us.saturating_add(timeout_us - timeout_us / 4),
+            next_us: now_us,
+            per_second,
+            sessions: (sessions.into(), node_sessions),
+            asked: 0,
+        }
+    }
+
+    /// When there is something to do again.
+    pub(super) fn next_us(&self) -> u64 {
+        self.next_us.min(self.last_us)
+    }
+
+    pub(super) fn step(&mut self, now_us: u64) -> Step {
+        if now_us >= self.last_us {
+            return Step::All;
+        }
+        if now_us < self.next_us {
+            return Step::Wait;
+        }
+        self.next_us = now_us + STEP_US;
+        // Of this step too. Wide enough for any number of sessions and any time.
+        let (of_shard, of_node) = self.sessions;
+        let elapsed_us = u128::from(now_us - self.began_us + STEP_US);
+        let due =
+            (elapsed_us * u128::from(self.per_second) * u128::from(of_shard)).div_ceil(u128::from(of_node) * 1_000_000);
+        let due = u64::try_from(due).unwrap_or(u64::MAX);
+        let more = due.saturating_sub(self.asked);
+        self.asked = self.asked.max(due);
+        if more == 0 { Step::Wait } else { Step::Some(usize::try_from(more).unwrap_or(usize::MAX)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn plan(timeout_s: u64, sessions_per_second: u32) -> DrainPlan {
+        DrainPlan { timeout: Duration::from_secs(timeout_s), sessions_per_second }
+    }
+
+    #[test]
+    fn few_sessions_are_closed_at_once_and_many_in_half_of_the_time() {
+        assert_eq!(Stages::begin(plan(30, 0), 1, 1, 7).step(7), Step::Some(10));
+        let mut stages = Stages::begin(plan(30, 0), 15_000, 30_000, 0);
+        let asked = (0..=15_000_000).step_by(50_000).map(|now_us| match stages.step(now_us) {
+            Step::Some(sessions) => sessions,
+            other => panic!("{other:?} at {now_us}"),
+        });
+        let by_step: Vec<usize> = asked.collect();
+        assert!(by_step.iter().all(|sessions| (1..=51).contains(sessions)), "{by_step:?}");
+        assert!((15_000..=15_100).contains(&by_step.iter().sum::<usize>()));
+    }
+
+    #[test]
+    fn what_is_left_is_closed_when_three_quarters_of_the_time_are_over() {
+        let mut stages = Stages::begin(plan(20, 1), 1_000, 1_000, 5);
+        assert_eq!(stages.step(5), Step::Some(1));
+        assert_eq!((stages.step(6), stages.next_us()), (Step::Wait, 50_005));
+        assert_eq!(stages.step(15_000_004), Step::Some(15));
+        assert_eq!(stages.next_us(), 15_000_005);
+        assert_eq!(stages.step(15_000_005), Step::All);
+    }
+
+    proptest! {
+        #[test]
+        fn at_no_time_are_more_closed_than_the_rate_and_a_step_allow(
+            per_second in 1_u32..5_000,
+            shards in prop::collection::vec(0_u32..4_000, 1..5),
+            pauses_us in prop::collection::vec(0_u64..200_000, 1..80),
+        ) {
+            let all: u32 = shards.iter().sum();
+            let begin = |sessions: &u32| Stages::begin(plan(3_600, per_second), *sessions, all, 0);
+            let mut stages: Vec<Stages> = shards.iter().map(begin).collect();
+            let (mut now_us, mut asked) = (0, 0);
+            for pause_us in pauses_us {
+                now_us += pause_us;
+                for shard in &mut stages {
+                    if let Step::Some(sessions) = shard.step(now_us) {
+                        asked += sessions as u64;
+                    }
+                }
+                // One more for each shard, which rounds up.
+                let most = (now_us + STEP_US) * u64::from(per_second) / 1_000_000 + shards.len() as u64;
+                prop_assert!(asked <= most, "{asked} of {most} at {now_us}");
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Which shard a connection goes to.
+//!
+//! The kernel spreads connections over the listeners by a hash of their addresses: evenly by chance, not by what is there
+//! already, so that shards drift apart as sessions go. A shard that has too many more connections than the emptiest one
+//! hands a socket over as it is accepted: nothing was read from it yet, so that is one message and, where the other sleeps,
+//! one wake.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Connections of each shard, those on their way to it included.
+#[derive(Debug)]
+pub(super) struct Loads {
+    connections: Box<[AtomicU32]>,
+    /// Connections that a shard may have more than the emptiest one; 0 leaves them where the kernel puts them.
+    imbalance_max: u32,
+}
+
+impl Loads {
+    pub(super) fn new(shard_count: u16, imbalance_max: u32) -> Self {
+        Self { connections: (0..shard_count).map(|_| AtomicU32::new(0)).collect(), imbalance_max }
+    }
+
+    /// Counts a connection that shard `here` accepted, and tells on which shard it is to be.
+    pub(super) fn place(&self, here: u16) -> u16 {
+        let emptiest = self.emptiest();
+        let excess = self.at(here).load(Ordering::Relaxed).saturating_sub(self.at(emptiest).load(Ordering::Relaxed));
+        let there = if self.imbalance_max > 0 && excess >= self.imbalance_max { emptiest } else { here };
+        self.enter(there);
+        there
+    }
+
+    /// Counts a connection that no shard accepted, and tells on which it is to be.
+    pub(super) fn place_anywhere(&self) -> u16 {
+        let there = self.emptiest();
+        self.enter(there);
+        there
+    }
+
+    /// One more on `shard`.
+    pub(super) fn enter(&self, shard: u16) {
+        self.at(shard).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One less on `shard`.
+    pub(super) fn leave(&self, shard: u16) {
+        self.at(shard).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn emptiest(&self) -> u16 {
+        let loads = self.connections.iter().map(|connections| connections.load(Ordering::Relaxed));
+        loads.zip(0..).min().map_or(0, |(_, shard)| shard)
+    }
+
+    fn at(&self, shard: u16) -> &AtomicU32 {
+        &self.connections[usize::from(shard)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn counts(loads: &Loads) -> Vec<u32> {
+        loads.connections.iter().map(|connections| connections.load(Ordering::Relaxed)).collect()
+    }
+
+    #[test]
+    fn a_connection_stays_until_its_shard_has_too_many_more() {
+        let loads = Loads::new(3, 4);
+        assert_eq!((0..4).map(|_| loads.place(1)).collect::<Vec<_>>(), [1, 1, 1, 1]);
+        assert_eq!(loads.place(1), 0);
+        assert_eq!(loads.place(1), 2);
+        assert_eq!(loads.place(1), 1, "three more than the emptiest");
+        assert_eq!(counts(&loads), [1, 5, 1]);
+        assert_eq!(loads.place(0), 0);
+        assert_eq!(loads.place_anywhere(), 2);
+    }
+
+    #[test]
+    fn without_a_bound_the_kernels_choice_stays() {
+        let loads = Loads::new(2, 0);
+        assert!((0..100).all(|_| loads.place(1) == 1));
+    }
+
+    proptest! {
+        /// However skewed the kernel is and whoever goes: who comes never makes the difference larger than it may be, and as
+        /// many as the difference is make it small again.
+        #[test]
+        fn arrivals_keep_the_difference_in_bounds(
+            imbalance_max in 1_u32..40,
+            steps in prop::collection::vec((0_u16..4, 0_u8..10), 1..800),
+        ) {
+            let loads = Loads::new(4, imbalance_max);
+            for (shard, kind) in steps {
+                if kind < 3 {
+                    if counts(&loads)[usize::from(shard)] > 0 {
+                        loads.leave(shard);
+                    }
+                    continue;
+                }
+                let before = counts(&loads);
+                // Most go to the first, as if its hash were everybody's.
+                let there = loads.place(if kind < 8 { 0 } else { shard });
+                let least = before.iter().min().copied().unwrap_or(0);
+                prop_assert!(before[usize::from(there)] < least + imbalance_max, "{before:?} and one more on {there}");
+            }
+            let most = counts(&loads).into_iter().max().unwrap_or(0);
+            for _ in 0..4 * most {
+                loads.place(0);
+            }
+            let (now, least) = (counts(&loads), counts(&loads).into_iter().min().unwrap_or(0));
+            prop_assert!(now.iter().all(|count| *count <= least + imbalance_max), "{now:?}");
+        }
+    }
+}

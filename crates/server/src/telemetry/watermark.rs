@@ -1,0 +1,38 @@
+//! Keeps new sessions out while the process has as much memory as it may, so that those that there are stay.
+
+use std::time::Duration;
+
+use super::process;
+use crate::node::Node;
+
+/// Time between two looks. A storm of handshakes takes longer than this to fill what an operator leaves free.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Looks at the process's resident memory for as long as the runtime lives.
+pub async fn watch(node: Node, bytes_max: u64) {
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut is_over = false;
+    loop {
+        ticks.tick().await;
+        is_over = judge(is_over, process::resident_bytes(), bytes_max);
+        node.set_over_memory(is_over);
+    }
+}
+
+/// Memory is short from the bound on, until it is a sixteenth below, so that a crowd is not let in by ones and twos.
+fn judge(was_over: bool, resident_bytes: u64, bytes_max: u64) -> bool {
+    let bound = if was_over { bytes_max - bytes_max / 16 } else { bytes_max };
+    resident_bytes >= bound
+}
+
+#[cfg(test)]
+mod tests {
+    use super::judge;
+
+    #[test]
+    fn it_is_over_at_the_bound_and_until_a_sixteenth_below() {
+        assert!(!judge(false, 1_599, 1_600) && judge(false, 1_600, 1_600));
+        assert!(judge(true, 1_500, 1_600) && !judge(true, 1_499, 1_600));
+    }
+}

@@ -1,0 +1,156 @@
+//! Crowds: who is let in, on which shard, and how a node gets rid of them.
+
+use std::{net::TcpStream, time::Duration};
+
+use dunlin::node::{AdmissionOptions, DrainPlan, Drained, NetOptions, RefusalReason, TrustedProxies};
+
+use crate::{
+    client::{CLOSE, Client, TEXT, upgrade_request},
+    rig::{PATIENCE, Rig, engine_options, net_options, wait_until},
+};
+
+fn rig(admission: AdmissionOptions) -> Rig {
+    Rig::start(NetOptions { admission, shard_count: 2, ..net_options() }, engine_options())
+}
+
+/// What a handshake with these further fields is answered with, and the client.
+fn knock(rig: &Rig, fields: &str) -> (String, Client) {
+    let mut client = Client::connect(rig.address());
+    client.write(upgrade_request(fields).as_bytes());
+    (client.read_head(), client)
+}
+
+fn refused(rig: &Rig, reason: RefusalReason) -> u64 {
+    rig.count(|net| net.refused[reason.index()])
+}
+
+#[test]
+fn handshakes_past_the_rate_get_a_503_and_when_to_come_back() {
+    let rig = rig(AdmissionOptions { handshakes_per_second: 1, ..AdmissionOptions::default() });
+    let (first, _client) = knock(&rig, "");
+    assert!(first.starts_with("HTTP/1.1 101 "), "{first}");
+    let mut answer = String::new();
+    // One a second is let in, however slow this machine is.
+    wait_until("a refusal", || {
+        answer = knock(&rig, "").0;
+        answer.starts_with("HTTP/1.1 503 ")
+    });
+    let seconds = answer.lines().find_map(|line| line.strip_prefix("Retry-After: ")?.parse().ok());
+    assert!(seconds.is_some_and(|seconds: u32| (1..=5).contains(&seconds)), "{answer}");
+    assert!(refused(&rig, RefusalReason::HandshakeRate) >= 1);
+    // Nothing but handshakes is counted.
+    let mut other = Client::connect(rig.address());
+    other.write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    rig.wait_for("it to be handed over", 1, |net| net.handed_over);
+}
+
+#[test]
+fn an_address_has_as_many_sessions_as_it_may_whatever_it_claims_to_be() {
+    let rig = rig(AdmissionOptions { source_sessions_max: 2, ..AdmissionOptions::default() });
+    let (_, first) = knock(&rig, "");
+    let (_, _second) = knock(&rig, "X-Forwarded-For: 198.51.100.1\r\n");
+    let (third, _) = knock(&rig, "X-Forwarded-For: 198.51.100.2\r\n");
+    assert!(third.starts_with("HTTP/1.1 429 ") && third.contains("\r\nRetry-After: "), "{third}");
+    assert_eq!(refused(&rig, RefusalReason::SourceSessions), 1);
+    drop(first);
+    rig.wait_for("two sessions to be left", 1, |net| u64::from(net.sessions < 2));
+    wait_until("a place", || knock(&rig, "").0.starts_with("HTTP/1.1 101 "));
+}
+
+#[test]
+fn behind_a_proxy_clients_are_told_apart_by_what_the_proxy_says() {
+    let trusted_proxies = TrustedProxies::parse(["127.0.0.0/8"]).expect("a network");
+    let rig = rig(AdmissionOptions { source_sessions_max: 1, trusted_proxies, ..AdmissionOptions::default() });
+    let (one, _client) = knock(&rig, "X-Forwarded-For: 198.51.100.1\r\n");
+    let (other, _other_client) = knock(&rig, "X-Forwarded-For: 198.51.100.2\r\n");
+    assert!(one.starts_with("HTTP/1.1 101 ") && other.starts_with("HTTP/1.1 101 "), "{one}{other}");
+    for fields in ["X-Forwarded-For: 198.51.100.1\r\n", "X-Forwarded-For: 203.0.113.5, 198.51.100.1\r\n"] {
+        let (again, _) = knock(&rig, fields);
+        assert!(again.starts_with("HTTP/1.1 429 "), "{fields}: {again}");
+    }
+}
+
+#[test]
+fn nobody_new_comes_in_while_memory_is_short() {
+    let rig = rig(AdmissionOptions::default());
+    let (_, mut there) = knock(&rig, "");
+    rig.node.set_over_memory(true);
+    let (late, _) = knock(&rig, "");
+    assert!(late.starts_with("HTTP/1.1 503 "), "{late}");
+    assert_eq!(refused(&rig, RefusalReason::Memory), 1);
+    there.say(r#"{"id":1,"connect":{}}"#);
+    assert!(there.read_line().starts_with(r#"{"id":1,"connect":"#), "who is there is served");
+    rig.node.set_over_memory(false);
+    assert!(knock(&rig, "").0.starts_with("HTTP/1.1 101 "));
+}
+
+#[test]
+fn whoever_comes_to_a_full_shard_is_placed_on_the_emptiest() {
+    let net = NetOptions { shard_count: 2, shard_imbalance_max: 4, ..net_options() };
+    let rig = Rig::start(net, engine_options());
+    let sessions = || rig.counters().iter().map(|net| net.sessions).collect::<Vec<_>>();
+    let mut by_shard: [Vec<Client>; 2] = [Vec::new(), Vec::new()];
+    for _ in 0..40 {
+        let before = sessions();
+        let client = Client::session(rig.address());
+        by_shard[usize::from(sessions()[1] > before[1])].push(client);
+    }
+    // All of one shard go: what the kernel's hash would never make up for.
+    let [staying, going] = by_shard;
+    drop(going);
+    wait_until("one shard to be empty", || sessions()[1] == 0);
+    let coming: Vec<Client> = (0..staying.len()).map(|_| Client::session(rig.address())).collect();
+    let now = sessions();
+    assert_eq!(now.iter().sum::<u64>(), (staying.len() + coming.len()) as u64);
+    assert!(now[0].abs_diff(now[1]) <= 4, "{now:?}");
+    assert!(rig.count(|net| net.placed) > 0);
+}
+
+#[test]
+fn a_node_that_goes_closes_some_and_serves_the_rest() {
+    const CLIENTS: usize = 20;
+    let rig = Rig::start(NetOptions { shard_count: 2, ..net_options() }, engine_options());
+    let channels = ["news".to_owned()];
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::subscribed(rig.address(), &channels)).collect();
+    let node = rig.node.clone();
+    // One a second: those that this test looks at are far from their turn.
+    let plan = DrainPlan { timeout: Duration::from_secs(40), sessions_per_second: 1 };
+    let draining = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(node.drain(plan))
+    });
+    wait_until("nobody to listen", || TcpStream::connect(rig.address()).is_err());
+    rig.publish("news", r#""still there""#).expect("it is published");
+    let frames: Vec<_> = clients.iter_mut().map(|client| client.read_frame().expect("a frame")).collect();
+    let (told, closed): (Vec<_>, Vec<_>) = frames.iter().partition(|(opcode, _)| *opcode == TEXT);
+    assert!(closed.iter().all(|(opcode, code)| *opcode == CLOSE && code[..2] == 3001_u16.to_be_bytes()), "{closed:?}");
+    assert!(!closed.is_empty() && told.len() > CLIENTS / 2, "{} told, {} closed", told.len(), closed.len());
+    drop(clients);
+    assert_eq!(draining.join().expect("it ends"), Drained::Complete);
+}
+
+#[test]
+fn a_session_that_is_closed_by_a_drain_has_had_all_that_was_published_before() {
+    let rig = Rig::simple();
+    let mut client = Client::subscribed(rig.address(), &["news".to_owned()]);
+    for number in 0..100 {
+        rig.publish("news", &number.to_string()).expect("it is published");
+    }
+    let node = rig.node.clone();
+    let plan = DrainPlan { timeout: PATIENCE, sessions_per_second: 0 };
+    let draining = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(node.drain(plan))
+    });
+    let mut lines = Vec::new();
+    loop {
+        let (opcode, payload) = client.read_frame().expect("a frame");
+        if opcode == CLOSE {
+            break;
+        }
+        lines.extend(String::from_utf8(payload).expect("text").lines().map(str::to_owned));
+    }
+    assert_eq!(lines.len(), 100);
+    drop(client);
+    assert_eq!(draining.join().expect("it ends"), Drained::Complete);
+}
