@@ -96,7 +96,7 @@ fn told(server: &Server) -> (String, String) {
     let answer = ask(server, info);
     assert!(answer.contains(&format!(r#""reactor":"{kind}""#)), "{answer}");
     let metrics = ask(server, "GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
-    assert!(metrics.contains(&format!(r#"reactor="{kind}"} 1"#)), "{metrics}");
+    assert!(metrics.contains(&format!(r#"reactor="{kind}"}} 1"#)), "{metrics}");
     (kind, server.listening["reactor_reason"].as_str().expect("a reason").to_owned())
 }
 
