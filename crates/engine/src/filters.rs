@@ -49,13 +49,12 @@ impl Filters {
             self.used_mut(place).uses += 1;
             return Some(place);
         }
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None => {
-                let number = NonZeroU16::new(u16::try_from(self.filters.len() + 1).ok()?)?;
-                self.filters.push(None);
-                FilterPlace(number)
-            }
+        let place = if let Some(place) = self.free.pop() {
+            place
+        } else {
+            let number = NonZeroU16::new(u16::try_from(self.filters.len() + 1).ok()?)?;
+            self.filters.push(None);
+            FilterPlace(number)
         };
         self.filters[place.index()] = Some(Used { filter: Arc::clone(filter), uses: 1 });
         self.places.insert(Arc::clone(filter), place);

@@ -133,10 +133,8 @@ impl Delivery {
     }
 
     fn push<'a>(&'a self, class: FrameClass, data: DataForm<'a>, skipped: u32) -> Push<'a> {
-        let channel = match class.compact {
-            true => ChannelRef::Number(self.channel_number),
-            false => ChannelRef::Name(&self.channel),
-        };
+        let (name, number) = (ChannelRef::Name(&self.channel), ChannelRef::Number(self.channel_number));
+        let channel = if class.compact { number } else { name };
         match &self.body {
             DeliveryBody::Publication { publication, .. } => Push::Publication { channel, publication, data, skipped },
             DeliveryBody::Join(info) => Push::Join { channel, info },

@@ -34,8 +34,17 @@ struct Kept {
     publication: Arc<Publication>,
     /// The users who may read it, in ascending order, if not everybody may.
     readers: Option<Arc<[Arc<str>]>>,
-    /// Its difference to the one before: not looked for, not smaller, or the patch.
-    patch: Option<Option<Arc<[u8]>>>,
+    /// Its difference to the one before.
+    patch: KeptPatch,
+}
+
+/// The difference of a publication to the one before it, made once when it is first needed.
+#[derive(Clone, Debug)]
+enum KeptPatch {
+    NotMade,
+    /// It would not be smaller.
+    Useless,
+    Made(Arc<[u8]>),
 }
 
 /// Who reads a stream.
@@ -132,9 +141,14 @@ impl Stream {
     fn patch_at(&mut self, place: usize, deltas: &mut DeltaEncoder) -> Option<Arc<[u8]>> {
         let old = Arc::clone(&self.publications.get(place.checked_sub(1)?)?.publication);
         let kept = self.publications.get_mut(place)?;
-        let new = &kept.publication;
-        let patch = kept.patch.get_or_insert_with(|| deltas.patch(old.data.bytes(), new.data.bytes()).map(Arc::from));
-        patch.clone()
+        if matches!(kept.patch, KeptPatch::NotMade) {
+            let patch = deltas.patch(old.data.bytes(), kept.publication.data.bytes());
+            kept.patch = patch.map_or(KeptPatch::Useless, |patch| KeptPatch::Made(patch.into()));
+        }
+        match &kept.patch {
+            KeptPatch::Made(patch) => Some(Arc::clone(patch)),
+            KeptPatch::NotMade | KeptPatch::Useless => None,
+        }
     }
 
     /// Puts `publication` on top; [`Stream::forget_beyond`] is to come. `readers` are those who may read it, in
@@ -142,7 +156,7 @@ impl Stream {
     pub(crate) fn append(&mut self, publication: Arc<Publication>, readers: Option<Arc<[Arc<str>]>>) {
         assert_eq!(publication.offset, self.next_offset(), "offsets step by one");
         self.top = publication.offset;
-        self.publications.push_back(Kept { publication, readers, patch: None });
+        self.publications.push_back(Kept { publication, readers, patch: KeptPatch::NotMade });
     }
 
     /// Forgets the oldest publications beyond `size`.

@@ -108,6 +108,10 @@ impl Rig {
             history_meta_ttl_ms: 600_000,
             force_recovery: history_size > 0,
             delivery: lane,
+            allow_channel_compaction: true,
+            allow_delta: true,
+            delta_publish: true,
+            allow_tags_filter: true,
             room,
             ..NamespaceOptions::default()
         };
@@ -228,6 +232,48 @@ fn a_publication_through_the_api_allocates_the_same_for_any_number_of_subscriber
             assert!(counts.iter().all(|count| *count == counts[0]), "{lane:?} {crowd:?}: {counts:?}");
             assert!(counts[0] <= 10, "{lane:?} {crowd:?}: {counts:?}");
         }
+    }
+}
+
+/// What a subscription may agree on beside its encoding, and whether the publication reaches it then.
+const AGREEMENTS: [(&str, bool); 5] = [
+    (r#""flag":1"#, true),
+    (r#""delta":"fossil""#, true),
+    (r#""flag":1,"delta":"fossil""#, true),
+    (r#""tf":{"key":"symbol","cmp":"nex"},"delta":"fossil""#, true),
+    (r#""tf":{"key":"symbol","cmp":"ex"}"#, false),
+];
+
+#[test]
+fn what_a_subscription_agrees_on_allocates_the_same_for_any_number_of_subscribers() {
+    for (fields, is_reached) in AGREEMENTS {
+        let counts = [10, 100, 1_000].map(|sessions| {
+            let mut rig = Rig::new(0, 1, Lane::Reliable, 10);
+            let frame = format!(
+                "{}\n{{\"id\":2,\"subscribe\":{{\"channel\":\"{CHANNEL}\",{fields}}}}}",
+                r#"{"id":1,"connect":{}}"#
+            );
+            for index in 0..sessions {
+                let session = SessionKey { index, generation: 1 };
+                rig.handle(Event::Opened { session, wire: Encoding::Json.into() });
+                rig.handle(Event::Received { session, frame: frame.as_bytes() });
+                rig.write_all();
+            }
+            steady(&mut rig, |rig| {
+                let event = api_publish();
+                rig.deliveries = 0;
+                let (count, ()) = allocations_of(|| {
+                    rig.handle(event);
+                    rig.write_all();
+                });
+                rig.effects.list.clear();
+                assert_eq!(rig.deliveries, if is_reached { sessions as usize } else { 0 }, "{fields}");
+                count
+            })
+        });
+        println!("{fields}: {counts:?} allocations for 10, 100, 1,000 sessions");
+        assert!(counts.iter().all(|count| *count == counts[0]), "{fields}: {counts:?}");
+        assert!(counts[0] <= 20, "{fields}: {counts:?}");
     }
 }
 

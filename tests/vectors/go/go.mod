@@ -4,6 +4,7 @@ go 1.24
 
 require (
 	github.com/centrifugal/protocol v0.19.2
+	github.com/shadowspore/fossil-delta v0.0.0-20241213113458-1d797d70cbe3
 	google.golang.org/protobuf v1.36.11
 )
 

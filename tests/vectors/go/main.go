@@ -92,9 +92,14 @@ func run(folder string, fill bool) error {
 	if failures > 0 {
 		return fmt.Errorf("%d vectors differ from the official Go codec", failures)
 	}
-	if !fill {
-		fmt.Printf("Go: %d frames agree\n", checked)
+	if fill {
+		return nil
 	}
+	patches, err := checkPatches(filepath.Join(folder, "..", "delta", "patches.json"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("Go: %d frames and %d patches agree\n", checked, patches)
 	return nil
 }
 

@@ -48,11 +48,32 @@ for (const name of names) {
     }
   }
 }
+// Patches, as the text that a JSON session gets and as the bytes that a Protobuf session gets.
+let patches = 0;
+for (const { name, old, new: made, patch } of JSON.parse(readFileSync(join(folder, '../delta/patches.json'), 'utf8')).vectors) {
+  if (patch === null) continue;
+  const bytes = text => new Uint8Array(Buffer.from(text));
+  const isJson = /^[[{"]/.test(old) && /^[[{"].*[\]}"]$/.test(made);
+  for (const [codec, convert] of [[json, text => text], [protobuf, bytes]]) {
+    // A text frame holds nothing but JSON.
+    if (codec === json && !isJson) continue;
+    try {
+      const previous = codec.applyDeltaIfNeeded({ data: convert(codec === json ? JSON.stringify(old) : old) }, null).newPrevValue;
+      const before = codec === json ? bytes(old) : previous;
+      const applied = codec.applyDeltaIfNeeded({ data: convert(patch), delta: true }, before).newPrevValue;
+      assert.equal(Buffer.from(applied).toString(), made);
+      patches += 1;
+    } catch (error) {
+      failures += 1;
+      console.error(`patches.json: ${name}: ${error.message.slice(0, 600)}`);
+    }
+  }
+}
 if (failures > 0) {
   console.error(`${failures} frames differ from the official JavaScript codecs`);
   process.exit(1);
 }
-console.log(`JavaScript: ${checked} frames agree`);
+console.log(`JavaScript: ${checked} frames and ${patches} patches agree`);
 
 function checkJson(vector, { isCommand, canonical }) {
   if (typeof vector.json !== 'string') return 0;

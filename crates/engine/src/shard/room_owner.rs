@@ -244,7 +244,7 @@ impl Shard {
         }
         let audience = audience.map(|audience| Arc::new(*audience));
         let draft = Draft { data, info: None, how: PublishHow::default(), audience };
-        self.take_from_room(now, channel, draft, effects);
+        self.take_from_room(now, channel, &draft, effects);
         if let Ok(namespace) = self.names.resolve(channel) {
             self.count(namespace).rooms.events += 1;
         }
@@ -253,11 +253,11 @@ impl Shard {
     /// A publication of a room in another channel.
     pub(super) fn take_room_publication(&mut self, now: Now, channel: &Arc<str>, data: Payload, effects: &mut Effects) {
         let draft = Draft { data, info: None, how: PublishHow::default(), audience: None };
-        self.take_from_room(now, channel, draft, effects);
+        self.take_from_room(now, channel, &draft, effects);
     }
 
-    fn take_from_room(&mut self, now: Now, channel: &Arc<str>, draft: Draft, effects: &mut Effects) {
-        if self.accept(now, channel, &draft, effects).is_err() {
+    fn take_from_room(&mut self, now: Now, channel: &Arc<str>, draft: &Draft, effects: &mut Effects) {
+        if self.accept(now, channel, draft, effects).is_err() {
             self.counters.room_publications_refused += 1;
         }
     }

@@ -35,8 +35,7 @@ impl<'a> Number<'a> {
         }
         let (is_negative, digits) = match bytes {
             [b'-', digits @ ..] => (true, digits),
-            [b'+', digits @ ..] => (false, digits),
-            digits => (false, digits),
+            [b'+', digits @ ..] | digits => (false, digits),
         };
         let (whole, fraction) = match memchr::memchr(b'.', digits) {
             Some(point) => (&digits[..point], Some(&digits[point + 1..])),

@@ -64,8 +64,8 @@ fn filter(node: RawNode<'_>, depth_left: usize, nodes_left: &mut usize) -> Resul
 }
 
 fn leaf(node: &RawNode<'_>) -> Result<TagsFilter, FilterError> {
-    let text = |text: &Option<Cow<'_, str>>| Box::<str>::from(text.as_deref().unwrap_or_default());
-    let (key, value) = (text(&node.key), text(&node.val));
+    let owned = |text: &Option<Cow<'_, str>>| Box::<str>::from(text.as_deref().unwrap_or_default());
+    let (key, value) = (owned(&node.key), owned(&node.val));
     let values: Box<[Box<str>]> = node.vals.iter().flatten().map(|value| Box::from(&**value)).collect();
     let comparison = node.cmp.as_deref().unwrap_or_default();
     let takes = match comparison {
