@@ -113,7 +113,7 @@ fn an_empty_file_and_an_empty_table_are_the_defaults() {
 
 #[test]
 fn no_message_shows_a_secret() {
-    let secret = "correct-horse-battery-staple";
+    let secret = "correct-horse-battery-staple-again";
     for (format, text) in [
         (Format::Json, format!(r#"{{"client": {{"token": {{"hmac_secret_key": ["{secret}"]}}}}}}"#)),
         (

@@ -145,7 +145,9 @@ fn a_backend_that_hangs_delays_nobody_else() {
         let ask = Ask::Rpc { method: "m".into(), data: None };
         let question = BackendQuestion { id: QuestionId(1), proxy: ProxyIndex(proxy), asker, ask };
         let told = told.clone();
-        let answer = Box::new(move |outcome: BackendOutcome| drop(told.send((proxy, outcome.is_ok()))));
+        let answer = Box::new(move |outcome: BackendOutcome| {
+            let _ = told.send((proxy, outcome.is_ok()));
+        });
         backends.ask(BackendCall { question, headers: None, answer });
     };
     for _ in 0..60 {
@@ -197,7 +199,8 @@ fn header_fields_are_passed_on_and_set() {
     let rig = Rig::start(ok("{}"), |options| {
         options.http_headers = vec!["cookie".into(), "x-request-id".into(), "content-type".into()];
         let fixed = |name: &'static str, value| (HeaderName::from_static(name), HeaderValue::from_static(value));
-        options.static_headers = HeaderMap::from_iter([fixed("x-static", "always"), fixed("x-request-id", "ours")]);
+        let fields = [fixed("x-static", "always"), fixed("x-request-id", "ours")];
+        options.static_headers = fields.into_iter().collect();
     });
     let field = |name: &str, value: &str| (name.into(), value.as_bytes().into());
     let fields: PickedHeaders = Arc::new([

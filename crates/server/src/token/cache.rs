@@ -57,13 +57,13 @@ impl Cache {
     /// What a token says that was verified before; the fault is its time. `None`: it has to be verified.
     pub(super) fn get(&self, fingerprint: &Fingerprint, now_unix_s: u64) -> Option<Result<Arc<Said>, Fault>> {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = match halves.young.get(fingerprint) {
-            Some(entry) => entry.clone(),
-            None => {
-                let entry = halves.old.remove(fingerprint)?;
-                self.put(&mut halves, *fingerprint, entry.clone());
-                entry
-            }
+        let young = halves.young.get(fingerprint).cloned();
+        let entry = if let Some(entry) = young {
+            entry
+        } else {
+            let entry = halves.old.remove(fingerprint)?;
+            self.put(&mut halves, *fingerprint, entry.clone());
+            entry
         };
         if entry.again_at_s <= now_unix_s {
             return None;

@@ -52,8 +52,8 @@ impl Service {
     pub(super) fn start(reaction: Reaction) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared =
-            Arc::new(Shared { reaction: Mutex::new(reaction), requests: Mutex::default(), gate: Default::default() });
+        let gate = (Mutex::new(false), Condvar::new());
+        let shared = Arc::new(Shared { reaction: Mutex::new(reaction), requests: Mutex::default(), gate });
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
