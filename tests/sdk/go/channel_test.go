@@ -65,6 +65,21 @@ func TestPublish(t *testing.T) {
 		}
 	})
 
+	inBothEncodings(t, "into channels that have numbers for names", func(b *bench) {
+		s := b.connected(centrifuge.Config{})
+		channels := []string{channelIn("compact"), channelIn("compact"), channelIn("compact")}
+		subs := make([]*subscription, len(channels))
+		for i, channel := range channels {
+			subs[i] = b.subscribed(s, channel)
+		}
+		for _, channel := range channels {
+			api(b.T, "publish", object{"channel": channel, "data": channel})
+		}
+		for i, channel := range channels {
+			equalJSON(b.T, "data", next[centrifuge.PublicationEvent](b.T, subs[i].events).Data, channel)
+		}
+	})
+
 	inBothEncodings(t, "once for one idempotency key", func(b *bench) {
 		channel := channelIn("history")
 		sub := b.subscribed(b.connected(centrifuge.Config{}), channel)
