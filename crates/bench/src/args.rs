@@ -68,7 +68,7 @@ pub(crate) struct RooflineArgs {
     /// Rounds of each part, instead of a duration
     #[arg(long)]
     pub rounds: Option<u64>,
-    /// Sends in one submission to io_uring, measured in turns with the bare loop; 0 leaves that out
+    /// Sends in one submission to `io_uring`, measured in turns with the bare loop; 0 leaves that out
     #[arg(long, default_value_t = 256)]
     pub batch: usize,
     #[command(flatten)]
@@ -246,7 +246,7 @@ pub(crate) struct ServerArgs {
     /// Its arguments; {config} stands for the file with its configuration
     #[arg(long, value_delimiter = ' ', default_value = "serve -c {config}", allow_hyphen_values = true)]
     pub spawn_args: Vec<String>,
-    /// What the started server's shards wait on: auto, io_uring or epoll
+    /// What the started server's shards wait on: auto, `io_uring` or epoll
     #[arg(long, value_name = "KIND")]
     pub reactor: Option<String>,
     /// A configuration key for the started server, such as `client.queue_max_size=65536`; may be repeated

@@ -187,7 +187,7 @@ pub struct Send {
     pub rounds_per_second: Option<f64>,
     /// When to stop.
     pub until: Until,
-    /// Sends of one submission to io_uring; none: each is a system call.
+    /// Sends of one submission to `io_uring`; none: each is a system call.
     pub batch: Option<usize>,
 }
 
@@ -224,7 +224,7 @@ pub enum Answer {
     Published(Box<Published>),
     /// Rounds of a sender.
     Sent(Sent),
-    /// There is no io_uring to send in batches with.
+    /// There is no `io_uring` to send in batches with.
     NoBatches {
         /// What the system says.
         reason: String,

@@ -95,7 +95,7 @@ pub struct RooflineReport {
     io_uring: Option<InBatches>,
 }
 
-/// Sends that io_uring takes many at a time.
+/// Sends that `io_uring` takes many at a time.
 #[derive(Debug, Serialize)]
 struct InBatches {
     /// Sends of one submission.

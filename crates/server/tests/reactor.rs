@@ -1,4 +1,4 @@
-//! What the shards of the real binary wait on, where the kernel allows everything and where it forbids io_uring.
+//! What the shards of the real binary wait on, where the kernel allows everything and where it forbids `io_uring`.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},

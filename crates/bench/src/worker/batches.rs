@@ -1,4 +1,4 @@
-//! The other way of sending: many sends in one submission to io_uring.
+//! The other way of sending: many sends in one submission to `io_uring`.
 
 use std::io;
 use std::net::TcpStream;

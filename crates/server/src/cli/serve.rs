@@ -22,7 +22,7 @@ pub(super) struct ServeArgs {
     /// I/O threads; 0 for one per core (`shards`)
     #[arg(long, value_name = "N")]
     shards: Option<u16>,
-    /// What the shards wait on: auto, io_uring or epoll (`reactor`)
+    /// What the shards wait on: auto, `io_uring` or epoll (`reactor`)
     #[arg(long, value_name = "KIND")]
     reactor: Option<String>,
     /// none, error, warn, info, debug or trace (`log.level`)

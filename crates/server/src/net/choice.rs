@@ -10,7 +10,7 @@ pub enum ReactorWish {
     /// The best that the kernel offers.
     #[default]
     Auto,
-    /// io_uring, or nothing.
+    /// `io_uring`, or nothing.
     IoUring,
     /// epoll.
     Epoll,
@@ -19,7 +19,7 @@ pub enum ReactorWish {
 /// What the shards wait on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReactorKind {
-    /// io_uring.
+    /// `io_uring`.
     IoUring,
     /// epoll.
     Epoll,
@@ -46,7 +46,7 @@ pub struct ReactorChoice {
 
 /// A reactor for each listener, all of one kind, each with what wakes it.
 pub enum Reactors {
-    /// On io_uring.
+    /// On `io_uring`.
     IoUring(Vec<(Uring, Arc<Waker>)>),
     /// On epoll.
     Epoll(Vec<(Epoll, Arc<Waker>)>),

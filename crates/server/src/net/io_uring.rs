@@ -1,4 +1,4 @@
-//! The reactor on io_uring: the kernel accepts and receives by itself, and a batch of sends is one system call.
+//! The reactor on `io_uring`: the kernel accepts and receives by itself, and a batch of sends is one system call.
 //!
 //! A receive is armed once for each connection and fills buffers of a ring that all share. What was received hangs in its
 //! connection's list until its turn, as it would in the socket; a connection that fills more than its share of the ring, or

@@ -8,7 +8,7 @@ use std::{fs::File, io, io::Write as _, os::fd::FromRawFd as _};
 pub enum Waker {
     /// Of epoll.
     Epoll(mio::Waker),
-    /// Of io_uring: an eventfd that the ring polls.
+    /// Of `io_uring`: an eventfd that the ring polls.
     Eventfd(File),
 }
 

@@ -1,4 +1,4 @@
-//! The tests of `http`, each of them once more, with shards that wait on io_uring.
+//! The tests of `http`, each of them once more, with shards that wait on `io_uring`.
 
 #[path = "../http/demo.rs"]
 mod demo;

@@ -1,6 +1,6 @@
 //! A node with real threads and real sockets: shards, rings, the HTTP head, and WebSocket frames byte by byte.
 //!
-//! With shards that wait on epoll; `node_io_uring` has the same tests for io_uring.
+//! With shards that wait on epoll; `node_io_uring` has the same tests for `io_uring`.
 
 mod answers;
 mod backends;

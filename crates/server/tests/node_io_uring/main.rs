@@ -1,4 +1,4 @@
-//! The tests of `node`, each of them once more, with shards that wait on io_uring.
+//! The tests of `node`, each of them once more, with shards that wait on `io_uring`.
 
 #[path = "../node/answers.rs"]
 mod answers;

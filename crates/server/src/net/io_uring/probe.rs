@@ -1,4 +1,4 @@
-//! Whether io_uring is there, and does what the reactor needs of it.
+//! Whether `io_uring` is there, and does what the reactor needs of it.
 
 use std::{
     fmt, fs, io,
@@ -17,7 +17,7 @@ use super::{
 /// Where the kernel says whether it may be used.
 const SWITCH: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// Why io_uring can't be used.
+/// Why `io_uring` can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     /// What was asked of the kernel.
@@ -28,8 +28,8 @@ pub struct Unavailable {
     switch: Option<u8>,
 }
 
-/// Tries io_uring, with what matters most: a receive that goes on by itself, into provided buffers, with the kernel's answer
-/// looked at. Returns how rings are set up.
+/// Tries `io_uring`, with what matters most: a receive that goes on by itself, into provided buffers, with the kernel's
+/// answer looked at. Returns how rings are set up.
 ///
 /// # Errors
 /// Why it can't be used.

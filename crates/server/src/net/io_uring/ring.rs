@@ -157,7 +157,7 @@ impl Ring {
         if self.inner.submission().is_empty() {
             return Ok(());
         }
-        self.enter(|inner| inner.submit())
+        self.enter(IoUring::submit)
     }
 
     /// Submits what was pushed, and lets the kernel tell what has happened, without waiting for it.
