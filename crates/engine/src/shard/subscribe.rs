@@ -201,6 +201,14 @@ impl Shard {
         effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
         let namespace = self.names.resolve(&wish.channel)?;
+        // The API may have subscribed the session while a token or a backend was asked about.
+        let session = self.sessions.at(key.index);
+        if self.hub.find(&wish.channel).is_some_and(|id| session.subscription(id).is_some()) {
+            return Err(ErrorCode::AlreadySubscribed);
+        }
+        if session.subscriptions.len() >= self.options.client.channel_limit {
+            return Err(ErrorCode::LimitExceeded);
+        }
         let ttl_s = match ttl_s(now, claims.expires_at_s) {
             Ok(Some(0)) | Err(AlreadyExpired) => return Err(ErrorCode::Expired),
             Ok(ttl_s) => ttl_s,
