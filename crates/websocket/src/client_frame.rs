@@ -14,6 +14,8 @@ pub(crate) const CLIENT_HEADER_BYTES_MAX: usize = 14;
 pub(crate) struct ClientFrame {
     pub(crate) fin: bool,
     pub(crate) opcode: Opcode,
+    /// The message that it begins is compressed.
+    pub(crate) compressed: bool,
     pub(crate) payload_len: usize,
     pub(crate) key: [u8; 4],
 }
@@ -31,10 +33,11 @@ pub(crate) struct Open {
 pub(crate) fn parse(
     bytes: &[u8],
     open: Option<Open>,
+    deflate: bool,
     limits: &Limits,
 ) -> Result<Option<(ClientFrame, usize)>, ReceiveError> {
     let Some((first, rest)) = bytes.split_first() else { return Ok(None) };
-    let (fin, opcode) = parse_first(*first)?;
+    let (fin, opcode, compressed) = parse_first(*first, deflate)?;
     if !opcode.is_control() {
         check_order(opcode, open, limits)?;
     }
@@ -45,11 +48,13 @@ pub(crate) fn parse(
     let Some((length, rest)) = parse_length(second & 0x7f, opcode, rest)? else { return Ok(None) };
     let payload_len = if opcode.is_control() { length as usize } else { check_size(length, open, limits)? };
     let Some((key, payload)) = rest.split_first_chunk() else { return Ok(None) };
-    Ok(Some((ClientFrame { fin, opcode, payload_len, key: *key }, bytes.len() - payload.len())))
+    Ok(Some((ClientFrame { fin, opcode, compressed, payload_len, key: *key }, bytes.len() - payload.len())))
 }
 
-fn parse_first(byte: u8) -> Result<(bool, Opcode), ReceiveError> {
-    if byte & 0x70 != 0 {
+/// With `deflate`, the first reserved bit says that the message which a frame begins is compressed (RFC 7692, section 6).
+fn parse_first(byte: u8, deflate: bool) -> Result<(bool, Opcode, bool), ReceiveError> {
+    let compressed = byte & 0x40 != 0;
+    if byte & 0x30 != 0 || (compressed && !(deflate && matches!(byte & 0x0f, 0x1 | 0x2))) {
         return Err(ReceiveError::ReservedBits);
     }
     let opcode = match byte & 0x0f {
@@ -65,7 +70,7 @@ fn parse_first(byte: u8) -> Result<(bool, Opcode), ReceiveError> {
     if opcode.is_control() && !fin {
         return Err(ReceiveError::ControlFragmented);
     }
-    Ok((fin, opcode))
+    Ok((fin, opcode, compressed))
 }
 
 /// Fragments of a message come one after the other, and not too many of them (section 5.4).

@@ -7,7 +7,7 @@ use crate::close;
 /// Why the connection must be failed (RFC 6455, section 7.1.7). After one of these the receiver takes nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReceiveError {
-    /// A reserved bit is set, though no extension was negotiated (section 5.2).
+    /// A reserved bit is set that no negotiated extension gives a meaning there (section 5.2).
     ReservedBits,
     /// The opcode is one of 3 to 7 or 11 to 15 (section 5.2).
     UnknownOpcode,
@@ -35,10 +35,12 @@ pub enum ReceiveError {
     TextNotUtf8,
     /// More than [`Limits::frame_bytes_max`](crate::Limits::frame_bytes_max).
     FrameTooBig,
-    /// More than [`Limits::message_bytes_max`](crate::Limits::message_bytes_max).
+    /// More than [`Limits::message_bytes_max`](crate::Limits::message_bytes_max), or than a compressed message may become.
     MessageTooBig,
     /// More than [`Limits::fragments_max`](crate::Limits::fragments_max).
     TooManyFragments,
+    /// A compressed message is cut off, or no deflate at all (RFC 7692, section 7.2.2).
+    DeflateInvalid,
     /// Unfinished for longer than [`Limits::unfinished_age_max_ms`](crate::Limits::unfinished_age_max_ms). The
     /// receiver does not return this by itself: the caller closes with it when
     /// [`Receiver::overdue`](crate::Receiver::overdue) says so.
@@ -47,7 +49,7 @@ pub enum ReceiveError {
 
 impl ReceiveError {
     /// Every value, for tables of metrics and for tests.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::ReservedBits,
         Self::UnknownOpcode,
         Self::ControlFragmented,
@@ -64,6 +66,7 @@ impl ReceiveError {
         Self::FrameTooBig,
         Self::MessageTooBig,
         Self::TooManyFragments,
+        Self::DeflateInvalid,
         Self::MessageOverdue,
     ];
 
@@ -81,7 +84,7 @@ impl ReceiveError {
             | Self::LengthTopBit
             | Self::CloseBodyTooShort
             | Self::CloseCodeInvalid => close::PROTOCOL_ERROR,
-            Self::CloseReasonNotUtf8 | Self::TextNotUtf8 => close::INVALID_PAYLOAD,
+            Self::CloseReasonNotUtf8 | Self::TextNotUtf8 | Self::DeflateInvalid => close::INVALID_PAYLOAD,
             Self::FrameTooBig | Self::MessageTooBig => close::MESSAGE_TOO_BIG,
             Self::TooManyFragments | Self::MessageOverdue => close::POLICY_VIOLATION,
         }
@@ -106,6 +109,7 @@ impl ReceiveError {
             Self::FrameTooBig => "frame_too_big",
             Self::MessageTooBig => "message_too_big",
             Self::TooManyFragments => "too_many_fragments",
+            Self::DeflateInvalid => "deflate_invalid",
             Self::MessageOverdue => "message_overdue",
         }
     }
@@ -129,6 +133,7 @@ impl ReceiveError {
             Self::FrameTooBig => "frame too big",
             Self::MessageTooBig => "message too big",
             Self::TooManyFragments => "too many fragments in a message",
+            Self::DeflateInvalid => "compressed message is damaged",
             Self::MessageOverdue => "message not finished in time",
         }
     }

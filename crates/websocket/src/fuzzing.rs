@@ -1,13 +1,19 @@
 //! Bodies of the fuzz targets, which plain tests also run over the committed corpus, and the player they share with
 //! the other tests. A broken promise is a failed assertion.
 
-use crate::{Kind, Limits, ReceiveError, Received, Receiver, close, handshake};
+use crate::{
+    Kind, Limits, ReceiveError, Received, Receiver, close,
+    deflate::{Deflater, Inflater},
+    handshake,
+};
 
 /// What a receiver said, detached from the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// See [`Received::Message`].
     Message(Kind, Vec<u8>),
+    /// See [`Received::Compressed`].
+    Compressed(Kind, Vec<u8>),
     /// See [`Received::Ping`].
     Ping(Vec<u8>),
     /// See [`Received::Pong`].
@@ -32,7 +38,15 @@ const HEAP_BYTES_BESIDES_MESSAGE: usize = 160 + 2 * 125;
 
 /// Plays `pieces` to a new receiver, one read after the other.
 pub fn play<'p>(pieces: impl IntoIterator<Item = &'p [u8]>, limits: &Limits) -> Played {
-    let mut receiver = Receiver::new();
+    play_to(Receiver::new(), pieces, limits)
+}
+
+/// The same, to one with permessage-deflate.
+pub fn play_deflate<'p>(pieces: impl IntoIterator<Item = &'p [u8]>, limits: &Limits) -> Played {
+    play_to(Receiver::with_deflate(), pieces, limits)
+}
+
+fn play_to<'p>(mut receiver: Receiver, pieces: impl IntoIterator<Item = &'p [u8]>, limits: &Limits) -> Played {
     let mut events = Vec::new();
     for piece in pieces {
         let mut bytes = piece.to_vec();
@@ -82,6 +96,37 @@ pub fn receiver(data: &[u8]) {
     assert_eq!(play(pieces(stream, piece_lens), &limits), whole, "in pieces of {piece_lens:?}");
     assert_eq!(play(stream.chunks(1), &limits), whole, "byte by byte");
     assert_eq!(play_pausing(stream, &limits), whole, "with pauses");
+    let with_deflate = play_deflate([stream], &limits);
+    check(&with_deflate, &limits);
+    assert_eq!(play_deflate(stream.chunks(1), &limits), with_deflate, "with permessage-deflate, byte by byte");
+}
+
+/// Arbitrary bytes inflate to a message within the limits or to an error, the same after whatever came before, and what was
+/// compressed here comes back.
+///
+/// `data` is a byte of settings (1: text; 2: small limits) and the payload.
+pub fn deflate(data: &[u8]) {
+    let Some((settings, payload)) = data.split_first() else { return };
+    let kind = if settings & 1 == 0 { Kind::Binary } else { Kind::Text };
+    let limits = if settings & 2 == 0 {
+        Limits::default()
+    } else {
+        Limits { inflated_bytes_max: 100, ..Limits::default() }
+    };
+    let mut inflater = Inflater::default();
+    let first = inflater.inflate(kind, payload, &limits).map(<[u8]>::to_vec);
+    if let Ok(message) = &first {
+        assert!(message.len() <= limits.inflated_bytes_max);
+    }
+    assert!(inflater.room_bytes() <= 2 * limits.inflated_bytes_max + 1_024);
+    assert_eq!(inflater.inflate(kind, payload, &limits).map(<[u8]>::to_vec), first, "it keeps nothing of a message");
+
+    let mut compressed = Vec::new();
+    if Deflater::new(settings >> 4).deflate(payload, &mut compressed) {
+        assert!(compressed.len() < payload.len());
+        let limits = Limits { inflated_bytes_max: payload.len(), inflated_ratio_max: usize::MAX, ..limits };
+        assert_eq!(inflater.inflate(Kind::Binary, &compressed, &limits), Ok(payload));
+    }
 }
 
 /// Arbitrary requests are accepted or refused, never more, and what says nothing about the upgrade changes nothing.
@@ -151,6 +196,7 @@ fn next(receiver: &mut Receiver, limits: &Limits, rest: &mut &mut [u8]) -> Optio
     assert!(receiver.heap_bytes() <= limits.message_bytes_max + HEAP_BYTES_BESIDES_MESSAGE);
     let event = match result {
         Ok(None) => return None,
+        Ok(Some(Received::Compressed { kind, payload })) => Event::Compressed(kind, payload.into_owned()),
         Ok(Some(Received::Message { kind, payload })) => Event::Message(kind, payload.into_owned()),
         Ok(Some(Received::Ping(payload))) => Event::Ping(payload.into_owned()),
         Ok(Some(Received::Pong(payload))) => Event::Pong(payload.into_owned()),
@@ -174,6 +220,7 @@ fn check(played: &Played, limits: &Limits) {
     for (index, event) in played.events.iter().enumerate() {
         let is_last = index + 1 == played.events.len();
         match event {
+            Event::Compressed(_, payload) => assert!(payload.len() <= limits.message_bytes_max),
             Event::Message(kind, payload) => {
                 assert!(payload.len() <= limits.message_bytes_max);
                 assert!(*kind == Kind::Binary || std::str::from_utf8(payload).is_ok());

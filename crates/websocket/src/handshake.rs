@@ -30,6 +30,17 @@ pub struct Accepted<'o> {
     accept_key: [u8; ACCEPT_KEY_LEN],
     /// The one spoken from now on, out of those offered; `None` when the client named none of them.
     pub subprotocol: Option<&'o str>,
+    /// What the client offers of permessage-deflate, if it offers what this server has.
+    pub deflate_offer: Option<DeflateOffer>,
+    deflate_agreed: bool,
+}
+
+/// An offer of permessage-deflate that can be taken: without context takeover on both sides, and with the full window for
+/// what the server compresses, which it shares between its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeflateOffer {
+    /// It names the window of the server, so the answer has to.
+    names_server_window: bool,
 }
 
 /// Why a request does not become a WebSocket.
@@ -94,13 +105,20 @@ pub fn accept<'h, 'o>(
         _ => return Err(Refusal::Key),
     };
     let subprotocol = fields.subprotocol_index.and_then(|index| offered.get(index).copied());
-    Ok(Accepted { accept_key: accept_key(key), subprotocol })
+    let deflate_offer = fields.deflate_offer;
+    Ok(Accepted { accept_key: accept_key(key), subprotocol, deflate_offer, deflate_agreed: false })
 }
 
 impl Accepted<'_> {
     /// The value of `Sec-WebSocket-Accept`.
     pub fn accept_key(&self) -> &str {
         std::str::from_utf8(&self.accept_key).unwrap_or_default()
+    }
+
+    /// Takes the client's offer of permessage-deflate, if there is one. Says whether there is.
+    pub fn agree_on_deflate(&mut self) -> bool {
+        self.deflate_agreed = self.deflate_offer.is_some();
+        self.deflate_agreed
     }
 
     /// Appends the response that ends HTTP on this connection.
@@ -112,6 +130,14 @@ impl Accepted<'_> {
         if let Some(subprotocol) = self.subprotocol {
             out.extend_from_slice(b"\r\nSec-WebSocket-Protocol: ");
             out.extend_from_slice(subprotocol.as_bytes());
+        }
+        if let Some(offer) = self.deflate_offer.filter(|_| self.deflate_agreed) {
+            out.extend_from_slice(
+                b"\r\nSec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover",
+            );
+            if offer.names_server_window {
+                out.extend_from_slice(b"; server_max_window_bits=15");
+            }
         }
         out.extend_from_slice(b"\r\n\r\n");
     }
@@ -210,6 +236,7 @@ struct Fields<'h> {
     key: Field<'h>,
     /// The smallest index into what the server offers that the client named.
     subprotocol_index: Option<usize>,
+    deflate_offer: Option<DeflateOffer>,
 }
 
 /// A field that may stand there once.
@@ -242,9 +269,57 @@ impl<'h> Fields<'h> {
                 let named =
                     elements(value).filter_map(|token| offered.iter().position(|o| o.as_bytes() == token)).min();
                 found.subprotocol_index = found.subprotocol_index.into_iter().chain(named).min();
+            } else if is("sec-websocket-extensions") {
+                // The first that can be taken: the order is the client's preference.
+                found.deflate_offer = found.deflate_offer.or_else(|| elements(value).find_map(DeflateOffer::parse));
             }
         }
         found
+    }
+}
+
+impl DeflateOffer {
+    /// One element of the extensions that the client names (RFC 7692, section 7). `None` for another extension, for what is
+    /// no valid offer, and for one that this server has to decline.
+    fn parse(element: &[u8]) -> Option<Self> {
+        let mut parts = element.split(|byte| *byte == b';').map(trim);
+        if !parts.next()?.eq_ignore_ascii_case(b"permessage-deflate") {
+            return None;
+        }
+        let mut seen = [false; 4];
+        for part in parts {
+            let (name, value) = match part.iter().position(|byte| *byte == b'=') {
+                Some(at) => (trim(part.get(..at)?), Some(unquoted(trim(part.get(at + 1..)?))?)),
+                None => (part, None),
+            };
+            let place = match (name, value) {
+                (b"server_no_context_takeover", None) => 0,
+                (b"client_no_context_takeover", None) => 1,
+                (b"server_max_window_bits", Some(b"15")) => 2,
+                (b"client_max_window_bits", None) => 3,
+                (b"client_max_window_bits", Some(bits)) if is_window(bits) => 3,
+                _ => return None,
+            };
+            if std::mem::replace(seen.get_mut(place)?, true) {
+                return None;
+            }
+        }
+        let [.., names_server_window, _] = seen;
+        Some(Self { names_server_window })
+    }
+}
+
+/// 8 to 15, without zeros in front.
+fn is_window(bits: &[u8]) -> bool {
+    matches!(bits, [b'8' | b'9'] | [b'1', b'0'..=b'5'])
+}
+
+/// A parameter's value, which may stand in quotes (RFC 6455, section 9.1).
+fn unquoted(value: &[u8]) -> Option<&[u8]> {
+    match value {
+        [b'"', inner @ .., b'"'] => Some(inner),
+        [b'"', ..] | [] => None,
+        value => Some(value),
     }
 }
 

@@ -55,6 +55,9 @@ pub fn write_header(opcode: Opcode, payload_len: usize, out: &mut [u8; HEADER_BY
     }
 }
 
+/// The bit of a header's first byte that says that the message is compressed (RFC 7692, section 6).
+pub const COMPRESSED_BIT: u8 = 0x40;
+
 /// How many bytes [`write_header`] takes for a payload of `payload_len` bytes.
 #[inline]
 pub const fn header_len(payload_len: usize) -> usize {

@@ -1,13 +1,13 @@
 //! RFC 6455 for servers: bytes to messages and back, without sockets.
 //!
-//! Three parts, each usable without the others:
+//! Four parts, each usable without the others:
 //!
 //! - [`handshake`] judges an upgrade request and writes the answer to it;
 //! - [`Receiver`] turns what a client sends, in whatever pieces it arrives, into messages;
-//! - [`header`] writes what a server sends, so that a publication is framed once for all its subscribers.
+//! - [`header`] writes what a server sends, so that a publication is framed once for all its subscribers;
+//! - [`deflate`] compresses and inflates messages where both sides agreed on it.
 //!
-//! Nothing here reads a clock, opens a socket or starts a thread: time comes in as an argument in milliseconds. No
-//! extension is negotiated, so the three reserved bits must be zero.
+//! Nothing here reads a clock, opens a socket or starts a thread: time comes in as an argument in milliseconds.
 #![forbid(unsafe_code)]
 // A slice that is taken from its front, like `std::io::Read` for `&mut &[u8]`, but unmasked in place.
 #![allow(clippy::mut_mut)]
@@ -18,6 +18,7 @@
 
 mod client_frame;
 pub mod close;
+pub mod deflate;
 mod error;
 pub mod handshake;
 pub mod header;

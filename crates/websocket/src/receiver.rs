@@ -30,6 +30,14 @@ pub enum Received<'b> {
         /// The bytes of all its frames. Valid UTF-8 when the kind is text.
         payload: Cow<'b, [u8]>,
     },
+    /// The same, still compressed, to be given to [`Inflater::inflate`](crate::deflate::Inflater::inflate). Only on a
+    /// connection that agreed on it.
+    Compressed {
+        /// Text or binary.
+        kind: Kind,
+        /// The bytes of all its frames, as they came.
+        payload: Cow<'b, [u8]>,
+    },
     /// To be answered with a pong of the same payload, at most 125 bytes.
     Ping(Cow<'b, [u8]>),
     /// Answers a ping of ours, or came unasked.
@@ -69,6 +77,8 @@ pub struct Receiver {
     /// Non-null exactly while a frame or a message is unfinished.
     unfinished: Option<Box<Unfinished>>,
     state: State,
+    /// permessage-deflate was agreed on.
+    deflate: bool,
 }
 
 const _: () = assert!(size_of::<Receiver>() <= 16, "an idle session pays for this");
@@ -108,8 +118,9 @@ struct Arriving {
 #[derive(Debug)]
 struct Message {
     kind: Kind,
+    compressed: bool,
     bytes: Vec<u8>,
-    /// How many of `bytes` were found to be whole characters. Text only.
+    /// How many of `bytes` were found to be whole characters. Text only, and not while it is compressed.
     utf8_len: usize,
     fragments: u32,
 }
@@ -117,7 +128,12 @@ struct Message {
 impl Receiver {
     /// A receiver for a connection that has just been upgraded.
     pub const fn new() -> Self {
-        Self { unfinished: None, state: State::Open }
+        Self { unfinished: None, state: State::Open, deflate: false }
+    }
+
+    /// The same, where permessage-deflate was agreed on.
+    pub const fn with_deflate() -> Self {
+        Self { unfinished: None, state: State::Open, deflate: true }
     }
 
     /// Takes bytes from the front of `input` until they make up something that the client said, and returns that;
@@ -206,9 +222,9 @@ impl Receiver {
     ) -> Result<Option<ClientFrame>, ReceiveError> {
         let open = self.unfinished.as_ref().and_then(|unfinished| unfinished.message.as_ref()).map(Message::open);
         if let Some(unfinished) = self.unfinished.as_mut().filter(|unfinished| unfinished.header_len > 0) {
-            return unfinished.take_rest_of_header(open, limits, input);
+            return unfinished.take_rest_of_header(open, self.deflate, limits, input);
         }
-        if let Some((frame, header_len)) = client_frame::parse(input, open, limits)? {
+        if let Some((frame, header_len)) = client_frame::parse(input, open, self.deflate, limits)? {
             take(input, header_len);
             return Ok(Some(frame));
         }
@@ -262,6 +278,9 @@ impl Receiver {
         let kind = if frame.opcode == Opcode::Text { Kind::Text } else { Kind::Binary };
         if is_first_piece && arriving.is_whole() && frame.fin && frame.opcode != Opcode::Continuation {
             self.unfinished = None;
+            if frame.compressed {
+                return Ok(Some(Received::Compressed { kind, payload: Cow::Borrowed(piece) }));
+            }
             if kind == Kind::Text {
                 str::from_utf8(piece).map_err(|_| ReceiveError::TextNotUtf8)?;
             }
@@ -269,7 +288,7 @@ impl Receiver {
         }
 
         let unfinished = self.unfinished_from(now_ms);
-        let message = unfinished.message.get_or_insert_with(|| Message::new(kind));
+        let message = unfinished.message.get_or_insert_with(|| Message::new(kind, frame.compressed));
         // The end of the last frame is the end of the message; before it only the limit is known.
         let bytes_max =
             if frame.fin { message.bytes.len() + piece.len() + arriving.missing() } else { limits.message_bytes_max };
@@ -285,7 +304,7 @@ impl Receiver {
             return Ok(None);
         }
         let message = self.unfinished.take().and_then(|unfinished| unfinished.message);
-        Ok(message.map(|message| Received::Message { kind: message.kind, payload: Cow::Owned(message.bytes) }))
+        Ok(message.map(Message::into_received))
     }
 
     fn unfinished_from(&mut self, now_ms: u64) -> &mut Unfinished {
@@ -323,13 +342,14 @@ impl Unfinished {
     fn take_rest_of_header(
         &mut self,
         open: Option<Open>,
+        deflate: bool,
         limits: &Limits,
         input: &mut &mut [u8],
     ) -> Result<Option<ClientFrame>, ReceiveError> {
         let kept_len = self.header_len;
         self.keep_header(input);
         let (header, _) = self.header.split_at(self.header_len);
-        let parsed = client_frame::parse(header, open, limits)?;
+        let parsed = client_frame::parse(header, open, deflate, limits)?;
         let taken = parsed.map_or(self.header_len, |(_, header_len)| header_len) - kept_len;
         take(input, taken);
         Ok(parsed.map(|(frame, _)| {
@@ -359,8 +379,13 @@ impl Arriving {
 }
 
 impl Message {
-    fn new(kind: Kind) -> Self {
-        Self { kind, bytes: Vec::new(), utf8_len: 0, fragments: 0 }
+    fn new(kind: Kind, compressed: bool) -> Self {
+        Self { kind, compressed, bytes: Vec::new(), utf8_len: 0, fragments: 0 }
+    }
+
+    fn into_received<'b>(self) -> Received<'b> {
+        let (kind, payload) = (self.kind, Cow::Owned(self.bytes));
+        if self.compressed { Received::Compressed { kind, payload } } else { Received::Message { kind, payload } }
     }
 
     fn open(&self) -> Open {
@@ -381,7 +406,7 @@ impl Message {
     /// Checks what was not checked before. A character may be cut by the end of a piece or of a fragment, but not by
     /// the end of the message; a byte that can't go on a character is refused at once (section 8.1).
     fn check_utf8(&mut self, is_end: bool) -> Result<(), ReceiveError> {
-        if self.kind != Kind::Text {
+        if self.kind != Kind::Text || self.compressed {
             return Ok(());
         }
         let (_, unchecked) = self.bytes.split_at(self.utf8_len);
