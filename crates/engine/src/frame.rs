@@ -1,5 +1,7 @@
 //! Encoded frames: complete with their WebSocket header, written once, shared by everyone they go to.
 
+mod scratch;
+
 use std::{rc::Rc, sync::Arc};
 
 use dunlin_protocol::{
@@ -10,6 +12,8 @@ use dunlin_rooms::Body;
 use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, append_close, write_header};
 
 use crate::{FrameClass, Wire, names::NamespaceIndex, room::EventAudience, wire::Framing};
+
+pub(crate) use scratch::Scratch;
 
 /// A publication, join or leave on its way from the owner to the listening shards, encoded once for each class in use.
 #[derive(Debug)]
@@ -70,7 +74,7 @@ impl Delivery {
     }
 
     /// Writes the frames for `class`, unless they are there. `scratch` only lends its capacity.
-    pub(crate) fn encode(&mut self, class: FrameClass, scratch: &mut Vec<u8>) {
+    pub(crate) fn encode(&mut self, class: FrameClass, scratch: &mut Scratch) {
         if self.frames.iter().any(|frames| frames.class == class) {
             return;
         }
@@ -223,7 +227,7 @@ impl FrameRef {
     }
 
     /// The same publication again with the tag `skipped`; `None` for what is no publication.
-    pub(crate) fn with_skipped(&self, skipped: u32, scratch: &mut Vec<u8>) -> Option<Self> {
+    pub(crate) fn with_skipped(&self, skipped: u32, scratch: &mut Scratch) -> Option<Self> {
         let FrameBytes::Shared { delivery, place } = &*self.0 else { return None };
         let (FramePlace::Whole(index) | FramePlace::Patch(index)) = *place;
         let class = delivery.frames[usize::from(index)].class;
@@ -242,20 +246,28 @@ pub(crate) fn encode_push_on(wire: Wire, push: &Push<'_>, out: &mut Vec<u8>) -> 
     }
 }
 
-/// Builds a data frame around the message that `encode` appends.
+/// Builds a data frame around the message that `encode` appends; compressed where the wire has that and it is shorter.
 pub(crate) fn build_frame<E>(
     wire: Wire,
-    scratch: &mut Vec<u8>,
+    scratch: &mut Scratch,
     encode: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
 ) -> Result<Box<[u8]>, E> {
-    scratch.clear();
-    scratch.resize(HEAD_BYTES_MAX, 0);
-    encode(scratch)?;
-    let start = match wire.framing() {
-        Framing::WebSocket { deflate: _ } => fill_in_header(wire.encoding(), scratch, 0),
-        Framing::Chunk { before, behind } => fill_in_chunk(before, behind, scratch),
+    let out = &mut scratch.message;
+    out.clear();
+    out.resize(HEAD_BYTES_MAX, 0);
+    encode(out)?;
+    let framing = wire.framing();
+    if framing == (Framing::WebSocket { deflate: true })
+        && let Some(frame) = scratch.compressed_frame(wire.encoding())
+    {
+        return Ok(Box::from(frame));
+    }
+    let out = &mut scratch.message;
+    let start = match framing {
+        Framing::WebSocket { .. } => fill_in_header(wire.encoding(), out, 0),
+        Framing::Chunk { before, behind } => fill_in_chunk(before, behind, out),
     };
-    Ok(Box::from(&scratch[start..]))
+    Ok(Box::from(&out[start..]))
 }
 
 /// Room in front of a message for whatever goes there: the longest is a chunk's size with a line end, and a field's name.
@@ -332,7 +344,7 @@ pub(crate) const fn ping_frame(wire: Wire) -> &'static [u8] {
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// The last bytes to a session that the server closes: a close frame, and a push before it where SDKs look for one.
-pub(crate) fn goodbye(wire: Wire, disconnect: &Disconnect, scratch: &mut Vec<u8>) -> Vec<u8> {
+pub(crate) fn goodbye(wire: Wire, disconnect: &Disconnect, scratch: &mut Scratch) -> Vec<u8> {
     let mut goodbye = Vec::new();
     if wire.is_unidirectional() || !wire.is_websocket() {
         let push = Push::Disconnect { disconnect };
@@ -355,16 +367,44 @@ const fn opcode(encoding: Encoding) -> Opcode {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_websocket::{Kind, deflate::Inflater};
+
     use super::*;
+    use crate::options::CompressionOptions;
 
     #[test]
     fn a_ping_frame_is_the_ping_message_in_a_frame() {
         for wire in Wire::ALL {
-            let built = build_frame(wire, &mut Vec::new(), |out| {
+            let built = build_frame(wire, &mut Scratch::default(), |out| {
                 out.extend_from_slice(dunlin_protocol::ping_message(wire.encoding()));
                 Ok::<(), NotJson>(())
             });
             assert_eq!(built.as_deref(), Ok(ping_frame(wire)), "{wire:?}");
+        }
+    }
+    #[test]
+    fn a_message_is_compressed_from_the_configured_size_on_if_it_gets_shorter() {
+        let mut scratch = Scratch::new(CompressionOptions { level: 1, message_bytes_min: 100 });
+        let mut build = |wire, message: &[u8]| {
+            let encode = |out: &mut Vec<u8>| {
+                out.extend_from_slice(message);
+                Ok::<(), NotJson>(())
+            };
+            build_frame(wire, &mut scratch, encode).expect("nothing to go wrong")
+        };
+        for wire in [Wire::WebSocketDeflateJson, Wire::WebSocketDeflateProtobuf, Wire::UniWebSocketDeflate] {
+            let plain = if wire.encoding() == Encoding::Json { Wire::WebSocketJson } else { Wire::WebSocketProtobuf };
+            let below = build(wire, &[b'a'; 99]);
+            assert_eq!(below, build(plain, &[b'a'; 99]));
+            let at = build(wire, &[b'a'; 100]);
+            assert!(at.len() < 20, "{at:02x?}");
+            assert_eq!((at[0], usize::from(at[1])), (below[0] | 0x40, at.len() - 2));
+            let inflated = Inflater::default()
+                .inflate(Kind::Text, &at[2..], &dunlin_websocket::Limits::default())
+                .map(<[u8]>::to_vec);
+            assert_eq!(inflated, Ok(vec![b'a'; 100]));
+            let noise: Vec<u8> = (0..=255).collect();
+            assert_eq!(build(wire, &noise), build(plain, &noise));
         }
     }
 }

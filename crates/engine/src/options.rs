@@ -78,6 +78,15 @@ pub struct RoomLimits {
     pub inbox_inputs_max: u32,
 }
 
+/// What leaves compressed, where a client agreed on it (`websocket.compression_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompressionOptions {
+    /// From 1, quick, to 9, small.
+    pub level: u8,
+    /// Bytes from which a message is worth it.
+    pub message_bytes_min: usize,
+}
+
 /// Options of sessions (`client.*`).
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
@@ -130,6 +139,8 @@ pub struct ClientOptions {
     /// Which disconnect an error of `connect` becomes where only the server speaks, by its code. Those not listed become
     /// the usual ones: 109 and 110 3005, 111 3013, 103 3507, others 3004.
     pub connect_code_to_unidirectional_disconnect: Vec<(u32, Disconnect)>,
+    /// What leaves compressed.
+    pub compression: CompressionOptions,
 }
 
 /// Options of all channels (`channel.*`).
@@ -262,6 +273,12 @@ impl Default for RoomLimits {
     }
 }
 
+impl Default for CompressionOptions {
+    fn default() -> Self {
+        Self { level: 1, message_bytes_min: 0 }
+    }
+}
+
 impl Default for ClientOptions {
     fn default() -> Self {
         Self {
@@ -288,6 +305,7 @@ impl Default for ClientOptions {
             connects_per_second: 0,
             recoveries_per_second: 0,
             connect_code_to_unidirectional_disconnect: Vec::new(),
+            compression: CompressionOptions::default(),
         }
     }
 }

@@ -108,11 +108,8 @@ pub fn receiver(data: &[u8]) {
 pub fn deflate(data: &[u8]) {
     let Some((settings, payload)) = data.split_first() else { return };
     let kind = if settings & 1 == 0 { Kind::Binary } else { Kind::Text };
-    let limits = if settings & 2 == 0 {
-        Limits::default()
-    } else {
-        Limits { inflated_bytes_max: 100, ..Limits::default() }
-    };
+    let limits =
+        if settings & 2 == 0 { Limits::default() } else { Limits { inflated_bytes_max: 100, ..Limits::default() } };
     let mut inflater = Inflater::default();
     let first = inflater.inflate(kind, payload, &limits).map(<[u8]>::to_vec);
     if let Ok(message) = &first {

@@ -10,6 +10,11 @@ fn websocket_receiver() {
 }
 
 #[test]
+fn websocket_deflate() {
+    run("websocket_deflate", fuzzing::deflate);
+}
+
+#[test]
 fn websocket_handshake() {
     run("websocket_handshake", fuzzing::handshake);
 }

@@ -99,7 +99,11 @@ fn the_bit_counts_on_the_first_frame_of_a_message_only() {
         frame(0xa1, b"a"),
         frame(0xd1, b"a"),
     ] {
-        assert_eq!(error(&play_deflate([&bytes[..]], &limits).events), Some(ReceiveError::ReservedBits), "{bytes:02x?}");
+        assert_eq!(
+            error(&play_deflate([&bytes[..]], &limits).events),
+            Some(ReceiveError::ReservedBits),
+            "{bytes:02x?}"
+        );
     }
     // The next message may go uncompressed.
     let both = [frame(0xc2, b"a"), frame(0x82, b"b")].concat();

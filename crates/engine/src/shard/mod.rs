@@ -45,7 +45,7 @@ use crate::{
     Effect, Effects, Event, Now, Options, SessionKey, ShardIndex, Wire,
     channel::OwnedChannel,
     counters::{Counters, NamespaceCounters},
-    frame::FrameRef,
+    frame::{FrameRef, Scratch},
     hub::Hub,
     message::ShardMessage,
     names::{Names, NamespaceIndex, namespace_options},
@@ -110,7 +110,7 @@ pub struct Shard {
     turn_bytes: usize,
     turn_frames: usize,
     /// Lends its capacity to the encoders.
-    scratch: Vec<u8>,
+    scratch: Scratch,
     /// Makes patches of publications.
     deltas: DeltaEncoder,
     /// What a channel's filters say of the publication that is being delivered; lends its capacity.
@@ -131,6 +131,7 @@ impl Shard {
     /// An empty shard.
     pub fn new(identity: ShardIdentity, options: Arc<Options>, seed: Seed) -> Self {
         let room_threads = vec![RoomThread::default(); usize::from(options.room_threads)];
+        let scratch = Scratch::new(options.client.compression);
         let hasher = || foldhash::quality::FixedState::with_seed(seed.node);
         let share = |per_second| Bucket::full(Pace::share(per_second, identity.count));
         Self {
@@ -155,7 +156,7 @@ impl Shard {
             delivered: Vec::new(),
             turn_bytes: 0,
             turn_frames: 0,
-            scratch: Vec::new(),
+            scratch,
             deltas: DeltaEncoder::default(),
             verdicts: Vec::new(),
             pings: Wire::ALL.map(|wire| FrameRef::fixed(crate::frame::ping_frame(wire))),
