@@ -291,6 +291,7 @@ fn websocket(r: &mut Reader<'_>) -> WebSocketOptions {
             message_bytes_max,
             fragments_max: r.narrow("websocket.fragments_per_message_limit"),
             unfinished_age_max_ms: r.ms_above_zero("websocket.unfinished_message_timeout"),
+            ..dunlin_websocket::Limits::default()
         },
     }
 }

@@ -251,7 +251,8 @@ pub(super) fn feed(
             Ok(None) => return,
             Ok(Some(Received::Message { payload, .. })) => Event::Received { session: key, frame: payload },
             Ok(Some(Received::Ping(payload))) => Event::Pinged { session: key, payload },
-            Ok(Some(Received::Pong(_))) => continue,
+            // Compression is agreed on with nobody, so nothing comes compressed.
+            Ok(Some(Received::Pong(_) | Received::Compressed { .. })) => continue,
             Ok(Some(Received::Close { code, .. })) => Event::CloseReceived { session: key, code: *code },
             Err(error) => {
                 session.deaf = true;
