@@ -95,7 +95,7 @@ impl Reader {
     }
 }
 
-fn play(seed: u64) -> (usize, usize) {
+fn play(seed: u64, prepare: impl Fn(&mut Node)) -> (usize, usize) {
     let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut settings = dunlin_engine::Options::default();
     options::permissive(&mut settings);
@@ -112,6 +112,7 @@ fn play(seed: u64) -> (usize, usize) {
         options::set(&mut settings, setting);
     }
     let mut node = Node::new(1 + (seed % 3) as u16, settings);
+    prepare(&mut node);
     let mut readers: BTreeMap<String, Reader> = BTreeMap::new();
     let mut published = BTreeMap::new();
     for index in 0..6 {
@@ -172,10 +173,20 @@ fn hear(node: &mut Node, readers: &mut BTreeMap<String, Reader>, published: &BTr
 fn differences_make_what_was_published() {
     let (mut heard, mut patches) = (0, 0);
     for seed in 1..=SEEDS {
-        let (more_heard, more_patches) = play(seed);
+        let (more_heard, more_patches) = play(seed, |_| {});
         heard += more_heard;
         patches += more_patches;
     }
     println!("{heard} publications heard, {patches} of them as patches");
     assert!(patches > 1_000 && heard > patches, "{heard} heard, {patches} as patches");
+}
+
+/// A subscriber whose filter left a publication out is sent a patch of it: clients notice.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_patch_of_what_a_filter_left_out_is_found() {
+    use dunlin_engine::planted::Bug;
+    let plant = |node: &mut Node| node.shards.iter_mut().for_each(|shard| shard.plant(Bug::FilteredGetsPatch));
+    let found = (1..=SEEDS).any(|seed| std::panic::catch_unwind(|| play(seed, plant)).is_err());
+    assert!(found, "nobody noticed");
 }
