@@ -113,7 +113,8 @@ impl Shard {
         self.schedule_session(key);
         let outbox = self.sessions.outbox(key.index);
         if std::mem::take(&mut outbox.corked) {
-            // While it was corked, nobody was told to write.
+            // What waits belongs behind an answer that does not come, and nobody was told to write it.
+            outbox.discard_unbegun();
             outbox.listed = false;
         }
         true
