@@ -160,11 +160,11 @@ impl Desk {
             Ok(signed) => signed.algorithm,
             Err(fault) => return Some(Err(fault)),
         };
-        let now_ms = self.now_ms();
+        let clock_ms = self.now_ms();
         let found = if has_waited {
-            self.sets.settle(&url, &key_id, algorithm, now_ms)
+            self.sets.settle(&url, &key_id, algorithm, clock_ms)
         } else {
-            self.sets.look_up(&url, &key_id, algorithm, now_ms)
+            self.sets.look_up(&url, &key_id, algorithm, clock_ms)
         };
         match found {
             LookUp::Key(key) => {

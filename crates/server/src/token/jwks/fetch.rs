@@ -114,6 +114,7 @@ fn is_public(address: IpAddr) -> bool {
 }
 
 /// Not of the IANA special-purpose registry.
+#[expect(clippy::unnested_or_patterns, reason = "one network a line is easier to compare with the registry")]
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let is_special = matches!(
@@ -138,13 +139,11 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     if let Some(mapped) = address.to_ipv4_mapped() {
         return is_public_v4(mapped);
     }
-    let [a, b, c, d, e, f, g, h] = address.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low));
-    match (a, b, c, d, e, f) {
-        (0x64, 0xff9b, 0, 0, 0, 0) => is_public_v4(v4(g, h)),
-        (0x2002, ..) => is_public_v4(v4(b, c)),
-        (0x2001, 0xdb8 | 0..=0x1ff, ..) | (0x3fff, 0..=0xfff, ..) => false,
-        _ => (0x2000..=0x3fff).contains(&a),
+    match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => is_public_v4(v4(high, low)),
+        [0x2001, 0xdb8 | 0..=0x1ff, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        [first, ..] => (0x2000..=0x3fff).contains(&first),
     }
 }
 
