@@ -13,7 +13,11 @@ use std::{
     time::Instant,
 };
 
-use dunlin_websocket::{Limits, Opcode, Received, Receiver, handshake, header};
+use dunlin_websocket::{
+    Kind, Limits, Opcode, Received, Receiver,
+    deflate::{Deflater, Inflater},
+    handshake, header,
+};
 
 /// The suite sends messages of up to 16 MiB, and 4 MiB in pieces of 64 bytes.
 const LIMITS: Limits = Limits {
@@ -21,7 +25,11 @@ const LIMITS: Limits = Limits {
     message_bytes_max: 32 << 20,
     fragments_max: 1 << 20,
     unfinished_age_max_ms: u64::MAX,
+    inflated_bytes_max: 32 << 20,
+    inflated_ratio_max: usize::MAX,
 };
+/// Quick: the suite is about what is compressed, not how well.
+const DEFLATE_LEVEL: u8 = 1;
 /// As much as a shard reads at once.
 const READ_BYTES: usize = 65_536;
 const HEAD_BYTES_MAX: usize = 16_384;
@@ -55,14 +63,15 @@ fn serve() -> Result<(), Box<dyn Error>> {
 /// Carries one connection from its handshake to its end.
 fn echo(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let Some(mut unread) = open(&mut stream)? else { return Ok(()) };
+    let Some((mut unread, compresses)) = open(&mut stream)? else { return Ok(()) };
     let began = Instant::now();
-    let mut receiver = Receiver::new();
+    let mut receiver = if compresses { Receiver::with_deflate() } else { Receiver::new() };
+    let mut compression = compresses.then(|| (Inflater::default(), Deflater::new(DEFLATE_LEVEL)));
     let mut buffer = vec![0; READ_BYTES];
     let mut out = Vec::new();
     loop {
         let now_ms = began.elapsed().as_millis() as u64;
-        let goes_on = answer(&mut receiver, now_ms, &mut unread, &mut out);
+        let goes_on = answer(&mut receiver, compression.as_mut(), now_ms, &mut unread, &mut out);
         stream.write_all(&out)?;
         out.clear();
         if !goes_on {
@@ -81,8 +90,9 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the request and answers it; `None` when it is refused. What came behind it is the first of the frames.
-fn open(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+/// Reads the request and answers it; `None` when it is refused. What came behind it is the first of the frames, and whether
+/// compression was agreed on.
+fn open(stream: &mut TcpStream) -> io::Result<Option<(Vec<u8>, bool)>> {
     let mut head = Vec::new();
     let mut piece = [0; 1_024];
     loop {
@@ -95,14 +105,19 @@ fn open(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
                 let fields = request.headers.iter().map(|field| (field.name, field.value));
                 let (method, minor) = (request.method.unwrap_or_default(), request.version.unwrap_or_default());
                 let mut response = Vec::new();
-                let accepted = handshake::accept(method, minor, fields, &[]);
-                let is_open = accepted.is_ok();
-                match accepted {
-                    Ok(accepted) => accepted.append_response(&mut response),
-                    Err(refusal) => refusal.append_response(&mut response),
-                }
+                let compresses = match handshake::accept(method, minor, fields, &[]) {
+                    Ok(mut accepted) => {
+                        let compresses = accepted.agree_on_deflate();
+                        accepted.append_response(&mut response);
+                        Some(compresses)
+                    }
+                    Err(refusal) => {
+                        refusal.append_response(&mut response);
+                        None
+                    }
+                };
                 stream.write_all(&response)?;
-                return Ok(is_open.then(|| head.split_off(head_len)));
+                return Ok(compresses.map(|compresses| (head.split_off(head_len), compresses)));
             }
             Ok(httparse::Status::Partial) if length > 0 && head.len() <= HEAD_BYTES_MAX => {}
             _ => return Ok(None),
@@ -111,14 +126,29 @@ fn open(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Answers all that `unread` makes up; `false` when the connection is over.
-fn answer(receiver: &mut Receiver, now_ms: u64, unread: &mut [u8], out: &mut Vec<u8>) -> bool {
+fn answer(
+    receiver: &mut Receiver,
+    mut compression: Option<&mut (Inflater, Deflater)>,
+    now_ms: u64,
+    unread: &mut [u8],
+    out: &mut Vec<u8>,
+) -> bool {
     let mut rest = unread;
     loop {
         match receiver.receive(now_ms, &LIMITS, &mut rest) {
             Ok(None) => return true,
-            Ok(Some(Received::Message { kind, payload })) => {
-                let opcode = if kind == dunlin_websocket::Kind::Text { Opcode::Text } else { Opcode::Binary };
-                header::append_frame(opcode, &payload, out);
+            Ok(Some(Received::Message { kind, payload })) => header::append_frame(opcode(kind), &payload, out),
+            Ok(Some(Received::Compressed { kind, payload })) => {
+                let Some((inflater, deflater)) = compression.as_deref_mut() else {
+                    unreachable!("nothing comes compressed that was not agreed on")
+                };
+                match inflater.inflate(kind, &payload, &LIMITS) {
+                    Ok(message) => append_compressed(deflater, opcode(kind), message, out),
+                    Err(error) => {
+                        header::append_close(error.close_code(), error.reason(), out);
+                        return false;
+                    }
+                }
             }
             Ok(Some(Received::Ping(payload))) => header::append_pong(&payload, out),
             Ok(Some(Received::Pong(_))) => {}
@@ -131,5 +161,25 @@ fn answer(receiver: &mut Receiver, now_ms: u64, unread: &mut [u8], out: &mut Vec
                 return false;
             }
         }
+    }
+}
+
+/// Appends a message compressed, or as it is where that is shorter.
+fn append_compressed(deflater: &mut Deflater, opcode: Opcode, message: &[u8], out: &mut Vec<u8>) {
+    let mut compressed = Vec::new();
+    if !deflater.deflate(message, &mut compressed) {
+        return header::append_frame(opcode, message, out);
+    }
+    let start = out.len();
+    header::append_frame(opcode, &compressed, out);
+    if let Some(first) = out.get_mut(start) {
+        *first |= header::COMPRESSED_BIT;
+    }
+}
+
+const fn opcode(kind: Kind) -> Opcode {
+    match kind {
+        Kind::Text => Opcode::Text,
+        Kind::Binary => Opcode::Binary,
     }
 }

@@ -7,8 +7,8 @@ use dunlin_games::Registry;
 
 use super::{
     AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions, InternalDoor, LogLevel,
-    LogOptions, NetOptions, NodeOptions, Secret, ShutdownOptions, WebSocketOptions, problem::Problems, proxies, publications, relations,
-    rooms, settings::Settings, tokens, value::Value,
+    LogOptions, NetOptions, NodeOptions, Secret, ShutdownOptions, WebSocketOptions, problem::Problems, proxies,
+    publications, relations, rooms, settings::Settings, tokens, value::Value,
 };
 use crate::{
     net::{ReactorWish, TrustedProxies},
