@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Options,
+    backend::ProxyIndex,
     options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode, RoomLimits},
 };
 use dunlin_protocol::Encoding;
@@ -19,6 +20,9 @@ pub const KEY_TAG: &str = "sym";
 
 /// A channel in which nothing is allowed without a token.
 pub const RESTRICTED: &str = "alone";
+
+/// The error by which the backend says no.
+pub const BACKEND_ERROR: u16 = 777;
 
 /// Bytes of an input's data.
 pub const INPUT_BYTES_MAX: usize = 48;
@@ -109,6 +113,9 @@ impl Plan {
         // Where channels are few a room's own may have to go without.
         let may_have_rooms = options.channel.channels_max > 1_000;
         let rooms = (may_have_rooms && chance.percent(35)).then(|| RoomPlan::new(chance));
+        if chance.percent(30) {
+            ask_backends(&mut options);
+        }
         if let Some(rooms) = &rooms {
             options.room_threads = rooms.threads;
             options.namespaces.push(rooms.namespace(chance));
@@ -246,6 +253,15 @@ fn options(chance: &mut Chance, shards: u16) -> Options {
         without_namespace: NamespaceOptions::default(),
         namespaces: namespaces(chance),
         ..Options::default()
+    }
+}
+
+/// Has a backend asked about calls, and about what happens in `plain`.
+fn ask_backends(options: &mut Options) {
+    options.backend.rpc_without_namespace = Some(ProxyIndex(0));
+    for plain in options.namespaces.iter_mut().filter(|namespace| namespace.name == "plain") {
+        plain.subscribe_proxy = Some(ProxyIndex(1));
+        plain.publish_proxy = Some(ProxyIndex(2));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tokens without cryptography: a text that names an entry of a list, and the verifier that looks it up.
 
 use bytes::Bytes;
-use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
+use dunlin_engine::event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, TokenError};
 use dunlin_protocol::Payload;
 
 /// What is the matter with a token.
@@ -28,6 +28,8 @@ pub struct Token {
     pub channel: String,
     /// When it expires, in Unix seconds.
     pub expires_at_s: Option<u64>,
+    /// Of a connection: the channels that the server subscribes it to.
+    pub subs: Vec<String>,
 }
 
 /// All tokens that were ever made.
@@ -56,6 +58,7 @@ impl Tokens {
             user: claimed_user(token),
             info: info(token),
             expires_at_s: token.expires_at_s,
+            subscriptions: token.subs.iter().map(|channel| server_side(channel)).collect(),
             ..ConnectionClaims::default()
         })
     }
@@ -86,6 +89,10 @@ impl Tokens {
             Flaw::None | Flaw::Foreign => Ok(token),
         }
     }
+}
+
+fn server_side(channel: &str) -> ServerSubscription {
+    ServerSubscription { channel: channel.into(), ..ServerSubscription::default() }
 }
 
 fn claimed_user(token: &Token) -> String {

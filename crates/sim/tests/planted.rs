@@ -54,3 +54,9 @@ fn an_event_for_others_is_found() {
     let (_, failure) = find(Bug::EventReachesAll);
     assert!(failure.contains("is told"), "{failure}");
 }
+
+#[test]
+fn a_connect_that_is_answered_before_all_owners_are_is_found() {
+    let (_, failure) = find(Bug::ConnectAnsweredEarly);
+    assert!(failure.contains("connect is answered without"), "{failure}");
+}

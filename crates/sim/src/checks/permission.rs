@@ -1,9 +1,10 @@
 //! Which command may be answered with which error, and which must not succeed: by the rules of the namespace, told again.
 
-use dunlin_engine::{Options, options::NamespaceOptions};
+use dunlin_engine::{Options, backend::ProxyIndex, options::NamespaceOptions};
 
 use crate::{
-    client::Pending,
+    client::{Order, Pending},
+    plan::BACKEND_ERROR,
     token::{Flaw, Tokens},
     wire::Say,
 };
@@ -18,6 +19,10 @@ pub struct Verdict<'a> {
     pub user: &'a str,
     /// Unix seconds.
     pub now_s: u64,
+    /// Subscriptions that operators made.
+    pub subscribed: &'a [Order],
+    /// The client's id.
+    pub client: &'a str,
 }
 
 /// What a channel's name says of it.
@@ -48,14 +53,35 @@ impl<'a> Verdict<'a> {
         })
     }
 
+    /// The channels that the server subscribes a connection with this token to.
+    pub fn subs(&self, token: &str) -> &[String] {
+        self.tokens.find(token).map_or(&[], |token| &token.subs)
+    }
+
+    /// Whether an operator may have subscribed the client to a channel; to any, if it is empty.
+    pub fn was_subscribed(&self, channel: &str) -> bool {
+        let of_channel = |order: &&Order| channel.is_empty() || order.channel == channel;
+        self.subscribed.iter().filter(of_channel).any(|order| order.is_about(self.user, self.client))
+    }
+
     fn may_have_expired(&self, token: &str) -> bool {
         let token = self.tokens.find(token);
         token.is_some_and(|token| token.flaw == Flaw::Expired || token.expires_at_s.is_some_and(|at| at <= self.now_s))
     }
 
+    /// Whether a backend is asked.
+    fn asks(&self, channel: &str, whom: fn(&NamespaceOptions) -> Option<ProxyIndex>) -> bool {
+        matches!(self.kind(channel), Kind::Known { rules, .. } if whom(rules).is_some())
+    }
+
     fn channels_are_few(&self) -> bool {
         self.options.channel.channels_max < 1_000
     }
+}
+
+/// Whether an error is one that a backend, or the want of it, leads to.
+fn is_of_backend(code: u32) -> bool {
+    matches!(code, 100 | 111) || code == u32::from(BACKEND_ERROR)
 }
 
 /// Whether an error is a true answer.
@@ -69,17 +95,27 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
         Kind::Known { .. } => false,
     };
     let is_true = match &asked.say {
-        Say::Connect { token } => matches!(code, 109 | 110) && verdict.may_have_expired(token),
+        Say::Connect { token, .. } => {
+            matches!(code, 109 | 110) && verdict.may_have_expired(token)
+                || code == 106 && verdict.channels_are_few() && !verdict.subs(token).is_empty()
+        }
         Say::Refresh { token } => code == 110 && verdict.may_have_expired(token),
-        Say::Ping | Say::Rpc => code == 108,
+        Say::Ping => code == 108,
+        Say::Rpc => match verdict.options.backend.rpc_without_namespace {
+            Some(_) => is_of_backend(code),
+            None => code == 108,
+        },
         Say::Subscribe { channel, token, recover, reject_unrecoverable, .. } => {
             about_name(channel)
                 || match code {
                     103 => !may_subscribe(verdict, channel, token),
-                    105 => asked.had,
-                    106 => asked.at_limit || verdict.channels_are_few(),
+                    105 => asked.had || verdict.was_subscribed(channel),
+                    106 => asked.at_limit || verdict.channels_are_few() || verdict.was_subscribed(""),
                     109 | 110 => verdict.may_have_expired(token),
                     112 => recover.is_some() && *reject_unrecoverable,
+                    code if token.is_empty() && is_of_backend(code) => {
+                        verdict.asks(channel, |rules| rules.subscribe_proxy)
+                    }
                     _ => false,
                 }
         }
@@ -93,6 +129,7 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
                 || match (verdict.kind(channel), code) {
                     (Kind::Known { rules, .. }, 103) => !rules.allow_publish_for_client,
                     (_, 106) => verdict.channels_are_few(),
+                    (_, code) if is_of_backend(code) => verdict.asks(channel, |rules| rules.publish_proxy),
                     _ => false,
                 }
         }
@@ -131,7 +168,7 @@ pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), Strin
         Kind::TooLong | Kind::Unknown => false,
     };
     let may = match &asked.say {
-        Say::Connect { token } => token.is_empty() || !matches!(verdict.flaw(token), Flaw::Forged | Flaw::Expired),
+        Say::Connect { token, .. } => token.is_empty() || !matches!(verdict.flaw(token), Flaw::Forged | Flaw::Expired),
         Say::Subscribe { channel, token, .. } => may_subscribe(verdict, channel, token),
         Say::Refresh { token } | Say::SubRefresh { token, .. } => verdict.flaw(token) == Flaw::None,
         Say::Publish { channel, .. } => {
@@ -142,7 +179,8 @@ pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), Strin
         }
         Say::History { channel, .. } => known(channel, |rules| rules.allow_history_for_client),
         Say::Unsubscribe { .. } => true,
-        Say::Ping | Say::Rpc | Say::Send { .. } | Say::Pong => false,
+        Say::Rpc => verdict.options.backend.rpc_without_namespace.is_some(),
+        Say::Ping | Say::Send { .. } | Say::Pong => false,
     };
     if may { Ok(()) } else { Err(format!("success answers {:?}", asked.say)) }
 }

@@ -1,5 +1,7 @@
 //! What a client makes of what it reads, and whether it could be true.
 
+use std::collections::BTreeMap;
+
 use dunlin_engine::{Options, options::RecoveryMode};
 
 use crate::{
@@ -10,7 +12,7 @@ use crate::{
     model::{Fate, Model},
     plan::RoomPlan,
     token::Tokens,
-    wire::{ErrorBody, HistoryResult, Message, Push, Say, WireFrame, decode},
+    wire::{ErrorBody, HistoryResult, Message, Position, Push, Say, SubscribeResult, WireFrame, decode},
 };
 
 use super::{Client, Goodbye, Misdeeds, Order, Pending, Phase, Upward};
@@ -27,6 +29,10 @@ pub struct Hearing<'a> {
     pub tokens: &'a Tokens,
     /// Subscriptions that operators ended.
     pub ended: &'a [Order],
+    /// Subscriptions that operators made.
+    pub subscribed: &'a [Order],
+    /// Channels whose streams went under their subscribers.
+    pub lost: &'a [String],
     /// The time.
     pub now_us: u64,
     /// The same in Unix milliseconds.
@@ -45,9 +51,9 @@ pub enum Next {
 }
 
 impl Hearing<'_> {
-    fn verdict<'a>(&'a self, user: &'a str) -> Verdict<'a> {
-        let Self { options, tokens, unix_ms, .. } = self;
-        Verdict { options, tokens, user, now_s: unix_ms / 1_000 }
+    fn verdict<'a>(&'a self, user: &'a str, client: &'a str) -> Verdict<'a> {
+        let Self { options, tokens, unix_ms, subscribed, .. } = self;
+        Verdict { options, tokens, user, now_s: unix_ms / 1_000, subscribed, client }
     }
 
     fn limits(&self) -> Limits {
@@ -125,7 +131,7 @@ impl Client {
         if let Some(join) = asked.join.filter(|_| matches!(code, 100 | 400..)) {
             return hearing.model.rooms.pages().refuse_join(join, hearing.rooms, code, &error.message);
         }
-        judge_error(&hearing.verdict(&self.profile.user), asked, code)?;
+        judge_error(&hearing.verdict(&self.profile.user, &self.id), asked, code)?;
         if let Some(number) = asked.number {
             hearing.model.published[number as usize].fate = Fate::Refused;
         }
@@ -165,11 +171,12 @@ impl Client {
         asked: &Pending,
         message: Message,
     ) -> Result<Option<Next>, String> {
-        judge_success(&hearing.verdict(&self.profile.user), asked)?;
+        judge_success(&hearing.verdict(&self.profile.user, &self.id), asked)?;
         match (&asked.say, message) {
-            (Say::Connect { token }, Message { connect: Some(result), .. }) => {
+            (Say::Connect { token, subs }, Message { connect: Some(result), .. }) => {
                 self.phase = Phase::Live;
-                self.id = result.client;
+                self.id.clone_from(&result.client);
+                self.hear_server_side(hearing, asked, subs, &result.subs)?;
                 self.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
                 self.latest_expiry_s = self.expiry_s;
                 check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
@@ -221,13 +228,72 @@ impl Client {
             (Say::History { .. }, Message { history: Some(result), .. }) => {
                 hear_history(hearing, &self.profile.user, asked, &result)?;
             }
+            (Say::Rpc, Message { rpc: Some(_), .. }) => {}
             (say, message) => return Err(format!("{message:?} answers {say:?}")),
         }
         Ok(None)
     }
 
+    /// What `connect` says of the server's subscriptions: all of the token's are there, and nothing else but what an
+    /// operator made meanwhile.
+    fn hear_server_side(
+        &mut self,
+        hearing: &mut Hearing<'_>,
+        asked: &Pending,
+        recovers: &[(String, Position)],
+        results: &BTreeMap<String, SubscribeResult>,
+    ) -> Result<(), String> {
+        for channel in &self.server_side {
+            let was_ended = || {
+                let of_channel = |order: &&Order| order.channel.is_empty() || order.channel == *channel;
+                hearing.ended.iter().filter(of_channel).any(|order| order.is_about(&self.profile.user, &self.id))
+            };
+            if !results.contains_key(channel) && !was_ended() {
+                return Err(format!("connect is answered without {channel}, which the token subscribes to"));
+            }
+        }
+        for (channel, result) in results {
+            let of_token = self.server_side.contains(channel);
+            let recover = recovers.iter().find(|(of, _)| of == channel).map(|(_, position)| position.clone());
+            let api_count = match asked.api_counts.get(channel) {
+                Some(count) if of_token => *count,
+                _ => self.ordered_count(hearing, channel)?,
+            };
+            let asked = Pending { sent_us: asked.sent_us, api_count, ..pending(server_side(channel, recover)) };
+            self.enter(hearing, channel, &asked, result)?;
+        }
+        Ok(())
+    }
+
+    /// The API's publications when an operator subscribed the client to `channel`, at the least.
+    fn ordered_count(&self, hearing: &Hearing<'_>, channel: &str) -> Result<u64, String> {
+        let orders = hearing.subscribed.iter().filter(|order| order.channel == channel);
+        let about = orders.filter(|order| order.is_about(&self.profile.user, &self.id));
+        about.map(|order| order.api_count).min().ok_or_else(|| format!("nobody subscribed the client to {channel}"))
+    }
+
+    fn enter(
+        &mut self,
+        hearing: &mut Hearing<'_>,
+        channel: &str,
+        asked: &Pending,
+        result: &SubscribeResult,
+    ) -> Result<(), String> {
+        let limits = hearing.limits();
+        let subscription = check_recovery(hearing.model, limits, asked, result, hearing.unix_ms)?;
+        if result.expires || self.subscriptions.insert(channel.to_owned(), subscription).is_some() {
+            return Err(format!("{channel}: the server subscribes once more, or for a time"));
+        }
+        Ok(())
+    }
+
     fn hear_push(&mut self, hearing: &mut Hearing<'_>, push: Push) -> Result<Option<Next>, String> {
         let channel = push.channel;
+        if let Some(result) = &push.subscribe {
+            let api_count = self.ordered_count(hearing, &channel)?;
+            let asked = Pending { api_count, ..pending(server_side(&channel, None)) };
+            return self.enter(hearing, &channel, &asked, result).map(|()| None);
+        }
         let Some(subscription) = self.subscriptions.get_mut(&channel) else {
             return Err(format!("a push for {channel} without a subscription"));
         };
@@ -258,7 +324,8 @@ impl Client {
                 });
                 let room = subscription.seat.as_ref().map(|seat| seat.room);
                 let has_ended = room.is_some_and(|room| hearing.model.rooms.pages().ended_with(room, code));
-                if !(was_ended || code == 2501 && has_expired || has_ended) {
+                let is_lost = code == 2500 && subscription.positioned && hearing.lost.contains(&channel);
+                if !(was_ended || code == 2501 && has_expired || has_ended || is_lost) {
                     return Err(format!("{channel}: unsubscribed with {code}, expiry {expiry_s:?}"));
                 }
                 self.forget(&channel);
@@ -281,11 +348,22 @@ impl Client {
     /// Whether what the client did, or did not do, explains a close by the server with `code`. What the operator did is
     /// judged by the caller.
     pub fn explains_close(&self, code: Option<u16>, unix_ms: u64) -> bool {
-        let Misdeeds { broke_protocol, was_refused, said_send, forged_token, expired_refresh, violated, closed } =
-            &self.misdeeds;
+        let Misdeeds {
+            broke_protocol,
+            was_refused,
+            said_send,
+            forged_token,
+            expired_refresh,
+            refreshed,
+            sub_refreshed: _,
+            violated,
+            closed,
+        } = &self.misdeeds;
         let has_expired = self.expiry_s.is_some_and(|at_s| at_s * 1_000 + 300 <= unix_ms);
         match code {
             Some(3005) => has_expired || *expired_refresh,
+            // It may have left a channel that its token subscribes to.
+            Some(3010) => *refreshed && !self.server_side.is_empty(),
             Some(3500) => *forged_token,
             Some(3501) => *broke_protocol || *was_refused || *said_send,
             Some(3502) => self.id.is_empty(),
@@ -298,6 +376,20 @@ impl Client {
     pub fn close(&mut self, code: Option<u16>) {
         self.misdeeds.closed = Goodbye::Said(code);
         self.upward.push(Upward::Close(code));
+    }
+}
+
+/// What a client would have said to have the subscription.
+fn server_side(channel: &str, recover: Option<Position>) -> Say {
+    Say::Subscribe {
+        channel: channel.to_owned(),
+        token: String::new(),
+        recover,
+        positioned: false,
+        recoverable: false,
+        join_leave: false,
+        reject_unrecoverable: false,
+        data: Vec::new(),
     }
 }
 
@@ -334,5 +426,15 @@ fn grace_ms(hearing: &Hearing<'_>) -> u64 {
 
 /// A command that is not waited for.
 pub(super) fn pending(say: Say) -> Pending {
-    Pending { say, sent_us: 0, api_count: 0, number: None, had: false, at_limit: false, input: None, join: None }
+    Pending {
+        say,
+        sent_us: 0,
+        api_count: 0,
+        api_counts: BTreeMap::new(),
+        number: None,
+        had: false,
+        at_limit: false,
+        input: None,
+        join: None,
+    }
 }

@@ -36,7 +36,17 @@ impl Initiative<'_> {
         let flaw = if self.chance.percent(naughty) { *self.chance.pick(flaws) } else { Flaw::None };
         let expires_at_s = self.chance.percent(50).then(|| self.now_s + self.chance.between(1, 4));
         client.misdeeds.forged_token |= matches!(flaw, Flaw::Forged | Flaw::Foreign);
-        self.tokens.issue(Token { flaw, user: client.profile.user.clone(), channel: channel.to_owned(), expires_at_s })
+        let subs = if channel.is_empty() { client.server_side.clone() } else { Vec::new() };
+        let (user, channel) = (client.profile.user.clone(), channel.to_owned());
+        self.tokens.issue(Token { flaw, user, channel, expires_at_s, subs })
+    }
+
+    /// Channels that a connection token subscribes to: mostly none.
+    fn server_side(&mut self) -> Vec<String> {
+        let most = self.plan.options.client.channel_limit.min(4);
+        let mut channels = self.plan.channels.clone();
+        let count = if self.chance.percent(60) { 0 } else { self.chance.below(most + 1).min(channels.len()) };
+        (0..count).map(|_| channels.remove(self.chance.below(channels.len()))).collect()
     }
 
     fn channel(&mut self) -> String {
@@ -63,9 +73,22 @@ impl Client {
     /// Says `connect`.
     pub fn connect(&mut self, initiative: &mut Initiative<'_>) {
         let user = self.profile.user.clone();
+        self.server_side = if user.is_empty() { Vec::new() } else { initiative.server_side() };
         let token = if user.is_empty() { String::new() } else { initiative.token(self, "") };
-        let first = initiative.pending(Say::Connect { token }, "");
-        self.add(first);
+        // It may be over before it is let in.
+        self.expiry_s = initiative.tokens.find(&token).and_then(|token| token.expires_at_s);
+        let known = self.server_side.iter().filter_map(|channel| {
+            let position = self.positions.get(channel)?.clone();
+            Some((channel.clone(), position))
+        });
+        let subs = known.collect();
+        let (say, mut first) = initiative.pending(Say::Connect { token, subs }, "");
+        let counts = self
+            .server_side
+            .iter()
+            .map(|channel| (channel.clone(), initiative.model.channel(channel).map_or(0, |facts| facts.api_count)));
+        first.api_counts = counts.collect();
+        self.add((say, first));
         // Some don't wait for the answer.
         if initiative.chance.percent(10) {
             self.add_resubscriptions(initiative);
@@ -87,7 +110,8 @@ impl Client {
 
     fn add_resubscriptions(&mut self, initiative: &mut Initiative<'_>) {
         let most = initiative.plan.options.client.commands_per_frame_max - 1;
-        let channels: Vec<String> = self.positions.keys().take(most).cloned().collect();
+        let is_asked = |channel: &&String| self.phase != Phase::Connecting || !self.server_side.contains(channel);
+        let channels: Vec<String> = self.positions.keys().filter(is_asked).take(most).cloned().collect();
         for channel in channels {
             self.add_subscribe(initiative, &channel);
         }
@@ -171,13 +195,16 @@ impl Client {
             5 => Say::PresenceStats { channel: channel.clone() },
             6 => {
                 let token = initiative.token(self, "");
+                self.misdeeds.refreshed = true;
                 self.note_refresh(initiative, &token);
                 Say::Refresh { token }
             }
             7 => {
-                if self.asks_for(&channel) {
+                // The server's own are not the client's to refresh.
+                if self.asks_for(&channel) || self.server_side.contains(&channel) {
                     return;
                 }
+                self.misdeeds.sub_refreshed = true;
                 let token = initiative.token(self, &channel);
                 if let Some(subscription) = self.subscriptions.get_mut(&channel) {
                     let expiry_s = initiative.tokens.find(&token).and_then(|token| token.expires_at_s);
@@ -256,7 +283,7 @@ impl Client {
 
     fn misbehave(&mut self, initiative: &mut Initiative<'_>) {
         let broke = match initiative.chance.below(7) {
-            0 => vec![initiative.pending(Say::Connect { token: String::new() }, "")],
+            0 => vec![initiative.pending(Say::Connect { token: String::new(), subs: Vec::new() }, "")],
             1 => vec![initiative.pending(Say::Pong, ""), initiative.pending(Say::Pong, "")],
             2 => vec![initiative.pending(Say::Unsubscribe { channel: String::new() }, "")],
             3 => {

@@ -48,6 +48,8 @@ pub struct Pending {
     pub input: Option<u64>,
     /// For a subscribe to a room, the number of the attempt to join.
     pub join: Option<u64>,
+    /// For a connect, how many of the API's publications there were by channel.
+    pub api_counts: BTreeMap<String, u64>,
     /// For a subscribe, whether the client had, or had asked for, the subscription, and whether it was at its limit.
     pub had: bool,
     /// See `had`.
@@ -80,6 +82,8 @@ pub struct Order {
     pub channel: String,
     /// With which code.
     pub code: u16,
+    /// How many of the API's publications there were in the channel by then.
+    pub api_count: u64,
 }
 
 impl Order {
@@ -109,6 +113,8 @@ pub struct Misdeeds {
     pub said_send: bool,
     pub forged_token: bool,
     pub expired_refresh: bool,
+    pub refreshed: bool,
+    pub sub_refreshed: bool,
     pub violated: Option<u16>,
     pub closed: Goodbye,
 }
@@ -143,6 +149,8 @@ pub struct Client {
     pub own_pings: Vec<Vec<u8>>,
     /// What it wants to put on the wire.
     pub upward: Vec<Upward>,
+    /// Channels that its connection token subscribes it to.
+    pub server_side: Vec<String>,
     reader: FrameReader,
     next_id: u32,
     /// Commands that it is about to send.
@@ -167,6 +175,7 @@ impl Client {
             pings: 0,
             own_pings: Vec::new(),
             upward: Vec::new(),
+            server_side: Vec::new(),
             reader: FrameReader::default(),
             next_id: 1,
             frame: Vec::new(),
@@ -247,6 +256,7 @@ impl Client {
     /// How many subscriptions it has or has asked for.
     pub fn subscriptions_at_most(&self) -> usize {
         let asked = self.pending.values().filter(|pending| matches!(pending.say, Say::Subscribe { .. })).count();
-        self.subscriptions.len() + asked
+        let at_connect = if self.phase == Phase::Connecting { self.server_side.len() } else { 0 };
+        self.subscriptions.len() + asked + at_connect
     }
 }

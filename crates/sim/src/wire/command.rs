@@ -18,6 +18,8 @@ pub struct Position {
 pub enum Say {
     Connect {
         token: String,
+        /// Where to recover the server's subscriptions from.
+        subs: Vec<(String, Position)>,
     },
     Subscribe {
         channel: String,
@@ -104,7 +106,12 @@ fn json_line(id: u32, say: &Say) -> String {
 
 fn json_body(say: &Say) -> (&'static str, Value) {
     match say {
-        Say::Connect { token } => ("connect", json!({ "token": token, "name": "sim" })),
+        Say::Connect { token, subs } => {
+            let subs = subs.iter().map(|(channel, Position { epoch, offset })| {
+                (channel.clone(), json!({ "recover": true, "epoch": epoch, "offset": offset }))
+            });
+            ("connect", json!({ "token": token, "name": "sim", "subs": Value::Object(subs.collect()) }))
+        }
         Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, reject_unrecoverable, data } => {
             let data: Option<Value> =
                 (!data.is_empty()).then(|| serde_json::from_slice(data).expect("clients join with JSON"));
@@ -181,8 +188,18 @@ fn write_command(command: &mut Message, id: u32, say: &Say) {
         move |body: &mut Message| body.bytes(1, &channel)
     };
     match say {
-        Say::Connect { token } => command.message(4, |body| {
+        Say::Connect { token, subs } => command.message(4, |body| {
             body.bytes(1, token.as_bytes());
+            for (channel, position) in subs {
+                body.message(3, |entry| {
+                    entry.bytes(1, channel.as_bytes());
+                    entry.message(2, |sub| {
+                        sub.number(3, 1);
+                        sub.bytes(6, position.epoch.as_bytes());
+                        sub.number(7, position.offset);
+                    });
+                });
+            }
             body.bytes(4, b"sim");
         }),
         Say::Subscribe { .. } => command.message(5, |body| write_subscribe(body, say)),

@@ -53,6 +53,7 @@ pub struct Push {
     pub join: Option<Presence>,
     pub leave: Option<Presence>,
     pub unsubscribe: Option<UnsubscribePush>,
+    pub subscribe: Option<SubscribeResult>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -102,6 +103,7 @@ pub struct ConnectResult {
     pub version: String,
     pub expires: bool,
     pub ttl: u32,
+    pub subs: BTreeMap<String, SubscribeResult>,
     pub ping: u32,
     pub pong: bool,
 }

@@ -134,6 +134,7 @@ fn push(push: &mut Push, number: u64, value: Value<'_>) -> Result<(), String> {
         5 => push.join = Some(read(value.bytes()?, who)?),
         6 => push.leave = Some(read(value.bytes()?, who)?),
         7 => push.unsubscribe = Some(read(value.bytes()?, unsubscribe)?),
+        9 => push.subscribe = Some(read(value.bytes()?, subscribe_push)?),
         _ => return unknown("push", number),
     }
     Ok(())
@@ -197,9 +198,34 @@ fn connect(result: &mut ConnectResult, number: u64, value: Value<'_>) -> Result<
         2 => result.version = value.text()?,
         3 => result.expires = value.flag()?,
         4 => result.ttl = value.small()?,
+        6 => {
+            let (channel, result_of) = read(value.bytes()?, |entry: &mut (String, SubscribeResult), number, value| {
+                match number {
+                    1 => entry.0 = value.text()?,
+                    2 => entry.1 = read(value.bytes()?, subscribe)?,
+                    _ => return unknown("entry of subs", number),
+                }
+                Ok(())
+            })?;
+            if result.subs.insert(channel, result_of).is_some() {
+                return Err("a server-side subscription twice".to_owned());
+            }
+        }
         7 => result.ping = value.small()?,
         8 => result.pong = value.flag()?,
         _ => return unknown("connect result", number),
+    }
+    Ok(())
+}
+
+/// The push has fewer fields than the result, under other numbers.
+fn subscribe_push(result: &mut SubscribeResult, number: u64, value: Value<'_>) -> Result<(), String> {
+    match number {
+        1 => result.recoverable = value.flag()?,
+        4 => result.epoch = value.text()?,
+        5 => result.offset = value.number()?,
+        6 => result.positioned = value.flag()?,
+        _ => return unknown("subscribe push", number),
     }
     Ok(())
 }

@@ -2,8 +2,11 @@
 
 use bytes::Bytes;
 use dunlin_engine::{
+    Event, ShardIndex,
     api::{Answer, ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
     backend::PublishHow,
+    event::ServerSubscription,
+    message::{Notice, ShardMessage},
     owner_of,
 };
 use dunlin_protocol::{Disconnect, ErrorCode, Payload, UnsubscribeCode};
@@ -25,13 +28,15 @@ impl World {
             return self.administer_rooms();
         }
         let channel = self.plan.channel(&mut self.chance).clone();
-        match self.chance.weighted(&[60, 15, 8, 2, 3, 4]) {
+        match self.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 1]) {
             0 => self.publish(&channel),
             1 => (0..self.chance.between(2, 25)).try_for_each(|_| self.publish(&channel)),
             2 => self.ask_history(&channel),
             3 => self.remove_history(&channel),
             4 => self.disconnect(),
-            _ => self.unsubscribe(),
+            5 => self.unsubscribe(),
+            6 => self.subscribe(&channel),
+            _ => self.lose_positions(&channel),
         }
     }
 
@@ -242,11 +247,36 @@ impl World {
         self.ask_all(&request)
     }
 
+    /// Subscribes a client, or all sessions of its user.
+    fn subscribe(&mut self, channel: &str) -> Result<(), String> {
+        let order = self.order(channel.to_owned(), 0);
+        let subscription = ServerSubscription { channel: channel.into(), ..ServerSubscription::default() };
+        let request = ApiRequest::Subscribe {
+            user: order.user.as_str().into(),
+            only: SessionFilter { client: order.client.as_deref().map(Box::from), session: None },
+            subscription: Box::new(subscription),
+        };
+        self.deeds.subscribed.push(order);
+        self.ask_all(&request)
+    }
+
+    /// The channel's owner tells that its stream has gone.
+    fn lose_positions(&mut self, channel: &str) -> Result<(), String> {
+        self.deeds.lost.push(channel.to_owned());
+        let from = ShardIndex(self.owner(channel) as u16);
+        for shard in 0..self.places.len() {
+            let message = ShardMessage::Notice(Notice::PositionLost { channel: channel.into() });
+            self.handle(shard, Event::Message { from, message })?;
+        }
+        Ok(())
+    }
+
     /// An order about some client, or about all sessions of its user.
     fn order(&mut self, channel: String, code: u16) -> Order {
         let target = &self.clients[self.chance.below(self.clients.len())];
         let client = self.chance.percent(60).then(|| target.id.clone());
-        Order { user: target.profile.user.clone(), client, spared: Vec::new(), channel, code }
+        let api_count = self.model.channel(&channel).map_or(0, |facts| facts.api_count);
+        Order { user: target.profile.user.clone(), client, spared: Vec::new(), channel, code, api_count }
     }
 
     fn ask_all(&mut self, request: &ApiRequest) -> Result<(), String> {

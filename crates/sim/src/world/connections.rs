@@ -8,7 +8,7 @@ use crate::{
     socket::{Connection, Server},
 };
 
-use super::World;
+use super::{World, backend::BACKEND_DISCONNECT};
 
 /// How much of a connection's bytes move.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -216,6 +216,8 @@ impl World {
             model,
             tokens,
             ended: &deeds.unsubscribed,
+            subscribed: &deeds.subscribed,
+            lost: &deeds.lost,
             now_us: *now_us,
             unix_ms,
         };
@@ -254,10 +256,17 @@ impl World {
     fn judge_close(&self, index: usize, number: usize, code: Option<u16>) -> Result<(), String> {
         let (client, connection) = (&self.clients[index], &self.connections[number]);
         let is_told = |order: &Order| Some(order.code) == code && order.is_about(&client.profile.user, &client.id);
+        let is_about = |order: &Order| order.is_about(&client.profile.user, &client.id);
+        let was_subscribed = || self.deeds.subscribed.iter().any(is_about);
         let explained = client.explains_close(code, self.unix_ms())
             || self.deeds.disconnected.iter().any(is_told)
             || match code {
                 Some(3001) => self.deeds.drained,
+                Some(3010) => !self.deeds.lost.is_empty(),
+                Some(3505) => was_subscribed(),
+                // Of a subscription that it took for its own.
+                Some(3501) => client.misdeeds.sub_refreshed && was_subscribed(),
+                Some(BACKEND_DISCONNECT) => self.deeds.backend_disconnected,
                 // Judged when it happened.
                 Some(3008) => true,
                 Some(3012) => self.missed_pong(client.pings, connection),

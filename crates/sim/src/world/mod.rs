@@ -1,6 +1,7 @@
 //! The simulated node and its clients.
 
 mod admin;
+mod backend;
 mod census;
 mod connections;
 mod events;
@@ -24,6 +25,7 @@ use crate::{
     trace::Trace,
 };
 
+use backend::OpenQuestion;
 use rooms::RoomThreads;
 
 /// Unix time at the start of every run.
@@ -56,6 +58,12 @@ struct Deeds {
     /// Sessions and subscriptions that were ended.
     disconnected: Vec<Order>,
     unsubscribed: Vec<Order>,
+    /// Subscriptions that were made.
+    subscribed: Vec<Order>,
+    /// Channels whose streams went under their subscribers.
+    lost: Vec<String>,
+    /// Whether the backend had sessions closed.
+    backend_disconnected: bool,
     drained: bool,
     /// Channels that carried payloads which are not JSON.
     opaque: Vec<String>,
@@ -78,6 +86,7 @@ pub struct World {
     model: Model,
     tokens: Tokens,
     verifications: BinaryHeap<Reverse<Verification>>,
+    questions: BinaryHeap<Reverse<OpenQuestion>>,
     deeds: Deeds,
     trace: Trace,
     steps: u64,
@@ -111,6 +120,7 @@ impl World {
             model: Model::new(&plan.options, plan.all_channels().chain([RESTRICTED.to_owned()])),
             tokens: Tokens::default(),
             verifications: BinaryHeap::new(),
+            questions: BinaryHeap::new(),
             deeds: Deeds::default(),
             trace: Trace::new(prints),
             now_us: 1_000_000,
@@ -183,7 +193,8 @@ impl World {
             self.wake_shards()?;
         }
         self.now_us = self.now_us.max(until_us);
-        self.finish_verifications()
+        self.finish_verifications()?;
+        self.answer_questions()
     }
 
     fn now(&self) -> Now {

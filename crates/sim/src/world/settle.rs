@@ -60,6 +60,7 @@ impl World {
         self.rings.iter().all(crate::ring::ShardRing::is_empty)
             && self.threads.is_at_rest()
             && self.verifications.is_empty()
+            && self.questions.is_empty()
             && self.connections.iter().all(is_still)
     }
 
