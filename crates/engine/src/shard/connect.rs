@@ -198,9 +198,13 @@ impl Shard {
             data: None,
             meta,
             expires_at_s,
-            subscriptions: Vec::with_capacity(subscriptions.len()),
+            subscriptions: Vec::with_capacity(subscriptions.len().min(self.options.client.channel_limit)),
         };
+        // Each is compared with all before it. One too many is enough to be refused.
         for subscription in subscriptions {
+            if arrival.subscriptions.len() > self.options.client.channel_limit {
+                break;
+            }
             arrival.plan(subscription);
         }
         arrival
@@ -235,7 +239,12 @@ impl Shard {
         if let Some(channel) = self.personal_channel(&arrival.user) {
             arrival.plan(ServerSubscription { channel, ..ServerSubscription::default() });
         }
+        let channels_max = self.options.client.channel_limit;
         for (channel, position) in &wish.subs {
+            // Each is compared with all before it, so it stops at the first too many.
+            if arrival.subscriptions.len() > channels_max {
+                return Err(Disconnect::CHANNEL_LIMIT.into());
+            }
             if may_choose && self.may_choose(&arrival.user, channel)? {
                 arrival.plan(ServerSubscription { channel: channel.clone(), ..ServerSubscription::default() });
             }
@@ -245,7 +254,7 @@ impl Shard {
                 planned.subscription.recover_since = Some(position.clone());
             }
         }
-        if arrival.subscriptions.len() > self.options.client.channel_limit {
+        if arrival.subscriptions.len() > channels_max {
             return Err(Disconnect::CHANNEL_LIMIT.into());
         }
         if ttl_s(now, arrival.expires_at_s).is_err() {
