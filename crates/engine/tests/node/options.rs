@@ -5,8 +5,8 @@ use dunlin_engine::{
     Options,
     backend::ProxyIndex,
     options::{
-        BackendOptions, ChannelOptions, ClientOptions, DataFormat, Lane, NamespaceOptions, PersonalChannel,
-        RecoveryMode, RoomLimits,
+        BackendOptions, ChannelOptions, ClientOptions, CompressionOptions, DataFormat, Lane, NamespaceOptions,
+        PersonalChannel, RecoveryMode, RoomLimits,
     },
 };
 use dunlin_protocol::FilterLimits;
@@ -139,6 +139,10 @@ fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
         "allow_anonymous_connect_without_token" => client.allow_anonymous_connect_without_token = read(value),
         "disallow_anonymous_connection_tokens" => client.disallow_anonymous_connection_tokens = read(value),
         "insecure" => client.insecure = read(value),
+        "compression" => {
+            let (level, message_bytes_min) = value.split_once('/').expect("a level and a size");
+            client.compression = CompressionOptions { level: read(level), message_bytes_min: read(message_bytes_min) };
+        }
         "personal_channel" => client.personal_channel = Some(personal(value)),
         "user_sessions_max" => client.user_sessions_max = read(value),
         "connect_code_to_unidirectional_disconnect" => {

@@ -2,7 +2,8 @@
 
 use dunlin_engine::Wire;
 use dunlin_protocol::Encoding;
-use serde_json::Value;
+use dunlin_websocket::{Kind, Limits, deflate::Inflater};
+use serde_json::{Value, json};
 
 use super::schema;
 
@@ -75,6 +76,13 @@ fn take_frames(encoding: Encoding, received: &mut Vec<u8>) -> Vec<Came> {
             (0x81, Encoding::Json) => {
                 let text = std::str::from_utf8(payload).expect("UTF-8");
                 came.extend(text.split('\n').map(|line| Came::Message(serde_json::from_str(line).expect("JSON"))));
+            }
+            // Compressed: shown as what it is, for otherwise nobody would see it.
+            (0xc1, Encoding::Json) => {
+                let mut inflater = Inflater::default();
+                let message = inflater.inflate(Kind::Text, payload, &Limits::default()).expect("deflated");
+                let message: Value = serde_json::from_slice(message).expect("JSON");
+                came.push(Came::Message(json!({ "deflated": message })));
             }
             (0x82, Encoding::Protobuf) => {
                 let mut rest = payload;
