@@ -9,7 +9,7 @@ use dunlin_engine::{
     Wire,
     backend::{Ask, BackendAnswer, BackendAsker, ProxyIndex, QuestionId},
 };
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 
 use super::*;
 use service::{Reaction, Service};

@@ -101,16 +101,16 @@ impl Sources {
                 self.idle.push_back(source);
             }
         }
-        for _ in 0..LOOKS.min(self.idle.len()) {
-            let Some(oldest) = self.idle.pop_front() else { return };
-            let Some(entry) = self.entries.get_mut(&oldest) else { continue };
-            if entry.sessions > 0 {
-                entry.queued = false;
-            } else if entry.is_blank(now_us) || self.idle.len() >= limits.idle_max {
-                self.entries.remove(&oldest);
-            } else {
-                self.idle.push_back(oldest);
+        for _ in 0..LOOKS {
+            let Some(oldest) = self.idle.front() else { return };
+            match self.entries.get_mut(oldest) {
+                Some(entry) if entry.sessions > 0 => entry.queued = false,
+                // Who came later is not looked at before it, so that it is the oldest that goes.
+                Some(entry) if !entry.is_blank(now_us) && self.idle.len() <= limits.idle_max => return,
+                Some(_) => drop(self.entries.remove(oldest)),
+                None => {}
             }
+            self.idle.pop_front();
         }
     }
 }
