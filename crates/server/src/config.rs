@@ -24,6 +24,7 @@ mod rooms;
 mod secret;
 mod settings;
 mod tokens;
+mod transports;
 mod tree;
 mod value;
 
@@ -33,7 +34,12 @@ use dunlin_games::Registry;
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 
-use crate::{net::ReactorWish, node::AdmissionOptions, rooms::RoomsOptions};
+use crate::tls::TlsFiles;
+use crate::{
+    net::{Place, ReactorWish},
+    node::AdmissionOptions,
+    rooms::RoomsOptions,
+};
 
 use crate::{
     backend::ProxyOptions,
@@ -69,6 +75,8 @@ pub struct Config {
     pub http_server: HttpServerOptions,
     /// The WebSocket endpoint.
     pub websocket: WebSocketOptions,
+    /// How else clients come.
+    pub transports: TransportOptions,
     /// Which pages may open a WebSocket.
     pub allowed_origins: AllowedOrigins,
     /// The server API.
@@ -179,6 +187,8 @@ pub struct HttpServerOptions {
     pub port: u16,
     /// The port for what clients have no business with; `None` when that is on the one port as well.
     pub internal: Option<InternalDoor>,
+    /// What TLS on the port for clients shows; `None` without TLS.
+    pub tls: Option<TlsFiles>,
 }
 
 /// The internal port (`http_server.internal_address`, `http_server.internal_port`).
@@ -197,6 +207,30 @@ pub struct WebSocketOptions {
     pub handler_prefix: Option<String>,
     /// What one client may make the node hold.
     pub limits: dunlin_websocket::Limits,
+    /// Whether messages are compressed where the client can.
+    pub compression: bool,
+}
+
+/// Transports beside the WebSocket.
+#[derive(Clone, Debug)]
+pub struct TransportOptions {
+    /// Those that are on, and where.
+    pub places: Vec<Place>,
+    /// Where commands come in by requests of their own; `None` if no transport needs that.
+    pub emulation: Option<EmulationOptions>,
+    /// What one client of `uni_websocket` may make the node hold.
+    pub uni_websocket_limits: dunlin_websocket::Limits,
+    /// Bytes of commands that wait for a session, come by requests of their own.
+    pub mail_bytes_max: usize,
+}
+
+/// Commands that come by requests of their own (`emulation.*`).
+#[derive(Clone, Debug)]
+pub struct EmulationOptions {
+    /// The path.
+    pub handler_prefix: String,
+    /// Bytes of a request's body.
+    pub body_bytes_max: usize,
 }
 
 /// Options of the server API (`http_api.*`).

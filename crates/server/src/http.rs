@@ -6,8 +6,10 @@
 pub mod api;
 pub mod connection;
 pub mod debug;
+mod emulation;
 pub mod internal;
 mod replay;
+mod stream;
 pub mod surveys;
 pub mod swagger;
 mod upgrade;
@@ -19,7 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -27,17 +29,19 @@ use axum::{
     extract::{Request, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{MethodRouter, get, post},
+    routing::{MethodRouter, any, get, post},
 };
 
 use crate::{
     backend::Backends,
     demo::site::Site,
-    net::Door,
+    net::{Door, Place, Transport},
     node::Node,
     telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
     token::Verifier,
 };
+
+pub use emulation::Emulation;
 
 /// What is served on one port, and where.
 #[derive(Default)]
@@ -56,8 +60,10 @@ pub struct HttpParts {
     pub swagger_path: Option<String>,
     /// Pages at `/`.
     pub site: Option<Site>,
-    /// Judges `WebSocket` handshakes; `None` when `WebSocket`s are off.
-    pub websocket: Option<WebSocketDoor>,
+    /// Opens sessions; `None` when all transports are off.
+    pub sessions: Option<Arc<SessionDoor>>,
+    /// Takes commands of sessions that come by requests of their own.
+    pub emulation: Option<Emulation>,
 }
 
 /// What a page of metrics is computed from.
@@ -76,13 +82,13 @@ pub struct Metrics {
     pub started: Instant,
 }
 
-/// Opens `WebSocket`s on connections that have carried HTTP before.
+/// Opens sessions on connections that have carried HTTP before.
 #[derive(Clone)]
-pub struct WebSocketDoor {
-    /// Path of the endpoint.
-    pub path: String,
+pub struct SessionDoor {
     /// Judges as the shards do.
     pub door: Door,
+    /// Time for a request's body to come.
+    pub body_timeout: Duration,
     /// Takes the sockets.
     pub node: Node,
     /// Counts what is refused.
@@ -131,9 +137,17 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((format!("{}/openapi.json", path.trim_end_matches('/')), get(swagger::document)));
         by_path.push((path, get(swagger::page)));
     }
-    if let Some(websocket) = parts.websocket {
-        let path = literal(&websocket.path);
-        by_path.push((path, axum::routing::any(upgrade::open).with_state(Arc::new(websocket))));
+    if let Some(sessions) = parts.sessions {
+        for Place { path, transport } in &sessions.door.places {
+            let answer = match transport {
+                Transport::WebSocket { .. } | Transport::UniWebSocket { .. } => any(upgrade::open),
+                _ => any(stream::open),
+            };
+            by_path.push((literal(path), answer.with_state(Arc::clone(&sessions))));
+        }
+    }
+    if let Some(emulation) = parts.emulation {
+        by_path.push((literal(&emulation.path), any(emulation::answer).with_state(Arc::new(emulation))));
     }
     let mut taken = BTreeSet::new();
     let mut router = Router::new().without_v07_checks();

@@ -17,6 +17,7 @@ pub mod ring;
 pub mod rooms;
 pub mod serve;
 pub mod telemetry;
+pub mod tls;
 pub mod token;
 
 use std::process::ExitCode;

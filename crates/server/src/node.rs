@@ -7,6 +7,7 @@ mod deadlines;
 mod doorbell;
 mod drain;
 mod effects;
+mod emulation;
 mod flush;
 mod inbox;
 mod intake;
@@ -14,6 +15,7 @@ mod options;
 mod peers;
 mod placement;
 mod report;
+mod secure;
 mod shard_thread;
 mod start;
 
@@ -23,8 +25,9 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use dunlin_engine::Wire;
 use dunlin_engine::api::{Answer, ApiRequest};
-use dunlin_protocol::{Encoding, ErrorCode};
+use dunlin_protocol::ErrorCode;
 use tokio::sync::{mpsc, oneshot};
 
 use inbox::ToShard;
@@ -33,6 +36,7 @@ use shard_thread::Shared;
 use crate::{
     backend::{AskBackends, PickedHeaders},
     rooms::{RoomReport, Rooms, RoomsOptions, ThreadReport},
+    tls::TlsSession,
 };
 
 pub(crate) use doorbell::Doorbell;
@@ -52,6 +56,8 @@ pub struct HandOver {
     pub peer: SocketAddr,
     /// All that was read from it: the request's head, and whatever came behind it.
     pub head: Vec<u8>,
+    /// Its TLS, if it has.
+    pub tls: Option<Box<TlsSession>>,
 }
 
 /// What a node is started with.
@@ -114,6 +120,34 @@ pub enum Drained {
         /// Sessions that were cut off.
         sessions: u32,
     },
+}
+
+/// A connection that the control thread has read a request from, as which it becomes a session.
+#[derive(Debug)]
+pub struct Adoption {
+    /// What the session speaks.
+    pub wire: Wire,
+    /// What is to be written first.
+    pub response: Vec<u8>,
+    /// What the session says with its request.
+    pub request: Option<Vec<u8>>,
+    /// What had already been read behind the request.
+    pub read: Vec<u8>,
+    /// What the request had for backends.
+    pub headers: Option<PickedHeaders>,
+    /// Its TLS, if it has.
+    pub tls: Option<Box<TlsSession>>,
+}
+
+/// What became of commands that came by a request of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Emulated {
+    /// They are or will be carried out.
+    Taken,
+    /// There is no such session.
+    Unknown,
+    /// Too much waits for the session already.
+    Busy,
 }
 
 /// A running node. A handle: cheap to clone, and of no influence on the threads when dropped.
@@ -222,21 +256,27 @@ impl Node {
         self.inner.shared.gate.set_over_memory(is_over);
     }
 
-    /// Gives a WebSocket that the control thread has answered with 101 to a shard. `read` is what had already been read
-    /// behind the request, `headers` what it had for backends. The stream may be in either mode.
+    /// Gives a connection that becomes a session to a shard. The stream may be in either mode.
     ///
     /// # Errors
     /// [`NodeError`]; the stream is closed.
-    pub async fn adopt(
-        &self,
-        stream: TcpStream,
-        encoding: Encoding,
-        read: Vec<u8>,
-        headers: Option<PickedHeaders>,
-    ) -> Result<(), NodeError> {
+    pub async fn adopt(&self, stream: TcpStream, adoption: Adoption) -> Result<(), NodeError> {
         crate::net::set_up_adopted(&stream, self.inner.shared.net.notsent_lowat_bytes).map_err(NodeError::Stream)?;
         let shard = &self.inner.shards[usize::from(self.inner.shared.loads.place_anywhere())];
-        shard.send(ToShard::Adopt { stream, encoding, read, headers }).await
+        shard.send(ToShard::Adopt { stream, adoption: Box::new(adoption) }).await
+    }
+
+    /// Gives commands to the session with this secret id, on whichever shard it is.
+    ///
+    /// # Errors
+    /// [`NodeError`]
+    pub async fn emulate(&self, secret: &str, commands: Vec<u8>) -> Result<Emulated, NodeError> {
+        let shard =
+            dunlin_engine::shard_of_session(secret).and_then(|shard| self.inner.shards.get(usize::from(shard.0)));
+        let Some(shard) = shard else { return Ok(Emulated::Unknown) };
+        let (reply, emulated) = oneshot::channel();
+        shard.send(ToShard::Emulate { secret: secret.into(), commands, reply }).await?;
+        emulated.await.map_err(|_| NodeError::Stopped)
     }
 
     /// Ends the node: no more connections are accepted, sessions are closed with 3001 after their reliable lanes, idle ones

@@ -32,6 +32,7 @@ use crate::{
     net::{HEAD_FIELDS_MAX, HeadLimits},
     node::{DrainPlan, Drained, HandOver, NetOptions, Node, NodeStart, OriginCheck, StartError, VerifyTokens},
     telemetry::{api_counters::ControlCounters, events, log, lookout, watermark},
+    tls::{Certificates, TlsError},
     token::Verifier,
 };
 
@@ -61,10 +62,11 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
     let mut signals = Signals::new().map_err(ServeError::Runtime)?;
     let asked = Asked { tokens, backends: start_backends(config)? };
     let site = load_site(config)?;
+    let certificates = certificates(config)?;
     let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX);
     let origins = origin_check(config);
     let node = Node::start(NodeStart {
-        net: net_options(config),
+        net: NetOptions { certificates: certificates.clone(), ..net_options(config) },
         engine: Arc::clone(&config.engine),
         rooms: config.rooms.clone(),
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
@@ -76,6 +78,9 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
     let pid_file = PidFile::write(config.pid_file.as_deref())?;
     let control = Control::start(config, &node, asked, site, origins, handed_over).await?;
     tell_start(config, &node, &control.identity);
+    if let Some(certificates) = certificates {
+        tokio::spawn(renew_certificates(certificates, signal(SignalKind::hangup()).map_err(ServeError::Runtime)?));
+    }
 
     let signal = tokio::select! {
         signal = signals.next() => signal,
@@ -119,6 +124,34 @@ fn drain_plan(config: &Config) -> DrainPlan {
         sessions_per_second: config.shutdown.sessions_per_second,
     }
 }
+
+/// What TLS shows, where it is on.
+fn certificates(config: &Config) -> Result<Option<Arc<Certificates>>, ServeError> {
+    let Some(files) = config.http_server.tls.clone() else { return Ok(None) };
+    let certificates = Certificates::read(files).map_err(ServeError::Tls)?;
+    if let Some(path) = certificates.open_key_file() {
+        events::OpenKeyFile { path: &path }.emit();
+    }
+    Ok(Some(Arc::new(certificates)))
+}
+
+/// Reads certificates again when they have changed, and whenever a signal asks for it.
+async fn renew_certificates(certificates: Arc<Certificates>, mut hangup: Signal) {
+    loop {
+        let always = tokio::select! {
+            signal = hangup.recv() => signal.is_some(),
+            () = tokio::time::sleep(CERTIFICATES_LOOKED_AT) => false,
+        };
+        match certificates.renew(always) {
+            Ok(false) => {}
+            Ok(true) => events::CertificatesRenewed { error: None }.emit(),
+            Err(error) => events::CertificatesRenewed { error: Some(&error) }.emit(),
+        }
+    }
+}
+
+/// Time between two looks at the files of certificates.
+const CERTIFICATES_LOOKED_AT: Duration = Duration::from_secs(10);
 
 /// What the process answers to a second signal.
 const FORCED_EXIT_CODE: i32 = 1;
@@ -232,8 +265,11 @@ fn net_options(config: &Config) -> NetOptions {
         reactor: config.reactor,
         listen: SocketAddr::from((address, config.http_server.port)),
         shard_count: u16::try_from(config.shards).unwrap_or(u16::MAX),
-        websocket_path: config.websocket.handler_prefix.clone(),
+        certificates: None,
+        places: ports::places(config),
         websocket_limits: config.websocket.limits,
+        uni_websocket_limits: config.transports.uni_websocket_limits,
+        mail_bytes_max: config.transports.mail_bytes_max,
         admission: config.admission.clone(),
         shard_imbalance_max: config.net.shard_imbalance_max,
         sessions_max: narrow(config.net.connections_max),
@@ -384,6 +420,8 @@ pub enum ServeError {
     Start(StartError),
     /// Backends cannot be asked.
     Backends(BackendError),
+    /// There is nothing for TLS to show.
+    Tls(TlsError),
     /// Two parts of the server want one path.
     Path(PathTaken),
     /// The pages of the demonstration cannot be read.
@@ -412,6 +450,7 @@ impl fmt::Display for ServeError {
             }
             Self::Runtime(source) => write!(f, "can't set up the control thread: {source}"),
             Self::Start(error) => error.fmt(f),
+            Self::Tls(error) => write!(f, "there is no TLS: {error}"),
             Self::Backends(error) => error.fmt(f),
             Self::Path(PathTaken(path)) => write!(f, "two parts of the server want the path {path}"),
             Self::Site { dir, source } => write!(f, "can't serve the pages in {}: {source}", dir.display()),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dunlin_engine::options::{Lane, NamespaceOptions, RecoveryMode};
 
 use super::{ApiAccess, Config, duration::format_ms, publications, resolve::Reader, rooms, tokens, value::shortened};
+use crate::net::Transport;
 
 /// The engine numbers namespaces with 16 bits.
 const NAMESPACES_MAX: usize = 65_000;
@@ -135,7 +136,16 @@ pub(super) fn is_namespace_name(name: &str) -> bool {
 /// Each path of a port leads to one endpoint.
 fn check_endpoints(r: &mut Reader<'_>, config: &Config) {
     let api = ("http_api.handler_prefix", config.http_api.handler_prefix.as_deref());
-    let public = [("websocket.handler_prefix", config.websocket.handler_prefix.as_deref())];
+    let emulation = config.transports.emulation.as_ref().map(|emulation| emulation.handler_prefix.as_str());
+    let transports =
+        config.transports.places.iter().map(|place| (transport_key(place.transport), Some(place.path.as_str())));
+    let public: Vec<Endpoint<'_>> = [
+        ("websocket.handler_prefix", config.websocket.handler_prefix.as_deref()),
+        ("emulation.handler_prefix", emulation),
+    ]
+    .into_iter()
+    .chain(transports)
+    .collect();
     let internal = [
         ("health.handler_prefix", config.health_prefix.as_deref()),
         ("prometheus.handler_prefix", config.prometheus_prefix.as_deref()),
@@ -170,6 +180,17 @@ fn check_port<'c>(r: &mut Reader<'_>, endpoints: impl Iterator<Item = Endpoint<'
         } else if api.is_some_and(|api| *prefix != api && is_below(prefix, api)) {
             r.error(key, format!("{prefix:?} lies below `http_api.handler_prefix`, whose methods it would hide"));
         }
+    }
+}
+
+fn transport_key(transport: Transport) -> &'static str {
+    match transport {
+        Transport::WebSocket { .. } => "websocket.handler_prefix",
+        Transport::HttpStream { .. } => "http_stream.handler_prefix",
+        Transport::Sse { .. } => "sse.handler_prefix",
+        Transport::UniWebSocket { .. } => "uni_websocket.handler_prefix",
+        Transport::UniHttpStream { .. } => "uni_http_stream.handler_prefix",
+        Transport::UniSse { .. } => "uni_sse.handler_prefix",
     }
 }
 

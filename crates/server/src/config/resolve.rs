@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, thread};
 
-use dunlin_engine::options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, Options, RecoveryMode};
+use dunlin_engine::options::{
+    ChannelOptions, ClientOptions, CompressionOptions, Lane, NamespaceOptions, Options, RecoveryMode,
+};
 use dunlin_games::Registry;
 
 use super::{
     AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions, InternalDoor, LogLevel,
     LogOptions, NetOptions, NodeOptions, Secret, ShutdownOptions, WebSocketOptions, problem::Problems, proxies,
-    publications, relations, rooms, settings::Settings, tokens, value::Value,
+    publications, relations, rooms, settings::Settings, tokens, transports, value::Value,
 };
 use crate::{
     net::{ReactorWish, TrustedProxies},
@@ -42,6 +44,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         admission: admission(r),
         http_server: http_server(r),
         websocket: websocket(r),
+        transports: transports::resolve(r),
         allowed_origins: allowed_origins(r),
         http_api: http_api(r),
         health_prefix: r.prefix_if("health.enabled", true, "health.handler_prefix"),
@@ -123,6 +126,10 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
         allow_anonymous_connect_without_token: r.bool("client.allow_anonymous_connect_without_token"),
         disallow_anonymous_connection_tokens: r.bool("client.disallow_anonymous_connection_tokens"),
         insecure: r.bool("client.insecure"),
+        compression: CompressionOptions {
+            level: r.narrow("websocket.compression_level"),
+            message_bytes_min: r.count("websocket.compression_min_size"),
+        },
         ..ClientOptions::default()
     }
 }
@@ -246,7 +253,7 @@ fn http_server(r: &mut Reader<'_>) -> HttpServerOptions {
         port: internal_port.unwrap_or(port),
     };
     let is_apart = internal != InternalDoor { address: public, port };
-    HttpServerOptions { address: public, port, internal: is_apart.then_some(internal) }
+    HttpServerOptions { address: public, port, internal: is_apart.then_some(internal), tls: transports::tls(r) }
 }
 
 /// Centrifugo takes text, so that "not set" has a value.
@@ -291,8 +298,13 @@ fn websocket(r: &mut Reader<'_>) -> WebSocketOptions {
             message_bytes_max,
             fragments_max: r.narrow("websocket.fragments_per_message_limit"),
             unfinished_age_max_ms: r.ms_above_zero("websocket.unfinished_message_timeout"),
-            ..dunlin_websocket::Limits::default()
+            inflated_bytes_max: transports::or_else(
+                r.count("websocket.decompressed_message_size_limit"),
+                message_bytes_max,
+            ),
+            inflated_ratio_max: r.count("websocket.decompression_ratio_limit"),
         },
+        compression: r.bool("websocket.compression"),
     }
 }
 
@@ -426,16 +438,23 @@ impl Reader<'_> {
     }
 
     /// An endpoint's path, when its switch is at `on`.
-    fn prefix_if(&mut self, switch: &str, on: bool, path: &str) -> Option<String> {
+    pub(super) fn prefix_if(&mut self, switch: &str, on: bool, path: &str) -> Option<String> {
         let prefix = self.text(path);
-        if self.bool(switch) != on {
-            return None;
-        }
+        (self.bool(switch) == on).then(|| self.checked_prefix(path, prefix))
+    }
+
+    /// An endpoint's path.
+    pub(super) fn prefix(&mut self, path: &str) -> String {
+        let prefix = self.text(path);
+        self.checked_prefix(path, prefix)
+    }
+
+    fn checked_prefix(&mut self, path: &str, prefix: String) -> String {
         let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'?' | b'#' | b'%' | b'"' | b'\\');
         let ends_well = prefix == "/" || !prefix.ends_with('/');
         if !(prefix.starts_with('/') && ends_well && prefix.bytes().all(plain)) {
             self.error(path, format!("{prefix:?} is not a path such as \"/connection/websocket\""));
         }
-        Some(prefix)
+        prefix
     }
 }

@@ -17,13 +17,18 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Peer, replay::Replay};
+use super::{
+    Peer, SessionDoor,
+    replay::{Replay, Socket},
+    stream::TakeOver,
+};
 use crate::{
-    node::HandOver,
+    node::{Adoption, HandOver},
     telemetry::{
         api_counters::{ControlCounters, HttpRefusal},
         events,
     },
+    tls::{TlsSession, TlsStream},
 };
 
 /// What a connection is measured against.
@@ -52,13 +57,14 @@ pub async fn serve_all(
     stop: watch::Receiver<bool>,
 ) {
     while let Some(hand_over) = handed_over.recv().await {
-        let HandOver { stream, peer, head } = hand_over;
+        let HandOver { stream, peer, head, tls } = hand_over;
         let Ok(()) = stream.set_nonblocking(true) else { continue };
         let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
-            refuse(&stream, peer, &counters);
+            refuse(&stream, peer, tls, &counters);
             continue;
         };
         let Ok(stream) = TcpStream::from_std(stream) else { continue };
+        let stream = TlsStream::new(stream, tls);
         let connection = serve_one(stream, head, peer, router.clone(), limits, Arc::clone(&counters), stop.clone());
         tokio::spawn(async move {
             connection.await;
@@ -69,18 +75,30 @@ pub async fn serve_all(
 
 /// Answers a connection that is one too many. So short an answer fits into the socket of a connection that has carried
 /// nothing yet, so nobody has to wait for it.
-fn refuse(mut stream: &std::net::TcpStream, peer: SocketAddr, counters: &ControlCounters) {
+fn refuse(
+    mut stream: &std::net::TcpStream,
+    peer: SocketAddr,
+    tls: Option<Box<TlsSession>>,
+    counters: &ControlCounters,
+) {
     counters.count_refusal(HttpRefusal::Connections);
     let detail = "the server has as many HTTP connections as it may";
     events::HttpRefused { reason: HttpRefusal::Connections, peer: Some(peer), detail: &detail }.emit();
     let answer =
         b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    let _ = stream.write_all(answer);
+    match tls {
+        Some(mut tls) => {
+            tls.encrypt(answer);
+            tls.say_goodbye();
+            let _ = stream.write_all(tls.waiting());
+        }
+        None => drop(stream.write_all(answer)),
+    }
     let _ = stream.shutdown(Shutdown::Write);
 }
 
 async fn serve_one(
-    stream: TcpStream,
+    stream: TlsStream,
     head: Vec<u8>,
     peer: SocketAddr,
     router: Router,
@@ -90,9 +108,11 @@ async fn serve_one(
 ) {
     counters.connection_opened();
     let activity = Arc::new(Activity::new());
-    let io = TokioIo::new(Replay::new(stream, head, Arc::clone(&activity)));
+    let (socket, take_over) = (Socket::new(stream), TakeOver::default());
+    let io = TokioIo::new(Replay::new(socket.clone(), head, Arc::clone(&activity)));
     let router = TowerToHyperService::new(router);
-    let service = Tracked { router, peer: Peer(Some(peer)), activity: Arc::clone(&activity) };
+    let service =
+        Tracked { router, peer: Peer(Some(peer)), take_over: take_over.clone(), activity: Arc::clone(&activity) };
     let connection = http1::Builder::new()
         .max_headers(limits.head_fields_max)
         .max_buf_size(limits.head_bytes_max.max(HYPER_BUFFER_BYTES_MIN))
@@ -105,6 +125,10 @@ async fn serve_one(
         // What went wrong on the wire is the peer's; hyper has answered it where there is an answer.
         _ = connection.as_mut() => None,
         reason = activity.overdue(&limits) => Some(reason),
+        (sessions, adoption) = take_over.asked() => {
+            give_away(&sessions, &socket, adoption).await;
+            None
+        }
         () = stopped(&mut stop) => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
@@ -118,6 +142,15 @@ async fn serve_one(
         events::HttpRefused { reason, peer: Some(peer), detail: &"closed a connection that took too long" }.emit();
     }
     counters.connection_closed();
+}
+
+/// Gives a connection to a shard.
+async fn give_away(sessions: &SessionDoor, socket: &Socket, adoption: Adoption) {
+    let Some((stream, tls, _)) = socket.take().map(TlsStream::into_parts) else { return };
+    if let Ok(stream) = stream.into_std() {
+        // A node that is stopping closes it, which is all that can be done.
+        let _ = sessions.node.adopt(stream, Adoption { tls, ..adoption }).await;
+    }
 }
 
 /// The smallest read buffer that hyper allows.
@@ -134,6 +167,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 struct Tracked {
     router: TowerToHyperService<Router>,
     peer: Peer,
+    take_over: TakeOver,
     activity: Arc<Activity>,
 }
 
@@ -144,6 +178,7 @@ impl hyper::service::Service<Request<Incoming>> for Tracked {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.take_over.clone());
         let activity = Arc::clone(&self.activity);
         let answer = self.router.call(request);
         Box::pin(async move {

@@ -38,7 +38,7 @@ async fn accept_all(listener: TcpListener, accepted: mpsc::Sender<HandOver>, mut
         };
         let _ = stream.set_nodelay(true);
         let Ok(stream) = stream.into_std() else { continue };
-        if accepted.send(HandOver { stream, peer, head: Vec::new() }).await.is_err() {
+        if accepted.send(HandOver { stream, peer, head: Vec::new(), tls: None }).await.is_err() {
             return;
         }
     }

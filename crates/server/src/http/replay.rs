@@ -3,35 +3,61 @@
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
 
 use bytes::{Buf as _, Bytes};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::Activity;
+use crate::tls::TlsStream;
+
+/// A socket that can be taken away from whoever reads and writes it; then it is at its end for them.
+#[derive(Clone, Debug)]
+pub struct Socket(Arc<Mutex<Option<TlsStream>>>);
+
+impl Socket {
+    /// Of a connection.
+    pub fn new(stream: TlsStream) -> Self {
+        Self(Arc::new(Mutex::new(Some(stream))))
+    }
+
+    /// Takes it away, if nobody has before.
+    pub fn take(&self) -> Option<TlsStream> {
+        self.stream().take()
+    }
+
+    fn stream(&self) -> MutexGuard<'_, Option<TlsStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `act` does with it; an error once it has been taken away.
+    fn poll<T>(&self, act: impl FnOnce(Pin<&mut TlsStream>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match self.stream().as_mut() {
+            Some(stream) => act(Pin::new(stream)),
+            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+}
 
 /// The socket of an HTTP connection.
 pub struct Replay {
-    stream: TcpStream,
+    socket: Socket,
     /// Read by the shard, and not yet by us.
     head: Bytes,
     activity: Arc<Activity>,
 }
 
 impl Replay {
-    /// Of `stream`, from which `head` was read. Bytes that come are told to `activity`.
-    pub fn new(stream: TcpStream, head: Vec<u8>, activity: Arc<Activity>) -> Self {
-        Self { stream, head: head.into(), activity }
+    /// Of `socket`, from which `head` was read. Bytes that come are told to `activity`.
+    pub fn new(socket: Socket, head: Vec<u8>, activity: Arc<Activity>) -> Self {
+        Self { socket, head: head.into(), activity }
     }
 
     /// The socket, and what was read and not yet taken.
-    pub fn into_parts(self) -> (TcpStream, Bytes) {
-        (self.stream, self.head)
+    pub fn into_parts(self) -> Option<(TlsStream, Bytes)> {
+        Some((self.socket.take()?, self.head))
     }
 }
 
@@ -45,7 +71,7 @@ impl AsyncRead for Replay {
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let polled = self.socket.poll(|stream| stream.poll_read(cx, buf));
         if polled.is_ready() && buf.filled().len() > before {
             self.activity.bytes_came();
         }
@@ -54,27 +80,27 @@ impl AsyncRead for Replay {
 }
 
 impl AsyncWrite for Replay {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.socket.poll(|stream| stream.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        self.socket.poll(|stream| stream.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll(|stream| stream.poll_flush(cx))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll(|stream| stream.poll_shutdown(cx))
     }
 }

@@ -9,15 +9,15 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode, Version},
     response::{IntoResponse, Response},
 };
-use dunlin_protocol::Encoding;
+use dunlin_engine::Wire;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
-use super::{Peer, WebSocketDoor, replay::Replay};
+use super::{Peer, SessionDoor, replay::Replay};
 use crate::{
     backend::PickedHeaders,
     net::{HeadBuffer, Refused, Verdict},
-    node::RefusalReason,
+    node::{Adoption, RefusalReason},
     telemetry::{api_counters::HttpRefusal, events},
 };
 
@@ -25,44 +25,57 @@ use crate::{
 const ANSWER_FIELDS_MAX: usize = 16;
 
 /// Answers a request for the WebSocket's path.
-pub async fn open(State(websocket): State<Arc<WebSocketDoor>>, mut request: Request) -> Response {
-    let peer = Peer::of(&request);
+pub async fn open(State(sessions): State<Arc<SessionDoor>>, mut request: Request) -> Response {
     let head = head_of(&request);
-    match websocket.door.judge(&mut HeadBuffer::default(), &head) {
-        Verdict::WebSocket { encoding, response, headers, .. } => {
+    match sessions.door.judge(&mut HeadBuffer::default(), &head) {
+        Verdict::WebSocket { wire, response, connect, headers, .. } => {
             let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(adopt(Arc::clone(&websocket), upgraded, encoding, headers));
+            tokio::spawn(adopt(Arc::clone(&sessions), upgraded, wire, connect, headers));
             parsed(&response)
         }
-        Verdict::Refused(Refused { reason, response }) => {
-            let (refusal, detail) = match reason {
-                RefusalReason::Origin => (HttpRefusal::Origin, "this origin may not open a WebSocket"),
-                _ => (HttpRefusal::Handshake, "this is no WebSocket handshake"),
-            };
-            websocket.counters.count_refusal(refusal);
-            events::HttpRefused { reason: refusal, peer: peer.0, detail: &detail }.emit();
-            parsed(&response)
-        }
+        Verdict::Refused(refused) => sessions.refused(&request, &refused),
         // The router's path is the door's, and the head is whole.
-        Verdict::Unfinished | Verdict::HandOver => StatusCode::BAD_REQUEST.into_response(),
+        Verdict::Stream { .. } | Verdict::Unfinished | Verdict::HandOver => StatusCode::BAD_REQUEST.into_response(),
+    }
+}
+
+impl SessionDoor {
+    /// Counts and tells that a request was refused, and answers it.
+    pub(super) fn refused(&self, request: &Request, refused: &Refused) -> Response {
+        let (refusal, detail) = match refused.reason {
+            RefusalReason::Origin => (HttpRefusal::Origin, "this origin may not connect here"),
+            _ => (HttpRefusal::Handshake, "this is no request for a session"),
+        };
+        self.counters.count_refusal(refusal);
+        events::HttpRefused { reason: refusal, peer: Peer::of(request).0, detail: &detail }.emit();
+        parsed(&refused.response)
     }
 }
 
 /// Waits until the answer is written, and gives the socket away.
-async fn adopt(websocket: Arc<WebSocketDoor>, upgraded: OnUpgrade, encoding: Encoding, headers: Option<PickedHeaders>) {
+async fn adopt(
+    sessions: Arc<SessionDoor>,
+    upgraded: OnUpgrade,
+    wire: Wire,
+    connect: Option<Vec<u8>>,
+    headers: Option<PickedHeaders>,
+) {
     let Ok(parts) = upgraded.await.map(Upgraded::downcast::<TokioIo<Replay>>) else { return };
     let Ok(parts) = parts else { unreachable!("connections are served over this one type") };
     let mut read = parts.read_buf.to_vec();
-    let (stream, rest) = parts.io.into_inner().into_parts();
+    let Some((stream, rest)) = parts.io.into_inner().into_parts() else { return };
     read.extend_from_slice(&rest);
+    let (stream, tls, plain) = stream.into_parts();
+    read.extend_from_slice(&plain);
     if let Ok(stream) = stream.into_std() {
         // A node that is stopping closes it, which is all that can be done.
-        let _ = websocket.node.adopt(stream, encoding, read, headers).await;
+        let adoption = Adoption { wire, response: Vec::new(), request: connect, read, headers, tls };
+        let _ = sessions.node.adopt(stream, adoption).await;
     }
 }
 
 /// The request's head as it came, but for the case of names.
-fn head_of(request: &Request) -> Vec<u8> {
+pub(super) fn head_of(request: &Request) -> Vec<u8> {
     let version = if request.version() == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" };
     let mut head = format!("{} {} {version}\r\n", request.method(), request.uri()).into_bytes();
     for (name, value) in request.headers() {

@@ -1,8 +1,14 @@
 //! The table of a shard's connections. Dense, small, and nothing on the heap for one that is idle.
 
+use std::collections::VecDeque;
+
 use dunlin_websocket::Receiver;
 
-use super::{head::HeadBuffer, reactor::ConnectionKey};
+use dunlin_engine::Wire;
+
+use crate::backend::PickedHeaders;
+
+use super::{body::Body, head::HeadBuffer, reactor::ConnectionKey};
 
 /// The connections of a shard, by the index of their keys.
 #[derive(Debug, Default)]
@@ -27,7 +33,9 @@ const _: () = assert!(size_of::<Connection>() <= 64, "an idle session pays for t
 pub enum Stage {
     /// Its request's head is on its way.
     Head(HeadStage),
-    /// It is a WebSocket.
+    /// The body of its request is on its way.
+    Body(Box<BodyStage>),
+    /// It is a session.
     Session(SessionStage),
     /// It was refused, and is read until the peer hangs up, lest the answer is lost to a reset.
     Lingering {
@@ -43,9 +51,26 @@ pub struct HeadStage {
     pub buffer: HeadBuffer,
 }
 
+/// A connection that becomes a session when its request is whole.
+#[derive(Debug)]
+pub struct BodyStage {
+    /// What the session will speak.
+    pub wire: Wire,
+    /// The front of the response.
+    pub response: Vec<u8>,
+    /// What has come of the body.
+    pub body: Body,
+    /// What the head had in the fields that are kept.
+    pub headers: Option<PickedHeaders>,
+    /// When all of it has to be there, on the clock of the shard.
+    pub due_us: u64,
+}
+
 /// A connection that is a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SessionStage {
+    /// What it speaks.
+    pub wire: Wire,
     /// Makes messages out of bytes.
     pub receiver: Receiver,
     /// What was read and not yet received, because the session was paused.
@@ -56,6 +81,26 @@ pub struct SessionStage {
     pub deaf: bool,
     /// There is a deadline for the message that is on its way.
     pub watched: bool,
+    /// What came by requests of their own while the session was paused, oldest first.
+    pub mail: Option<Box<VecDeque<Vec<u8>>>>,
+}
+
+impl SessionStage {
+    /// One that has just been opened.
+    pub fn new(wire: Wire) -> Self {
+        let deflate =
+            matches!(wire, Wire::WebSocketDeflateJson | Wire::WebSocketDeflateProtobuf | Wire::UniWebSocketDeflate);
+        Self {
+            wire,
+            receiver: if deflate { Receiver::with_deflate() } else { Receiver::new() },
+            unread: Box::default(),
+            paused: false,
+            // Behind its request, an HTTP client has nothing more to say.
+            deaf: !wire.is_websocket(),
+            watched: false,
+            mail: None,
+        }
+    }
 }
 
 impl Connections {
@@ -113,7 +158,7 @@ mod tests {
     #[test]
     fn an_index_comes_back_with_another_generation() {
         let mut connections = Connections::default();
-        let first = connections.insert(Stage::Session(SessionStage::default()));
+        let first = connections.insert(Stage::Session(SessionStage::new(Wire::WebSocketJson)));
         let other = connections.insert(Stage::Head(HeadStage::default()));
         assert_eq!(connections.len(), 2);
         assert!(connections.session_mut(first).is_some() && connections.session_mut(other).is_none());

@@ -19,6 +19,12 @@ pub enum RefusalReason {
     HeadTooLarge,
     /// The head did not come in time.
     HeadTimeout,
+    /// The transport has no such method.
+    Method,
+    /// The body is too long.
+    BodyTooLarge,
+    /// The body did not come in time.
+    BodyTimeout,
     /// The WebSocket handshake breaks a rule of RFC 6455.
     Handshake,
     /// The page's origin is not allowed.
@@ -41,11 +47,14 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// Every reason.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Malformed,
         Self::RequestLineTooLong,
         Self::HeadTooLarge,
         Self::HeadTimeout,
+        Self::Method,
+        Self::BodyTooLarge,
+        Self::BodyTimeout,
         Self::Handshake,
         Self::Origin,
         Self::SessionLimit,
@@ -64,6 +73,9 @@ impl RefusalReason {
             Self::RequestLineTooLong => "request_line_too_long",
             Self::HeadTooLarge => "head_too_large",
             Self::HeadTimeout => "head_timeout",
+            Self::Method => "method",
+            Self::BodyTooLarge => "body_too_large",
+            Self::BodyTimeout => "body_timeout",
             Self::Handshake => "handshake",
             Self::Origin => "origin",
             Self::SessionLimit => "session_limit",
@@ -89,7 +101,10 @@ impl RefusalReason {
             Self::RequestLineTooLong => ("414 URI Too Long", "", "the request line is too long"),
             Self::HeadTooLarge => ("431 Request Header Fields Too Large", "", "the head of the request is too large"),
             Self::HeadTimeout => ("408 Request Timeout", "", "the head of the request did not come in time"),
-            Self::Origin => ("403 Forbidden", "", "this origin may not open a WebSocket here"),
+            Self::Method => ("405 Method Not Allowed", "", "this address knows no such method"),
+            Self::BodyTooLarge => ("413 Content Too Large", "", "the body of the request is too large"),
+            Self::BodyTimeout => ("408 Request Timeout", "", "the body of the request did not come in time"),
+            Self::Origin => ("403 Forbidden", "", "this origin may not connect here"),
             Self::SessionLimit => ("503 Service Unavailable", "Retry-After: 5\r\n", "the node is full"),
             Self::Draining => ("503 Service Unavailable", "Retry-After: 1\r\n", "the node is going away"),
             Self::ControlBusy => ("503 Service Unavailable", "Retry-After: 1\r\n", "the node is busy"),
@@ -130,6 +145,12 @@ impl Refused {
     pub fn later(reason: RefusalReason, retry_after_s: u32) -> Self {
         let (status, _, words) = reason.parts();
         Self { reason, response: response(status, &format!("Retry-After: {retry_after_s}\r\n"), words) }
+    }
+
+    /// A request with a method that its transport does not have; `allowed` are those that it has.
+    pub(super) fn method(allowed: &str) -> Self {
+        let (status, _, words) = RefusalReason::Method.parts();
+        Self { reason: RefusalReason::Method, response: response(status, &format!("Allow: {allowed}\r\n"), words) }
     }
 
     /// A request of another version than HTTP/1.

@@ -8,14 +8,17 @@
 
 use std::{str, sync::Arc};
 
-use dunlin_protocol::Encoding;
+use dunlin_engine::Wire;
 use dunlin_websocket::handshake;
 
 use crate::backend::{HeaderPicker, PickedHeaders};
 
 use super::{
+    body::Body,
     head::{HeadBuffer, HeadLimits, Progress},
+    place::{Place, Transport},
     response::{RefusalReason, Refused},
+    stream_request::{Stream, StreamRequest, connect_of},
 };
 
 /// Header fields of one head.
@@ -27,8 +30,8 @@ pub type OriginCheck = Arc<dyn Fn(Option<&str>, &str) -> bool + Send + Sync>;
 /// What stands at the door of a node.
 #[derive(Clone)]
 pub struct Door {
-    /// The path of the WebSocket; `None` if there is none.
-    pub websocket_path: Option<String>,
+    /// Where clients come in; each path once.
+    pub places: Vec<Place>,
     /// Whose pages may.
     pub origins: OriginCheck,
     /// What a head may measure.
@@ -45,10 +48,25 @@ pub enum Verdict {
     /// It opens a WebSocket.
     WebSocket {
         /// What the session speaks.
-        encoding: Encoding,
+        wire: Wire,
         /// The response to it.
         response: Vec<u8>,
+        /// A connect request that came with it.
+        connect: Option<Vec<u8>>,
         /// Where the first frame begins in what has come.
+        head_len: usize,
+        /// What the request had in the fields that are kept.
+        headers: Option<PickedHeaders>,
+    },
+    /// Its response is a session, once its body has come.
+    Stream {
+        /// What the session speaks.
+        wire: Wire,
+        /// The front of the response to it.
+        response: Vec<u8>,
+        /// The body, without what has come of it.
+        body: Body,
+        /// Where the body begins in what has come.
         head_len: usize,
         /// What the request had in the fields that are kept.
         headers: Option<PickedHeaders>,
@@ -83,25 +101,46 @@ impl Door {
             return Err(RefusalReason::Malformed.into());
         };
         let (path, query) = split_target(target);
-        if self.websocket_path.as_deref() != Some(path) {
+        let Some(Place { transport, .. }) = self.places.iter().find(|place| place.path == path) else {
             return Ok(Verdict::HandOver);
-        }
+        };
+        let (deflate, is_uni) = match *transport {
+            Transport::WebSocket { deflate } => (deflate, false),
+            Transport::UniWebSocket { deflate } => (deflate, true),
+            // What pages ask before they come is answered elsewhere.
+            _ if method == "OPTIONS" => return Ok(Verdict::HandOver),
+            _ if minor != 1 => return Err(Refused::http_version()),
+            transport => {
+                let stream = StreamRequest { method, query, fields: request.headers }.judge(transport)?;
+                if !self.admits_origin(request.headers) {
+                    return Err(RefusalReason::Origin.into());
+                }
+                let Stream { wire, body, response } = stream;
+                let headers = self.headers.pick(request.headers.iter().map(|field| (field.name, field.value)));
+                return Ok(Verdict::Stream { wire, response, body, head_len, headers });
+            }
+        };
         let fields = request.headers.iter().map(|field| (field.name, field.value));
-        let wants_protobuf = asks_for_protobuf(query);
-        let accepted = handshake::accept(method, minor, fields, offered(wants_protobuf))?;
+        let wants_protobuf = asks_for_protobuf(query) && !is_uni;
+        let offered = if is_uni { &[][..] } else { offered(wants_protobuf) };
+        let mut accepted = handshake::accept(method, minor, fields, offered)?;
         if !self.admits_origin(request.headers) {
             return Err(RefusalReason::Origin.into());
         }
-        let protobuf = wants_protobuf || accepted.subprotocol == Some(PROTOBUF_SUBPROTOCOL);
-        let headers = self.headers.pick(request.headers.iter().map(|field| (field.name, field.value)));
+        let is_protobuf = wants_protobuf || accepted.subprotocol == Some(PROTOBUF_SUBPROTOCOL);
+        let wire = match (deflate && accepted.agree_on_deflate(), is_uni, is_protobuf) {
+            (false, true, _) => Wire::UniWebSocket,
+            (true, true, _) => Wire::UniWebSocketDeflate,
+            (false, false, false) => Wire::WebSocketJson,
+            (false, false, true) => Wire::WebSocketProtobuf,
+            (true, false, false) => Wire::WebSocketDeflateJson,
+            (true, false, true) => Wire::WebSocketDeflateProtobuf,
+        };
+        let connect = if is_uni { connect_of(query)? } else { None };
         let mut response = Vec::new();
         accepted.append_response(&mut response);
-        Ok(Verdict::WebSocket {
-            encoding: if protobuf { Encoding::Protobuf } else { Encoding::Json },
-            response,
-            head_len,
-            headers,
-        })
+        let headers = self.headers.pick(request.headers.iter().map(|field| (field.name, field.value)));
+        Ok(Verdict::WebSocket { wire, response, connect, head_len, headers })
     }
 
     /// An origin that stands there twice, or is not text, is nobody's.
@@ -147,7 +186,7 @@ mod tests {
 
     fn door() -> Door {
         Door {
-            websocket_path: Some("/connection/websocket".to_owned()),
+            places: vec![Place::websocket("/connection/websocket")],
             origins: Arc::new(|origin, host| {
                 assert_eq!(host, "dunlin.example");
                 origin != Some("https://evil.example")
@@ -169,6 +208,7 @@ mod tests {
         match verdict {
             Verdict::Refused(refused) => str::from_utf8(&refused.response[9..12]).expect("three digits"),
             Verdict::WebSocket { .. } => "101",
+            Verdict::Stream { .. } => "200",
             Verdict::HandOver => "handed over",
             Verdict::Unfinished => "unfinished",
         }
@@ -177,30 +217,30 @@ mod tests {
     #[test]
     fn the_encoding_follows_the_subprotocol_and_the_query() {
         let cases = [
-            ("/connection/websocket", "", Encoding::Json, None),
-            ("/connection/websocket", "centrifuge-json", Encoding::Json, Some("centrifuge-json")),
-            ("/connection/websocket", "centrifuge-protobuf", Encoding::Protobuf, Some("centrifuge-protobuf")),
-            ("/connection/websocket", "other", Encoding::Json, None),
-            ("/connection/websocket?format=protobuf", "", Encoding::Protobuf, None),
-            ("/connection/websocket?a=b&cf_protocol=protobuf", "", Encoding::Protobuf, None),
-            ("/connection/websocket?cf_protocol=json", "", Encoding::Json, None),
+            ("/connection/websocket", "", Wire::WebSocketJson, None),
+            ("/connection/websocket", "centrifuge-json", Wire::WebSocketJson, Some("centrifuge-json")),
+            ("/connection/websocket", "centrifuge-protobuf", Wire::WebSocketProtobuf, Some("centrifuge-protobuf")),
+            ("/connection/websocket", "other", Wire::WebSocketJson, None),
+            ("/connection/websocket?format=protobuf", "", Wire::WebSocketProtobuf, None),
+            ("/connection/websocket?a=b&cf_protocol=protobuf", "", Wire::WebSocketProtobuf, None),
+            ("/connection/websocket?cf_protocol=json", "", Wire::WebSocketJson, None),
             (
                 "/connection/websocket?cf_protocol=protobuf",
                 "centrifuge-json, centrifuge-protobuf",
-                Encoding::Protobuf,
+                Wire::WebSocketProtobuf,
                 Some("centrifuge-protobuf"),
             ),
-            ("http://dunlin.example/connection/websocket?format=protobuf", "", Encoding::Protobuf, None),
+            ("http://dunlin.example/connection/websocket?format=protobuf", "", Wire::WebSocketProtobuf, None),
         ];
         for (target, offered, expected, echoed) in cases {
             let field =
                 if offered.is_empty() { String::new() } else { format!("Sec-WebSocket-Protocol: {offered}\r\n") };
-            let Verdict::WebSocket { encoding, response, .. } = judge(&format!("GET {target} HTTP/1.1"), &field) else {
+            let Verdict::WebSocket { wire, response, .. } = judge(&format!("GET {target} HTTP/1.1"), &field) else {
                 panic!("{target} {offered} opens a WebSocket");
             };
             let response = String::from_utf8(response).expect("ASCII");
             let echo = response.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Protocol: "));
-            assert_eq!((encoding, echo), (expected, echoed), "{target} {offered}");
+            assert_eq!((wire, echo), (expected, echoed), "{target} {offered}");
         }
     }
 

@@ -6,8 +6,7 @@ mod sources;
 
 use std::net::TcpStream;
 
-use dunlin_engine::Event;
-use dunlin_protocol::Encoding;
+use dunlin_engine::{Event, Wire};
 use tokio::sync::mpsc::error::TrySendError;
 
 pub use gate::AdmissionOptions;
@@ -18,14 +17,14 @@ pub(super) use gate::Gate;
 use crate::backend::PickedHeaders;
 
 use super::{
-    HandOver,
+    Adoption, HandOver,
     inbox::ToShard,
-    intake::feed,
+    intake::Feeder,
     shard_thread::{Life, ShardThread},
 };
 use crate::net::{
-    ConnectionKey, HeadBuffer, HeadStage, Reactor, RefusalReason, Refused, Released, SendOutcome, SessionStage, Stage,
-    Verdict,
+    BodyStage, ConnectionKey, HeadBuffer, HeadStage, Reactor, RefusalReason, Refused, Released, SendOutcome,
+    SessionStage, Stage, Verdict,
 };
 
 /// Bytes that a refused client may still send before it is cut off.
@@ -66,24 +65,23 @@ impl<R: Reactor> ShardThread<R> {
         if let Some(peer) = peer {
             self.entrants.came_from(connection, peer);
         }
+        if self.secure.as_mut().is_some_and(|secure| !secure.open(connection)) {
+            self.counters.tls_failures += 1;
+            return self.end(connection);
+        }
         self.head_deadlines.set(self.now.mono_us + self.shared.net.head_timeout_ms * 1_000, connection);
     }
 
-    pub(super) fn adopt(
-        &mut self,
-        stream: TcpStream,
-        encoding: Encoding,
-        mut read: Vec<u8>,
-        headers: Option<PickedHeaders>,
-    ) {
+    pub(super) fn adopt(&mut self, stream: TcpStream, adoption: Adoption) {
+        let Adoption { wire, response, request, mut read, headers, tls } = adoption;
         let peer = self.shared.gate.knows_sources().then(|| stream.peer_addr().ok().map(|peer| peer.ip()));
-        let connection = self.connections.insert(Stage::Session(SessionStage::default()));
+        let connection = self.connections.insert(Stage::Session(SessionStage::new(wire)));
         if let Some(peer) = peer {
             self.entrants.came_from(connection, peer);
             self.entrants.find_source(connection, self.shared.gate.proxies(), &[]);
         }
         if let Err(reason) = self.admit(connection) {
-            // The client has its 101 already; all that is left is to hang up.
+            // The client may have its 101 already; all that is left is to hang up.
             self.counters.refused[reason.index()] += 1;
             self.forget(connection);
             return;
@@ -95,8 +93,17 @@ impl<R: Reactor> ShardThread<R> {
             return;
         }
         self.counters.adopted += 1;
+        if let (Some(secure), Some(tls)) = (&mut self.secure, tls) {
+            secure.insert(connection, tls);
+            // Something may have been left over from what was said before.
+            self.effects.dirty.push(connection);
+        }
         self.keep_headers(connection, headers);
-        self.open_session(connection, encoding, &mut read);
+        let is_told = response.is_empty() || self.send_now(connection, &response);
+        self.open_session(connection, wire, request.as_deref(), &mut read);
+        if !is_told {
+            self.end(connection);
+        }
     }
 
     /// Does what was found to be right with a connection's first request.
@@ -108,17 +115,54 @@ impl<R: Reactor> ShardThread<R> {
             Verdict::Unfinished => {}
             Verdict::Refused(refused) => self.refuse(connection, &refused),
             Verdict::HandOver => self.hand_over(connection),
-            Verdict::WebSocket { encoding, response, head_len, headers } => match self.admit(connection) {
+            Verdict::WebSocket { wire, response, connect, head_len, headers } => match self.admit(connection) {
                 Ok(()) => {
                     self.keep_headers(connection, headers);
-                    self.upgrade(connection, encoding, &response, head_len);
+                    let mut behind_head = self.become_session(connection, wire, head_len);
+                    self.counters.upgraded += 1;
+                    self.begin_session(connection, wire, &response, connect.as_deref(), &mut behind_head);
                 }
                 Err(reason) => {
                     let refused = Refused::later(reason, self.shared.gate.retry_after_s());
                     self.refuse(connection, &refused);
                 }
             },
+            Verdict::Stream { wire, response, body, head_len, headers } => {
+                let Some(stage) = self.connections.get_mut(connection) else { return };
+                let Stage::Head(HeadStage { buffer }) = stage else { return };
+                let behind_head = std::mem::take(buffer).into_bytes().split_off(head_len);
+                let due_us = self.now.mono_us + self.shared.net.head_timeout_ms * 1_000;
+                let mut body = body;
+                let pushed = body.push(&behind_head);
+                *stage = Stage::Body(Box::new(BodyStage { wire, response, body, headers, due_us }));
+                self.head_deadlines.set(due_us, connection);
+                self.body_came(connection, pushed);
+            }
         }
+    }
+
+    /// More of a request's body came, or what is none; with the last of it the connection becomes a session.
+    pub(super) fn body_came(&mut self, connection: ConnectionKey, pushed: Result<(), RefusalReason>) {
+        if let Err(reason) = pushed {
+            return self.refuse(connection, &reason.into());
+        }
+        let Some(Stage::Body(stage)) = self.connections.get_mut(connection) else { return };
+        if !stage.body.is_whole() {
+            return;
+        }
+        let wire = stage.wire;
+        if let Err(reason) = self.admit(connection) {
+            let refused = Refused::later(reason, self.shared.gate.retry_after_s());
+            return self.refuse(connection, &refused);
+        }
+        let Some(stage) = self.connections.get_mut(connection) else { return };
+        let Stage::Body(request) = std::mem::replace(stage, Stage::Session(SessionStage::new(wire))) else {
+            unreachable!("it was one just now")
+        };
+        let BodyStage { response, body, headers, .. } = *request;
+        self.keep_headers(connection, headers);
+        self.counters.upgraded += 1;
+        self.begin_session(connection, wire, &response, Some(&body.into_bytes()), &mut []);
     }
 
     /// Lets a connection become a session, and counts it, or says why it may not. Before anything is done about the
@@ -147,17 +191,26 @@ impl<R: Reactor> ShardThread<R> {
         Some(stage)
     }
 
-    fn upgrade(&mut self, connection: ConnectionKey, encoding: Encoding, response: &[u8], head_len: usize) {
-        let Some(stage) = self.connections.get_mut(connection) else { return };
-        let Stage::Head(HeadStage { buffer }) = std::mem::replace(stage, Stage::Session(SessionStage::default()))
-        else {
-            unreachable!("only a head is judged")
-        };
-        self.counters.upgraded += 1;
+    /// Makes a connection whose head was judged a session; returns what came behind the head.
+    fn become_session(&mut self, connection: ConnectionKey, wire: Wire, head_len: usize) -> Vec<u8> {
+        let stage = self.connections.get_mut(connection);
+        match stage.map(|stage| std::mem::replace(stage, Stage::Session(SessionStage::new(wire)))) {
+            Some(Stage::Head(HeadStage { buffer })) => buffer.into_bytes().split_off(head_len),
+            _ => unreachable!("only a head is judged"),
+        }
+    }
+
+    fn begin_session(
+        &mut self,
+        connection: ConnectionKey,
+        wire: Wire,
+        response: &[u8],
+        request: Option<&[u8]>,
+        read: &mut [u8],
+    ) {
         // The first bytes on a fresh socket: if it does not take them whole, it takes nothing.
         let is_told = self.send_now(connection, response);
-        let mut behind_head = buffer.into_bytes().split_off(head_len);
-        self.open_session(connection, encoding, &mut behind_head);
+        self.open_session(connection, wire, request, read);
         if !is_told {
             self.end(connection);
         }
@@ -169,12 +222,17 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    fn open_session(&mut self, connection: ConnectionKey, encoding: Encoding, read: &mut [u8]) {
+    fn open_session(&mut self, connection: ConnectionKey, wire: Wire, request: Option<&[u8]>, read: &mut [u8]) {
         self.sessions += 1;
-        self.shard.handle(self.now, Event::Opened { session: connection, wire: encoding.into() }, &mut self.effects);
+        self.counters.opened[wire.index()] += 1;
+        self.shard.handle(self.now, Event::Opened { session: connection, wire }, &mut self.effects);
         let Some(session) = self.connections.session_mut(connection) else { return };
-        let limits = &self.shared.net.websocket_limits;
-        feed(&mut self.shard, session, connection, read, self.now, limits, &mut self.effects);
+        let Self { shard, inflater, shared, effects, now, .. } = self;
+        let mut feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
+        if let Some(request) = request {
+            feeder.feed_message(session, connection, request);
+        }
+        feeder.feed(session, connection, read);
         self.watch(connection);
     }
 
@@ -184,12 +242,17 @@ impl<R: Reactor> ShardThread<R> {
         };
         let Some(Stage::Head(HeadStage { buffer })) = self.forget(connection) else { return };
         let Some(Released { stream, read }) = self.reactor.release(connection) else { return };
+        let mut tls = self.secure.as_mut().and_then(|secure| secure.remove(connection));
         match stream.peer_addr() {
             Ok(peer) => {
                 self.counters.handed_over += 1;
                 let mut head = buffer.into_bytes();
-                head.extend_from_slice(&read);
-                place.send(HandOver { stream, peer, head });
+                match &mut tls {
+                    // What went wrong with it shows when more is read.
+                    Some(tls) => drop(tls.decrypt(&read, &mut head)),
+                    None => head.extend_from_slice(&read),
+                }
+                place.send(HandOver { stream, peer, head, tls });
             }
             // It has gone while its request was read.
             Err(_) => self.counters.abandoned += 1,
@@ -200,7 +263,7 @@ impl<R: Reactor> ShardThread<R> {
     pub(super) fn refuse(&mut self, connection: ConnectionKey, refused: &Refused) {
         self.counters.refused[refused.reason.index()] += 1;
         let is_told = self.send_now(connection, &refused.response);
-        self.reactor.finish(connection);
+        self.finish_sending(connection);
         let Some(stage) = self.connections.get_mut(connection) else { return };
         *stage = Stage::Lingering { bytes_left: LINGER_BYTES_MAX };
         if is_told {
@@ -211,6 +274,9 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     fn send_now(&mut self, connection: ConnectionKey, bytes: &[u8]) -> bool {
+        if self.send_secure(connection, bytes) {
+            return true;
+        }
         // SAFETY: the result is asked for at once.
         unsafe { self.reactor.send(connection, std::iter::once(bytes)) };
         let is_told = self.reactor.sent().is_some_and(|sent| sent.outcome == SendOutcome::All);
@@ -223,8 +289,12 @@ impl<R: Reactor> ShardThread<R> {
     pub(super) fn end(&mut self, connection: ConnectionKey) {
         let Some(stage) = self.forget(connection) else { return };
         self.reactor.close(connection);
+        if let Some(secure) = &mut self.secure {
+            drop(secure.remove(connection));
+        }
         match stage {
             Stage::Head(HeadStage { buffer }) => self.counters.abandoned += u64::from(was_begun(&buffer)),
+            Stage::Body(_) => self.counters.abandoned += 1,
             Stage::Lingering { .. } => {}
             Stage::Session(_) => {
                 self.sessions -= 1;

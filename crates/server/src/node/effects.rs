@@ -45,14 +45,14 @@ impl<R: Reactor> ShardThread<R> {
             Effect::Resume { session } => {
                 if let Some(stage) = self.connections.session_mut(session) {
                     stage.paused = false;
-                    if stage.unread.is_empty() {
+                    if stage.unread.is_empty() && stage.mail.is_none() {
                         self.reactor.resume(session);
                     } else {
                         self.resumed.push(session);
                     }
                 }
             }
-            Effect::Finish { session } => self.reactor.finish(session),
+            Effect::Finish { session } => self.finish_sending(session),
             Effect::HangUp { session } => self.end(session),
             Effect::ToRoom { thread, message } => {
                 self.counters.ring_messages += 1;

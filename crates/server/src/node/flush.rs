@@ -11,14 +11,25 @@ impl<R: Reactor> ShardThread<R> {
     /// This is the path of a delivery: two lookups by index, one system call, nothing else of ours.
     pub(super) fn flush(&mut self) {
         std::mem::swap(&mut self.flushing, &mut self.effects.dirty);
-        let flushing = std::mem::take(&mut self.flushing);
+        let mut flushing = std::mem::take(&mut self.flushing);
+        if self.secure.is_some() {
+            self.encrypt_outgoing(&mut flushing);
+        }
         for batch in flushing.chunks(R::BATCH_MAX) {
             for session in batch {
                 // A session whose socket is full comes back when it no longer is; one that has gone does not.
                 if self.reactor.takes_bytes(*session) {
                     // SAFETY: until results are asked for, the engine is asked for nothing but the slices of other
                     // sessions, which leaves these as they are (see `Shard::outgoing`), and the reactor for more sends.
-                    unsafe { self.reactor.send(*session, self.shard.outgoing(*session)) };
+                    unsafe {
+                        match &self.secure {
+                            None => self.reactor.send(*session, self.shard.outgoing(*session)),
+                            Some(secure) => {
+                                let waiting = Some(secure.waiting(*session)).filter(|waiting| !waiting.is_empty());
+                                self.reactor.send(*session, waiting.into_iter());
+                            }
+                        }
+                    }
                 }
             }
             while let Some(sent) = self.reactor.sent() {
@@ -34,13 +45,17 @@ impl<R: Reactor> ShardThread<R> {
         self.counters.writes += 1;
         if sent.written_bytes > 0 {
             self.counters.write_bytes += sent.written_bytes as u64;
-            let event = Event::Wrote { session, bytes: sent.written_bytes };
-            self.shard.handle(self.now, event, &mut self.effects);
+            if self.secure.is_some() {
+                self.wrote_secure(session, sent.written_bytes);
+            } else {
+                let event = Event::Wrote { session, bytes: sent.written_bytes };
+                self.shard.handle(self.now, event, &mut self.effects);
+            }
         }
         match sent.outcome {
             SendOutcome::All => {
                 // Only a write that may have reached its bound can have left something behind.
-                let is_large = sent.slices > 1 || sent.offered_bytes >= LARGE_BYTES;
+                let is_large = sent.slices > 1 || sent.offered_bytes >= LARGE_BYTES || self.secure.is_some();
                 if is_large && self.shard.has_outgoing(session) {
                     self.effects.dirty.push(session);
                 }

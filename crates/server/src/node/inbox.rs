@@ -6,11 +6,9 @@ use dunlin_engine::{
     api::{Answer, ApiRequest},
     event::Ticket,
 };
-use dunlin_protocol::Encoding;
 use tokio::sync::oneshot;
 
-use super::{DrainPlan, ShardReport};
-use crate::backend::PickedHeaders;
+use super::{Adoption, DrainPlan, Emulated, ShardReport};
 
 /// Something for a shard to do.
 #[derive(Debug)]
@@ -21,8 +19,10 @@ pub(super) enum ToShard {
     Report { reply: oneshot::Sender<Box<ShardReport>> },
     /// Take over a socket that another shard accepted.
     Accepted { stream: TcpStream },
-    /// Take over a WebSocket.
-    Adopt { stream: TcpStream, encoding: Encoding, read: Vec<u8>, headers: Option<PickedHeaders> },
+    /// Take over a connection that becomes a session.
+    Adopt { stream: TcpStream, adoption: Box<Adoption> },
+    /// Carry out commands of a session that came by a request of their own.
+    Emulate { secret: Box<str>, commands: Vec<u8>, reply: oneshot::Sender<Emulated> },
     /// Take no more connections, close all sessions as the plan says, and say when they are gone.
     Drain { plan: DrainPlan, gone: oneshot::Sender<()> },
 }

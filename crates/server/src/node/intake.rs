@@ -6,16 +6,17 @@ use dunlin_engine::{
     Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex, api::ApiRequest, message::ShardMessage,
     room::RoomThreadIndex,
 };
-use dunlin_websocket::{Limits, Received};
+use dunlin_websocket::{Received, deflate::Inflater};
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::{
+    NetOptions,
     deadlines::Deadlines,
     drain::{Stages, Step},
     inbox::{Asker, ToShard},
     shard_thread::{Life, ShardThread},
 };
-use crate::net::{Completion, ConnectionKey, HeadStage, Reactor, RefusalReason, SessionStage, Stage};
+use crate::net::{Completion, ConnectionKey, Door, HeadStage, Reactor, RefusalReason, SessionStage, Stage, Verdict};
 
 /// Messages taken from one ring in one turn: about as many as one write takes frames.
 const MESSAGES_PER_TURN: usize = 64;
@@ -33,31 +34,42 @@ impl<R: Reactor> ShardThread<R> {
                 Completion::AcceptFailed { out_of_files: true } => self.counters.accepts_out_of_files += 1,
                 Completion::AcceptFailed { out_of_files: false } => self.counters.accepts_failed += 1,
                 Completion::Writable { connection } => {
-                    if self.connections.session_mut(connection).is_some() {
+                    if self.connections.session_mut(connection).is_some() || self.has_secure_waiting(connection) {
                         self.effects.dirty.push(connection);
                     }
                 }
                 Completion::Ended { connection } => self.end(connection),
                 Completion::Received { connection, bytes } => {
                     self.counters.read_bytes += bytes.len() as u64;
-                    match self.connections.get_mut(connection) {
-                        Some(Stage::Session(session)) => {
-                            let limits = &self.shared.net.websocket_limits;
-                            feed(&mut self.shard, session, connection, bytes, self.now, limits, &mut self.effects);
-                            self.watch(connection);
-                        }
-                        Some(Stage::Head(HeadStage { buffer })) => {
-                            let verdict = self.shared.door.judge(buffer, bytes);
-                            self.carry_out(connection, verdict);
-                        }
-                        Some(Stage::Lingering { bytes_left }) => match bytes_left.checked_sub(bytes.len()) {
-                            Some(fewer) => *bytes_left = fewer,
-                            None => self.end(connection),
-                        },
-                        None => {}
+                    let Self { connections, shard, inflater, shared, effects, now, secure, .. } = self;
+                    if let Some(secure) = secure {
+                        let decrypted = secure.decrypt(connection, bytes);
+                        self.take_decrypted(connection, decrypted);
+                    } else {
+                        let feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
+                        let heard = hear(connections.get_mut(connection), feeder, &shared.door, connection, bytes);
+                        self.follow(connection, heard);
                     }
                 }
             }
+        }
+    }
+
+    /// Takes what a connection said.
+    pub(super) fn hear(&mut self, connection: ConnectionKey, bytes: &mut [u8]) {
+        let Self { connections, shard, inflater, shared, effects, now, .. } = self;
+        let feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
+        let heard = hear(connections.get_mut(connection), feeder, &shared.door, connection, bytes);
+        self.follow(connection, heard);
+    }
+
+    fn follow(&mut self, connection: ConnectionKey, heard: Heard) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Session => self.watch(connection),
+            Heard::Head(verdict) => self.carry_out(connection, verdict),
+            Heard::Body(pushed) => self.body_came(connection, pushed),
+            Heard::TooMuch => self.end(connection),
         }
     }
 
@@ -111,7 +123,12 @@ impl<R: Reactor> ShardThread<R> {
                 ToShard::Api { request, reply } => self.ask_engine(Asker::Api(reply), request),
                 ToShard::Report { reply } => self.ask_engine(Asker::Report(reply), ApiRequest::Survey),
                 ToShard::Accepted { stream } => self.settle(stream),
-                ToShard::Adopt { stream, encoding, read, headers } => self.adopt(stream, encoding, read, headers),
+                ToShard::Adopt { stream, adoption } => self.adopt(stream, *adoption),
+                ToShard::Emulate { secret, commands, reply } => {
+                    let emulated = self.emulate(&secret, commands);
+                    // Whoever does not wait any more does not want to know.
+                    let _ = reply.send(emulated);
+                }
                 ToShard::Drain { plan, gone } => {
                     let of_node = self.shared.sessions.load(Ordering::Relaxed);
                     let stages = Stages::begin(plan, self.sessions, of_node, self.now.mono_us);
@@ -174,8 +191,13 @@ impl<R: Reactor> ShardThread<R> {
     pub(super) fn meet_own_deadlines(&mut self) {
         let now_us = self.now.mono_us;
         while let Some(connection) = self.head_deadlines.pop_due(now_us) {
-            if let Some(Stage::Head(_)) = self.connections.get_mut(connection) {
-                self.refuse(connection, &RefusalReason::HeadTimeout.into());
+            match self.connections.get_mut(connection) {
+                Some(Stage::Head(_)) => self.refuse(connection, &RefusalReason::HeadTimeout.into()),
+                // The first deadline of such a connection was that of its head.
+                Some(Stage::Body(stage)) if stage.due_us <= now_us => {
+                    self.refuse(connection, &RefusalReason::BodyTimeout.into());
+                }
+                _ => {}
             }
         }
         while let Some(connection) = self.linger_deadlines.pop_due(now_us) {
@@ -196,8 +218,10 @@ impl<R: Reactor> ShardThread<R> {
                 continue;
             }
             let mut unread = std::mem::take(&mut session.unread);
-            let limits = &self.shared.net.websocket_limits;
-            feed(&mut self.shard, session, connection, &mut unread, self.now, limits, &mut self.effects);
+            let Self { shard, inflater, shared, effects, now, .. } = self;
+            let mut feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
+            feeder.feed(session, connection, &mut unread);
+            feeder.feed_mail(session, connection);
             if !session.paused {
                 self.reactor.resume(connection);
             }
@@ -210,15 +234,15 @@ impl<R: Reactor> ShardThread<R> {
         let Some(session) = self.connections.session_mut(connection) else { return };
         if session.receiver.unfinished_since_ms().is_some() && !session.watched {
             session.watched = true;
-            let age_max_us = self.shared.net.websocket_limits.unfinished_age_max_ms * 1_000;
+            let age_max_us = self.shared.net.limits(session.wire).unfinished_age_max_ms * 1_000;
             // The receiver counts in whole milliseconds, and "longer than" begins with the next.
             self.message_deadlines.set(self.now.mono_us + age_max_us + 1_000, connection);
         }
     }
 
     fn check_message_age(&mut self, connection: ConnectionKey) {
-        let limits = &self.shared.net.websocket_limits;
         let Some(session) = self.connections.session_mut(connection) else { return };
+        let limits = self.shared.net.limits(session.wire);
         session.watched = false;
         // Whose rest is here already, but could not be looked at, is not late.
         let is_waiting_for_us = session.paused || !session.unread.is_empty() || self.reactor.has_unread(connection);
@@ -233,39 +257,106 @@ impl<R: Reactor> ShardThread<R> {
     }
 }
 
-/// Tells the engine what a session said, until all bytes are used up or it has had enough; the rest is kept.
-pub(super) fn feed(
-    shard: &mut Shard,
-    session: &mut SessionStage,
-    key: SessionKey,
-    mut bytes: &mut [u8],
-    now: Now,
-    limits: &Limits,
-    effects: &mut Effects,
-) {
-    debug_assert!(session.unread.is_empty(), "what came first is received first");
-    while !session.paused && !session.deaf {
-        let performed = effects.list.len();
-        let received = session.receiver.receive(now.mono_ms(), limits, &mut bytes);
-        let event = match &received {
-            Ok(None) => return,
-            Ok(Some(Received::Message { payload, .. })) => Event::Received { session: key, frame: payload },
-            Ok(Some(Received::Ping(payload))) => Event::Pinged { session: key, payload },
-            // Compression is agreed on with nobody, so nothing comes compressed.
-            Ok(Some(Received::Pong(_) | Received::Compressed { .. })) => continue,
-            Ok(Some(Received::Close { code, .. })) => Event::CloseReceived { session: key, code: *code },
-            Err(error) => {
-                session.deaf = true;
-                violated(key, *error)
+/// What came, as far as it takes more than the connection to go on with it.
+enum Heard {
+    Nothing,
+    Session,
+    Head(Verdict),
+    Body(Result<(), RefusalReason>),
+    TooMuch,
+}
+
+fn hear(
+    stage: Option<&mut Stage>,
+    mut feeder: Feeder<'_>,
+    door: &Door,
+    connection: ConnectionKey,
+    bytes: &mut [u8],
+) -> Heard {
+    match stage {
+        Some(Stage::Session(session)) => {
+            feeder.feed(session, connection, bytes);
+            Heard::Session
+        }
+        Some(Stage::Body(stage)) => Heard::Body(stage.body.push(bytes)),
+        Some(Stage::Head(HeadStage { buffer })) => Heard::Head(door.judge(buffer, bytes)),
+        Some(Stage::Lingering { bytes_left }) => match bytes_left.checked_sub(bytes.len()) {
+            Some(fewer) => {
+                *bytes_left = fewer;
+                Heard::Nothing
             }
-        };
-        shard.handle(now, event, effects);
-        let mut new = effects.list.iter().skip(performed);
-        session.paused = new.any(|effect| matches!(effect, Effect::Pause { session } if *session == key));
+            None => Heard::TooMuch,
+        },
+        None => Heard::Nothing,
     }
-    if session.paused {
-        session.unread = Box::from(&*bytes);
+}
+
+/// Tells the engine what sessions say.
+pub(super) struct Feeder<'f> {
+    pub(super) shard: &'f mut Shard,
+    pub(super) inflater: &'f mut Inflater,
+    pub(super) net: &'f NetOptions,
+    pub(super) now: Now,
+    pub(super) effects: &'f mut Effects,
+}
+
+impl Feeder<'_> {
+    /// Takes what was read from a session, until all bytes are used up or the engine has had enough; the rest is kept.
+    pub(super) fn feed(&mut self, session: &mut SessionStage, key: SessionKey, mut bytes: &mut [u8]) {
+        debug_assert!(session.unread.is_empty(), "what came first is received first");
+        let limits = self.net.limits(session.wire);
+        while !session.paused && !session.deaf {
+            let received = session.receiver.receive(self.now.mono_ms(), limits, &mut bytes);
+            let event = match &received {
+                Ok(None) => return,
+                Ok(Some(Received::Message { payload, .. })) => Event::Received { session: key, frame: payload },
+                Ok(Some(Received::Compressed { kind, payload })) => {
+                    match self.inflater.inflate(*kind, payload, limits) {
+                        Ok(frame) => Event::Received { session: key, frame },
+                        Err(error) => {
+                            session.deaf = true;
+                            violated(key, error)
+                        }
+                    }
+                }
+                Ok(Some(Received::Ping(payload))) => Event::Pinged { session: key, payload },
+                Ok(Some(Received::Pong(_))) => continue,
+                Ok(Some(Received::Close { code, .. })) => Event::CloseReceived { session: key, code: *code },
+                Err(error) => {
+                    session.deaf = true;
+                    violated(key, *error)
+                }
+            };
+            session.paused = tell(self.shard, self.now, key, event, self.effects);
+        }
+        // What a deaf one says is dropped, whenever it is looked at.
+        if session.paused && !session.deaf {
+            session.unread = Box::from(&*bytes);
+        }
     }
+
+    /// Takes a message that came by itself, from a session that is not paused.
+    pub(super) fn feed_message(&mut self, session: &mut SessionStage, key: SessionKey, frame: &[u8]) {
+        session.paused = tell(self.shard, self.now, key, Event::Received { session: key, frame }, self.effects);
+    }
+
+    /// Takes what came by requests of their own, until the engine has had enough.
+    pub(super) fn feed_mail(&mut self, session: &mut SessionStage, key: SessionKey) {
+        let Some(mut mail) = session.mail.take() else { return };
+        while !session.paused
+            && let Some(commands) = mail.pop_front()
+        {
+            self.feed_message(session, key, &commands);
+        }
+        session.mail = Some(mail).filter(|mail| !mail.is_empty());
+    }
+}
+
+/// Tells the engine. Returns whether the session is paused by it.
+fn tell(shard: &mut Shard, now: Now, key: SessionKey, event: Event<'_>, effects: &mut Effects) -> bool {
+    let performed = effects.list.len();
+    shard.handle(now, event, effects);
+    effects.list.iter().skip(performed).any(|effect| matches!(effect, Effect::Pause { session } if *session == key))
 }
 
 fn violated(session: SessionKey, error: dunlin_websocket::ReceiveError) -> Event<'static> {

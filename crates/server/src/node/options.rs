@@ -1,9 +1,13 @@
 //! What the threads and sockets of a node are told. Filled from the configuration by the one who starts the node.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use super::AdmissionOptions;
-use crate::net::ReactorWish;
+use crate::{
+    net::{Place, ReactorWish},
+    tls::Certificates,
+};
+use dunlin_engine::Wire;
 use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
 
 /// Options of threads and sockets.
@@ -15,10 +19,16 @@ pub struct NetOptions {
     pub listen: SocketAddr,
     /// Shard threads, each with its own listener on the same port.
     pub shard_count: u16,
-    /// The path at which a WebSocket is opened; requests to all other paths are handed over. `None` hands over all.
-    pub websocket_path: Option<String>,
+    /// The paths at which clients come in; requests to all other paths are handed over.
+    pub places: Vec<Place>,
     /// What a client may make the receiver of its frames hold.
     pub websocket_limits: dunlin_websocket::Limits,
+    /// What TLS shows; `None` without.
+    pub certificates: Option<Arc<Certificates>>,
+    /// The same, where only the server speaks.
+    pub uni_websocket_limits: dunlin_websocket::Limits,
+    /// Bytes of commands that wait for a session which is being asked about, come by requests of their own.
+    pub mail_bytes_max: usize,
     /// Who may come in, and how fast.
     pub admission: AdmissionOptions,
     /// Connections that a shard may have more than the emptiest one, before it gives those it accepts to that; 0 leaves them
@@ -47,14 +57,24 @@ pub struct NetOptions {
     pub inbox_requests: usize,
 }
 
+impl NetOptions {
+    /// What a client that speaks this may make the receiver of its frames hold.
+    pub(super) const fn limits(&self, wire: Wire) -> &dunlin_websocket::Limits {
+        if wire.is_unidirectional() { &self.uni_websocket_limits } else { &self.websocket_limits }
+    }
+}
+
 impl Default for NetOptions {
     fn default() -> Self {
         Self {
             reactor: ReactorWish::Auto,
             listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
             shard_count: 1,
-            websocket_path: Some("/connection/websocket".to_owned()),
+            places: vec![Place::websocket("/connection/websocket")],
             websocket_limits: dunlin_websocket::Limits::default(),
+            certificates: None,
+            uni_websocket_limits: dunlin_websocket::Limits::default(),
+            mail_bytes_max: 262_144,
             admission: AdmissionOptions::default(),
             shard_imbalance_max: 32,
             sessions_max: 0,

@@ -1,6 +1,6 @@
 //! What a shard tells about itself when it is asked.
 
-use dunlin_engine::{ShardIndex, api::Survey, counters::Counters};
+use dunlin_engine::{ShardIndex, Wire, api::Survey, counters::Counters};
 
 use crate::net::{ReactorCounters, RefusalReason};
 
@@ -41,6 +41,12 @@ pub struct NetCounters {
     pub abandoned: u64,
     /// Sockets open now (gauge).
     pub connections: u64,
+    /// TLS handshakes that were finished.
+    pub tls_handshakes: u64,
+    /// Connections that ended because their TLS failed, in the handshake or later.
+    pub tls_failures: u64,
+    /// Sessions opened, by what they speak ([`Wire::index`]).
+    pub opened: [u64; Wire::ALL.len()],
     /// Sessions open now (gauge).
     pub sessions: u64,
     /// Bytes read.

@@ -11,6 +11,7 @@ use std::{
 };
 
 use dunlin_engine::{Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex};
+use dunlin_websocket::deflate::Inflater;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -24,6 +25,7 @@ use super::{
     inbox::{Tickets, ToShard},
     peers::Peers,
     placement::Loads,
+    secure::Secure,
 };
 use crate::{
     backend::{AskBackends, PickedHeaders},
@@ -73,6 +75,10 @@ pub(super) struct ShardThread<R> {
     pub(super) flushing: Vec<SessionKey>,
     /// Sessions that go on reading, and have something left that was read before.
     pub(super) resumed: Vec<SessionKey>,
+    /// Undoes the compression of what clients send.
+    pub(super) inflater: Inflater,
+    /// The TLS of the connections; `None` where they have none.
+    pub(super) secure: Option<Secure>,
     pub(super) head_deadlines: Deadlines,
     pub(super) linger_deadlines: Deadlines,
     pub(super) message_deadlines: Deadlines,

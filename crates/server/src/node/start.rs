@@ -14,6 +14,7 @@ use std::{
 };
 
 use dunlin_engine::{Effects, Now, Options, Seed, Shard, ShardIdentity, ShardIndex};
+use dunlin_websocket::deflate::Inflater;
 use tokio::sync::mpsc;
 
 use super::{
@@ -26,6 +27,7 @@ use super::{
     inbox::{Tickets, ToShard},
     peers::{self, Peers},
     placement::Loads,
+    secure::Secure,
     shard_thread::{Life, ShardThread, Shared},
 };
 use crate::{
@@ -77,7 +79,7 @@ fn start_with<R: Reactor + Send + 'static>(
     let (ring_messages, inbox_requests, count) = (net.ring_messages, net.inbox_requests, net.shard_count);
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
     let shared = Arc::new(Shared {
-        door: Door { websocket_path: net.websocket_path.clone(), origins, limits, headers },
+        door: Door { places: net.places.clone(), origins, limits, headers },
         tokens,
         backends,
         hand_over,
@@ -141,6 +143,7 @@ pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
     let Ingredients { identity, seed, options, shared, reactor, peers, room_links, doors, inbox, doorbell } =
         ingredients;
     let now: Now = shared.clock.now();
+    let secure = shared.net.certificates.clone().map(Secure::new);
     ShardThread {
         index: identity.index,
         shared,
@@ -161,6 +164,8 @@ pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
         performing: Vec::new(),
         flushing: Vec::new(),
         resumed: Vec::new(),
+        inflater: Inflater::default(),
+        secure,
         head_deadlines: Deadlines::default(),
         linger_deadlines: Deadlines::default(),
         message_deadlines: Deadlines::default(),

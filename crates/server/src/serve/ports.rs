@@ -8,12 +8,12 @@ use crate::{
     config::Config,
     demo::site::Site,
     http::{
-        HttpParts, Metrics, WebSocketDoor,
+        Emulation, HttpParts, Metrics, SessionDoor,
         api::{ApiOptions, Executor, NodeIdentity, RequestLimits, Service},
         debug::Debug,
         surveys::Surveys,
     },
-    net::Door,
+    net::{Door, Place, Transport},
     node::{Node, OriginCheck},
     telemetry::{Scrape, api_counters::ControlCounters},
 };
@@ -41,17 +41,26 @@ pub(super) fn divide(
 ) -> Ports {
     let Pages { site, origins } = pages;
     let headers = asked.backends().wanted_headers().clone();
-    let websocket = config.websocket.handler_prefix.clone().map(|path| WebSocketDoor {
-        door: Door { websocket_path: Some(path.clone()), origins, limits: head_limits(config), headers },
-        path,
-        node: node.clone(),
-        counters: Arc::clone(counters),
+    let places = places(config);
+    let sessions = (!places.is_empty()).then(|| {
+        Arc::new(SessionDoor {
+            door: Door { places, origins, limits: head_limits(config), headers },
+            body_timeout: Duration::from_millis(config.net.head_timeout_ms),
+            node: node.clone(),
+            counters: Arc::clone(counters),
+        })
+    });
+    let emulation = config.transports.emulation.clone().zip(sessions.clone());
+    let emulation = emulation.map(|(emulation, sessions)| Emulation {
+        path: emulation.handler_prefix,
+        body_bytes_max: emulation.body_bytes_max,
+        sessions,
     });
     let api = config.http_api.handler_prefix.clone().map(|prefix| {
         let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
         (prefix, Service::new(executor, api_options(config), Arc::clone(counters)))
     });
-    let for_clients = HttpParts { site, websocket, ..HttpParts::default() };
+    let for_clients = HttpParts { site, sessions, emulation, ..HttpParts::default() };
     let for_operators = for_operators(config, node, asked, identity, counters);
     match config.http_server.internal {
         None => Ports {
@@ -60,7 +69,8 @@ pub(super) fn divide(
                 api,
                 debug: None,
                 site: for_clients.site,
-                websocket: for_clients.websocket,
+                sessions: for_clients.sessions,
+                emulation: for_clients.emulation,
                 ..for_operators
             },
             internal: None,
@@ -70,6 +80,15 @@ pub(super) fn divide(
         }
         Some(_) => Ports { public: for_clients, internal: Some(HttpParts { api, ..for_operators }) },
     }
+}
+
+/// Where clients come in.
+pub(super) fn places(config: &Config) -> Vec<Place> {
+    let websocket = config.websocket.handler_prefix.clone().map(|path| {
+        let deflate = config.websocket.compression;
+        Place { path, transport: Transport::WebSocket { deflate } }
+    });
+    websocket.into_iter().chain(config.transports.places.iter().cloned()).collect()
 }
 
 fn for_operators(

@@ -117,6 +117,35 @@ impl OpenDoor {
     }
 }
 
+/// A key that others than its owner may read.
+pub struct OpenKeyFile<'a> {
+    /// Where it is.
+    pub path: &'a Path,
+}
+
+impl OpenKeyFile<'_> {
+    /// Tells it.
+    pub fn emit(&self) {
+        warn!(path = %Outside(&self.path.to_string_lossy()), "others than its owner may read the key of TLS; make its mode 0600");
+    }
+}
+
+/// Certificates were read again.
+pub struct CertificatesRenewed<'a> {
+    /// Why those from before are still shown, if they are.
+    pub error: Option<&'a dyn std::fmt::Display>,
+}
+
+impl CertificatesRenewed<'_> {
+    /// Tells it.
+    pub fn emit(&self) {
+        match self.error {
+            None => info!("new connections are shown the certificates that were just read"),
+            Some(error) => warn!(%error, "certificates could not be read again; those from before are still shown"),
+        }
+    }
+}
+
 /// The demonstration runs.
 pub struct DemoStarted<'a> {
     /// Where its pages lie.

@@ -102,6 +102,8 @@ families! {
     IMBALANCE = Gauge "dunlin_shard_imbalance_ratio" [] "Sessions of the shard that has most, over the mean of all; 1 when they are spread evenly.";
     RATE_REFUSED = Counter "dunlin_rate_refused_total" ["what"] "Connects and recoveries answered with error 111 because too many came in a second.";
     ABANDONED = Counter "dunlin_connections_abandoned_total" [] "Connections that the peer ended before its request had come.";
+    TRANSPORTS = Counter "dunlin_transport_sessions_opened_total" ["transport"] "Sessions opened, by their transport.";
+    TLS_HANDSHAKES = Counter "dunlin_tls_handshakes_total" ["outcome"] "TLS handshakes that were finished, and connections whose TLS failed.";
     HANDED_OVER = Counter "dunlin_connections_handed_over_total" [] "Connections given to the HTTP server because their request was for another path than the WebSockets'.";
     OPENED_WEBSOCKETS = Counter "dunlin_websockets_opened_total" ["by"] "WebSockets opened, by a shard or on a kept-alive connection of the HTTP server.";
 

@@ -3,9 +3,12 @@
 mod backends;
 mod rooms;
 
-use std::{sync::Mutex, time::Duration};
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
-use dunlin_engine::counters::{COMMAND_KINDS, Counters, Histogram, LATENCY_BOUNDS_US, NamespaceCounters, Suppression};
+use dunlin_engine::{
+    Wire,
+    counters::{COMMAND_KINDS, Counters, Histogram, LATENCY_BOUNDS_US, NamespaceCounters, Suppression},
+};
 use dunlin_protocol::{Disconnect, ErrorCode};
 
 use super::{
@@ -253,6 +256,18 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
         samples.add(&["recovery"], sum(shards, |counters| counters.recoveries_refused));
     });
     page.single(&m::ABANDONED, total(|net| net.abandoned));
+    page.family(&m::TRANSPORTS, |samples| {
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for wire in Wire::ALL {
+            let opened = shards.iter().map(|shard| place(&shard.net.opened, wire.index())).sum::<u64>();
+            *counts.entry(wire.transport_name()).or_default() += opened;
+        }
+        counts.iter().for_each(|(transport, count)| samples.add(&[transport], *count));
+    });
+    page.family(&m::TLS_HANDSHAKES, |samples| {
+        samples.add(&["finished"], total(|net| net.tls_handshakes));
+        samples.add(&["failed"], total(|net| net.tls_failures));
+    });
     page.single(&m::HANDED_OVER, total(|net| net.handed_over));
     page.family(&m::OPENED_WEBSOCKETS, |samples| {
         samples.add(&["shard"], total(|net| net.upgraded));

@@ -113,6 +113,27 @@ impl Client {
 
     /// A frame's opcode and payload; `None` at the end.
     pub fn read_frame(&mut self) -> Option<(u8, Vec<u8>)> {
+        self.read_raw_frame().map(|(first, payload)| (first & 0x0f, payload))
+    }
+
+    /// A chunk of a response, as text.
+    pub fn read_chunk(&mut self) -> String {
+        loop {
+            if let Some(at) = self.read.windows(2).position(|window| window == b"\r\n") {
+                let size = std::str::from_utf8(&self.read[..at]).expect("ASCII");
+                let size = usize::from_str_radix(size, 16).expect("a chunk's size");
+                if self.read.len() >= at + 2 + size + 2 {
+                    let chunk: Vec<u8> = self.read.drain(..at + 2 + size + 2).collect();
+                    assert_eq!(&chunk[at + 2 + size..], b"\r\n");
+                    return String::from_utf8(chunk[at + 2..at + 2 + size].to_vec()).expect("text");
+                }
+            }
+            assert!(self.read_more() > 0, "ended within a chunk");
+        }
+    }
+
+    /// A frame's first byte and payload; `None` at the end.
+    pub fn read_raw_frame(&mut self) -> Option<(u8, Vec<u8>)> {
         while self.read.len() < 2 {
             if self.read_more() == 0 {
                 assert!(self.read.is_empty(), "ended within a frame");
@@ -131,9 +152,9 @@ impl Client {
         while self.read.len() < header_len + length {
             assert!(self.read_more() > 0, "ended within a frame");
         }
-        let opcode = self.read[0] & 0x0f;
+        let first = self.read[0];
         let payload = self.read.drain(..header_len + length).skip(header_len).collect();
-        Some((opcode, payload))
+        Some((first, payload))
     }
 
     /// A text frame.

@@ -5,9 +5,9 @@ use std::{
     net::{TcpListener, TcpStream},
 };
 
-use dunlin::node::{DrainPlan, Drained, NetOptions, RefusalReason};
+use dunlin::node::{Adoption, DrainPlan, Drained, NetOptions, RefusalReason};
+use dunlin_engine::Wire;
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
-use dunlin_protocol::Encoding;
 
 use crate::{
     client::{Client, TEXT, frame, upgrade_request},
@@ -76,7 +76,15 @@ fn a_websocket_is_adopted_with_what_was_read_behind_its_request() {
     bytes.extend(frame(TEXT, br#"{"id":2,"subscribe":{"channel":"news"}}"#));
     let (read, unread) = bytes.split_at(40);
     client.write(unread);
-    rig.runtime.block_on(rig.node.adopt(stream, Encoding::Json, read.to_vec(), None)).expect("the node runs");
+    let adoption = Adoption {
+        wire: Wire::WebSocketJson,
+        response: Vec::new(),
+        request: None,
+        read: read.to_vec(),
+        headers: None,
+        tls: None,
+    };
+    rig.runtime.block_on(rig.node.adopt(stream, adoption)).expect("the node runs");
     let lines = client.read_lines(2);
     assert!(lines[1].starts_with(r#"{"id":2,"subscribe":"#), "{lines:?}");
     assert_eq!(rig.counters()[0].adopted, 1);

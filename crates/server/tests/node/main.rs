@@ -12,6 +12,8 @@ mod limits;
 mod rig;
 mod sessions;
 mod shards;
+mod tls;
+mod transports;
 
 /// What the shards wait on.
 const REACTOR: dunlin::node::ReactorWish = dunlin::node::ReactorWish::Epoll;

@@ -20,6 +20,10 @@ mod rig;
 mod sessions;
 #[path = "../node/shards.rs"]
 mod shards;
+#[path = "../node/tls.rs"]
+mod tls;
+#[path = "../node/transports.rs"]
+mod transports;
 
 /// What the shards wait on.
 const REACTOR: dunlin::node::ReactorWish = dunlin::node::ReactorWish::IoUring;

@@ -6,7 +6,9 @@ use super::{
     NUMBER, PORT, TLS, needless, own, part, part_table, refused_table, table, warned, warned_table, yes,
 };
 
-const NO_TLS: &str = "traffic would not be encrypted; put a proxy that ends TLS in front of Dunlin and switch this off";
+const NO_AUTOCERT: &str = "Dunlin asks nobody for certificates; let another program do so, and name its files in `tls`";
+const NO_INTERNAL_TLS: &str =
+    "the internal port is not encrypted; keep it to a network that is, or put a proxy in front of it";
 
 pub(super) const TOP: &[Key] = &[
     table("http_server", &[HTTP_SERVER], "The port that WebSockets, the API and everything else share."),
@@ -75,12 +77,28 @@ const HTTP_SERVER: &[Key] = &[
         "",
         "TCP port for what clients have no business with: health, metrics, debug pages, the API's description, and the API unless `http_api.external` is set. The public port answers 404 for them. Not set, and with no `internal_address`, all share the one port.",
     ),
-    refused_table("tls", TLS, NO_TLS),
-    refused_table("tls_autocert", &[ENABLED, AUTOCERT], NO_TLS),
-    refused_table("internal_tls", TLS, NO_TLS),
-    warned("tls_external", Bool, "false", "it has no effect without TLS"),
+    table("tls", &[SERVER_TLS], "TLS on the port for clients; with it, everything there is TLS."),
+    refused_table("tls_autocert", &[ENABLED, AUTOCERT], NO_AUTOCERT),
+    refused_table("internal_tls", TLS, NO_INTERNAL_TLS),
+    warned("tls_external", Bool, "false", "`tls` holds for the port for clients, and for no other"),
     warned_table("http3", &[ENABLED], "Dunlin speaks HTTP/1.1"),
     warned("h2c_external", Bool, "false", "Dunlin speaks HTTP/1.1"),
+];
+
+const SERVER_TLS: &[Key] = &[
+    yes("enabled", Bool, "false", "Switches TLS on: versions 1.2 and 1.3."),
+    yes(
+        "cert_pem",
+        Text,
+        "",
+        "The certificate and those between it and a root: a file, or the PEM text itself, as it is or in base64. Files are \
+         read again when they change, and on SIGHUP.",
+    ),
+    yes("key_pem", Secret, "", "The certificate's key, in the same forms."),
+    yes("client_ca_pem", Text, "", "Who vouches for clients, in the same forms; clients then need a certificate."),
+    warned("server_ca_pem", Text, "", "a server has nobody to check by it"),
+    warned("insecure_skip_verify", Bool, "false", "a server has nobody to check"),
+    warned("server_name", Text, "", "a server has nobody to ask for by name"),
 ];
 
 const AUTOCERT: &[Key] = &[

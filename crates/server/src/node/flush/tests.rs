@@ -143,12 +143,7 @@ fn shard_thread() -> ShardThread<Scripted> {
         seed: Seed { node: 1, shard: [1; 32] },
         options: Arc::new(Options { client, without_namespace: namespace, ..Options::default() }),
         shared: Arc::new(Shared {
-            door: Door {
-                websocket_path: None,
-                origins: Arc::new(|_, _| true),
-                limits,
-                headers: HeaderPicker::default(),
-            },
+            door: Door { places: Vec::new(), origins: Arc::new(|_, _| true), limits, headers: HeaderPicker::default() },
             gate: Gate::new(&net.admission),
             loads: Loads::new(1, net.shard_imbalance_max),
             net,
@@ -171,7 +166,7 @@ fn shard_thread() -> ShardThread<Scripted> {
 fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
     assert!(thread.shared.admit_session());
     thread.sessions += 1;
-    let key = thread.connections.insert(Stage::Session(SessionStage::default()));
+    let key = thread.connections.insert(Stage::Session(SessionStage::new(Encoding::Json.into())));
     let opened = Event::Opened { session: key, wire: Encoding::Json.into() };
     thread.shard.handle(thread.now, opened, &mut thread.effects);
     for frame in [&br#"{"id":1,"connect":{}}"#[..], br#"{"id":2,"subscribe":{"channel":"room"}}"#] {

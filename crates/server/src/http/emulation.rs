@@ -1,0 +1,168 @@
+//! Commands of sessions whose transport carries only what the server says: each comes by a request of its own, which names
+//! the session by the secret id that it was told.
+
+use std::{borrow::Cow, sync::Arc};
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderValue, Method, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+
+use super::{
+    SessionDoor,
+    stream::{preflight, read_body},
+};
+use crate::node::Emulated;
+
+/// What serves these requests.
+#[derive(Clone)]
+pub struct Emulation {
+    /// The path.
+    pub path: String,
+    /// Bytes of a request's body.
+    pub body_bytes_max: usize,
+    /// Where sessions come in.
+    pub sessions: Arc<SessionDoor>,
+}
+
+/// Answers one request.
+pub async fn answer(State(emulation): State<Arc<Emulation>>, request: Request) -> Response {
+    let sessions = &emulation.sessions;
+    match *request.method() {
+        Method::OPTIONS => return preflight(sessions, &request),
+        Method::POST => {}
+        _ => return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST, OPTIONS")]).into_response(),
+    }
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    if !sessions.allow_origin(&request, &mut response) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    let is_protobuf = request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|content_type| content_type.as_bytes().trim_ascii() == b"application/octet-stream");
+    let coming = read_body(request.into_body(), emulation.body_bytes_max);
+    *response.status_mut() = match tokio::time::timeout(sessions.body_timeout, coming).await {
+        Ok(Ok(body)) => emulate(sessions, is_protobuf, &body).await,
+        Ok(Err(status)) => status,
+        Err(_) => StatusCode::REQUEST_TIMEOUT,
+    };
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+async fn emulate(sessions: &SessionDoor, is_protobuf: bool, body: &[u8]) -> StatusCode {
+    let parsed = if is_protobuf { read_protobuf(body) } else { read_json(body) };
+    let Some(parsed) = parsed else { return StatusCode::BAD_REQUEST };
+    match sessions.node.emulate(&parsed.session, parsed.data.into_owned()).await {
+        Ok(Emulated::Taken) => StatusCode::NO_CONTENT,
+        Ok(Emulated::Unknown) => StatusCode::NOT_FOUND,
+        Ok(Emulated::Busy) | Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// One request. The node that it names as well is this one: there is no other.
+#[derive(Debug, PartialEq, Eq)]
+struct Parsed<'b> {
+    session: Cow<'b, str>,
+    /// The commands, as they would stand in a frame.
+    data: Cow<'b, [u8]>,
+}
+
+fn read_json(body: &[u8]) -> Option<Parsed<'_>> {
+    #[derive(Deserialize)]
+    struct Fields<'b> {
+        #[serde(borrow, default)]
+        session: Cow<'b, str>,
+        #[serde(borrow, default)]
+        data: Cow<'b, str>,
+    }
+    let Fields { session, data } = serde_json::from_slice(body).ok()?;
+    let data = match data {
+        Cow::Borrowed(data) => Cow::Borrowed(data.as_bytes()),
+        Cow::Owned(data) => Cow::Owned(data.into_bytes()),
+    };
+    Some(Parsed { session, data })
+}
+
+/// `node` is field 1, `session` 2, `data` 3, all with a length; others are passed over.
+fn read_protobuf(mut body: &[u8]) -> Option<Parsed<'_>> {
+    let (mut session, mut data) = ("", &[][..]);
+    while !body.is_empty() {
+        let tag = take_number(&mut body)?;
+        let value = match tag & 7 {
+            0 => {
+                take_number(&mut body)?;
+                continue;
+            }
+            1 => {
+                body = body.get(8..)?;
+                continue;
+            }
+            5 => {
+                body = body.get(4..)?;
+                continue;
+            }
+            2 => {
+                let length = usize::try_from(take_number(&mut body)?).ok()?;
+                let (value, rest) = body.split_at_checked(length)?;
+                body = rest;
+                value
+            }
+            _ => return None,
+        };
+        match tag >> 3 {
+            2 => session = std::str::from_utf8(value).ok()?,
+            3 => data = value,
+            _ => {}
+        }
+    }
+    Some(Parsed { session: Cow::Borrowed(session), data: Cow::Borrowed(data) })
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for place in 0..10 {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(7 * place)?;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed<'b>(session: &'b str, data: &'b [u8]) -> Parsed<'b> {
+        Parsed { session: session.into(), data: data.into() }
+    }
+
+    #[test]
+    fn both_encodings_name_a_session_and_its_commands() {
+        let json = br#"{"session":"s","node":"n","data":"{\"id\":1}\n{}"}"#;
+        assert_eq!(read_json(json), Some(parsed("s", b"{\"id\":1}\n{}")));
+        assert_eq!(read_json(br#"{"session":"s"}"#), Some(parsed("s", b"")));
+        let protobuf = b"\x0a\x01n\x12\x01s\x1a\x03\x02\x08\x01\x20\x07";
+        assert_eq!(read_protobuf(protobuf), Some(parsed("s", b"\x02\x08\x01")));
+    }
+
+    #[test]
+    fn what_is_neither_is_refused() {
+        for json in ["", "{", "[]", r#"{"session":1}"#, r#"{"session":"s","data":{}}"#, r#"{"data":"x"} x"#] {
+            assert_eq!(read_json(json.as_bytes()), None, "{json}");
+        }
+        for protobuf in
+            [&b"\x12"[..], b"\x12\x05s", b"\x12\x01\xff", b"\x0b", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"]
+        {
+            assert_eq!(read_protobuf(protobuf), None, "{protobuf:02x?}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Commands that come by requests of their own, to sessions whose transport carries nothing but what the server says.
+
+use super::{Emulated, intake::Feeder, shard_thread::ShardThread};
+use crate::net::Reactor;
+
+impl<R: Reactor> ShardThread<R> {
+    /// Gives `commands` to the session with this secret id. Those for a session that is paused wait for it, in order.
+    pub(super) fn emulate(&mut self, secret: &str, commands: Vec<u8>) -> Emulated {
+        let Some(key) = self.shard.find_session(secret) else { return Emulated::Unknown };
+        let Some(session) = self.connections.session_mut(key).filter(|session| session.wire.is_emulated()) else {
+            return Emulated::Unknown;
+        };
+        if !session.paused && session.mail.is_none() {
+            let Self { shard, inflater, shared, effects, now, .. } = self;
+            Feeder { shard, inflater, net: &shared.net, now: *now, effects }.feed_message(session, key, &commands);
+            return Emulated::Taken;
+        }
+        let mail = session.mail.get_or_insert_default();
+        let waiting: usize = mail.iter().map(Vec::len).sum();
+        if waiting + commands.len() > self.shared.net.mail_bytes_max || mail.len() >= MAIL_MAX {
+            return Emulated::Busy;
+        }
+        mail.push_back(commands);
+        Emulated::Taken
+    }
+}
+
+/// Requests whose commands wait for one session.
+const MAIL_MAX: usize = 256;

@@ -1,0 +1,114 @@
+//! TLS on the shards, over real sockets, with a client of rustls.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    sync::Arc,
+};
+
+use dunlin::{
+    node::NetOptions,
+    tls::{Certificates, TlsFiles},
+};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+
+use crate::{
+    client::{TEXT, frame, upgrade_request},
+    rig::{PATIENCE, Rig, engine_options, net_options, wait_until},
+};
+
+const CERTIFICATE: &str = include_str!("tls/cert.pem");
+const KEY: &str = include_str!("tls/key.pem");
+
+fn rig() -> Rig {
+    let files = TlsFiles { certificate: CERTIFICATE.to_owned(), key: KEY.to_owned(), client_ca: String::new() };
+    let certificates = Some(Arc::new(Certificates::read(files).expect("they are good")));
+    Rig::start(NetOptions { certificates, ..net_options() }, engine_options())
+}
+
+type Secure = StreamOwned<ClientConnection, TcpStream>;
+
+fn connect(rig: &Rig, versions: &[&'static rustls::SupportedProtocolVersion]) -> Secure {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).expect("PEM")).expect("a certificate");
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_protocol_versions(versions)
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").expect("a name");
+    let connection = ClientConnection::new(Arc::new(config), name).expect("a client");
+    let stream = TcpStream::connect(rig.address()).expect("the node listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    StreamOwned::new(connection, stream)
+}
+
+/// Reads until `end` has come.
+fn read_until(stream: &mut Secure, read: &mut Vec<u8>, end: &[u8]) {
+    let mut piece = [0; 16_384];
+    while !read.windows(end.len()).any(|window| window == end) {
+        let length = stream.read(&mut piece).expect("the node answers");
+        assert!(length > 0, "ended with {:?}", String::from_utf8_lossy(read));
+        read.extend_from_slice(&piece[..length]);
+    }
+}
+
+#[test]
+fn a_websocket_over_both_versions() {
+    let rig = rig();
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let mut client = connect(&rig, &[version]);
+        client.write_all(upgrade_request("").as_bytes()).expect("written");
+        let mut read = Vec::new();
+        read_until(&mut client, &mut read, b"\r\n\r\n");
+        client.write_all(&frame(TEXT, br#"{"id":1,"connect":{}}"#)).expect("written");
+        client.write_all(&frame(TEXT, br#"{"id":2,"subscribe":{"channel":"news"}}"#)).expect("written");
+        read_until(&mut client, &mut read, br#"{"id":2,"subscribe""#);
+        // More than the socket takes at once: the rest waits, and comes.
+        let data = "x".repeat(60_000);
+        for _ in 0..10 {
+            rig.publish("news", &format!("{data:?}")).expect("published");
+        }
+        rig.publish("news", r#""the last""#).expect("published");
+        read_until(&mut client, &mut read, b"the last");
+        assert!(read.len() > 600_000);
+    }
+    assert_eq!(rig.count(|counters| counters.tls_handshakes), 2);
+}
+
+#[test]
+fn what_is_no_tls_ends_its_connection() {
+    let rig = rig();
+    for bytes in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff, 0, 0], &[0; 100]] {
+        let mut stream = TcpStream::connect(rig.address()).expect("the node listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.write_all(bytes).expect("written");
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert!(!rest.starts_with(b"HTTP"), "nothing is said in the clear");
+    }
+    wait_until("the connections are gone", || rig.count(|counters| counters.connections) == 0);
+    assert!(rig.count(|counters| counters.tls_failures) >= 2);
+}
+
+#[test]
+fn another_request_is_handed_over_with_its_tls() {
+    let mut rig = rig();
+    let mut client = connect(&rig, &[&rustls::version::TLS13]);
+    client.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").expect("written");
+    let handed_over = rig.runtime.block_on(rig.handed_over.recv()).expect("a connection");
+    assert!(handed_over.head.starts_with(b"GET /health"));
+    let mut tls = handed_over.tls.expect("it goes with the socket");
+    // The end of the handshake may still be waiting; the answer goes behind it.
+    tls.encrypt(b"HTTP/1.1 204 No Content\r\n\r\n");
+    let stream = handed_over.stream;
+    stream.set_nonblocking(false).expect("a test may block");
+    (&stream).write_all(tls.waiting()).expect("written");
+    let mut read = Vec::new();
+    read_until(&mut client, &mut read, b"204 No Content\r\n\r\n");
+}

@@ -1,0 +1,104 @@
+// The SDK over HTTP streams and server-sent events, with commands by requests of their own.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { Centrifuge } from 'centrifuge';
+import { Events } from './support/events.mjs';
+import { EventSource } from './support/event_source.mjs';
+import { WS_URL, api, channelIn, newUser, token } from './support/server.mjs';
+
+const BASE = new URL('/', WS_URL.replace(/^ws/, 'http')).href;
+
+const TRANSPORTS = ['http_stream', 'sse'];
+
+async function connected(transport, user) {
+  const client = new Centrifuge([{ transport, endpoint: `${BASE}connection/${transport}` }], {
+    fetch,
+    readableStream: ReadableStream,
+    eventsource: EventSource,
+    emulationEndpoint: `${BASE}emulation`,
+    token: token({ sub: user }),
+    minReconnectDelay: 20,
+    maxReconnectDelay: 200,
+  });
+  const events = new Events(client, ['connected', 'disconnected', 'error']);
+  client.connect();
+  const context = await events.next('connected');
+  return { client, context, events };
+}
+
+for (const transport of TRANSPORTS) {
+  describe(transport, { concurrency: 4 }, () => {
+    test('commands are answered and publications come, in order', async () => {
+      const { client, context } = await connected(transport, newUser());
+      try {
+        assert.equal(context.transport, transport);
+        const channel = channelIn('open');
+        const subscription = client.newSubscription(channel);
+        const events = new Events(subscription, ['subscribed', 'publication']);
+        subscription.subscribe();
+        await events.next('subscribed');
+        const count = 50;
+        for (let n = 0; n < count; n += 1) await client.publish(channel, { n });
+        await api('publish', { channel, data: { n: count } });
+        const received = await events.take('publication', count + 1);
+        assert.deepEqual(received.map(({ data }) => data.n), Array.from({ length: count + 1 }, (_, n) => n));
+      } finally {
+        client.disconnect();
+      }
+    });
+
+    test('pongs keep the session: it outlives two pings', async () => {
+      const { client, events } = await connected(transport, newUser());
+      try {
+        // A ping comes every 3 seconds, and one that is not answered within 2 ends the session.
+        const channel = channelIn('open');
+        const early = await Promise.race([
+          events.next('disconnected').then(() => 'disconnected'),
+          new Promise((resolve) => setTimeout(resolve, 9_000, 'alive')),
+        ]);
+        assert.equal(early, 'alive');
+        await client.publish(channel, { still: 'there' });
+      } finally {
+        client.disconnect();
+      }
+    });
+
+    test('the server can end it', async () => {
+      const user = newUser();
+      const { client, events } = await connected(transport, user);
+      await api('disconnect', { user });
+      const { code } = await events.next('disconnected');
+      assert.equal(code, 3503);
+      client.disconnect();
+    });
+  });
+}
+
+test('a command for a session that is not there is answered with 404', async () => {
+  const body = JSON.stringify({ session: '0-0-0-00000000000000000000000000000000', node: '', data: '{}' });
+  const answer = await fetch(`${BASE}emulation`, { method: 'POST', body });
+  assert.equal(answer.status, 404);
+});
+
+for (const [transport, open] of [
+  ['uni_sse', (request) => fetch(`${BASE}connection/uni_sse?cf_connect=${encodeURIComponent(request)}`)],
+  ['uni_http_stream', (request) => fetch(`${BASE}connection/uni_http_stream`, { method: 'POST', body: request })],
+]) {
+  test(`${transport}: a connect push comes first, a disconnect push last`, async () => {
+    const user = newUser();
+    const answer = await open(JSON.stringify({ token: token({ sub: user }) }));
+    assert.equal(answer.status, 200);
+    let text = '';
+    let told = false;
+    for await (const piece of answer.body.pipeThrough(new TextDecoderStream())) {
+      text += piece;
+      if (!told && text.includes('"connect":')) {
+        told = true;
+        await api('disconnect', { user });
+      }
+    }
+    const pushes = text.split('\n').filter((line) => line.includes('{')).map((line) => JSON.parse(line.replace(/^data: /, '')));
+    assert.ok(pushes[0].connect.client, text);
+    assert.equal(pushes.at(-1).disconnect.code, 3503, text);
+  });
+}
