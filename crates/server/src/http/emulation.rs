@@ -81,6 +81,10 @@ fn read_json(body: &[u8]) -> Option<Parsed<'_>> {
         #[serde(borrow, default)]
         data: Cow<'b, str>,
     }
+    // A list would do as well for the fields of a struct.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return None;
+    }
     let Fields { session, data } = serde_json::from_slice(body).ok()?;
     let data = match data {
         Cow::Borrowed(data) => Cow::Borrowed(data.as_bytes()),

@@ -108,7 +108,9 @@ impl<R: Reactor> ShardThread<R> {
 
     /// Does what was found to be right with a connection's first request.
     pub(super) fn carry_out(&mut self, connection: ConnectionKey, verdict: Verdict) {
-        if let Some(Stage::Head(HeadStage { buffer })) = self.connections.get_mut(connection) {
+        if !matches!(verdict, Verdict::Unfinished)
+            && let Some(Stage::Head(HeadStage { buffer })) = self.connections.get_mut(connection)
+        {
             self.entrants.find_source(connection, self.shared.gate.proxies(), buffer.bytes());
         }
         match verdict {
