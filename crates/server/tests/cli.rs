@@ -138,14 +138,17 @@ fn a_token_is_signed_with_the_key_of_the_file() {
 #[test]
 fn a_bad_configuration_ends_check_and_serve_with_all_reasons() {
     let folder = Folder::new("bad");
-    let file = folder
-        .file("dunlin.json", r#"{"client": {"pingInterval": "1s", "pong_timeout": "1h"}, "sse": {"enabled": true}}"#);
+    let file = folder.file(
+        "dunlin.json",
+        r#"{"client": {"pingInterval": "1s", "pong_timeout": "1h"}, "webtransport": {"enabled": true}}"#,
+    );
     let output = dunlin(&folder, &["check-config", "-c", &file]);
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(stdout(&output), "");
     let said = stderr(&output).to_owned();
     assert_eq!(said.lines().count(), 4, "{said}");
-    for words in ["did you mean client.ping_interval?", "sse: is not supported yet", "client.pong_timeout: 1h"] {
+    for words in ["did you mean client.ping_interval?", "webtransport: is not supported yet", "client.pong_timeout: 1h"]
+    {
         assert!(said.contains(words), "{said}");
     }
     let output = dunlin(&folder, &["serve", "-c", &file]);
@@ -156,11 +159,11 @@ fn a_bad_configuration_ends_check_and_serve_with_all_reasons() {
 #[test]
 fn warnings_are_told_and_count_only_when_strict() {
     let folder = Folder::new("warn");
-    let file = folder.file("dunlin.toml", "[websocket]\ncompression = true\n");
+    let file = folder.file("dunlin.toml", "[websocket]\nwrite_timeout = \"2s\"\n");
     let output = dunlin(&folder, &["check-config", "-c", &file]);
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).ends_with("dunlin.toml: good, with 0 namespaces and 1 warnings\n"));
-    assert!(stderr(&output).starts_with("warning: ") && stderr(&output).contains("websocket.compression"));
+    assert!(stderr(&output).starts_with("warning: ") && stderr(&output).contains("websocket.write_timeout"));
     assert_eq!(dunlin(&folder, &["check-config", "--strict", "-c", &file]).status.code(), Some(3));
 }
 
