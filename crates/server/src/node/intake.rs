@@ -46,8 +46,9 @@ impl<R: Reactor> ShardThread<R> {
                         let decrypted = secure.decrypt(connection, bytes);
                         self.take_decrypted(connection, decrypted);
                     } else {
+                        let Some(stage) = connections.get_mut(connection) else { continue };
                         let feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
-                        let heard = hear(connections.get_mut(connection), feeder, &shared.door, connection, bytes);
+                        let heard = hear(stage, feeder, &shared.door, connection, bytes);
                         self.follow(connection, heard);
                     }
                 }
@@ -58,8 +59,9 @@ impl<R: Reactor> ShardThread<R> {
     /// Takes what a connection said.
     pub(super) fn hear(&mut self, connection: ConnectionKey, bytes: &mut [u8]) {
         let Self { connections, shard, inflater, shared, effects, now, .. } = self;
+        let Some(stage) = connections.get_mut(connection) else { return };
         let feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
-        let heard = hear(connections.get_mut(connection), feeder, &shared.door, connection, bytes);
+        let heard = hear(stage, feeder, &shared.door, connection, bytes);
         self.follow(connection, heard);
     }
 
@@ -266,28 +268,21 @@ enum Heard {
     TooMuch,
 }
 
-fn hear(
-    stage: Option<&mut Stage>,
-    mut feeder: Feeder<'_>,
-    door: &Door,
-    connection: ConnectionKey,
-    bytes: &mut [u8],
-) -> Heard {
+fn hear(stage: &mut Stage, mut feeder: Feeder<'_>, door: &Door, connection: ConnectionKey, bytes: &mut [u8]) -> Heard {
     match stage {
-        Some(Stage::Session(session)) => {
+        Stage::Session(session) => {
             feeder.feed(session, connection, bytes);
             Heard::Session
         }
-        Some(Stage::Body(stage)) => Heard::Body(stage.body.push(bytes)),
-        Some(Stage::Head(HeadStage { buffer })) => Heard::Head(door.judge(buffer, bytes)),
-        Some(Stage::Lingering { bytes_left }) => match bytes_left.checked_sub(bytes.len()) {
+        Stage::Body(stage) => Heard::Body(stage.body.push(bytes)),
+        Stage::Head(HeadStage { buffer }) => Heard::Head(door.judge(buffer, bytes)),
+        Stage::Lingering { bytes_left } => match bytes_left.checked_sub(bytes.len()) {
             Some(fewer) => {
                 *bytes_left = fewer;
                 Heard::Nothing
             }
             None => Heard::TooMuch,
         },
-        None => Heard::Nothing,
     }
 }
 

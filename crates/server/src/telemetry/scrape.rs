@@ -262,7 +262,9 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
             let opened = shards.iter().map(|shard| place(&shard.net.opened, wire.index())).sum::<u64>();
             *counts.entry(wire.transport_name()).or_default() += opened;
         }
-        counts.iter().for_each(|(transport, count)| samples.add(&[transport], *count));
+        for (transport, count) in &counts {
+            samples.add(&[transport], *count);
+        }
     });
     page.family(&m::TLS_HANDSHAKES, |samples| {
         samples.add(&["finished"], total(|net| net.tls_handshakes));
