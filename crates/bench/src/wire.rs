@@ -214,7 +214,7 @@ pub fn subscribed(encoding: Encoding, message: &[u8]) -> Option<Position> {
     }
 }
 
-/// Reply: 1 id, 6 subscribe { 6 epoch, 8 recovered, 12 was_recovering }.
+/// Reply: 1 id, 6 subscribe { 6 epoch, 8 recovered, 12 `was_recovering` }.
 fn protobuf_subscribed(message: &[u8]) -> Option<Position> {
     let mut rest = message;
     let mut result = loop {

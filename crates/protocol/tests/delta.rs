@@ -7,8 +7,8 @@ use serde_json::Value;
 
 #[test]
 fn patches() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schema/vectors/delta/patches.json");
-    let text = fs::read_to_string(path).expect("the vectors");
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schema/vectors/delta/patches.json");
+    let text = fs::read_to_string(vectors).expect("the vectors");
     let file: Value = serde_json::from_str(&text).expect("JSON");
     let mut encoder = DeltaEncoder::default();
     let mut made = Vec::new();
@@ -21,7 +21,7 @@ fn patches() {
         let lines: Vec<String> = made.iter().map(|vector| format!("    {vector}")).collect();
         let about = &file["about"];
         let text = format!("{{\n  \"about\": {about},\n  \"vectors\": [\n{}\n  ]\n}}\n", lines.join(",\n"));
-        fs::write(path, text).expect("a writable file");
+        fs::write(vectors, text).expect("a writable file");
     } else {
         assert_eq!(file["vectors"].as_array(), Some(&made));
     }

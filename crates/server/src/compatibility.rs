@@ -239,12 +239,12 @@ impl Page {
                 (Some(method), None) => match method.unsupported() {
                     None => self.row(&item.name, item.pro, Status::Done, &item.why),
                     Some(why) => {
-                        self.row(&item.name, item.pro, Status::Later, &format!("answered with error 108: {why}"))
+                        self.row(&item.name, item.pro, Status::Later, &format!("answered with error 108: {why}"));
                     }
                 },
                 (None, Some(_)) => self.stated(item),
                 (Some(_), Some(_)) => {
-                    self.problems.push(format!("methods: {} is one of the server's; take its status away", item.name))
+                    self.problems.push(format!("methods: {} is one of the server's; take its status away", item.name));
                 }
                 (None, None) => self.problems.push(format!("methods: {} is not one of the server's", item.name)),
             }

@@ -186,9 +186,9 @@ impl Control {
         let limits = connection_limits(config);
         let (stop, stopped) = watch::channel(false);
         let mut connections = Vec::new();
-        let mut serve = |handed_over, parts: HttpParts| {
-            let parts = HttpParts { is_going: Arc::clone(&is_going), ..parts };
-            let router = crate::http::router(parts).map_err(ServeError::Path)?;
+        let mut serve = |handed_over, of_port: HttpParts| {
+            let of_port = HttpParts { is_going: Arc::clone(&is_going), ..of_port };
+            let router = crate::http::router(of_port).map_err(ServeError::Path)?;
             let permits = Arc::new(Semaphore::new(limits.connections_max));
             connections.push(Arc::clone(&permits));
             let (counters, stopped) = (Arc::clone(&counters), stopped.clone());

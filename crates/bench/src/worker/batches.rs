@@ -30,14 +30,14 @@ impl Batches {
         let length = u32::try_from(frame.len()).map_err(io::Error::other)?;
         for part in sockets.chunks(self.batch) {
             for socket in part {
-                let send = opcode::Send::new(Fd(socket.as_raw_fd()), frame.as_ptr(), length);
-                let send = send.flags(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT).build();
+                let entry = opcode::Send::new(Fd(socket.as_raw_fd()), frame.as_ptr(), length);
+                let entry = entry.flags(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT).build();
                 // SAFETY: the frame outlives the wait below for all that is pushed here.
-                unsafe { self.ring.submission().push(&send) }.map_err(io::Error::other)?;
+                unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)?;
             }
             self.ring.submit_and_wait(part.len())?;
             for completion in self.ring.completion() {
-                if completion.result() == frame.len() as i32 {
+                if u32::try_from(completion.result()) == Ok(length) {
                     sent.sends += 1;
                 } else {
                     sent.would_block += 1;

@@ -64,13 +64,16 @@ pub(crate) enum AskedFor {
     Rpc,
 }
 
+/// An offset and the epoch in which it counts.
+type Position = (u64, Box<str>);
+
 /// What of a connect command outlives its frame.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectWish {
     /// The id that a backend has been told.
     pub(crate) client: Option<Arc<str>>,
     /// The channels that the client wants to be subscribed to, each once, and where it wants to recover from.
-    pub(crate) subs: Vec<(Box<str>, Option<(u64, Box<str>)>)>,
+    pub(crate) subs: Vec<(Box<str>, Option<Position>)>,
 }
 
 /// A session that is let in by its token, its backend or nobody, before anything has come of it.

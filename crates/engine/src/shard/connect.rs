@@ -45,12 +45,11 @@ impl Shard {
         if session.phase != Phase::Fresh || session.held.is_some() {
             return;
         }
-        let outcome = match decode_connect(bytes, self.shape_limits()) {
-            Ok(request) => self.connect(now, key, 0, &request, effects),
-            Err(_) => {
-                self.counters.malformed_frames += 1;
-                Err(Disconnect::BAD_REQUEST)
-            }
+        let outcome = if let Ok(request) = decode_connect(bytes, self.shape_limits()) {
+            self.connect(now, key, 0, &request, effects)
+        } else {
+            self.counters.malformed_frames += 1;
+            Err(Disconnect::BAD_REQUEST)
         };
         if let Err(disconnect) = outcome {
             self.close(now, key, &disconnect, effects);

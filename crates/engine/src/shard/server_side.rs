@@ -39,7 +39,7 @@ impl Shard {
         let Planned { subscription, from_token, recovers } = planned;
         let Ok(namespace) = self.names.resolve(&subscription.channel) else { return };
         let ttl_s = ttl_s(now, subscription.expires_at_s).unwrap_or(Some(0));
-        let mut flags = self.subscription_flags(key, None, namespace, &subscription.overrides);
+        let mut flags = self.subscription_flags(key, None, namespace, subscription.overrides);
         (flags.server_side, flags.from_token) = (true, from_token);
         let since = subscription.recover_since.filter(|_| flags.recoverable);
         let terms = Terms {

@@ -213,7 +213,7 @@ impl Shard {
             Ok(Some(0)) | Err(AlreadyExpired) => return Err(ErrorCode::Expired),
             Ok(ttl_s) => ttl_s,
         };
-        let flags = self.subscription_flags(key, Some(wish), namespace, &claims.overrides);
+        let flags = self.subscription_flags(key, Some(wish), namespace, claims.overrides);
         // The client keeps its position, and asks again later.
         if flags.recoverable && wish.recover && !self.recoveries.takes(now.mono_us) {
             self.counters.recoveries_refused += 1;
@@ -286,7 +286,7 @@ impl Shard {
         key: SessionKey,
         wish: Option<&SubscribeWish>,
         namespace: NamespaceIndex,
-        overrides: &Overrides,
+        overrides: Overrides,
     ) -> SubscriptionFlags {
         let options = self.namespace(namespace);
         // Like any subscriber, the session counts as subscribed here: everything else about it has been checked.

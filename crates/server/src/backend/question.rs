@@ -107,13 +107,13 @@ mod tests {
 
     use super::{super::tests::options, *};
 
-    fn payload(bytes: &'static [u8]) -> Option<Payload> {
-        Some(Payload::from_opaque(Bytes::from_static(bytes)))
+    fn payload(bytes: &'static [u8]) -> Payload {
+        Payload::from_opaque(Bytes::from_static(bytes))
     }
 
     fn asked(wire: Wire, ask: Ask, options: &ProxyOptions) -> Result<Value, BackendRefusal> {
         let user = (!matches!(ask, Ask::Connect { .. })).then(|| "42".into());
-        let asker = BackendAsker { client: "c-1".into(), wire, user, meta: payload(br#"{"plan": "pro"}"#) };
+        let asker = BackendAsker { client: "c-1".into(), wire, user, meta: Some(payload(br#"{"plan": "pro"}"#)) };
         let question = BackendQuestion { id: QuestionId(1), proxy: ProxyIndex(0), asker, ask };
         body(&question, options).map(|body| serde_json::from_slice(&body).unwrap())
     }
@@ -124,7 +124,7 @@ mod tests {
         let plain = options("http://127.0.0.1/");
         let with_meta = ProxyOptions { include_meta: true, ..plain.clone() };
         let connect = Ask::Connect {
-            data: payload(br#"{"a":1}"#),
+            data: Some(payload(br#"{"a":1}"#)),
             name: "js".into(),
             version: "1.2".into(),
             channels: vec!["news".into()],
@@ -144,7 +144,7 @@ mod tests {
             json!({"client": "c-1", "transport": "websocket", "protocol": "protobuf", "encoding": "json", "user": "42",
                 "channel": "chat:1"})
         );
-        let data = payload(b"\"hi\"").unwrap();
+        let data = payload(b"\"hi\"");
         assert_eq!(
             asked(Wire::HttpStreamJson, Ask::Publish { channel: "chat:1".into(), data }, &plain).unwrap(),
             json!({"client": "c-1", "transport": "http_stream", "protocol": "json", "encoding": "json", "user": "42",
@@ -166,7 +166,7 @@ mod tests {
     fn bytes_go_as_json_or_as_base64() {
         let plain = options("http://127.0.0.1/");
         let binary = ProxyOptions { binary_encoding: true, ..plain.clone() };
-        let rpc = |bytes| Ask::Rpc { method: "m".into(), data: payload(bytes) };
+        let rpc = |bytes| Ask::Rpc { method: "m".into(), data: Some(payload(bytes)) };
         let not_json = asked(Wire::WebSocketProtobuf, rpc(&[0, 255]), &plain);
         assert!(matches!(not_json, Err(BackendRefusal::Error { code: 107, .. })), "{not_json:?}");
         let body = asked(Wire::WebSocketProtobuf, rpc(&[0, 255]), &binary).unwrap();

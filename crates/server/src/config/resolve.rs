@@ -3,9 +3,10 @@
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, thread};
 
 use dunlin_engine::options::{
-    ChannelOptions, ClientOptions, CompressionOptions, Lane, NamespaceOptions, Options, RecoveryMode,
+    ChannelOptions, ClientOptions, CompressionOptions, Lane, NamespaceOptions, Options, PersonalChannel, RecoveryMode,
 };
 use dunlin_games::Registry;
+use dunlin_protocol::Disconnect;
 
 use super::{
     AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions, InternalDoor, LogLevel,
@@ -130,8 +131,34 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
             level: r.narrow("websocket.compression_level"),
             message_bytes_min: r.count("websocket.compression_min_size"),
         },
-        ..ClientOptions::default()
+        personal_channel: personal_channel(r),
+        user_sessions_max: r.count("client.user_connection_limit"),
+        connect_code_to_unidirectional_disconnect: unidirectional_disconnects(r),
     }
+}
+
+fn personal_channel(r: &mut Reader<'_>) -> Option<PersonalChannel> {
+    let at = |key: &str| format!("client.subscribe_to_user_personal_channel.{key}");
+    let personal = PersonalChannel {
+        namespace: r.text(&at("personal_channel_namespace")),
+        single_connection: r.bool(&at("single_connection")),
+    };
+    r.bool(&at("enabled")).then_some(personal)
+}
+
+fn unidirectional_disconnects(r: &mut Reader<'_>) -> Vec<(u32, Disconnect)> {
+    let table = "client.connect_code_to_unidirectional_disconnect";
+    let is_on = r.bool(&format!("{table}.enabled"));
+    let transforms = (0..r.settings.len(&format!("{table}.transforms"))).map(|index| {
+        let at = |key: &str| format!("{table}.transforms[{index}].{key}");
+        let (from, code) = (r.narrow(&at("code")), r.narrow(&at("to.code")));
+        if !(3_000..=4_999).contains(&code) {
+            r.error(&at("to.code"), format!("{code} is not the code of a disconnect, 3000 to 4999"));
+        }
+        (from, Disconnect { code, reason: r.text(&at("to.reason")).into() })
+    });
+    let transforms: Vec<_> = transforms.collect();
+    if is_on { transforms } else { Vec::new() }
 }
 
 fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions {

@@ -9,7 +9,7 @@ use axum::{
 };
 use serde_json::Value;
 
-/// The OpenAPI document.
+/// The `OpenAPI` document.
 pub const DOCUMENT: &str = include_str!("../../../../schema/openapi.json");
 
 /// The page's one style; nothing else may be loaded or run.

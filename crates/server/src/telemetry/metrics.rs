@@ -87,6 +87,8 @@ families! {
     VIOLATIONS = Counter "dunlin_websocket_violations_total" [] "Breaches of the WebSocket protocol by clients.";
     SLOW_SESSIONS = Counter "dunlin_slow_sessions_total" ["reason"] "Sessions closed because they read too slowly: more bytes or more frames waited than may.";
     LATE_MESSAGES = Counter "dunlin_late_messages_total" [] "Messages between shards whose session or channel had gone.";
+    USER_SESSIONS_REFUSED = Counter "dunlin_user_sessions_refused_total" [] "Sessions refused because their users had as many as they may.";
+    SERVER_SUBSCRIPTIONS_REFUSED = Counter "dunlin_server_subscriptions_refused_total" [] "Subscriptions made by the API that their channels' owners refused.";
 
     QUEUE_BYTES = Gauge "dunlin_queue_bytes" ["shard"] "Bytes waiting in sessions' lanes.";
     QUEUE_FRAMES = Gauge "dunlin_queue_frames" ["shard"] "Frames waiting in sessions' lanes.";

@@ -200,6 +200,8 @@ fn clients(page: &mut Page, shards: &[ShardReport]) {
         samples.add(&["frames"], sum(shards, |counters| counters.slow_frames));
     });
     page.single(&m::LATE_MESSAGES, sum(shards, |counters| counters.late_messages));
+    page.single(&m::USER_SESSIONS_REFUSED, sum(shards, |counters| counters.user_sessions_refused));
+    page.single(&m::SERVER_SUBSCRIPTIONS_REFUSED, sum(shards, |counters| counters.server_subscriptions_refused));
 }
 
 /// The codes of the tables always; others that applications have used, once they have.

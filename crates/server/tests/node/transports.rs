@@ -83,7 +83,7 @@ fn a_bomb_ends_its_connection_and_nothing_else() {
     };
     let mut other = connect();
     let mut client = connect();
-    client.write(&compressed_frame(&[b' '; 65_537]));
+    client.write(&compressed_frame(&vec![b' '; 65_537]));
     assert_eq!(client.read_close(), 1009);
     other.say(r#"{"id":1,"connect":{}}"#);
     assert!(other.read_raw_frame().is_some());
@@ -123,7 +123,7 @@ fn an_http_stream_carries_replies_and_publications_as_lines() {
     assert!(lines.starts_with(r#"{"id":1,"connect":{"#) && lines.contains("\n{\"id\":2,\"subscribe\":{"), "{lines}");
     rig.publish("news", "{\"a\":1}").expect("published");
     let publication = client.read_chunk();
-    assert!(publication.starts_with(r#"{"push":{"#) && publication.ends_with("\n"), "{publication}");
+    assert!(publication.starts_with(r#"{"push":{"#) && publication.ends_with('\n'), "{publication}");
     // What else the client says is no command.
     client.write(b"POST /t HTTP/1.1\r\n\r\n");
     rig.publish("news", "{\"a\":2}").expect("published");

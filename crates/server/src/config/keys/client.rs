@@ -1,9 +1,9 @@
 //! `client.*`.
 
 use super::{
-    COUNT, COUNT_OR_ZERO, ENABLED, Key,
-    Kind::{Any, Bool, Duration, DurationOrOff, Int, Secret, Text, Texts},
-    NUMBER, PROXY, own, part, refused, refused_table, table, warned, warned_table, yes,
+    COUNT, COUNT_OR_ZERO, Key,
+    Kind::{Any, Bool, Duration, DurationOrOff, Int, Secret, Tables, Text, Texts},
+    NUMBER, PROXY, Support, own, refused, table, warned, yes,
 };
 
 /// So many in a second, or so many at a time, for a 32-bit counter; zero for no bound.
@@ -13,6 +13,35 @@ const WRITES: &str = "Dunlin writes each session once per turn of its shard, as 
 const POSITIONS: &str = "positions cannot drift apart on one node, so there is nothing to poll";
 
 pub(super) const TOP: &[Key] = &[table("client", &[CLIENT], "Sessions.")];
+
+const PERSONAL_CHANNEL: &[Key] = &[
+    yes("enabled", Bool, "false", "Subscribe them."),
+    yes("personal_channel_namespace", Text, "", "The namespace of these channels; none without it."),
+    yes("single_connection", Bool, "false", "A user's older connections end with 3504 when a newer one comes."),
+];
+
+const UNIDIRECTIONAL_DISCONNECT: &[Key] = &[
+    yes("enabled", Bool, "false", "Use the transforms."),
+    Key {
+        name: "transforms",
+        kind: Tables(&[TRANSFORM]),
+        default: "",
+        support: Support::Yes,
+        doc: "Each of one code. Codes without one become 3005 (109, 110), 3013 (111), 3507 (103), and 3004 otherwise.",
+    },
+];
+
+const TRANSFORM: &[Key] = &[
+    yes("code", Int(0, 65_535), "0", "The code of the error."),
+    table(
+        "to",
+        &[&[
+            yes("code", Int(0, 4_999), "0", "The code of the disconnect, 3000 to 4999."),
+            yes("reason", Text, "", "Its reason."),
+        ]],
+        "The disconnect.",
+    ),
+];
 
 const PROXY_ENABLED: &[Key] = &[yes("enabled", Bool, "false", "Ask it (in `client.proxy` only).")];
 
@@ -138,7 +167,12 @@ const CLIENT: &[Key] = &[
         ]],
         "Backends that are asked about connections.",
     ),
-    refused("user_connection_limit", COUNT_OR_ZERO, "0", "the number of a user's connections would not be limited"),
+    yes(
+        "user_connection_limit",
+        COUNT_OR_ZERO,
+        "0",
+        "Connections of one user on the node, of users with a name. One more ends with 3504. 0 for any number.",
+    ),
     yes(
         "connection_rate_limit",
         RATE,
@@ -182,15 +216,15 @@ const CLIENT: &[Key] = &[
         "Dunlin has no way to trust tokens that nobody signed; use `client.insecure` in development",
     ),
     refused("user_id_http_header", Text, "", "users would not be known by that header, and be refused or anonymous"),
-    refused_table(
+    table(
         "subscribe_to_user_personal_channel",
-        &[ENABLED, &[part("personal_channel_namespace", Text, ""), part("single_connection", Bool, "false")]],
-        "Dunlin knows no server-side subscriptions yet, so users would miss what is published there",
+        &[PERSONAL_CHANNEL],
+        "Subscribes each user to a channel of its own, such as `#42`.",
     ),
-    warned_table(
+    table(
         "connect_code_to_unidirectional_disconnect",
-        &[ENABLED, &[part("transforms", Any, "")]],
-        "Dunlin has no unidirectional transports yet",
+        &[UNIDIRECTIONAL_DISCONNECT],
+        "Which disconnect an error of connecting becomes where only the server speaks.",
     ),
     warned("presence_update_interval", Duration, "27s", "presence is kept by the session itself and needs no updates"),
     warned("concurrency", NUMBER, "0", "a session's commands are answered one after another"),

@@ -141,16 +141,16 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn source(last: u8) -> Option<Source> {
-        Some(Source::of([192, 0, 2, last].into()))
+    fn source(last: u8) -> Source {
+        Source::of([192, 0, 2, last].into())
     }
 
     #[test]
     fn the_node_lets_in_as_many_as_it_may_and_not_one_more() {
         let gate = Gate::new(&AdmissionOptions { handshakes_per_second: 10, ..AdmissionOptions::default() });
         assert!(!gate.knows_sources());
-        assert!((0..10).all(|last| gate.admit(source(last), 5).is_ok()));
-        assert_eq!(gate.admit(source(0), 5), Err(RefusalReason::HandshakeRate));
+        assert!((0..10).all(|last| gate.admit(Some(source(last)), 5).is_ok()));
+        assert_eq!(gate.admit(Some(source(0)), 5), Err(RefusalReason::HandshakeRate));
         assert_eq!(gate.admit(None, 100_005), Ok(()), "a tenth of a second later");
     }
 
@@ -161,12 +161,12 @@ mod tests {
             source_handshakes_per_second: 1,
             ..AdmissionOptions::default()
         });
-        assert_eq!(gate.admit(source(1), 0), Ok(()));
+        assert_eq!(gate.admit(Some(source(1)), 0), Ok(()));
         for _ in 0..100 {
-            assert_eq!(gate.admit(source(1), 0), Err(RefusalReason::SourceRate));
+            assert_eq!(gate.admit(Some(source(1)), 0), Err(RefusalReason::SourceRate));
         }
-        assert_eq!((gate.admit(source(2), 0), gate.admit(source(3), 0)), (Ok(()), Ok(())));
-        assert_eq!(gate.admit(source(4), 0), Err(RefusalReason::HandshakeRate));
+        assert_eq!((gate.admit(Some(source(2)), 0), gate.admit(Some(source(3)), 0)), (Ok(()), Ok(())));
+        assert_eq!(gate.admit(Some(source(4)), 0), Err(RefusalReason::HandshakeRate));
     }
 
     #[test]
@@ -176,12 +176,12 @@ mod tests {
             source_sessions_max: 1,
             ..AdmissionOptions::default()
         });
-        assert_eq!(gate.admit(source(1), 0), Ok(()));
-        assert_eq!(gate.admit(source(2), 0), Err(RefusalReason::HandshakeRate));
-        assert_eq!(gate.admit(source(2), 1_000_000), Ok(()));
-        assert_eq!(gate.admit(source(1), 2_000_000), Err(RefusalReason::SourceSessions));
-        gate.dismiss(source(1), 2_000_000);
-        assert_eq!(gate.admit(source(1), 2_000_000), Ok(()));
+        assert_eq!(gate.admit(Some(source(1)), 0), Ok(()));
+        assert_eq!(gate.admit(Some(source(2)), 0), Err(RefusalReason::HandshakeRate));
+        assert_eq!(gate.admit(Some(source(2)), 1_000_000), Ok(()));
+        assert_eq!(gate.admit(Some(source(1)), 2_000_000), Err(RefusalReason::SourceSessions));
+        gate.dismiss(Some(source(1)), 2_000_000);
+        assert_eq!(gate.admit(Some(source(1)), 2_000_000), Ok(()));
     }
 
     #[test]

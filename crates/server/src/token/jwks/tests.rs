@@ -19,12 +19,12 @@ fn options() -> JwksOptions {
     }
 }
 
-fn fetched(names: &[&str], max_age_ms: Option<u64>) -> Option<Fetched> {
+fn fetched(names: &[&str], max_age_ms: Option<u64>) -> Fetched {
     let key = Ed25519KeyPair::generate().unwrap();
     let x = URL_SAFE_NO_PAD.encode(key.public_key().as_ref());
     let one = |name: &&str| serde_json::json!({"kty": "OKP", "crv": "Ed25519", "kid": name, "x": x});
     let json = serde_json::json!({ "keys": names.iter().map(one).collect::<Vec<_>>() }).to_string();
-    Some(Fetched { keys: parse(json.as_bytes()).unwrap(), max_age_ms })
+    Fetched { keys: parse(json.as_bytes()).unwrap(), max_age_ms }
 }
 
 fn look_up(sets: &mut KeySets, name: &str, now_ms: u64) -> &'static str {
@@ -53,14 +53,14 @@ fn one_fetch_for_all_who_wait_and_then_a_pause() {
     assert_eq!(look_up(&mut sets, "a", 0), "fetch");
     assert_eq!(look_up(&mut sets, "a", 1), "wait");
     assert_eq!(look_up(&mut sets, "b", 1), "wait");
-    sets.fetched(URL, fetched(&["a"], None), &options, 2);
+    sets.fetched(URL, Some(fetched(&["a"], None)), &options, 2);
     assert_eq!((settle(&mut sets, "a", 2), settle(&mut sets, "b", 2)), ("key", "unknown"));
     assert_eq!((look_up(&mut sets, "a", 3), look_up(&mut sets, "b", 3)), ("key", "unknown"));
     assert_eq!(look_up(&mut sets, "c", 10_001), "unavailable", "it may be new");
     // A new name leads to a fetch when the pause is over; known keys do not wait for it.
     assert_eq!(look_up(&mut sets, "c", 10_002), "fetch");
     assert_eq!((look_up(&mut sets, "a", 10_003), look_up(&mut sets, "c", 10_003)), ("key", "wait"));
-    sets.fetched(URL, fetched(&["a", "c"], None), &options, 10_004);
+    sets.fetched(URL, Some(fetched(&["a", "c"], None)), &options, 10_004);
     assert_eq!(settle(&mut sets, "c", 10_004), "key");
 }
 
@@ -71,11 +71,11 @@ fn a_key_holds_as_long_as_the_answer_says_within_bounds() {
     {
         let (mut sets, options) = (KeySets::default(), options());
         assert_eq!(look_up(&mut sets, "a", 0), "fetch");
-        sets.fetched(URL, fetched(&["a"], max_age_ms), &options, 0);
+        sets.fetched(URL, Some(fetched(&["a"], max_age_ms)), &options, 0);
         assert_eq!(look_up(&mut sets, "a", fresh_ms - 1), "key", "{max_age_ms:?}");
         assert_eq!(look_up(&mut sets, "a", fresh_ms), "fetch", "{max_age_ms:?}");
         // A key that was taken back is gone with the next fetch.
-        sets.fetched(URL, fetched(&["b"], None), &options, fresh_ms + 1);
+        sets.fetched(URL, Some(fetched(&["b"], None)), &options, fresh_ms + 1);
         assert_eq!(settle(&mut sets, "a", fresh_ms + 1), "unknown", "{max_age_ms:?}");
     }
 }
@@ -88,7 +88,7 @@ fn what_fails_is_tried_again_and_does_without_for_a_while() {
     assert_eq!(settle(&mut sets, "a", 0), "unavailable");
     assert_eq!(look_up(&mut sets, "a", 999), "unavailable");
     assert_eq!(look_up(&mut sets, "a", 1_000), "fetch");
-    sets.fetched(URL, fetched(&["a"], Some(10_000)), &options, 1_000);
+    sets.fetched(URL, Some(fetched(&["a"], Some(10_000))), &options, 1_000);
     // Stale, and not to be had anew: it does until nobody may believe it any more.
     assert_eq!(look_up(&mut sets, "a", 11_000), "fetch");
     sets.fetched(URL, None, &options, 11_000);
@@ -108,7 +108,7 @@ fn addresses_and_names_are_bounded() {
 
     let (mut sets, options) = (KeySets::default(), options());
     look_up(&mut sets, "a", 0);
-    sets.fetched(URL, fetched(&[], None), &options, 0);
+    sets.fetched(URL, Some(fetched(&[], None)), &options, 0);
     for index in 0..ABSENT_MAX {
         assert_eq!(settle(&mut sets, &index.to_string(), 0), "unknown");
     }

@@ -77,10 +77,10 @@ impl Publisher {
     }
 
     fn verifier(&self) -> Verifier {
-        self.verifier_with(self.options("/keys", &Rules::default()), Rules::default())
+        Self::verifier_with(self.options("/keys", &Rules::default()), Rules::default())
     }
 
-    fn verifier_with(&self, options: JwksOptions, rules: Rules) -> Verifier {
+    fn verifier_with(options: JwksOptions, rules: Rules) -> Verifier {
         with_keys(TokenKeys { jwks: Some(Arc::new(options)), rules, ..TokenKeys::default() })
     }
 }
@@ -193,7 +193,7 @@ fn a_set_that_cannot_be_had_is_nobodys_fault() {
 fn a_private_network_is_not_asked() {
     let publisher = Publisher::start(&[], false);
     let options = JwksOptions { is_unsafe_allowed: false, ..publisher.options("/keys", &Rules::default()) };
-    let verifier = publisher.verifier_with(options, Rules::default());
+    let verifier = Publisher::verifier_with(options, Rules::default());
     let token = sign(&Signer::ed(), "EdDSA", "a");
     assert_eq!(verifier.judge_connection(&token, NOW_S).err(), Some(Fault::KeysUnavailable));
     assert_eq!(publisher.fetches(), 0);
@@ -205,7 +205,7 @@ fn the_address_follows_the_issuer() {
     let issuer = regex::Regex::new("^https://id.example/(?P<realm>one|two)$").unwrap();
     let rules = Rules { issuer: Some(Rule::Matches(issuer)), ..Rules::default() };
     let publisher = Publisher::start(&[one.jwk("a")], false);
-    let verifier = publisher.verifier_with(publisher.options("/{{realm}}/keys", &rules), rules.clone());
+    let verifier = Publisher::verifier_with(publisher.options("/{{realm}}/keys", &rules), rules.clone());
     let token = |signer: &Signer, issuer: &str| {
         signer.sign(r#"{"alg":"EdDSA","kid":"a"}"#, &format!(r#"{{"iss":"https://id.example/{issuer}"}}"#))
     };
