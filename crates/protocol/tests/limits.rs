@@ -8,9 +8,9 @@ fn decode_one(encoding: Encoding, frame: &[u8]) -> Result<Command<'_>, DecodeErr
     Commands::new(encoding, frame).next().expect("a frame says something")
 }
 
-/// On a thread with a stack that recursion would overflow.
+/// On a thread with a stack that recursion would overflow, but for the hundred levels or so that a filter may have.
 fn on_a_small_stack(test: impl FnOnce() + Send + 'static) {
-    const STACK_BYTES: usize = 64 * 1024;
+    const STACK_BYTES: usize = 512 * 1024;
     std::thread::Builder::new().stack_size(STACK_BYTES).spawn(test).expect("a thread").join().expect("no failure");
 }
 

@@ -411,7 +411,8 @@ mod tests {
                 name: "test.json".to_owned(),
                 format: Format::Json,
                 text: r#"{"channel": {"namespaces": [{"name": "chat"}]}, "rpc": {"namespaces": [{"name": "app"}]},
-                    "proxies": [{"name": "main", "endpoint": "http://127.0.0.1/"}]}"#
+                    "proxies": [{"name": "main", "endpoint": "http://127.0.0.1/"}],
+                    "client": {"connect_code_to_unidirectional_disconnect": {"transforms": [{"code": 100}]}}}"#
                     .to_owned(),
             }),
             ..Input::default()
