@@ -8,7 +8,11 @@ use dunlin_engine::{
     options::{Lane, NamespaceOptions},
 };
 
-use crate::{rooms::Book, wire::PublicationBody};
+use crate::{
+    plan::KEY_TAG,
+    rooms::Book,
+    wire::{Filter, PublicationBody},
+};
 
 /// Bytes that a publication of the plan takes beside its payload.
 const ENVELOPE_BYTES_MAX: usize = 400;
@@ -44,8 +48,8 @@ pub struct Published {
     pub count: u64,
     /// The exact payload.
     pub data: Vec<u8>,
-    /// The value of the tag that keys the latest lane.
-    pub key: Option<String>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
     /// Whether it gets an offset.
     pub has_offset: bool,
     /// What became of it.
@@ -56,6 +60,18 @@ pub struct Published {
     pub position: Option<(String, u64)>,
 }
 
+impl Published {
+    /// The value of the tag that keys the latest lane.
+    pub fn key(&self) -> Option<&String> {
+        self.tags.get(KEY_TAG)
+    }
+
+    /// Whether it passes a filter, if there is one.
+    pub fn passes(&self, filter: Option<&Filter>) -> bool {
+        filter.is_none_or(|filter| filter.passes(&self.tags))
+    }
+}
+
 /// A channel as outsiders know it.
 #[derive(Debug, Default)]
 pub struct ChannelFacts {
@@ -63,6 +79,8 @@ pub struct ChannelFacts {
     pub rules: Option<NamespaceOptions>,
     /// Publications that the API accepted.
     pub api_count: u64,
+    /// Their numbers, in order.
+    pub of_api: Vec<u64>,
     /// Counts of the API's publications, by key.
     pub by_key: BTreeMap<Option<String>, Vec<u64>>,
     /// Publications by epoch and offset.
@@ -109,6 +127,10 @@ pub struct Model {
     pub published: Vec<Published>,
     /// What is known of rooms.
     pub rooms: Book,
+    /// How often clients were told what.
+    pub reached: BTreeMap<&'static str, u64>,
+    /// Channels by the numbers that stand for them.
+    numbered: BTreeMap<u64, String>,
     channels: BTreeMap<String, ChannelFacts>,
     counts: BTreeMap<(String, Publisher), u64>,
 }
@@ -125,6 +147,8 @@ impl Model {
         Self {
             published: Vec::new(),
             rooms: Book::default(),
+            reached: BTreeMap::new(),
+            numbered: BTreeMap::new(),
             channels: channels.map(facts).collect(),
             counts: BTreeMap::new(),
         }
@@ -164,6 +188,48 @@ impl Model {
         kept
     }
 
+    /// How many of the API's publications in a channel pass a filter, of those that come between the counts `low` and
+    /// `high`.
+    pub fn passing_between(&self, facts: &ChannelFacts, filter: Option<&Filter>, low: u64, high: u64) -> u64 {
+        let between = facts.of_api.get(low as usize..(high as usize).saturating_sub(1)).unwrap_or_default();
+        between.iter().filter(|&&number| self.published[number as usize].passes(filter)).count() as u64
+    }
+
+    /// Whether a subscriber may go from offset `low` to `high` at once: nothing between them passes its filter.
+    ///
+    /// # Errors
+    /// The offset that is for it.
+    pub fn may_skip(
+        &self,
+        facts: &ChannelFacts,
+        filter: Option<&Filter>,
+        epoch: &str,
+        low: u64,
+        high: u64,
+    ) -> Result<(), u64> {
+        // What nobody has seen was published by a client, and has no tags. Without an epoch nothing can be known of one
+        // that has some.
+        let untagged = filter.is_none_or(|filter| !epoch.is_empty() && filter.passes(&BTreeMap::new()));
+        let is_for_it = |offset: &u64| {
+            facts.at(epoch, *offset).map_or(untagged, |number| self.published[number as usize].passes(filter))
+        };
+        (low + 1..high).find(is_for_it).map_or(Ok(()), Err)
+    }
+
+    /// Notes that `number` stands for a channel.
+    ///
+    /// # Errors
+    /// If it stood for another one.
+    pub fn numbers(&mut self, number: u64, channel: &str) -> Result<(), String> {
+        let earlier = self.numbered.insert(number, channel.to_owned()).filter(|earlier| earlier != channel);
+        earlier.map_or(Ok(()), |earlier| Err(format!("{number} stands for {earlier} and for {channel}")))
+    }
+
+    /// Counts something that clients were told.
+    pub fn count(&mut self, what: &'static str) {
+        *self.reached.entry(what).or_insert(0) += 1;
+    }
+
     /// How many offsets a channel can have given out, in all its epochs.
     pub fn offsets_at_most(&self, channel: &str) -> u64 {
         let with_offset =
@@ -191,7 +257,7 @@ impl Model {
             publisher,
             count,
             data,
-            key: None,
+            tags: BTreeMap::new(),
             has_offset,
             fate: Fate::Open,
             accepted_ms: 0,

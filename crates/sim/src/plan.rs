@@ -7,7 +7,7 @@ use dunlin_engine::{
     backend::ProxyIndex,
     options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode, RoomLimits},
 };
-use dunlin_protocol::Encoding;
+use dunlin_protocol::{Encoding, FilterLimits};
 use dunlin_rooms::{GridShape, RoomOptions};
 
 use crate::{chance::Chance, rooms::Play};
@@ -17,6 +17,18 @@ pub const LATE_WAKE_US: u64 = 30_000;
 
 /// The tag that keys the latest lane in the namespace `tick`.
 pub const KEY_TAG: &str = "sym";
+
+/// A tag with one of [`KINDS`].
+pub const KIND_TAG: &str = "kind";
+
+/// What [`KIND_TAG`] may be.
+pub const KINDS: [&str; 4] = ["a", "b", "ab", "ba"];
+
+/// A tag with one of [`NUMBERS`].
+pub const NUMBER_TAG: &str = "n";
+
+/// What [`NUMBER_TAG`] may be, or be compared with.
+pub const NUMBERS: [&str; 6] = ["0", "1", "1.0", "-2.5", "12", "many"];
 
 /// A channel in which nothing is allowed without a token.
 pub const RESTRICTED: &str = "alone";
@@ -249,9 +261,15 @@ fn options(chance: &mut Chance, shards: u16) -> Options {
     let channels_max = if chance.percent(10) { usize::from(shards) * 3 } else { 1_000_000 };
     Options {
         client,
-        channel: ChannelOptions { channels_max, name_bytes_max: 40, ..ChannelOptions::default() },
+        channel: ChannelOptions {
+            channels_max,
+            name_bytes_max: 40,
+            tags_filter: FilterLimits { bytes_max: 4_096, nodes_max: 5, depth_max: 3 },
+            tags_filters_max: *chance.pick(&[2, 1_000, 1_000, 1_000]),
+            ..ChannelOptions::default()
+        },
         without_namespace: NamespaceOptions::default(),
-        namespaces: namespaces(chance),
+        namespaces: namespaces(chance).into_iter().map(|namespace| offering(chance, namespace)).collect(),
         ..Options::default()
     }
 }
@@ -262,6 +280,17 @@ fn ask_backends(options: &mut Options) {
     for plain in options.namespaces.iter_mut().filter(|namespace| namespace.name == "plain") {
         plain.subscribe_proxy = Some(ProxyIndex(1));
         plain.publish_proxy = Some(ProxyIndex(2));
+    }
+}
+
+/// The same, where clients may ask for what not all clients ask for.
+fn offering(chance: &mut Chance, namespace: NamespaceOptions) -> NamespaceOptions {
+    NamespaceOptions {
+        allow_tags_filter: chance.percent(60),
+        allow_delta: chance.percent(60),
+        delta_publish: chance.percent(40),
+        allow_channel_compaction: chance.percent(60),
+        ..namespace
     }
 }
 

@@ -28,7 +28,7 @@ fn a_recovery_that_loses_its_first_publication_is_found() {
 #[test]
 fn a_subscription_left_behind_at_the_owner_is_found() {
     let (_, failure) = find(Bug::LateAnswerLeaks);
-    let places = ["channels {", "present {", "encodes and deliveries", "still holds", "players"];
+    let places = ["channels {", "present {", "encodes and deliveries", "still holds", "players", "seats are"];
     assert!(places.iter().any(|place| failure.contains(place)), "{failure}");
 }
 
@@ -59,4 +59,10 @@ fn an_event_for_others_is_found() {
 fn a_connect_that_is_answered_before_all_owners_are_is_found() {
     let (_, failure) = find(Bug::ConnectAnsweredEarly);
     assert!(failure.contains("connect is answered without"), "{failure}");
+}
+
+#[test]
+fn a_patch_of_what_a_filter_left_out_is_found() {
+    let (_, failure) = find(Bug::FilteredGetsPatch);
+    assert!(failure.contains("a patch makes") || failure.contains("differs from what was published"), "{failure}");
 }

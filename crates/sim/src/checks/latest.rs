@@ -21,11 +21,12 @@ impl Subscription {
             Some(skipped) => skipped.parse().map_err(|_| format!("skipped: {skipped}"))?,
             None => 0,
         };
-        let key = lane_key(facts, published.key.as_ref());
+        let key = lane_key(facts, published.key());
         let last = self.keys_seen.insert(key.clone(), published.count);
         let between = |low: u64| {
             let of_key = facts.by_key.get(&key).map_or(&[][..], Vec::as_slice);
-            of_key.iter().filter(|&&count| count > low && count < published.count).count() as u64
+            let between = of_key.iter().filter(|&&count| count > low && count < published.count);
+            between.filter(|&&count| self.wants(model, facts, count)).count() as u64
         };
         let (upper, lower) = match last {
             Some(last) if published.count <= last => {
@@ -45,9 +46,16 @@ impl Subscription {
         }
     }
 
-    pub(super) fn check_newest(&self, facts: &ChannelFacts) -> Result<(), String> {
+    /// Whether the API's publication with this count is for the subscriber.
+    fn wants(&self, model: &Model, facts: &ChannelFacts, count: u64) -> bool {
+        let number = facts.of_api[count as usize - 1];
+        model.published[number as usize].passes(self.filter.as_ref())
+    }
+
+    pub(super) fn check_newest(&self, model: &Model, facts: &ChannelFacts) -> Result<(), String> {
         for (key, counts) in &facts.by_key {
-            let newest = counts.last().copied().unwrap_or(0);
+            let wanted = counts.iter().rev().find(|&&count| self.wants(model, facts, count));
+            let newest = wanted.copied().unwrap_or(0);
             let seen = self.keys_seen.get(key).copied();
             if newest > self.live_count && seen != Some(newest) {
                 return Err(format!("{} {key:?}: the newest is {newest}, the subscriber has {seen:?}", self.channel));

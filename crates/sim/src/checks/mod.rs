@@ -1,5 +1,6 @@
 //! What must hold, seen from outside: each checker knows what clients were told and what operators asked for.
 
+mod difference;
 mod history;
 mod latest;
 mod permission;
@@ -9,7 +10,9 @@ mod stream;
 
 use std::collections::BTreeMap;
 
-use crate::wire::Position;
+use crate::wire::{Filter, Position};
+
+use difference::Differences;
 
 pub use history::check_history;
 pub use latest::lane_key;
@@ -48,6 +51,12 @@ pub struct Subscription {
     sessions_seen: BTreeMap<String, u64>,
     /// The newest publication of the API that came with the answer, by count.
     recovered_count: u64,
+    /// Which publications it wants, if not all.
+    pub filter: Option<Filter>,
+    /// The number that stands for its channel; 0 for none.
+    pub number: u64,
+    /// What differences build on, if it gets differences.
+    pub differences: Option<Differences>,
     /// Where the channel has a room: the place in it.
     pub seat: Option<Box<Seat>>,
     /// Who came and who left, as far as it was told.

@@ -6,7 +6,7 @@ use crate::{
     client::{Order, Pending},
     plan::BACKEND_ERROR,
     token::{Flaw, Tokens},
-    wire::Say,
+    wire::{Filter, Say},
 };
 
 /// What a verdict on a reply needs to know.
@@ -74,6 +74,12 @@ impl<'a> Verdict<'a> {
         matches!(self.kind(channel), Kind::Known { rules, .. } if whom(rules).is_some())
     }
 
+    /// Whether a channel's publications may be filtered so.
+    fn may_filter(&self, channel: &str, filter: &Filter) -> bool {
+        let Kind::Known { rules, .. } = self.kind(channel) else { return false };
+        rules.allow_tags_filter && filter.is_sound(&self.options.channel.tags_filter)
+    }
+
     fn channels_are_few(&self) -> bool {
         self.options.channel.channels_max < 1_000
     }
@@ -105,20 +111,7 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
             Some(_) => is_of_backend(code),
             None => code == 108,
         },
-        Say::Subscribe { channel, token, recover, reject_unrecoverable, .. } => {
-            about_name(channel)
-                || match code {
-                    103 => !may_subscribe(verdict, channel, token),
-                    105 => asked.had || verdict.was_subscribed(channel),
-                    106 => asked.at_limit || verdict.channels_are_few() || verdict.was_subscribed(""),
-                    109 | 110 => verdict.may_have_expired(token),
-                    112 => recover.is_some() && *reject_unrecoverable,
-                    code if token.is_empty() && is_of_backend(code) => {
-                        verdict.asks(channel, |rules| rules.subscribe_proxy)
-                    }
-                    _ => false,
-                }
-        }
+        Say::Subscribe { .. } => may_refuse_subscription(verdict, asked, code),
         Say::SubRefresh { token, .. } => match code {
             103 => true,
             109 | 110 => verdict.may_have_expired(token),
@@ -158,6 +151,25 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
     if is_true { Ok(()) } else { Err(format!("error {code} answers {:?}", asked.say)) }
 }
 
+/// Whether `subscribe` may be answered with an error.
+fn may_refuse_subscription(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> bool {
+    let Say::Subscribe { channel, token, recover, reject_unrecoverable, filter, .. } = &asked.say else { return false };
+    let may_have_no_room = || asked.at_limit || verdict.channels_are_few() || verdict.was_subscribed("");
+    match code {
+        102 => matches!(verdict.kind(channel), Kind::Unknown),
+        103 => !may_subscribe(verdict, channel, token),
+        105 => asked.had || verdict.was_subscribed(channel),
+        106 => may_have_no_room() || filter.is_some() && verdict.options.channel.tags_filters_max < 1_000,
+        107 => {
+            let is_too_long = matches!(verdict.kind(channel), Kind::TooLong);
+            is_too_long || filter.as_ref().is_some_and(|filter| !verdict.may_filter(channel, filter))
+        }
+        109 | 110 => verdict.may_have_expired(token),
+        112 => recover.is_some() && *reject_unrecoverable,
+        code => token.is_empty() && is_of_backend(code) && verdict.asks(channel, |rules| rules.subscribe_proxy),
+    }
+}
+
 /// Whether a command may have succeeded.
 ///
 /// # Errors
@@ -169,7 +181,10 @@ pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), Strin
     };
     let may = match &asked.say {
         Say::Connect { token, .. } => token.is_empty() || !matches!(verdict.flaw(token), Flaw::Forged | Flaw::Expired),
-        Say::Subscribe { channel, token, .. } => may_subscribe(verdict, channel, token),
+        Say::Subscribe { channel, token, filter, .. } => {
+            let may_filter = filter.as_ref().is_none_or(|filter| verdict.may_filter(channel, filter));
+            may_filter && may_subscribe(verdict, channel, token)
+        }
         Say::Refresh { token } | Say::SubRefresh { token, .. } => verdict.flaw(token) == Flaw::None,
         Say::Publish { channel, .. } => {
             known(channel, |rules| rules.allow_publish_for_client || rules.allow_publish_for_subscriber)

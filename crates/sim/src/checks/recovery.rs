@@ -1,14 +1,15 @@
 //! The answer to a subscribe command: recovered means complete, not recovered means that it was not possible.
 
-use dunlin_engine::options::{NamespaceOptions, RecoveryMode};
+use dunlin_engine::options::{Lane, NamespaceOptions, RecoveryMode};
+use dunlin_protocol::Encoding;
 
 use crate::{
     client::Pending,
     model::{ChannelFacts, Model},
-    wire::{Position, Say, SubscribeResult},
+    wire::{Filter, Position, Say, SubscribeResult},
 };
 
-use super::Subscription;
+use super::{Subscription, difference::Differences};
 
 /// Limits of the node that recovery respects.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +29,12 @@ pub fn check_recovery(
     limits: Limits,
     asked: &Pending,
     result: &SubscribeResult,
-    now_ms: u64,
+    (encoding, now_ms): (Encoding, u64),
 ) -> Result<Subscription, String> {
-    let Say::Subscribe { channel, recover, .. } = &asked.say else {
+    let Say::Subscribe { channel, recover, filter, .. } = &asked.say else {
         return Err("a subscribe result answers another command".to_owned());
     };
+    let filter = filter.as_deref();
     let facts = model.channel_mut(channel).ok_or("a subscription to an unknown channel")?;
     let rules = facts.rules.clone().ok_or("a subscription without a namespace")?;
     check_flags(&rules, asked, result)?;
@@ -45,6 +47,9 @@ pub fn check_recovery(
         asked_count: asked.api_count,
         live_count: facts.api_count,
         live_ms: now_ms,
+        filter: filter.cloned(),
+        number: result.id,
+        differences: result.delta.then(|| Differences::new(encoding)),
         ..Subscription::default()
     };
     if result.positioned {
@@ -52,15 +57,16 @@ pub fn check_recovery(
     }
     match recover {
         Some(from) if result.recovered => {
-            check_recovered(&rules, from, result)?;
+            check_recovered(&rules, filter, from, result)?;
             subscription.recovered(model, &result.publications)?;
+            check_gaps(model, &rules, &subscription, from, result)?;
         }
         _ if !result.publications.is_empty() => {
             return Err(format!("{channel}: publications come with what is not recovered"));
         }
         Some(from) if result.recoverable => {
             let top = (&*result.epoch, result.offset);
-            if could_recover_surely(model, limits, facts_of(model, channel)?, from, top, now_ms) {
+            if could_recover_surely(model, limits, facts_of(model, channel)?, (from, filter), top, now_ms) {
                 return Err(format!("{channel}: not recovered from {from:?} at {top:?}, though it is all there"));
             }
         }
@@ -75,7 +81,7 @@ fn facts_of<'a>(model: &'a Model, channel: &str) -> Result<&'a ChannelFacts, Str
 
 /// What the reply says of the subscription itself.
 pub(super) fn check_flags(rules: &NamespaceOptions, asked: &Pending, result: &SubscribeResult) -> Result<(), String> {
-    let Say::Subscribe { recover, positioned, recoverable, .. } = &asked.say else {
+    let Say::Subscribe { recover, positioned, recoverable, delta, compact, .. } = &asked.say else {
         return Err("a subscribe result answers another command".to_owned());
     };
     let recovers = recover.is_some();
@@ -89,18 +95,31 @@ pub(super) fn check_flags(rules: &NamespaceOptions, asked: &Pending, result: &Su
     if expected != got {
         return Err(format!("recoverable, positioned, was recovering, epoch: {got:?} instead of {expected:?}"));
     }
+    let differs = !delta.is_empty() && rules.allow_delta && rules.delivery == Lane::Reliable && rules.room.is_none();
+    let has_number = *compact && rules.allow_channel_compaction && rules.room.is_none();
+    if (result.delta, result.id > 0) != (differs, has_number) {
+        return Err(format!("differences {} instead of {differs}, number {}", result.delta, result.id));
+    }
     if result.recovered && !(recoverable && recovers) {
         return Err("recovered without being asked".to_owned());
     }
     Ok(())
 }
 
-fn check_recovered(rules: &NamespaceOptions, from: &Position, result: &SubscribeResult) -> Result<(), String> {
+fn check_recovered(
+    rules: &NamespaceOptions,
+    filter: Option<&Filter>,
+    from: &Position,
+    result: &SubscribeResult,
+) -> Result<(), String> {
     let offsets: Vec<u64> = result.publications.iter().map(|publication| publication.offset).collect();
     let is_sound = match rules.recovery_mode {
         RecoveryMode::Stream => {
             let same_epoch = from.epoch.is_empty() || from.epoch == result.epoch;
-            same_epoch && offsets.iter().zip(from.offset + 1..).all(|(&offset, expected)| offset == expected)
+            let is_sorted = offsets.first().is_none_or(|first| *first > from.offset)
+                && offsets.is_sorted_by(|one, next| one < next);
+            let has_gap = || offsets.iter().zip(from.offset + 1..).any(|(&offset, expected)| offset != expected);
+            same_epoch && is_sorted && (filter.is_some() || !has_gap())
         }
         RecoveryMode::Cache => match offsets[..] {
             [] => from.epoch == result.epoch && from.offset > 0,
@@ -108,11 +127,31 @@ fn check_recovered(rules: &NamespaceOptions, from: &Position, result: &Subscribe
             _ => false,
         },
     };
-    if is_sound && result.offset == from.offset {
+    // Who misses nothing that passes is told where the others are.
+    let is_ahead = filter.is_some() && offsets.is_empty() && result.offset > from.offset;
+    if is_sound && (result.offset == from.offset || is_ahead) {
         Ok(())
     } else {
         Err(format!("recovered from {from:?} at {} with the offsets {offsets:?}, {}", result.offset, result.epoch))
     }
+}
+
+/// What was left out of a recovery does not pass the filter.
+fn check_gaps(
+    model: &mut Model,
+    rules: &NamespaceOptions,
+    subscription: &Subscription,
+    from: &Position,
+    result: &SubscribeResult,
+) -> Result<(), String> {
+    let mut last = from.offset;
+    for publication in &result.publications {
+        if rules.recovery_mode == RecoveryMode::Stream {
+            subscription.may_skip(model, last, publication.offset)?;
+        }
+        last = publication.offset;
+    }
+    if result.publications.is_empty() { subscription.may_skip(model, last, result.offset + 1) } else { Ok(()) }
 }
 
 /// Whether a client at `from` can be brought up to `top` beyond doubt, by a server that answers at `now_ms` or before.
@@ -120,7 +159,7 @@ pub fn could_recover_surely(
     model: &Model,
     limits: Limits,
     facts: &ChannelFacts,
-    from: &Position,
+    (from, filter): (&Position, Option<&Filter>),
     (epoch, top): (&str, u64),
     now_ms: u64,
 ) -> bool {
@@ -134,6 +173,11 @@ pub fn could_recover_surely(
             let fits = bytes <= limits.queue_bytes_max;
             same_epoch && fits && top.checked_sub(from.offset).is_some_and(|missed| missed <= kept)
         }
-        RecoveryMode::Cache => from.offset > 0 && from.epoch == epoch && from.offset == top || retained > 0,
+        RecoveryMode::Cache => {
+            let passes = |number: u64| model.published[number as usize].passes(filter);
+            let mut kept = top - retained + 1..=top;
+            from.offset > 0 && from.epoch == epoch && from.offset == top
+                || kept.any(|offset| facts.at(epoch, offset).is_some_and(passes))
+        }
     }
 }

@@ -14,8 +14,10 @@ impl Subscription {
     /// # Errors
     /// If it is not the next one.
     pub fn publication(&mut self, model: &mut Model, seen: &PublicationBody) -> Result<u64, String> {
+        let seen = &self.whole(seen)?;
         let epoch = Some(&*self.epoch).filter(|epoch| !epoch.is_empty());
         let number = model.recognise(&self.channel, seen, epoch)?;
+        self.check_wanted(model, number)?;
         let lane = model.channel(&self.channel).ok_or("a publication in an unknown channel")?.lane();
         check_tags(model, number, seen, lane)?;
         match lane {
@@ -25,19 +27,21 @@ impl Subscription {
         Ok(number)
     }
 
-    fn next_reliable(&mut self, model: &Model, number: u64, offset: u64) -> Result<(), String> {
-        let published = &model.published[number as usize];
+    fn next_reliable(&mut self, model: &mut Model, number: u64, offset: u64) -> Result<(), String> {
         if offset > 0 {
             match self.offset {
-                Some(last) if offset != last + 1 => {
+                Some(last) if offset <= last => {
                     return Err(format!("{}: offset {offset} comes after {last}", self.channel));
                 }
+                Some(last) => self.may_skip(model, last, offset)?,
                 None if self.positioned => return Err(format!("{}: a position is not known", self.channel)),
-                _ => self.offset = Some(offset),
+                None => {}
             }
+            self.offset = Some(offset);
         }
+        let published = &model.published[number as usize];
         match &published.publisher {
-            Publisher::Api => self.next_of_api(published.count),
+            Publisher::Api => self.next_of_api(model, published.count),
             Publisher::Session(session) => {
                 let last = self.sessions_seen.insert(session.clone(), published.count).unwrap_or(0);
                 if published.count > last {
@@ -49,15 +53,41 @@ impl Subscription {
         }
     }
 
-    fn next_of_api(&mut self, count: u64) -> Result<(), String> {
+    fn next_of_api(&mut self, model: &Model, count: u64) -> Result<(), String> {
+        let facts = model.channel(&self.channel).ok_or("a publication in an unknown channel")?;
+        let none_between = |low| model.passing_between(facts, self.filter.as_ref(), low, count) == 0;
         let fits = match self.api_seen {
-            Some(last) => count == last + 1,
-            None => count > self.asked_count.max(self.recovered_count) && count <= self.live_count + 1,
+            Some(last) => count > last && none_between(last),
+            None => count > self.asked_count.max(self.recovered_count) && none_between(self.live_count),
         };
         if !fits {
             return Err(format!("{}: the API's publication {count} comes next for {self:?}", self.channel));
         }
         self.api_seen = Some(count);
+        Ok(())
+    }
+
+    /// A publication that came has to pass the filter.
+    fn check_wanted(&self, model: &mut Model, number: u64) -> Result<(), String> {
+        let published = &model.published[number as usize];
+        if !published.passes(self.filter.as_ref()) {
+            return Err(format!("{}: {:?} does not let {published:?} pass", self.channel, self.filter));
+        }
+        if self.filter.is_some() {
+            model.count("passed a filter");
+        }
+        Ok(())
+    }
+
+    /// Whether offset `next` may come behind `last`.
+    pub(super) fn may_skip(&self, model: &mut Model, last: u64, next: u64) -> Result<(), String> {
+        let facts = model.channel(&self.channel).ok_or("a publication in an unknown channel")?;
+        if let Err(missing) = model.may_skip(facts, self.filter.as_ref(), &self.epoch, last, next) {
+            return Err(format!("{}: offset {next} comes after {last}, without {missing}", self.channel));
+        }
+        if last + 1 < next {
+            model.count("left out by a filter");
+        }
         Ok(())
     }
 
@@ -67,7 +97,12 @@ impl Subscription {
     /// If there is a gap, or something twice.
     pub(super) fn recovered(&mut self, model: &mut Model, seen: &[PublicationBody]) -> Result<(), String> {
         for publication in seen {
+            if publication.delta {
+                model.count("recovered as a patch");
+            }
+            let publication = &self.whole(publication)?;
             let number = model.recognise(&self.channel, publication, Some(&self.epoch))?;
+            self.check_wanted(model, number)?;
             let published = &model.published[number as usize];
             if published.publisher == Publisher::Api {
                 self.recovered_count = self.recovered_count.max(published.count);
@@ -84,14 +119,18 @@ impl Subscription {
     pub fn check_complete(&self, model: &Model, top: Option<(&str, u64)>) -> Result<(), String> {
         let facts = model.channel(&self.channel).ok_or("a subscription to an unknown channel")?;
         if facts.lane() == Lane::Latest {
-            return self.check_newest(facts);
+            return self.check_newest(model, facts);
         }
         let seen = self.api_seen.unwrap_or(self.live_count);
-        if facts.api_count > seen.max(self.live_count) {
+        let filter = self.filter.as_ref();
+        if model.passing_between(facts, filter, seen.max(self.live_count), facts.api_count + 1) > 0 {
             return Err(format!("{}: {} of {} of the API's publications came", self.channel, seen, facts.api_count));
         }
         let Some((epoch, top)) = top.filter(|_| self.positioned) else { return Ok(()) };
-        if epoch != self.epoch || Some(top) != self.offset {
+        let has_all = self.offset.is_some_and(|last| {
+            last <= top && (last == top || model.may_skip(facts, filter, epoch, last, top + 1).is_ok())
+        });
+        if epoch != self.epoch || !has_all {
             return Err(format!(
                 "{}: at {epoch} {top}, the subscriber at {} {:?}",
                 self.channel, self.epoch, self.offset
@@ -103,12 +142,10 @@ impl Subscription {
 
 /// Tags come as they were given, but for the one that the latest lane adds.
 fn check_tags(model: &Model, number: u64, seen: &PublicationBody, lane: Lane) -> Result<(), String> {
-    let key = &model.published[number as usize].key;
+    let given = &model.published[number as usize].tags;
     let mut tags = seen.tags.clone();
     if lane == Lane::Latest {
         tags.remove("skipped");
     }
-    let given: Vec<(&str, &str)> = key.iter().map(|value| (crate::plan::KEY_TAG, &**value)).collect();
-    let came: Vec<(&str, &str)> = tags.iter().map(|(tag, value)| (&**tag, &**value)).collect();
-    if given == came { Ok(()) } else { Err(format!("publication {number} has the tags {:?}", seen.tags)) }
+    if *given == tags { Ok(()) } else { Err(format!("publication {number} has the tags {:?}", seen.tags)) }
 }

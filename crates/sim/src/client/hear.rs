@@ -12,7 +12,7 @@ use crate::{
     model::{Fate, Model},
     plan::RoomPlan,
     token::Tokens,
-    wire::{ErrorBody, HistoryResult, Message, Position, Push, Say, SubscribeResult, WireFrame, decode},
+    wire::{ErrorBody, HistoryResult, Message, Say, SubscribeResult, WireFrame, decode},
 };
 
 use super::{Client, Goodbye, Misdeeds, Order, Pending, Phase, Upward};
@@ -56,7 +56,7 @@ impl Hearing<'_> {
         Verdict { options, tokens, user, now_s: unix_ms / 1_000, subscribed, client }
     }
 
-    fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> Limits {
         let client = &self.options.client;
         Limits { recovery_publications_max: client.recovery_publications_max, queue_bytes_max: client.queue_bytes_max }
     }
@@ -143,7 +143,7 @@ impl Client {
             Say::Subscribe { channel, .. } if code == 112 && asked.join.is_some() => {
                 self.positions.remove(channel);
             }
-            Say::Subscribe { channel, recover: Some(from), .. } if code == 112 => {
+            Say::Subscribe { channel, recover: Some(from), filter, .. } if code == 112 => {
                 let facts = hearing.model.channel(channel).ok_or("an unknown channel")?;
                 let top = facts.tops.get(&from.epoch).copied().unwrap_or(0);
                 // What is cached now may have come since; and all there is must be known.
@@ -154,7 +154,14 @@ impl Client {
                 let now = (&*from.epoch, top);
                 if is_known
                     && is_alive
-                    && could_recover_surely(hearing.model, limits, facts, from, now, hearing.unix_ms)
+                    && could_recover_surely(
+                        hearing.model,
+                        limits,
+                        facts,
+                        (from, filter.as_deref()),
+                        now,
+                        hearing.unix_ms,
+                    )
                 {
                     return Err(format!("{channel}: refused to recover from {from:?}, though it is all there"));
                 }
@@ -189,16 +196,8 @@ impl Client {
                 self.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
                 check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
             }
-            (Say::Subscribe { channel, token, .. }, Message { subscribe: Some(result), .. }) => {
-                let limits = hearing.limits();
-                let mut subscription = match asked.join {
-                    Some(_) => check_join(hearing.model, limits, asked, &result)?,
-                    None => check_recovery(hearing.model, limits, asked, &result, hearing.unix_ms)?,
-                };
-                subscription.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
-                subscription.latest_expiry_s = subscription.expiry_s;
-                check_ttl(hearing, subscription.expiry_s, result.expires, result.ttl)?;
-                self.subscriptions.insert(channel.clone(), subscription);
+            (Say::Subscribe { .. }, Message { subscribe: Some(result), .. }) => {
+                self.hear_subscribed(hearing, asked, &result)?;
             }
             (Say::SubRefresh { channel, token }, Message { sub_refresh: Some(result), .. }) => {
                 let expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
@@ -234,110 +233,31 @@ impl Client {
         Ok(None)
     }
 
-    /// What `connect` says of the server's subscriptions: all of the token's are there, and nothing else but what an
-    /// operator made meanwhile.
-    fn hear_server_side(
+    fn hear_subscribed(
         &mut self,
         hearing: &mut Hearing<'_>,
-        asked: &Pending,
-        recovers: &[(String, Position)],
-        results: &BTreeMap<String, SubscribeResult>,
-    ) -> Result<(), String> {
-        for channel in &self.server_side {
-            let was_ended = || {
-                let of_channel = |order: &&Order| order.channel.is_empty() || order.channel == *channel;
-                hearing.ended.iter().filter(of_channel).any(|order| order.is_about(&self.profile.user, &self.id))
-            };
-            if !results.contains_key(channel) && !was_ended() {
-                return Err(format!("connect is answered without {channel}, which the token subscribes to"));
-            }
-        }
-        for (channel, result) in results {
-            let of_token = self.server_side.contains(channel);
-            let recover = recovers.iter().find(|(of, _)| of == channel).map(|(_, position)| position.clone());
-            let api_count = match asked.api_counts.get(channel) {
-                Some(count) if of_token => *count,
-                _ => self.ordered_count(hearing, channel)?,
-            };
-            let asked = Pending { sent_us: asked.sent_us, api_count, ..pending(server_side(channel, recover)) };
-            self.enter(hearing, channel, &asked, result)?;
-        }
-        Ok(())
-    }
-
-    /// The API's publications when an operator subscribed the client to `channel`, at the least.
-    fn ordered_count(&self, hearing: &Hearing<'_>, channel: &str) -> Result<u64, String> {
-        let orders = hearing.subscribed.iter().filter(|order| order.channel == channel);
-        let about = orders.filter(|order| order.is_about(&self.profile.user, &self.id));
-        about.map(|order| order.api_count).min().ok_or_else(|| format!("nobody subscribed the client to {channel}"))
-    }
-
-    fn enter(
-        &mut self,
-        hearing: &mut Hearing<'_>,
-        channel: &str,
         asked: &Pending,
         result: &SubscribeResult,
     ) -> Result<(), String> {
+        let Say::Subscribe { channel, token, .. } = &asked.say else { return Err("no subscribe command".to_owned()) };
         let limits = hearing.limits();
-        let subscription = check_recovery(hearing.model, limits, asked, result, hearing.unix_ms)?;
-        if result.expires || self.subscriptions.insert(channel.to_owned(), subscription).is_some() {
-            return Err(format!("{channel}: the server subscribes once more, or for a time"));
+        let heard = (self.profile.encoding, hearing.unix_ms);
+        let mut subscription = match asked.join {
+            Some(_) => check_join(hearing.model, limits, asked, result)?,
+            None => check_recovery(hearing.model, limits, asked, result, heard)?,
+        };
+        subscription.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
+        subscription.latest_expiry_s = subscription.expiry_s;
+        check_ttl(hearing, subscription.expiry_s, result.expires, result.ttl)?;
+        if result.id > 0 {
+            hearing.model.numbers(result.id, channel)?;
         }
+        self.subscriptions.insert(channel.clone(), subscription);
         Ok(())
     }
 
-    fn hear_push(&mut self, hearing: &mut Hearing<'_>, push: Push) -> Result<Option<Next>, String> {
-        let channel = push.channel;
-        if let Some(result) = &push.subscribe {
-            let api_count = self.ordered_count(hearing, &channel)?;
-            let asked = Pending { api_count, ..pending(server_side(&channel, None)) };
-            return self.enter(hearing, &channel, &asked, result).map(|()| None);
-        }
-        let Some(subscription) = self.subscriptions.get_mut(&channel) else {
-            return Err(format!("a push for {channel} without a subscription"));
-        };
-        match (push.publication, push.join, push.leave, push.unsubscribe) {
-            (Some(publication), None, None, None) if subscription.seat.is_some() => {
-                subscription.of_room(&mut hearing.model.rooms.pages(), self.profile.encoding, &publication)?;
-            }
-            (Some(publication), None, None, None) => {
-                let latest_s = [subscription.latest_expiry_s, self.latest_expiry_s].into_iter().flatten().min();
-                // One that expires while its owner answers is ended by the next timer after the answer.
-                let after_answer_ms = subscription.live_ms + crate::plan::LATE_WAKE_US / 1_000;
-                let number = subscription.publication(hearing.model, &publication)?;
-                let accepted_ms = hearing.model.published[number as usize].accepted_ms;
-                let is_late = |at_s: u64| accepted_ms > after_answer_ms.max(at_s * 1_000 + grace_ms(hearing));
-                if latest_s.is_some_and(is_late) {
-                    return Err(format!("{channel}: a publication after the expiry, {latest_s:?}"));
-                }
-            }
-            (None, Some(join), None, None) => subscription.who(&join.info.client, true)?,
-            (None, None, Some(leave), None) => subscription.who(&leave.info.client, false)?,
-            (None, None, None, Some(unsubscribe)) => {
-                let code = unsubscribe.code;
-                let expiry_s = subscription.expiry_s;
-                let has_expired = expiry_s.is_some_and(|at_s| at_s * 1_000 + 300 <= hearing.unix_ms);
-                let was_ended = hearing.ended.iter().any(|order| {
-                    let of_channel = order.channel.is_empty() || order.channel == channel;
-                    of_channel && order.is_about(&self.profile.user, &self.id) && u32::from(order.code) == code
-                });
-                let room = subscription.seat.as_ref().map(|seat| seat.room);
-                let has_ended = room.is_some_and(|room| hearing.model.rooms.pages().ended_with(room, code));
-                let is_lost = code == 2500 && subscription.positioned && hearing.lost.contains(&channel);
-                if !(was_ended || code == 2501 && has_expired || has_ended || is_lost) {
-                    return Err(format!("{channel}: unsubscribed with {code}, expiry {expiry_s:?}"));
-                }
-                self.forget(&channel);
-                return Ok((code >= 2500).then_some(Next::Resubscribes(channel)));
-            }
-            other => return Err(format!("a push that is not one thing: {other:?}")),
-        }
-        Ok(None)
-    }
-
     /// Ends a subscription, and keeps its position.
-    fn forget(&mut self, channel: &str) {
+    pub(super) fn forget(&mut self, channel: &str) {
         if let Some(subscription) = self.subscriptions.remove(channel)
             && let Some(position) = subscription.position()
         {
@@ -379,20 +299,6 @@ impl Client {
     }
 }
 
-/// What a client would have said to have the subscription.
-fn server_side(channel: &str, recover: Option<Position>) -> Say {
-    Say::Subscribe {
-        channel: channel.to_owned(),
-        token: String::new(),
-        recover,
-        positioned: false,
-        recoverable: false,
-        join_leave: false,
-        reject_unrecoverable: false,
-        data: Vec::new(),
-    }
-}
-
 fn hear_history(hearing: &mut Hearing<'_>, user: &str, asked: &Pending, result: &HistoryResult) -> Result<(), String> {
     let Say::History { channel, limit, since, reverse } = &asked.say else { return Err("no history".to_owned()) };
     let most = i32::try_from(hearing.options.client.history_publications_max).unwrap_or(i32::MAX);
@@ -420,7 +326,7 @@ fn check_ttl(hearing: &Hearing<'_>, expiry_s: Option<u64>, expires: bool, ttl: u
 
 /// The longest time for which something that has expired may still be served: grace, a late timer, and the second that
 /// a time to live is rounded by.
-fn grace_ms(hearing: &Hearing<'_>) -> u64 {
+pub(super) fn grace_ms(hearing: &Hearing<'_>) -> u64 {
     hearing.options.client.expired_close_delay_ms + crate::plan::LATE_WAKE_US / 1_000 + 1_000
 }
 

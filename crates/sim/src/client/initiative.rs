@@ -4,9 +4,9 @@ use crate::{
     chance::Chance,
     checks::Subscription,
     model::{Model, Publisher},
-    plan::{Plan, RESTRICTED},
+    plan::{KIND_TAG, KINDS, NUMBER_TAG, NUMBERS, Plan, RESTRICTED},
     token::{Flaw, Token, Tokens},
-    wire::{Position, Say},
+    wire::{Filter, Position, Say},
 };
 
 use super::{Client, Goodbye, Pending, Phase, Upward, hear::pending};
@@ -47,6 +47,34 @@ impl Initiative<'_> {
         let mut channels = self.plan.channels.clone();
         let count = if self.chance.percent(60) { 0 } else { self.chance.below(most + 1).min(channels.len()) };
         (0..count).map(|_| channels.remove(self.chance.below(channels.len()))).collect()
+    }
+
+    /// What a client wants of a channel, if not all; seldom where it may not ask for that.
+    fn filter(&mut self, channel: &str) -> Option<Filter> {
+        let rules = self.model.channel(channel).and_then(|facts| facts.rules.as_ref());
+        let share = if rules.is_some_and(|rules| rules.allow_tags_filter) { 50 } else { 3 };
+        self.chance.percent(share).then(|| self.any_filter(3))
+    }
+
+    fn any_filter(&mut self, depth: usize) -> Filter {
+        match self.chance.below(12) {
+            0 => Filter::Tag(KIND_TAG, self.word(&["in", "nin"]), vec!["a", self.word(&KINDS)]),
+            1 => Filter::Tag(self.word(&[KIND_TAG, NUMBER_TAG]), self.word(&["ex", "nex"]), Vec::new()),
+            2 | 3 => Filter::Tag(NUMBER_TAG, self.word(&["gt", "gte", "lt", "lte"]), vec![self.word(&NUMBERS)]),
+            4 | 5 => Filter::Tag(KIND_TAG, self.word(&["neq", "sw", "ew", "ct"]), vec![self.word(&KINDS)]),
+            6 if depth > 0 => Filter::Of("not", vec![self.any_filter(depth - 1)]),
+            7 | 8 if depth > 0 => {
+                let of = self.word(&["and", "or"]);
+                let count = self.chance.between(1, 3);
+                Filter::Of(of, (0..count).map(|_| self.any_filter(depth - 1)).collect())
+            }
+            9 if self.chance.percent(20) => Filter::Of(self.word(&["xor", "or", "not"]), Vec::new()),
+            _ => Filter::Tag(KIND_TAG, "eq", vec![self.word(&KINDS)]),
+        }
+    }
+
+    fn word(&mut self, of: &'static [&'static str]) -> &'static str {
+        of[self.chance.below(of.len())]
     }
 
     fn channel(&mut self) -> String {
@@ -144,6 +172,9 @@ impl Client {
             recoverable: initiative.chance.percent(70),
             join_leave: initiative.chance.percent(50),
             reject_unrecoverable: initiative.chance.percent(20),
+            delta: if initiative.chance.percent(40) { "fossil" } else { "" },
+            compact: initiative.chance.percent(60),
+            filter: initiative.filter(channel).map(Box::new),
         };
         let (say, mut pending) = initiative.pending(say, channel);
         pending.join = join;

@@ -2,6 +2,7 @@
 
 mod hear;
 mod initiative;
+mod push;
 mod rooms;
 
 use std::collections::BTreeMap;

@@ -3,6 +3,8 @@
 use dunlin_protocol::Encoding;
 use serde_json::{Value, json, value::RawValue};
 
+use super::Filter;
+
 /// A place in a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
@@ -29,6 +31,11 @@ pub enum Say {
         recoverable: bool,
         join_leave: bool,
         reject_unrecoverable: bool,
+        /// How differences are to be written; empty for none.
+        delta: &'static str,
+        /// Whether a number may stand for the channel.
+        compact: bool,
+        filter: Option<Box<Filter>>,
         /// For the game, if the channel has a room: JSON.
         data: Vec<u8>,
     },
@@ -112,18 +119,7 @@ fn json_body(say: &Say) -> (&'static str, Value) {
             });
             ("connect", json!({ "token": token, "name": "sim", "subs": Value::Object(subs.collect()) }))
         }
-        Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, reject_unrecoverable, data } => {
-            let data: Option<Value> =
-                (!data.is_empty()).then(|| serde_json::from_slice(data).expect("clients join with JSON"));
-            let at = recover.clone().unwrap_or_default();
-            let flag = 1 | i32::from(*reject_unrecoverable) << 1;
-            let body = json!({
-                "channel": channel, "token": token, "recover": recover.is_some(), "epoch": at.epoch,
-                "offset": at.offset, "positioned": positioned, "recoverable": recoverable, "join_leave": join_leave,
-                "flag": flag, "data": data,
-            });
-            ("subscribe", body)
-        }
+        Say::Subscribe { .. } => ("subscribe", json_subscribe(say)),
         Say::Unsubscribe { channel } => ("unsubscribe", json!({ "channel": channel })),
         Say::Publish { .. } | Say::Send { .. } => unreachable!("written by the caller"),
         Say::Presence { channel } => ("presence", json!({ "channel": channel })),
@@ -138,6 +134,26 @@ fn json_body(say: &Say) -> (&'static str, Value) {
         Say::SubRefresh { channel, token } => ("sub_refresh", json!({ "channel": channel, "token": token })),
         Say::Pong => ("", Value::Null),
     }
+}
+
+fn json_subscribe(say: &Say) -> Value {
+    let Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, delta, filter, data, .. } = say
+    else {
+        unreachable!("called for subscribe alone")
+    };
+    let data: Option<Value> = (!data.is_empty()).then(|| serde_json::from_slice(data).expect("clients join with JSON"));
+    let at = recover.clone().unwrap_or_default();
+    json!({
+        "channel": channel, "token": token, "recover": recover.is_some(), "epoch": at.epoch, "offset": at.offset,
+        "positioned": positioned, "recoverable": recoverable, "join_leave": join_leave, "flag": flag(say),
+        "delta": delta, "tf": filter.as_ref().map(|filter| filter.json()), "data": data,
+    })
+}
+
+/// The bits of a subscribe command's flag.
+fn flag(say: &Say) -> u64 {
+    let Say::Subscribe { compact, reject_unrecoverable, .. } = say else { return 0 };
+    u64::from(*compact) | u64::from(*reject_unrecoverable) << 1
 }
 
 /// A Protobuf message being written.
@@ -158,7 +174,7 @@ impl Message {
         }
     }
 
-    fn message(&mut self, field: u64, write: impl FnOnce(&mut Self)) {
+    pub(super) fn message(&mut self, field: u64, write: impl FnOnce(&mut Self)) {
         let mut inner = Self::default();
         write(&mut inner);
         self.within(field, &inner.0);
@@ -234,8 +250,7 @@ fn write_command(command: &mut Message, id: u32, say: &Say) {
 }
 
 fn write_subscribe(body: &mut Message, say: &Say) {
-    let Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, reject_unrecoverable, data } =
-        say
+    let Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, delta, filter, data, .. } = say
     else {
         unreachable!("called for subscribe alone")
     };
@@ -249,5 +264,9 @@ fn write_subscribe(body: &mut Message, say: &Say) {
     body.number(9, u64::from(*positioned));
     body.number(10, u64::from(*recoverable));
     body.number(11, u64::from(*join_leave));
-    body.number(14, 1 | u64::from(*reject_unrecoverable) << 1);
+    body.bytes(12, delta.as_bytes());
+    if let Some(filter) = filter {
+        body.message(13, |node| filter.write(node));
+    }
+    body.number(14, flag(say));
 }

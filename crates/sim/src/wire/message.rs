@@ -47,6 +47,7 @@ pub struct ErrorBody {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Push {
+    pub id: u64,
     pub channel: String,
     #[serde(rename = "pub")]
     pub publication: Option<PublicationBody>,
@@ -92,6 +93,7 @@ pub struct PublicationBody {
     pub info: Option<ClientInfo>,
     pub offset: u64,
     pub tags: BTreeMap<String, String>,
+    pub delta: bool,
     pub time: i64,
 }
 
@@ -121,6 +123,8 @@ pub struct SubscribeResult {
     pub offset: u64,
     pub positioned: bool,
     pub was_recovering: bool,
+    pub delta: bool,
+    pub id: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -2,12 +2,16 @@
 //! It shares no code with the server, so that a mistake in one does not hide in the other.
 
 mod command;
+mod filter;
 mod frame;
 mod input;
 mod message;
+mod patch;
 mod protobuf;
 
 pub use command::{Position, Say, encode};
+pub use filter::Filter;
 pub use frame::{FrameReader, WireFrame};
 pub use input::encode_input;
 pub use message::{ClientInfo, ErrorBody, HistoryResult, Message, PublicationBody, Push, SubscribeResult, decode};
+pub use patch::apply;

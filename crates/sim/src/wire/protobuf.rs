@@ -129,6 +129,7 @@ fn error(error: &mut ErrorBody, number: u64, value: Value<'_>) -> Result<(), Str
 
 fn push(push: &mut Push, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
+        1 => push.id = value.number()?,
         2 => push.channel = value.text()?,
         4 => push.publication = Some(read(value.bytes()?, publication)?),
         5 => push.join = Some(read(value.bytes()?, who)?),
@@ -186,6 +187,7 @@ fn publication(publication: &mut PublicationBody, number: u64, value: Value<'_>)
                 return Err("a tag twice".to_owned());
             }
         }
+        8 => publication.delta = value.flag()?,
         9 => publication.time = value.number()?.cast_signed(),
         _ => return unknown("publication", number),
     }
@@ -241,6 +243,8 @@ fn subscribe(result: &mut SubscribeResult, number: u64, value: Value<'_>) -> Res
         9 => result.offset = value.number()?,
         10 => result.positioned = value.flag()?,
         12 => result.was_recovering = value.flag()?,
+        13 => result.delta = value.flag()?,
+        14 => result.id = value.number()?,
         _ => return unknown("subscribe result", number),
     }
     Ok(())

@@ -15,7 +15,7 @@ use crate::{
     checks::{check_history, lane_key},
     client::Order,
     model::{Fate, Publisher},
-    plan::KEY_TAG,
+    plan::{KEY_TAG, KIND_TAG, KINDS, NUMBER_TAG, NUMBERS},
     wire::{HistoryResult, Position, PublicationBody},
 };
 
@@ -55,34 +55,60 @@ impl World {
         let opaque = self.plan.opaque_payloads && self.chance.percent(5);
         let number = self.model.begin(channel, Publisher::Api, fill, opaque);
         let skip_history = self.chance.percent(5);
-        let key = (channel.starts_with("tick") && self.chance.percent(80))
-            .then(|| (*self.chance.pick(&["x", "y", "z", "z"])).to_owned());
+        let tags = self.tags(channel);
         let published = &mut self.model.published[number as usize];
         published.has_offset &= !skip_history;
-        published.key.clone_from(&key);
+        published.tags.extend(tags.iter().map(|(tag, value)| ((*tag).to_owned(), (*value).to_owned())));
         let data = Bytes::from(published.data.clone());
         if opaque {
             self.deeds.opaque.push(channel.to_owned());
         }
         let data =
             if self.chance.percent(50) && !opaque { Payload::from_json(data) } else { Payload::from_opaque(data) };
-        let tags = key.iter().map(|value| (KEY_TAG.into(), value.as_str().into())).collect();
         let request = ApiRequest::Publish {
             channel: channel.into(),
             data,
-            how: PublishHow { tags, skip_history, ..PublishHow::default() },
+            how: PublishHow {
+                tags: tags.iter().map(|(tag, value)| ((*tag).into(), (*value).into())).collect(),
+                skip_history,
+                delta: self.chance.percent(60),
+                ..PublishHow::default()
+            },
         };
         let owner = self.owner(channel);
         let (encodes, closes) = self.encodes(owner);
         let answer = self.ask(owner, request)?;
         let (encodes, closes) = (self.encodes(owner).0 - encodes, self.encodes(owner).1 - closes);
         let encodings = self.plan.clients.iter().map(|profile| profile.encoding);
-        let in_use = encodings.collect::<std::collections::HashSet<_>>().len() as u64;
+        let in_use = encodings.collect::<std::collections::HashSet<_>>().len() as u64 * self.forms(channel);
         // Whoever is closed over it leaves channels, which others are told.
         if encodes > in_use && closes == 0 {
             return Err(format!("a publication was encoded {encodes} times"));
         }
         self.note_published(channel, number, answer)
+    }
+
+    /// In how many forms one encoding may be written: with the channel's name or number, and as it is, whole, or as a
+    /// difference.
+    fn forms(&self, channel: &str) -> u64 {
+        let rules = self.model.channel(channel).and_then(|facts| facts.rules.as_ref());
+        rules
+            .map_or(1, |rules| (1 + u64::from(rules.allow_channel_compaction)) * (1 + 2 * u64::from(rules.allow_delta)))
+    }
+
+    /// Tags of a publication.
+    fn tags(&mut self, channel: &str) -> Vec<(&'static str, &'static str)> {
+        let mut tags = Vec::new();
+        if channel.starts_with("tick") && self.chance.percent(80) {
+            tags.push((KEY_TAG, *self.chance.pick(&["x", "y", "z", "z"])));
+        }
+        if self.chance.percent(60) {
+            tags.push((KIND_TAG, *self.chance.pick(&KINDS)));
+        }
+        if self.chance.percent(40) {
+            tags.push((NUMBER_TAG, *self.chance.pick(&NUMBERS)));
+        }
+        tags
     }
 
     /// Encodes and closes of a shard so far.
@@ -105,7 +131,8 @@ impl World {
         self.model.published[number as usize].fate = Fate::Accepted;
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
         facts.api_count = published.count;
-        let key = lane_key(facts, published.key.as_ref());
+        facts.of_api.push(number);
+        let key = lane_key(facts, published.key());
         facts.by_key.entry(key).or_default().push(published.count);
         if facts.tops.get(&*epoch).is_some_and(|&top| offset > 0 && offset <= top) {
             return Err(format!("{channel}: offset {offset} is given out again"));
@@ -302,5 +329,6 @@ fn body(publication: &dunlin_protocol::Publication) -> PublicationBody {
         offset: publication.offset,
         tags: publication.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
         time: publication.time_ms,
+        delta: false,
     }
 }

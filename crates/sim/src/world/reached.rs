@@ -13,7 +13,8 @@ impl World {
         for place in &self.places {
             count(place.shard.counters(), &mut |what, times| *reached.entry(what).or_insert(0) += times);
         }
-        for (what, times) in &self.model.rooms.pages().reached {
+        let of_clients = &self.model.reached;
+        for (what, times) in of_clients.iter().chain(&self.model.rooms.pages().reached) {
             reached.insert((*what).to_owned(), *times);
         }
         reached
@@ -41,6 +42,8 @@ fn count(counters: &Counters, add: &mut impl FnMut(String, u64)) {
         add("join or leave delivered".to_owned(), namespace.join_leave_deliveries);
         add("skipped".to_owned(), namespace.skipped);
         add("encoded with skipped".to_owned(), namespace.encodes_skipped);
+        add("filtered".to_owned(), namespace.filtered);
+        add("patch made".to_owned(), namespace.patches);
         add("recovered".to_owned(), namespace.recovered);
         add("not recovered".to_owned(), namespace.unrecovered);
     }
