@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::{FanoutArgs, LoadArgs, PublishVia};
 use crate::commands::Encoding;
-use crate::control::{Pace, Send, Sent, Slow, Until};
+use crate::control::{Pace, Send, Slow, Until};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::latency::Summary;
@@ -15,7 +15,7 @@ use crate::proc::{self, Cores, Memory};
 use crate::progress::Progress;
 use crate::report::{self, Line, grouped, per_second, ratio, size, time, whole};
 use crate::rig::{Phase, Rig, Setup};
-use crate::roofline::{Figure, Roofline};
+use crate::roofline::{Beside, BesideFigures};
 use crate::spawn::Server;
 
 /// What `fanout` found.
@@ -28,7 +28,7 @@ pub struct FanoutReport {
     #[serde(flatten)]
     load: LoadFigures,
     /// The kernel's limit in the same run, where asked for.
-    roofline: Option<RooflineFigures>,
+    roofline: Option<BesideFigures>,
     /// What became of readers that stopped reading, where there were any.
     slow_readers: Option<Slow>,
     /// Those that there are for this load.
@@ -89,15 +89,6 @@ pub struct LoadFigures {
     client_cost_ratio: f64,
 }
 
-#[derive(Debug, Serialize)]
-struct RooflineFigures {
-    frame_bytes: usize,
-    #[serde(flatten)]
-    figure: Figure,
-    /// Deliveries per server CPU-second over sends per CPU-second.
-    ratio: f64,
-}
-
 /// Runs the scenario.
 pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     args.load.check(args.slow_readers)?;
@@ -107,36 +98,32 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     let server = Server::start(&args.server, &cores)?;
     let name = server.name.clone();
     let mut rig = ready_rig(server, &args.load, args.slow_readers, &args.server.api_key, &cores, &progress)?;
-    let mut roofline = if args.roofline { Some(Roofline::start(args.load.subscribers, &cores)?) } else { None };
     let pace = args.load.pace(args.slow_readers);
     let warm = rig.phase(pace, args.load.warm_up, "warming up", &progress)?;
     if args.slow_readers > 0 {
         rig.pause_slow()?;
     }
     let turn = args.load.duration / args.load.turns;
-    let mut bare = Sent::default();
     let mut phase = Phase::default();
-    let send = roofline_order(&args.load, &warm, turn / 2);
+    let mut roofline = if args.roofline {
+        Some(Beside::start(args.load.subscribers, &cores, roofline_order(&args.load, &warm, turn))?)
+    } else {
+        None
+    };
     for number in 1..=args.load.turns {
         if let Some(roofline) = &mut roofline {
-            progress.doing("roofline".into());
-            bare.add(&roofline.send(&send)?);
+            roofline.turn(&progress)?;
         }
         let label = format!("turn {number} of {}", args.load.turns);
         phase.add(&rig.phase(pace, turn, &label, &progress)?);
         if let Some(roofline) = &mut roofline {
-            progress.doing("roofline".into());
-            bare.add(&roofline.send(&send)?);
+            roofline.turn(&progress)?;
         }
     }
     let slow_readers = if args.slow_readers > 0 { Some(rig.wake_slow()?) } else { None };
     progress.finish();
     let load = LoadFigures::new(&phase, &warm.received.closed);
-    let roofline = roofline.map(|_| RooflineFigures {
-        frame_bytes: send.frame_bytes,
-        ratio: ratio(load.deliveries_per_server_cpu_second, bare.per_cpu_second()),
-        figure: Figure::new(bare),
-    });
+    let roofline = roofline.map(|roofline| roofline.figures(load.deliveries_per_server_cpu_second));
     let goals = goals(&args.load, &load, roofline.as_ref());
     let report = FanoutReport {
         goals,
@@ -152,7 +139,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
 }
 
 /// What 1,000 subscribers at 60 and at 500 publications a second are to reach.
-fn goals(load: &LoadArgs, figures: &LoadFigures, roofline: Option<&RooflineFigures>) -> Vec<Goal> {
+fn goals(load: &LoadArgs, figures: &LoadFigures, roofline: Option<&BesideFigures>) -> Vec<Goal> {
     let of_roofline = roofline.map(|roofline| roofline.ratio);
     let lost = (figures.lost + figures.duplicated) as f64;
     let mut goals = vec![Goal::at_most("lost or duplicated", Some(lost), 0.0, "")];
@@ -353,11 +340,7 @@ impl FanoutReport {
         let mut lines = vec![Line::new("machine", &self.machine), self.settings.line()];
         lines.extend(self.load.lines());
         if let Some(roofline) = &self.roofline {
-            let sends = grouped(roofline.figure.sends_per_cpu_second);
-            lines.push(Line::new(
-                "roofline",
-                format!("{sends} sends of {} bytes per CPU-second; ratio {:.2}", roofline.frame_bytes, roofline.ratio),
-            ));
+            lines.extend(roofline.lines());
         }
         if let Some(slow) = &self.slow_readers {
             lines.push(slow.line());

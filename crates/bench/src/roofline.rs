@@ -62,6 +62,95 @@ impl Roofline {
     }
 }
 
+/// Sends of one submission in the turns beside another scenario: as many as a server's reactor submits.
+const BATCH_BESIDE: usize = 1_000;
+
+/// The roofline in turns with another scenario, so that a change of the machine's mood meets both.
+pub struct Beside {
+    roofline: Roofline,
+    order: Send,
+    bare: Sent,
+    /// None as soon as the kernel refuses `io_uring`.
+    in_batches: Option<Sent>,
+}
+
+/// What it found.
+#[derive(Debug, Serialize)]
+pub struct BesideFigures {
+    frame_bytes: usize,
+    #[serde(flatten)]
+    figure: Figure,
+    /// Deliveries per server CPU-second over sends per CPU-second.
+    pub ratio: f64,
+    /// Processor time of one round of the bare loop: the last receiver of a publication cannot have it sooner.
+    round_cpu_us: f64,
+    /// The same sends through `io_uring`, where the kernel allows it.
+    in_batches: Option<Figure>,
+    /// Deliveries per server CPU-second over those.
+    ratio_in_batches: Option<f64>,
+}
+
+impl Beside {
+    /// Connects as many sockets; `order` says what is sent to them in each turn, shared by both ways of sending.
+    pub fn start(sockets: usize, cores: &Cores, mut order: Send) -> Result<Self, Error> {
+        if let Until::DurationNs(turn) = &mut order.until {
+            *turn /= 2;
+        }
+        let roofline = Roofline::start(sockets, cores)?;
+        Ok(Beside { roofline, order, bare: Sent::default(), in_batches: Some(Sent::default()) })
+    }
+
+    /// One turn.
+    pub fn turn(&mut self, progress: &Progress) -> Result<(), Error> {
+        progress.doing("roofline".into());
+        self.bare.add(&self.roofline.send(&self.order)?);
+        if let Some(sum) = &mut self.in_batches {
+            match self.roofline.send(&Send { batch: Some(BATCH_BESIDE), ..self.order.clone() }) {
+                Ok(sent) => sum.add(&sent),
+                Err(_) => self.in_batches = None,
+            }
+        }
+        Ok(())
+    }
+
+    /// All turns, against the deliveries per CPU-second of the scenario.
+    pub fn figures(self, deliveries_per_cpu_second: f64) -> BesideFigures {
+        let in_batches = self.in_batches.map(Figure::new);
+        let over = |figure: &Figure| report::ratio(deliveries_per_cpu_second, figure.sends_per_cpu_second);
+        let figure = Figure::new(self.bare);
+        BesideFigures {
+            frame_bytes: self.order.frame_bytes,
+            ratio: over(&figure),
+            round_cpu_us: report::ratio(figure.sent.cpu_ns as f64 / 1e3, figure.sent.rounds as f64),
+            ratio_in_batches: in_batches.as_ref().map(over),
+            in_batches,
+            figure,
+        }
+    }
+}
+
+impl BesideFigures {
+    /// For the table.
+    pub fn lines(&self) -> Vec<Line> {
+        let sends = |figure: &Figure| grouped(figure.sends_per_cpu_second);
+        let mut lines = vec![Line::new(
+            "roofline",
+            format!(
+                "{} sends of {} bytes per CPU-second; ratio {:.2}; a round of them takes {}",
+                sends(&self.figure),
+                self.frame_bytes,
+                self.ratio,
+                report::time(report::whole(self.round_cpu_us))
+            ),
+        )];
+        if let Some((figure, ratio)) = self.in_batches.as_ref().zip(self.ratio_in_batches) {
+            let value = format!("{} in batches of {BATCH_BESIDE}; ratio {ratio:.2}", sends(figure));
+            lines.push(Line::new("roofline of io_uring", value));
+        }
+        lines
+    }
+}
+
 impl Sent {
     /// The figure that everything else is compared with.
     pub fn per_cpu_second(&self) -> f64 {
