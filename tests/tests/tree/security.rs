@@ -49,7 +49,7 @@ fn named(how: &str) -> Vec<String> {
     tests.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Functions in Rust, rows of the table of bad inputs, and headings of the engine's scripts.
+/// Functions in Rust, rows of the table of bad inputs, and headings of the engine's scripts and of the configuration's messages.
 fn known_tests() -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for file in files() {
@@ -63,6 +63,8 @@ fn known_tests() -> BTreeSet<String> {
             known.extend(rows.iter().filter_map(|row| row["name"].as_str().map(str::to_owned)));
         } else if file.starts_with("crates/engine/tests/scripts/") {
             known.extend(read(&file).lines().filter_map(|line| line.strip_prefix("== ")).map(str::to_owned));
+        } else if file == "crates/server/tests/config/messages.txt" {
+            known.extend(read(&file).lines().filter_map(|line| line.strip_prefix("=== ")).map(str::to_owned));
         }
     }
     known

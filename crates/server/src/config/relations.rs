@@ -206,4 +206,7 @@ fn check_switches(r: &mut Reader<'_>, config: &Config) {
     if config.http_api.handler_prefix.is_some() && matches!(config.http_api.access, ApiAccess::Everyone) {
         r.warning("http_api.insecure", "is on: everyone who reaches the port may use the API");
     }
+    if config.allowed_origins.allows_everything() {
+        r.warning("client.allowed_origins", "has \"*\": pages of any site may connect. Write the origins of your own");
+    }
 }
