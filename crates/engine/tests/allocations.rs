@@ -1,10 +1,6 @@
 //! What a publication allocates: the same for ten subscribers as for a thousand, and nothing for any of them.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_engine::{
@@ -17,48 +13,12 @@ use dunlin_engine::{
     owner_of,
     room::{FromRoom, RoomKey, RoomThreadIndex, SeatChange, SeatKey, ToRoom},
 };
+use dunlin_proof::allocations::{Counting, allocations_of};
 use dunlin_protocol::{Encoding, Payload};
 use dunlin_rooms::{CellIndex, EncodingSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter};
 
-struct Counting;
-
-thread_local! {
-    /// Of this thread alone: the test harness has others.
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count_one() {
-    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system's allocator.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-fn allocations_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
-    let before = ALLOCATIONS.get();
-    let done = work();
-    (ALLOCATIONS.get() - before, done)
-}
 
 const CHANNEL: &str = "prices";
 const NODE_SEED: u64 = 7;

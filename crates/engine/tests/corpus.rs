@@ -1,23 +1,12 @@
 //! The fuzz target's body over its committed seeds, so that what a fuzzer once found stays found; and over bytes of a
 //! small generator.
 
-use std::{fs, path::Path};
-
 use dunlin_engine::fuzzing;
+use dunlin_proof::corpus;
 
 #[test]
 fn engine_session() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/engine_session");
-    let entries = fs::read_dir(&corpus).unwrap_or_else(|error| panic!("{}: {error}", corpus.display()));
-    let mut seeds = 0;
-    for entry in entries {
-        let path = entry.expect("an entry").path();
-        // Shown only when the body fails: the seed to look at.
-        println!("{}", path.display());
-        fuzzing::session(&fs::read(&path).expect("a readable seed"));
-        seeds += 1;
-    }
-    assert!(seeds >= 10, "{} has only {seeds} seeds", corpus.display());
+    corpus::play("engine_session", fuzzing::session);
 }
 
 #[test]

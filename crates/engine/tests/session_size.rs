@@ -1,50 +1,14 @@
 //! What an idle session with one subscription costs in memory.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use dunlin_engine::{
     Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex,
     event::ConnectionClaims,
     options::{ClientOptions, NamespaceOptions},
 };
+use dunlin_proof::allocations::{Counting, in_use};
 use dunlin_protocol::Encoding;
-
-struct Counting;
-
-thread_local! {
-    /// Bytes and blocks in use, of this thread alone: the test harness has others.
-    static IN_USE: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
-}
-
-fn count(bytes: isize, blocks: isize) {
-    let (bytes_before, blocks_before) = IN_USE.get();
-    IN_USE.set((bytes_before + bytes, blocks_before + blocks));
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size().cast_signed(), 1);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-layout.size().cast_signed(), -1);
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size.cast_signed() - layout.size().cast_signed(), 0);
-        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system's allocator.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -77,7 +41,7 @@ fn cost(own: Own, with_everything: bool) -> (isize, isize) {
     let identity = ShardIdentity { index: ShardIndex(0), count: 1 };
     let mut now = Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 };
     let mut effects = Effects::default();
-    let before = IN_USE.get();
+    let before = in_use();
     let mut shard = Shard::new(identity, options, Seed { node: 7, shard: [3; 32] });
     for index in 0..SESSIONS {
         let session = SessionKey { index, generation: 1 };
@@ -102,11 +66,11 @@ fn cost(own: Own, with_everything: bool) -> (isize, isize) {
         write_all(&mut shard, now, &mut effects);
     }
     effects = Effects::default();
-    let after = IN_USE.get();
+    let after = in_use();
     assert_eq!(shard.holdings()[0], SESSIONS as usize, "everyone is still there");
     drop((shard, effects));
     let sessions = isize::try_from(SESSIONS).expect("a small number");
-    ((after.0 - before.0) / sessions, (after.1 - before.1) / sessions)
+    ((after.bytes - before.bytes) / sessions, (after.blocks - before.blocks) / sessions)
 }
 
 fn write_all(shard: &mut Shard, now: Now, effects: &mut Effects) {

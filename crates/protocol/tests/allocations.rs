@@ -1,55 +1,17 @@
 //! What the path of a publication allocates: nothing but what the buffer grows by.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dunlin_proof::allocations::{Counting, allocations_of};
 use dunlin_protocol::{ClientInfo, Commands, DataForm, Encoding, Payload, Publication, Push, encode_push};
-
-struct Counting;
-
-thread_local! {
-    /// Of this thread alone: the test harness has others.
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count_one() {
-    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system's allocator.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn allocations_of(work: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
-
 #[test]
 fn a_publication_is_written_without_an_allocation_and_read_with_one_at_most() {
-    assert_eq!(allocations_of(|| drop(vec![1_u8])), 1, "the counter counts");
+    assert_eq!(allocations_of(|| vec![1_u8]).0, 1, "the counter counts");
     let data = Bytes::from_static(b"{\"text\":\n\"hello\"}");
     let info = ClientInfo {
         user: "42".into(),
@@ -72,7 +34,7 @@ fn a_publication_is_written_without_an_allocation_and_read_with_one_at_most() {
     };
     let mut out = Vec::with_capacity(4096);
     for encoding in Encoding::ALL {
-        let allocations = allocations_of(|| encode_push(encoding, &push, &mut out).expect("JSON"));
+        let (allocations, ()) = allocations_of(|| encode_push(encoding, &push, &mut out).expect("JSON"));
         assert_eq!(allocations, 0, "{encoding:?}");
     }
     for (encoding, frame, expected) in [
@@ -81,7 +43,8 @@ fn a_publication_is_written_without_an_allocation_and_read_with_one_at_most() {
         (Encoding::Json, br#"{"id":1,"publish":{"channel":"c","data":"hello"}}"#.as_slice(), 0),
         (Encoding::Protobuf, b"\x0b\x08\x01\x3a\x07\x0a\x01c\x12\x02{}".as_slice(), 0),
     ] {
-        let allocations = allocations_of(|| assert!(Commands::new(encoding, frame).all(|command| command.is_ok())));
+        let (allocations, ()) =
+            allocations_of(|| assert!(Commands::new(encoding, frame).all(|command| command.is_ok())));
         assert_eq!(allocations, expected, "reading in {encoding:?}");
     }
 }

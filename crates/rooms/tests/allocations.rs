@@ -1,46 +1,11 @@
 //! What a tick allocates: a handful of buffers for each encoding, whose number neither players nor changed cells change.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
-
+use dunlin_proof::allocations::{Counting, allocations_of};
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions,
     Simulation, Visibility, Visitor, World,
 };
-
-struct Counting;
-
-thread_local! {
-    /// Of this thread alone: the test harness has others.
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count_one() {
-    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system's allocator.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -124,14 +89,14 @@ fn allocations_per_tick(players: u32, cells: u32, encodings: &[Encoding]) -> usi
         room.join(&Visitor { user: "" }, encoding, b"").expect("there is room");
     }
     let mut tick = |number: u32| {
-        let before = ALLOCATIONS.get();
-        for player in 1..=players {
-            assert!(room.input(PlayerId(player), number, b""));
-        }
-        let outcome = room.tick(u64::from(number));
-        assert_eq!((outcome.players.len(), outcome.update.cell_count()), (players as usize, cells as usize));
-        drop(outcome);
-        ALLOCATIONS.get() - before
+        let (count, ()) = allocations_of(|| {
+            for player in 1..=players {
+                assert!(room.input(PlayerId(player), number, b""));
+            }
+            let outcome = room.tick(u64::from(number));
+            assert_eq!((outcome.players.len(), outcome.update.cell_count()), (players as usize, cells as usize));
+        });
+        count
     };
     for number in 1..=20 {
         tick(number);

@@ -1,55 +1,15 @@
 //! What a tick allocates: as much for one changed cell as for hundreds, and nothing for any of the players.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    sync::Arc,
-};
+use std::sync::Arc;
 
+use dunlin_proof::allocations::{Counting, allocations_of};
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     Base, CellIndex, EncodingSet, Grid, GridShape, Mirror, ObjectId, ObjectView, TickUpdate, UpdateWriter,
 };
 
-struct Counting;
-
-thread_local! {
-    /// Of this thread alone: the test harness has others.
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count_one() {
-    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-}
-
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from the system's allocator.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-fn allocations_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
-    let before = ALLOCATIONS.get();
-    let done = work();
-    (ALLOCATIONS.get() - before, done)
-}
 
 const SHAPE: GridShape =
     GridShape { columns: 16, rows: 16, cell_units: 1_000, near_cells: 2, far_cells: 1, far_interval_ticks: 4 };

@@ -1,20 +1,12 @@
 //! Arbitrary bytes as bodies of the server API: the corpus of the fuzz target, and bodies that are nearly right.
 
-use std::{fs, path::Path};
-
 use dunlin::http::api::fuzzing;
+use dunlin_proof::corpus;
 use proptest::prelude::*;
 
 #[test]
 fn the_corpus() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/http_api");
-    let mut seeds = 0;
-    for entry in fs::read_dir(&corpus).expect("the corpus") {
-        let path = entry.expect("a directory entry").path();
-        fuzzing::body(&fs::read(&path).expect("a seed"));
-        seeds += 1;
-    }
-    assert!(seeds >= 40, "{} has only {seeds} seeds", corpus.display());
+    corpus::play("http_api", fuzzing::body);
 }
 
 /// JSON of which many a part is of the wrong kind.

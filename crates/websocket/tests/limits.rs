@@ -1,12 +1,11 @@
 //! Time, and what a client can make the receiver hold. The limits in bytes and fragments also have their cases in
 //! `schema/vectors/websocket/limits.txt`.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
-
+use dunlin_proof::allocations::{Counting, allocations_of};
 use dunlin_websocket::{Kind, Limits, ReceiveError, Received, Receiver};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// A masked frame with a key of zeros.
 fn frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
@@ -101,17 +100,18 @@ fn whole_frames_cost_no_allocation_and_an_idle_receiver_holds_none() {
     let mut reads = vec![stream.clone(); 100];
     reads.push([stream, frame(0x88, &[0x03, 0xe8])].concat());
 
-    let allocated_before = allocations();
-    let mut receiver = Receiver::new();
-    let mut count = 0;
-    for read in &mut reads {
-        let mut rest: &mut [u8] = read;
-        while let Ok(Some(_)) = receiver.receive(0, &limits, &mut rest) {
-            count += 1;
+    let (allocations, received) = allocations_of(|| {
+        let mut receiver = Receiver::new();
+        let mut count = 0;
+        for read in &mut reads {
+            let mut rest: &mut [u8] = read;
+            while let Ok(Some(_)) = receiver.receive(0, &limits, &mut rest) {
+                count += 1;
+            }
         }
-    }
-    assert_eq!(allocations(), allocated_before);
-    assert_eq!(count, 405);
+        count
+    });
+    assert_eq!((allocations, received), (0, 405));
     assert!(size_of::<Receiver>() <= 16);
 }
 
@@ -147,32 +147,4 @@ fn a_whole_message_lies_in_the_callers_buffer() {
     // What is left can be looked at while the message is in use: a paused session keeps it.
     assert_eq!(rest, frame(0x81, b"two"));
     assert_eq!(*payload, *b"one");
-}
-
-fn allocations() -> u64 {
-    ALLOCATIONS.get()
-}
-
-thread_local! {
-    /// Of this thread: the tests of this file run beside each other.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-// SAFETY: every call is handed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises about `layout` are the system's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `alloc` above with this `layout`, so from the system.
-        unsafe { System.dealloc(pointer, layout) }
-    }
 }

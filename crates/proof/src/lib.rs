@@ -1,0 +1,4 @@
+//! What the tests of several crates share. No crate needs it to run.
+
+pub mod allocations;
+pub mod corpus;
