@@ -25,6 +25,10 @@ pub enum Bug {
     ConnectAnsweredEarly,
     /// A subscriber whose filter left a publication out is sent a patch of it.
     FilteredGetsPatch,
+    /// A patch follows a publication that is not in the stream, of the one before that.
+    PatchOverUnkept,
+    /// A channel remembers no idempotency key but the newest.
+    OneKeyRemembered,
 }
 
 impl Shard {

@@ -1,7 +1,7 @@
 //! What is known to be true, by what clients and operators were told: the reference that the node is held against. It
 //! shares no code with the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_engine::{
     Options,
@@ -16,6 +16,9 @@ use crate::{
 
 /// Bytes that a publication of the plan takes beside its payload.
 const ENVELOPE_BYTES_MAX: usize = 400;
+
+/// How long a publication's key counts.
+const RESULT_TTL_US: u64 = 300_000_000;
 
 /// Who published.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +51,8 @@ pub struct Published {
     pub count: u64,
     /// The exact payload.
     pub data: Vec<u8>,
+    /// Its version, and the epoch in which that counts; 0 for none.
+    pub version: (u64, &'static str),
     /// Its tags.
     pub tags: BTreeMap<String, String>,
     /// Whether it gets an offset.
@@ -85,6 +90,8 @@ pub struct ChannelFacts {
     pub by_key: BTreeMap<Option<String>, Vec<u64>>,
     /// Publications by epoch and offset.
     by_position: BTreeMap<(String, u64), u64>,
+    /// Epoch and offset of the publications whose keys count, with the key and until when it does, oldest first.
+    results: VecDeque<(u64, &'static str, (String, u64))>,
     /// The epoch that the API saw last.
     pub epoch: Option<String>,
     /// Publications from this number on were sent after the API first saw that epoch.
@@ -112,6 +119,20 @@ impl ChannelFacts {
     pub fn is_alive(&self, epoch: &str, now_us: u64) -> bool {
         let ttl_us = self.rules.as_ref().map_or(0, |rules| rules.history_meta_ttl_ms * 1_000);
         self.last_uses_us.get(epoch).is_some_and(|used_us| used_us + ttl_us > now_us)
+    }
+
+    /// Epoch and offset of the publication with this key, if it counts at `now_us`.
+    pub fn result_of(&mut self, key: Option<&str>, now_us: u64) -> Option<(String, u64)> {
+        self.results.retain(|(until_us, ..)| *until_us > now_us);
+        self.results.iter().find(|(_, of, _)| Some(*of) == key).map(|(.., position)| position.clone())
+    }
+
+    /// Has a key count from now on, for one of at most `results_max` publications.
+    pub fn remember_result(&mut self, key: &'static str, position: (String, u64), now_us: u64, results_max: usize) {
+        self.results.push_back((now_us + RESULT_TTL_US, key, position));
+        while self.results.len() > results_max {
+            self.results.pop_front();
+        }
     }
 
     /// Notes that the stream was used in `epoch` at `at_us` or later.
@@ -257,6 +278,7 @@ impl Model {
             publisher,
             count,
             data,
+            version: (0, ""),
             tags: BTreeMap::new(),
             has_offset,
             fate: Fate::Open,

@@ -59,6 +59,8 @@ pub struct Plan {
     pub drains: bool,
     /// Whether payloads that are not JSON are published.
     pub opaque_payloads: bool,
+    /// Whether much time passes in which nothing happens, now and then.
+    pub has_nights: bool,
 }
 
 /// What is decided about rooms.
@@ -142,6 +144,7 @@ impl Plan {
             steps: chance.between(300, 1_200) as u32,
             drains: chance.percent(25),
             opaque_payloads: chance.percent(10),
+            has_nights: chance.percent(10),
         }
     }
 
@@ -265,6 +268,7 @@ fn options(chance: &mut Chance, shards: u16) -> Options {
             channels_max,
             name_bytes_max: 40,
             tags_filter: FilterLimits { bytes_max: 4_096, nodes_max: 5, depth_max: 3 },
+            idempotent_results_max: *chance.pick(&[2, 1_000]),
             tags_filters_max: *chance.pick(&[2, 1_000, 1_000, 1_000]),
             ..ChannelOptions::default()
         },

@@ -66,3 +66,15 @@ fn a_patch_of_what_a_filter_left_out_is_found() {
     let (_, failure) = find(Bug::FilteredGetsPatch);
     assert!(failure.contains("a patch makes") || failure.contains("differs from what was published"), "{failure}");
 }
+
+#[test]
+fn a_patch_of_what_came_before_the_last_publication_is_found() {
+    let (_, failure) = find(Bug::PatchOverUnkept);
+    assert!(failure.contains("a patch makes") || failure.contains("a copy of what is not there"), "{failure}");
+}
+
+#[test]
+fn an_idempotency_key_forgotten_early_is_found() {
+    let (_, failure) = find(Bug::OneKeyRemembered);
+    assert!(failure.contains("before: Some"), "{failure}");
+}

@@ -48,6 +48,10 @@ impl Shard {
             return;
         };
         let route = self.route(id, delivery);
+        #[cfg(feature = "planted-bugs")]
+        let keeps_patches = self.planted == Some(crate::planted::Bug::PatchOverUnkept);
+        #[cfg(not(feature = "planted-bugs"))]
+        let keeps_patches = false;
         self.judge(id, delivery);
         let mut excluded = Vec::new();
         let mut count = 0;
@@ -58,7 +62,9 @@ impl Shard {
                     let frames = Frames {
                         whole: shared(FramePlace::Whole(place)),
                         patch: patch.as_ref().map(|_| shared(FramePlace::Patch(place))),
-                        is_newest: delivery.publication().is_some_and(|publication| publication.offset > 0),
+                        is_newest: delivery
+                            .publication()
+                            .is_some_and(|publication| publication.offset > 0 || keeps_patches),
                     };
                     count += self.fan_out(id, *class, route, &frames, &mut excluded, effects);
                 }

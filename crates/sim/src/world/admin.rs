@@ -1,21 +1,17 @@
 //! What operators do through the server API, and whether the answers are true.
 
-use bytes::Bytes;
 use dunlin_engine::{
     Event, ShardIndex,
-    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
-    backend::PublishHow,
+    api::{ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
     event::ServerSubscription,
     message::{Notice, ShardMessage},
     owner_of,
 };
-use dunlin_protocol::{Disconnect, ErrorCode, Payload, UnsubscribeCode};
+use dunlin_protocol::{Disconnect, ErrorCode, UnsubscribeCode};
 
 use crate::{
-    checks::{check_history, lane_key},
+    checks::check_history,
     client::Order,
-    model::{Fate, Publisher},
-    plan::{KEY_TAG, KIND_TAG, KINDS, NUMBER_TAG, NUMBERS},
     wire::{HistoryResult, Position, PublicationBody},
 };
 
@@ -29,8 +25,8 @@ impl World {
         }
         let channel = self.plan.channel(&mut self.chance).clone();
         match self.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 1]) {
-            0 => self.publish(&channel),
-            1 => (0..self.chance.between(2, 25)).try_for_each(|_| self.publish(&channel)),
+            0 => self.publish_somehow(&channel),
+            1 => (0..self.chance.between(2, 25)).try_for_each(|_| self.publish_somehow(&channel)),
             2 => self.ask_history(&channel),
             3 => self.remove_history(&channel),
             4 => self.disconnect(),
@@ -49,110 +45,12 @@ impl World {
         usize::from(owner_of(channel, self.plan.shards, self.node).0)
     }
 
-    /// Publishes one more into `channel`.
-    pub(super) fn publish(&mut self, channel: &str) -> Result<(), String> {
-        let fill = if self.chance.percent(10) { self.chance.between(100, 1_200) as usize } else { 20 };
-        let opaque = self.plan.opaque_payloads && self.chance.percent(5);
-        let number = self.model.begin(channel, Publisher::Api, fill, opaque);
-        let skip_history = self.chance.percent(5);
-        let tags = self.tags(channel);
-        let published = &mut self.model.published[number as usize];
-        published.has_offset &= !skip_history;
-        published.tags.extend(tags.iter().map(|(tag, value)| ((*tag).to_owned(), (*value).to_owned())));
-        let data = Bytes::from(published.data.clone());
-        if opaque {
-            self.deeds.opaque.push(channel.to_owned());
-        }
-        let data =
-            if self.chance.percent(50) && !opaque { Payload::from_json(data) } else { Payload::from_opaque(data) };
-        let request = ApiRequest::Publish {
-            channel: channel.into(),
-            data,
-            how: PublishHow {
-                tags: tags.iter().map(|(tag, value)| ((*tag).into(), (*value).into())).collect(),
-                skip_history,
-                delta: self.chance.percent(60),
-                ..PublishHow::default()
-            },
-        };
-        let owner = self.owner(channel);
-        let (encodes, closes) = self.encodes(owner);
-        let answer = self.ask(owner, request)?;
-        let (encodes, closes) = (self.encodes(owner).0 - encodes, self.encodes(owner).1 - closes);
-        let encodings = self.plan.clients.iter().map(|profile| profile.encoding);
-        let in_use = encodings.collect::<std::collections::HashSet<_>>().len() as u64 * self.forms(channel);
-        // Whoever is closed over it leaves channels, which others are told.
-        if encodes > in_use && closes == 0 {
-            return Err(format!("a publication was encoded {encodes} times"));
-        }
-        self.note_published(channel, number, answer)
-    }
-
-    /// In how many forms one encoding may be written: with the channel's name or number, and as it is, whole, or as a
-    /// difference.
-    fn forms(&self, channel: &str) -> u64 {
-        let rules = self.model.channel(channel).and_then(|facts| facts.rules.as_ref());
-        rules
-            .map_or(1, |rules| (1 + u64::from(rules.allow_channel_compaction)) * (1 + 2 * u64::from(rules.allow_delta)))
-    }
-
-    /// Tags of a publication.
-    fn tags(&mut self, channel: &str) -> Vec<(&'static str, &'static str)> {
-        let mut tags = Vec::new();
-        if channel.starts_with("tick") && self.chance.percent(80) {
-            tags.push((KEY_TAG, *self.chance.pick(&["x", "y", "z", "z"])));
-        }
-        if self.chance.percent(60) {
-            tags.push((KIND_TAG, *self.chance.pick(&KINDS)));
-        }
-        if self.chance.percent(40) {
-            tags.push((NUMBER_TAG, *self.chance.pick(&NUMBERS)));
-        }
-        tags
-    }
-
-    /// Encodes and closes of a shard so far.
-    fn encodes(&self, shard: usize) -> (u64, u64) {
-        let counters = self.places[shard].shard.counters();
-        let encodes = counters.namespaces.iter().map(|counters| counters.encodes).sum();
-        (encodes, counters.closes.iter().sum())
-    }
-
-    fn note_published(&mut self, channel: &str, number: u64, answer: Answer) -> Result<(), String> {
-        let published = self.model.published[number as usize].clone();
-        let (offset, epoch) = match answer {
-            Ok(ApiAnswer::Published { offset, epoch }) => (offset, epoch),
-            Err(ErrorCode::LimitExceeded) if self.channels_are_few() => {
-                self.model.refuse_api(number);
-                return Ok(());
-            }
-            other => return Err(format!("{other:?} answers a publish")),
-        };
-        self.model.published[number as usize].fate = Fate::Accepted;
-        let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
-        facts.api_count = published.count;
-        facts.of_api.push(number);
-        let key = lane_key(facts, published.key());
-        facts.by_key.entry(key).or_default().push(published.count);
-        if facts.tops.get(&*epoch).is_some_and(|&top| offset > 0 && offset <= top) {
-            return Err(format!("{channel}: offset {offset} is given out again"));
-        }
-        let seen = PublicationBody {
-            data: published.data,
-            offset,
-            time: self.unix_ms().cast_signed(),
-            ..PublicationBody::default()
-        };
-        self.model.recognise(channel, &seen, Some(&epoch))?;
-        if offset > 0 { self.saw_epoch(channel, &epoch) } else { Ok(()) }
-    }
-
     pub(super) fn channels_are_few(&self) -> bool {
         self.plan.options.channel.channels_max < 1_000
     }
 
     /// A stream keeps its epoch as long as it is used often enough.
-    fn saw_epoch(&mut self, channel: &str, epoch: &str) -> Result<(), String> {
+    pub(super) fn saw_epoch(&mut self, channel: &str, epoch: &str) -> Result<(), String> {
         let (now_us, published) = (self.now_us, self.model.published.len() as u64);
         let facts = self.model.channel_mut(channel).ok_or("an unknown channel")?;
         facts.used(epoch, now_us);

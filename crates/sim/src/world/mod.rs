@@ -5,6 +5,7 @@ mod backend;
 mod census;
 mod connections;
 mod events;
+mod publish;
 mod reached;
 mod room_census;
 mod rooms;
@@ -30,6 +31,9 @@ use rooms::RoomThreads;
 
 /// Unix time at the start of every run.
 const START_UNIX_MS: u64 = 1_700_000_000_123;
+
+/// Longer than an idempotency key counts.
+const NIGHT_US: u64 = 310_000_000;
 
 /// A shard with what its thread would keep.
 struct Place {
@@ -158,6 +162,7 @@ impl World {
     fn step(&mut self) -> Result<(), String> {
         self.steps += 1;
         let pause_us = match self.chance.below(100) {
+            _ if self.plan.has_nights && self.chance.below(400) == 0 => NIGHT_US,
             0..70 => self.chance.between(0, 2_000),
             70..97 => self.chance.between(2_000, 30_000),
             _ => self.chance.between(30_000, 400_000),

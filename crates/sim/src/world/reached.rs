@@ -44,6 +44,8 @@ fn count(counters: &Counters, add: &mut impl FnMut(String, u64)) {
         add("encoded with skipped".to_owned(), namespace.encodes_skipped);
         add("filtered".to_owned(), namespace.filtered);
         add("patch made".to_owned(), namespace.patches);
+        add("published once".to_owned(), namespace.suppressed[0]);
+        add("left out as old".to_owned(), namespace.suppressed[1]);
         add("recovered".to_owned(), namespace.recovered);
         add("not recovered".to_owned(), namespace.unrecovered);
     }

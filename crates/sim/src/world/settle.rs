@@ -9,7 +9,7 @@ use super::{World, connections::Service};
 /// Rounds in which everything must have come to rest: longer than any stall, token, or timeout.
 const ROUNDS_MAX: u32 = 4_000;
 /// Longer than everything that is remembered.
-const FOREVER_US: u64 = 60_000_000;
+const FOREVER_US: u64 = 400_000_000;
 
 impl World {
     /// Lets everything that is under way arrive, while clients do nothing new.
