@@ -58,6 +58,10 @@ pub struct NamespaceCounters {
     pub recovered: u64,
     /// Recoveries that could not be complete.
     pub unrecovered: u64,
+    /// Recoveries answered with publications that were encoded for them.
+    pub answers_encoded: u64,
+    /// Recoveries answered with publications that had been encoded for another.
+    pub answers_shared: u64,
     /// Subscriptions now (gauge).
     pub subscriptions: u64,
     /// Publication accepted → handed to the last socket of this shard.

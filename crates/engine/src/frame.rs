@@ -1,19 +1,23 @@
 //! Encoded frames: complete with their WebSocket header, written once, shared by everyone they go to.
 
+mod parted;
 mod scratch;
 
 use std::{rc::Rc, sync::Arc};
 
 use dunlin_protocol::{
-    ChannelRef, ClientInfo, DataForm, Disconnect, Encoding, NotJson, Publication, Push, encode_bare_push, encode_push,
-    publication_head,
+    ChannelRef, ClientInfo, DataForm, Disconnect, Encoding, Gaps, NotJson, Publication, Push, Reply, encode_bare_push,
+    encode_push, encode_reply, encode_reply_around, publication_head,
 };
 use dunlin_rooms::Body;
 use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, append_close, write_header};
 
 use crate::{FrameClass, Wire, names::NamespaceIndex, room::EventAudience, wire::Framing};
 
+pub(crate) use parted::Parts;
 pub(crate) use scratch::Scratch;
+
+use parted::PartedFrame;
 
 /// A publication, join or leave on its way from the owner to the listening shards, encoded once for each class in use.
 #[derive(Debug)]
@@ -169,6 +173,8 @@ pub(crate) struct FrameRef(Rc<FrameBytes>);
 enum FrameBytes {
     /// For one session alone.
     Own { bytes: Box<[u8]>, queued_us: u64 },
+    /// For one session, with parts that others have too.
+    Parted(Box<PartedFrame>),
     /// The same for all of a shard.
     Static(&'static [u8]),
     /// Behind a room's head, the part of a frame that others share.
@@ -181,6 +187,10 @@ impl FrameRef {
     /// A frame for one session.
     pub(crate) fn own(bytes: Box<[u8]>, queued_us: u64) -> Self {
         Self(Rc::new(FrameBytes::Own { bytes, queued_us }))
+    }
+
+    fn parted(frame: PartedFrame) -> Self {
+        Self(Rc::new(FrameBytes::Parted(Box::new(frame))))
     }
 
     /// A frame that never changes.
@@ -199,21 +209,37 @@ impl FrameRef {
         Self(Rc::new(FrameBytes::Shared { delivery, place }))
     }
 
-    /// The bytes on the wire.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// The bytes on the wire: in one piece, or in parts.
+    pub(crate) fn bytes(&self) -> Result<&[u8], Parts<'_>> {
         match &*self.0 {
-            FrameBytes::Own { bytes, .. } => bytes,
-            FrameBytes::Static(bytes) => bytes,
-            FrameBytes::Body { body, .. } => &body.bytes,
-            FrameBytes::Shared { delivery, place } => delivery.frame(*place).expect("checked when the frame was made"),
+            FrameBytes::Own { bytes, .. } => Ok(bytes),
+            FrameBytes::Parted(frame) => Err(frame.parts()),
+            FrameBytes::Static(bytes) => Ok(bytes),
+            FrameBytes::Body { body, .. } => Ok(&body.bytes),
+            FrameBytes::Shared { delivery, place } => {
+                Ok(delivery.frame(*place).expect("checked when the frame was made"))
+            }
         }
+    }
+
+    /// How many bytes that is.
+    pub(crate) fn len(&self) -> usize {
+        match &*self.0 {
+            FrameBytes::Parted(frame) => frame.len(),
+            _ => self.bytes().map_or(0, <[u8]>::len),
+        }
+    }
+
+    /// In how many slices it goes to the socket, at the most.
+    pub(crate) fn slices(&self) -> usize {
+        self.bytes().map_or_else(Iterator::count, |_| 1)
     }
 
     /// The delivery behind a shared frame.
     pub(crate) fn delivery(&self) -> Option<&Arc<Delivery>> {
         match &*self.0 {
             FrameBytes::Shared { delivery, .. } => Some(delivery),
-            FrameBytes::Own { .. } | FrameBytes::Static(_) | FrameBytes::Body { .. } => None,
+            FrameBytes::Own { .. } | FrameBytes::Parted(_) | FrameBytes::Static(_) | FrameBytes::Body { .. } => None,
         }
     }
 
@@ -221,6 +247,7 @@ impl FrameRef {
     pub(crate) fn since_us(&self) -> Option<u64> {
         match &*self.0 {
             FrameBytes::Own { queued_us, .. } | FrameBytes::Body { queued_us, .. } => Some(*queued_us),
+            FrameBytes::Parted(frame) => Some(frame.queued_us),
             FrameBytes::Static(_) => None,
             FrameBytes::Shared { delivery, .. } => Some(delivery.accepted_us),
         }
@@ -246,28 +273,54 @@ pub(crate) fn encode_push_on(wire: Wire, push: &Push<'_>, out: &mut Vec<u8>) -> 
     }
 }
 
+/// Builds the frame of a reply to one session, around publications that others are sent too. On a wire that compresses
+/// they are copied: what is compressed has to be whole. So they are where only the server speaks.
+pub(crate) fn reply_frame(
+    wire: Wire,
+    id: u32,
+    reply: &Reply,
+    scratch: &mut Scratch,
+    queued_us: u64,
+) -> Result<FrameRef, NotJson> {
+    if wire.framing() == (Framing::WebSocket { deflate: true }) {
+        let bytes = build_frame(wire, scratch, |out| encode_reply(wire.encoding(), id, reply, out))?;
+        return Ok(FrameRef::own(bytes, queued_us));
+    }
+    let mut gaps = Gaps::default();
+    let out = scratch.begin();
+    encode_reply_around(wire.encoding(), id, reply, out, &mut gaps)?;
+    let start = finish(wire, out, gaps.missing_bytes());
+    let own = &out[start..];
+    if gaps.missing_bytes() == 0 {
+        return Ok(FrameRef::own(own.into(), queued_us));
+    }
+    Ok(FrameRef::parted(PartedFrame::new(own, gaps, start, queued_us)))
+}
+
 /// Builds a data frame around the message that `encode` appends; compressed where the wire has that and it is shorter.
 pub(crate) fn build_frame<E>(
     wire: Wire,
     scratch: &mut Scratch,
     encode: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
 ) -> Result<Box<[u8]>, E> {
-    let out = &mut scratch.message;
-    out.clear();
-    out.resize(HEAD_BYTES_MAX, 0);
-    encode(out)?;
-    let framing = wire.framing();
-    if framing == (Framing::WebSocket { deflate: true })
+    encode(scratch.begin())?;
+    if wire.framing() == (Framing::WebSocket { deflate: true })
         && let Some(frame) = scratch.compressed_frame(wire.encoding())
     {
         return Ok(Box::from(frame));
     }
     let out = &mut scratch.message;
-    let start = match framing {
-        Framing::WebSocket { .. } => fill_in_header(wire.encoding(), out, 0),
-        Framing::Chunk { before, behind } => fill_in_chunk(before, behind, out),
-    };
+    let start = finish(wire, out, 0);
     Ok(Box::from(&out[start..]))
+}
+
+/// Writes what stands around the message that begins at [`HEAD_BYTES_MAX`] in `out`, and of which `bytes_elsewhere` bytes
+/// are elsewhere. Returns where the frame begins.
+fn finish(wire: Wire, out: &mut Vec<u8>, bytes_elsewhere: usize) -> usize {
+    match wire.framing() {
+        Framing::WebSocket { .. } => fill_in_header(wire.encoding(), out, bytes_elsewhere),
+        Framing::Chunk { before, behind } => fill_in_chunk(before, behind, out, bytes_elsewhere),
+    }
 }
 
 /// Room in front of a message for whatever goes there: the longest is a chunk's size with a line end, and a field's name.
@@ -286,10 +339,10 @@ fn fill_in_header(encoding: Encoding, out: &mut [u8], bytes_elsewhere: usize) ->
     start
 }
 
-/// Makes the message that begins at [`HEAD_BYTES_MAX`] in `out` a chunk, with `before` and `behind` around it. Returns where
-/// the chunk begins.
-fn fill_in_chunk(before: &str, behind: &str, out: &mut Vec<u8>) -> usize {
-    let chunk_bytes = before.len() + (out.len() - HEAD_BYTES_MAX) + behind.len();
+/// Makes the message that begins at [`HEAD_BYTES_MAX`] in `out`, and goes on elsewhere with `bytes_elsewhere`, a chunk with
+/// `before` and `behind` around it. Returns where the chunk begins.
+fn fill_in_chunk(before: &str, behind: &str, out: &mut Vec<u8>, bytes_elsewhere: usize) -> usize {
+    let chunk_bytes = before.len() + (out.len() - HEAD_BYTES_MAX) + bytes_elsewhere + behind.len();
     let head = format!("{chunk_bytes:x}\r\n{before}");
     let start = HEAD_BYTES_MAX - head.len();
     out[start..HEAD_BYTES_MAX].copy_from_slice(head.as_bytes());

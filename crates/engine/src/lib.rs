@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 pub mod api;
 pub mod backend;
 pub mod counters;

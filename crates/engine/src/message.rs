@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication, TagsFilter, UnsubscribeCode};
+use dunlin_protocol::{ClientInfo, EncodedPublications, ErrorCode, Payload, Publication, TagsFilter, UnsubscribeCode};
 use dunlin_rooms::Refusal;
 
 use crate::{
@@ -236,6 +236,8 @@ pub struct Subscribed {
     pub publications: Vec<Arc<Publication>>,
     /// For a delta class, the patch of each of them against the one before, if it has one.
     pub patches: Vec<Option<Arc<[u8]>>>,
+    /// The same, encoded for all who recover them.
+    pub encoded: Option<Arc<EncodedPublications>>,
     /// Whether the newest publication of the stream is among them.
     pub has_newest: bool,
     /// Whether nothing is missing.

@@ -22,6 +22,8 @@ pub(crate) struct Stream {
     publications: VecDeque<Kept>,
     /// Version and version epoch of the newest publication; 0 if it had none.
     version: (u64, Box<str>),
+    /// Whether answers with its publications may be kept.
+    has_answers: bool,
     /// When the publications are forgotten.
     pub(crate) data_until_us: u64,
     /// When epoch and top are forgotten.
@@ -75,6 +77,7 @@ impl Stream {
             top: 0,
             version: Default::default(),
             publications: VecDeque::new(),
+            has_answers: false,
             data_until_us: 0,
             meta_until_us: 0,
         }
@@ -149,6 +152,16 @@ impl Stream {
             KeptPatch::Made(patch) => Some(Arc::clone(patch)),
             KeptPatch::NotMade | KeptPatch::Useless => None,
         }
+    }
+
+    /// Notes that an answer with publications of it is kept.
+    pub(crate) fn note_answer(&mut self) {
+        self.has_answers = true;
+    }
+
+    /// Whether an answer may have been kept since this was last asked. After a change nobody asks for it any more.
+    pub(crate) fn take_answers(&mut self) -> bool {
+        std::mem::take(&mut self.has_answers)
     }
 
     /// Puts `publication` on top; [`Stream::forget_beyond`] is to come. `readers` are those who may read it, in

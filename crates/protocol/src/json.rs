@@ -7,4 +7,4 @@ mod write;
 
 pub use decode::Decoder;
 pub(crate) use decode::read_connect;
-pub(crate) use encode::{encode_bare_push, encode_push, encode_reply, publication_head};
+pub(crate) use encode::{encode_bare_push, encode_publications, encode_push, encode_reply, publication_head};

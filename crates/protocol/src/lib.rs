@@ -11,6 +11,7 @@ mod codes;
 mod command;
 mod decimal;
 mod delta;
+mod encoded;
 mod filter;
 mod json;
 mod payload;
@@ -29,6 +30,7 @@ pub use command::{
 };
 pub use decimal::Decimal;
 pub use delta::DeltaEncoder;
+pub use encoded::{EncodedPublications, Gaps};
 pub use filter::{FilterError, FilterLimits, TagTest, TagsFilter};
 pub use payload::{NotJson, Payload};
 pub use push::{ChannelRef, ClientInfo, DataForm, Publication, Push, Tags};
@@ -139,9 +141,30 @@ pub fn decode_connect(bytes: &[u8], limits: ShapeLimits) -> Result<ConnectReques
 /// [`NotJson`] if a payload inside is not JSON and `encoding` is.
 pub fn encode_reply(encoding: Encoding, id: u32, reply: &Reply, out: &mut Vec<u8>) -> Result<(), NotJson> {
     match encoding {
-        Encoding::Json => json::encode_reply(id, reply, out),
+        Encoding::Json => json::encode_reply(id, reply, out, None),
         Encoding::Protobuf => {
             protobuf::encode_reply(id, reply, out);
+            Ok(())
+        }
+    }
+}
+
+/// The same, but [`EncodedPublications`] that are worth it are left out, and `gaps` says where. On an error `gaps` is of
+/// no use.
+///
+/// # Errors
+/// [`NotJson`] if a payload inside is not JSON and `encoding` is.
+pub fn encode_reply_around(
+    encoding: Encoding,
+    id: u32,
+    reply: &Reply,
+    out: &mut Vec<u8>,
+    gaps: &mut Gaps,
+) -> Result<(), NotJson> {
+    match encoding {
+        Encoding::Json => json::encode_reply(id, reply, out, Some(gaps)),
+        Encoding::Protobuf => {
+            protobuf::encode_reply_around(id, reply, out, gaps);
             Ok(())
         }
     }

@@ -6,4 +6,6 @@ pub mod wire;
 
 pub use decode::Decoder;
 pub(crate) use decode::read_filter;
-pub(crate) use encode::{encode_bare_push, encode_push, encode_reply, publication_head};
+pub(crate) use encode::{
+    encode_bare_push, encode_publications, encode_push, encode_reply, encode_reply_around, publication_head,
+};

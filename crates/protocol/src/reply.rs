@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{ClientInfo, DataForm, ErrorCode, Payload, Publication};
+use crate::{ClientInfo, DataForm, EncodedPublications, ErrorCode, Payload, Publication};
 
 /// The answer to one command. The encoders write it under the command's id.
 #[derive(Clone, Debug)]
@@ -86,6 +86,8 @@ pub struct SubscribeResult {
     /// Where the subscription gets differences: the patch of each publication against the one before it. One without a
     /// patch is written whole.
     pub patches: Vec<Option<Arc<[u8]>>>,
+    /// `publications` as they are written, if that was done before, in the encoding of the message.
+    pub encoded: Option<Arc<EncodedPublications>>,
     /// Whether nothing is missing.
     pub recovered: bool,
     /// Whether recovery was attempted.

@@ -4,7 +4,8 @@ mod meaning;
 mod schema;
 
 use dunlin_protocol::{
-    ChannelRef, Commands, DataForm, Disconnect, Encoding, ErrorCode, Payload, Push, encode_push, encode_reply,
+    ChannelRef, Commands, DataForm, Disconnect, EncodedPublications, Encoding, ErrorCode, Gaps, Payload, Push, Reply,
+    SubscribeResult, encode_push, encode_reply, encode_reply_around,
 };
 use meaning::{Reader, text};
 use proptest::collection::{btree_map, vec};
@@ -13,6 +14,16 @@ use schema::Kind;
 use serde_json::{Map, Value, json};
 
 const CASES: u32 = 10_000;
+
+/// The results of subscriptions in a reply.
+fn subscribe_results(reply: &mut Reply) -> impl Iterator<Item = &mut SubscribeResult> {
+    let (one, many) = match reply {
+        Reply::Subscribe(result) => (Some(&mut **result), None),
+        Reply::Connect(result) => (None, Some(&mut result.subs)),
+        _ => (None, None),
+    };
+    one.into_iter().chain(many.into_iter().flatten().map(|(_, result)| result))
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
@@ -35,6 +46,32 @@ proptest! {
             let mut written = Vec::new();
             prop_assert_eq!(encode_reply(encoding, id, &reply, &mut written), Ok(()));
             prop_assert_eq!(read_reply(encoding, &written), without_empty(&meaning));
+        }
+    }
+
+    /// Publications that were encoded before make the same message, copied into it or put into its gaps.
+    #[test]
+    fn what_was_encoded_before_makes_the_same_message(reply in reply(), id in 1..=u32::MAX, opaque in any::<bool>()) {
+        let mut meaning = reply;
+        meaning["id"] = json!(id);
+        let (id, mut reply) = reader(opaque).reply(&meaning).expect("a reply");
+        for encoding in Encoding::ALL {
+            let mut plain = Vec::new();
+            prop_assert_eq!(encode_reply(encoding, id, &reply, &mut plain), Ok(()));
+            for result in subscribe_results(&mut reply).filter(|result| !result.publications.is_empty()) {
+                result.encoded = Some(EncodedPublications::new(encoding, result).expect("as above").into());
+            }
+            let mut copied = Vec::new();
+            prop_assert_eq!(encode_reply(encoding, id, &reply, &mut copied), Ok(()));
+            prop_assert_eq!(&copied, &plain);
+            let (mut around, mut gaps) = (b"before".to_vec(), Gaps::default());
+            prop_assert_eq!(encode_reply_around(encoding, id, &reply, &mut around, &mut gaps), Ok(()));
+            prop_assert_eq!(around.len() - b"before".len() + gaps.missing_bytes(), plain.len());
+            for (place, missing) in gaps.into_missing().into_iter().rev() {
+                around.splice(place..place, missing.bytes().iter().copied());
+            }
+            prop_assert_eq!(&around[b"before".len()..], &plain);
+            subscribe_results(&mut reply).for_each(|result| result.encoded = None);
         }
     }
 

@@ -29,6 +29,13 @@ impl Scratch {
         Self { options, ..Self::default() }
     }
 
+    /// The buffer, for a message behind the room for its head.
+    pub(super) fn begin(&mut self) -> &mut Vec<u8> {
+        self.message.clear();
+        self.message.resize(HEAD_BYTES_MAX, 0);
+        &mut self.message
+    }
+
     /// The frame of the message at [`HEAD_BYTES_MAX`], compressed; `None` if that is not worth it.
     pub(super) fn compressed_frame(&mut self, encoding: Encoding) -> Option<&[u8]> {
         let Self { message, compressed, deflater, options } = self;

@@ -13,12 +13,17 @@ use std::collections::{VecDeque, vec_deque};
 
 use hashbrown::HashMap;
 
-use crate::{frame::FrameRef, hub::LocalChannelId, options::ClientOptions, seats::Seats};
+use crate::{
+    frame::{FrameRef, Parts},
+    hub::LocalChannelId,
+    options::ClientOptions,
+    seats::Seats,
+};
 
 use room_frames::{RoomFrames, RoomSlices};
 
-/// Frames that one write may take.
-const WRITE_FRAMES_MAX: usize = 64;
+/// Slices that one write may take: most frames are one.
+const WRITE_SLICES_MAX: usize = 64;
 /// Bytes after which a write takes no further frame.
 const WRITE_BYTES_MAX: usize = 256 * 1024;
 /// Capacity, in frames, that an empty lane keeps.
@@ -87,13 +92,13 @@ struct Slot {
 impl Outbox {
     /// Adds to the reliable lane.
     pub(crate) fn push(&mut self, frame: FrameRef) {
-        self.queued_bytes += frame.bytes().len();
+        self.queued_bytes += frame.len();
         self.queue.push_back(frame);
     }
 
     /// Puts a frame before everything that has not begun to be written.
     pub(crate) fn push_next(&mut self, frame: FrameRef) {
-        self.queued_bytes += frame.bytes().len();
+        self.queued_bytes += frame.len();
         self.queue.insert(self.begun_frames(), frame);
     }
 
@@ -106,10 +111,10 @@ impl Outbox {
     /// and the conflation key's value; it is seeded, and wide enough to stand for them.
     pub(crate) fn push_latest(&mut self, key_hash: u64, channel: LocalChannelId, frame: FrameRef) -> bool {
         let lane = self.latest.get_or_insert_default();
-        self.queued_bytes += frame.bytes().len();
+        self.queued_bytes += frame.len();
         if let Some(place) = lane.places.get(&key_hash) {
             let slot = &mut lane.slots[(place - lane.left) as usize];
-            self.queued_bytes -= slot.frame.bytes().len();
+            self.queued_bytes -= slot.frame.len();
             slot.frame = frame;
             slot.skipped += 1;
             slot.tagged = false;
@@ -124,12 +129,12 @@ impl Outbox {
     pub(crate) fn tag_skipped(&mut self, which: Slots, mut tag: impl FnMut(&FrameRef, u32) -> Option<FrameRef>) {
         let Some(lane) = &mut self.latest else { return };
         let slots_max = match which {
-            Slots::OfNextWrite => WRITE_FRAMES_MAX.saturating_sub(self.queue.len()),
+            Slots::OfNextWrite => WRITE_SLICES_MAX.saturating_sub(self.queue.len()),
             Slots::All => usize::MAX,
         };
         for slot in lane.slots.iter_mut().take(slots_max).filter(|slot| slot.skipped > 0 && !slot.tagged) {
             if let Some(tagged) = tag(&slot.frame, slot.skipped) {
-                self.queued_bytes = self.queued_bytes + tagged.bytes().len() - slot.frame.bytes().len();
+                self.queued_bytes = self.queued_bytes + tagged.len() - slot.frame.len();
                 slot.frame = tagged;
             }
             slot.tagged = true;
@@ -140,10 +145,11 @@ impl Outbox {
     pub(crate) fn outgoing<'a>(&'a self, seats: &'a Seats) -> Outgoing<'a> {
         Outgoing {
             queue: self.queue.iter(),
+            parts: None,
             slots: self.latest.as_ref().map(|lane| lane.slots.iter()),
             rooms: self.rooms.as_ref().map(|rooms| rooms.slices(seats)),
             skip_bytes: self.head_written,
-            frames_left: WRITE_FRAMES_MAX,
+            slices_left: WRITE_SLICES_MAX,
             bytes_left: WRITE_BYTES_MAX,
         }
     }
@@ -153,7 +159,7 @@ impl Outbox {
     pub(crate) fn wrote(&mut self, bytes: usize) -> usize {
         let mut bytes = bytes + std::mem::take(&mut self.head_written);
         while let Some(frame) = self.queue.front() {
-            let length = frame.bytes().len();
+            let length = frame.len();
             if bytes < length {
                 self.head_written = bytes;
                 return 0;
@@ -168,7 +174,7 @@ impl Outbox {
         }
         while bytes > 0 {
             let Some(slot) = self.latest.as_mut().and_then(|lane| lane.pop()) else { return bytes };
-            let length = slot.frame.bytes().len();
+            let length = slot.frame.len();
             if bytes < length {
                 // Begun, so it can no longer be replaced, and nothing may come between its parts.
                 self.queue.push_front(slot.frame);
@@ -197,7 +203,7 @@ impl Outbox {
         self.queue.truncate(self.begun_frames());
         self.queue.shrink_to_fit();
         self.latest = None;
-        self.queued_bytes = self.queue.iter().map(|frame| frame.bytes().len()).sum();
+        self.queued_bytes = self.queue.iter().map(|frame| frame.len()).sum();
     }
 
     /// Moves the slots behind the reliable lane, where nothing replaces them any more.
@@ -214,7 +220,7 @@ impl Outbox {
         lane.slots.retain(|slot| {
             let stays = slot.channel != channel;
             if !stays {
-                *queued_bytes -= slot.frame.bytes().len();
+                *queued_bytes -= slot.frame.len();
             }
             stays
         });
@@ -267,11 +273,14 @@ impl Outbox {
     }
 
     fn lane_frames(&self) -> usize {
-        self.lane_slices() - usize::from(self.room_parts.saturating_sub(1))
+        let slots = self.latest.as_ref().map_or(0, |lane| lane.slots.len());
+        self.queue.len() + slots - usize::from(self.room_parts.saturating_sub(1))
     }
 
+    /// Slices of what waits in the lanes, as far as a write is concerned.
     fn lane_slices(&self) -> usize {
-        self.queue.len() + self.latest.as_ref().map_or(0, |lane| lane.slots.len())
+        let queued: usize = self.queue.iter().take(WRITE_SLICES_MAX).map(FrameRef::slices).sum();
+        queued + self.latest.as_ref().map_or(0, |lane| lane.slots.len())
     }
 }
 
@@ -288,11 +297,34 @@ impl LatestLane {
 #[derive(Default)]
 pub struct Outgoing<'a> {
     queue: vec_deque::Iter<'a, FrameRef>,
+    /// What is left of a frame that goes in several slices.
+    parts: Option<Parts<'a>>,
     slots: Option<vec_deque::Iter<'a, Slot>>,
     rooms: Option<RoomSlices<'a>>,
     skip_bytes: usize,
-    frames_left: usize,
+    slices_left: usize,
     bytes_left: usize,
+}
+
+impl<'a> Outgoing<'a> {
+    fn next_frame(&mut self) -> Option<&'a FrameRef> {
+        let slot = |slots: &mut vec_deque::Iter<'a, Slot>| slots.next().map(|slot| &slot.frame);
+        self.queue.next().or_else(|| self.slots.as_mut().and_then(slot))
+    }
+
+    /// The next part of a frame in parts that is neither empty nor written.
+    fn next_part(&mut self) -> Option<&'a [u8]> {
+        let Self { parts, skip_bytes, .. } = self;
+        let part = parts.as_mut()?.find(|part| {
+            let is_over = part.len() <= *skip_bytes;
+            *skip_bytes -= if is_over { part.len() } else { 0 };
+            !is_over
+        });
+        if part.is_none() {
+            self.parts = None;
+        }
+        part
+    }
 }
 
 impl<'a> Iterator for Outgoing<'a> {
@@ -300,16 +332,26 @@ impl<'a> Iterator for Outgoing<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        if self.frames_left == 0 || self.bytes_left == 0 {
+        if self.slices_left == 0 || self.bytes_left == 0 {
             return None;
         }
-        let slot = |slots: &mut vec_deque::Iter<'a, Slot>| slots.next().map(|slot| &slot.frame);
-        let Some(frame) = self.queue.next().or_else(|| self.slots.as_mut().and_then(slot)) else {
-            // As many as a write may take, and no more, were put together.
-            return self.rooms.as_mut()?.next();
+        let bytes = loop {
+            if self.parts.is_some()
+                && let Some(part) = self.next_part()
+            {
+                break part;
+            }
+            let Some(frame) = self.next_frame() else {
+                // As many as a write may take, and no more, were put together.
+                return self.rooms.as_mut()?.next();
+            };
+            match frame.bytes() {
+                Ok(bytes) => break bytes,
+                Err(parts) => self.parts = Some(parts),
+            }
         };
-        let bytes = &frame.bytes()[std::mem::take(&mut self.skip_bytes)..];
-        self.frames_left -= 1;
+        let bytes = &bytes[std::mem::take(&mut self.skip_bytes)..];
+        self.slices_left -= 1;
         self.bytes_left = self.bytes_left.saturating_sub(bytes.len());
         Some(bytes)
     }

@@ -13,7 +13,7 @@ use crate::{
     seats::{FrameWritten, SeatIndex, Seats},
 };
 
-use super::{Outbox, WRITE_BYTES_MAX, WRITE_FRAMES_MAX};
+use super::{Outbox, WRITE_BYTES_MAX, WRITE_SLICES_MAX};
 
 /// Slices of one frame.
 const FRAME_SLICES: usize = 2;
@@ -60,13 +60,14 @@ impl Outbox {
     /// Chooses whose frames the next write offers, behind what waits in the lanes. `offer` puts the frame of a seat
     /// together, if it is due, and says how many bytes it has.
     pub(crate) fn offer_room_frames(&mut self, mut offer: impl FnMut(SeatIndex) -> Option<usize>) {
-        let mut slices_left = WRITE_FRAMES_MAX.saturating_sub(self.lane_slices());
-        let mut bytes_left = WRITE_BYTES_MAX.saturating_sub(self.queued_bytes - self.head_written);
         let Some(rooms) = &mut self.rooms else { return };
         rooms.offered.clear();
         if self.due_seats == 0 {
             return;
         }
+        let mut slices_left = WRITE_SLICES_MAX.saturating_sub(self.lane_slices());
+        let mut bytes_left = WRITE_BYTES_MAX.saturating_sub(self.queued_bytes - self.head_written);
+        let Some(rooms) = &mut self.rooms else { return };
         for &seat in &rooms.seats {
             if slices_left < FRAME_SLICES || bytes_left == 0 {
                 break;

@@ -45,6 +45,9 @@ impl Shard {
                 self.require(&channel, crate::options::NamespaceOptions::has_stream)?;
                 if let Some(stream) = self.channels.get_mut(&*channel).and_then(|channel| channel.stream.as_mut()) {
                     stream.clear();
+                    if stream.take_answers() {
+                        self.answers.forget(&channel);
+                    }
                 }
                 Ok(ApiAnswer::Done { sessions: 0 })
             }

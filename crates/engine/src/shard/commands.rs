@@ -1,11 +1,11 @@
 //! From a frame to commands, and from a command to the method that carries it out (client protocol, dispatch rules).
 
-use dunlin_protocol::{Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request, encode_reply};
+use dunlin_protocol::{Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request};
 
 use crate::{
-    Effect, Effects, Now, SessionKey, Wire,
+    Effect, Effects, Now, SessionKey,
     counters::COMMAND_KINDS,
-    frame::{FrameRef, build_frame, encode_push_on},
+    frame::{FrameRef, build_frame, encode_push_on, reply_frame},
     session::{Held, Phase, Rest, Waiting},
 };
 
@@ -172,25 +172,23 @@ impl Shard {
         if let Reply::Error(code) = reply {
             self.counters.error_replies[code.code() as usize - 100] += 1;
         }
-        self.queue_message(now, key, effects, |wire, out| encode_reply(wire.encoding(), id, reply, out));
+        let Some(session) = self.sessions.get(key) else { return };
+        let frame = reply_frame(session.wire, id, reply, &mut self.scratch, now.mono_us);
+        self.queue_encoded(now, key, frame, effects);
     }
 
     /// Queues a push to one session.
     pub(super) fn push(&mut self, now: Now, key: SessionKey, push: &Push<'_>, effects: &mut Effects) {
-        self.queue_message(now, key, effects, |wire, out| encode_push_on(wire, push, out));
-    }
-
-    fn queue_message(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        effects: &mut Effects,
-        encode: impl FnOnce(Wire, &mut Vec<u8>) -> Result<(), NotJson>,
-    ) {
         let Some(session) = self.sessions.get(key) else { return };
         let wire = session.wire;
-        match build_frame(wire, &mut self.scratch, |out| encode(wire, out)) {
-            Ok(bytes) => self.queue_frame(now, key, FrameRef::own(bytes, now.mono_us), effects),
+        let frame = build_frame(wire, &mut self.scratch, |out| encode_push_on(wire, push, out));
+        self.queue_encoded(now, key, frame.map(|bytes| FrameRef::own(bytes, now.mono_us)), effects);
+    }
+
+    /// Queues a frame, or closes a session that cannot be sent what it would carry.
+    fn queue_encoded(&mut self, now: Now, key: SessionKey, frame: Result<FrameRef, NotJson>, effects: &mut Effects) {
+        match frame {
+            Ok(frame) => self.queue_frame(now, key, frame, effects),
             Err(NotJson) => self.close(now, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects),
         }
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use dunlin_protocol::{
     ClientInfo, ConnectRequest, ConnectResult, Disconnect, ErrorCode, Push, Reply, ShapeLimits, decode_connect,
-    encode_reply,
 };
 use rand_chacha::rand_core::RngCore;
 
@@ -12,7 +11,7 @@ use crate::{
     Effects, Now, SessionKey, Wire,
     backend::{Ask, BackendAnswer, BackendOutcome, ConnectAnswer},
     event::{ConnectionClaims, ServerSubscription, TokenError},
-    frame::{FrameRef, build_frame, encode_push_on},
+    frame::{FrameRef, build_frame, encode_push_on, reply_frame},
     session::{
         Arrival, AskedFor, ConnectWish, Entrance, Held, Phase, Planned, RefusedConnect, Session, SessionExtra, Waiting,
     },
@@ -365,17 +364,20 @@ impl Shard {
         session.deadlines.ping_us = first_ping_us;
         let wire = session.wire;
         self.schedule_session(key);
-        let frame = build_frame(wire, &mut self.scratch, |out| {
-            if wire.is_unidirectional() {
-                return encode_push_on(wire, &Push::Connect { result: &entrance.result }, out);
-            }
-            encode_reply(wire.encoding(), entrance.command_id, &Reply::Connect(Box::new(entrance.result)), out)
-        });
-        let Ok(bytes) = frame else {
+        let result = entrance.result;
+        let frame = if wire.is_unidirectional() {
+            let push = Push::Connect { result: &result };
+            let frame = build_frame(wire, &mut self.scratch, |out| encode_push_on(wire, &push, out));
+            frame.map(|bytes| FrameRef::own(bytes, now.mono_us))
+        } else {
+            let reply = Reply::Connect(Box::new(result));
+            reply_frame(wire, entrance.command_id, &reply, &mut self.scratch, now.mono_us)
+        };
+        let Ok(frame) = frame else {
             return self.close(now, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects);
         };
         // Publications that came while the owners answered wait already, and belong behind this.
-        self.sessions.outbox(key.index).push_next(FrameRef::own(bytes, now.mono_us));
+        self.sessions.outbox(key.index).push_next(frame);
         self.uncork(key, effects);
         if self.is_too_far_behind(key.index) {
             self.close_slow(now, key, effects);

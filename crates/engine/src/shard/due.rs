@@ -135,6 +135,9 @@ impl Shard {
         if let Some(stream) = channel.stream.as_mut().filter(|stream| stream.data_until_us <= now.mono_us) {
             stream.clear();
             stream.data_until_us = u64::MAX;
+            if stream.take_answers() {
+                self.answers.forget(name);
+            }
         }
         if let Some(stream) = channel.stream.as_mut().filter(|stream| stream.meta_until_us <= now.mono_us) {
             // A position that somebody listens by is not forgotten.

@@ -43,6 +43,7 @@ use room_owner::RoomThread;
 
 use crate::{
     Effect, Effects, Event, Now, Options, SessionKey, ShardIndex, Wire,
+    answers::Answers,
     channel::OwnedChannel,
     counters::{Counters, NamespaceCounters},
     frame::{FrameRef, Scratch},
@@ -111,6 +112,8 @@ pub struct Shard {
     turn_frames: usize,
     /// Lends its capacity to the encoders.
     scratch: Scratch,
+    /// What recoveries are answered with.
+    answers: Answers,
     /// Makes patches of publications.
     deltas: DeltaEncoder,
     /// What a channel's filters say of the publication that is being delivered; lends its capacity.
@@ -157,6 +160,7 @@ impl Shard {
             turn_bytes: 0,
             turn_frames: 0,
             scratch,
+            answers: Answers::default(),
             deltas: DeltaEncoder::default(),
             verdicts: Vec::new(),
             pings: Wire::ALL.map(|wire| FrameRef::fixed(crate::frame::ping_frame(wire))),
@@ -275,6 +279,11 @@ impl Shard {
     /// Entries of the shard's timers: at most twice those that count, and a few.
     pub fn timer_entries(&self) -> usize {
         self.timers.len()
+    }
+
+    /// Answers to recoveries that the shard keeps for those who come from the same position, and their bytes.
+    pub fn answers_kept(&self) -> [usize; 2] {
+        self.answers.kept()
     }
 
     fn take_message(&mut self, now: Now, message: ShardMessage, effects: &mut Effects) {

@@ -72,6 +72,7 @@ impl Shard {
         #[cfg(feature = "planted-bugs")]
         let outcome = outcome.map(|mut subscribed| {
             self.lose_first(&mut subscribed.publications);
+            subscribed.encoded = None;
             subscribed
         });
         let (asker, channel) = (order.asker, Arc::clone(&order.channel));
@@ -112,9 +113,7 @@ impl Shard {
         {
             channel.enter(info);
         }
-        if order.subscriber.class.delta {
-            self.write_differences(&order.channel, &mut subscribed);
-        }
+        self.encode_missed(namespace, order, &mut subscribed);
         if order.subscriber.class.compact {
             subscribed.channel_number = self.channel_number(&order.channel);
         }
@@ -159,7 +158,10 @@ impl Shard {
 
     /// Removes a channel of which nothing is left to remember.
     pub(super) fn forget_channel(&mut self, name: &str) {
-        if let Some(channel) = self.channels.remove(name) {
+        if let Some(mut channel) = self.channels.remove(name) {
+            if channel.stream.as_mut().is_some_and(|stream| stream.take_answers()) {
+                self.answers.forget(name);
+            }
             self.timers.abandon(channel.scheduled);
         }
     }

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, ErrorCode, Payload, Publication, Tags};
+use dunlin_protocol::{ClientInfo, EncodedPublications, ErrorCode, Payload, Publication, SubscribeResult, Tags};
 
 use crate::{
-    Effects, Now,
+    Effects, FrameClass, Now,
+    answers::Span,
     backend::PublishHow,
     channel::Audience,
     counters::Suppression,
     frame::{Delivery, DeliveryBody},
     idempotency::Results,
-    message::Subscribed,
+    message::{SubscribeOrder, Subscribed},
     names::{NamespaceIndex, namespace_options},
     options::{DataFormat, NamespaceOptions},
     room::EventAudience,
@@ -127,9 +128,13 @@ impl Shard {
             stream.note_version(draft.how.version, &draft.how.version_epoch);
             patch = wants_patch.then(|| stream.newest_patch(&mut deltas)).flatten();
             stream.forget_beyond(options.history_size);
+            let had_answers = stream.take_answers();
             stream.data_until_us = now.after_ms(options.history_ttl_ms);
             stream.meta_until_us = now.after_ms(stream.remembered_ms(options));
             self.deltas = deltas;
+            if had_answers {
+                self.answers.forget(name);
+            }
             self.count(namespace).patches += u64::from(patch.is_some());
             self.schedule_channel(name);
             publication
@@ -167,13 +172,47 @@ impl Shard {
         channel.is_some_and(|channel| channel.classes(Audience::Publications).any(|class| class.delta))
     }
 
-    /// Adds the differences between recovered publications for a subscription that gets them.
-    pub(super) fn write_differences(&mut self, name: &str, subscribed: &mut Subscribed) {
-        let Self { channels, deltas, .. } = self;
-        let stream = channels.get_mut(name).and_then(|channel| channel.stream.as_mut());
-        if let Some(stream) = stream {
+    /// Encodes what a subscription has missed, or finds it encoded for another one. What passed a filter with gaps is its own,
+    /// and is left to the session's shard, as is what cannot be encoded.
+    pub(super) fn encode_missed(
+        &mut self,
+        namespace: NamespaceIndex,
+        order: &SubscribeOrder,
+        subscribed: &mut Subscribed,
+    ) {
+        if subscribed.publications.is_empty() {
+            return;
+        }
+        let FrameClass { wire, delta, .. } = order.subscriber.class;
+        let encoding = wire.encoding();
+        let span = Span::of(&subscribed.publications, &subscribed.epoch, encoding, delta);
+        subscribed.encoded = span.as_ref().and_then(|span| self.answers.find(&order.channel, span));
+        if subscribed.encoded.is_some() {
+            self.count(namespace).answers_shared += 1;
+            return;
+        }
+        self.count(namespace).answers_encoded += 1;
+        let Self { channels, deltas, answers, .. } = self;
+        let stream = channels.get_mut(&order.channel).and_then(|channel| channel.stream.as_mut());
+        let Some(stream) = stream else { return };
+        if delta {
             subscribed.patches = stream.patches(&subscribed.publications, deltas);
         }
+        let Some(span) = span else { return };
+        let missed = SubscribeResult {
+            publications: std::mem::take(&mut subscribed.publications),
+            patches: std::mem::take(&mut subscribed.patches),
+            delta,
+            ..SubscribeResult::default()
+        };
+        if let Ok(encoded) = EncodedPublications::new(encoding, &missed) {
+            let encoded = Arc::new(encoded);
+            if answers.keep(&order.channel, span, &encoded) {
+                stream.note_answer();
+            }
+            subscribed.encoded = Some(encoded);
+        }
+        SubscribeResult { publications: subscribed.publications, patches: subscribed.patches, .. } = missed;
     }
 }
 

@@ -432,6 +432,7 @@ impl Shard {
             was_recovering: order.was_recovering,
             data,
             patches: subscribed.patches,
+            encoded: subscribed.encoded,
             delta: flags.delta,
             channel_number: subscribed.channel_number,
         };

@@ -3,18 +3,26 @@
 //! Written straight into the buffer in the order of the field numbers. Nothing is allocated but what `out` grows by. Zero
 //! values are left out, except for those that Centrifugo always writes (`generate.sh` of `centrifugal/protocol` lists them).
 
-use super::write::{Object, write_object, write_string};
+use super::write::{Object, Writer, write, write_object, write_string};
 use crate::{
-    ChannelRef, ClientInfo, ConnectResult, DataForm, Disconnect, ErrorCode, HistoryResult, NotJson, PresenceResult,
-    PresenceStatsResult, Publication, Push, RefreshResult, Reply, SubscribeResult, decimal::Decimal, push::SKIPPED_TAG,
+    ChannelRef, ClientInfo, ConnectResult, DataForm, Disconnect, ErrorCode, Gaps, HistoryResult, NotJson,
+    PresenceResult, PresenceStatsResult, Publication, Push, RefreshResult, Reply, SubscribeResult, decimal::Decimal,
+    push::SKIPPED_TAG,
 };
 
-/// Appends the reply to the command `id`.
-pub(crate) fn encode_reply(id: u32, reply: &Reply, out: &mut Vec<u8>) -> Result<(), NotJson> {
-    write_object(out, |message| {
-        message.number("id", id.into());
-        write_reply(reply, message);
+/// Appends the reply to the command `id`; with `gaps` around publications that were encoded before.
+pub(crate) fn encode_reply(id: u32, reply: &Reply, out: &mut Vec<u8>, gaps: Option<&mut Gaps>) -> Result<(), NotJson> {
+    write(out, gaps, |writer| {
+        writer.object(|message| {
+            message.number("id", id.into());
+            write_reply(reply, message);
+        });
     })
+}
+
+/// Appends the array of a result's publications.
+pub(crate) fn encode_publications(result: &SubscribeResult, out: &mut Vec<u8>) -> Result<(), NotJson> {
+    write(out, None, |writer| write_publications(result, writer))
 }
 
 /// Appends the reply without an id that carries `push`.
@@ -157,10 +165,10 @@ fn write_subscribe(result: &SubscribeResult, object: &mut Object<'_, '_>) {
     write_expiry(result.ttl_s, object);
     object.flag("recoverable", result.recoverable);
     object.text("epoch", &result.epoch);
-    if !result.publications.is_empty() {
-        object.field("publications").array(result.written_publications(), |(publication, data), object| {
-            write_publication(publication, data, 0, object);
-        });
+    match &result.encoded {
+        Some(encoded) => object.field("publications").encoded(encoded),
+        None if result.publications.is_empty() => {}
+        None => write_publications(result, object.field("publications")),
     }
     object.flag("recovered", result.recovered);
     object.number("offset", result.offset);
@@ -169,6 +177,12 @@ fn write_subscribe(result: &SubscribeResult, object: &mut Object<'_, '_>) {
     object.flag("was_recovering", result.was_recovering);
     object.flag("delta", result.delta);
     object.number("id", result.channel_number);
+}
+
+fn write_publications(result: &SubscribeResult, writer: &mut Writer<'_>) {
+    writer.array(result.written_publications(), |(publication, data), object| {
+        write_publication(publication, data, 0, object);
+    });
 }
 
 fn write_subscribe_push(result: &SubscribeResult, object: &mut Object<'_, '_>) {

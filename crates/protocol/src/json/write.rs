@@ -1,13 +1,24 @@
 //! JSON values into a buffer, with the least escaping that RFC 8259 allows.
 
-use crate::{NotJson, Payload, decimal::Decimal};
+use std::sync::Arc;
+
+use crate::{EncodedPublications, Gaps, NotJson, Payload, decimal::Decimal};
 
 /// Appends one object, or nothing if a payload in it is not JSON.
 pub(super) fn write_object(out: &mut Vec<u8>, fields: impl FnOnce(&mut Object<'_, '_>)) -> Result<(), NotJson> {
+    write(out, None, |writer| writer.object(fields))
+}
+
+/// Appends what `value` writes, or nothing if a payload in it is not JSON. With `gaps`, what is encoded may be left out.
+pub(super) fn write<'o>(
+    out: &'o mut Vec<u8>,
+    gaps: Option<&'o mut Gaps>,
+    value: impl FnOnce(&mut Writer<'o>),
+) -> Result<(), NotJson> {
     let start = out.len();
-    let mut writer = Writer { out, outcome: Ok(()) };
-    writer.object(fields);
-    let outcome = writer.outcome;
+    let mut writer = Writer { out, gaps, outcome: Ok(()) };
+    value(&mut writer);
+    let Writer { out, outcome, .. } = writer;
     if outcome.is_err() {
         out.truncate(start);
     }
@@ -16,12 +27,13 @@ pub(super) fn write_object(out: &mut Vec<u8>, fields: impl FnOnce(&mut Object<'_
 
 /// Appends a string.
 pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
-    Writer { out, outcome: Ok(()) }.string(text);
+    Writer { out, gaps: None, outcome: Ok(()) }.string(text);
 }
 
 /// Writes values. It goes on after a payload that is not JSON: that is rare, and what was written is dropped at the end.
 pub(super) struct Writer<'o> {
     out: &'o mut Vec<u8>,
+    gaps: Option<&'o mut Gaps>,
     outcome: Result<(), NotJson>,
 }
 
@@ -41,6 +53,14 @@ impl<'o> Writer<'o> {
             self.object(|object| fields(item, object));
         }
         self.out.push(b']');
+    }
+
+    /// What was written before.
+    pub(super) fn encoded(&mut self, encoded: &Arc<EncodedPublications>) {
+        match &mut self.gaps {
+            Some(gaps) => gaps.leave(encoded, self.out),
+            None => self.out.extend_from_slice(encoded.bytes()),
+        }
     }
 
     pub(super) fn number(&mut self, number: u64) {

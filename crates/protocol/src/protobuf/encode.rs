@@ -4,16 +4,26 @@
 //! and nothing is allocated but what `out` grows by. Zero values are left out, but not
 //! in the entries of maps.
 
-use super::wire::{Message, Sink, write_bytes, write_entry_bytes, write_flag, write_message, write_number};
+use super::wire::{Around, Message, Sink, write_bytes, write_entry_bytes, write_flag, write_message, write_number};
 use crate::{
-    ChannelRef, ClientInfo, ConnectResult, DataForm, Disconnect, ErrorCode, HistoryResult, Payload, PresenceResult,
-    PresenceStatsResult, Publication, Push, RefreshResult, Reply, RpcResult, SubscribeResult, UnsubscribeCode,
-    decimal::Decimal, push::SKIPPED_TAG,
+    ChannelRef, ClientInfo, ConnectResult, DataForm, Disconnect, ErrorCode, Gaps, HistoryResult, Payload,
+    PresenceResult, PresenceStatsResult, Publication, Push, RefreshResult, Reply, RpcResult, SubscribeResult,
+    UnsubscribeCode, decimal::Decimal, push::SKIPPED_TAG,
 };
 
 /// Appends the reply to the command `id`.
 pub(crate) fn encode_reply(id: u32, reply: &Reply, out: &mut Vec<u8>) {
     out.length_prefixed(&ReplyMessage { id, reply });
+}
+
+/// The same, but around publications that were encoded before; `gaps` says where they belong.
+pub(crate) fn encode_reply_around(id: u32, reply: &Reply, out: &mut Vec<u8>, gaps: &mut Gaps) {
+    Around { out, gaps }.length_prefixed(&ReplyMessage { id, reply });
+}
+
+/// Appends the fields of a result's publications.
+pub(crate) fn encode_publications(result: &SubscribeResult, out: &mut Vec<u8>) {
+    write_publications(result, out);
 }
 
 /// Appends the reply without an id that carries `push`.
@@ -207,8 +217,9 @@ impl Message for SubscribeResult {
         Expiry { field: 1, ttl_s: self.ttl_s }.write(sink);
         write_flag(sink, 3, self.recoverable);
         write_bytes(sink, 6, self.epoch.as_bytes());
-        for (publication, data) in self.written_publications() {
-            write_message(sink, 7, &PublicationMessage { publication, data, skipped: 0 });
+        match &self.encoded {
+            Some(encoded) => sink.encoded(encoded),
+            None => write_publications(self, sink),
         }
         write_flag(sink, 8, self.recovered);
         write_number(sink, 9, self.offset);
@@ -217,6 +228,12 @@ impl Message for SubscribeResult {
         write_flag(sink, 12, self.was_recovering);
         write_flag(sink, 13, self.delta);
         write_number(sink, 14, self.channel_number);
+    }
+}
+
+fn write_publications(result: &SubscribeResult, sink: &mut impl Sink) {
+    for (publication, data) in result.written_publications() {
+        write_message(sink, 7, &PublicationMessage { publication, data, skipped: 0 });
     }
 }
 

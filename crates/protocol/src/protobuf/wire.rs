@@ -1,6 +1,8 @@
 //! The Protobuf wire format: varints, tags and fields. Rooms write their messages with it too.
 
-use crate::DecodeError;
+use std::sync::Arc;
+
+use crate::{DecodeError, EncodedPublications, Gaps};
 
 /// What a field holds, by its wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +156,10 @@ pub trait Sink {
     fn varint(&mut self, number: u64);
     /// A message behind its length.
     fn length_prefixed(&mut self, message: &impl Message);
+    /// What was written before.
+    fn encoded(&mut self, encoded: &Arc<EncodedPublications>) {
+        self.raw(encoded.bytes());
+    }
 }
 
 /// A message that can be written; written twice it yields the same bytes.
@@ -178,6 +184,31 @@ impl Sink for Vec<u8> {
     fn length_prefixed(&mut self, message: &impl Message) {
         Sink::varint(self, length_of(message));
         message.write(self);
+    }
+}
+
+/// Writes a message around what was written before.
+pub(super) struct Around<'a> {
+    pub(super) out: &'a mut Vec<u8>,
+    pub(super) gaps: &'a mut Gaps,
+}
+
+impl Sink for Around<'_> {
+    fn raw(&mut self, bytes: &[u8]) {
+        self.out.raw(bytes);
+    }
+
+    fn varint(&mut self, number: u64) {
+        Sink::varint(self.out, number);
+    }
+
+    fn length_prefixed(&mut self, message: &impl Message) {
+        self.varint(length_of(message));
+        message.write(self);
+    }
+
+    fn encoded(&mut self, encoded: &Arc<EncodedPublications>) {
+        self.gaps.leave(encoded, self.out);
     }
 }
 

@@ -210,6 +210,7 @@ impl Reader {
             offset: number(&result["offset"]),
             publications: self.publications(&result["publications"]),
             patches: Vec::new(),
+            encoded: None,
             recovered: result["recovered"] == true,
             was_recovering: result["was_recovering"] == true,
             data: self.payload(&result["data"]),

@@ -1,0 +1,91 @@
+//! What recoveries are answered with, encoded once for all who recover the same: in a storm many come from one position.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{EncodedPublications, Encoding, Publication};
+
+/// Answers that a shard keeps, over all its channels.
+const ANSWERS_MAX: usize = 64;
+/// Bytes of the answers that a shard keeps.
+const ANSWERS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Publications without a gap between them, in one form. A publication never changes within its epoch, so that this says
+/// all about the bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    epoch: Box<str>,
+    first: u64,
+    last: u64,
+    encoding: Encoding,
+    delta: bool,
+}
+
+impl Span {
+    /// What `publications` are, unless there are none or some between them were left out.
+    pub(crate) fn of(publications: &[Arc<Publication>], epoch: &str, encoding: Encoding, delta: bool) -> Option<Self> {
+        let (first, last) = (publications.first()?.offset, publications.last()?.offset);
+        let is_whole = last - first == publications.len() as u64 - 1;
+        is_whole.then(|| Self { epoch: epoch.into(), first, last, encoding, delta })
+    }
+}
+
+/// The answers that were encoded last.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// The one that was used last comes last.
+    kept: Vec<Answer>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Answer {
+    channel: Arc<str>,
+    span: Span,
+    encoded: Arc<EncodedPublications>,
+}
+
+impl Answers {
+    /// The publications of `channel`, if they are kept.
+    pub(crate) fn find(&mut self, channel: &str, span: &Span) -> Option<Arc<EncodedPublications>> {
+        let is_meant = |answer: &Answer| answer.span == *span && *answer.channel == *channel;
+        let place = self.kept.iter().rposition(is_meant)?;
+        self.kept[place..].rotate_left(1);
+        self.kept.last().map(|answer| Arc::clone(&answer.encoded))
+    }
+
+    /// Keeps an answer that is not kept, in place of those that were not used for the longest time. Returns whether: one
+    /// that is too large for that is not.
+    pub(crate) fn keep(&mut self, channel: &Arc<str>, span: Span, encoded: &Arc<EncodedPublications>) -> bool {
+        let bytes = encoded.bytes().len();
+        if bytes > ANSWERS_BYTES_MAX {
+            return false;
+        }
+        self.bytes += bytes;
+        self.kept.push(Answer { channel: Arc::clone(channel), span, encoded: Arc::clone(encoded) });
+        let mut too_many = 0;
+        while self.kept.len() - too_many > ANSWERS_MAX || self.bytes > ANSWERS_BYTES_MAX {
+            self.bytes -= self.kept[too_many].encoded.bytes().len();
+            too_many += 1;
+        }
+        self.kept.drain(..too_many);
+        true
+    }
+
+    /// Forgets the answers of `channel`: nobody will ask for them any more.
+    pub(crate) fn forget(&mut self, channel: &str) {
+        let bytes = &mut self.bytes;
+        self.kept.retain(|answer| {
+            let stays = *answer.channel != *channel;
+            *bytes -= if stays { 0 } else { answer.encoded.bytes().len() };
+            stays
+        });
+    }
+
+    /// Answers that are kept, and their bytes.
+    pub(crate) fn kept(&self) -> [usize; 2] {
+        [self.kept.len(), self.bytes]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! A frame of which parts are shared with the frames of other sessions: what is the session's own, and in its gaps what
+//! was encoded once for all.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{EncodedPublications, Gaps};
+
+/// The frame.
+#[derive(Debug)]
+pub(crate) struct PartedFrame {
+    own: Box<[u8]>,
+    /// What stands in `own` before which byte, in order.
+    shared: Box<[(usize, Arc<EncodedPublications>)]>,
+    bytes: usize,
+    pub(super) queued_us: u64,
+}
+
+impl PartedFrame {
+    /// A frame of which `own` is all but the gaps, which count from `start` on.
+    pub(super) fn new(own: &[u8], gaps: Gaps, start: usize, queued_us: u64) -> Self {
+        let bytes = own.len() + gaps.missing_bytes();
+        let shared = gaps.into_missing().into_iter().map(|(place, encoded)| (place - start, encoded)).collect();
+        Self { own: own.into(), shared, bytes, queued_us }
+    }
+
+    /// Bytes of all parts.
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The parts, of which some may be empty.
+    pub(super) fn parts(&self) -> Parts<'_> {
+        Parts { frame: self, next: 0 }
+    }
+
+    fn part(&self, index: usize) -> Option<&[u8]> {
+        let gap = index / 2;
+        if index % 2 == 1 {
+            return Some(self.shared.get(gap)?.1.bytes());
+        }
+        let start = gap.checked_sub(1).map_or(Some(0), |before| Some(self.shared.get(before)?.0))?;
+        let end = self.shared.get(gap).map_or(self.own.len(), |(place, _)| *place);
+        Some(&self.own[start..end])
+    }
+}
+
+/// The parts of a frame, in the order of the wire.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts<'a> {
+    frame: &'a PartedFrame,
+    next: usize,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let part = self.frame.part(self.next)?;
+        self.next += 1;
+        Some(part)
+    }
+}
