@@ -13,7 +13,7 @@ use dunlin_engine::{
     owner_of,
     room::{FromRoom, RoomKey, RoomThreadIndex, SeatChange, SeatKey, ToRoom},
 };
-use dunlin_proof::allocations::{Counting, allocations_of};
+use dunlin_proof::allocations::{Counting, allocations_of, in_use};
 use dunlin_protocol::{Encoding, Payload};
 use dunlin_rooms::{CellIndex, EncodingSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter};
 
@@ -333,6 +333,46 @@ fn pings_allocate_nothing() {
     assert_eq!(rig.shard.holdings()[0], 1_000, "everyone is still there");
     assert!(pings >= 5_000, "{pings} pings");
     assert_eq!(total, 0);
+}
+
+#[test]
+fn a_storm_holds_what_it_recovers_once() {
+    const SESSIONS: u32 = 1_000;
+    for encoding in Encoding::ALL {
+        let mut rig = Rig::new(0, 1, Lane::Reliable, 100);
+        for _ in 0..100 {
+            rig.handle(api_publish());
+        }
+        let frame: &[u8] = match encoding {
+            Encoding::Json => br#"{"id":2,"subscribe":{"channel":"prices","recover":true}}"#,
+            // {id: 2, subscribe: {channel: "prices", recover: true}}
+            Encoding::Protobuf => b"\x0e\x08\x02\x2a\x0a\x0a\x06prices\x18\x01",
+        };
+        let connect: &[u8] =
+            if encoding == Encoding::Json { br#"{"id":1,"connect":{}}"# } else { b"\x04\x08\x01\x22\x00" };
+        for index in 0..SESSIONS {
+            let session = SessionKey { index, generation: 1 };
+            rig.handle(Event::Opened { session, wire: encoding.into() });
+            rig.handle(Event::Received { session, frame: connect });
+        }
+        rig.write_all();
+        let before = in_use().bytes;
+        let (count, ()) = allocations_of(|| {
+            for index in 0..SESSIONS {
+                let session = SessionKey { index, generation: 1 };
+                rig.handle(Event::Received { session, frame });
+            }
+        });
+        let held = usize::try_from(in_use().bytes - before).expect("more than before");
+        let waiting = rig.shard.waiting(SessionKey { index: 7, generation: 1 }).expect("a session").0;
+        let sessions = SESSIONS as usize;
+        let (each, allocations) = (held / sessions, count / sessions);
+        println!("{encoding:?}: {waiting} bytes wait for each; {each} held and {allocations} allocations for each");
+        let counters = &rig.shard.counters().namespaces[0];
+        assert_eq!((counters.answers_encoded, counters.answers_shared), (1, 999));
+        assert!(waiting > 4_000, "{waiting}");
+        assert!(each < 1_000 && allocations <= 25, "{encoding:?}: {each} bytes, {allocations} allocations");
+    }
 }
 
 /// A tick of a world in which ten objects move, one in each of ten cells.

@@ -203,7 +203,7 @@ impl Outbox {
         self.queue.truncate(self.begun_frames());
         self.queue.shrink_to_fit();
         self.latest = None;
-        self.queued_bytes = self.queue.iter().map(|frame| frame.len()).sum();
+        self.queued_bytes = self.queue.iter().map(FrameRef::len).sum();
     }
 
     /// Moves the slots behind the reliable lane, where nothing replaces them any more.

@@ -78,6 +78,7 @@ families! {
     PATCHES = Counter "dunlin_patches_total" ["namespace"] "Publications of which a difference to the one before was made.";
     SUPPRESSED = Counter "dunlin_publications_suppressed_total" ["namespace", "reason"] "Publications that were answered and not published, since their idempotency key or version was old.";
     RECOVERIES = Counter "dunlin_recoveries_total" ["namespace", "recovered"] "Recoveries asked for by subscribers, by whether nothing was missing.";
+    RECOVERY_ANSWERS = Counter "dunlin_recovery_answers_total" ["namespace", "shared"] "Recoveries that brought publications, by whether these had been encoded for another one from the same position.";
     PUBLISH_TO_SOCKET = Histogram "dunlin_publish_to_socket_seconds" ["namespace"] "Time from a publication's acceptance until a shard has given it to the last socket that took it at once.";
 
     COMMANDS = Counter "dunlin_commands_total" ["command"] "Commands from clients.";

@@ -152,13 +152,19 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
             }
         }
     });
-    page.family(&m::RECOVERIES, |samples| {
-        for (index, namespace) in scrape.namespaces.iter().enumerate() {
-            let total = |pick: Pick| in_namespace(shards, index).map(pick).sum::<u64>();
-            samples.add(&[namespace, "yes"], total(|counters| counters.recovered));
-            samples.add(&[namespace, "no"], total(|counters| counters.unrecovered));
-        }
-    });
+    let by_yes_and_no: [(_, Pick, Pick); 2] = [
+        (&m::RECOVERIES, |counters| counters.recovered, |counters| counters.unrecovered),
+        (&m::RECOVERY_ANSWERS, |counters| counters.answers_shared, |counters| counters.answers_encoded),
+    ];
+    for (family, yes, no) in by_yes_and_no {
+        page.family(family, |samples| {
+            for (index, namespace) in scrape.namespaces.iter().enumerate() {
+                let total = |pick: Pick| in_namespace(shards, index).map(pick).sum::<u64>();
+                samples.add(&[namespace, "yes"], total(yes));
+                samples.add(&[namespace, "no"], total(no));
+            }
+        });
+    }
     page.family(&m::PUBLISH_TO_SOCKET, |samples| {
         for (index, namespace) in scrape.namespaces.iter().enumerate() {
             add_latency(samples, namespace, in_namespace(shards, index).map(|counters| &counters.publish_to_socket));
