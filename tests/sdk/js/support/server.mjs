@@ -1,14 +1,45 @@
 // The server under test: where it is, its HTTP API, and tokens it accepts.
 import { createHmac, randomUUID } from 'node:crypto';
+import { DEADLINE_MS } from './events.mjs';
 
 export const WS_URL = required('DUNLIN_WS_URL');
 const API_URL = required('DUNLIN_API_URL');
 const API_KEY = required('DUNLIN_API_KEY');
 const HMAC_SECRET = required('DUNLIN_HMAC_SECRET');
 
+/** Another server, which asks a backend (see answers) about those who come without a token. */
+export const HOOKS_WS_URL = required('HOOKS_WS_URL');
+const HOOKS_API_URL = required('HOOKS_API_URL');
+const BACKEND_URL = required('HOOKS_BACKEND_URL');
+
 /** Calls the HTTP API; throws when the server answers with an error. */
-export async function api(method, body) {
-  const answer = await fetch(`${API_URL}/${method}`, {
+export const api = (method, body) => call(API_URL, method, body);
+
+/** Calls the HTTP API of the server that asks a backend. */
+export const hooksApi = (method, body) => call(HOOKS_API_URL, method, body);
+
+/** What the backend answers to questions of this kind about a channel, user or method; the last again and again. */
+export const answers = (kind, about, ...all) => backend('answers', { kind, about, answers: all });
+
+/** What the backend has been asked so far, as `{ question, headers }`, once it is `count` questions. */
+export async function asked(kind, about, count = 1) {
+  const deadline = Date.now() + DEADLINE_MS;
+  for (;;) {
+    const all = await backend('asked', { kind, about });
+    if (all.length >= count) return all;
+    if (Date.now() > deadline) throw new Error(`asked ${all.length} times of ${count}: ${kind} ${about}`);
+    await new Promise((resolve) => setTimeout(resolve, 20)); // between two looks; the verdict is the backend's
+  }
+}
+
+async function backend(what, body) {
+  const answer = await fetch(`${BACKEND_URL}/${what}`, { method: 'POST', body: JSON.stringify(body) });
+  if (answer.status !== 200) throw new Error(`the backend: HTTP ${answer.status}`);
+  return answer.json();
+}
+
+async function call(url, method, body) {
+  const answer = await fetch(`${url}/${method}`, {
     method: 'POST',
     headers: { 'X-API-Key': API_KEY, 'Content-Type': 'application/json' },
     body: JSON.stringify(body),
