@@ -16,7 +16,8 @@ use std::{
 use dunlin_websocket::{
     Kind, Limits, Opcode, Received, Receiver,
     deflate::{Deflater, Inflater},
-    handshake, header,
+    handshake::{self, DeflateOffer},
+    header,
 };
 
 /// The suite sends messages of up to 16 MiB, and 4 MiB in pieces of 64 bytes.
@@ -63,15 +64,17 @@ fn serve() -> Result<(), Box<dyn Error>> {
 /// Carries one connection from its handshake to its end.
 fn echo(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let Some((mut unread, compresses)) = open(&mut stream)? else { return Ok(()) };
+    let Some((mut unread, agreed)) = open(&mut stream)? else { return Ok(()) };
     let began = Instant::now();
-    let mut receiver = if compresses { Receiver::with_deflate() } else { Receiver::new() };
-    let mut compression = compresses.then(|| (Inflater::default(), Deflater::new(DEFLATE_LEVEL)));
+    let mut receiver = if agreed.is_some() { Receiver::with_deflate() } else { Receiver::new() };
+    let mut inflater = Inflater::default();
+    // As the server does: who asks for a smaller window gets messages as they are.
+    let mut deflater = agreed.filter(|offer| offer.has_full_window()).map(|_| Deflater::new(DEFLATE_LEVEL));
     let mut buffer = vec![0; READ_BYTES];
     let mut out = Vec::new();
     loop {
         let now_ms = began.elapsed().as_millis() as u64;
-        let goes_on = answer(&mut receiver, compression.as_mut(), now_ms, &mut unread, &mut out);
+        let goes_on = answer(&mut receiver, &mut inflater, deflater.as_mut(), now_ms, &mut unread, &mut out);
         stream.write_all(&out)?;
         out.clear();
         if !goes_on {
@@ -90,9 +93,9 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the request and answers it; `None` when it is refused. What came behind it is the first of the frames, and whether
-/// compression was agreed on.
-fn open(stream: &mut TcpStream) -> io::Result<Option<(Vec<u8>, bool)>> {
+/// Reads the request and answers it; `None` when it is refused. What came behind it is the first of the frames, and what was
+/// agreed on about compression.
+fn open(stream: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Option<DeflateOffer>)>> {
     let mut head = Vec::new();
     let mut piece = [0; 1_024];
     loop {
@@ -105,11 +108,11 @@ fn open(stream: &mut TcpStream) -> io::Result<Option<(Vec<u8>, bool)>> {
                 let fields = request.headers.iter().map(|field| (field.name, field.value));
                 let (method, minor) = (request.method.unwrap_or_default(), request.version.unwrap_or_default());
                 let mut response = Vec::new();
-                let compresses = match handshake::accept(method, minor, fields, &[]) {
+                let agreed = match handshake::accept(method, minor, fields, &[]) {
                     Ok(mut accepted) => {
-                        let compresses = accepted.agree_on_deflate();
+                        let agreed = accepted.agree_on_deflate();
                         accepted.append_response(&mut response);
-                        Some(compresses)
+                        Some(agreed)
                     }
                     Err(refusal) => {
                         refusal.append_response(&mut response);
@@ -117,7 +120,7 @@ fn open(stream: &mut TcpStream) -> io::Result<Option<(Vec<u8>, bool)>> {
                     }
                 };
                 stream.write_all(&response)?;
-                return Ok(compresses.map(|compresses| (head.split_off(head_len), compresses)));
+                return Ok(agreed.map(|agreed| (head.split_off(head_len), agreed)));
             }
             Ok(httparse::Status::Partial) if length > 0 && head.len() <= HEAD_BYTES_MAX => {}
             _ => return Ok(None),
@@ -128,7 +131,8 @@ fn open(stream: &mut TcpStream) -> io::Result<Option<(Vec<u8>, bool)>> {
 /// Answers all that `unread` makes up; `false` when the connection is over.
 fn answer(
     receiver: &mut Receiver,
-    mut compression: Option<&mut (Inflater, Deflater)>,
+    inflater: &mut Inflater,
+    mut deflater: Option<&mut Deflater>,
     now_ms: u64,
     unread: &mut [u8],
     out: &mut Vec<u8>,
@@ -138,18 +142,13 @@ fn answer(
         match receiver.receive(now_ms, &LIMITS, &mut rest) {
             Ok(None) => return true,
             Ok(Some(Received::Message { kind, payload })) => header::append_frame(opcode(kind), &payload, out),
-            Ok(Some(Received::Compressed { kind, payload })) => {
-                let Some((inflater, deflater)) = compression.as_deref_mut() else {
-                    unreachable!("nothing comes compressed that was not agreed on")
-                };
-                match inflater.inflate(kind, &payload, &LIMITS) {
-                    Ok(message) => append_compressed(deflater, opcode(kind), message, out),
-                    Err(error) => {
-                        header::append_close(error.close_code(), error.reason(), out);
-                        return false;
-                    }
+            Ok(Some(Received::Compressed { kind, payload })) => match inflater.inflate(kind, &payload, &LIMITS) {
+                Ok(message) => append_message(deflater.as_deref_mut(), opcode(kind), message, out),
+                Err(error) => {
+                    header::append_close(error.close_code(), error.reason(), out);
+                    return false;
                 }
-            }
+            },
             Ok(Some(Received::Ping(payload))) => header::append_pong(&payload, out),
             Ok(Some(Received::Pong(_))) => {}
             Ok(Some(Received::Close { code, .. })) => {
@@ -164,10 +163,10 @@ fn answer(
     }
 }
 
-/// Appends a message compressed, or as it is where that is shorter.
-fn append_compressed(deflater: &mut Deflater, opcode: Opcode, message: &[u8], out: &mut Vec<u8>) {
+/// Appends a message compressed, or as it is where that may not be or is shorter.
+fn append_message(deflater: Option<&mut Deflater>, opcode: Opcode, message: &[u8], out: &mut Vec<u8>) {
     let mut compressed = Vec::new();
-    if !deflater.deflate(message, &mut compressed) {
+    if !deflater.is_some_and(|deflater| deflater.deflate(message, &mut compressed)) {
         return header::append_frame(opcode, message, out);
     }
     let start = out.len();

@@ -11,6 +11,7 @@ last of the answers is given again and again. A question that nobody told of has
 """
 
 import json
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,6 +46,11 @@ class Backend:
             daemon_threads = True
             # As many as connect at once.
             request_queue_size = 256
+
+            def handle_error(self, request, client_address):
+                # Whoever asks may be gone.
+                if not isinstance(sys.exc_info()[1], ConnectionError):
+                    super().handle_error(request, client_address)
 
         self._server = Server(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

@@ -127,6 +127,8 @@ pub enum Drained {
 pub struct Adoption {
     /// What the session speaks.
     pub wire: Wire,
+    /// Its client may send compressed messages.
+    pub inflates: bool,
     /// What is to be written first.
     pub response: Vec<u8>,
     /// What the session says with its request.

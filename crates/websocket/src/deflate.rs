@@ -137,16 +137,26 @@ impl Deflater {
     /// it is, if that would not be shorter: such a message is better sent as it is.
     pub fn deflate(&mut self, message: &[u8], out: &mut Vec<u8>) -> bool {
         let start = out.len();
-        let end_max = start + message.len() + LEFT_OFF.len();
-        // Within this there is always room for what is worth it, and the encoder stops at the end of it.
-        out.reserve(end_max - start);
+        // Room for whatever it becomes. An encoder that stops because there is none keeps what it has not given away, and
+        // that of zlib-rs goes on with a smaller buffer after it is reset, until it panics.
+        out.reserve(compressed_len_max(message.len()));
         self.stream.reset();
         let status = self.stream.compress_vec(message, out, FlushCompress::Sync);
-        let is_whole = status.is_ok() && self.stream.total_in() == message.len() as u64 && out.ends_with(LEFT_OFF);
-        let is_worth_it = is_whole && out.len() < end_max && out.len() < out.capacity();
+        let is_whole = status.is_ok()
+            && self.stream.total_in() == message.len() as u64
+            && out.ends_with(LEFT_OFF)
+            && out.len() < out.capacity();
+        debug_assert!(is_whole, "the room was enough");
+        let is_worth_it = is_whole && out.len() - start < message.len() + LEFT_OFF.len();
         out.truncate(if is_worth_it { out.len() - LEFT_OFF.len() } else { start });
         is_worth_it
     }
+}
+
+/// More than a message of this length becomes at any level: nine bits for each byte, which is what the fixed code has for the
+/// rarer ones, a header for each of its blocks, and what ends it.
+const fn compressed_len_max(len: usize) -> usize {
+    len + len / 8 + len / 64 + 32
 }
 
 impl fmt::Debug for Deflater {

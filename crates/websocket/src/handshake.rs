@@ -35,12 +35,12 @@ pub struct Accepted<'o> {
     deflate_agreed: bool,
 }
 
-/// An offer of permessage-deflate that can be taken: without context takeover on both sides, and with the full window for
-/// what the server compresses, which it shares between its clients.
+/// An offer of permessage-deflate that can be taken: without context takeover on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateOffer {
-    /// It names the window of the server, so the answer has to.
-    names_server_window: bool,
+    /// The window that it allows the server, in the logarithm of its bytes, from 8 to 15. If it is named, the answer has to
+    /// name it as well.
+    server_window_bits: Option<u8>,
 }
 
 /// Why a request does not become a WebSocket.
@@ -115,10 +115,10 @@ impl Accepted<'_> {
         std::str::from_utf8(&self.accept_key).unwrap_or_default()
     }
 
-    /// Takes the client's offer of permessage-deflate, if there is one. Says whether there is.
-    pub fn agree_on_deflate(&mut self) -> bool {
+    /// Takes the client's offer of permessage-deflate, if there is one, and returns it.
+    pub fn agree_on_deflate(&mut self) -> Option<DeflateOffer> {
         self.deflate_agreed = self.deflate_offer.is_some();
-        self.deflate_agreed
+        self.deflate_offer
     }
 
     /// Appends the response that ends HTTP on this connection.
@@ -135,8 +135,9 @@ impl Accepted<'_> {
             out.extend_from_slice(
                 b"\r\nSec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover",
             );
-            if offer.names_server_window {
-                out.extend_from_slice(b"; server_max_window_bits=15");
+            if let Some(bits) = offer.server_window_bits {
+                out.extend_from_slice(b"; server_max_window_bits=");
+                out.extend_from_slice(bits.to_string().as_bytes());
             }
         }
         out.extend_from_slice(b"\r\n\r\n");
@@ -270,15 +271,30 @@ impl<'h> Fields<'h> {
                     elements(value).filter_map(|token| offered.iter().position(|o| o.as_bytes() == token)).min();
                 found.subprotocol_index = found.subprotocol_index.into_iter().chain(named).min();
             } else if is("sec-websocket-extensions") {
-                // The first that can be taken: the order is the client's preference.
-                found.deflate_offer = found.deflate_offer.or_else(|| elements(value).find_map(DeflateOffer::parse));
+                for offer in elements(value).filter_map(DeflateOffer::parse) {
+                    found.see_offer(offer);
+                }
             }
         }
         found
     }
+
+    /// Takes the first offer, as the order is the client's preference, but for one that lets nothing be sent compressed
+    /// while another does.
+    fn see_offer(&mut self, offer: DeflateOffer) {
+        if self.deflate_offer.is_none_or(|first| !first.has_full_window() && offer.has_full_window()) {
+            self.deflate_offer = Some(offer);
+        }
+    }
 }
 
 impl DeflateOffer {
+    /// Whether the client can read what [`Deflater`](crate::deflate::Deflater) makes, whose window is full since clients share
+    /// it. Otherwise everything is sent to it as it is, as any message may be, and only it sends compressed messages.
+    pub fn has_full_window(self) -> bool {
+        matches!(self.server_window_bits, None | Some(15))
+    }
+
     /// One element of the extensions that the client names (RFC 7692, section 7). `None` for another extension, for what is
     /// no valid offer, and for one that this server has to decline.
     fn parse(element: &[u8]) -> Option<Self> {
@@ -287,6 +303,7 @@ impl DeflateOffer {
             return None;
         }
         let mut seen = [false; 4];
+        let mut server_window_bits = None;
         for part in parts {
             let (name, value) = match part.iter().position(|byte| *byte == b'=') {
                 Some(at) => (trim(part.get(..at)?), Some(unquoted(trim(part.get(at + 1..)?))?)),
@@ -295,23 +312,29 @@ impl DeflateOffer {
             let place = match (name, value) {
                 (b"server_no_context_takeover", None) => 0,
                 (b"client_no_context_takeover", None) => 1,
-                (b"server_max_window_bits", Some(b"15")) => 2,
+                (b"server_max_window_bits", Some(bits)) => {
+                    server_window_bits = Some(window(bits)?);
+                    2
+                }
                 (b"client_max_window_bits", None) => 3,
-                (b"client_max_window_bits", Some(bits)) if is_window(bits) => 3,
+                (b"client_max_window_bits", Some(bits)) => window(bits).map(|_| 3)?,
                 _ => return None,
             };
             if std::mem::replace(seen.get_mut(place)?, true) {
                 return None;
             }
         }
-        let [.., names_server_window, _] = seen;
-        Some(Self { names_server_window })
+        Some(Self { server_window_bits })
     }
 }
 
 /// 8 to 15, without zeros in front.
-fn is_window(bits: &[u8]) -> bool {
-    matches!(bits, [b'8' | b'9'] | [b'1', b'0'..=b'5'])
+fn window(bits: &[u8]) -> Option<u8> {
+    match bits {
+        [ones @ b'8'..=b'9'] => Some(ones - b'0'),
+        [b'1', ones @ b'0'..=b'5'] => Some(10 + ones - b'0'),
+        _ => None,
+    }
 }
 
 /// A parameter's value, which may stand in quotes (RFC 6455, section 9.1).

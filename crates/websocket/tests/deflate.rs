@@ -4,7 +4,7 @@ use dunlin_websocket::{
     Kind, Limits, ReceiveError,
     deflate::{Deflater, Inflater, RATIO_FREE_BYTES},
     fuzzing::{Event, play, play_deflate},
-    handshake,
+    handshake::{self, DeflateOffer},
 };
 
 /// The extensions that a server agrees on, if it takes what it can.
@@ -26,7 +26,12 @@ fn agreed(offers: &[&str]) -> Option<String> {
     accepted.append_response(&mut response);
     let response = String::from_utf8(response).expect("ASCII");
     let answer = response.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Extensions: "));
-    assert_eq!(answer.is_some(), offered);
+    assert_eq!(answer.is_some(), offered.is_some());
+    let named_window = answer.and_then(|answer| answer.split_once("server_max_window_bits=")).map(|(_, bits)| bits);
+    assert_eq!(
+        offered.is_some_and(DeflateOffer::has_full_window),
+        answer.is_some() && matches!(named_window, None | Some("15"))
+    );
     answer.map(str::to_owned)
 }
 
@@ -34,6 +39,7 @@ fn agreed(offers: &[&str]) -> Option<String> {
 fn offers_are_taken_or_declined() {
     let plain = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
     let window = format!("{plain}; server_max_window_bits=15");
+    let [narrow, narrowest] = ["10", "8"].map(|bits| format!("{plain}; server_max_window_bits={bits}"));
     for (offers, expected) in [
         (&["permessage-deflate"][..], Some(plain)),
         (&["Permessage-Deflate ; client_max_window_bits"], Some(plain)),
@@ -41,12 +47,21 @@ fn offers_are_taken_or_declined() {
         (&["permessage-deflate; client_max_window_bits=\"15\""], Some(plain)),
         (&["permessage-deflate; server_no_context_takeover; client_no_context_takeover"], Some(plain)),
         (&["permessage-deflate; server_max_window_bits=15"], Some(&window)),
-        // A smaller window for what is shared between clients there is not; what comes next may do.
-        (&["permessage-deflate; server_max_window_bits=10"], None),
+        // With a smaller window nothing can be sent compressed: one that lets it is preferred.
+        (&["permessage-deflate; server_max_window_bits=10"], Some(&narrow)),
+        (
+            &["permessage-deflate; server_max_window_bits=8, permessage-deflate; server_max_window_bits=10"],
+            Some(&narrowest),
+        ),
         (&["permessage-deflate; server_max_window_bits=10, permessage-deflate"], Some(plain)),
         (&["permessage-deflate; server_max_window_bits=10", "x-other, permessage-deflate"], Some(plain)),
+        (&["permessage-deflate, permessage-deflate; server_max_window_bits=15"], Some(plain)),
         // What is no valid offer.
         (&["permessage-deflate; server_max_window_bits"], None),
+        (&["permessage-deflate; server_max_window_bits=7"], None),
+        (&["permessage-deflate; server_max_window_bits=16"], None),
+        (&["permessage-deflate; server_max_window_bits=010"], None),
+        (&["permessage-deflate; server_max_window_bits=10; server_max_window_bits=10"], None),
         (&["permessage-deflate; client_max_window_bits=7"], None),
         (&["permessage-deflate; client_max_window_bits=16"], None),
         (&["permessage-deflate; client_max_window_bits=08"], None),
@@ -215,5 +230,28 @@ fn what_is_sent_comes_back_or_is_not_worth_it() {
         out.truncate(6);
         assert!(!deflater.deflate(&noise, &mut out), "{length} bytes of noise");
         assert_eq!(out, b"before");
+    }
+}
+
+/// An encoder that has to stop halfway through a message must not be short of room for those that follow.
+#[test]
+fn noise_spoils_nothing_for_what_follows() {
+    let mut seed = 1_u32;
+    let mut noise = std::iter::repeat_with(|| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 24) as u8
+    });
+    let words = "the same words again ".repeat(100);
+    for level in 1..=9 {
+        let (mut deflater, mut inflater) = (Deflater::new(level), Inflater::default());
+        for length in [256; 500].into_iter().chain([1, 100, 10_000, 70_000]) {
+            let message: Vec<u8> = noise.by_ref().take(length).collect();
+            let mut out = Vec::new();
+            assert!(!deflater.deflate(&message, &mut out), "{length} bytes of noise at level {level}");
+            assert!(out.is_empty());
+        }
+        let mut out = Vec::new();
+        assert!(deflater.deflate(words.as_bytes(), &mut out));
+        assert_eq!(inflater.inflate(Kind::Text, &out, &Limits::default()), Ok(words.as_bytes()));
     }
 }

@@ -34,12 +34,65 @@ type position struct {
 	Epoch  string `json:"epoch"`
 }
 
-// api calls the HTTP API; an error of the server ends the test.
-func api(t *testing.T, method string, body object) json.RawMessage {
+// hooksURL is of another server, which asks a backend (see answers) about those who come without a token.
+func hooksURL(t *testing.T) string { return required(t, "HOOKS_WS_URL") }
+
+// answers says what the backend answers to questions of this kind about a channel, user or method; the last again and again.
+func answers(t *testing.T, kind, about string, all ...object) {
+	t.Helper()
+	backend(t, "answers", object{"kind": kind, "about": about, "answers": all}, nil)
+}
+
+// asked is what the backend has been asked so far, once it is count questions.
+func asked(t *testing.T, kind, about string, count int) []object {
+	t.Helper()
+	for end := time.Now().Add(deadline); ; {
+		var all []struct{ Question object }
+		backend(t, "asked", object{"kind": kind, "about": about}, &all)
+		if len(all) >= count {
+			questions := make([]object, len(all))
+			for i, one := range all {
+				questions[i] = one.Question
+			}
+			return questions
+		}
+		if time.Now().After(end) {
+			t.Fatalf("asked %d times of %d: %s %s", len(all), count, kind, about)
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks; the verdict is the backend's
+	}
+}
+
+func backend(t *testing.T, what string, body object, into any) {
 	t.Helper()
 	encoded, err := json.Marshal(body)
 	check(t, err)
-	request, err := http.NewRequest(http.MethodPost, required(t, "DUNLIN_API_URL")+"/"+method, bytes.NewReader(encoded))
+	answer, err := http.Post(required(t, "HOOKS_BACKEND_URL")+"/"+what, "application/json", bytes.NewReader(encoded))
+	check(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	equal(t, "the backend's status", answer.StatusCode, http.StatusOK)
+	if into != nil {
+		check(t, json.NewDecoder(answer.Body).Decode(into))
+	}
+}
+
+// api calls the HTTP API; an error of the server ends the test.
+func api(t *testing.T, method string, body object) json.RawMessage {
+	t.Helper()
+	return call(t, "DUNLIN_API_URL", method, body)
+}
+
+// hooksAPI calls the HTTP API of the server that asks a backend.
+func hooksAPI(t *testing.T, method string, body object) json.RawMessage {
+	t.Helper()
+	return call(t, "HOOKS_API_URL", method, body)
+}
+
+func call(t *testing.T, server, method string, body object) json.RawMessage {
+	t.Helper()
+	encoded, err := json.Marshal(body)
+	check(t, err)
+	request, err := http.NewRequest(http.MethodPost, required(t, server)+"/"+method, bytes.NewReader(encoded))
 	check(t, err)
 	request.Header.Set("X-API-Key", required(t, "DUNLIN_API_KEY"))
 	request.Header.Set("Content-Type", "application/json")

@@ -4,21 +4,24 @@ import { describe, test } from 'node:test';
 import { Centrifuge } from 'centrifuge';
 import { Events } from './support/events.mjs';
 import { EventSource } from './support/event_source.mjs';
-import { WS_URL, api, channelIn, newUser, token } from './support/server.mjs';
+import { HOOKS_WS_URL, WS_URL, answers, api, asked, channelIn, newUser, token } from './support/server.mjs';
 
-const BASE = new URL('/', WS_URL.replace(/^ws/, 'http')).href;
+const baseOf = (url) => new URL('/', url.replace(/^ws/, 'http')).href;
+const BASE = baseOf(WS_URL);
 
 const TRANSPORTS = ['http_stream', 'sse'];
 
-async function connected(transport, user) {
-  const client = new Centrifuge([{ transport, endpoint: `${BASE}connection/${transport}` }], {
+async function connected(transport, user, { url = WS_URL, ...options } = {}) {
+  const base = baseOf(url);
+  const client = new Centrifuge([{ transport, endpoint: `${base}connection/${transport}` }], {
     fetch,
     readableStream: ReadableStream,
     eventsource: EventSource,
-    emulationEndpoint: `${BASE}emulation`,
+    emulationEndpoint: `${base}emulation`,
     token: token({ sub: user }),
     minReconnectDelay: 20,
     maxReconnectDelay: 200,
+    ...options,
   });
   const events = new Events(client, ['connected', 'disconnected', 'error']);
   client.connect();
@@ -63,6 +66,55 @@ for (const transport of TRANSPORTS) {
       }
     });
 
+    test('one session out of several is picked by its secret id', async () => {
+      const [user, channel] = [newUser(), channelIn('open')];
+      const made = [];
+      for (let n = 0; n < 2; n += 1) {
+        const { client, events } = await connected(transport, user);
+        const subscription = client.newSubscription(channel);
+        const own = new Events(subscription, ['subscribed', 'unsubscribed', 'publication']);
+        subscription.subscribe();
+        await own.next('subscribed');
+        // The SDK keeps it to itself: it is what its further commands come with.
+        made.push({ client, events, own, session: client._session });
+      }
+      const [one, other] = made;
+      try {
+        assert.notEqual(one.session, other.session);
+        await api('unsubscribe', { user, channel, session: 'nobody' });
+        await api('disconnect', { user, session: 'nobody' });
+        await api('unsubscribe', { user, channel, session: one.session });
+        assert.equal((await one.own.next('unsubscribed')).code, 2000);
+        await api('publish', { channel, data: { n: 1 } });
+        await other.own.next('publication');
+        await api('disconnect', { user, session: other.session });
+        assert.equal((await other.events.next('disconnected')).code, 3503);
+        await one.client.publish(channel, { still: 'there' });
+        assert.equal(other.own.count('unsubscribed'), 0);
+        // Another user's: nothing happens to it.
+        await api('disconnect', { user: newUser(), session: one.session });
+        await one.client.publish(channel, { still: 'there' });
+      } finally {
+        for (const { client } of made) client.disconnect();
+      }
+    });
+
+    test('a backend is asked who comes, and told by which way', async () => {
+      const user = newUser();
+      await answers('connect', user, { result: { user, data: { welcome: 1 } } });
+      const { client, context } = await connected(transport, user, { url: HOOKS_WS_URL, token: '', data: { about: user } });
+      try {
+        assert.deepEqual(context.data, { welcome: 1 });
+        const [{ question }] = await asked('connect', user);
+        assert.deepEqual([question.transport, question.protocol], [transport, 'json']);
+        const method = newUser();
+        await answers('rpc', method, { result: { data: 'pong' } });
+        assert.equal((await client.rpc(method, {})).data, 'pong');
+      } finally {
+        client.disconnect();
+      }
+    });
+
     test('the server can end it', async () => {
       const user = newUser();
       const { client, events } = await connected(transport, user);
@@ -94,7 +146,10 @@ for (const [transport, open] of [
       text += piece;
       if (!told && text.includes('"connect":')) {
         told = true;
-        await api('disconnect', { user });
+        // Of this one among the user's sessions, by the secret id that it has just been told.
+        const { session } = JSON.parse(text.match(/\{.*\}/)[0]).connect;
+        await api('disconnect', { user, session: 'nobody' });
+        await api('disconnect', { user, session });
       }
     }
     const pushes = text.split('\n').filter((line) => line.includes('{')).map((line) => JSON.parse(line.replace(/^data: /, '')));

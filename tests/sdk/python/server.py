@@ -23,23 +23,53 @@ _API_URL = _required("DUNLIN_API_URL")
 _API_KEY = _required("DUNLIN_API_KEY")
 _HMAC_SECRET = _required("DUNLIN_HMAC_SECRET")
 
+# Another server, which asks a backend (see answers) about those who come without a token.
+HOOKS_WS_URL = _required("HOOKS_WS_URL")
+_HOOKS_API_URL = _required("HOOKS_API_URL")
+_BACKEND_URL = _required("HOOKS_BACKEND_URL")
+
 # Loopback only: a proxy named by the environment must not be asked.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 async def api(method: str, **body):
     """Calls the HTTP API; raises when the server answers with an error."""
-    return await asyncio.to_thread(_call, method, body)
+    return await _api(_API_URL, method, body)
 
 
-def _call(method: str, body):
+async def hooks_api(method: str, **body):
+    """The same, of the server that asks a backend."""
+    return await _api(_HOOKS_API_URL, method, body)
+
+
+async def answers(kind: str, about: str, *all):
+    """What the backend answers to questions of this kind about a channel, user or method; the last again and again."""
+    await asyncio.to_thread(_post, f"{_BACKEND_URL}/answers", {"kind": kind, "about": about, "answers": all})
+
+
+async def asked(kind: str, about: str, count: int = 1):
+    """The questions that the backend has been asked so far, once they are that many."""
+    deadline = time.monotonic() + 20
+    while True:
+        all = await asyncio.to_thread(_post, f"{_BACKEND_URL}/asked", {"kind": kind, "about": about})
+        if len(all) >= count:
+            return [one["question"] for one in all]
+        assert time.monotonic() < deadline, f"asked {len(all)} times of {count}: {kind} {about}"
+        await asyncio.sleep(0.02)  # between two looks; the verdict is the backend's
+
+
+def _post(url: str, body):
     request = urllib.request.Request(
-        f"{_API_URL}/{method}",
+        url,
         data=json.dumps(body).encode(),
         headers={"X-API-Key": _API_KEY, "Content-Type": "application/json"},
     )
     with _opener.open(request, timeout=20) as answer:
-        reply = json.load(answer)
+        return json.load(answer)
+
+
+async def _api(url: str, method: str, body):
+    reply = await asyncio.to_thread(_post, f"{url}/{method}", body)
     if "error" in reply:
         raise RuntimeError(f"{method}: {reply['error']}")
     return reply["result"]

@@ -74,7 +74,9 @@ pub async fn open(State(sessions): State<Arc<SessionDoor>>, request: Request) ->
             Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
         }
     };
-    take_over.ask(sessions, Adoption { wire, response, request: Some(request), read: Vec::new(), headers, tls: None });
+    let request = Some(request);
+    take_over
+        .ask(sessions, Adoption { wire, inflates: false, response, request, read: Vec::new(), headers, tls: None });
     // Whoever serves the connection drops this.
     std::future::pending().await
 }

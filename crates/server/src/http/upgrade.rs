@@ -28,9 +28,9 @@ const ANSWER_FIELDS_MAX: usize = 16;
 pub async fn open(State(sessions): State<Arc<SessionDoor>>, mut request: Request) -> Response {
     let head = head_of(&request);
     match sessions.door.judge(&mut HeadBuffer::default(), &head) {
-        Verdict::WebSocket { wire, response, connect, headers, .. } => {
+        Verdict::WebSocket { wire, inflates, response, connect, headers, .. } => {
             let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(adopt(Arc::clone(&sessions), upgraded, wire, connect, headers));
+            tokio::spawn(adopt(Arc::clone(&sessions), upgraded, (wire, inflates), connect, headers));
             parsed(&response)
         }
         Verdict::Refused(refused) => sessions.refused(&request, &refused),
@@ -56,7 +56,7 @@ impl SessionDoor {
 async fn adopt(
     sessions: Arc<SessionDoor>,
     upgraded: OnUpgrade,
-    wire: Wire,
+    (wire, inflates): (Wire, bool),
     connect: Option<Vec<u8>>,
     headers: Option<PickedHeaders>,
 ) {
@@ -69,7 +69,7 @@ async fn adopt(
     read.extend_from_slice(&plain);
     if let Ok(stream) = stream.into_std() {
         // A node that is stopping closes it, which is all that can be done.
-        let adoption = Adoption { wire, response: Vec::new(), request: connect, read, headers, tls };
+        let adoption = Adoption { wire, inflates, response: Vec::new(), request: connect, read, headers, tls };
         let _ = sessions.node.adopt(stream, adoption).await;
     }
 }

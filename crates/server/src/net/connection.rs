@@ -86,13 +86,11 @@ pub struct SessionStage {
 }
 
 impl SessionStage {
-    /// One that has just been opened.
-    pub fn new(wire: Wire) -> Self {
-        let deflate =
-            matches!(wire, Wire::WebSocketDeflateJson | Wire::WebSocketDeflateProtobuf | Wire::UniWebSocketDeflate);
+    /// One that has just been opened, and whose client may send compressed messages if it was agreed on.
+    pub fn new(wire: Wire, inflates: bool) -> Self {
         Self {
             wire,
-            receiver: if deflate { Receiver::with_deflate() } else { Receiver::new() },
+            receiver: if inflates { Receiver::with_deflate() } else { Receiver::new() },
             unread: Box::default(),
             paused: false,
             // Behind its request, an HTTP client has nothing more to say.
@@ -158,7 +156,7 @@ mod tests {
     #[test]
     fn an_index_comes_back_with_another_generation() {
         let mut connections = Connections::default();
-        let first = connections.insert(Stage::Session(SessionStage::new(Wire::WebSocketJson)));
+        let first = connections.insert(Stage::Session(SessionStage::new(Wire::WebSocketJson, false)));
         let other = connections.insert(Stage::Head(HeadStage::default()));
         assert_eq!(connections.len(), 2);
         assert!(connections.session_mut(first).is_some() && connections.session_mut(other).is_none());

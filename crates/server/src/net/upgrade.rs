@@ -9,7 +9,7 @@
 use std::{str, sync::Arc};
 
 use dunlin_engine::Wire;
-use dunlin_websocket::handshake;
+use dunlin_websocket::handshake::{self, DeflateOffer};
 
 use crate::backend::{HeaderPicker, PickedHeaders};
 
@@ -49,6 +49,8 @@ pub enum Verdict {
     WebSocket {
         /// What the session speaks.
         wire: Wire,
+        /// Its client may send compressed messages, whatever it is sent.
+        inflates: bool,
         /// The response to it.
         response: Vec<u8>,
         /// A connect request that came with it.
@@ -128,7 +130,9 @@ impl Door {
             return Err(RefusalReason::Origin.into());
         }
         let is_protobuf = wants_protobuf || accepted.subprotocol == Some(PROTOBUF_SUBPROTOCOL);
-        let wire = match (deflate && accepted.agree_on_deflate(), is_uni, is_protobuf) {
+        let agreed = if deflate { accepted.agree_on_deflate() } else { None };
+        let compresses = agreed.is_some_and(DeflateOffer::has_full_window);
+        let wire = match (compresses, is_uni, is_protobuf) {
             (false, true, _) => Wire::UniWebSocket,
             (true, true, _) => Wire::UniWebSocketDeflate,
             (false, false, false) => Wire::WebSocketJson,
@@ -140,7 +144,7 @@ impl Door {
         let mut response = Vec::new();
         accepted.append_response(&mut response);
         let headers = self.headers.pick(request.headers.iter().map(|field| (field.name, field.value)));
-        Ok(Verdict::WebSocket { wire, response, connect, head_len, headers })
+        Ok(Verdict::WebSocket { wire, inflates: agreed.is_some(), response, connect, head_len, headers })
     }
 
     /// An origin that stands there twice, or is not text, is nobody's.

@@ -73,9 +73,9 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     pub(super) fn adopt(&mut self, stream: TcpStream, adoption: Adoption) {
-        let Adoption { wire, response, request, mut read, headers, tls } = adoption;
+        let Adoption { wire, inflates, response, request, mut read, headers, tls } = adoption;
         let peer = self.shared.gate.knows_sources().then(|| stream.peer_addr().ok().map(|peer| peer.ip()));
-        let connection = self.connections.insert(Stage::Session(SessionStage::new(wire)));
+        let connection = self.connections.insert(Stage::Session(SessionStage::new(wire, inflates)));
         if let Some(peer) = peer {
             self.entrants.came_from(connection, peer);
             self.entrants.find_source(connection, self.shared.gate.proxies(), &[]);
@@ -117,10 +117,11 @@ impl<R: Reactor> ShardThread<R> {
             Verdict::Unfinished => {}
             Verdict::Refused(refused) => self.refuse(connection, &refused),
             Verdict::HandOver => self.hand_over(connection),
-            Verdict::WebSocket { wire, response, connect, head_len, headers } => match self.admit(connection) {
+            Verdict::WebSocket { wire, inflates, response, connect, head_len, headers } => match self.admit(connection)
+            {
                 Ok(()) => {
                     self.keep_headers(connection, headers);
-                    let mut behind_head = self.become_session(connection, wire, head_len);
+                    let mut behind_head = self.become_session(connection, SessionStage::new(wire, inflates), head_len);
                     self.counters.upgraded += 1;
                     self.begin_session(connection, wire, &response, connect.as_deref(), &mut behind_head);
                 }
@@ -158,7 +159,7 @@ impl<R: Reactor> ShardThread<R> {
             return self.refuse(connection, &refused);
         }
         let Some(stage) = self.connections.get_mut(connection) else { return };
-        let Stage::Body(request) = std::mem::replace(stage, Stage::Session(SessionStage::new(wire))) else {
+        let Stage::Body(request) = std::mem::replace(stage, Stage::Session(SessionStage::new(wire, false))) else {
             unreachable!("it was one just now")
         };
         let BodyStage { response, body, headers, .. } = *request;
@@ -194,9 +195,9 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     /// Makes a connection whose head was judged a session; returns what came behind the head.
-    fn become_session(&mut self, connection: ConnectionKey, wire: Wire, head_len: usize) -> Vec<u8> {
+    fn become_session(&mut self, connection: ConnectionKey, session: SessionStage, head_len: usize) -> Vec<u8> {
         let stage = self.connections.get_mut(connection);
-        match stage.map(|stage| std::mem::replace(stage, Stage::Session(SessionStage::new(wire)))) {
+        match stage.map(|stage| std::mem::replace(stage, Stage::Session(session))) {
             Some(Stage::Head(HeadStage { buffer })) => buffer.into_bytes().split_off(head_len),
             _ => unreachable!("only a head is judged"),
         }

@@ -78,6 +78,7 @@ fn a_websocket_is_adopted_with_what_was_read_behind_its_request() {
     client.write(unread);
     let adoption = Adoption {
         wire: Wire::WebSocketJson,
+        inflates: false,
         response: Vec::new(),
         request: None,
         read: read.to_vec(),

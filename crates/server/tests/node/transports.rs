@@ -71,6 +71,27 @@ fn messages_are_compressed_in_both_directions() {
     assert!(String::from_utf8_lossy(message).contains(&words));
 }
 
+/// What is compressed once for all has the full window; who cannot read that may send compressed messages still.
+#[test]
+fn a_client_with_a_smaller_window_gets_messages_as_they_are() {
+    let rig = rig_with(Transport::WebSocket { deflate: true });
+    let mut client = Client::connect(rig.address());
+    let offer = "permessage-deflate; server_max_window_bits=9";
+    client.write(format!("GET /t HTTP/1.1\r\n{UPGRADE}Sec-WebSocket-Extensions: {offer}\r\n\r\n").as_bytes());
+    let head = client.read_head();
+    assert!(head.contains("; server_max_window_bits=9\r\n"), "{head}");
+    let spaces = " ".repeat(200);
+    client.write(&compressed_frame(format!(r#"{{"id":1,"connect":{{}}{spaces}}}"#).as_bytes()));
+    assert!(client.read_line().starts_with(r#"{"id":1,"connect":{"#));
+    client.write(&compressed_frame(format!(r#"{{"id":2,"subscribe":{{"channel":"news"}}{spaces}}}"#).as_bytes()));
+    assert!(client.read_line().starts_with(r#"{"id":2,"subscribe":{"#));
+    let words = format!("{:?}", "the same words again ".repeat(20));
+    rig.publish("news", &words).expect("published");
+    let (first, payload) = client.read_raw_frame().expect("a publication");
+    assert_eq!(first, 0x81, "plain text");
+    assert!(String::from_utf8_lossy(&payload).contains(&words));
+}
+
 #[test]
 fn a_bomb_ends_its_connection_and_nothing_else() {
     let rig = rig_with(Transport::WebSocket { deflate: true });

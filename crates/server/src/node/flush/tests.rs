@@ -166,7 +166,7 @@ fn shard_thread() -> ShardThread<Scripted> {
 fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
     assert!(thread.shared.admit_session());
     thread.sessions += 1;
-    let key = thread.connections.insert(Stage::Session(SessionStage::new(Encoding::Json.into())));
+    let key = thread.connections.insert(Stage::Session(SessionStage::new(Encoding::Json.into(), false)));
     let opened = Event::Opened { session: key, wire: Encoding::Json.into() };
     thread.shard.handle(thread.now, opened, &mut thread.effects);
     for frame in [&br#"{"id":1,"connect":{}}"#[..], br#"{"id":2,"subscribe":{"channel":"room"}}"#] {
