@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -11,10 +13,11 @@ import (
 type normaliser struct {
 	replace map[string]string // ids and names of this play
 	epochs  map[string]string
+	ids     map[string]string // numbers for names of channels
 }
 
 func (p *play) transcript(unique string) *transcript {
-	n := &normaliser{replace: map[string]string{unique: "{u}"}, epochs: map[string]string{}}
+	n := &normaliser{replace: map[string]string{unique: "{u}"}, epochs: map[string]string{}, ids: map[string]string{}}
 	names := make([]string, 0, len(p.connections))
 	for name, c := range p.connections {
 		names = append(names, name)
@@ -52,9 +55,14 @@ func (n *normaliser) value(key string, value any, payload bool) any {
 	switch value := value.(type) {
 	case object:
 		result := object{}
-		for name, field := range value {
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			field := value[name]
 			inPayload := payload || name == "data" || name == "conn_info" || name == "chan_info"
 			if !inPayload && (isZero(field) || isEmptyPresence(key, name, field)) {
+				continue
+			}
+			if number, is := field.(json.Number); is && !inPayload && name == "id" && (key == "subscribe" || key == "push") {
+				result[name] = n.channelID(number.String())
 				continue
 			}
 			result[n.text("", name)] = n.value(name, field, inPayload)
@@ -80,6 +88,14 @@ func (n *normaliser) value(key string, value any, payload bool) any {
 		}
 	}
 	return value
+}
+
+// channelID numbers the numbers that stand for channels as they appear: each server has its own.
+func (n *normaliser) channelID(id string) string {
+	if _, known := n.ids[id]; !known {
+		n.ids[id] = fmt.Sprintf("{channel id %d}", len(n.ids)+1)
+	}
+	return n.ids[id]
 }
 
 func (n *normaliser) text(key, text string) string {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -128,6 +129,9 @@ func (p *play) api(s step) error {
 	body, err := p.names.fill(string(s.Body))
 	if err != nil {
 		return err
+	}
+	if s.ExpireIn != nil {
+		body = fmt.Sprintf("%s,\"expire_at\":%d}", strings.TrimSuffix(body, "}"), time.Now().Unix()+*s.ExpireIn)
 	}
 	request, err := http.NewRequest(http.MethodPost, p.server.apiURL+"/"+s.API, bytes.NewReader([]byte(body)))
 	if err != nil {

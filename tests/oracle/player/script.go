@@ -51,6 +51,7 @@ type step struct {
 	Drop     string            `json:"drop"`
 	API      string            `json:"api"`
 	Body     json.RawMessage   `json:"body"`
+	ExpireIn *int64            `json:"expire_in"` // seconds from now, as `expire_at` of the body
 	Times    int               `json:"times"`
 	Save     string            `json:"save"`
 }
