@@ -22,6 +22,7 @@ const parallelPlays = 16
 func main() {
 	folder := flag.String("scripts", "scripts", "folder of scripts")
 	out := flag.String("out", "", "file for the transcripts")
+	onto := flag.String("onto", "", "file with transcripts of other scripts, to go into -out as well")
 	only := flag.String("only", "", "play this script only, and print it")
 	flag.Parse()
 	log.SetFlags(0)
@@ -34,6 +35,15 @@ func main() {
 		log.Fatal(err)
 	}
 	transcripts, failed := playAll(scripts, where, *only)
+	if *onto != "" {
+		others, err := os.ReadFile(*onto)
+		if err == nil {
+			err = json.Unmarshal(others, &transcripts)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
 	encoded, err := json.MarshalIndent(transcripts, "", "  ")
 	if err != nil {
 		log.Fatal(err)
