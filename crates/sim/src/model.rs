@@ -80,6 +80,8 @@ impl Published {
 /// A channel as outsiders know it.
 #[derive(Debug, Default)]
 pub struct ChannelFacts {
+    /// Its name.
+    pub name: String,
     /// Options of its namespace; `None` if it has none.
     pub rules: Option<NamespaceOptions>,
     /// Publications that the API accepted.
@@ -163,7 +165,7 @@ impl Model {
             let namespace = name.trim_start_matches('$').split_once(':').map_or("", |(namespace, _)| namespace);
             let all = options.namespaces.iter().chain([&options.without_namespace]);
             let rules = all.into_iter().find(|rules| rules.name == namespace).cloned();
-            (name, ChannelFacts { rules, ..ChannelFacts::default() })
+            (name.clone(), ChannelFacts { name, rules, ..ChannelFacts::default() })
         };
         Self {
             published: Vec::new(),
@@ -228,11 +230,15 @@ impl Model {
         low: u64,
         high: u64,
     ) -> Result<(), u64> {
-        // What nobody has seen was published by a client, and has no tags. Without an epoch nothing can be known of one
-        // that has some.
-        let untagged = filter.is_none_or(|filter| !epoch.is_empty() && filter.passes(&BTreeMap::new()));
-        let is_for_it = |offset: &u64| {
-            facts.at(epoch, *offset).map_or(untagged, |number| self.published[number as usize].passes(filter))
+        // What nobody has seen was published by a client. Without an epoch nothing can be known of the others.
+        let may_be_other = || {
+            let unseen = self.published.iter().filter(|published| published.position.is_none());
+            let of_clients = unseen.filter(|published| published.publisher != Publisher::Api && published.has_offset);
+            of_clients.filter(|published| published.channel == facts.name).any(|published| !published.passes(filter))
+        };
+        let is_for_it = |offset: &u64| match facts.at(epoch, *offset) {
+            Some(number) => self.published[number as usize].passes(filter),
+            None => filter.is_none() || !epoch.is_empty() && !may_be_other(),
         };
         (low + 1..high).find(is_for_it).map_or(Ok(()), Err)
     }
@@ -340,7 +346,7 @@ impl Model {
 }
 
 /// The number that a payload carries.
-fn number_of(data: &[u8]) -> Result<u64, String> {
+pub fn number_of(data: &[u8]) -> Result<u64, String> {
     let text = data.strip_prefix(br#"{"n":"#).or_else(|| data.strip_prefix(b"\x01")).unwrap_or_default();
     let digits: String = text.iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect();
     digits.parse().map_err(|_| format!("a payload that nobody published: {}", String::from_utf8_lossy(data)))

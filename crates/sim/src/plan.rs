@@ -81,6 +81,30 @@ pub struct RoomPlan {
     pub play: Play,
 }
 
+/// Why a backend is asked. Each has its own.
+#[derive(Clone, Copy, Debug)]
+pub enum Asks {
+    /// A session without a token comes.
+    Connect,
+    /// A session expires.
+    Refresh,
+    /// Somebody subscribes without a token.
+    Subscribe,
+    /// Somebody publishes.
+    Publish,
+    /// A subscription expires.
+    SubRefresh,
+    /// Somebody calls.
+    Rpc,
+}
+
+impl Asks {
+    /// Who is asked.
+    pub const fn proxy(self) -> ProxyIndex {
+        ProxyIndex(self as u16)
+    }
+}
+
 /// How fast a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
@@ -128,7 +152,7 @@ impl Plan {
         let may_have_rooms = options.channel.channels_max > 1_000;
         let rooms = (may_have_rooms && chance.percent(35)).then(|| RoomPlan::new(chance));
         if chance.percent(30) {
-            ask_backends(&mut options);
+            ask_backends(chance, &mut options);
         }
         if let Some(rooms) = &rooms {
             options.room_threads = rooms.threads;
@@ -151,6 +175,14 @@ impl Plan {
     /// All channels, those of rooms included.
     pub fn all_channels(&self) -> impl Iterator<Item = String> {
         self.channels.iter().chain(self.rooms.iter().flat_map(|rooms| &rooms.channels)).cloned()
+    }
+
+    /// Channels that the server subscribes a session to: mostly none.
+    pub fn server_side(&self, chance: &mut Chance) -> Vec<String> {
+        let most = self.options.client.channel_limit.min(4);
+        let mut channels = self.channels.clone();
+        let count = if chance.percent(60) { 0 } else { chance.below(most + 1).min(channels.len()) };
+        (0..count).map(|_| channels.remove(chance.below(channels.len()))).collect()
     }
 
     /// A channel to use: seldom a quiet one.
@@ -278,12 +310,18 @@ fn options(chance: &mut Chance, shards: u16) -> Options {
     }
 }
 
-/// Has a backend asked about calls, and about what happens in `plain`.
-fn ask_backends(options: &mut Options) {
-    options.backend.rpc_without_namespace = Some(ProxyIndex(0));
-    for plain in options.namespaces.iter_mut().filter(|namespace| namespace.name == "plain") {
-        plain.subscribe_proxy = Some(ProxyIndex(1));
-        plain.publish_proxy = Some(ProxyIndex(2));
+/// Has backends asked about calls, about what happens in some namespaces, and, in some plans, about sessions.
+fn ask_backends(chance: &mut Chance, options: &mut Options) {
+    options.backend.rpc_without_namespace = Some(Asks::Rpc.proxy());
+    options.backend.connect = chance.percent(60).then(|| Asks::Connect.proxy());
+    options.backend.refresh = chance.percent(50).then(|| Asks::Refresh.proxy());
+    for namespace in &mut options.namespaces {
+        let is_one_of = |names: &[&str]| names.contains(&&*namespace.name);
+        let (subscribes, publishes) = (is_one_of(&["plain", "now"]), is_one_of(&["plain", "rec", "cache"]));
+        let refreshes = is_one_of(&["plain", "lock"]) && chance.percent(60);
+        namespace.subscribe_proxy = subscribes.then(|| Asks::Subscribe.proxy());
+        namespace.publish_proxy = publishes.then(|| Asks::Publish.proxy());
+        namespace.sub_refresh_proxy = refreshes.then(|| Asks::SubRefresh.proxy());
     }
 }
 

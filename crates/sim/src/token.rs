@@ -5,9 +5,10 @@ use dunlin_engine::event::{ConnectionClaims, ServerSubscription, SubscriptionCla
 use dunlin_protocol::Payload;
 
 /// What is the matter with a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flaw {
     /// Nothing.
+    #[default]
     None,
     /// Its signature does not hold.
     Forged,
@@ -18,7 +19,7 @@ pub enum Flaw {
 }
 
 /// One token.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Token {
     /// Whether and how it is wrong.
     pub flaw: Flaw,
@@ -30,6 +31,8 @@ pub struct Token {
     pub expires_at_s: Option<u64>,
     /// Of a connection: the channels that the server subscribes it to.
     pub subs: Vec<String>,
+    /// Whether somebody was told once that it could not be judged.
+    pub was_unavailable: bool,
 }
 
 /// All tokens that were ever made.
@@ -46,6 +49,15 @@ impl Tokens {
     /// The token with this text.
     pub fn find(&self, text: &str) -> Option<&Token> {
         self.0.get(text.strip_prefix('t')?.parse::<usize>().ok()?)
+    }
+
+    /// Notes that a token cannot be judged now.
+    pub fn put_off(&mut self, text: &str) -> TokenError {
+        let place = text.strip_prefix('t').and_then(|number| number.parse::<usize>().ok());
+        if let Some(token) = place.and_then(|place| self.0.get_mut(place)) {
+            token.was_unavailable = true;
+        }
+        TokenError::Unavailable
     }
 
     /// What a verifier says of a connection token at `unix_ms`.

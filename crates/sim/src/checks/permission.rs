@@ -69,6 +69,11 @@ impl<'a> Verdict<'a> {
         token.is_some_and(|token| token.flaw == Flaw::Expired || token.expires_at_s.is_some_and(|at| at <= self.now_s))
     }
 
+    /// Whether somebody was told that the token cannot be judged now.
+    fn was_put_off(&self, token: &str) -> bool {
+        self.tokens.find(token).is_some_and(|token| token.was_unavailable)
+    }
+
     /// Whether a backend is asked.
     fn asks(&self, channel: &str, whom: fn(&NamespaceOptions) -> Option<ProxyIndex>) -> bool {
         matches!(self.kind(channel), Kind::Known { rules, .. } if whom(rules).is_some())
@@ -101,13 +106,17 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
         Kind::Known { .. } => false,
     };
     let is_true = match &asked.say {
+        say if code == 100 && verdict.was_put_off(say.token()) => true,
+        Say::Connect { token, .. } if token.is_empty() && verdict.options.backend.connect.is_some() => {
+            is_of_backend(code) || code == 106 && verdict.channels_are_few()
+        }
         Say::Connect { token, .. } => {
             matches!(code, 109 | 110) && verdict.may_have_expired(token)
                 || code == 106 && verdict.channels_are_few() && !verdict.subs(token).is_empty()
         }
         Say::Refresh { token } => code == 110 && verdict.may_have_expired(token),
         Say::Ping => code == 108,
-        Say::Rpc => match verdict.options.backend.rpc_without_namespace {
+        Say::Rpc { .. } => match verdict.options.backend.rpc_without_namespace {
             Some(_) => is_of_backend(code),
             None => code == 108,
         },
@@ -194,7 +203,7 @@ pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), Strin
         }
         Say::History { channel, .. } => known(channel, |rules| rules.allow_history_for_client),
         Say::Unsubscribe { .. } => true,
-        Say::Rpc => verdict.options.backend.rpc_without_namespace.is_some(),
+        Say::Rpc { .. } => verdict.options.backend.rpc_without_namespace.is_some(),
         Say::Ping | Say::Send { .. } | Say::Pong => false,
     };
     if may { Ok(()) } else { Err(format!("success answers {:?}", asked.say)) }

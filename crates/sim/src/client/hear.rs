@@ -1,8 +1,12 @@
 //! What a client makes of what it reads, and whether it could be true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dunlin_engine::{Options, options::RecoveryMode};
+use dunlin_engine::{
+    Options,
+    backend::ProxyIndex,
+    options::{NamespaceOptions, RecoveryMode},
+};
 
 use crate::{
     checks::{
@@ -11,8 +15,8 @@ use crate::{
     },
     model::{Fate, Model},
     plan::RoomPlan,
-    token::Tokens,
-    wire::{ErrorBody, HistoryResult, Message, Say, SubscribeResult, WireFrame, decode},
+    token::{Token, Tokens},
+    wire::{ConnectResult, ErrorBody, HistoryResult, Message, Say, SubscribeResult, WireFrame, decode},
 };
 
 use super::{Client, Goodbye, Misdeeds, Order, Pending, Phase, Upward};
@@ -31,6 +35,8 @@ pub struct Hearing<'a> {
     pub ended: &'a [Order],
     /// Subscriptions that operators made.
     pub subscribed: &'a [Order],
+    /// Sessions and subscriptions that the backend said are over.
+    pub lapsed: &'a BTreeSet<(String, String)>,
     /// Channels whose streams went under their subscribers.
     pub lost: &'a [String],
     /// The time.
@@ -54,6 +60,16 @@ impl Hearing<'_> {
     fn verdict<'a>(&'a self, user: &'a str, client: &'a str) -> Verdict<'a> {
         let Self { options, tokens, unix_ms, subscribed, .. } = self;
         Verdict { options, tokens, user, now_s: unix_ms / 1_000, subscribed, client }
+    }
+
+    /// What a token says or, without one, the backend, whose paper has this name in the data of the reply.
+    fn paper(&self, token: &str, asks: bool, data: &[u8]) -> Result<Option<&Token>, String> {
+        if !asks || !token.is_empty() {
+            let is_true = data.is_empty();
+            return is_true.then(|| self.tokens.find(token)).ok_or_else(|| format!("data that nobody gave: {data:?}"));
+        }
+        let name: String = serde_json::from_slice(data).map_err(|error| error.to_string())?;
+        self.tokens.find(&name).map(Some).ok_or_else(|| format!("{name}, which the backend did not say"))
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -180,16 +196,8 @@ impl Client {
     ) -> Result<Option<Next>, String> {
         judge_success(&hearing.verdict(&self.profile.user, &self.id), asked)?;
         match (&asked.say, message) {
-            (Say::Connect { token, subs }, Message { connect: Some(result), .. }) => {
-                self.phase = Phase::Live;
-                self.id.clone_from(&result.client);
-                self.hear_server_side(hearing, asked, subs, &result.subs)?;
-                self.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
-                self.latest_expiry_s = self.expiry_s;
-                check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
-                if result.ping != 2 || !result.pong {
-                    return Err("the connect reply tells other pings".to_owned());
-                }
+            (Say::Connect { .. }, Message { connect: Some(result), .. }) => {
+                self.hear_connected(hearing, asked, &result)?;
                 return Ok(Some(Next::Connected));
             }
             (Say::Refresh { token }, Message { refresh: Some(result), .. }) => {
@@ -227,10 +235,51 @@ impl Client {
             (Say::History { .. }, Message { history: Some(result), .. }) => {
                 hear_history(hearing, &self.profile.user, asked, &result)?;
             }
-            (Say::Rpc, Message { rpc: Some(_), .. }) => {}
+            (Say::Rpc { method }, Message { rpc: Some(result), .. }) => {
+                if result.data != format!("\"{method}\"").into_bytes() {
+                    return Err(format!("{method} returns {}", String::from_utf8_lossy(&result.data)));
+                }
+            }
             (say, message) => return Err(format!("{message:?} answers {say:?}")),
         }
         Ok(None)
+    }
+
+    fn hear_connected(
+        &mut self,
+        hearing: &mut Hearing<'_>,
+        asked: &Pending,
+        result: &ConnectResult,
+    ) -> Result<(), String> {
+        let Say::Connect { token, subs } = &asked.say else { return Err("no connect command".to_owned()) };
+        self.phase = Phase::Live;
+        self.id.clone_from(&result.client);
+        let backend = &hearing.options.backend;
+        let paper = hearing.paper(token, backend.connect.is_some(), &result.data)?;
+        if token.is_empty() {
+            self.server_side = paper.map_or_else(Vec::new, |paper| paper.subs.clone());
+        }
+        if paper.is_some_and(|paper| !self.profile.user.is_empty() && paper.user != self.profile.user) {
+            return Err("let in as somebody else".to_owned());
+        }
+        // Where a backend is asked it expires when that says so.
+        self.expiry_s = paper.and_then(|paper| paper.expires_at_s).filter(|_| backend.refresh.is_none());
+        self.latest_expiry_s = self.latest_of_operators(self.expiry_s);
+        let mut told = self.expiries_by_api.iter().copied().chain([self.expiry_s]);
+        if backend.refresh.is_some() {
+            check_ttl(hearing, None, result.expires, result.ttl)?;
+        } else if !told.any(|expiry_s| check_ttl(hearing, expiry_s, result.expires, result.ttl).is_ok()) {
+            check_ttl(hearing, self.expiry_s, result.expires, result.ttl)?;
+        }
+        if result.ping != 2 || !result.pong {
+            return Err("the connect reply tells other pings".to_owned());
+        }
+        self.hear_server_side(hearing, asked, subs, &result.subs)
+    }
+
+    /// The later of `expiry_s` and what operators set.
+    pub(super) fn latest_of_operators(&self, expiry_s: Option<u64>) -> Option<u64> {
+        self.expiries_by_api.iter().fold(expiry_s, |latest, expiry| Some(latest?.max((*expiry)?)))
     }
 
     fn hear_subscribed(
@@ -246,7 +295,14 @@ impl Client {
             Some(_) => check_join(hearing.model, limits, asked, result)?,
             None => check_recovery(hearing.model, limits, asked, result, heard)?,
         };
-        subscription.expiry_s = hearing.tokens.find(token).and_then(|token| token.expires_at_s);
+        let rules = hearing.model.channel(channel).and_then(|facts| facts.rules.as_ref());
+        let asks = |whom: fn(&NamespaceOptions) -> Option<ProxyIndex>| rules.and_then(whom).is_some();
+        let paper = hearing.paper(token, asks(|rules| rules.subscribe_proxy), &result.data)?;
+        if paper.is_some_and(|paper| paper.channel != *channel) {
+            return Err(format!("subscribed to {channel} by what is said of {paper:?}"));
+        }
+        let expires_at_s = paper.and_then(|paper| paper.expires_at_s);
+        subscription.expiry_s = expires_at_s.filter(|_| !asks(|rules| rules.sub_refresh_proxy));
         subscription.latest_expiry_s = subscription.expiry_s;
         check_ttl(hearing, subscription.expiry_s, result.expires, result.ttl)?;
         if result.id > 0 {
@@ -279,7 +335,8 @@ impl Client {
             violated,
             closed,
         } = &self.misdeeds;
-        let has_expired = self.expiry_s.is_some_and(|at_s| at_s * 1_000 + 300 <= unix_ms);
+        let expiries = self.expiries_by_api.iter().filter(|_| !self.is_extended).chain([&self.expiry_s]);
+        let has_expired = expiries.flatten().any(|at_s| at_s * 1_000 + 300 <= unix_ms);
         match code {
             Some(3005) => has_expired || *expired_refresh,
             // It may have left a channel that its token subscribes to.
@@ -314,7 +371,7 @@ fn hear_history(hearing: &mut Hearing<'_>, user: &str, asked: &Pending, result: 
 }
 
 /// Whether the seconds to live are those of the token, at some moment since it was presented.
-fn check_ttl(hearing: &Hearing<'_>, expiry_s: Option<u64>, expires: bool, ttl: u32) -> Result<(), String> {
+pub(super) fn check_ttl(hearing: &Hearing<'_>, expiry_s: Option<u64>, expires: bool, ttl: u32) -> Result<(), String> {
     let now_s = hearing.unix_ms / 1_000;
     let least = expiry_s.map(|expiry_s| expiry_s.saturating_sub(now_s));
     match least {

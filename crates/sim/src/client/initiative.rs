@@ -38,15 +38,7 @@ impl Initiative<'_> {
         client.misdeeds.forged_token |= matches!(flaw, Flaw::Forged | Flaw::Foreign);
         let subs = if channel.is_empty() { client.server_side.clone() } else { Vec::new() };
         let (user, channel) = (client.profile.user.clone(), channel.to_owned());
-        self.tokens.issue(Token { flaw, user, channel, expires_at_s, subs })
-    }
-
-    /// Channels that a connection token subscribes to: mostly none.
-    fn server_side(&mut self) -> Vec<String> {
-        let most = self.plan.options.client.channel_limit.min(4);
-        let mut channels = self.plan.channels.clone();
-        let count = if self.chance.percent(60) { 0 } else { self.chance.below(most + 1).min(channels.len()) };
-        (0..count).map(|_| channels.remove(self.chance.below(channels.len()))).collect()
+        self.tokens.issue(Token { flaw, user, channel, expires_at_s, subs, ..Token::default() })
     }
 
     /// What a client wants of a channel, if not all; seldom where it may not ask for that.
@@ -101,24 +93,33 @@ impl Client {
     /// Says `connect`.
     pub fn connect(&mut self, initiative: &mut Initiative<'_>) {
         let user = self.profile.user.clone();
-        self.server_side = if user.is_empty() { Vec::new() } else { initiative.server_side() };
-        let token = if user.is_empty() { String::new() } else { initiative.token(self, "") };
+        let backend = &initiative.plan.options.backend;
+        self.is_extended = backend.refresh.is_some();
+        let by_backend = backend.connect.is_some() && (user.is_empty() || initiative.chance.percent(50));
+        if user.is_empty() && !by_backend {
+            self.server_side.clear();
+        } else if !by_backend {
+            self.server_side = initiative.plan.server_side(initiative.chance);
+        }
+        let token = if user.is_empty() || by_backend { String::new() } else { initiative.token(self, "") };
         // It may be over before it is let in.
         self.expiry_s = initiative.tokens.find(&token).and_then(|token| token.expires_at_s);
+        self.expiry_s = self.expiry_s.filter(|_| backend.refresh.is_none());
         let known = self.server_side.iter().filter_map(|channel| {
             let position = self.positions.get(channel)?.clone();
             Some((channel.clone(), position))
         });
         let subs = known.collect();
         let (say, mut first) = initiative.pending(Say::Connect { token, subs }, "");
-        let counts = self
-            .server_side
+        let counts = initiative
+            .plan
+            .channels
             .iter()
             .map(|channel| (channel.clone(), initiative.model.channel(channel).map_or(0, |facts| facts.api_count)));
         first.api_counts = counts.collect();
         self.add((say, first));
         // Some don't wait for the answer.
-        if initiative.chance.percent(10) {
+        if !by_backend && initiative.chance.percent(10) {
             self.add_resubscriptions(initiative);
         }
         self.send_frame();
@@ -225,6 +226,12 @@ impl Client {
             4 => Say::Presence { channel: channel.clone() },
             5 => Say::PresenceStats { channel: channel.clone() },
             6 => {
+                if initiative.plan.options.backend.refresh.is_some() {
+                    if !initiative.chance.percent(5) {
+                        return;
+                    }
+                    self.misdeeds.broke_protocol = true;
+                }
                 let token = initiative.token(self, "");
                 self.misdeeds.refreshed = true;
                 self.note_refresh(initiative, &token);
@@ -235,6 +242,13 @@ impl Client {
                 if self.asks_for(&channel) || self.server_side.contains(&channel) {
                     return;
                 }
+                let rules = initiative.model.channel(&channel).and_then(|facts| facts.rules.as_ref());
+                if rules.is_some_and(|rules| rules.sub_refresh_proxy.is_some()) {
+                    if !initiative.chance.percent(10) {
+                        return;
+                    }
+                    self.misdeeds.broke_protocol = true;
+                }
                 self.misdeeds.sub_refreshed = true;
                 let token = initiative.token(self, &channel);
                 if let Some(subscription) = self.subscriptions.get_mut(&channel) {
@@ -244,7 +258,7 @@ impl Client {
                 }
                 Say::SubRefresh { channel: channel.clone(), token }
             }
-            8 => Say::Rpc,
+            8 => Say::Rpc { method: format!("m{}", initiative.now_us) },
             _ => Say::Ping,
         };
         let command = initiative.pending(say, &channel);
@@ -319,7 +333,7 @@ impl Client {
             2 => vec![initiative.pending(Say::Unsubscribe { channel: String::new() }, "")],
             3 => {
                 let most = initiative.plan.options.client.commands_per_frame_max;
-                (0..=most).map(|_| initiative.pending(Say::Rpc, "")).collect()
+                (0..=most).map(|_| initiative.pending(Say::Rpc { method: "m".to_owned() }, "")).collect()
             }
             4 => {
                 self.misdeeds.said_send = true;

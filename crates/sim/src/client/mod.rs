@@ -85,6 +85,8 @@ pub struct Order {
     pub code: u16,
     /// How many of the API's publications there were in the channel by then.
     pub api_count: u64,
+    /// When the subscription that is made expires, in Unix seconds.
+    pub expires_at_s: Option<u64>,
 }
 
 impl Order {
@@ -144,6 +146,12 @@ pub struct Client {
     pub expiry_s: Option<u64>,
     /// See `expiry_s`; `None` as long as one of them never expires.
     pub latest_expiry_s: Option<u64>,
+    /// Expiries that operators gave the session, if it is the one that they meant.
+    pub expiries_by_api: Vec<Option<u64>>,
+    /// How many of those it must be told of, and how many it was.
+    pub refreshes: (usize, usize),
+    /// Whether a backend is asked when the session expires.
+    pub is_extended: bool,
     /// Pings of the server that it heard.
     pub pings: u64,
     /// Payloads of its own WebSocket pings.
@@ -173,6 +181,9 @@ impl Client {
             misdeeds: Misdeeds::default(),
             expiry_s: None,
             latest_expiry_s: None,
+            expiries_by_api: Vec::new(),
+            refreshes: (0, 0),
+            is_extended: false,
             pings: 0,
             own_pings: Vec::new(),
             upward: Vec::new(),
@@ -192,6 +203,8 @@ impl Client {
         self.pings = 0;
         self.expiry_s = None;
         self.latest_expiry_s = None;
+        self.expiries_by_api.clear();
+        self.refreshes = (0, 0);
         self.own_pings.clear();
         self.upward.clear();
         self.reader = FrameReader::default();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::{
     checks::check_recovery,
-    wire::{Position, Push, Say, SubscribeResult},
+    wire::{Expiry, Position, Push, Say, SubscribeResult},
 };
 
 use super::{
     Client, Hearing, Next, Order, Pending,
-    hear::{grace_ms, pending},
+    hear::{check_ttl, grace_ms, pending},
 };
 
 impl Client {
@@ -67,9 +67,24 @@ impl Client {
         Ok(())
     }
 
+    /// An operator has set when the session expires.
+    fn hear_refreshed(&mut self, hearing: &mut Hearing<'_>, told: &Expiry) -> Result<(), String> {
+        hearing.model.count("told of another expiry");
+        self.refreshes.1 += 1;
+        let mut expiries = self.expiries_by_api.iter();
+        if expiries.any(|expiry_s| check_ttl(hearing, *expiry_s, told.expires, told.ttl).is_ok()) {
+            return Ok(());
+        }
+        Err(format!("{told:?}, and operators said {:?}", self.expiries_by_api))
+    }
+
     /// The channel of a push: by its number where there is one and something was published, or somebody comes or leaves.
     fn channel_of(&self, push: &Push) -> Result<String, String> {
         let is_delivery = push.publication.is_some() || push.join.is_some() || push.leave.is_some();
+        if push.refresh.is_some() {
+            let is_bare = push.channel.is_empty() && push.id == 0 && !is_delivery;
+            return is_bare.then(String::new).ok_or_else(|| format!("a refresh of a channel: {push:?}"));
+        }
         if push.id == 0 {
             let numbered = self.subscriptions.get(&push.channel).is_some_and(|subscription| subscription.number > 0);
             if push.channel.is_empty() || is_delivery && numbered {
@@ -92,6 +107,9 @@ impl Client {
         }
         if push.publication.as_ref().is_some_and(|publication| publication.delta) {
             hearing.model.count("patch applied");
+        }
+        if let Some(told) = &push.refresh {
+            return self.hear_refreshed(hearing, told).map(|()| None);
         }
         if let Some(result) = &push.subscribe {
             let api_count = self.ordered_count(hearing, &channel)?;
@@ -129,7 +147,8 @@ impl Client {
                 let room = subscription.seat.as_ref().map(|seat| seat.room);
                 let has_ended = room.is_some_and(|room| hearing.model.rooms.pages().ended_with(room, code));
                 let is_lost = code == 2500 && subscription.positioned && hearing.lost.contains(&channel);
-                if !(was_ended || code == 2501 && has_expired || has_ended || is_lost) {
+                let has_lapsed = hearing.lapsed.contains(&(self.id.clone(), channel.clone()));
+                if !(was_ended || code == 2501 && (has_expired || has_lapsed) || has_ended || is_lost) {
                     return Err(format!("{channel}: unsubscribed with {code}, expiry {expiry_s:?}"));
                 }
                 self.forget(&channel);

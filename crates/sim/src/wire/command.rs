@@ -62,7 +62,9 @@ pub enum Say {
     Send {
         data: Vec<u8>,
     },
-    Rpc,
+    Rpc {
+        method: String,
+    },
     Refresh {
         token: String,
     },
@@ -72,6 +74,19 @@ pub enum Say {
     },
     /// The answer to a ping; it has no id.
     Pong,
+}
+
+impl Say {
+    /// The token that it presents; empty for none.
+    pub fn token(&self) -> &str {
+        match self {
+            Self::Connect { token, .. }
+            | Self::Subscribe { token, .. }
+            | Self::Refresh { token }
+            | Self::SubRefresh { token, .. } => token,
+            _ => "",
+        }
+    }
 }
 
 /// One frame of commands with their ids.
@@ -129,7 +144,7 @@ fn json_body(say: &Say) -> (&'static str, Value) {
             ("history", json!({ "channel": channel, "limit": limit, "since": since, "reverse": reverse }))
         }
         Say::Ping => ("ping", json!({})),
-        Say::Rpc => ("rpc", json!({ "method": "m", "data": 1 })),
+        Say::Rpc { method } => ("rpc", json!({ "method": method, "data": 1 })),
         Say::Refresh { token } => ("refresh", json!({ "token": token })),
         Say::SubRefresh { channel, token } => ("sub_refresh", json!({ "channel": channel, "token": token })),
         Say::Pong => ("", Value::Null),
@@ -239,7 +254,7 @@ fn write_command(command: &mut Message, id: u32, say: &Say) {
         }),
         Say::Ping => command.message(11, |_| {}),
         Say::Send { data } => command.message(12, |body| body.bytes(1, data)),
-        Say::Rpc => command.message(13, |body| body.bytes(2, b"m")),
+        Say::Rpc { method } => command.message(13, |body| body.bytes(2, method.as_bytes())),
         Say::Refresh { token } => command.message(14, |body| body.bytes(1, token.as_bytes())),
         Say::SubRefresh { channel, token } => command.message(15, |body| {
             body.bytes(1, channel.as_bytes());

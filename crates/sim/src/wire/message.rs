@@ -24,7 +24,7 @@ pub struct Message {
     pub presence: Option<PresenceResult>,
     pub presence_stats: Option<PresenceStatsResult>,
     pub history: Option<HistoryResult>,
-    pub rpc: Option<Empty>,
+    pub rpc: Option<RpcResult>,
     pub refresh: Option<RefreshResult>,
     pub sub_refresh: Option<Expiry>,
 }
@@ -33,6 +33,14 @@ pub struct Message {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Empty {}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct RpcResult {
+    #[serde(deserialize_with = "raw")]
+    pub data: Vec<u8>,
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -55,6 +63,7 @@ pub struct Push {
     pub leave: Option<Presence>,
     pub unsubscribe: Option<UnsubscribePush>,
     pub subscribe: Option<SubscribeResult>,
+    pub refresh: Option<Expiry>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -105,6 +114,8 @@ pub struct ConnectResult {
     pub version: String,
     pub expires: bool,
     pub ttl: u32,
+    #[serde(deserialize_with = "raw")]
+    pub data: Vec<u8>,
     pub subs: BTreeMap<String, SubscribeResult>,
     pub ping: u32,
     pub pong: bool,
@@ -122,6 +133,8 @@ pub struct SubscribeResult {
     pub recovered: bool,
     pub offset: u64,
     pub positioned: bool,
+    #[serde(deserialize_with = "raw")]
+    pub data: Vec<u8>,
     pub was_recovering: bool,
     pub delta: bool,
     pub id: u64,

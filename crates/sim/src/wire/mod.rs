@@ -13,5 +13,8 @@ pub use command::{Position, Say, encode};
 pub use filter::Filter;
 pub use frame::{FrameReader, WireFrame};
 pub use input::encode_input;
-pub use message::{ClientInfo, ErrorBody, HistoryResult, Message, PublicationBody, Push, SubscribeResult, decode};
+pub use message::{
+    ClientInfo, ConnectResult, ErrorBody, Expiry, HistoryResult, Message, PublicationBody, Push, SubscribeResult,
+    decode,
+};
 pub use patch::apply;

@@ -2,7 +2,7 @@
 
 use super::message::{
     ClientInfo, ConnectResult, Empty, ErrorBody, Expiry, HistoryResult, Message, Presence, PresenceResult,
-    PresenceStatsResult, PublicationBody, Push, RefreshResult, SubscribeResult, UnsubscribePush,
+    PresenceStatsResult, PublicationBody, Push, RefreshResult, RpcResult, SubscribeResult, UnsubscribePush,
 };
 
 /// The length-prefixed messages of a frame.
@@ -105,7 +105,7 @@ fn reply(message: &mut Message, number: u64, value: Value<'_>) -> Result<(), Str
         9 => message.presence = Some(read(value.bytes()?, presence)?),
         10 => message.presence_stats = Some(read(value.bytes()?, presence_stats)?),
         11 => message.history = Some(read(value.bytes()?, history)?),
-        13 => message.rpc = Some(read(value.bytes()?, empty)?),
+        13 => message.rpc = Some(read(value.bytes()?, rpc)?),
         14 => message.refresh = Some(read(value.bytes()?, refresh)?),
         15 => message.sub_refresh = Some(read(value.bytes()?, expiry)?),
         _ => return unknown("reply", number),
@@ -115,6 +115,14 @@ fn reply(message: &mut Message, number: u64, value: Value<'_>) -> Result<(), Str
 
 fn empty(_: &mut Empty, number: u64, _: Value<'_>) -> Result<(), String> {
     unknown("an empty result", number)
+}
+
+fn rpc(result: &mut RpcResult, number: u64, value: Value<'_>) -> Result<(), String> {
+    match number {
+        1 => result.data = value.bytes()?.to_vec(),
+        _ => return unknown("rpc result", number),
+    }
+    Ok(())
 }
 
 fn error(error: &mut ErrorBody, number: u64, value: Value<'_>) -> Result<(), String> {
@@ -135,6 +143,7 @@ fn push(push: &mut Push, number: u64, value: Value<'_>) -> Result<(), String> {
         5 => push.join = Some(read(value.bytes()?, who)?),
         6 => push.leave = Some(read(value.bytes()?, who)?),
         7 => push.unsubscribe = Some(read(value.bytes()?, unsubscribe)?),
+        12 => push.refresh = Some(read(value.bytes()?, expiry)?),
         9 => push.subscribe = Some(read(value.bytes()?, subscribe_push)?),
         _ => return unknown("push", number),
     }
@@ -200,6 +209,7 @@ fn connect(result: &mut ConnectResult, number: u64, value: Value<'_>) -> Result<
         2 => result.version = value.text()?,
         3 => result.expires = value.flag()?,
         4 => result.ttl = value.small()?,
+        5 => result.data = value.bytes()?.to_vec(),
         6 => {
             let (channel, result_of) = read(value.bytes()?, |entry: &mut (String, SubscribeResult), number, value| {
                 match number {
@@ -242,6 +252,7 @@ fn subscribe(result: &mut SubscribeResult, number: u64, value: Value<'_>) -> Res
         8 => result.recovered = value.flag()?,
         9 => result.offset = value.number()?,
         10 => result.positioned = value.flag()?,
+        11 => result.data = value.bytes()?.to_vec(),
         12 => result.was_recovering = value.flag()?,
         13 => result.delta = value.flag()?,
         14 => result.id = value.number()?,

@@ -24,7 +24,7 @@ impl World {
             return self.administer_rooms();
         }
         let channel = self.plan.channel(&mut self.chance).clone();
-        match self.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 1]) {
+        match self.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 3, 1]) {
             0 => self.publish_somehow(&channel),
             1 => (0..self.chance.between(2, 25)).try_for_each(|_| self.publish_somehow(&channel)),
             2 => self.ask_history(&channel),
@@ -32,6 +32,7 @@ impl World {
             4 => self.disconnect(),
             5 => self.unsubscribe(),
             6 => self.subscribe(&channel),
+            7 => self.refresh(),
             _ => self.lose_positions(&channel),
         }
     }
@@ -174,14 +175,44 @@ impl World {
 
     /// Subscribes a client, or all sessions of its user.
     fn subscribe(&mut self, channel: &str) -> Result<(), String> {
-        let order = self.order(channel.to_owned(), 0);
-        let subscription = ServerSubscription { channel: channel.into(), ..ServerSubscription::default() };
+        let expires_at_s = self.chance.percent(15).then(|| self.unix_ms() / 1_000 + self.chance.between(1, 4));
+        let order = Order { expires_at_s, ..self.order(channel.to_owned(), 0) };
+        let subscription =
+            ServerSubscription { channel: channel.into(), expires_at_s, ..ServerSubscription::default() };
         let request = ApiRequest::Subscribe {
             user: order.user.as_str().into(),
             only: SessionFilter { client: order.client.as_deref().map(Box::from), session: None },
             subscription: Box::new(subscription),
         };
         self.deeds.subscribed.push(order);
+        self.ask_all(&request)
+    }
+
+    /// Sets when a session, or all sessions of its user, expire.
+    fn refresh(&mut self) -> Result<(), String> {
+        let expires_at_s = self.chance.percent(60).then(|| self.unix_ms() / 1_000 + self.chance.between(1, 4));
+        let expired = self.chance.percent(15);
+        let order = self.order(String::new(), Disconnect::EXPIRED.code);
+        let request = ApiRequest::Refresh {
+            user: order.user.as_str().into(),
+            only: SessionFilter { client: order.client.as_deref().map(Box::from), session: None },
+            expired,
+            expires_at_s,
+            info: None,
+        };
+        if expired {
+            self.deeds.disconnected.push(order);
+            return self.ask_all(&request);
+        }
+        for index in 0..self.clients.len() {
+            let is_live = self.is_live(&self.clients[index]);
+            let client = &mut self.clients[index];
+            if client.connection.is_some() && order.is_about(&client.profile.user, &client.id) {
+                client.expiries_by_api.push(expires_at_s);
+                client.latest_expiry_s = client.latest_expiry_s.and_then(|latest| Some(latest.max(expires_at_s?)));
+                client.refreshes.0 += usize::from(is_live);
+            }
+        }
         self.ask_all(&request)
     }
 
@@ -201,7 +232,8 @@ impl World {
         let target = &self.clients[self.chance.below(self.clients.len())];
         let client = self.chance.percent(60).then(|| target.id.clone());
         let api_count = self.model.channel(&channel).map_or(0, |facts| facts.api_count);
-        Order { user: target.profile.user.clone(), client, spared: Vec::new(), channel, code, api_count }
+        let (user, spared) = (target.profile.user.clone(), Vec::new());
+        Order { user, client, spared, channel, code, api_count, expires_at_s: None }
     }
 
     fn ask_all(&mut self, request: &ApiRequest) -> Result<(), String> {

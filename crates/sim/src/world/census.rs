@@ -21,6 +21,12 @@ impl World {
                 return Err(format!("client {} waits for replies to {:?}", client.index, client.pending));
             }
         }
+        for client in self.clients.iter().filter(|client| self.is_live(client)) {
+            let (ordered, told) = client.refreshes;
+            if told < ordered {
+                return Err(format!("client {} was told {told} of {ordered} expiries", client.index));
+            }
+        }
         self.check_streams()?;
         self.check_presence()?;
         self.check_channels()?;

@@ -218,6 +218,7 @@ impl World {
             ended: &deeds.unsubscribed,
             subscribed: &deeds.subscribed,
             lost: &deeds.lost,
+            lapsed: &deeds.lapsed,
             now_us: *now_us,
             unix_ms,
         };
@@ -262,6 +263,10 @@ impl World {
             || self.deeds.disconnected.iter().any(is_told)
             || match code {
                 Some(3001) => self.deeds.drained,
+                // The backend may have let it in for a time that was over before the answer was out.
+                Some(3005) if client.id.is_empty() => self.plan.options.backend.connect.is_some(),
+                Some(3005) => self.deeds.lapsed.contains(&(client.id.clone(), String::new())),
+                Some(3006) => self.has_ended_by_time(client),
                 Some(3010) => !self.deeds.lost.is_empty(),
                 Some(3505) => was_subscribed(),
                 // Of a subscription that it took for its own.
@@ -276,6 +281,14 @@ impl World {
                 _ => false,
             };
         if explained { Ok(()) } else { Err(format!("client {index} was closed with {code:?} for no reason")) }
+    }
+
+    /// Whether a subscription that the server made may be over: by its time, or because the backend said so.
+    fn has_ended_by_time(&self, client: &Client) -> bool {
+        let mut made = self.deeds.subscribed.iter().filter(|order| order.is_about(&client.profile.user, &client.id));
+        let mut lapsed = self.deeds.lapsed.iter().filter(|(of, channel)| *of == client.id && !channel.is_empty());
+        made.any(|order| order.expires_at_s.is_some_and(|at_s| at_s * 1_000 <= self.unix_ms()))
+            || lapsed.next().is_some()
     }
 
     /// Whether a pong came too late for the last of `pings`, or never.

@@ -123,11 +123,24 @@ impl World {
         while self.verifications.peek().is_some_and(|Reverse(next)| next.due_us <= self.now_us) {
             let Some(Reverse(due)) = self.verifications.pop() else { break };
             let (session, unix_ms) = (due.session, self.unix_ms());
+            // One that nobody made is told from all others at once.
+            let is_put_off = self.chance.percent(3) && self.tokens.find(&due.token).is_some();
+            if is_put_off {
+                self.model.count("token put off");
+            }
             if due.is_subscription {
-                let outcome = self.tokens.verify_subscription(&due.token, unix_ms);
+                let outcome = if is_put_off {
+                    Err(self.tokens.put_off(&due.token))
+                } else {
+                    self.tokens.verify_subscription(&due.token, unix_ms)
+                };
                 self.handle(due.shard, Event::SubscriptionAuthorized { session, outcome })?;
             } else {
-                let outcome = self.tokens.verify_connection(&due.token, unix_ms);
+                let outcome = if is_put_off {
+                    Err(self.tokens.put_off(&due.token))
+                } else {
+                    self.tokens.verify_connection(&due.token, unix_ms)
+                };
                 self.handle(due.shard, Event::Authenticated { session, outcome })?;
             }
         }

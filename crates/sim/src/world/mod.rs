@@ -11,7 +11,10 @@ mod room_census;
 mod rooms;
 mod settle;
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+};
 
 use dunlin_engine::{Effects, Now, Seed, SessionKey, Shard, ShardIdentity, ShardIndex};
 
@@ -66,6 +69,9 @@ struct Deeds {
     subscribed: Vec<Order>,
     /// Channels whose streams went under their subscribers.
     lost: Vec<String>,
+    /// Sessions by id, and their subscriptions by channel, that the backend said are over; of the session, the channel is
+    /// empty.
+    lapsed: BTreeSet<(String, String)>,
     /// Whether the backend had sessions closed.
     backend_disconnected: bool,
     drained: bool,

@@ -60,7 +60,7 @@ impl World {
         self.rings.iter().all(crate::ring::ShardRing::is_empty)
             && self.threads.is_at_rest()
             && self.verifications.is_empty()
-            && self.questions.is_empty()
+            && !self.questions.iter().any(|question| question.0.is_waited_for())
             && self.connections.iter().all(is_still)
     }
 
