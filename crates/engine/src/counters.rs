@@ -149,6 +149,8 @@ pub struct Counters {
     pub sessions_opened: u64,
     /// `connect` commands past the rate, answered with error 111.
     pub connects_refused: u64,
+    /// Commands answered with error 111, because their session had sent too many in a second.
+    pub commands_refused: u64,
     /// Recoveries past the rate, answered with error 111.
     pub recoveries_refused: u64,
     /// Commands by kind, in the order of [`COMMAND_KINDS`].
@@ -206,6 +208,7 @@ impl Counters {
             namespaces: vec![NamespaceCounters::default(); namespaces],
             sessions_opened: 0,
             connects_refused: 0,
+            commands_refused: 0,
             recoveries_refused: 0,
             commands: [0; COMMAND_KINDS.len()],
             malformed_frames: 0,

@@ -114,6 +114,9 @@ pub struct ClientOptions {
     pub recovery_publications_max: usize,
     /// Commands in one transport frame.
     pub commands_per_frame_max: usize,
+    /// Commands of one session in a second, and as many at once; 0 for any number. `connect`, `unsubscribe` and `send` do
+    /// not count. One more is answered with error 111.
+    pub commands_per_second: u32,
     /// Objects and lists in one another in a JSON command.
     pub json_depth_max: u32,
     /// Fields of one object in a JSON command, and subscriptions that a `connect` lists.
@@ -294,6 +297,7 @@ impl Default for ClientOptions {
             history_publications_max: 300,
             recovery_publications_max: 300,
             commands_per_frame_max: 1_024,
+            commands_per_second: 0,
             json_depth_max: 32,
             object_keys_max: 1_000,
             connect_include_server_time: false,

@@ -44,6 +44,8 @@ pub(crate) struct Session {
     pub(crate) held: Option<Box<Held>>,
     pub(crate) deadlines: Deadlines,
     pub(crate) awaits_pong: bool,
+    /// The bucket of its commands; see [`crate::pace::Pace`].
+    pub(crate) commands_full_at_ns: u64,
     /// Closing: who has said goodbye.
     pub(crate) goodbyes: Goodbyes,
     pub(crate) scheduled: Scheduled,
@@ -162,6 +164,7 @@ impl Session {
             held: None,
             deadlines: Deadlines { end_us, ..Deadlines::NEVER },
             awaits_pong: false,
+            commands_full_at_ns: 0,
             goodbyes: Goodbyes::Neither,
             scheduled: Scheduled::default(),
             user_place: 0,

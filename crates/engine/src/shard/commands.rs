@@ -6,6 +6,7 @@ use crate::{
     Effect, Effects, Now, SessionKey,
     counters::COMMAND_KINDS,
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
+    pace::Pace,
     session::{Held, Phase, Rest, Waiting},
 };
 
@@ -113,11 +114,29 @@ impl Shard {
         }
         let Some(request) = &command.request else { return Err(Disconnect::BAD_REQUEST) };
         self.counters.commands[kind(request)] += 1;
+        if !self.takes_command(now, key, request) {
+            self.counters.commands_refused += 1;
+            self.reply(now, key, command.id, &Reply::Error(ErrorCode::TooManyRequests), effects);
+            return Ok(());
+        }
         let answer = self.carry_out(now, key, command.id, request, effects)?;
         if let Some(reply) = answer {
             self.reply(now, key, command.id, &reply, effects);
         }
         Ok(())
+    }
+
+    /// Whether the session may have one more command carried out now. What begins it, what gives something back, and what
+    /// has no answer (inputs of rooms have a rate of their own) always may.
+    fn takes_command(&mut self, now: Now, key: SessionKey, request: &Request<'_>) -> bool {
+        if matches!(request, Request::Connect(_) | Request::Unsubscribe { .. } | Request::Send { .. }) {
+            return true;
+        }
+        let Some(pace) = Pace::new(self.options.client.commands_per_second) else { return true };
+        let Some(session) = self.sessions.get_mut(key) else { return true };
+        let then_ns = pace.take(session.commands_full_at_ns, now.mono_us);
+        session.commands_full_at_ns = then_ns.unwrap_or(session.commands_full_at_ns);
+        then_ns.is_some()
     }
 
     /// Does what `request` asks. An answer that is there at once is returned, one that another shard gives comes later.

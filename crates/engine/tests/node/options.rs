@@ -133,6 +133,7 @@ fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
         "connects_per_second" => client.connects_per_second = read(value),
         "recoveries_per_second" => client.recoveries_per_second = read(value),
         "commands_per_frame_max" => client.commands_per_frame_max = read(value),
+        "commands_per_second" => client.commands_per_second = read(value),
         "json_depth_max" => client.json_depth_max = read(value),
         "object_keys_max" => client.object_keys_max = read(value),
         "connect_include_server_time" => client.connect_include_server_time = read(value),

@@ -292,6 +292,7 @@ fn count(shards: &[Shard], field: &str) -> u64 {
             "server_subscriptions_refused" => counters.server_subscriptions_refused,
             "late_messages" => counters.late_messages,
             "sessions_opened" => counters.sessions_opened,
+            "commands_refused" => counters.commands_refused,
             "connects_refused" => counters.connects_refused,
             "recoveries_refused" => counters.recoveries_refused,
             "written_bytes" => counters.written_bytes,

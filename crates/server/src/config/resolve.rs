@@ -121,6 +121,7 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
         connects_per_second: r.narrow("client.connect_rate_limit"),
         recoveries_per_second: r.narrow("client.recovery_rate_limit"),
         commands_per_frame_max: r.count("client.commands_per_frame_limit"),
+        commands_per_second: r.narrow("client.command_rate_limit"),
         json_depth_max: r.narrow("client.json_depth_limit"),
         object_keys_max: r.narrow("client.object_keys_limit"),
         connect_include_server_time: r.bool("client.connect_include_server_time"),

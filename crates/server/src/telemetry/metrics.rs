@@ -103,7 +103,7 @@ families! {
     REFUSED = Counter "dunlin_connections_refused_total" ["reason"] "Connections refused before they became a session.";
     PLACED = Counter "dunlin_connections_placed_total" ["shard"] "Sockets accepted by the shard and given to one with fewer.";
     IMBALANCE = Gauge "dunlin_shard_imbalance_ratio" [] "Sessions of the shard that has most, over the mean of all; 1 when they are spread evenly.";
-    RATE_REFUSED = Counter "dunlin_rate_refused_total" ["what"] "Connects and recoveries answered with error 111 because too many came in a second.";
+    RATE_REFUSED = Counter "dunlin_rate_refused_total" ["what"] "Connects, recoveries and commands of one session answered with error 111 because too many came in a second.";
     ABANDONED = Counter "dunlin_connections_abandoned_total" [] "Connections that the peer ended before its request had come.";
     TRANSPORTS = Counter "dunlin_transport_sessions_opened_total" ["transport"] "Sessions opened, by their transport.";
     TLS_HANDSHAKES = Counter "dunlin_tls_handshakes_total" ["outcome"] "TLS handshakes that were finished, and connections whose TLS failed.";

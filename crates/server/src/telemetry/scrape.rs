@@ -261,6 +261,7 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
     page.single(&m::IMBALANCE, imbalance(shards));
     page.family(&m::RATE_REFUSED, |samples| {
         samples.add(&["connect"], sum(shards, |counters| counters.connects_refused));
+        samples.add(&["command"], sum(shards, |counters| counters.commands_refused));
         samples.add(&["recovery"], sum(shards, |counters| counters.recoveries_refused));
     });
     page.single(&m::ABANDONED, total(|net| net.abandoned));

@@ -192,6 +192,12 @@ const CLIENT: &[Key] = &[
         "Recoveries of the node in a second, each shard its share. One more is answered with error 111, and the client asks again later from the same position. 0 for any number.",
     ),
     own(
+        "command_rate_limit",
+        RATE,
+        "0",
+        "Commands of one session in a second, and as many at once. One more is answered with error 111, which the SDKs take for a reason to try again later. `connect`, `unsubscribe` and `send` do not count. 0 for any number.",
+    ),
+    own(
         "address_connection_limit",
         RATE,
         "0",
