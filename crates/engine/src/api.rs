@@ -120,6 +120,9 @@ pub struct HistoryQuery {
     pub since: Option<(u64, Box<str>)>,
     /// Newest first.
     pub reverse: bool,
+    /// About as many bytes of publications as may be returned: it ends before one that would be too much, unless that is the
+    /// first. `None` for any number.
+    pub bytes_max: Option<usize>,
 }
 
 /// The answer to a request.

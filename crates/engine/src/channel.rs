@@ -12,7 +12,7 @@ use crate::{
     message::Subscriber,
     names::NamespaceIndex,
     room::{RoomKey, RoomThreadIndex},
-    stream::Stream,
+    stream::{Stream, present_bytes_max},
     timers::Scheduled,
 };
 
@@ -129,6 +129,13 @@ impl OwnedChannel {
         if presence.clients.is_empty() {
             self.presence = None;
         }
+    }
+
+    /// Whether an answer that tells of everyone has no more than `bytes_max` bytes. Looks at no more than it has to.
+    pub(crate) fn clients_fit(&self, bytes_max: usize) -> bool {
+        let mut clients = self.presence.iter().flat_map(|presence| presence.clients.values());
+        let left = clients.try_fold(bytes_max, |left, info| left.checked_sub(present_bytes_max(info)));
+        left.is_some()
     }
 
     /// Everyone who is there.

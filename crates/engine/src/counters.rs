@@ -62,6 +62,10 @@ pub struct NamespaceCounters {
     pub answers_encoded: u64,
     /// Recoveries answered with publications that had been encoded for another.
     pub answers_shared: u64,
+    /// History replies that were cut because of their length.
+    pub histories_cut: u64,
+    /// Presence replies that would have been too long.
+    pub presences_refused: u64,
     /// Subscriptions now (gauge).
     pub subscriptions: u64,
     /// Publication accepted → handed to the last socket of this shard.

@@ -377,7 +377,7 @@ impl Node {
             }
             3 => ApiRequest::History {
                 channel: channel.into(),
-                query: HistoryQuery { limit: i32::from(how) - 128, since: None, reverse: how >= 64 },
+                query: HistoryQuery { limit: i32::from(how) - 128, reverse: how >= 64, ..HistoryQuery::default() },
             },
             4 => ApiRequest::HistoryRemove { channel: channel.into() },
             5 => ApiRequest::Unsubscribe {

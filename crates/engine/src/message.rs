@@ -85,6 +85,8 @@ pub enum Request {
     Presence {
         /// The channel.
         channel: Arc<str>,
+        /// About as many bytes as the answer may have; more is error 106.
+        bytes_max: usize,
         /// Who asks.
         asker: Asker,
     },
@@ -284,4 +286,6 @@ pub struct HistoryPart {
     pub epoch: Box<str>,
     /// The stream's top.
     pub offset: u64,
+    /// Whether it ends sooner than was asked for, because of its length.
+    pub is_cut: bool,
 }

@@ -110,6 +110,10 @@ pub struct ClientOptions {
     pub queue_frames_max: usize,
     /// Publications in one history reply.
     pub history_publications_max: usize,
+    /// Bytes, about, of the publications in one history reply; a page ends before it gets longer, but never empty.
+    pub history_bytes_max: usize,
+    /// Bytes, about, of one presence reply; who asks for more is answered with error 106.
+    pub presence_bytes_max: usize,
     /// Publications in one recovery.
     pub recovery_publications_max: usize,
     /// Commands in one transport frame.
@@ -295,6 +299,8 @@ impl Default for ClientOptions {
             queue_bytes_max: 1 << 20,
             queue_frames_max: 16_384,
             history_publications_max: 300,
+            history_bytes_max: 512 << 10,
+            presence_bytes_max: 512 << 10,
             recovery_publications_max: 300,
             commands_per_frame_max: 1_024,
             commands_per_second: 0,

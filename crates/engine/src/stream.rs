@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_protocol::{DeltaEncoder, ErrorCode, Payload, Publication, TagsFilter};
+use dunlin_protocol::{ClientInfo, DeltaEncoder, ErrorCode, Payload, Publication, TagsFilter};
 
 use crate::{
     api::HistoryQuery,
@@ -197,12 +197,13 @@ impl Stream {
             return Err(ErrorCode::UnrecoverablePosition);
         }
         let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-        let publications = if query.reverse {
-            self.before(since.map(|(offset, _)| *offset), reader).take(limit).cloned().collect()
+        let bytes_max = query.bytes_max.unwrap_or(usize::MAX);
+        let (publications, is_cut) = if query.reverse {
+            page(self.before(since.map(|(offset, _)| *offset), reader).take(limit), bytes_max)
         } else {
-            self.after(since.map_or(0, |(offset, _)| *offset), reader).take(limit).cloned().collect()
+            page(self.after(since.map_or(0, |(offset, _)| *offset), reader).take(limit), bytes_max)
         };
-        Ok(HistoryPart { publications, epoch: self.epoch.clone(), offset: self.top })
+        Ok(HistoryPart { publications, epoch: self.epoch.clone(), offset: self.top, is_cut })
     }
 
     /// Where a subscription stands that wants to go on from `from`; without it, at the top.
@@ -306,19 +307,46 @@ impl Stream {
     }
 }
 
+/// The first of `publications`, as many as have no more than `bytes_max` bytes but at least one, so that who goes on behind
+/// the last of them gets on; and whether some were left.
+fn page<'a>(
+    mut publications: impl Iterator<Item = &'a Arc<Publication>>,
+    bytes_max: usize,
+) -> (Vec<Arc<Publication>>, bool) {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    let past_it = publications.find(|publication| {
+        bytes += encoded_bytes_max(publication);
+        let fits = bytes <= bytes_max || page.is_empty();
+        if fits {
+            page.push(Arc::clone(publication));
+        }
+        !fits
+    });
+    (page, past_it.is_some())
+}
+
 fn passes(filter: Option<&TagsFilter>, publication: &Publication) -> bool {
     filter.is_none_or(|filter| filter.passes(&publication.tags))
 }
 
+/// Names of fields and punctuation, more than a publication or a client's info has of them.
+const FIELD_NAMES_BYTES: usize = 160;
+
 /// More bytes than a publication takes in a reply, but for text that needs many escapes.
 fn encoded_bytes_max(publication: &Publication) -> usize {
-    const FIELD_NAMES_BYTES: usize = 160;
     const PAIR_PUNCTUATION_BYTES: usize = 8;
-    let payload_bytes = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
-    let info_bytes = publication.info.as_ref().map_or(0, |info| {
-        info.user.len() + info.client.len() + payload_bytes(&info.conn_info) + payload_bytes(&info.chan_info)
-    });
     let tags_bytes: usize =
         publication.tags.iter().map(|(key, value)| key.len() + value.len() + PAIR_PUNCTUATION_BYTES).sum();
+    let info_bytes = publication.info.as_ref().map_or(0, |info| info_bytes(info));
     FIELD_NAMES_BYTES + publication.data.bytes().len() + info_bytes + tags_bytes
+}
+
+fn info_bytes(info: &ClientInfo) -> usize {
+    let payload_bytes = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
+    info.user.len() + info.client.len() + payload_bytes(&info.conn_info) + payload_bytes(&info.chan_info)
+}
+
+/// More bytes than a client takes in a presence reply, which names it twice, but for text that needs many escapes.
+pub(crate) fn present_bytes_max(info: &ClientInfo) -> usize {
+    FIELD_NAMES_BYTES + info.client.len() + info_bytes(info)
 }

@@ -73,7 +73,8 @@ impl Shard {
         channel: &str,
         effects: &mut Effects,
     ) -> Result<Option<Reply>, Disconnect> {
-        let make = |channel, asker| Request::Presence { channel, asker };
+        let bytes_max = self.options.client.presence_bytes_max;
+        let make = |channel, asker| Request::Presence { channel, bytes_max, asker };
         self.ask_who_is_there(key, command_id, channel, make, effects)
     }
 
@@ -146,7 +147,8 @@ impl Shard {
         let most = i32::try_from(self.options.client.history_publications_max).unwrap_or(i32::MAX);
         let limit = if (0..=most).contains(&request.limit) { request.limit } else { most };
         let since = request.since.as_ref().map(|since| (since.offset, Box::from(&*since.epoch)));
-        let query = HistoryQuery { limit, since, reverse: request.reverse };
+        let bytes_max = Some(self.options.client.history_bytes_max);
+        let query = HistoryQuery { limit, since, reverse: request.reverse, bytes_max };
         let (channel_name, asker) = (self.channel_name(channel), self.asker(key, command_id));
         let request = Request::History { channel: channel_name, query, reader: self.user(key), asker };
         self.ask_owner(channel, request, effects);

@@ -34,8 +34,8 @@ impl Shard {
                 let outcome = self.accept(now, &channel, &draft, effects).map(|_| ());
                 self.notify(asker.shard, Notice::Published { asker, outcome }, effects);
             }
-            Request::Presence { channel, asker } => {
-                let outcome = Ok(self.presence(&channel));
+            Request::Presence { channel, bytes_max, asker } => {
+                let outcome = self.presence_within(&channel, bytes_max);
                 self.notify(asker.shard, Notice::Presence { asker, outcome }, effects);
             }
             Request::PresenceStats { channel, asker } => {
@@ -205,6 +205,17 @@ impl Shard {
         self.channels.get(name).map_or_else(Vec::new, OwnedChannel::clients)
     }
 
+    /// The same for a session, unless it would be too much for its socket. A part of it would be taken for all.
+    fn presence_within(&mut self, name: &str, bytes_max: usize) -> Result<Vec<Arc<ClientInfo>>, ErrorCode> {
+        let Some(channel) = self.channels.get(name) else { return Ok(Vec::new()) };
+        if channel.clients_fit(bytes_max) {
+            return Ok(channel.clients());
+        }
+        let namespace = channel.namespace;
+        self.count(namespace).presences_refused += 1;
+        Err(ErrorCode::LimitExceeded)
+    }
+
     /// How many sessions and distinct users are in a channel.
     pub(super) fn presence_stats(&self, name: &str) -> (u32, u32) {
         self.channels.get(name).map_or((0, 0), OwnedChannel::presence_stats)
@@ -219,7 +230,9 @@ impl Shard {
         reader: Reader<'_>,
     ) -> Result<HistoryPart, ErrorCode> {
         let namespace = self.names.resolve(name)?;
-        self.stream(now, name, namespace)?.history(query, reader)
+        let part = self.stream(now, name, namespace)?.history(query, reader)?;
+        self.count(namespace).histories_cut += u64::from(part.is_cut);
+        Ok(part)
     }
 
     /// The channel's stream, made on first use; its position is remembered for the namespace's time from now on.

@@ -59,7 +59,10 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
                 (since["offset"].as_u64().unwrap_or_default(), Box::from(epoch))
             });
             let limit = fields["limit"].as_i64().unwrap_or_default() as i32;
-            ApiRequest::History { channel, query: HistoryQuery { limit, since, reverse: fields["reverse"] == true } }
+            ApiRequest::History {
+                channel,
+                query: HistoryQuery { limit, since, reverse: fields["reverse"] == true, bytes_max: None },
+            }
         }
         "history_remove" => ApiRequest::HistoryRemove { channel },
         "open_room" => ApiRequest::OpenRoom { channel },

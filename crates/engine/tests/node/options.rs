@@ -128,6 +128,8 @@ fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
         "channel_limit" => client.channel_limit = read(value),
         "queue_bytes_max" => client.queue_bytes_max = read(value),
         "queue_frames_max" => client.queue_frames_max = read(value),
+        "history_bytes_max" => client.history_bytes_max = read(value),
+        "presence_bytes_max" => client.presence_bytes_max = read(value),
         "history_publications_max" => client.history_publications_max = read(value),
         "recovery_publications_max" => client.recovery_publications_max = read(value),
         "connects_per_second" => client.connects_per_second = read(value),

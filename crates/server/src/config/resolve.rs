@@ -117,6 +117,8 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
         queue_bytes_max: r.count("client.queue_max_size"),
         queue_frames_max: r.count("client.queue_max_frames"),
         history_publications_max: r.count("client.history_max_publication_limit"),
+        history_bytes_max: r.count("client.history_reply_size_limit").min(r.count("client.queue_max_size")),
+        presence_bytes_max: r.count("client.presence_reply_size_limit").min(r.count("client.queue_max_size")),
         recovery_publications_max: r.count("client.recovery_max_publication_limit"),
         connects_per_second: r.narrow("client.connect_rate_limit"),
         recoveries_per_second: r.narrow("client.recovery_rate_limit"),

@@ -79,6 +79,8 @@ families! {
     SUPPRESSED = Counter "dunlin_publications_suppressed_total" ["namespace", "reason"] "Publications that were answered and not published, since their idempotency key or version was old.";
     RECOVERIES = Counter "dunlin_recoveries_total" ["namespace", "recovered"] "Recoveries asked for by subscribers, by whether nothing was missing.";
     RECOVERY_ANSWERS = Counter "dunlin_recovery_answers_total" ["namespace", "shared"] "Recoveries that brought publications, by whether these had been encoded for another one from the same position.";
+    HISTORIES_CUT = Counter "dunlin_history_replies_cut_total" ["namespace"] "History replies to clients that end sooner than asked for, since they would have been too long.";
+    PRESENCES_REFUSED = Counter "dunlin_presence_replies_refused_total" ["namespace"] "Presence replies to clients that would have been too long, answered with error 106.";
     PUBLISH_TO_SOCKET = Histogram "dunlin_publish_to_socket_seconds" ["namespace"] "Time from a publication's acceptance until a shard has given it to the last socket that took it at once.";
 
     COMMANDS = Counter "dunlin_commands_total" ["command"] "Commands from clients.";

@@ -165,6 +165,13 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
             }
         });
     }
+    let too_long: [(_, Pick); 2] = [
+        (&m::HISTORIES_CUT, |counters| counters.histories_cut),
+        (&m::PRESENCES_REFUSED, |counters| counters.presences_refused),
+    ];
+    for (family, pick) in too_long {
+        page.family(family, |samples| per_namespace(samples, scrape, shards, pick));
+    }
     page.family(&m::PUBLISH_TO_SOCKET, |samples| {
         for (index, namespace) in scrape.namespaces.iter().enumerate() {
             add_latency(samples, namespace, in_namespace(shards, index).map(|counters| &counters.publish_to_socket));

@@ -79,6 +79,7 @@ impl World {
             limit,
             since: since.as_ref().map(|position| (position.offset, position.epoch.as_str().into())),
             reverse,
+            bytes_max: None,
         };
         let answer = self.ask(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
         let has_stream = self

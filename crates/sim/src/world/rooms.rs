@@ -361,7 +361,7 @@ impl World {
 
     /// The newest event of a channel, and the position of the channel's top.
     fn newest(&mut self, channel: &str) -> Result<(Option<u64>, Position), String> {
-        let query = HistoryQuery { limit: 1, since: None, reverse: true };
+        let query = HistoryQuery { limit: 1, reverse: true, ..HistoryQuery::default() };
         let answer = self.ask(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
         let Ok(ApiAnswer::History { publications, epoch, offset }) = answer else {
             return Err(format!("{answer:?} answers a history of {channel}"));

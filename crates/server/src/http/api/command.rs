@@ -297,7 +297,7 @@ fn payload_of(json: Option<Box<RawValue>>, base64: String) -> Result<Option<Payl
 
 fn history(body: wire::History) -> Parsed {
     let since = body.since.map(|wire::Object(position)| (position.offset, position.epoch.into()));
-    let query = HistoryQuery { limit: body.limit, since, reverse: body.reverse };
+    let query = HistoryQuery { limit: body.limit, since, reverse: body.reverse, bytes_max: None };
     Ok(Command::History { channel: named(body.channel)?, query })
 }
 
