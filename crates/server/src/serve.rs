@@ -65,9 +65,11 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
     let certificates = certificates(config)?;
     let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX);
     let origins = origin_check(config);
+    let uid = uuid(random()?);
+    let engine = dunlin_engine::Options { node_id: uid.as_str().into(), ..(*config.engine).clone() };
     let node = Node::start(NodeStart {
         net: NetOptions { certificates: certificates.clone(), ..net_options(config) },
-        engine: Arc::clone(&config.engine),
+        engine: Arc::new(engine),
         rooms: config.rooms.clone(),
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
         backends: asked.backends(),
@@ -76,7 +78,7 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
     })
     .map_err(ServeError::Start)?;
     let pid_file = PidFile::write(config.pid_file.as_deref())?;
-    let control = Control::start(config, &node, asked, site, origins, handed_over).await?;
+    let control = Control::start(config, &node, uid, asked, site, origins, handed_over).await?;
     tell_start(config, &node, &control.identity);
     if let Some(certificates) = certificates {
         tokio::spawn(renew_certificates(certificates, signal(SignalKind::hangup()).map_err(ServeError::Runtime)?));
@@ -174,12 +176,13 @@ impl Control {
     async fn start(
         config: &Config,
         node: &Node,
+        uid: String,
         asked: Asked,
         site: Option<Site>,
         origins: OriginCheck,
         handed_over: mpsc::Receiver<HandOver>,
     ) -> Result<Self, ServeError> {
-        let identity = identity(config, node)?;
+        let identity = identity(config, node, uid);
         let counters = Arc::new(ControlCounters::default());
         let ports = ports::divide(config, node, asked, Pages { site, origins }, &identity, &counters);
         let is_going = Arc::new(AtomicBool::new(false));
@@ -315,7 +318,7 @@ fn load_site(config: &Config) -> Result<Option<Site>, ServeError> {
     Ok(Some(site))
 }
 
-fn identity(config: &Config, node: &Node) -> Result<NodeIdentity, ServeError> {
+fn identity(config: &Config, node: &Node, uid: String) -> NodeIdentity {
     let name = if config.node.name.is_empty() {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         format!("{}_{}", host.trim(), node.local_addr().port())
@@ -324,7 +327,7 @@ fn identity(config: &Config, node: &Node) -> Result<NodeIdentity, ServeError> {
     };
     let version = env!("CARGO_PKG_VERSION");
     let reactor = node.reactor().kind.name();
-    Ok(NodeIdentity { uid: uuid(random()?), name, version, reactor, started: Instant::now() })
+    NodeIdentity { uid, name, version, reactor, started: Instant::now() }
 }
 
 /// A random UUID (RFC 9562, section 5.4).

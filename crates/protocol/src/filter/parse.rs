@@ -1,13 +1,18 @@
 //! From the bytes of the field `tf` to a filter.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 use crate::{Encoding, protobuf::read_filter};
 
 use super::{FilterError, FilterLimits, TagTest, TagsFilter};
 
 /// A node as it is written.
-#[derive(Debug, Default, serde::Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawNode<'a> {
     #[serde(borrow)]
@@ -20,8 +25,36 @@ pub(crate) struct RawNode<'a> {
     pub(crate) val: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(crate) vals: Option<Vec<Cow<'a, str>>>,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "objects")]
     pub(crate) nodes: Option<Vec<RawNode<'a>>>,
+}
+
+/// Reads nodes that are objects. A list of values in the order of the fields would do for a structure, but is no message.
+fn objects<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<RawNode<'de>>>, D::Error> {
+    let nodes = Option::<Vec<ObjectNode<'de>>>::deserialize(deserializer)?;
+    Ok(nodes.map(|nodes| nodes.into_iter().map(|ObjectNode(node)| node).collect()))
+}
+
+struct ObjectNode<'a>(RawNode<'a>);
+
+impl<'de> Deserialize<'de> for ObjectNode<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = ObjectNode<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        RawNode::deserialize(MapAccessDeserializer::new(map)).map(ObjectNode)
+    }
 }
 
 impl TagsFilter {
@@ -36,10 +69,10 @@ impl TagsFilter {
         let mut nodes_left = limits.nodes_max;
         let raw = match encoding {
             // Its depth is bounded by serde_json.
-            Encoding::Json if bytes.first() == Some(&b'{') => {
-                serde_json::from_slice(bytes).map_err(|_| FilterError::Malformed)?
+            Encoding::Json => {
+                let ObjectNode(node) = serde_json::from_slice(bytes).map_err(|_| FilterError::Malformed)?;
+                node
             }
-            Encoding::Json => return Err(FilterError::Malformed),
             Encoding::Protobuf => read_filter(bytes, limits.depth_max)?,
         };
         filter(raw, limits.depth_max, &mut nodes_left)

@@ -101,7 +101,19 @@ fn what_makes_no_sense() {
     ] {
         assert_eq!(parse(&filter), Err(FilterError::Invalid), "{filter}");
     }
-    for filter in ["", "1", "[]", r#"["","k","ex"]"#, r#"{"op":1}"#, r#"{"nodes":{}}"#, r#"{"op":"","op":""}"#] {
+    for filter in [
+        "",
+        "1",
+        "[]",
+        r#"["","k","ex"]"#,
+        r#"{"op":1}"#,
+        r#"{"nodes":{}}"#,
+        r#"{"op":"","op":""}"#,
+        r#"{"op":"not","nodes":[["","k","ex"]]}"#,
+        r#"{"op":"not","nodes":[{"op":"not","nodes":[["","k","ex"]]}]}"#,
+        r#"{"op":"not","nodes":[null]}"#,
+        r#"{"op":"not","nodes":[{"op":"","op":""}]}"#,
+    ] {
         assert_eq!(parse(filter), Err(FilterError::Malformed), "{filter}");
     }
 }

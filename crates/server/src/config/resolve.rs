@@ -155,7 +155,7 @@ fn unidirectional_disconnects(r: &mut Reader<'_>) -> Vec<(u32, Disconnect)> {
     let transforms = (0..r.settings.len(&format!("{table}.transforms"))).map(|index| {
         let at = |key: &str| format!("{table}.transforms[{index}].{key}");
         let (from, code) = (r.narrow(&at("code")), r.narrow(&at("to.code")));
-        if !(3_000..=4_999).contains(&code) {
+        if is_on && !(3_000..=4_999).contains(&code) {
             r.error(&at("to.code"), format!("{code} is not the code of a disconnect, 3000 to 4999"));
         }
         (from, Disconnect { code, reason: r.text(&at("to.reason")).into() })
