@@ -87,6 +87,9 @@ pub(crate) struct FanoutArgs {
     /// Run the bare `send` loop in turns with the fan-out, and give the ratio
     #[arg(long)]
     pub roofline: bool,
+    /// Run the same with TLS on a second server, in turns with the first, and give the ratio
+    #[arg(long)]
+    pub tls: bool,
     #[command(flatten)]
     pub server: ServerArgs,
     #[command(flatten)]
@@ -127,6 +130,9 @@ pub(crate) struct IdleArgs {
     /// Encoding of the sessions
     #[arg(long, value_enum, default_value_t = Encoding::Json)]
     pub encoding: Encoding,
+    /// Sessions speak TLS
+    #[arg(long)]
+    pub tls: bool,
     #[command(flatten)]
     pub server: ServerArgs,
     #[command(flatten)]
@@ -258,6 +264,9 @@ pub(crate) struct ServerArgs {
     /// Key of the HTTP API
     #[arg(long, default_value = "bench")]
     pub api_key: String,
+    /// The started server speaks TLS; scenarios that can do so have an option for it.
+    #[arg(skip)]
+    pub tls: bool,
 }
 
 /// Where processes run.
@@ -308,6 +317,21 @@ impl LoadArgs {
     }
 }
 
+impl FanoutArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        self.load.check(self.slow_readers)?;
+        if !self.tls {
+            return Ok(());
+        }
+        check_count("slow-readers", self.slow_readers as u64, 0, 0)?;
+        if self.load.publish_via == PublishVia::Api {
+            let remedy = "leave out --publish-via api: publications come by a session with TLS".into();
+            return Err(Error::Setting { name: "tls", value: "true".into(), remedy });
+        }
+        self.server.check_started()
+    }
+}
+
 impl SubscribersArgs {
     pub fn check(&self) -> Result<(), Error> {
         self.load.check(0)?;
@@ -326,6 +350,11 @@ impl StormArgs {
 }
 
 impl ServerArgs {
+    /// The same for a further server: on the next port, if there is one given.
+    pub fn next(&self, tls: bool) -> Self {
+        ServerArgs { port: self.port.map(|port| port + 1), tls, ..self.clone() }
+    }
+
     /// For scenarios that need a server of their own.
     fn check_started(&self) -> Result<(), Error> {
         let Some(url) = &self.url else { return Ok(()) };
@@ -341,7 +370,7 @@ impl IdleArgs {
             let remedy = "give at least two numbers, each larger than the one before".into();
             return Err(Error::Setting { name: "sessions", value: value(), remedy });
         }
-        Ok(())
+        if self.tls { self.server.check_started() } else { Ok(()) }
     }
 }
 

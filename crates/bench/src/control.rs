@@ -67,6 +67,9 @@ pub struct Target {
     pub join: Option<String>,
     /// What is inside WebSocket messages.
     pub speech: Speech,
+    /// Whether the connection is TLS.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 /// What is inside the WebSocket messages of a server under test.

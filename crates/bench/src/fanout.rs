@@ -29,6 +29,8 @@ pub struct FanoutReport {
     load: LoadFigures,
     /// The kernel's limit in the same run, where asked for.
     roofline: Option<BesideFigures>,
+    /// The same with TLS, in turns with it, where asked for.
+    tls: Option<TlsFigures>,
     /// What became of readers that stopped reading, where there were any.
     slow_readers: Option<Slow>,
     /// Those that there are for this load.
@@ -89,9 +91,25 @@ pub struct LoadFigures {
     client_cost_ratio: f64,
 }
 
+/// What TLS costs.
+#[derive(Debug, Serialize)]
+struct TlsFigures {
+    #[serde(flatten)]
+    load: LoadFigures,
+    /// Deliveries per server CPU-second over those without TLS.
+    ratio: f64,
+}
+
+/// The load with TLS, on a server of its own.
+struct TlsSide {
+    rig: Rig,
+    warm: Phase,
+    phase: Phase,
+}
+
 /// Runs the scenario.
 pub fn run(args: &FanoutArgs) -> Result<(), Error> {
-    args.load.check(args.slow_readers)?;
+    args.check()?;
     let cores = args.pin.cores();
     let progress = Progress::new(args.output.quiet);
     progress.doing("starting the server".into());
@@ -99,6 +117,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     let name = server.name.clone();
     let mut rig = ready_rig(server, &args.load, args.slow_readers, &args.server.api_key, &cores, &progress)?;
     let pace = args.load.pace(args.slow_readers);
+    let mut tls = if args.tls { Some(TlsSide::start(args, &cores, &progress)?) } else { None };
     let warm = rig.phase(pace, args.load.warm_up, "warming up", &progress)?;
     if args.slow_readers > 0 {
         rig.pause_slow()?;
@@ -115,7 +134,17 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
             roofline.turn(&progress)?;
         }
         let label = format!("turn {number} of {}", args.load.turns);
-        phase.add(&rig.phase(pace, turn, &label, &progress)?);
+        let is_plain_first = number % 2 == 1;
+        if is_plain_first {
+            phase.add(&rig.phase(pace, turn, &label, &progress)?);
+        }
+        if let Some(tls) = &mut tls {
+            let label = format!("{label}, TLS");
+            tls.phase.add(&tls.rig.phase(pace, turn, &label, &progress)?);
+        }
+        if !is_plain_first {
+            phase.add(&rig.phase(pace, turn, &label, &progress)?);
+        }
         if let Some(roofline) = &mut roofline {
             roofline.turn(&progress)?;
         }
@@ -124,7 +153,8 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     progress.finish();
     let load = LoadFigures::new(&phase, &warm.received.closed);
     let roofline = roofline.map(|roofline| roofline.figures(load.deliveries_per_server_cpu_second));
-    let goals = goals(&args.load, &load, roofline.as_ref());
+    let tls = tls.map(|side| side.figures(&load));
+    let goals = goals(&args.load, &load, roofline.as_ref(), tls.as_ref());
     let report = FanoutReport {
         goals,
         scenario: "fanout",
@@ -133,16 +163,50 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
         settings: Settings::new(&args.load, &cores),
         load,
         roofline,
+        tls,
         slow_readers,
     };
     report::publish(&report, &report.lines(), &args.output)
 }
 
+/// Deliveries per CPU-second with TLS, against those without.
+const TLS_RATIO_GOAL: f64 = 0.7;
+
+impl TlsSide {
+    fn start(args: &FanoutArgs, cores: &Cores, progress: &Progress) -> Result<Self, Error> {
+        progress.doing("starting a server with TLS".into());
+        let server = Server::start(&args.server.next(true), cores)?;
+        let mut rig = ready_rig(server, &args.load, 0, &args.server.api_key, cores, progress)?;
+        let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up, TLS", progress)?;
+        Ok(TlsSide { rig, warm, phase: Phase::default() })
+    }
+
+    fn figures(self, plain: &LoadFigures) -> TlsFigures {
+        let load = LoadFigures::new(&self.phase, &self.warm.received.closed);
+        let ratio = ratio(load.deliveries_per_server_cpu_second, plain.deliveries_per_server_cpu_second);
+        TlsFigures { load, ratio }
+    }
+}
+
 /// What 1,000 subscribers at 60 and at 500 publications a second are to reach.
-fn goals(load: &LoadArgs, figures: &LoadFigures, roofline: Option<&BesideFigures>) -> Vec<Goal> {
+fn goals(
+    load: &LoadArgs,
+    figures: &LoadFigures,
+    roofline: Option<&BesideFigures>,
+    tls: Option<&TlsFigures>,
+) -> Vec<Goal> {
     let of_roofline = roofline.map(|roofline| roofline.ratio);
-    let lost = (figures.lost + figures.duplicated) as f64;
+    let missed = |figures: &LoadFigures| (figures.lost + figures.duplicated) as f64;
+    let lost = missed(figures) + tls.map_or(0.0, |tls| missed(&tls.load));
     let mut goals = vec![Goal::at_most("lost or duplicated", Some(lost), 0.0, "")];
+    if let Some(tls) = tls {
+        goals.push(Goal::at_least(
+            "deliveries per CPU-second, TLS against plain",
+            Some(tls.ratio),
+            TLS_RATIO_GOAL,
+            "×",
+        ));
+    }
     if load.saturate.is_some() || load.subscribers != 1_000 {
         return goals;
     }
@@ -341,6 +405,10 @@ impl FanoutReport {
         lines.extend(self.load.lines());
         if let Some(roofline) = &self.roofline {
             lines.extend(roofline.lines());
+        }
+        if let Some(tls) = &self.tls {
+            lines.push(Line::new("with TLS", format!("{:.2} of the deliveries per CPU-second without", tls.ratio)));
+            lines.extend(tls.load.lines());
         }
         if let Some(slow) = &self.slow_readers {
             lines.push(slow.line());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::args::IdleArgs;
+use crate::args::{IdleArgs, ServerArgs};
 use crate::commands::Encoding;
 use crate::error::Error;
 use crate::goal::Goal;
@@ -27,6 +27,8 @@ pub struct IdleReport {
     machine: String,
     server: String,
     encoding: Encoding,
+    /// Whether sessions speak TLS.
+    tls: bool,
     points: Vec<Point>,
     /// Slope of private memory (`RssAnon`).
     anon_bytes_per_session: f64,
@@ -37,6 +39,8 @@ pub struct IdleReport {
 
 /// What a session may take, of all resident memory.
 const SESSION_BYTES_GOAL: f64 = 1024.0;
+/// The same of one that speaks TLS.
+const TLS_SESSION_BYTES_GOAL: f64 = 8192.0;
 
 /// Memory at a number of sessions.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -52,7 +56,7 @@ pub fn run(args: &IdleArgs) -> Result<(), Error> {
     let cores = args.pin.cores();
     let progress = Progress::new(args.output.quiet);
     progress.doing("starting the server".into());
-    let server = Server::start(&args.server, &cores)?;
+    let server = Server::start(&ServerArgs { tls: args.tls, ..args.server.clone() }, &cores)?;
     let (name, pid) = (server.name.clone(), server.pid);
     let sessions_max = args.sessions.last().copied().unwrap_or(0);
     let setup = Setup { sessions_max, encoding: args.encoding, workers: None, slow_receive_bytes: 0, cores };
@@ -70,15 +74,17 @@ pub fn run(args: &IdleArgs) -> Result<(), Error> {
         slope(points.iter().map(|point| (point.sessions as f64, bytes(&point.memory) as f64)))
     };
     let rss_bytes_per_session = of(|memory| memory.rss_bytes);
+    let bytes_goal = if args.tls { TLS_SESSION_BYTES_GOAL } else { SESSION_BYTES_GOAL };
     let report = IdleReport {
         scenario: "idle",
         machine: proc::machine(),
         server: name,
         encoding: args.encoding,
+        tls: args.tls,
         anon_bytes_per_session: of(|memory| memory.anon_bytes),
         rss_bytes_per_session,
         points,
-        goals: vec![Goal::at_most("resident memory a session", Some(rss_bytes_per_session), SESSION_BYTES_GOAL, "B")],
+        goals: vec![Goal::at_most("resident memory a session", Some(rss_bytes_per_session), bytes_goal, "B")],
     };
     report::publish(&report, &report.lines(), &args.output)
 }

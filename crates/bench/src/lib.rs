@@ -10,7 +10,7 @@
 //!   what they are judged by.
 //! - `room`: the scenarios of rooms, and all that only they need.
 //! - `worker`: what the other processes do. `crew`, `control`, `tally`: how they are reached.
-//! - `wire`, `push`, `commands`, `payload`, `api`: the bytes. `proc`, `spawn`: the machine and the server under test.
+//! - `wire`, `push`, `commands`, `payload`, `api`: the bytes. `proc`, `spawn`, `tls`: the machine and the server under test.
 
 mod api;
 mod args;
@@ -35,6 +35,7 @@ mod spawn;
 mod storm;
 mod subscribers;
 mod tally;
+mod tls;
 mod wire;
 mod worker;
 

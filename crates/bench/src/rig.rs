@@ -103,6 +103,7 @@ impl Rig {
             channel: format!("{CHANNEL}{}", std::process::id()),
             join: None,
             speech: Speech::Protocol,
+            tls: server.tls,
         };
         let count = setup.workers.unwrap_or_else(|| setup.sessions_max.div_ceil(SESSIONS_PER_WORKER));
         if !(1..=WORKERS_MAX).contains(&count) {

@@ -9,11 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustls::StreamOwned;
 use serde_json::{Value, json};
 
 use crate::args::{ServerArgs, parse_url};
 use crate::error::Error;
 use crate::proc::{self, Cores};
+use crate::tls;
 
 /// A server that takes longer to become healthy has failed.
 const START_PATIENCE: Duration = Duration::from_secs(20);
@@ -28,6 +30,8 @@ pub struct Server {
     pub address: SocketAddr,
     /// Path of its WebSocket endpoint.
     pub path: String,
+    /// Whether it speaks TLS.
+    pub tls: bool,
     /// What it is, for the report.
     pub name: String,
     started: Option<Started>,
@@ -45,7 +49,7 @@ impl Server {
             (Some(url), Some(pid)) => {
                 let (address, path) = parse_url(url)?;
                 proc::pin_process(pid, &cores.server)?;
-                Ok(Server { pid, address, path, name: url.clone(), started: None })
+                Ok(Server { pid, address, path, tls: false, name: url.clone(), started: None })
             }
             _ => spawn(args, cores),
         }
@@ -81,7 +85,8 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<Server, Error> {
     let config_path = folder.join("config.json");
     // Other servers know nothing of this key, so it is there only when it was asked for.
     let reactor = args.reactor.iter().map(|kind| format!("reactor={kind}"));
-    let settings: Vec<String> = reactor.chain(args.set.iter().cloned()).collect();
+    let tls = args.tls.then(tls::server_settings).into_iter().flatten();
+    let settings: Vec<String> = reactor.chain(tls).chain(args.set.iter().cloned()).collect();
     write(&config_path, &config(port, &args.api_key, &settings)?)?;
     let log_path = folder.join("server.log");
     let child = start_process(&program, args, &config_path, &log_path, cores)?;
@@ -90,6 +95,7 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<Server, Error> {
         pid: child.id(),
         address,
         path: "/connection/websocket".into(),
+        tls: args.tls,
         name,
         started: Some(Started { child, folder }),
     };
@@ -180,7 +186,7 @@ fn start_process(program: &Path, args: &ServerArgs, config: &Path, log: &Path, c
 fn wait_until_healthy(server: &mut Server, log: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + START_PATIENCE;
     let did = loop {
-        if is_healthy(server.address) {
+        if is_healthy(server) {
             return Ok(());
         }
         let ended = server.started.as_mut().and_then(|started| started.child.try_wait().ok().flatten());
@@ -198,16 +204,25 @@ fn wait_until_healthy(server: &mut Server, log: &Path) -> Result<(), Error> {
     Err(Error::Server { did, remedy: format!("it said:\n{last}") })
 }
 
-fn is_healthy(address: SocketAddr) -> bool {
+fn is_healthy(server: &Server) -> bool {
+    let address = server.address;
     let ask = || -> io::Result<bool> {
-        let mut socket = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        let socket = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
         socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-        write!(socket, "GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-        let mut status_line = [0; 12];
-        socket.read_exact(&mut status_line)?;
-        Ok(status_line.ends_with(b" 200"))
+        if !server.tls {
+            return answers_health(socket, address);
+        }
+        let client = tls::client_config().and_then(tls::client).map_err(io::Error::other)?;
+        answers_health(StreamOwned::new(client, socket), address)
     };
     ask().unwrap_or(false)
+}
+
+fn answers_health(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<bool> {
+    write!(stream, "GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut status_line = [0; 12];
+    stream.read_exact(&mut status_line)?;
+    Ok(status_line.ends_with(b" 200"))
 }
 
 #[cfg(test)]

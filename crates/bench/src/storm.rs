@@ -152,6 +152,7 @@ impl Crew {
             channel: format!("{CHANNEL}{}", std::process::id()),
             join: None,
             speech: Speech::Protocol,
+            tls: false,
         };
         let count = args.workers.unwrap_or_else(|| args.sessions.div_ceil(SESSIONS_PER_WORKER)).max(1);
         let workers = (0..count).map(|worker| {

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::args::SubscribersArgs;
+use crate::args::{ServerArgs, SubscribersArgs};
 use crate::error::Error;
 use crate::fanout::{LoadFigures, Settings, ready_rig};
 use crate::goal::Goal;
@@ -41,14 +41,12 @@ pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
     args.check()?;
     let cores = args.pin.cores();
     let progress = Progress::new(args.output.quiet);
-    let start = |port_offset: u16| -> Result<Rig, Error> {
+    let start = |server_args: &ServerArgs| -> Result<Rig, Error> {
         progress.doing("starting a server".into());
-        let mut server_args = args.server.clone();
-        server_args.port = args.server.port.map(|port| port + port_offset);
-        let server = Server::start(&server_args, &cores)?;
+        let server = Server::start(server_args, &cores)?;
         ready_rig(server, &args.load, 0, &args.server.api_key, &cores, &progress)
     };
-    let (mut alone, mut among_many) = (start(0)?, start(1)?);
+    let (mut alone, mut among_many) = (start(&args.server)?, start(&args.server.next(false))?);
     among_many.connect_bystanders(args.connections - args.load.subscribers, &progress)?;
     let name = alone.server.name.clone();
     let pace = args.load.pace(0);

@@ -193,6 +193,7 @@ impl Rig {
                 channel: CHANNEL.into(),
                 join: setup.join.clone(),
                 speech: setup.speech,
+                tls: false,
             },
             worker,
             first_player,

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
+use rustls::ClientConfig;
 
+use super::secure::{secure, tls_config};
 use super::sequences::Sequences;
 use super::session::{Ended, Observer, Session, Stage, Taken};
 use super::{BUFFER_BYTES, answer, orders_for, poll_failed};
@@ -28,7 +31,9 @@ pub fn play(role: ClientsRole) -> Result<(), Error> {
     let poll = Poll::new().map_err(poll_failed)?;
     let orders = orders_for(&poll, ORDERS)?;
     let tally = Tally::open(Path::new(&role.tally))?;
+    let tls = if role.target.tls { Some(tls_config()?) } else { None };
     let clients = Clients {
+        tls,
         poll,
         sessions: Vec::new(),
         finder: StampFinder::new(),
@@ -47,6 +52,8 @@ pub fn play(role: ClientsRole) -> Result<(), Error> {
 
 struct Clients {
     role: ClientsRole,
+    /// What connections are opened with, if they are TLS.
+    tls: Option<Arc<ClientConfig>>,
     poll: Poll,
     sessions: Vec<Reader>,
     finder: StampFinder,
@@ -199,6 +206,9 @@ impl Clients {
             let receive_bytes = slow.then_some(self.role.slow_receive_bytes);
             match Session::open(self.role.source, self.role.target.address, receive_bytes, true) {
                 Ok(mut session) => {
+                    if let Some(config) = &self.tls {
+                        session.speak_tls(secure(config)?);
+                    }
                     let token = Token(self.sessions.len());
                     let interest = Interest::READABLE | Interest::WRITABLE;
                     self.poll.registry().register(session.socket(), token, interest).map_err(poll_failed)?;

@@ -7,6 +7,7 @@ mod player;
 mod players;
 mod publisher;
 mod returners;
+mod secure;
 mod sender;
 mod sequences;
 mod session;

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
+use super::secure::{secure, tls_config};
 use super::session::{Observer, Session, Stage, Taken};
 use super::{answer, orders};
 use crate::api::Responses;
@@ -33,7 +34,10 @@ pub fn play(role: PublisherRole) -> Result<(), Error> {
         let _ = (&wake).write(&[1]);
     });
     let source = std::net::Ipv4Addr::LOCALHOST.into();
-    let session = Session::open(source, role.target.address, None, false).map_err(|err| lost(&err.to_string()))?;
+    let mut session = Session::open(source, role.target.address, None, false).map_err(|err| lost(&err.to_string()))?;
+    if role.target.tls {
+        session.speak_tls(secure(&tls_config()?)?);
+    }
     prefer_this_process();
     let mut publisher = Publisher {
         tally: Tally::open(Path::new(&role.tally))?,

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
 
+use super::secure::{Decrypted, Secure};
 use crate::commands::{self, CONNECT_ID, Encoding, SUBSCRIBE_ID};
 use crate::control::{Speech, Target};
 use crate::wire::{self, Answer, Frame, Walk};
@@ -26,6 +27,7 @@ pub enum Stage {
 /// A session. Of whoever drives it it needs a buffer to read into, so that idle ones hold none.
 pub struct Session {
     socket: TcpStream,
+    secure: Option<Secure>,
     pub stage: Stage,
     last_id: u32,
     /// What is said instead of the usual connect and subscribe.
@@ -88,6 +90,7 @@ impl Session {
         let last_id = if subscribes { SUBSCRIBE_ID } else { CONNECT_ID };
         Ok(Session {
             socket: TcpStream::from_std(socket.into()),
+            secure: None,
             stage: Stage::Connecting,
             last_id,
             greeting: None,
@@ -98,6 +101,11 @@ impl Session {
     /// Says this, connect and subscribe with the usual ids, once the WebSocket is open.
     pub fn greet_with(&mut self, greeting: Vec<u8>) {
         self.greeting = Some(greeting);
+    }
+
+    /// Speaks TLS from its first byte on.
+    pub fn speak_tls(&mut self, secure: Secure) {
+        self.secure = Some(secure);
     }
 
     /// The socket, for registering it.
@@ -116,6 +124,9 @@ impl Session {
 
     /// Sends all of it or fails: a client that says so little never fills a buffer unless the server stops reading.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+        if let Some(secure) = &mut self.secure {
+            return secure.write(&mut self.socket, bytes).map_err(|err| format!("write: {}", err.kind()));
+        }
         match self.socket.write(bytes) {
             Ok(taken) if taken == bytes.len() => Ok(()),
             Ok(_) => Err("the server stopped reading".into()),
@@ -125,6 +136,9 @@ impl Session {
 
     /// Sends as much as the kernel takes, and returns how much that was.
     pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Ended> {
+        if self.secure.is_some() {
+            return self.write(bytes).map(|()| bytes.len());
+        }
         match self.socket.write(bytes) {
             Ok(taken) => Ok(taken),
             Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -142,18 +156,28 @@ impl Session {
         if free.is_empty() {
             return Err("a frame of the server is too long".into());
         }
-        let room = free.len();
-        let bytes = match self.socket.read(free) {
-            Ok(0) => return Err("closed without a code".into()),
-            Ok(bytes) => bytes,
-            Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(Taken::Nothing),
-            Err(err) => return Err(format!("read: {}", err.kind())),
-        };
+        let Some(Decrypted { raw_bytes, bytes, more }) = self.read_socket(free)? else { return Ok(Taken::Nothing) };
         let all = buffer.get(..kept + bytes).unwrap_or_default();
         let used = self.consume(target, all, observer)?;
         self.partial.clear();
         self.partial.extend_from_slice(all.get(used..).unwrap_or_default());
-        Ok(Taken::Bytes { bytes, more: bytes == room })
+        Ok(Taken::Bytes { bytes: raw_bytes, more })
+    }
+
+    /// One read, through TLS if there is any.
+    fn read_socket(&mut self, buffer: &mut [u8]) -> Result<Option<Decrypted>, Ended> {
+        let read = match &mut self.secure {
+            Some(secure) => secure.read(&mut self.socket, buffer),
+            None => self.socket.read(buffer).and_then(|bytes| match bytes {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => Ok(Some(Decrypted { raw_bytes: bytes, bytes, more: bytes == buffer.len() })),
+            }),
+        };
+        match read {
+            Err(err) if err.kind() == io::ErrorKind::UnexpectedEof => Err("closed without a code".into()),
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            read => read.map_err(|err| format!("read: {}", err.kind())),
+        }
     }
 
     /// Takes whole frames off the front, and returns how many bytes they were.

@@ -52,6 +52,7 @@ impl Table {
             channel: "c".into(),
             join: None,
             speech: Speech::Protocol,
+            tls: false,
         };
         let player = Player::new(None, PLAYER, 5, Rc::new(target));
         let (base, view) = (Base::default(), dunlin_rooms::CellIndex::default());

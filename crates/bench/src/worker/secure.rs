@@ -1,0 +1,76 @@
+//! A client's side of TLS, between its session and its socket.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use rustls::{ClientConfig, ClientConnection};
+
+use crate::error::Error;
+use crate::tls;
+
+/// A read of fewer bytes than this has emptied the socket: rustls had room for more.
+const ROOM_BYTES_MIN: usize = 1_024;
+
+/// A connection's TLS.
+pub struct Secure(Box<ClientConnection>);
+
+/// What was read.
+pub struct Decrypted {
+    /// Bytes that the socket gave.
+    pub raw_bytes: usize,
+    /// Bytes of the session, at the front of the buffer.
+    pub bytes: usize,
+    /// There may be more to read at once.
+    pub more: bool,
+}
+
+/// What a worker's connections are opened with.
+pub fn tls_config() -> Result<Arc<ClientConfig>, Error> {
+    tls::client_config().map_err(unfit)
+}
+
+/// The TLS of a connection that is about to be made.
+pub fn secure(config: &Arc<ClientConfig>) -> Result<Secure, Error> {
+    tls::client(Arc::clone(config)).map(|connection| Secure(Box::new(connection))).map_err(unfit)
+}
+
+fn unfit(error: rustls::Error) -> Error {
+    Error::os("speak TLS", io::Error::other(error), "leave out --tls")
+}
+
+impl Secure {
+    /// Encrypts and sends; what is said before the handshake is done goes behind it. A client says so little that its socket
+    /// never is full.
+    pub fn write(&mut self, socket: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+        self.0.writer().write_all(bytes)?;
+        self.flush(socket)
+    }
+
+    /// Reads once. None: there is nothing to read.
+    pub fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<Option<Decrypted>> {
+        let raw_bytes = match self.0.read_tls(socket) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => bytes,
+            Err(err) if err.kind() == ErrorKind::WouldBlock => 0,
+            Err(err) => return Err(err),
+        };
+        self.0.process_new_packets().map_err(io::Error::other)?;
+        self.flush(socket)?;
+        let bytes = match self.0.reader().read(buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => bytes,
+            Err(err) if err.kind() == ErrorKind::WouldBlock => 0,
+            Err(err) => return Err(err),
+        };
+        let more = raw_bytes >= ROOM_BYTES_MIN || bytes == buffer.len();
+        Ok((raw_bytes > 0 || bytes > 0).then_some(Decrypted { raw_bytes, bytes, more }))
+    }
+
+    fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+        while self.0.wants_write() {
+            self.0.write_tls(socket)?;
+        }
+        Ok(())
+    }
+}
