@@ -65,7 +65,7 @@ hostile: server-for-tests ## Play named bad inputs and hostile crowds to the rea
 	@scripts/need python
 	tests/hostile/all $(CARGO_TARGET_DIR)/debug/dunlin
 
-sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server
+sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server, on both reactors
 	@scripts/need node go python
 	tests/sdk/run $(CARGO_TARGET_DIR)/debug/dunlin
 
@@ -87,7 +87,7 @@ server-for-tests:
 fuzz: ## Fuzz every decoder for SECONDS=60 each (needs a nightly toolchain)
 	@fuzz/all $(or $(SECONDS),60)
 
-autobahn: ## Play the Autobahn test suite to our WebSocket (needs Python 2.7; not part of `test`)
+autobahn: ## Play the Autobahn test suite to our WebSocket (half an hour or more; needs Python 2.7; not part of `test`)
 	@scripts/need cargo cc python
 	cargo build --locked --package dunlin-tests --bin dunlin-echo
 	tests/autobahn/run $(CARGO_TARGET_DIR)/debug/dunlin-echo
