@@ -3,11 +3,11 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use dunlin_engine::{
-    api::{HistoryQuery, SessionFilter},
+    api::{ApiRequest, HistoryQuery, SessionFilter},
     backend::{Overrides, PublishHow},
     event::ServerSubscription,
 };
-use dunlin_protocol::{Disconnect, Payload, Tags};
+use dunlin_protocol::{Disconnect, Payload, Tags, UnsubscribeCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -57,48 +57,9 @@ pub enum Command {
         /// Which names; `None` for all.
         pattern: Option<Glob>,
     },
-    /// See [`Method::Disconnect`].
-    Disconnect {
-        /// Whose sessions; empty means the anonymous user's.
-        user: Box<str>,
-        /// Only which.
-        only: SessionFilter,
-        /// All but these.
-        whitelist: Vec<Box<str>>,
-        /// With which code.
-        disconnect: Disconnect,
-    },
-    /// See [`Method::Unsubscribe`].
-    Unsubscribe {
-        /// The channel; empty for all.
-        channel: Box<str>,
-        /// Whose sessions.
-        user: Box<str>,
-        /// Only which.
-        only: SessionFilter,
-    },
-    /// See [`Method::Subscribe`].
-    Subscribe {
-        /// Whose sessions.
-        user: Box<str>,
-        /// Only which.
-        only: SessionFilter,
-        /// To what.
-        subscription: Box<ServerSubscription>,
-    },
-    /// See [`Method::Refresh`].
-    Refresh {
-        /// Whose sessions.
-        user: Box<str>,
-        /// Only which.
-        only: SessionFilter,
-        /// They are over.
-        expired: bool,
-        /// Unix time of the expiry in seconds; `None` for never.
-        expires_at_s: Option<u64>,
-        /// New connection info; `None` leaves it.
-        info: Option<Payload>,
-    },
+    /// See [`Method::Disconnect`], [`Method::Unsubscribe`], [`Method::Subscribe`] and [`Method::Refresh`]: what every shard
+    /// is asked to do with its sessions.
+    WithSessions(ApiRequest),
     /// See [`Method::Info`].
     Info,
     /// See [`Method::RoomOpen`].
@@ -316,12 +277,12 @@ fn disconnect(body: wire::Disconnect) -> Parsed {
             Disconnect { code: close_code(code)?, reason: reason.into() }
         }
     };
-    Ok(Command::Disconnect {
+    Ok(Command::WithSessions(ApiRequest::Disconnect {
         user: body.user.into(),
-        only: SessionFilter { client: some_text(body.client), session: some_text(body.session) },
+        only: only(body.client, body.session),
         whitelist: body.whitelist.into_iter().map(|client| client.0.into()).collect(),
         disconnect,
-    })
+    }))
 }
 
 /// What an application may send in a close frame (RFC 6455, section 7.4.2).
@@ -334,8 +295,12 @@ fn close_code(code: u32) -> Result<u16, ApiError> {
 
 fn unsubscribe(body: wire::Unsubscribe) -> Parsed {
     refuse_labels(Method::Unsubscribe, body.label_filter.is_some(), body.all_users)?;
-    let only = SessionFilter { client: some_text(body.client), session: some_text(body.session) };
-    Ok(Command::Unsubscribe { channel: body.channel.into(), user: body.user.into(), only })
+    Ok(Command::WithSessions(ApiRequest::Unsubscribe {
+        channel: body.channel.into(),
+        user: body.user.into(),
+        only: only(body.client, body.session),
+        code: UnsubscribeCode::SERVER,
+    }))
 }
 
 fn subscribe(body: wire::Subscribe) -> Parsed {
@@ -356,22 +321,22 @@ fn subscribe(body: wire::Subscribe) -> Parsed {
         },
         recover_since: body.recover_since.map(|wire::Object(position)| (position.offset, position.epoch.into())),
     };
-    Ok(Command::Subscribe {
+    Ok(Command::WithSessions(ApiRequest::Subscribe {
         user: body.user.into(),
-        only: SessionFilter { client: some_text(body.client), session: some_text(body.session) },
+        only: only(body.client, body.session),
         subscription: Box::new(subscription),
-    })
+    }))
 }
 
 fn refresh(body: wire::Refresh) -> Parsed {
     refuse_labels(Method::Refresh, body.label_filter.is_some(), body.all_users)?;
-    Ok(Command::Refresh {
+    Ok(Command::WithSessions(ApiRequest::Refresh {
         user: body.user.into(),
-        only: SessionFilter { client: some_text(body.client), session: some_text(body.session) },
+        only: only(body.client, body.session),
         expired: body.expired,
         expires_at_s: moment_of(body.expire_at)?,
         info: payload_of(body.info, String::new())?,
-    })
+    }))
 }
 
 /// Unix time in seconds; 0 is never.
@@ -399,6 +364,10 @@ fn channel_of(body: wire::OneChannel) -> Result<Box<str>, ApiError> {
 
 fn named(channel: String) -> Result<Box<str>, ApiError> {
     if channel.is_empty() { Err(ApiError::BAD_REQUEST) } else { Ok(channel.into()) }
+}
+
+fn only(client: String, session: String) -> SessionFilter {
+    SessionFilter { client: some_text(client), session: some_text(session) }
 }
 
 fn some_text(text: String) -> Option<Box<str>> {

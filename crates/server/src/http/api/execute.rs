@@ -7,7 +7,6 @@ use std::{
 };
 
 use dunlin_engine::api::{Answer, ApiAnswer, ApiRequest};
-use dunlin_protocol::UnsubscribeCode;
 use futures_util::{StreamExt as _, stream};
 
 use super::{
@@ -110,19 +109,7 @@ impl Executor {
                 result::to_outcome(&result::Done {})
             }
             Command::Channels { pattern } => self.channels(pattern).await,
-            Command::Disconnect { user, only, whitelist, disconnect } => {
-                self.done_by_all(ApiRequest::Disconnect { user, only, whitelist, disconnect }).await
-            }
-            Command::Unsubscribe { channel, user, only } => {
-                let code = UnsubscribeCode::SERVER;
-                self.done_by_all(ApiRequest::Unsubscribe { channel, user, only, code }).await
-            }
-            Command::Subscribe { user, only, subscription } => {
-                self.done_by_all(ApiRequest::Subscribe { user, only, subscription }).await
-            }
-            Command::Refresh { user, only, expired, expires_at_s, info } => {
-                self.done_by_all(ApiRequest::Refresh { user, only, expired, expires_at_s, info }).await
-            }
+            Command::WithSessions(request) => self.done_by_all(request).await,
             Command::Info => self.info().await,
             Command::RoomOpen { channel } => {
                 self.ask(&channel, ApiRequest::OpenRoom { channel: channel.clone() }).await?;

@@ -1,5 +1,7 @@
 //! The body of the fuzz target `http_api`, which a plain test also runs over the committed corpus.
 
+use dunlin_engine::api::{ApiRequest, SessionFilter};
+
 use super::{
     Batch, Command, Method, RequestLimits,
     glob::{Budget, Glob},
@@ -51,27 +53,34 @@ fn check(command: Command) {
         | Command::HistoryRemove { channel }
         | Command::RoomOpen { channel }
         | Command::RoomClose { channel } => assert!(!channel.is_empty()),
-        Command::Disconnect { disconnect, only, .. } => {
-            assert!((3_000..=4_999).contains(&disconnect.code));
-            check_filter(&only);
-        }
-        Command::Unsubscribe { only, .. } => check_filter(&only),
-        Command::Subscribe { only, subscription, .. } => {
-            check_filter(&only);
-            assert!(!subscription.channel.is_empty());
-            assert!(subscription.expires_at_s != Some(0));
-            [&subscription.info, &subscription.data].into_iter().flatten().for_each(check_payload);
-        }
-        Command::Refresh { only, expires_at_s, info, .. } => {
-            check_filter(&only);
-            assert!(expires_at_s != Some(0));
-            info.iter().for_each(check_payload);
-        }
+        Command::WithSessions(request) => check_request(&request),
         Command::Channels { .. } | Command::Info | Command::Rooms => {}
     }
 }
 
-fn check_filter(only: &dunlin_engine::api::SessionFilter) {
+fn check_request(request: &ApiRequest) {
+    match request {
+        ApiRequest::Disconnect { disconnect, only, .. } => {
+            assert!((3_000..=4_999).contains(&disconnect.code));
+            check_filter(only);
+        }
+        ApiRequest::Unsubscribe { only, .. } => check_filter(only),
+        ApiRequest::Subscribe { only, subscription, .. } => {
+            check_filter(only);
+            assert!(!subscription.channel.is_empty());
+            assert!(subscription.expires_at_s != Some(0));
+            [&subscription.info, &subscription.data].into_iter().flatten().for_each(check_payload);
+        }
+        ApiRequest::Refresh { only, expires_at_s, info, .. } => {
+            check_filter(only);
+            assert!(*expires_at_s != Some(0));
+            info.iter().for_each(check_payload);
+        }
+        other => panic!("asks for what is not about sessions: {other:?}"),
+    }
+}
+
+fn check_filter(only: &SessionFilter) {
     assert!([&only.client, &only.session].into_iter().flatten().all(|id| !id.is_empty()));
 }
 
