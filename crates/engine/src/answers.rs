@@ -53,6 +53,17 @@ impl Answers {
         self.kept.last().map(|answer| Arc::clone(&answer.encoded))
     }
 
+    /// The same, or publications that end where these do: see [`crate::planted::Bug::AnswerOfAnother`].
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn find_similar(&mut self, channel: &str, span: &Span) -> Option<Arc<EncodedPublications>> {
+        let is_meant = |answer: &&Answer| {
+            let Span { epoch, first: _, last, encoding, delta } = &answer.span;
+            let ends_there = (epoch, *last, *encoding, *delta) == (&span.epoch, span.last, span.encoding, span.delta);
+            ends_there && *answer.channel == *channel
+        };
+        self.kept.iter().find(is_meant).map(|answer| Arc::clone(&answer.encoded))
+    }
+
     /// Keeps an answer that is not kept, in place of those that were not used for the longest time. Returns whether: one
     /// that is too large for that is not.
     pub(crate) fn keep(&mut self, channel: &Arc<str>, span: Span, encoded: &Arc<EncodedPublications>) -> bool {

@@ -1,10 +1,7 @@
 //! Mistakes that a test of the simulator plants, to see that it finds them. None of this is there without the feature
 //! `planted-bugs`, which only tests turn on.
 
-use dunlin_protocol::Publication;
-use std::sync::Arc;
-
-use crate::Shard;
+use crate::{Shard, message::Subscribed};
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +26,8 @@ pub enum Bug {
     PatchOverUnkept,
     /// A channel remembers no idempotency key but the newest.
     OneKeyRemembered,
+    /// A recovery is answered with what another one was that ended at the same publication.
+    AnswerOfAnother,
 }
 
 impl Shard {
@@ -38,9 +37,11 @@ impl Shard {
     }
 
     /// Loses what [`Bug::RecoveryLosesFirst`] loses.
-    pub(crate) fn lose_first(&self, recovered: &mut Vec<Arc<Publication>>) {
-        if self.planted == Some(Bug::RecoveryLosesFirst) && !recovered.is_empty() {
-            recovered.remove(0);
+    pub(crate) fn lose_first(&self, subscribed: &mut Subscribed) {
+        if self.planted == Some(Bug::RecoveryLosesFirst) && !subscribed.publications.is_empty() {
+            subscribed.publications.remove(0);
+            // What was encoded for all has it still.
+            subscribed.encoded = None;
         }
     }
 }

@@ -15,11 +15,16 @@ const SEEDS: u64 = 40;
 const STEPS: usize = 150;
 
 fn node(shard_count: u16) -> Node {
+    node_with(shard_count, "namespace.history_meta_ttl_ms=600000")
+}
+
+fn node_with(shard_count: u16, meta_ttl: &str) -> Node {
     let mut settings = dunlin_engine::Options::default();
     options::permissive(&mut settings);
     for setting in [
         &*format!("namespace.history_size={HISTORY_SIZE}"),
         "namespace.history_ttl_ms=60000",
+        meta_ttl,
         "namespace.force_recovery=true",
         "namespace.allow_tags_filter=true",
         "client.ping_interval_ms=0",
@@ -110,6 +115,17 @@ fn what_is_published_or_removed_ends_the_answers_from_before() {
     node.wait(60_000);
     assert_eq!(answers_kept(&node), 0, "the publications were forgotten");
     assert_eq!(counts(&node), (3, 0));
+}
+
+#[test]
+fn a_stream_whose_position_is_forgotten_first_leaves_no_answer() {
+    let mut node = node_with(1, "namespace.history_meta_ttl_ms=1000");
+    publish(&mut node, "news", "one");
+    assert_eq!(recover(&mut node, "a", Wire::WebSocketJson, 0).1, 1);
+    node.receive("a", wire::commands(Encoding::Json, &[json!({"id": 3, "unsubscribe": {"channel": "news"}})]));
+    assert_eq!(answers_kept(&node), 1);
+    node.wait(1_000);
+    assert_eq!(answers_kept(&node), 0);
 }
 
 struct Chance(u64);

@@ -58,7 +58,7 @@ fn an_event_for_others_is_found() {
 #[test]
 fn a_connect_that_is_answered_before_all_owners_are_is_found() {
     let (_, failure) = find(Bug::ConnectAnsweredEarly);
-    assert!(failure.contains("connect is answered without"), "{failure}");
+    assert!(failure.contains("connect is answered without") || failure.contains("error 106"), "{failure}");
 }
 
 /// Whether a patch did not fit what its client had.
@@ -82,4 +82,10 @@ fn a_patch_of_what_came_before_the_last_publication_is_found() {
 fn an_idempotency_key_forgotten_early_is_found() {
     let (_, failure) = find(Bug::OneKeyRemembered);
     assert!(failure.contains("before: Some"), "{failure}");
+}
+
+#[test]
+fn a_recovery_answered_as_another_is_found() {
+    let (_, failure) = find(Bug::AnswerOfAnother);
+    assert!(failure.contains("recovered from"), "{failure}");
 }

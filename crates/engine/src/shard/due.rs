@@ -144,8 +144,9 @@ impl Shard {
             if is_listened_to {
                 let remembered_ms = stream.remembered_ms(namespace_options(&self.options, channel.namespace));
                 stream.meta_until_us = now.after_ms(remembered_ms.max(1));
-            } else {
-                channel.stream = None;
+            } else if channel.stream.take().is_some_and(|mut stream| stream.take_answers()) {
+                // Where positions are forgotten before publications are.
+                self.answers.forget(name);
             }
         }
         if channel.is_forgettable() {

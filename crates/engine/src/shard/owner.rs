@@ -71,8 +71,7 @@ impl Shard {
     ) {
         #[cfg(feature = "planted-bugs")]
         let outcome = outcome.map(|mut subscribed| {
-            self.lose_first(&mut subscribed.publications);
-            subscribed.encoded = None;
+            self.lose_first(&mut subscribed);
             subscribed
         });
         let (asker, channel) = (order.asker, Arc::clone(&order.channel));

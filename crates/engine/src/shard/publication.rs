@@ -187,6 +187,10 @@ impl Shard {
         let encoding = wire.encoding();
         let span = Span::of(&subscribed.publications, &subscribed.epoch, encoding, delta);
         subscribed.encoded = span.as_ref().and_then(|span| self.answers.find(&order.channel, span));
+        #[cfg(feature = "planted-bugs")]
+        if self.planted == Some(crate::planted::Bug::AnswerOfAnother) {
+            subscribed.encoded = span.as_ref().and_then(|span| self.answers.find_similar(&order.channel, span));
+        }
         if subscribed.encoded.is_some() {
             self.count(namespace).answers_shared += 1;
             return;

@@ -160,6 +160,11 @@ impl Client {
         };
         // What an SDK knows of a stream that it has not seen is nothing: it asks for whatever is cached.
         let recover = match self.positions.get(channel).cloned() {
+            // Some wrote it down a while ago.
+            Some(position) if initiative.chance.percent(20) => {
+                let offset = position.offset.saturating_sub(initiative.chance.below(5) as u64);
+                Some(Position { offset, ..position })
+            }
             Some(position) if !initiative.chance.percent(5) => Some(position),
             _ => initiative.chance.percent(20).then(Position::default),
         };

@@ -224,6 +224,9 @@ impl World {
                     "shard {index} still holds {holdings:?}: sessions, channels, owned channels, users"
                 ));
             }
+            if place.shard.answers_kept() != [0, 0] {
+                return Err(format!("shard {index} keeps {:?} answers and bytes of them", place.shard.answers_kept()));
+            }
             written_bytes += place.shard.counters().written_bytes;
             let open: u64 = place.shard.counters().namespaces.iter().map(|counters| counters.subscriptions).sum();
             if open > 0 {

@@ -263,8 +263,11 @@ impl World {
             || self.deeds.disconnected.iter().any(is_told)
             || match code {
                 Some(3001) => self.deeds.drained,
-                // The backend may have let it in for a time that was over before the answer was out.
-                Some(3005) if client.id.is_empty() => self.plan.options.backend.connect.is_some(),
+                // The backend may have let it in for a time, or ended it, before the answer was out.
+                Some(3005) if client.id.is_empty() => {
+                    let backend = &self.plan.options.backend;
+                    backend.connect.is_some() || backend.refresh.is_some()
+                }
                 Some(3005) => self.deeds.lapsed.contains(&(client.id.clone(), String::new())),
                 Some(3006) => self.has_ended_by_time(client),
                 Some(3010) => !self.deeds.lost.is_empty(),

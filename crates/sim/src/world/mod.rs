@@ -219,6 +219,9 @@ impl World {
     /// A client does something of its own accord.
     fn act(&mut self) -> Result<(), String> {
         let index = self.chance.below(self.clients.len());
+        if self.chance.below(250) == 0 {
+            return self.storm();
+        }
         match self.clients[index].phase {
             Phase::Offline { until_us } if until_us <= self.now_us => self.open(index),
             Phase::Live | Phase::Connecting if self.chance.percent(3) => {
@@ -238,6 +241,15 @@ impl World {
             }
             Phase::Offline { .. } | Phase::Refused | Phase::Over => Ok(()),
         }
+    }
+
+    /// All lose their connections, and come back at once.
+    fn storm(&mut self) -> Result<(), String> {
+        for index in 0..self.clients.len() {
+            self.drop_client(index);
+            self.clients[index].leave(self.now_us);
+        }
+        (0..self.clients.len()).try_for_each(|index| self.open(index))
     }
 
     /// Lends a client all it needs to act, and puts what it says on the wire.

@@ -47,6 +47,7 @@ fn count(counters: &Counters, add: &mut impl FnMut(String, u64)) {
         add("published once".to_owned(), namespace.suppressed[0]);
         add("left out as old".to_owned(), namespace.suppressed[1]);
         add("recovered".to_owned(), namespace.recovered);
+        add("recovered as another".to_owned(), namespace.answers_shared);
         add("not recovered".to_owned(), namespace.unrecovered);
     }
 }
