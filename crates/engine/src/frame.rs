@@ -12,7 +12,9 @@ use dunlin_protocol::{
 use dunlin_rooms::Body;
 use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, append_close, write_header};
 
-use crate::{FrameClass, Wire, names::NamespaceIndex, room::EventAudience, wire::Framing};
+use crate::{
+    FrameClass, Wire, names::NamespaceIndex, options::UniWebSocketOptions, room::EventAudience, wire::Framing,
+};
 
 pub(crate) use parted::Parts;
 pub(crate) use scratch::Scratch;
@@ -385,6 +387,9 @@ impl RoomHead {
 /// The frame of a server's ping.
 pub(crate) const fn ping_frame(wire: Wire) -> &'static [u8] {
     match (wire.framing(), wire.encoding()) {
+        // Behind a ping frame, since a client that only listens answers nothing else: without it, nothing would ever come on
+        // its connection, and what stands between would close it.
+        (Framing::WebSocket { .. }, Encoding::Json) if wire.is_unidirectional() => b"\x89\x00\x81\x02{}",
         (Framing::WebSocket { .. }, Encoding::Json) => b"\x81\x02{}",
         (Framing::WebSocket { .. }, Encoding::Protobuf) => b"\x82\x01\x00",
         (Framing::Chunk { .. }, Encoding::Protobuf) => b"1\r\n\x00\r\n",
@@ -396,15 +401,23 @@ pub(crate) const fn ping_frame(wire: Wire) -> &'static [u8] {
 /// What ends an HTTP response: the chunk without bytes.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// The last bytes to a session that the server closes: a close frame, and a push before it where SDKs look for one.
-pub(crate) fn goodbye(wire: Wire, disconnect: &Disconnect, scratch: &mut Scratch) -> Vec<u8> {
+/// The last bytes to a session that the server closes: a close frame, and a push before it where SDKs look for one. Empty
+/// where neither is wanted.
+pub(crate) fn goodbye(
+    wire: Wire,
+    disconnect: &Disconnect,
+    options: UniWebSocketOptions,
+    scratch: &mut Scratch,
+) -> Vec<u8> {
     let mut goodbye = Vec::new();
-    if wire.is_unidirectional() || !wire.is_websocket() {
+    let is_uni_websocket = wire.is_unidirectional() && wire.is_websocket();
+    if (is_uni_websocket && !options.no_disconnect_push) || !wire.is_websocket() {
         let push = Push::Disconnect { disconnect };
         let frame = build_frame(wire, scratch, |out| encode_push_on(wire, &push, out));
         goodbye.extend_from_slice(&frame.expect("a disconnect carries no payload"));
     }
     match wire.framing() {
+        Framing::WebSocket { .. } if is_uni_websocket && options.no_close_frame => {}
         Framing::WebSocket { .. } => append_close(disconnect.code, &disconnect.reason, &mut goodbye),
         Framing::Chunk { .. } => goodbye.extend_from_slice(LAST_CHUNK),
     }
@@ -432,7 +445,8 @@ mod tests {
                 out.extend_from_slice(dunlin_protocol::ping_message(wire.encoding()));
                 Ok::<(), NotJson>(())
             });
-            assert_eq!(built.as_deref(), Ok(ping_frame(wire)), "{wire:?}");
+            let before = if wire.is_websocket() && wire.is_unidirectional() { &b"\x89\x00"[..] } else { b"" };
+            assert_eq!(ping_frame(wire).strip_prefix(before), built.as_deref().ok(), "{wire:?}");
         }
     }
     #[test]

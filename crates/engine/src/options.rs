@@ -87,6 +87,15 @@ pub struct CompressionOptions {
     pub message_bytes_min: usize,
 }
 
+/// How unidirectional `WebSocket`s end (`uni_websocket.disable_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UniWebSocketOptions {
+    /// They end without a close frame.
+    pub no_close_frame: bool,
+    /// No push says why.
+    pub no_disconnect_push: bool,
+}
+
 /// Options of sessions (`client.*`).
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
@@ -146,6 +155,8 @@ pub struct ClientOptions {
     /// Which disconnect an error of `connect` becomes where only the server speaks, by its code. Those not listed become
     /// the usual ones: 109 and 110 3005, 111 3013, 103 3507, others 3004.
     pub connect_code_to_unidirectional_disconnect: Vec<(u32, Disconnect)>,
+    /// How unidirectional `WebSocket`s end.
+    pub uni_websocket: UniWebSocketOptions,
     /// What leaves compressed.
     pub compression: CompressionOptions,
 }
@@ -315,6 +326,7 @@ impl Default for ClientOptions {
             connects_per_second: 0,
             recoveries_per_second: 0,
             connect_code_to_unidirectional_disconnect: Vec::new(),
+            uni_websocket: UniWebSocketOptions::default(),
             compression: CompressionOptions::default(),
         }
     }

@@ -218,6 +218,8 @@ pub struct TransportOptions {
     pub places: Vec<Place>,
     /// Where commands come in by requests of their own; `None` if no transport needs that.
     pub emulation: Option<EmulationOptions>,
+    /// Path of the endpoint that does nothing but answer; `None` where it is off.
+    pub init_prefix: Option<String>,
     /// What one client of `uni_websocket` may make the node hold.
     pub uni_websocket_limits: dunlin_websocket::Limits,
     /// Bytes of commands that wait for a session, come by requests of their own.

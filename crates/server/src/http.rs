@@ -7,6 +7,7 @@ pub mod api;
 pub mod connection;
 pub mod debug;
 mod emulation;
+mod init;
 pub mod internal;
 mod replay;
 mod stream;
@@ -42,6 +43,7 @@ use crate::{
 };
 
 pub use emulation::Emulation;
+pub use init::Init;
 
 /// What is served on one port, and where.
 #[derive(Default)]
@@ -64,6 +66,8 @@ pub struct HttpParts {
     pub sessions: Option<Arc<SessionDoor>>,
     /// Takes commands of sessions that come by requests of their own.
     pub emulation: Option<Emulation>,
+    /// The endpoint that does nothing but answer.
+    pub init: Option<Init>,
 }
 
 /// What a page of metrics is computed from.
@@ -148,6 +152,9 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     }
     if let Some(emulation) = parts.emulation {
         by_path.push((literal(&emulation.path), any(emulation::answer).with_state(Arc::new(emulation))));
+    }
+    if let Some(Init { path, sessions }) = parts.init {
+        by_path.push((literal(&path), any(init::answer).with_state(sessions)));
     }
     let mut taken = BTreeSet::new();
     let mut router = Router::new().without_v07_checks();

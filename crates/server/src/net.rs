@@ -17,7 +17,7 @@ mod waker;
 
 pub use body::Body;
 pub use choice::{NoReactor, ReactorChoice, ReactorKind, ReactorWish, Reactors, choose};
-pub use connection::{BodyStage, Connection, Connections, HeadStage, SessionStage, Stage};
+pub use connection::{BodyStage, Connection, Connections, HeadStage, STREAM_BEHIND_BYTES_MAX, SessionStage, Stage};
 pub use epoll::Epoll;
 pub use forwarded::TrustedProxies;
 pub use head::{HeadBuffer, HeadLimits};

@@ -21,7 +21,7 @@ mod start;
 
 use std::{
     fmt,
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -35,6 +35,7 @@ use shard_thread::Shared;
 
 use crate::{
     backend::{AskBackends, PickedHeaders},
+    net::Refused,
     rooms::{RoomReport, Rooms, RoomsOptions, ThreadReport},
     tls::TlsSession,
 };
@@ -42,7 +43,7 @@ use crate::{
 pub(crate) use doorbell::Doorbell;
 
 pub use crate::net::{NoReactor, OriginCheck, ReactorChoice, ReactorKind, ReactorWish, RefusalReason, TrustedProxies};
-pub use admission::AdmissionOptions;
+pub use admission::{AdmissionOptions, Admitted};
 pub use drain::DrainPlan;
 pub use options::{Judged, NetOptions, TokenAnswer, TokenKind, TokenQuestion, VerifyTokens};
 pub use report::{NetCounters, ShardReport};
@@ -139,6 +140,8 @@ pub struct Adoption {
     pub headers: Option<PickedHeaders>,
     /// Its TLS, if it has.
     pub tls: Option<Box<TlsSession>>,
+    /// Its place among the sessions.
+    pub admitted: Admitted,
 }
 
 /// What became of commands that came by a request of their own.
@@ -256,6 +259,15 @@ impl Node {
     /// Lets nobody in while the process has more memory than it may.
     pub fn set_over_memory(&self, is_over: bool) {
         self.inner.shared.gate.set_over_memory(is_over);
+    }
+
+    /// Lets a client in whose connection is from `peer` and who sent a request with this head, or says what to answer. To be
+    /// asked before it is answered that it may.
+    ///
+    /// # Errors
+    /// The answer.
+    pub fn admit(&self, peer: Option<IpAddr>, head: &[u8]) -> Result<Admitted, Refused> {
+        Admitted::new(&self.inner.shared, peer, head)
     }
 
     /// Gives a connection that becomes a session to a shard. The stream may be in either mode.

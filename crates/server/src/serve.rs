@@ -1,5 +1,6 @@
 //! The control thread: starts everything, waits for a signal, and ends everything in order.
 
+mod certificates;
 mod ports;
 
 use std::{
@@ -32,7 +33,7 @@ use crate::{
     net::{HEAD_FIELDS_MAX, HeadLimits},
     node::{DrainPlan, Drained, HandOver, NetOptions, Node, NodeStart, OriginCheck, StartError, VerifyTokens},
     telemetry::{api_counters::ControlCounters, events, log, lookout, watermark},
-    tls::{Certificates, TlsError},
+    tls::TlsError,
     token::Verifier,
 };
 
@@ -62,7 +63,7 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
     let mut signals = Signals::new().map_err(ServeError::Runtime)?;
     let asked = Asked { tokens, backends: start_backends(config)? };
     let site = load_site(config)?;
-    let certificates = certificates(config)?;
+    let certificates = certificates::read(config)?;
     let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX);
     let origins = origin_check(config);
     let uid = uuid(random()?);
@@ -81,7 +82,8 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
     let control = Control::start(config, &node, uid, asked, site, origins, handed_over).await?;
     tell_start(config, &node, &control.identity);
     if let Some(certificates) = certificates {
-        tokio::spawn(renew_certificates(certificates, signal(SignalKind::hangup()).map_err(ServeError::Runtime)?));
+        let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
+        tokio::spawn(certificates::renew(certificates, hangup, Arc::clone(&control.counters)));
     }
 
     let signal = tokio::select! {
@@ -127,40 +129,13 @@ fn drain_plan(config: &Config) -> DrainPlan {
     }
 }
 
-/// What TLS shows, where it is on.
-fn certificates(config: &Config) -> Result<Option<Arc<Certificates>>, ServeError> {
-    let Some(files) = config.http_server.tls.clone() else { return Ok(None) };
-    let certificates = Certificates::read(files).map_err(ServeError::Tls)?;
-    if let Some(path) = certificates.open_key_file() {
-        events::OpenKeyFile { path: &path }.emit();
-    }
-    Ok(Some(Arc::new(certificates)))
-}
-
-/// Reads certificates again when they have changed, and whenever a signal asks for it.
-async fn renew_certificates(certificates: Arc<Certificates>, mut hangup: Signal) {
-    loop {
-        let always = tokio::select! {
-            signal = hangup.recv() => signal.is_some(),
-            () = tokio::time::sleep(CERTIFICATES_LOOKED_AT) => false,
-        };
-        match certificates.renew(always) {
-            Ok(false) => {}
-            Ok(true) => events::CertificatesRenewed { error: None }.emit(),
-            Err(error) => events::CertificatesRenewed { error: Some(&error) }.emit(),
-        }
-    }
-}
-
-/// Time between two looks at the files of certificates.
-const CERTIFICATES_LOOKED_AT: Duration = Duration::from_secs(10);
-
 /// What the process answers to a second signal.
 const FORCED_EXIT_CODE: i32 = 1;
 
 /// What runs on the control thread.
 struct Control {
     identity: NodeIdentity,
+    counters: Arc<ControlCounters>,
     /// For each port one permit for each HTTP connection that may still come.
     connections: Vec<Arc<Semaphore>>,
     connections_max: usize,
@@ -220,7 +195,7 @@ impl Control {
         let node_lost = Box::pin(async move {
             let _ = watched.await;
         });
-        Ok(Self { identity, connections, connections_max: limits.connections_max, is_going, stop, node_lost })
+        Ok(Self { identity, counters, connections, connections_max: limits.connections_max, is_going, stop, node_lost })
     }
 }
 

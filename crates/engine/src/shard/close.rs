@@ -61,7 +61,7 @@ impl Shard {
         }
         self.counters.count_close(disconnect.code);
         let wire = self.sessions.at(key.index).wire;
-        let goodbye = goodbye(wire, disconnect, &mut self.scratch);
+        let goodbye = goodbye(wire, disconnect, self.options.client.uni_websocket, &mut self.scratch);
         self.say_goodbye(now, key, goodbye, waiting, effects);
     }
 
@@ -130,7 +130,11 @@ impl Shard {
             Waiting::IsDropped => outbox.discard_unbegun(),
         }
         outbox.closing = true;
-        outbox.push(FrameRef::own(goodbye.into_boxed_slice(), now.mono_us));
+        if !goodbye.is_empty() {
+            outbox.push(FrameRef::own(goodbye.into_boxed_slice(), now.mono_us));
+        } else if outbox.is_empty() {
+            return self.has_said_goodbye(key, effects);
+        }
         if !std::mem::replace(&mut outbox.listed, true) {
             effects.dirty.push(key);
         }
@@ -165,6 +169,11 @@ impl Shard {
         if !outbox.closing {
             return;
         }
+        self.has_said_goodbye(key, effects);
+    }
+
+    /// All that there was to say to a session that closes is with the kernel.
+    fn has_said_goodbye(&mut self, key: SessionKey, effects: &mut Effects) {
         let session = self.sessions.at_mut(key.index);
         if session.goodbyes.say() {
             effects.list.push(if session.goodbyes.heard() {

@@ -146,6 +146,11 @@ fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
             let (level, message_bytes_min) = value.split_once('/').expect("a level and a size");
             client.compression = CompressionOptions { level: read(level), message_bytes_min: read(message_bytes_min) };
         }
+        "uni_websocket" => {
+            let (no_close_frame, no_disconnect_push) = value.split_once('/').expect("two switches");
+            client.uni_websocket.no_close_frame = read(no_close_frame);
+            client.uni_websocket.no_disconnect_push = read(no_disconnect_push);
+        }
         "personal_channel" => client.personal_channel = Some(personal(value)),
         "user_sessions_max" => client.user_sessions_max = read(value),
         "connect_code_to_unidirectional_disconnect" => {

@@ -95,6 +95,7 @@ fn take_frames(encoding: Encoding, received: &mut Vec<u8>) -> Vec<Came> {
                 let code = code.iter().fold(0_u32, |code, byte| code << 8 | u32::from(*byte));
                 came.push(Came::Close(format!("{code} {}", String::from_utf8_lossy(reason))));
             }
+            (0x89, _) => came.push(Came::Message(json!({ "frame": "ping" }))),
             (0x8a, _) => came.push(Came::Pong(String::from_utf8_lossy(payload).into_owned())),
             (opcode, _) => panic!("opcode {opcode:#x} to a {} session", encoding.name()),
         }

@@ -142,6 +142,7 @@ fn check_endpoints(r: &mut Reader<'_>, config: &Config) {
     let public: Vec<Endpoint<'_>> = [
         ("websocket.handler_prefix", config.websocket.handler_prefix.as_deref()),
         ("emulation.handler_prefix", emulation),
+        ("init.handler_prefix", config.transports.init_prefix.as_deref()),
     ]
     .into_iter()
     .chain(transports)

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, thread};
 
 use dunlin_engine::options::{
     ChannelOptions, ClientOptions, CompressionOptions, Lane, NamespaceOptions, Options, PersonalChannel, RecoveryMode,
+    UniWebSocketOptions,
 };
 use dunlin_games::Registry;
 use dunlin_protocol::Disconnect;
@@ -130,6 +131,10 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
         allow_anonymous_connect_without_token: r.bool("client.allow_anonymous_connect_without_token"),
         disallow_anonymous_connection_tokens: r.bool("client.disallow_anonymous_connection_tokens"),
         insecure: r.bool("client.insecure"),
+        uni_websocket: UniWebSocketOptions {
+            no_close_frame: r.bool("uni_websocket.disable_closing_handshake"),
+            no_disconnect_push: r.bool("uni_websocket.disable_disconnect_push"),
+        },
         compression: CompressionOptions {
             level: r.narrow("websocket.compression_level"),
             message_bytes_min: r.count("websocket.compression_min_size"),

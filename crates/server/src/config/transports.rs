@@ -35,6 +35,7 @@ pub(super) fn resolve(r: &mut Reader<'_>) -> TransportOptions {
     TransportOptions {
         places,
         emulation,
+        init_prefix: r.prefix_if("init.enabled", true, "init.handler_prefix"),
         uni_websocket_limits,
         mail_bytes_max: r.count("emulation.waiting_size_limit"),
     }

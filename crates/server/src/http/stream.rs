@@ -64,6 +64,10 @@ pub async fn open(State(sessions): State<Arc<SessionDoor>>, request: Request) ->
     let Some(take_over) = request.extensions().get::<TakeOver>().cloned() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
+    let admitted = match sessions.admit(&request, &head) {
+        Ok(admitted) => admitted,
+        Err(refused) => return sessions.refused(&request, &refused),
+    };
     let request = if body.is_whole() {
         body.into_bytes()
     } else {
@@ -75,8 +79,9 @@ pub async fn open(State(sessions): State<Arc<SessionDoor>>, request: Request) ->
         }
     };
     let request = Some(request);
-    take_over
-        .ask(sessions, Adoption { wire, inflates: false, response, request, read: Vec::new(), headers, tls: None });
+    let adoption =
+        Adoption { wire, inflates: false, response, request, read: Vec::new(), headers, tls: None, admitted };
+    take_over.ask(sessions, adoption);
     // Whoever serves the connection drops this.
     std::future::pending().await
 }

@@ -17,7 +17,7 @@ use super::{Peer, SessionDoor, replay::Replay};
 use crate::{
     backend::PickedHeaders,
     net::{HeadBuffer, Refused, Verdict},
-    node::{Adoption, RefusalReason},
+    node::{Admitted, Adoption, RefusalReason},
     telemetry::{api_counters::HttpRefusal, events},
 };
 
@@ -29,8 +29,13 @@ pub async fn open(State(sessions): State<Arc<SessionDoor>>, mut request: Request
     let head = head_of(&request);
     match sessions.door.judge(&mut HeadBuffer::default(), &head) {
         Verdict::WebSocket { wire, inflates, response, connect, headers, .. } => {
+            let admitted = match sessions.admit(&request, &head) {
+                Ok(admitted) => admitted,
+                Err(refused) => return sessions.refused(&request, &refused),
+            };
             let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(adopt(Arc::clone(&sessions), upgraded, (wire, inflates), connect, headers));
+            let session = NewSession { wire, inflates, connect, headers, admitted };
+            tokio::spawn(adopt(Arc::clone(&sessions), upgraded, session));
             parsed(&response)
         }
         Verdict::Refused(refused) => sessions.refused(&request, &refused),
@@ -39,11 +44,31 @@ pub async fn open(State(sessions): State<Arc<SessionDoor>>, mut request: Request
     }
 }
 
+/// What is known of a session when its handshake is answered.
+struct NewSession {
+    wire: Wire,
+    inflates: bool,
+    connect: Option<Vec<u8>>,
+    headers: Option<PickedHeaders>,
+    admitted: Admitted,
+}
+
 impl SessionDoor {
+    /// Lets the client of a request with this head in, or says what to answer.
+    pub(super) fn admit(&self, request: &Request, head: &[u8]) -> Result<Admitted, Refused> {
+        let peer = Peer::of(request).0.map(|peer| peer.ip());
+        self.node.admit(peer, head)
+    }
+
     /// Counts and tells that a request was refused, and answers it.
     pub(super) fn refused(&self, request: &Request, refused: &Refused) -> Response {
         let (refusal, detail) = match refused.reason {
             RefusalReason::Origin => (HttpRefusal::Origin, "this origin may not connect here"),
+            RefusalReason::SessionLimit
+            | RefusalReason::SourceSessions
+            | RefusalReason::SourceRate
+            | RefusalReason::HandshakeRate
+            | RefusalReason::Memory => (HttpRefusal::Admission, "no further session is let in"),
             _ => (HttpRefusal::Handshake, "this is no request for a session"),
         };
         self.counters.count_refusal(refusal);
@@ -53,13 +78,7 @@ impl SessionDoor {
 }
 
 /// Waits until the answer is written, and gives the socket away.
-async fn adopt(
-    sessions: Arc<SessionDoor>,
-    upgraded: OnUpgrade,
-    (wire, inflates): (Wire, bool),
-    connect: Option<Vec<u8>>,
-    headers: Option<PickedHeaders>,
-) {
+async fn adopt(sessions: Arc<SessionDoor>, upgraded: OnUpgrade, session: NewSession) {
     let Ok(parts) = upgraded.await.map(Upgraded::downcast::<TokioIo<Replay>>) else { return };
     let Ok(parts) = parts else { unreachable!("connections are served over this one type") };
     let mut read = parts.read_buf.to_vec();
@@ -69,7 +88,9 @@ async fn adopt(
     read.extend_from_slice(&plain);
     if let Ok(stream) = stream.into_std() {
         // A node that is stopping closes it, which is all that can be done.
-        let adoption = Adoption { wire, inflates, response: Vec::new(), request: connect, read, headers, tls };
+        let NewSession { wire, inflates, connect, headers, admitted } = session;
+        let adoption =
+            Adoption { wire, inflates, response: Vec::new(), request: connect, read, headers, tls, admitted };
         let _ = sessions.node.adopt(stream, adoption).await;
     }
 }

@@ -81,9 +81,14 @@ pub struct SessionStage {
     pub deaf: bool,
     /// There is a deadline for the message that is on its way.
     pub watched: bool,
+    /// Bytes that may still come behind the request of an HTTP client, which nobody looks at.
+    pub behind_bytes_left: u32,
     /// What came by requests of their own while the session was paused, oldest first.
     pub mail: Option<Box<VecDeque<Vec<u8>>>>,
 }
+
+/// Bytes that a client may send behind the request that its stream answers. One more ends the connection.
+pub const STREAM_BEHIND_BYTES_MAX: u32 = 65_536;
 
 impl SessionStage {
     /// One that has just been opened, and whose client may send compressed messages if it was agreed on.
@@ -96,6 +101,7 @@ impl SessionStage {
             // Behind its request, an HTTP client has nothing more to say.
             deaf: !wire.is_websocket(),
             watched: false,
+            behind_bytes_left: STREAM_BEHIND_BYTES_MAX,
             mail: None,
         }
     }

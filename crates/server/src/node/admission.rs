@@ -1,5 +1,6 @@
 //! How a connection becomes a session, somebody else's, or nothing; and how it ends.
 
+mod admitted;
 mod entrants;
 mod gate;
 mod sources;
@@ -9,6 +10,7 @@ use std::net::TcpStream;
 use dunlin_engine::{Event, Wire};
 use tokio::sync::mpsc::error::TrySendError;
 
+pub use admitted::Admitted;
 pub use gate::AdmissionOptions;
 
 pub(super) use entrants::Entrants;
@@ -73,25 +75,23 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     pub(super) fn adopt(&mut self, stream: TcpStream, adoption: Adoption) {
-        let Adoption { wire, inflates, response, request, mut read, headers, tls } = adoption;
-        let peer = self.shared.gate.knows_sources().then(|| stream.peer_addr().ok().map(|peer| peer.ip()));
+        let Adoption { wire, inflates, response, request, mut read, headers, tls, admitted } = adoption;
         let connection = self.connections.insert(Stage::Session(SessionStage::new(wire, inflates)));
-        if let Some(peer) = peer {
-            self.entrants.came_from(connection, peer);
-            self.entrants.find_source(connection, self.shared.gate.proxies(), &[]);
-        }
-        if let Err(reason) = self.admit(connection) {
+        if !matches!(self.life, Life::Open) {
             // The client may have its 101 already; all that is left is to hang up.
-            self.counters.refused[reason.index()] += 1;
+            self.counters.refused[RefusalReason::Draining.index()] += 1;
             self.forget(connection);
             return;
         }
         if self.reactor.open(connection, stream).is_err() {
             self.counters.accepts_failed += 1;
             self.forget(connection);
-            self.dismiss(connection);
             return;
         }
+        if self.shared.gate.knows_sources() {
+            self.entrants.was_found(connection, admitted.source());
+        }
+        admitted.take_over();
         self.counters.adopted += 1;
         if let (Some(secure), Some(tls)) = (&mut self.secure, tls) {
             secure.insert(connection, tls);
@@ -244,7 +244,7 @@ impl<R: Reactor> ShardThread<R> {
             return self.refuse(connection, &RefusalReason::ControlBusy.into());
         };
         let Some(Stage::Head(HeadStage { buffer })) = self.forget(connection) else { return };
-        let Some(Released { stream, read }) = self.reactor.release(connection) else { return };
+        let Some(Released { stream, mut read }) = self.reactor.release(connection) else { return };
         let mut tls = self.secure.as_mut().and_then(|secure| secure.remove(connection));
         match stream.peer_addr() {
             Ok(peer) => {
@@ -252,7 +252,7 @@ impl<R: Reactor> ShardThread<R> {
                 let mut head = buffer.into_bytes();
                 match &mut tls {
                     // What went wrong with it shows when more is read.
-                    Some(tls) => drop(tls.decrypt(&read, &mut head)),
+                    Some(tls) => drop(tls.decrypt(&mut read, &mut head)),
                     None => head.extend_from_slice(&read),
                 }
                 place.send(HandOver { stream, peer, head, tls });

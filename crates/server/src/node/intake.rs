@@ -270,6 +270,16 @@ enum Heard {
 
 fn hear(stage: &mut Stage, mut feeder: Feeder<'_>, door: &Door, connection: ConnectionKey, bytes: &mut [u8]) -> Heard {
     match stage {
+        Stage::Session(session) if !session.wire.is_websocket() => {
+            let came = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            match session.behind_bytes_left.checked_sub(came) {
+                Some(fewer) => {
+                    session.behind_bytes_left = fewer;
+                    Heard::Nothing
+                }
+                None => Heard::TooMuch,
+            }
+        }
         Stage::Session(session) => {
             feeder.feed(session, connection, bytes);
             Heard::Session

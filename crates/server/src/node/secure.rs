@@ -64,7 +64,7 @@ impl Secure {
     }
 
     /// Decrypts what came. What it says is put aside for [`ShardThread::take_decrypted`].
-    pub(super) fn decrypt(&mut self, connection: ConnectionKey, bytes: &[u8]) -> Decrypted {
+    pub(super) fn decrypt(&mut self, connection: ConnectionKey, bytes: &mut [u8]) -> Decrypted {
         let mut plain = std::mem::take(&mut self.plain);
         plain.clear();
         let decrypted = match self.entry(connection) {
@@ -133,6 +133,7 @@ impl<R: Reactor> ShardThread<R> {
     /// Encrypts `bytes` for the connection, if it has TLS. Returns whether it has.
     pub(super) fn send_secure(&mut self, connection: ConnectionKey, bytes: &[u8]) -> bool {
         let Some(entry) = self.secure.as_mut().and_then(|secure| secure.entry(connection)) else { return false };
+        // A connection whose handshake is not done is told nothing.
         entry.tls.encrypt(bytes);
         self.effects.dirty.push(connection);
         true
@@ -173,8 +174,11 @@ impl<R: Reactor> ShardThread<R> {
                 plain.extend_from_slice(slice);
             }
             if !plain.is_empty() {
-                entry.tls.encrypt(&plain);
-                shard.handle(*now, Event::Wrote { session: *session, bytes: plain.len() }, effects);
+                if entry.tls.encrypt(&plain) {
+                    shard.handle(*now, Event::Wrote { session: *session, bytes: plain.len() }, effects);
+                } else {
+                    effects.list.push(Effect::HangUp { session: *session });
+                }
             }
         }
         plain.clear();

@@ -8,7 +8,7 @@ use crate::{
     config::Config,
     demo::site::Site,
     http::{
-        Emulation, HttpParts, Metrics, SessionDoor,
+        Emulation, HttpParts, Init, Metrics, SessionDoor,
         api::{ApiOptions, Executor, NodeIdentity, RequestLimits, Service},
         debug::Debug,
         surveys::Surveys,
@@ -42,7 +42,8 @@ pub(super) fn divide(
     let Pages { site, origins } = pages;
     let headers = asked.backends().wanted_headers().clone();
     let places = places(config);
-    let sessions = (!places.is_empty()).then(|| {
+    let init = config.transports.init_prefix.clone();
+    let sessions = (!places.is_empty() || init.is_some()).then(|| {
         Arc::new(SessionDoor {
             door: Door { places, origins, limits: head_limits(config), headers },
             body_timeout: Duration::from_millis(config.net.head_timeout_ms),
@@ -56,11 +57,12 @@ pub(super) fn divide(
         body_bytes_max: emulation.body_bytes_max,
         sessions,
     });
+    let init = init.zip(sessions.clone()).map(|(path, sessions)| Init { path, sessions });
     let api = config.http_api.handler_prefix.clone().map(|prefix| {
         let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
         (prefix, Service::new(executor, api_options(config), Arc::clone(counters)))
     });
-    let for_clients = HttpParts { site, sessions, emulation, ..HttpParts::default() };
+    let for_clients = HttpParts { site, sessions, emulation, init, ..HttpParts::default() };
     let for_operators = for_operators(config, node, asked, identity, counters);
     match config.http_server.internal {
         None => Ports {
@@ -71,6 +73,7 @@ pub(super) fn divide(
                 site: for_clients.site,
                 sessions: for_clients.sessions,
                 emulation: for_clients.emulation,
+                init: for_clients.init,
                 ..for_operators
             },
             internal: None,

@@ -12,6 +12,8 @@ pub struct ControlCounters {
     errors: [[AtomicU64; ApiError::CODES.len()]; Method::ALL.len()],
     refused: [AtomicU64; HttpRefusal::ALL.len()],
     connections: AtomicU64,
+    /// Certificates that were read again, and those that could not be.
+    certificates: [AtomicU64; 2],
 }
 
 /// Why an HTTP connection or request was refused before anyone looked into it.
@@ -33,6 +35,8 @@ pub enum HttpRefusal {
     Handshake,
     /// A WebSocket handshake of a page that may not.
     Origin,
+    /// No further session is let in, or none from there.
+    Admission,
     /// The connection said nothing for too long.
     Idle,
     /// A begun request did not come in time.
@@ -41,7 +45,7 @@ pub enum HttpRefusal {
 
 impl HttpRefusal {
     /// Every reason, in the order of the counts.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Connections,
         Self::Busy,
         Self::Unauthorized,
@@ -50,6 +54,7 @@ impl HttpRefusal {
         Self::Malformed,
         Self::Handshake,
         Self::Origin,
+        Self::Admission,
         Self::Idle,
         Self::HeadTimeout,
     ];
@@ -65,6 +70,7 @@ impl HttpRefusal {
             Self::Malformed => "malformed",
             Self::Handshake => "handshake",
             Self::Origin => "origin",
+            Self::Admission => "admission",
             Self::Idle => "idle",
             Self::HeadTimeout => "head_timeout",
         }
@@ -83,6 +89,16 @@ impl ControlCounters {
     /// Counts a refusal.
     pub fn count_refusal(&self, reason: HttpRefusal) {
         add(self.refused.get(reason as usize));
+    }
+
+    /// Certificates were read again, or could not be.
+    pub fn count_certificates(&self, is_renewed: bool) {
+        add(self.certificates.get(usize::from(!is_renewed)));
+    }
+
+    /// How often certificates were read again, or could not be.
+    pub fn certificates(&self, is_renewed: bool) -> u64 {
+        load(self.certificates.get(usize::from(!is_renewed)))
     }
 
     /// A connection was opened.

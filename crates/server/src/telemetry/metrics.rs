@@ -176,6 +176,7 @@ families! {
 
     API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests of the server API, those inside of batches included.";
     API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Error answers of the server API.";
+    TLS_RELOADS = Counter "dunlin_tls_certificate_reloads_total" ["outcome"] "Times that changed certificates were taken up, or could not be and those from before were kept.";
     HTTP_CONNECTIONS = Gauge "dunlin_http_connections" [] "Connections open on the HTTP server.";
     HTTP_REFUSED = Counter "dunlin_http_refused_total" ["reason"] "HTTP connections and requests refused before they were looked into.";
 }

@@ -345,6 +345,10 @@ fn control(page: &mut Page, control: &ControlCounters) {
             }
         }
     });
+    page.family(&m::TLS_RELOADS, |samples| {
+        samples.add(&["renewed"], control.certificates(true));
+        samples.add(&["failed"], control.certificates(false));
+    });
     page.single(&m::HTTP_CONNECTIONS, control.connections());
     page.family(&m::HTTP_REFUSED, |samples| {
         for reason in HttpRefusal::ALL {

@@ -78,7 +78,7 @@ impl AsyncRead for TlsStream {
             if encrypted.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            match tls.decrypt(encrypted.filled(), &mut this.plain) {
+            match tls.decrypt(encrypted.filled_mut(), &mut this.plain) {
                 Decrypted::Taken { at_end, .. } => this.ended = at_end,
                 Decrypted::Failed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
             }
@@ -98,8 +98,8 @@ impl AsyncWrite for TlsStream {
         }
         ready!(this.poll_write_waiting(cx))?;
         let (now, _) = bytes.split_at(bytes.len().min(WRITE_BYTES_MAX));
-        if let Some(tls) = &mut this.tls {
-            tls.encrypt(now);
+        if !this.tls.as_mut().is_none_or(|tls| tls.encrypt(now)) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         if let Poll::Ready(Err(error)) = this.poll_write_waiting(cx) {
             return Poll::Ready(Err(error));

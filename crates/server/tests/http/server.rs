@@ -27,6 +27,11 @@ pub struct Server {
 impl Server {
     /// Starts a node with these settings over those that every test needs.
     pub fn start(settings: &Value) -> Self {
+        Self::start_with(settings, &[])
+    }
+
+    /// The same with these in its environment.
+    pub fn start_with(settings: &Value, environment: &[(&str, &str)]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("dunlin-http-{}-{number}", std::process::id()));
@@ -50,6 +55,7 @@ impl Server {
             .args(["serve", "--config"])
             .arg(&path)
             .env_clear()
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -71,9 +77,7 @@ impl Server {
     }
 
     pub fn metric(&self, name: &str) -> f64 {
-        let page = self.ask("GET", "/metrics", "").text();
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in\n{page}")).parse().expect("a number")
+        metric_on(&self.ask("GET", "/metrics", "").text(), name)
     }
 
     pub fn signal(&self, name: &str) {
@@ -107,6 +111,12 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The value of a sample on a page of metrics.
+pub fn metric_on(page: &str, name: &str) -> f64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in\n{page}")).parse().expect("a number")
 }
 
 fn next_event(log: &mut BufReader<ChildStderr>, message: &str) -> Value {

@@ -95,3 +95,59 @@ fn reply(client: &mut Client) -> Value {
 fn metric(server: &Server, name: &str) -> String {
     server.metric(name).to_string()
 }
+
+/// Asks for a session with these fields on a connection that has carried a request.
+fn knock(server: &Server, fields: &str) -> (Answer, Client) {
+    let mut client = server.connect();
+    assert_eq!(client.ask("GET", "/health", "").status, 200);
+    client.send(handshake(fields));
+    (client.answer(), client)
+}
+
+#[test]
+fn who_may_not_come_in_is_told_so_before_the_handshake_is_answered() {
+    let server = Server::start(&json!({
+        "http_server": { "trusted_proxies": ["127.0.0.0/8"] }, "client": { "address_connection_limit": 1 },
+    }));
+    let (first, mut client) = knock(&server, "X-Forwarded-For: 198.51.100.1\r\n");
+    assert_eq!(first.status, 101);
+    connect_and_publish(&server, &mut client);
+    let (again, _) = knock(&server, "X-Forwarded-For: 198.51.100.1\r\n");
+    assert_eq!((again.status, again.field("retry-after").is_some()), (429, true), "{again:?}");
+    // As many as may come from there, wherever the proxy's own connection is from and whichever way they came.
+    let mut fresh = server.connect();
+    fresh.send(handshake("X-Forwarded-For: 198.51.100.1\r\n"));
+    assert_eq!(fresh.answer().status, 429);
+    let (other, _other) = knock(&server, "X-Forwarded-For: 198.51.100.2\r\n");
+    assert_eq!(other.status, 101);
+    assert_eq!(metric(&server, "dunlin_http_refused_total{reason=\"admission\"}"), "1");
+
+    // The place is given back with the session, and by who was let in and did not come.
+    drop(client);
+    let deadline = std::time::Instant::now() + crate::server::PATIENCE;
+    while knock(&server, "X-Forwarded-For: 198.51.100.1\r\n").0.status != 101 {
+        assert!(std::time::Instant::now() < deadline, "the place is never given back");
+    }
+}
+
+#[test]
+fn a_stream_on_a_kept_connection_is_let_in_by_the_same_rules() {
+    let server = Server::start(&json!({
+        "http_server": { "trusted_proxies": ["127.0.0.0/8"] }, "client": { "address_connection_limit": 1 },
+        "http_stream": { "enabled": true },
+    }));
+    let ask = |address: &str| {
+        let mut client = server.connect();
+        assert_eq!(client.ask("GET", "/health", "").status, 200);
+        let body = r#"{"id":1,"connect":{}}"#;
+        client.send(format!(
+            "POST /connection/http_stream HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {address}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        (client.status(), client)
+    };
+    let (first, _client) = ask("198.51.100.1");
+    let (again, _) = ask("198.51.100.1");
+    let (other, _other) = ask("198.51.100.2");
+    assert_eq!((first, again, other), (200, 429, 200));
+}

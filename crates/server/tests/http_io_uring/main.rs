@@ -2,6 +2,8 @@
 
 #[path = "../http/demo.rs"]
 mod demo;
+#[path = "../http/jwks.rs"]
+mod jwks;
 #[path = "../http/limits.rs"]
 mod limits;
 #[path = "../http/observation.rs"]
@@ -10,6 +12,8 @@ mod observation;
 mod server;
 #[path = "../http/shutdown.rs"]
 mod shutdown;
+#[path = "../http/tls.rs"]
+mod tls;
 #[path = "../http/upgrade.rs"]
 mod upgrade;
 

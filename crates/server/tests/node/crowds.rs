@@ -154,3 +154,25 @@ fn a_session_that_is_closed_by_a_drain_has_had_all_that_was_published_before() {
     drop(client);
     assert_eq!(draining.join().expect("it ends"), Drained::Complete);
 }
+
+#[test]
+fn what_a_proxy_says_counts_wherever_the_head_is_cut() {
+    let trusted_proxies = TrustedProxies::parse(["127.0.0.0/8"]).expect("a network");
+    let rig = rig(AdmissionOptions { source_sessions_max: 1, trusted_proxies, ..AdmissionOptions::default() });
+    let (_, _there) = knock(&rig, "X-Forwarded-For: 198.51.100.1\r\n");
+    let request = upgrade_request("X-Forwarded-For: 198.51.100.1\r\n");
+    let field = request.find("X-Forwarded-For").expect("it is there");
+    // Before the field, in its name, in the address, behind it, and before the last byte.
+    for cut in [1, field, field + 4, field + 22, field + 31, request.len() - 1] {
+        let read = rig.count(|net| net.read_bytes);
+        let (front, back) = request.as_bytes().split_at(cut);
+        let mut client = Client::connect(rig.address());
+        client.write(front);
+        rig.wait_for("the first piece to be read", read + front.len() as u64, |net| net.read_bytes);
+        client.write(back);
+        let answer = client.read_head();
+        assert!(answer.starts_with("HTTP/1.1 429 "), "cut at {cut}: {answer}");
+    }
+    let (other, _other) = knock(&rig, "X-Forwarded-For: 198.51.100.2\r\n");
+    assert!(other.starts_with("HTTP/1.1 101 "), "{other}");
+}

@@ -84,6 +84,7 @@ fn a_websocket_is_adopted_with_what_was_read_behind_its_request() {
         read: read.to_vec(),
         headers: None,
         tls: None,
+        admitted: rig.node.admit(None, &[]).expect("there is room"),
     };
     rig.runtime.block_on(rig.node.adopt(stream, adoption)).expect("the node runs");
     let lines = client.read_lines(2);

@@ -13,7 +13,7 @@ use dunlin::{
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     crypto::aws_lc_rs,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 
 use crate::{
@@ -24,8 +24,17 @@ use crate::{
 const CERTIFICATE: &str = include_str!("tls/cert.pem");
 const KEY: &str = include_str!("tls/key.pem");
 
+const CLIENT_CA: &str = include_str!("tls/client_ca.pem");
+const CLIENT_CERTIFICATE: &str = include_str!("tls/client_cert.pem");
+const CLIENT_KEY: &str = include_str!("tls/client_key.pem");
+
 fn rig() -> Rig {
-    let files = TlsFiles { certificate: CERTIFICATE.to_owned(), key: KEY.to_owned(), client_ca: String::new() };
+    rig_asking_for("")
+}
+
+/// A node whose clients need a certificate of this authority.
+fn rig_asking_for(client_ca: &str) -> Rig {
+    let files = TlsFiles { certificate: CERTIFICATE.to_owned(), key: KEY.to_owned(), client_ca: client_ca.to_owned() };
     let certificates = Some(Arc::new(Certificates::read(files).expect("they are good")));
     Rig::start(NetOptions { certificates, ..net_options() }, engine_options())
 }
@@ -33,13 +42,29 @@ fn rig() -> Rig {
 type Secure = StreamOwned<ClientConnection, TcpStream>;
 
 fn connect(rig: &Rig, versions: &[&'static rustls::SupportedProtocolVersion]) -> Secure {
+    connect_with(rig, versions, None)
+}
+
+/// A client that shows a certificate, if it has one.
+fn connect_with(
+    rig: &Rig,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+    own: Option<(&str, &str)>,
+) -> Secure {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).expect("PEM")).expect("a certificate");
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_protocol_versions(versions)
         .expect("versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let config = match own {
+        None => config.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM")];
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM");
+            config.with_client_auth_cert(chain, key).expect("they fit")
+        }
+    };
     let name = ServerName::try_from("localhost").expect("a name");
     let connection = ClientConnection::new(Arc::new(config), name).expect("a client");
     let stream = TcpStream::connect(rig.address()).expect("the node listens");
@@ -111,4 +136,24 @@ fn another_request_is_handed_over_with_its_tls() {
     (&stream).write_all(tls.waiting()).expect("written");
     let mut read = Vec::new();
     read_until(&mut client, &mut read, b"204 No Content\r\n\r\n");
+}
+
+#[test]
+fn who_is_asked_for_a_certificate_shows_one_of_the_authority() {
+    let rig = rig_asking_for(CLIENT_CA);
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let mut client = connect_with(&rig, &[version], Some((CLIENT_CERTIFICATE, CLIENT_KEY)));
+        client.write_all(upgrade_request("").as_bytes()).expect("written");
+        read_until(&mut client, &mut Vec::new(), b"\r\n\r\n");
+        // None at all, and one that vouches for itself.
+        for own in [None, Some((CERTIFICATE, KEY))] {
+            let mut client = connect_with(&rig, &[version], own);
+            let _ = client.write_all(upgrade_request("").as_bytes());
+            let refused = client.read(&mut [0; 1]);
+            assert!(matches!(refused, Ok(0) | Err(_)), "it is not let in");
+        }
+    }
+    rig.wait_for("the failures", 4, |counters| counters.tls_failures);
+    assert_eq!(rig.count(|counters| counters.upgraded), 2);
+    wait_until("those who were not let in are gone", || rig.count(|counters| counters.connections) == 0);
 }

@@ -1,7 +1,7 @@
 //! Transports beside the plain WebSocket, over real sockets.
 
 use dunlin::{
-    net::{Place, Transport},
+    net::{Place, STREAM_BEHIND_BYTES_MAX, Transport},
     node::NetOptions,
 };
 use dunlin_websocket::{
@@ -11,7 +11,7 @@ use dunlin_websocket::{
 
 use crate::{
     client::Client,
-    rig::{Rig, engine_options, net_options},
+    rig::{Rig, engine_options, net_options, wait_until},
 };
 
 fn rig_with(transport: Transport) -> Rig {
@@ -190,4 +190,29 @@ fn a_body_that_does_not_come_is_not_waited_for() {
     client.write(b"POST /t HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{");
     assert_eq!(client.try_read_status().as_deref(), Some("408"));
     rig.wait_for("the refusal", 1, |counters| counters.refused[dunlin::node::RefusalReason::BodyTimeout.index()]);
+}
+
+#[test]
+fn what_comes_behind_a_streams_request_has_a_bound() {
+    let rig = rig_with(HTTP_STREAM);
+    let mut client = Client::connect(rig.address());
+    let commands = r#"{"id":1,"connect":{}}
+{"id":2,"subscribe":{"channel":"news"}}"#;
+    let request = format!("POST /t HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{commands}", commands.len());
+    client.write(request.as_bytes());
+    client.read_head();
+    let mut lines = client.read_chunk();
+    while lines.lines().count() < 2 {
+        lines.push_str(&client.read_chunk());
+    }
+    let before = rig.count(|net| net.read_bytes);
+    let behind = u64::from(STREAM_BEHIND_BYTES_MAX);
+    client.write(&vec![b' '; STREAM_BEHIND_BYTES_MAX as usize]);
+    rig.wait_for("all of it to be read", before + behind, |net| net.read_bytes);
+    rig.publish("news", "1").expect("published");
+    assert!(client.read_chunk().contains("\"data\":1"));
+    assert_eq!(rig.count(|net| net.connections), 1);
+
+    client.write(b" ");
+    wait_until("the connection to be ended", || rig.count(|net| net.connections) == 0);
 }

@@ -3,7 +3,7 @@
 use super::{
     COUNT_OR_ZERO, ENABLED, Groups, Key, Kind,
     Kind::{Any, Bool, Duration, Int, Text},
-    NUMBER, TLS, own, part, part_table, refused, refused_table, table, warned, warned_table, yes,
+    NUMBER, TLS, own, part, part_table, refused_table, table, warned, yes,
 };
 
 const NO_QUIC: &str = "Dunlin speaks no QUIC, so clients of this transport could not connect";
@@ -43,11 +43,7 @@ pub(super) const TOP: &[Key] = &[
         "A streaming HTTP response to clients that send nothing but a connect request.",
     ),
     refused_table("uni_grpc", UNI_GRPC, NO_GRPC),
-    warned_table(
-        "init",
-        &[ENABLED, &[part("handler_prefix", Text, "/connection/init")]],
-        "the endpoint is answered with 404",
-    ),
+    table("init", &[INIT], "An endpoint that answers `{}`, to see whether one gets through."),
 ];
 
 const WEBSOCKET: &[Key] = &[
@@ -136,6 +132,11 @@ const EMULATION: &[Key] = &[
     ),
 ];
 
+const INIT: &[Key] = &[
+    yes("enabled", Bool, "false", "Switches the endpoint on. Pages of `client.allowed_origins` may ask it."),
+    yes("handler_prefix", Text, "/connection/init", PATH),
+];
+
 const BODY_SIZE: Kind = Int(1, 1 << 30);
 
 const UNI_WEBSOCKET: &[Key] = &[
@@ -160,9 +161,19 @@ const UNI_WEBSOCKET: &[Key] = &[
         "0",
         "Bytes of one message that came compressed, when it no longer is; 0 for `message_size_limit`.",
     ),
-    refused("disable_closing_handshake", Bool, "false", "connections end with a close frame"),
-    refused("disable_disconnect_push", Bool, "false", "clients are told by a push why they are closed"),
-    warned("join_push_messages", Bool, "false", "each push has a frame of its own, and many leave in one write"),
+    yes("disable_closing_handshake", Bool, "false", "Ends connections without a close frame."),
+    yes(
+        "disable_disconnect_push",
+        Bool,
+        "false",
+        "Tells clients why they are closed by the close frame alone, and not by a push before it as well.",
+    ),
+    warned(
+        "join_push_messages",
+        Bool,
+        "false",
+        "a push is put into a frame once for all who get it, so each has a frame of its own; many leave in one write",
+    ),
 ];
 
 const CONNECT_CODES: Groups = &[ENABLED, &[part("transforms", Any, "")]];

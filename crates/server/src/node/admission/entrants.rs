@@ -22,11 +22,20 @@ enum Entrant {
 impl Entrants {
     /// A connection has this other end, if it still has one.
     pub(super) fn came_from(&mut self, connection: ConnectionKey, peer: Option<IpAddr>) {
+        self.set(connection, peer.map_or(Entrant::Unknown, Entrant::Peer));
+    }
+
+    /// A connection comes from somebody who has been found already, if that could be.
+    pub(super) fn was_found(&mut self, connection: ConnectionKey, source: Option<Source>) {
+        self.set(connection, source.map_or(Entrant::Unknown, Entrant::Found));
+    }
+
+    fn set(&mut self, connection: ConnectionKey, entrant: Entrant) {
         let place = connection.index as usize;
         if self.0.len() <= place {
             self.0.resize(place + 1, Entrant::Unknown);
         }
-        self.0[place] = peer.map_or(Entrant::Unknown, Entrant::Peer);
+        self.0[place] = entrant;
     }
 
     /// The connection's request is there: it tells who is behind a proxy.

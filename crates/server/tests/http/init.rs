@@ -1,0 +1,37 @@
+//! The endpoint that does nothing but answer.
+
+use serde_json::json;
+
+use crate::server::Server;
+
+const PATH: &str = "/connection/init";
+
+fn ask(server: &Server, method: &str, fields: &str) -> crate::server::Answer {
+    let mut client = server.connect();
+    client.send(format!("{method} {PATH} HTTP/1.1\r\nHost: dunlin.example\r\nContent-Length: 0\r\n{fields}\r\n"));
+    client.answer()
+}
+
+#[test]
+fn who_may_connect_may_ask() {
+    let server = Server::start(&json!({ "init": { "enabled": true } }));
+    let answer = ask(&server, "GET", "");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
+    assert_eq!(answer.field("content-type"), Some("application/json"));
+    assert_eq!(answer.field("access-control-allow-origin"), None);
+    let good = ask(&server, "GET", "Origin: http://good.example\r\n");
+    assert_eq!((good.status, good.field("access-control-allow-origin")), (200, Some("http://good.example")));
+    assert_eq!(ask(&server, "GET", "Origin: http://evil.example\r\n").status, 403);
+    assert_eq!(ask(&server, "OPTIONS", "Origin: http://good.example\r\n").status, 204);
+    assert_eq!(ask(&server, "OPTIONS", "Origin: http://evil.example\r\n").status, 403);
+    let posted = ask(&server, "POST", "");
+    assert_eq!((posted.status, posted.field("allow")), (405, Some("GET, OPTIONS")));
+}
+
+#[test]
+fn it_is_off_unless_it_is_switched_on_and_lies_where_it_is_put() {
+    assert_eq!(ask(&Server::start(&json!({})), "GET", "").status, 404);
+    let server = Server::start(&json!({ "init": { "enabled": true, "handler_prefix": "/there" } }));
+    assert_eq!(ask(&server, "GET", "").status, 404);
+    assert_eq!(server.ask("GET", "/there", "").text(), "{}");
+}

@@ -1,0 +1,142 @@
+//! Certificates that are renewed while the node runs.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use serde_json::json;
+
+use crate::server::{PATIENCE, Server, handshake, metric_on, request};
+
+const FIRST: (&str, &str) = (include_str!("../node/tls/cert.pem"), include_str!("../node/tls/key.pem"));
+const NEXT: (&str, &str) = (include_str!("tls/next_cert.pem"), include_str!("tls/next_key.pem"));
+
+type Secure = StreamOwned<ClientConnection, TcpStream>;
+
+/// Where a node's certificate and key lie.
+struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    fn new(pair: (&str, &str)) -> Self {
+        let folder = std::env::temp_dir().join(format!("dunlin-tls-{}-{}", crate::REACTOR, std::process::id()));
+        fs::create_dir_all(&folder).expect("a temporary directory");
+        let files = Self { folder };
+        files.write(pair);
+        files
+    }
+
+    fn write(&self, (certificate, key): (&str, &str)) {
+        for (name, text) in [("cert.pem", certificate), ("key.pem", key)] {
+            fs::write(self.path(name), text).expect("a temporary file");
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM")
+}
+
+fn connect(server: &Server) -> Secure {
+    let mut roots = RootCertStore::empty();
+    for (certificate, _) in [FIRST, NEXT] {
+        roots.add(der(certificate)).expect("a certificate");
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").expect("a name");
+    let stream = TcpStream::connect(server.address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a client"), stream)
+}
+
+fn read_until(client: &mut Secure, end: &str) -> String {
+    let (mut read, mut piece) = (String::new(), [0; 16_384]);
+    while read.is_empty() || !read.contains(end) {
+        let length = client.read(&mut piece).expect("it answers");
+        assert!(length > 0, "ended with {read:?}");
+        read.push_str(&String::from_utf8_lossy(&piece[..length]));
+    }
+    read
+}
+
+/// The page of metrics, and the certificate that was shown.
+fn look(server: &Server) -> (String, CertificateDer<'static>) {
+    let mut client = connect(server);
+    client.write_all(request("GET", "/metrics", "").as_bytes()).expect("written");
+    let mut page = read_until(&mut client, "\r\n\r\n");
+    let length = page.to_ascii_lowercase().split_once("content-length: ").map(|(_, rest)| rest.to_owned());
+    let length = length.and_then(|rest| rest.lines().next()?.parse::<usize>().ok()).expect("a length");
+    let head_bytes = page.find("\r\n\r\n").expect("a head") + 4;
+    while page.len() < head_bytes + length {
+        page.push_str(&read_until(&mut client, ""));
+    }
+    let shown = client.conn.peer_certificates().and_then(|chain| chain.first()).expect("a certificate");
+    (page, shown.clone().into_owned())
+}
+
+fn reloads(page: &str, outcome: &str) -> f64 {
+    metric_on(page, &format!("dunlin_tls_certificate_reloads_total{{outcome=\"{outcome}\"}}"))
+}
+
+#[test]
+fn a_renewed_certificate_is_shown_to_who_comes_and_a_bad_one_to_nobody() {
+    let files = Files::new(FIRST);
+    let mut server = Server::start(&json!({ "http_server": { "tls": {
+        "enabled": true, "cert_pem": files.path("cert.pem"), "key_pem": files.path("key.pem"),
+    } } }));
+    let mut session = connect(&server);
+    session.write_all(handshake("").as_bytes()).expect("written");
+    read_until(&mut session, "\r\n\r\n");
+    let (page, shown) = look(&server);
+    assert_eq!((shown, reloads(&page, "renewed"), reloads(&page, "failed")), (der(FIRST.0), 0.0, 0.0));
+
+    files.write(NEXT);
+    server.signal("HUP");
+    server.logged("new connections are shown the certificates that were just read");
+    let (page, shown) = look(&server);
+    // More than once if the node looked of its own accord as well, which may have been between two files.
+    let renewed = reloads(&page, "renewed");
+    let mut failed = reloads(&page, "failed");
+    assert!(shown == der(NEXT.0) && renewed >= 1.0);
+
+    // No PEM, and a key that belongs to another certificate.
+    for pair in [("no certificate", NEXT.1), (FIRST.0, NEXT.1)] {
+        files.write(pair);
+        server.signal("HUP");
+        let told = server.logged("certificates could not be read again; those from before are still shown");
+        assert!(told["error"].as_str().is_some_and(|error| !error.is_empty()), "{told}");
+        let (page, shown) = look(&server);
+        assert_eq!((shown, reloads(&page, "renewed")), (der(NEXT.0), renewed));
+        assert!(reloads(&page, "failed") > failed);
+        failed = reloads(&page, "failed");
+    }
+
+    // Who was there before all this goes on under the keys that were agreed on then.
+    let text = br#"{"id":1,"connect":{}}"#;
+    session.write_all(&[&[0x81, 0x80 | text.len() as u8, 0, 0, 0, 0], &text[..]].concat()).expect("written");
+    read_until(&mut session, r#"{"id":1,"connect""#);
+}
