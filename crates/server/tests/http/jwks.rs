@@ -69,7 +69,7 @@ fn connect(server: &Server, token: &str) -> Value {
     assert_eq!(client.answer().status, 101);
     let command = json!({ "id": 1, "connect": { "token": token } }).to_string();
     let [high, low] = u16::try_from(command.len()).expect("a short command").to_be_bytes();
-    client.send([&[0x81, 0x80 | 126, high, low, 0, 0, 0, 0], command.as_bytes()].concat());
+    client.send([&[0x81, 0xfe, high, low, 0, 0, 0, 0], command.as_bytes()].concat());
     serde_json::from_slice(&client.frame().1).expect("JSON")
 }
 
