@@ -84,7 +84,7 @@ server-for-tests:
 	@scripts/need cargo cc
 	cargo build --locked --package dunlin
 
-fuzz: ## Fuzz every decoder for SECONDS=60 each (needs a nightly toolchain)
+fuzz: ## Fuzz every decoder, and sequences of commands, for SECONDS=60 each
 	@fuzz/all $(or $(SECONDS),60)
 
 autobahn: ## Play the Autobahn test suite to our WebSocket (half an hour or more; needs Python 2.7; not part of `test`)

@@ -1,35 +1,40 @@
 //! The body of the fuzz target `engine_session`, which a plain test also runs over the committed corpus: bytes become what
-//! happens to a node of two shards. A broken promise is a failed assertion.
+//! happens to a node of two shards and a room thread. A broken promise is a failed assertion.
 
+mod answers;
 mod command;
+mod options;
+mod received;
+mod requests;
+mod rooms;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use bytes::Bytes;
-use dunlin_protocol::{Disconnect, Encoding, Payload, Tags, UnsubscribeCode};
+use dunlin_protocol::Encoding;
 
 use crate::{
-    Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex,
-    api::{ApiRequest, HistoryQuery, SessionFilter},
-    backend::{BackendRefusal, PublishHow},
-    event::{ConnectionClaims, SubscriptionClaims, Ticket, TokenError},
+    Effect, Effects, Event, Now, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, Wire,
+    backend::{Ask, QuestionId},
+    event::Ticket,
+    host::Post,
     message::ShardMessage,
-    options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode},
     owner_of,
+    room::{FromRoom, RoomThreadIndex, ToRoom},
 };
 
 use command::Command;
+use requests::To;
+use rooms::Rooms;
 
 const SHARDS: u16 = 2;
 const NODE_SEED: u64 = 7;
 /// Sessions at a time.
 const SEATS: usize = 4;
-const CHANNELS: [&str; 8] = ["a", "b", "keyed:a", "keyed:b", "cache:a", "$a", "nowhere:a", "\u{fc}"];
 const USERS: [&str; 3] = ["", "ann", "bob"];
 const QUEUE_BYTES_MAX: usize = 4_096;
 const QUEUE_FRAMES_MAX: usize = 16;
 /// What closing may add to a full queue: the tags of its slots and the goodbye.
-const CLOSING_BYTES_MAX: usize = QUEUE_FRAMES_MAX * 32 + 127;
+const CLOSING_BYTES_MAX: usize = QUEUE_FRAMES_MAX * 32 + 256;
 
 /// Anything that happens to a node.
 pub fn session(data: &[u8]) {
@@ -67,82 +72,59 @@ impl<'a> Script<'a> {
 struct Seat {
     shard: u16,
     key: SessionKey,
-    encoding: Encoding,
+    wire: Wire,
     /// Frames that came while it was paused.
     unread: VecDeque<Vec<u8>>,
     is_paused: bool,
-    /// Whether a connection token (`true`) or a subscription token is being verified.
-    asks: Option<bool>,
     finished: bool,
     received: Vec<u8>,
 }
 
+/// What somebody finds out for a session, which may have gone when it is found.
+struct Pending {
+    shard: u16,
+    session: SessionKey,
+    what: Wanted,
+}
+
+enum Wanted {
+    ConnectionToken,
+    SubscriptionToken,
+    Answer(QuestionId, Ask),
+}
+
 struct Node {
     shards: Vec<Shard>,
+    rooms: Rooms,
     now: Now,
     seats: [Option<Seat>; SEATS],
     generation: u32,
     rings: [VecDeque<ShardMessage>; SHARDS as usize],
+    to_rooms: VecDeque<ToRoom>,
+    from_rooms: [VecDeque<FromRoom>; SHARDS as usize],
+    pending: VecDeque<Pending>,
     /// To be performed, in order.
     effects: VecDeque<(u16, Effect)>,
     is_busy: bool,
 }
 
-fn options() -> Options {
-    let open = NamespaceOptions {
-        allow_subscribe_for_client: true,
-        allow_publish_for_subscriber: true,
-        allow_presence_for_client: true,
-        allow_history_for_client: true,
-        allow_subscribe_for_anonymous: true,
-        presence: true,
-        join_leave: true,
-        force_recovery: true,
-        history_size: 3,
-        history_ttl_ms: 20_000,
-        history_meta_ttl_ms: 60_000,
-        ..NamespaceOptions::default()
-    };
-    let client = ClientOptions {
-        channel_limit: 3,
-        queue_bytes_max: QUEUE_BYTES_MAX,
-        queue_frames_max: QUEUE_FRAMES_MAX,
-        commands_per_frame_max: 8,
-        expired_close_delay_ms: 1_000,
-        expired_sub_close_delay_ms: 1_000,
-        allow_anonymous_connect_without_token: true,
-        ..ClientOptions::default()
-    };
-    let keyed = NamespaceOptions {
-        name: "keyed".to_owned(),
-        delivery: Lane::Latest,
-        conflation_key: Some("k".to_owned()),
-        force_push_join_leave: true,
-        ..open.clone()
-    };
-    let cache = NamespaceOptions { name: "cache".to_owned(), recovery_mode: RecoveryMode::Cache, ..open.clone() };
-    Options {
-        client,
-        channel: ChannelOptions { channels_max: 6, ..ChannelOptions::default() },
-        without_namespace: open,
-        namespaces: vec![keyed, cache],
-        ..Options::default()
-    }
-}
-
 impl Node {
     fn new(seed: u8) -> Self {
-        let options = Arc::new(options());
+        let options = Arc::new(options::options(seed));
         let shards = (0..SHARDS).map(|index| {
             let identity = ShardIdentity { index: ShardIndex(index), count: SHARDS };
             Shard::new(identity, Arc::clone(&options), Seed { node: NODE_SEED, shard: [seed ^ index as u8; 32] })
         });
         Self {
             shards: shards.collect(),
+            rooms: Rooms::default(),
             now: Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 },
             seats: [const { None }; SEATS],
             generation: 0,
             rings: Default::default(),
+            to_rooms: VecDeque::new(),
+            from_rooms: Default::default(),
+            pending: VecDeque::new(),
             effects: VecDeque::new(),
             is_busy: false,
         }
@@ -151,24 +133,28 @@ impl Node {
     fn act(&mut self, script: &mut Script<'_>) {
         let what = script.next();
         let place = usize::from(script.next()) % SEATS;
-        match what % 16 {
+        match what % 20 {
             0 => self.open(place, script.next()),
-            1..=4 => self.say_commands(place, script),
-            5 => {
+            1..=5 => self.say_commands(place, script),
+            6 => {
                 let length = usize::from(script.next());
                 let frame = script.take(length).to_vec();
                 self.say(place, frame);
             }
-            6 => self.verify(place, script.next()),
-            7 => self.write(place, usize::from(script.next())),
-            8 => self.write(place, usize::MAX),
-            9 => self.wait(script.next()),
-            10 => self.leave(place),
-            11 => self.control(place, script),
-            12 | 13 => self.pass(usize::from(script.next()) % self.rings.len()),
-            14 => self.ask(script),
-            _ if script.next() == 7 => (0..SHARDS).for_each(|shard| self.handle(shard, Event::Drain)),
-            _ => (0..SHARDS).for_each(|shard| self.handle(shard, Event::TurnEnded)),
+            7 | 8 => self.find_out(script),
+            9 => self.write(place, usize::from(script.next())),
+            10 => self.write(place, usize::MAX),
+            11 => self.wait(script.next()),
+            12 => self.leave(place),
+            13 => self.control(place, script),
+            14 | 15 => self.pass(usize::from(script.next()) % self.rings.len()),
+            16 | 17 => self.ask(script),
+            18 => self.run_rooms(script.next()),
+            _ => match script.next() {
+                7 => (0..SHARDS).for_each(|shard| self.handle(shard, Event::Drain)),
+                how @ 8..24 => self.drain(how),
+                _ => (0..SHARDS).for_each(|shard| self.handle(shard, Event::TurnEnded)),
+            },
         }
     }
 
@@ -197,16 +183,15 @@ impl Node {
                 assert_ne!(to.0, shard, "a shard says nothing to itself");
                 self.rings[usize::from(to.0)].push_back(message);
             }
+            Effect::ToRoom { thread, message } => {
+                assert_eq!(thread, RoomThreadIndex(0));
+                self.to_rooms.push_back(message);
+            }
             Effect::AskBackend { session, question } => {
-                let (question, outcome) = (question.id, Err(BackendRefusal::Failed));
-                self.handle(shard, Event::BackendAnswered { session, question, outcome });
+                self.expect(shard, session, Wanted::Answer(question.id, question.ask));
             }
-            Effect::Authenticate { session, .. } => {
-                assert_eq!(self.seat(session).asks.replace(true), None, "one token at a time");
-            }
-            Effect::AuthorizeSubscription { session, .. } => {
-                assert_eq!(self.seat(session).asks.replace(false), None, "one token at a time");
-            }
+            Effect::Authenticate { session, .. } => self.expect(shard, session, Wanted::ConnectionToken),
+            Effect::AuthorizeSubscription { session, .. } => self.expect(shard, session, Wanted::SubscriptionToken),
             Effect::Pause { session } => self.seat(session).is_paused = true,
             Effect::Resume { session } => self.seat(session).is_paused = false,
             Effect::Finish { session } => {
@@ -216,9 +201,18 @@ impl Node {
                 self.seat(session);
                 self.leave(session.index as usize);
             }
-            Effect::ToRoom { .. } => unreachable!("no namespace here has rooms"),
-            Effect::Answer { .. } => {}
+            Effect::Answer { ticket, .. } => assert_eq!(ticket, Ticket(1)),
         }
+    }
+
+    fn expect(&mut self, shard: u16, session: SessionKey, what: Wanted) {
+        self.seat(session);
+        if !matches!(what, Wanted::Answer(..)) {
+            let is_token = |pending: &&Pending| !matches!(pending.what, Wanted::Answer(..));
+            let waits = self.pending.iter().filter(is_token).any(|pending| pending.session == session);
+            assert!(!waits, "one token at a time");
+        }
+        self.pending.push_back(Pending { shard, session, what });
     }
 
     /// The session that an effect is about: it has not gone.
@@ -246,33 +240,38 @@ impl Node {
         }
         self.generation += 1;
         let key = SessionKey { index: place as u32, generation: self.generation };
-        let encoding = Encoding::ALL[usize::from(how % 2)];
-        let shard = u16::from(how / 2) % SHARDS;
-        self.seats[place] = Some(Seat {
+        // Half of them the plain WebSocket.
+        let wire = Wire::ALL[usize::from(how % 32).saturating_sub(10) % Wire::ALL.len()];
+        let shard = u16::from(how / 32) % SHARDS;
+        let seat = Seat {
             shard,
             key,
-            encoding,
+            wire,
             unread: VecDeque::new(),
             is_paused: false,
-            asks: None,
             finished: false,
             received: Vec::new(),
-        });
-        self.handle(shard, Event::Opened { session: key, wire: encoding.into() });
+        };
+        self.seats[place] = Some(seat);
+        self.handle(shard, Event::Opened { session: key, wire });
         if how >= 128 {
-            let command = Command { id: 1, kind: 0, channel: "", number: 0, flag: false };
-            self.say(place, command.frame(encoding));
+            let command = Command::connect();
+            let is_alone = wire.is_unidirectional();
+            self.say(place, if is_alone { command.bare_connect() } else { command.frame(wire.encoding()) });
         }
     }
 
     fn say_commands(&mut self, place: usize, script: &mut Script<'_>) {
-        let Some(encoding) = self.seats[place].as_ref().map(|seat| seat.encoding) else { return };
+        let Some(wire) = self.seats[place].as_ref().map(|seat| seat.wire) else { return };
+        if wire.is_unidirectional() {
+            return self.say(place, Command::read(script).bare_connect());
+        }
         let mut frame = Vec::new();
         for number in 0..=script.next() % 4 {
-            if number > 0 && encoding == Encoding::Json {
+            if number > 0 && wire.encoding() == Encoding::Json {
                 frame.push(b'\n');
             }
-            frame.extend(Command::read(script).frame(encoding));
+            frame.extend(Command::read(script).frame(wire.encoding()));
         }
         self.say(place, frame);
     }
@@ -289,30 +288,23 @@ impl Node {
         self.handle(shard, Event::Received { session, frame: &frame });
     }
 
-    fn verify(&mut self, place: usize, how: u8) {
-        let Some(seat) = &mut self.seats[place] else { return };
-        let (shard, session) = (seat.shard, seat.key);
-        let Some(is_connection) = seat.asks.take() else { return };
-        let user = USERS[usize::from(how / 4) % USERS.len()].to_owned();
-        let expires_at_s = (how >= 128).then_some(self.now.unix_ms / 1_000 + u64::from(how % 64));
-        let info = (how % 4 == 3).then(|| Payload::from_opaque(Bytes::from_static(b"{}")));
-        if is_connection {
-            let outcome = match how % 4 {
-                0 => Err(TokenError::Expired),
-                1 => Err(TokenError::Invalid),
-                _ => Ok(ConnectionClaims { user, info, expires_at_s, ..ConnectionClaims::default() }),
-            };
-            self.handle(shard, Event::Authenticated { session, outcome });
-        } else {
-            let channel = CHANNELS[usize::from(how / 12) % CHANNELS.len()].to_owned();
-            let claims = SubscriptionClaims { user, channel, info, expires_at_s, ..SubscriptionClaims::default() };
-            let outcome = match how % 4 {
-                0 => Err(TokenError::Expired),
-                1 => Err(TokenError::Invalid),
-                _ => Ok(claims),
-            };
-            self.handle(shard, Event::SubscriptionAuthorized { session, outcome });
-        }
+    /// One of the things that sessions wait for is found out.
+    fn find_out(&mut self, script: &mut Script<'_>) {
+        let at = usize::from(script.next()) % self.pending.len().max(1);
+        let Some(Pending { shard, session, what }) = self.pending.remove(at) else { return };
+        let now_s = self.now.unix_ms / 1_000;
+        let event = match what {
+            Wanted::ConnectionToken => {
+                Event::Authenticated { session, outcome: answers::connection_claims(script, now_s) }
+            }
+            Wanted::SubscriptionToken => {
+                Event::SubscriptionAuthorized { session, outcome: answers::subscription_claims(script, now_s) }
+            }
+            Wanted::Answer(question, ask) => {
+                Event::BackendAnswered { session, question, outcome: answers::outcome(script, ask, now_s) }
+            }
+        };
+        self.handle(shard, event);
     }
 
     fn write(&mut self, place: usize, bytes_max: usize) {
@@ -321,7 +313,7 @@ impl Node {
         let offered: Vec<u8> = self.shards[usize::from(shard)].outgoing(session).flatten().copied().collect();
         let written = &offered[..offered.len().min(bytes_max)];
         seat.received.extend_from_slice(written);
-        check_frames(seat.encoding, &mut seat.received);
+        received::check(seat.wire, &mut seat.received);
         if !written.is_empty() {
             self.handle(shard, Event::Wrote { session, bytes: written.len() });
         }
@@ -338,13 +330,19 @@ impl Node {
         }
     }
 
+    fn drain(&mut self, how: u8) {
+        let sessions_max = usize::from(how % 2);
+        (0..SHARDS).for_each(|shard| self.handle(shard, Event::DrainSome { sessions_max }));
+    }
+
     fn leave(&mut self, place: usize) {
         let Some(seat) = self.seats[place].take() else { return };
         self.handle(seat.shard, Event::Gone { session: seat.key });
     }
 
     fn control(&mut self, place: usize, script: &mut Script<'_>) {
-        let Some(seat) = &self.seats[place] else { return };
+        // Nobody says these but clients of a WebSocket.
+        let Some(seat) = self.seats[place].as_ref().filter(|seat| seat.wire.is_websocket()) else { return };
         let (shard, session) = (seat.shard, seat.key);
         let payload = &[script.next(); 125];
         match script.next() % 4 {
@@ -361,47 +359,39 @@ impl Node {
             let from = ShardIndex(1 - to as u16);
             self.handle(to as u16, Event::Message { from, message });
         }
+        if let Some(message) = self.from_rooms[to].pop_front() {
+            self.handle(to as u16, Event::FromRoom { from: RoomThreadIndex(0), message });
+        }
+    }
+
+    /// The room thread takes in what has come, and does something.
+    fn run_rooms(&mut self, how: u8) {
+        let mut posts: Vec<Post> = Vec::new();
+        for message in self.to_rooms.drain(..) {
+            self.rooms.take(message, &mut posts);
+        }
+        match how {
+            0..16 => self.rooms.fail(&mut posts),
+            16..32 => {}
+            _ => self.rooms.tick(self.now.unix_ms * 1_000, &mut posts),
+        }
+        for (shard, message) in posts {
+            self.from_rooms[usize::from(shard.0)].push_back(message);
+        }
     }
 
     fn ask(&mut self, script: &mut Script<'_>) {
-        let channel = script.pick(&CHANNELS);
-        let user = Box::from(script.pick(&USERS));
-        let how = script.next();
-        let request = match how % 8 {
-            0..=2 => {
-                let length = usize::from(script.next());
-                let data = Payload::from_opaque(Bytes::copy_from_slice(script.take(length)));
-                let tags: Tags = vec![("k".into(), script.next().to_string().into())];
-                let how = PublishHow { tags, skip_history: how >= 128, ..PublishHow::default() };
-                ApiRequest::Publish { channel: channel.into(), data, how }
-            }
-            3 => ApiRequest::History {
-                channel: channel.into(),
-                query: HistoryQuery { limit: i32::from(how) - 128, reverse: how >= 64, ..HistoryQuery::default() },
-            },
-            4 => ApiRequest::HistoryRemove { channel: channel.into() },
-            5 => ApiRequest::Unsubscribe {
-                channel: if how >= 128 { Box::default() } else { channel.into() },
-                user,
-                only: SessionFilter::default(),
-                code: UnsubscribeCode::SERVER,
-            },
-            6 => ApiRequest::Disconnect {
-                user,
-                only: SessionFilter::default(),
-                whitelist: Vec::new(),
-                disconnect: Disconnect::FORCE_NO_RECONNECT,
-            },
-            _ => ApiRequest::Survey,
-        };
+        let (to, request) = requests::request(script, self.now.unix_ms / 1_000);
         let ticket = Ticket(1);
-        match &request {
-            ApiRequest::Unsubscribe { .. } | ApiRequest::Disconnect { .. } | ApiRequest::Survey => {
+        match to {
+            To::Owner(channel) => {
+                self.handle(owner_of(channel, SHARDS, NODE_SEED).0, Event::Api { ticket, request });
+            }
+            To::All => {
                 for shard in 0..SHARDS {
                     self.handle(shard, Event::Api { ticket, request: request.clone() });
                 }
             }
-            _ => self.handle(owner_of(channel, SHARDS, NODE_SEED).0, Event::Api { ticket, request }),
         }
     }
 
@@ -415,8 +405,8 @@ impl Node {
         for shard in &self.shards {
             let [sessions, local_channels, channels, users] = shard.holdings();
             assert!(sessions <= SEATS && users <= sessions, "{sessions} sessions, {users} users");
-            assert!(local_channels <= sessions * 3, "{local_channels} local channels");
-            assert!(channels <= 3, "{channels} channels");
+            assert!(local_channels <= options::CHANNELS.len(), "{local_channels} local channels");
+            assert!(channels <= 4, "{channels} channels");
             let entries = shard.timer_entries();
             assert!(entries <= 2 * (sessions + channels) + 130, "{entries} timer entries");
         }
@@ -425,33 +415,21 @@ impl Node {
     /// When all have left and all streams are forgotten, nothing is left.
     fn end(&mut self) {
         (0..SEATS).for_each(|place| self.leave(place));
-        while self.rings.iter().any(|ring| !ring.is_empty()) {
-            (0..self.rings.len()).for_each(|to| self.pass(to));
+        while !self.pending.is_empty() {
+            self.find_out(&mut Script(&[]));
         }
-        for _ in 0..4 {
+        for _ in 0..8 {
+            while self.rings.iter().any(|ring| !ring.is_empty()) || self.from_rooms.iter().any(|ring| !ring.is_empty()) {
+                (0..self.rings.len()).for_each(|to| self.pass(to));
+            }
+            self.run_rooms(u8::MAX);
             self.wait(6);
         }
+        assert!(self.to_rooms.is_empty() && self.rooms.is_empty(), "rooms that nobody is in are closed");
         for shard in &self.shards {
             assert_eq!(shard.holdings(), [0; 4]);
+            assert_eq!(shard.room_holdings(), [0; 2]);
             assert!(shard.counters().namespaces.iter().all(|counters| counters.subscriptions == 0));
         }
-    }
-}
-
-/// Takes whole frames off `received`; each is one that a server may send.
-fn check_frames(encoding: Encoding, received: &mut Vec<u8>) {
-    while let [first, second, rest @ ..] = &received[..] {
-        let (length, head) = match (second, rest) {
-            (126, [high, low, ..]) => (usize::from(u16::from_be_bytes([*high, *low])), 4),
-            (126 | 127, _) => return,
-            (length, _) => (usize::from(*length), 2),
-        };
-        let Some(payload) = received.get(head..head + length) else { return };
-        let is_data = match encoding {
-            Encoding::Json => *first == 0x81 && std::str::from_utf8(payload).is_ok(),
-            Encoding::Protobuf => *first == 0x82,
-        };
-        assert!(is_data || matches!(first, 0x88 | 0x8a), "a frame that begins with {first:#x}");
-        received.drain(..head + length);
     }
 }

@@ -7,7 +7,7 @@
 // Bytes of others are read here.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
 
-mod answer;
+pub(crate) mod answer;
 mod breaker;
 mod caller;
 mod counters;

@@ -1,6 +1,14 @@
 //! Bodies of the fuzz targets, which plain tests also run over the committed corpus. A broken promise is a failed
 //! assertion.
 
+mod backend;
+mod emulation;
+mod head;
+
+pub use backend::answer as backend_answer;
+pub use emulation::body as emulation_body;
+pub use head::head as http_head;
+
 use crate::{
     config::{Config, Document, Format, Input, Secret, TokenKeys, TokenOptions},
     token::{Verifier, issue_claims},

@@ -6,7 +6,7 @@
 pub mod api;
 pub mod connection;
 pub mod debug;
-mod emulation;
+pub(crate) mod emulation;
 mod init;
 pub mod internal;
 mod replay;

@@ -106,7 +106,7 @@ struct BoolBody {
 }
 
 /// What the body of an answer with status 200 says to a question of this kind.
-pub(super) fn read(kind: AskKind, body: &[u8]) -> (BackendOutcome, Outcome) {
+pub(crate) fn read(kind: AskKind, body: &[u8]) -> (BackendOutcome, Outcome) {
     let envelope = serde_json::from_slice::<&RawValue>(body).map_err(|_| NotOurs);
     let Ok(envelope) = envelope.and_then(object::<Envelope<'_>>) else {
         return (Err(BackendRefusal::Failed), Outcome::NotOurs);

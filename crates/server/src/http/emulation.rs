@@ -67,13 +67,13 @@ async fn emulate(sessions: &SessionDoor, is_protobuf: bool, body: &[u8]) -> Stat
 
 /// One request. The node that it names as well is this one: there is no other.
 #[derive(Debug, PartialEq, Eq)]
-struct Parsed<'b> {
-    session: Cow<'b, str>,
+pub(crate) struct Parsed<'b> {
+    pub(crate) session: Cow<'b, str>,
     /// The commands, as they would stand in a frame.
-    data: Cow<'b, [u8]>,
+    pub(crate) data: Cow<'b, [u8]>,
 }
 
-fn read_json(body: &[u8]) -> Option<Parsed<'_>> {
+pub(crate) fn read_json(body: &[u8]) -> Option<Parsed<'_>> {
     #[derive(Deserialize)]
     struct Fields<'b> {
         #[serde(borrow, default)]
@@ -94,7 +94,7 @@ fn read_json(body: &[u8]) -> Option<Parsed<'_>> {
 }
 
 /// `node` is field 1, `session` 2, `data` 3, all with a length; others are passed over.
-fn read_protobuf(mut body: &[u8]) -> Option<Parsed<'_>> {
+pub(crate) fn read_protobuf(mut body: &[u8]) -> Option<Parsed<'_>> {
     let (mut session, mut data) = ("", &[][..]);
     while !body.is_empty() {
         let tag = take_number(&mut body)?;

@@ -52,8 +52,11 @@ impl TrustedProxies {
         }
         let mut fields = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
         let mut request = httparse::Request::new(&mut fields);
-        // A head that cannot be read says nothing.
-        let _ = request.parse(head);
+        // A head that cannot be read says nothing: the parser leaves the fields that it came to, and those are the client's,
+        // which may have made them so many that what the proxy wrote behind them was not reached.
+        if !request.parse(head).is_ok_and(|parsed| parsed.is_complete()) {
+            return peer.to_canonical();
+        }
         let values = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("x-forwarded-for"));
         let mut client = peer;
         for hop in values.rev().flat_map(|field| field.value.rsplit(|byte| *byte == b',')) {
@@ -141,6 +144,17 @@ mod tests {
         ] {
             assert_eq!(client(peer, fields), expected, "{peer} {fields:?}");
         }
+    }
+
+    #[test]
+    fn a_head_that_cannot_be_read_says_nothing() {
+        let invented = "X-Forwarded-For: 198.51.100.1\r\n";
+        let by_the_proxy = "X-Forwarded-For: 203.0.113.9\r\n";
+        let many = |count: usize| invented.repeat(count) + by_the_proxy;
+        // `Host` is one of the fields.
+        assert_eq!(client("10.1.2.3", &many(HEAD_FIELDS_MAX - 2)), "203.0.113.9");
+        assert_eq!(client("10.1.2.3", &many(HEAD_FIELDS_MAX - 1)), "10.1.2.3", "the proxy's own is one too many");
+        assert_eq!(client("10.1.2.3", &format!("{invented}no field\r\n{by_the_proxy}")), "10.1.2.3");
     }
 
     #[test]
