@@ -243,15 +243,8 @@ impl Node {
         // Half of them the plain WebSocket.
         let wire = Wire::ALL[usize::from(how % 32).saturating_sub(10) % Wire::ALL.len()];
         let shard = u16::from(how / 32) % SHARDS;
-        let seat = Seat {
-            shard,
-            key,
-            wire,
-            unread: VecDeque::new(),
-            is_paused: false,
-            finished: false,
-            received: Vec::new(),
-        };
+        let seat =
+            Seat { shard, key, wire, unread: VecDeque::new(), is_paused: false, finished: false, received: Vec::new() };
         self.seats[place] = Some(seat);
         self.handle(shard, Event::Opened { session: key, wire });
         if how >= 128 {
@@ -419,7 +412,8 @@ impl Node {
             self.find_out(&mut Script(&[]));
         }
         for _ in 0..8 {
-            while self.rings.iter().any(|ring| !ring.is_empty()) || self.from_rooms.iter().any(|ring| !ring.is_empty()) {
+            while self.rings.iter().any(|ring| !ring.is_empty()) || self.from_rooms.iter().any(|ring| !ring.is_empty())
+            {
                 (0..self.rings.len()).for_each(|to| self.pass(to));
             }
             self.run_rooms(u8::MAX);

@@ -350,3 +350,6 @@ fn info_bytes(info: &ClientInfo) -> usize {
 pub(crate) fn present_bytes_max(info: &ClientInfo) -> usize {
     FIELD_NAMES_BYTES + info.client.len() + info_bytes(info)
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,7 +60,9 @@ pub(super) fn outcome(script: &mut Script<'_>, ask: Ask, now_s: u64) -> BackendO
             data: info(script),
             overrides: overrides(script),
         })),
-        Ask::Publish { .. } => BackendAnswer::Publish(Box::new(PublishAnswer { data: info(script), how: publish(script) })),
+        Ask::Publish { .. } => {
+            BackendAnswer::Publish(Box::new(PublishAnswer { data: info(script), how: publish(script) }))
+        }
         Ask::Rpc { data, .. } => BackendAnswer::Rpc { data },
     })
 }

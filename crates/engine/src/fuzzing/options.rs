@@ -48,8 +48,7 @@ pub(super) fn options(seed: u8) -> Options {
         user_sessions_max: if has(1) { 2 } else { 0 },
         allow_anonymous_connect_without_token: true,
         insecure: has(2),
-        personal_channel: has(4)
-            .then(|| PersonalChannel { namespace: "own".to_owned(), single_connection: has(8) }),
+        personal_channel: has(4).then(|| PersonalChannel { namespace: "own".to_owned(), single_connection: has(8) }),
         connects_per_second: if has(16) { 4 } else { 0 },
         recoveries_per_second: if has(16) { 4 } else { 0 },
         ..ClientOptions::default()
