@@ -24,6 +24,8 @@ fn check_frames(wire: Wire, received: &mut Vec<u8>) {
             (0xc1, Encoding::Json) | (0xc2, Encoding::Protobuf) => is_deflate,
             (0x82, Encoding::Protobuf) => true,
             (0x88, _) => length == 0 || (2..=125).contains(&length),
+            // Clients that only listen are pinged so as well, for what lies in between.
+            (0x89, _) => length == 0 && wire.is_unidirectional(),
             (0x8a, _) => length <= 125,
             _ => false,
         };
