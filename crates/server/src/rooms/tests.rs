@@ -206,9 +206,14 @@ fn overruns_in_a_row_end_the_room() {
 fn a_game_that_cannot_be_made_fails_its_room() {
     let mut rig = Rig::start(1, vec![settings("broken")]);
     let room = rig.open(0, "a");
-    let seat = rig.join(room, "ann");
-    assert_eq!(rig.wait_joined(seat), Err(NotJoined::Gone));
-    rig.take_until("the failure", |message| matches!(message, FromRoom::Failed { .. }));
+    rig.join(room, "ann");
+    // The join may come while the game is being made, or when that has failed: so the two are told in either order.
+    let (mut has_failed, mut is_refused) = (false, false);
+    rig.take_until("the failure and the answer", |message| {
+        has_failed |= matches!(message, FromRoom::Failed { .. });
+        is_refused |= matches!(message, FromRoom::Joined { outcome: Err(NotJoined::Gone), .. });
+        has_failed && is_refused
+    });
     assert_eq!(rig.counters().failed[FailureReason::Start as usize], 1);
 }
 
