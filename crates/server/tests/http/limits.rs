@@ -75,9 +75,11 @@ fn so_many_connections_and_no_more() {
 fn so_many_requests_at_a_time_and_no_more() {
     let server = Server::start(&json!({ "http_api": { "requests_limit": 1, "timeout": "10s" } }));
     let mut slow = server.connect();
-    slow.send(format!("POST /api/info HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\nContent-Length: 2\r\n\r\n{{"));
-    until(|| server.ask("POST", "/api/info", "{}").status == 503);
-    slow.send("}");
+    let fields = format!("Host: a\r\nX-API-Key: {KEY}\r\nContent-Length: 2\r\nExpect: 100-continue");
+    slow.send(format!("POST /api/info HTTP/1.1\r\n{fields}\r\n\r\n"));
+    assert_eq!(slow.answer().status, 100, "it is let in before the next one asks");
+    assert_eq!(server.ask("POST", "/api/info", "{}").status, 503);
+    slow.send("{}");
     assert_eq!(slow.answer().status, 200);
     assert_eq!(server.ask("POST", "/api/info", "{}").status, 200);
 }
