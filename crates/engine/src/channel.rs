@@ -229,3 +229,6 @@ impl Presence {
         (self.clients.len() as u32, self.users.len() as u32)
     }
 }
+
+#[cfg(test)]
+mod tests;

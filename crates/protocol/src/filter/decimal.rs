@@ -54,3 +54,24 @@ impl<'a> Number<'a> {
         Some(Self { is_negative: is_negative && !(whole.is_empty() && fraction.is_empty()), whole, fraction })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_long_as_they_may_be_and_no_longer() {
+        let equal = |text: &str| compare(text, text) == Some(Ordering::Equal);
+        let whole = |digits: usize| "7".repeat(digits);
+        assert!(equal(&whole(BYTES_MAX)) && !equal(&whole(BYTES_MAX + 1)));
+        let fraction = |digits: usize| format!("0.{}", "7".repeat(digits));
+        assert!(equal(&fraction(FRACTION_DIGITS_MAX)) && !equal(&fraction(FRACTION_DIGITS_MAX + 1)));
+    }
+
+    #[test]
+    fn only_nothing_has_no_sign() {
+        assert_eq!(compare("-0.0", "0"), Some(Ordering::Equal));
+        assert_eq!(compare("-0.5", "0.5"), Some(Ordering::Less));
+        assert_eq!(compare("-5", "5"), Some(Ordering::Less));
+    }
+}

@@ -1,0 +1,39 @@
+use dunlin_protocol::Encoding;
+
+use super::*;
+
+fn subscriber(encoding: Encoding, join_leave: bool) -> Subscriber {
+    let class = FrameClass::plain(encoding.into());
+    Subscriber { class, join_leave, info: None, presence: false, announced: false }
+}
+
+fn listens(channel: &OwnedChannel, audience: Audience) -> (Vec<FrameClass>, Vec<ShardIndex>) {
+    (channel.classes(audience).collect(), channel.listening_shards(audience).collect())
+}
+
+/// Nothing is encoded for a class, and nothing sent to a shard, that nobody is left of.
+#[test]
+fn who_left_costs_nothing() {
+    let mut channel = OwnedChannel::new("news".into(), NamespaceIndex(0));
+    let [json, protobuf] = [Encoding::Json, Encoding::Protobuf].map(|encoding| FrameClass::plain(encoding.into()));
+    let [near, far] = [ShardIndex(0), ShardIndex(1)];
+    let (told, plain, other) =
+        (subscriber(Encoding::Json, true), subscriber(Encoding::Json, false), subscriber(Encoding::Protobuf, false));
+    for (shard, subscriber) in [(near, &told), (near, &plain), (near, &other), (far, &other)] {
+        channel.add(shard, subscriber);
+    }
+    assert_eq!(listens(&channel, Audience::Publications), (vec![json, protobuf, protobuf], vec![near, far]));
+    assert_eq!(listens(&channel, Audience::JoinLeaves), (vec![json], vec![near]));
+
+    channel.remove(near, &told);
+    assert_eq!(listens(&channel, Audience::Publications), (vec![json, protobuf, protobuf], vec![near, far]));
+    assert_eq!(listens(&channel, Audience::JoinLeaves), (vec![], vec![]));
+    channel.remove(near, &plain);
+    assert_eq!(listens(&channel, Audience::Publications), (vec![protobuf, protobuf], vec![near, far]));
+    channel.remove(near, &other);
+    assert_eq!(listens(&channel, Audience::Publications), (vec![protobuf], vec![far]));
+    assert!(!channel.is_forgettable());
+    channel.remove(far, &other);
+    assert_eq!(listens(&channel, Audience::Publications), (vec![], vec![]));
+    assert!(channel.is_forgettable());
+}
