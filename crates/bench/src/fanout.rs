@@ -207,7 +207,8 @@ fn goals(
             "×",
         ));
     }
-    if load.saturate.is_some() || load.subscribers != 1_000 {
+    // Beside a second server, latency says nothing of the first.
+    if tls.is_some() || load.saturate.is_some() || load.subscribers != 1_000 {
         return goals;
     }
     match whole(load.rate) {

@@ -2,7 +2,7 @@
 //! small generator.
 
 use dunlin_engine::fuzzing;
-use dunlin_proof::corpus;
+use dunlin_proof::{chance::Chance, corpus};
 
 #[test]
 fn engine_session() {
@@ -11,16 +11,9 @@ fn engine_session() {
 
 #[test]
 fn bytes_of_a_generator() {
-    // Marsaglia's xorshift: any bytes do, as long as they are the same each time.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
+    let mut chance = Chance::new(1);
     for _ in 0..2_000 {
-        let data: Vec<u8> = (0..128).flat_map(|_| next()).collect();
+        let data: Vec<u8> = (0..128).flat_map(|_| chance.draw().to_le_bytes()).collect();
         fuzzing::session(&data);
     }
 }

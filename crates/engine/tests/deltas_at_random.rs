@@ -4,23 +4,13 @@ mod node;
 
 use std::collections::BTreeMap;
 
+use dunlin_proof::chance::Chance;
 use dunlin_protocol::Encoding;
 use node::{Node, options, wire};
 use serde_json::{Value, json};
 
 const SEEDS: u64 = 60;
 const STEPS: usize = 120;
-
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 /// What one client makes of what it hears.
 struct Reader {
@@ -96,7 +86,7 @@ impl Reader {
 }
 
 fn play(seed: u64, prepare: impl Fn(&mut Node)) -> (usize, usize) {
-    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut chance = Chance::new(seed);
     let mut settings = dunlin_engine::Options::default();
     options::permissive(&mut settings);
     for setting in [

@@ -6,6 +6,7 @@ mod node;
 use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_engine::{Wire, counters::NamespaceCounters};
+use dunlin_proof::chance::Chance;
 use dunlin_protocol::Encoding;
 use node::{Node, options, wire};
 use serde_json::{Value, json};
@@ -126,17 +127,6 @@ fn a_stream_whose_position_is_forgotten_first_leaves_no_answer() {
     assert_eq!(answers_kept(&node), 1);
     node.wait(1_000);
     assert_eq!(answers_kept(&node), 0);
-}
-
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
 }
 
 /// What a channel has, as a client would be told of it.
@@ -304,7 +294,7 @@ fn as_text(data: &Value) -> Value {
 fn play(seed: u64) -> (u64, u64) {
     let mut play = Play {
         node: node(1 + (seed % 3) as u16),
-        chance: Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+        chance: Chance::new(seed),
         channels: CHANNELS.map(|channel| (channel, Channel::default())).into(),
         expected: BTreeMap::new(),
         with_publications: 0,

@@ -1,4 +1,5 @@
 //! What the tests of several crates share. No crate needs it to run.
 
 pub mod allocations;
+pub mod chance;
 pub mod corpus;
