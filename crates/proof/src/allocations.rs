@@ -21,7 +21,7 @@ pub struct Counting;
 /// Memory in use: what a thread allocated less what it freed, so it is negative where a thread frees what another one made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InUse {
-    /// Bytes.
+    /// Allocated minus freed bytes.
     pub bytes: isize,
     /// Allocations that are not freed.
     pub blocks: isize,

@@ -1,10 +1,10 @@
-//! Chance that is the same each time.
+//! A pseudo-random generator whose numbers depend on its seed alone.
 
 /// Marsaglia's xorshift (2003).
-pub struct Chance(u64);
+pub struct Xorshift(u64);
 
-impl Chance {
-    /// Another sequence for each seed.
+impl Xorshift {
+    /// A generator whose sequence depends on `seed` alone.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }

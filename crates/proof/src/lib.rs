@@ -3,3 +3,4 @@
 pub mod allocations;
 pub mod chance;
 pub mod corpus;
+pub mod nats;

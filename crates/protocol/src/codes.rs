@@ -1,5 +1,5 @@
-//! The numbers of the protocol, with what they mean to a client. `schema/codes.json` lists them for every language; a test
-//! compares the two.
+//! The error and disconnect codes of the protocol. A test compares them with `schema/codes.json`, which other languages
+//! read.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ macro_rules! error_codes {
         pub enum ErrorCode { $($(#[$doc])* $name = $code,)* }
 
         impl ErrorCode {
-            /// Every code.
+            /// All codes, in ascending order.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// The text that goes with the number.
@@ -27,15 +27,15 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// The server failed.
+    /// The server or a backend failed; SDKs retry.
     Internal = 100, "internal server error", true;
-    /// Not authenticated.
+    /// The session is not authenticated.
     Unauthorized = 101, "unauthorized", false;
     /// The channel's namespace does not exist.
     UnknownChannel = 102, "unknown channel", false;
-    /// Not allowed.
+    /// The namespace or the token does not permit the command.
     PermissionDenied = 103, "permission denied", false;
-    /// No such method.
+    /// Unknown command or RPC method.
     MethodNotFound = 104, "method not found", false;
     /// The session already has this subscription.
     AlreadySubscribed = 105, "already subscribed", false;
@@ -43,13 +43,13 @@ error_codes! {
     LimitExceeded = 106, "limit exceeded", false;
     /// The command makes no sense.
     BadRequest = 107, "bad request", false;
-    /// Not switched on.
+    /// Not enabled for the namespace.
     NotAvailable = 108, "not available", false;
     /// The token is past its expiry; the SDK fetches a new one.
     TokenExpired = 109, "token expired", false;
-    /// Expired.
+    /// The token or subscription expired; the client must refresh it.
     Expired = 110, "expired", false;
-    /// Too many requests.
+    /// A rate or queue limit was reached; SDKs retry later.
     TooManyRequests = 111, "too many requests", true;
     /// What lies between the client's position and now is no longer there.
     UnrecoverablePosition = 112, "unrecoverable position", false;
@@ -64,8 +64,8 @@ impl ErrorCode {
     }
 }
 
-/// Why a session is closed: a WebSocket close code and its reason. The range says whether the client comes back:
-/// 3000–3499, 4000–4499 and from 5000 yes, 3500–3999 and 4500–4999 never.
+/// Why a session is closed: a WebSocket close code and its reason. The range of the code determines whether the client
+/// reconnects: it does for 3000–3499, 4000–4499 and from 5000 on, and does not for 3500–3999 and 4500–4999.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disconnect {
     /// The close code.
@@ -98,7 +98,7 @@ disconnects! {
     CONNECTION_CLOSED = 3000, "connection closed";
     /// The node is going away.
     SHUTDOWN = 3001, "shutdown";
-    /// The server failed.
+    /// The server failed; SDKs reconnect.
     INTERNAL = 3004, "internal server error";
     /// The connection token ran out and was not refreshed.
     EXPIRED = 3005, "connection expired";
@@ -112,9 +112,9 @@ disconnects! {
     INSUFFICIENT_STATE = 3010, "insufficient state";
     /// The server wants the client to connect anew.
     FORCE_RECONNECT = 3011, "force reconnect";
-    /// No pong came.
+    /// The client did not reply to a ping in time.
     NO_PONG = 3012, "no pong";
-    /// Too many requests.
+    /// A rate limit was reached at connect; SDKs reconnect later.
     TOO_MANY_REQUESTS = 3013, "too many requests";
     /// The client's token and cached state are void.
     STATE_INVALIDATED = 3014, "state invalidated";
@@ -132,11 +132,11 @@ disconnects! {
     CHANNEL_LIMIT = 3505, "channel limit";
     /// The session's encoding cannot carry a payload it was to be sent.
     INAPPROPRIATE_PROTOCOL = 3506, "inappropriate protocol";
-    /// Not allowed.
+    /// The connection is not permitted.
     PERMISSION_DENIED = 3507, "permission denied";
-    /// Not switched on.
+    /// A requested feature is not enabled.
     NOT_AVAILABLE = 3508, "not available";
-    /// Too many errors.
+    /// The client sent too many failing commands; SDKs do not reconnect.
     TOO_MANY_ERRORS = 3509, "too many errors";
 }
 

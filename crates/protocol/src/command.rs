@@ -1,7 +1,7 @@
-//! What a client asks. Everything borrows from the frame it came in.
+//! The commands of clients. They borrow from the frame that contains them.
 //!
-//! A payload (`data`) is `None` when it is absent. JSON's `null` is a payload like any other; of Protobuf's bytes, empty
-//! ones are absent ones.
+//! A payload (`data`) is `None` when it is absent. In JSON, `null` is a payload like any other; in Protobuf, empty
+//! bytes are absent.
 
 use std::borrow::Cow;
 
@@ -23,35 +23,35 @@ pub enum Request<'a> {
     Subscribe(Box<SubscribeRequest<'a>>),
     /// End a subscription.
     Unsubscribe {
-        /// The channel.
+        /// Name as the client sent it; not checked yet.
         channel: Cow<'a, str>,
     },
     /// Publish into a channel.
     Publish(PublishRequest<'a>),
-    /// Who is in a channel.
+    /// List the clients of a channel.
     Presence {
-        /// The channel.
+        /// Name as the client sent it; not checked yet.
         channel: Cow<'a, str>,
     },
-    /// How many are in a channel.
+    /// Count the clients and users of a channel.
     PresenceStats {
-        /// The channel.
+        /// Name as the client sent it; not checked yet.
         channel: Cow<'a, str>,
     },
     /// Read a channel's history.
     History(HistoryRequest<'a>),
-    /// Answered with error 108; no SDK uses it.
+    /// Always refused with error 108; no SDK uses it.
     Ping,
-    /// A message without an answer.
+    /// A message without a reply.
     Send {
         /// The application's bytes.
         data: Option<&'a [u8]>,
     },
-    /// A call into the application.
+    /// A call that the backend handles.
     Rpc(RpcRequest<'a>),
     /// A new connection token.
     Refresh {
-        /// The token.
+        /// A connection JWT, not verified yet.
         token: Cow<'a, str>,
     },
     /// A new subscription token.
@@ -99,11 +99,11 @@ impl SubscribeFlags {
 /// Fields of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SubscribeRequest<'a> {
-    /// The channel.
+    /// Name as the client sent it; not checked yet.
     pub channel: Cow<'a, str>,
     /// A subscription JWT; empty for none.
     pub token: Cow<'a, str>,
-    /// Whether to send what was missed since `offset` in `epoch`.
+    /// Whether to send the publications after `offset` in `epoch`.
     pub recover: bool,
     /// The last epoch the client has seen; empty for any.
     pub epoch: Cow<'a, str>,
@@ -111,13 +111,13 @@ pub struct SubscribeRequest<'a> {
     pub offset: u64,
     /// Application bytes for a subscribe hook or a room.
     pub data: Option<&'a [u8]>,
-    /// Asks for a positioned subscription.
+    /// Requests a positioned subscription.
     pub positioned: bool,
-    /// Asks for a recoverable subscription.
+    /// Requests a recoverable subscription.
     pub recoverable: bool,
-    /// Asks for joins and leaves.
+    /// Requests join and leave pushes.
     pub join_leave: bool,
-    /// Asks for delta compression of this kind; empty for none.
+    /// Requested delta type, such as `fossil`; empty for none.
     pub delta: Cow<'a, str>,
     /// A tags filter as it is written (field `tf`): see [`crate::TagsFilter::parse`].
     pub tags_filter: Option<&'a [u8]>,
@@ -130,7 +130,7 @@ pub struct SubscribeRequest<'a> {
 /// Fields of `publish`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PublishRequest<'a> {
-    /// The channel.
+    /// Name as the client sent it; not checked yet.
     pub channel: Cow<'a, str>,
     /// The application's bytes.
     pub data: Option<&'a [u8]>,
@@ -138,7 +138,7 @@ pub struct PublishRequest<'a> {
     pub kind: i32,
 }
 
-/// A place in a channel's stream.
+/// A position in a channel's stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamPosition<'a> {
     /// Offset of the last publication seen.
@@ -150,13 +150,13 @@ pub struct StreamPosition<'a> {
 /// Fields of `history`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HistoryRequest<'a> {
-    /// The channel.
+    /// Name as the client sent it; not checked yet.
     pub channel: Cow<'a, str>,
-    /// 0 for the position alone, below 0 for all, otherwise the most publications to send.
+    /// Maximum number of publications. 0: only the position; negative: all.
     pub limit: i32,
-    /// Only what comes after (or, reversed, before) this.
+    /// Only publications after this position, or before it if `reverse` is set.
     pub since: Option<StreamPosition<'a>>,
-    /// Newest first.
+    /// Send the newest publication first.
     pub reverse: bool,
 }
 
@@ -172,9 +172,9 @@ pub struct RpcRequest<'a> {
 /// Fields of `sub_refresh`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SubRefreshRequest<'a> {
-    /// The channel.
+    /// Name as the client sent it; not checked yet.
     pub channel: Cow<'a, str>,
-    /// A subscription JWT.
+    /// A subscription JWT, not verified yet.
     pub token: Cow<'a, str>,
     /// 0 to refresh; other kinds belong to shared polls.
     pub kind: i32,

@@ -1,4 +1,4 @@
-//! Numbers as text, without an allocation.
+//! Formats numbers without an allocation.
 
 /// A number written in decimal digits.
 pub struct Decimal {

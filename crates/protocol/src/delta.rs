@@ -1,9 +1,9 @@
-//! Differences between payloads in the Fossil delta format, as subscriptions with `delta: "fossil"` get them
+//! Deltas between payloads in the Fossil delta format, for subscriptions with `delta: "fossil"`
 //! (<https://fossil-scm.org/home/doc/tip/www/delta_format.wiki>).
 //!
-//! A patch is the length of the new bytes, then copies out of the old ones and inserts, then a checksum. Blocks of the old
-//! bytes are put into a table by their hash; each place of the new bytes is looked up there, and the longest of a few
-//! matches is taken. So the work is linear in both lengths, whatever the bytes are.
+//! A patch contains the length of the new bytes, then copies of old ranges and inserts, then a checksum. The encoder
+//! hashes blocks of the old bytes into a table, looks up each position of the new bytes, and takes the longest of a few
+//! matches. So the work is linear in both lengths for any input.
 
 /// Bytes of a block of the old bytes, and the least that is looked for.
 const BLOCK_BYTES: usize = 16;
@@ -75,7 +75,7 @@ impl DeltaEncoder {
         (mixed >> 32) as usize & (self.heads.len() - 1)
     }
 
-    /// The longest match around `block` of `new` at `at`, of which `unwritten` bytes before it may be a part.
+    /// The longest match around `block` at `new[at]`. It may begin up to `unwritten` bytes earlier.
     fn longest(&self, old: &[u8], new: &[u8], at: usize, block: &[u8], unwritten: usize) -> Option<Match> {
         let mut best: Option<Match> = None;
         let mut candidate = self.heads[self.slot(block)];
@@ -96,7 +96,8 @@ impl DeltaEncoder {
     }
 }
 
-/// Bytes that are the same in the old ones, from `from` on: so many before and behind a place of the new ones.
+/// A range that the old and the new bytes have in common: its start in the old bytes, and its length before and after a
+/// position of the new ones.
 struct Match {
     from: usize,
     before: usize,

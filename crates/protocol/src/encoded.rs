@@ -1,4 +1,4 @@
-//! Publications of a reply, written once for many replies.
+//! Publications of a reply, encoded once for many replies.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Gaps {
         self.missing
     }
 
-    /// Bytes that are missing.
+    /// Sum of the gaps: bytes that the caller has to insert.
     pub fn missing_bytes(&self) -> usize {
         self.missing.iter().map(|(_, encoded)| encoded.bytes.len()).sum()
     }

@@ -1,4 +1,4 @@
-//! Filters of publications by their tags, as the field `tf` of `subscribe` asks for them.
+//! Filters publications by their tags (field `tf` of `subscribe`).
 
 mod decimal;
 mod parse;
@@ -25,7 +25,7 @@ pub enum TagsFilter {
     },
 }
 
-/// What is asked of one tag. A tag that is not there is no text and no number.
+/// A condition on one tag. An absent tag is neither a text nor a number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TagTest {
     /// It is this text (`eq`).

@@ -1,9 +1,9 @@
-//! What clients and shards say to each other: commands, replies, pushes, codes, and their JSON and Protobuf forms.
+//! The messages between clients and shards: commands, replies, pushes, codes, and their JSON and Protobuf encodings.
 //!
-//! The wire is Centrifugo's client protocol (`centrifugal/protocol`, `definitions/client.proto`). A transport frame holds
-//! one or more messages: JSON messages are joined with a line feed, Protobuf messages are each prefixed with their length
-//! as an unsigned varint. This crate turns frames into [`Command`]s and [`Reply`]s and [`Push`]es into bytes; it knows
-//! neither sockets nor sessions.
+//! The wire format is Centrifugo's client protocol (`centrifugal/protocol`, `definitions/client.proto`). A transport
+//! frame contains one or more messages. JSON messages are separated by a line feed; each Protobuf message follows its
+//! length as an unsigned varint. This crate decodes frames into [`Command`]s and encodes [`Reply`]s and [`Push`]es. It
+//! uses neither sockets nor sessions.
 
 #![forbid(unsafe_code)]
 
@@ -20,9 +20,6 @@ mod push;
 mod reply;
 mod shape;
 
-#[doc(hidden)]
-pub mod fuzzing;
-
 pub use codes::{Disconnect, ErrorCode, UnsubscribeCode};
 pub use command::{
     Command, ConnectRequest, HistoryRequest, PublishRequest, Request, RpcRequest, StreamPosition, SubRefreshRequest,
@@ -32,7 +29,7 @@ pub use decimal::Decimal;
 pub use delta::DeltaEncoder;
 pub use encoded::{EncodedPublications, Gaps};
 pub use filter::{FilterError, FilterLimits, TagTest, TagsFilter};
-pub use payload::{NotJson, Payload};
+pub use payload::{NotJson, Payload, text_member};
 pub use push::{ChannelRef, ClientInfo, DataForm, Publication, Push, Tags};
 pub use reply::{
     ConnectResult, HistoryResult, PresenceResult, PresenceStatsResult, RefreshResult, Reply, RpcResult, SubscribeResult,
@@ -80,17 +77,17 @@ pub struct DecodeError {
 /// Protobuf a message of length 0 is an empty command.
 pub enum Commands<'a> {
     /// From a text frame.
-    Json(json::Decoder<'a>),
+    Json(json::JsonDecoder<'a>),
     /// From a binary frame.
-    Protobuf(protobuf::Decoder<'a>),
+    Protobuf(protobuf::ProtobufDecoder<'a>),
 }
 
 impl<'a> Commands<'a> {
     /// Reads the commands of `frame`, written in `encoding`.
     pub fn new(encoding: Encoding, frame: &'a [u8]) -> Self {
         match encoding {
-            Encoding::Json => Self::Json(json::Decoder::new(frame)),
-            Encoding::Protobuf => Self::Protobuf(protobuf::Decoder::new(frame)),
+            Encoding::Json => Self::Json(json::JsonDecoder::new(frame)),
+            Encoding::Protobuf => Self::Protobuf(protobuf::ProtobufDecoder::new(frame)),
         }
     }
 
@@ -125,11 +122,10 @@ impl<'a> Iterator for Commands<'a> {
     }
 }
 
-/// Reads what a client says to a transport on which only the server speaks: a connect request by itself, a JSON object. No
-/// bytes at all are a request without anything.
+/// Decodes the connect request of a unidirectional transport: a single JSON object. Empty input is an empty request.
 ///
 /// # Errors
-/// If it is not one, or exceeds `limits`.
+/// If the input is not a connect request, or exceeds `limits`.
 pub fn decode_connect(bytes: &[u8], limits: ShapeLimits) -> Result<ConnectRequest<'_>, DecodeError> {
     json::read_connect(bytes, limits)
 }
@@ -149,11 +145,11 @@ pub fn encode_reply(encoding: Encoding, id: u32, reply: &Reply, out: &mut Vec<u8
     }
 }
 
-/// The same, but [`EncodedPublications`] that are worth it are left out, and `gaps` says where. On an error `gaps` is of
-/// no use.
+/// As [`encode_reply`], but leaves out [`EncodedPublications`] that are large enough, and stores their positions in
+/// `gaps`. After an error the content of `gaps` is undefined.
 ///
 /// # Errors
-/// [`NotJson`] if a payload inside is not JSON and `encoding` is.
+/// [`NotJson`] if `encoding` is JSON and a payload is not.
 pub fn encode_reply_around(
     encoding: Encoding,
     id: u32,

@@ -1,4 +1,4 @@
-//! Application bytes, which the server carries but never reads.
+//! Application data, which the server passes on without parsing it.
 
 use bytes::Bytes;
 use serde::de::IgnoredAny;
@@ -27,7 +27,7 @@ impl Payload {
         Self { bytes, known_json: true }
     }
 
-    /// Bytes of which nothing is known. Whether they are JSON is found out when a JSON session is to receive them.
+    /// Bytes of unknown content. They are validated as JSON only when a JSON session is to receive them.
     pub fn from_opaque(bytes: Bytes) -> Self {
         Self { bytes, known_json: false }
     }
@@ -45,5 +45,39 @@ impl Payload {
     /// Whether a parser has already accepted the bytes as JSON.
     pub fn is_known_json(&self) -> bool {
         self.known_json
+    }
+}
+
+/// The text of a member of a JSON object; `None` for everything that is not a JSON object with such a member.
+pub fn text_member(json: &[u8], name: &str) -> Option<String> {
+    // Nearly all data has no such member, and is not parsed.
+    memchr::memmem::find(json, name.as_bytes())?;
+    let mut value: serde_json::Value = serde_json::from_slice(json).ok()?;
+    match value.get_mut(name)?.take() {
+        serde_json::Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_member_is_found_in_objects_alone() {
+        let found = |json: &str| text_member(json.as_bytes(), "seat");
+        assert_eq!(found(r#"{"name":"Ada","seat":"a\u0062"}"#).as_deref(), Some("ab"));
+        for json in [
+            "",
+            "null",
+            "seat",
+            r#""seat""#,
+            r#"["seat"]"#,
+            r#"{"seat":7}"#,
+            r#"{"other":{"seat":"a"}}"#,
+            r#"{"seat":"a""#,
+        ] {
+            assert_eq!(found(json), None, "{json}");
+        }
     }
 }

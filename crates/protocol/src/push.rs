@@ -1,4 +1,4 @@
-//! What a server says unasked.
+//! Messages from the server that are not replies.
 
 use std::sync::Arc;
 
@@ -17,6 +17,14 @@ pub struct ClientInfo {
     pub chan_info: Option<Payload>,
 }
 
+impl ClientInfo {
+    /// The same session with other channel info.
+    #[must_use]
+    pub fn with_chan_info(&self, chan_info: Payload) -> Self {
+        Self { chan_info: Some(chan_info), ..self.clone() }
+    }
+}
+
 /// Key/value pairs of a publication, in the order in which they are written.
 pub type Tags = Vec<(Box<str>, Box<str>)>;
 
@@ -29,13 +37,15 @@ pub struct Publication {
     pub info: Option<Arc<ClientInfo>>,
     /// Position in the channel's stream, from 1; 0 when the channel has no stream.
     pub offset: u64,
-    /// Tags.
+    /// Key-value pairs that filters and conflation keys use; not part of the payload.
     pub tags: Tags,
     /// Unix time in milliseconds; 0 when not known.
     pub time_ms: i64,
+    /// The stream's epoch with its first publication, for a client that subscribed before there was one; otherwise empty.
+    pub epoch: Box<str>,
 }
 
-/// How a push says of which channel it is.
+/// How a push identifies its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelRef<'a> {
     /// By its name.
@@ -68,9 +78,9 @@ pub enum Push<'a> {
     /// A publication of `channel`. `skipped` is how many older ones of its latest-lane slot this session was not sent;
     /// above 0 it is written as the additional tag `skipped`.
     Publication {
-        /// The channel.
+        /// Written as a name, or as a number for compacting clients.
         channel: ChannelRef<'a>,
-        /// The publication.
+        /// Shared by all sessions that receive it.
         publication: &'a Publication,
         /// How its data is written.
         data: DataForm<'a>,
@@ -79,25 +89,25 @@ pub enum Push<'a> {
     },
     /// A session subscribed to `channel`.
     Join {
-        /// The channel.
+        /// Written as a name, or as a number for compacting clients.
         channel: ChannelRef<'a>,
-        /// Who.
+        /// The client that joined or left.
         info: &'a ClientInfo,
     },
     /// A session left `channel`.
     Leave {
-        /// The channel.
+        /// Written as a name, or as a number for compacting clients.
         channel: ChannelRef<'a>,
-        /// Who.
+        /// The client that joined or left.
         info: &'a ClientInfo,
     },
     /// The server ended the session's subscription to `channel`.
     Unsubscribe {
-        /// The channel.
+        /// Always written as a name, never as a number.
         channel: &'a str,
-        /// Why, and whether to subscribe again.
+        /// From it, SDKs decide whether to resubscribe.
         code: UnsubscribeCode,
-        /// The reason in words.
+        /// Human-readable form of `code`.
         reason: &'a str,
     },
     /// A message to this session alone.
@@ -107,29 +117,29 @@ pub enum Push<'a> {
     },
     /// The server subscribed the session to `channel`.
     Subscribe {
-        /// The channel.
+        /// Always written as a name, never as a number.
         channel: &'a str,
-        /// What the subscription is.
+        /// The same fields as the reply to `subscribe`.
         result: &'a SubscribeResult,
     },
-    /// The session is authenticated; only for transports on which the server alone speaks, in place of a reply.
+    /// The session is authenticated; replaces the reply on unidirectional transports.
     Connect {
-        /// What the reply would be.
+        /// The same fields as the reply on bidirectional transports.
         result: &'a ConnectResult,
     },
     /// The server closes the session; only for transports that have no close frame of their own.
     Disconnect {
-        /// Why.
+        /// Code and reason, from which SDKs decide whether to reconnect.
         disconnect: &'a crate::Disconnect,
     },
     /// The session's expiry changed.
     Refresh {
-        /// Seconds until it expires; `None` when it no longer does.
+        /// Seconds until it expires; `None` if it does not expire.
         ttl_s: Option<u32>,
     },
 }
 
-/// The tag that says how many publications a session was not sent before this one.
+/// The tag with the number of publications that the session was not sent before this one.
 pub(crate) const SKIPPED_TAG: &str = "skipped";
 
 impl Publication {

@@ -1,4 +1,4 @@
-//! What a server answers.
+//! Replies to commands.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub enum Reply {
     Refused {
         /// 100 to 1,999.
         code: u16,
-        /// What to say.
+        /// The text of the error.
         message: Box<str>,
         /// Whether the same command may succeed later.
         temporary: bool,
@@ -43,14 +43,14 @@ pub enum Reply {
     },
 }
 
-/// Result of `connect`.
+/// Fields of the reply to `connect`, which SDKs read before they send anything else.
 #[derive(Clone, Debug)]
 pub struct ConnectResult {
     /// The session's id.
     pub client: Arc<str>,
     /// The server's version.
     pub version: &'static str,
-    /// Seconds until the client must refresh; `None` when it need not.
+    /// Seconds until the client must refresh; `None` if it need not.
     pub ttl_s: Option<u32>,
     /// Application bytes.
     pub data: Option<Payload>,
@@ -114,26 +114,26 @@ impl SubscribeResult {
     }
 }
 
-/// Result of `presence`.
+/// The clients of a channel, as the owner knows them.
 #[derive(Clone, Debug, Default)]
 pub struct PresenceResult {
     /// Everyone, keyed on the wire by session id.
     pub clients: Vec<Arc<ClientInfo>>,
 }
 
-/// Result of `presence_stats`.
+/// Numbers of clients and users of a channel, as the owner knows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PresenceStatsResult {
-    /// Sessions.
+    /// Subscribed sessions.
     pub num_clients: u32,
     /// Distinct users.
     pub num_users: u32,
 }
 
-/// Result of `history`.
+/// A page of a channel's history and the channel's position.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryResult {
-    /// In the order asked for.
+    /// In the requested order.
     pub publications: Vec<Arc<Publication>>,
     /// Epoch of the stream.
     pub epoch: Box<str>,
@@ -141,20 +141,20 @@ pub struct HistoryResult {
     pub offset: u64,
 }
 
-/// Result of `rpc`.
+/// The backend's response to a call.
 #[derive(Clone, Debug)]
 pub struct RpcResult {
     /// Application bytes.
     pub data: Option<Payload>,
 }
 
-/// Result of `refresh`.
+/// The connection's new expiration.
 #[derive(Clone, Debug)]
 pub struct RefreshResult {
     /// The session's id.
     pub client: Arc<str>,
     /// The server's version.
     pub version: &'static str,
-    /// Seconds until the client must refresh; `None` when it need not.
+    /// Seconds until the client must refresh; `None` if it need not.
     pub ttl_s: Option<u32>,
 }

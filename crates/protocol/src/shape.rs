@@ -1,4 +1,4 @@
-//! How deep and how wide a client's message may be: what a decoder behind us, which may well recurse, is spared.
+//! Limits on the depth and width of a client's message. They protect recursive decoders in backends and other clients.
 
 use crate::DecodeError;
 

@@ -1,13 +1,10 @@
-//! What the path of a publication allocates: nothing but what the buffer grows by.
+//! Counts the allocations on the path of a publication: only the growth of the buffer allocates.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_proof::allocations::{Counting, allocations_of};
+use dunlin_proof::allocations::allocations_of;
 use dunlin_protocol::{ClientInfo, Commands, DataForm, Encoding, Payload, Publication, Push, encode_push};
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_publication_is_written_without_an_allocation_and_read_with_one_at_most() {
@@ -25,6 +22,7 @@ fn a_publication_is_written_without_an_allocation_and_read_with_one_at_most() {
         offset: 12_345,
         tags: vec![("k".into(), "\"v\"\n".into()), ("skipped".into(), "no".into())],
         time_ms: 1_753_700_000_123,
+        epoch: "abcdefgh".into(),
     };
     let push = Push::Publication {
         channel: "chat:index".into(),

@@ -1,4 +1,4 @@
-//! The codes of the crate against `schema/codes.json`, which other languages read.
+//! Compares the crate's codes with `schema/codes.json`, which other languages read.
 
 use dunlin_protocol::{Disconnect, ErrorCode, UnsubscribeCode};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn codes_are_those_of_the_schema() {
     assert_eq!(schema["unsubscribes"], unsubscribes.collect::<Value>());
 }
 
-/// RFC 6455 section 5.5: a control frame carries at most 125 bytes, two of which are the close code.
+/// RFC 6455, section 5.5: a control frame carries at most 125 bytes, including the close code of two bytes.
 #[test]
 fn reasons_fit_a_close_frame() {
     for disconnect in Disconnect::ALL {
@@ -33,7 +33,7 @@ fn reasons_fit_a_close_frame() {
 }
 
 #[test]
-fn ranges_say_whether_a_client_comes_back() {
+fn ranges_define_whether_a_client_reconnects() {
     let disconnect = |code| Disconnect { code, reason: "of the application".into() };
     for (code, reconnects) in [
         (2999, false),

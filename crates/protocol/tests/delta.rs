@@ -1,4 +1,4 @@
-//! The vectors of `schema/vectors/delta`: the patches that the encoder makes. `DUNLIN_BLESS=1` writes down what it makes.
+//! The vectors of `schema/vectors/delta`: the encoder's patches. `DUNLIN_BLESS=1` rewrites them.
 
 use std::fs;
 

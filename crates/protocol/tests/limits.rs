@@ -1,11 +1,11 @@
-//! How much a frame may ask of the decoder.
-
-mod meaning;
+//! Limits on the decoder's work per frame.
 
 use dunlin_protocol::{Command, Commands, DecodeError, Encoding, FilterLimits, Request, ShapeLimits, TagsFilter};
 
+use crate::meaning;
+
 fn decode_one(encoding: Encoding, frame: &[u8]) -> Result<Command<'_>, DecodeError> {
-    Commands::new(encoding, frame).next().expect("a frame says something")
+    Commands::new(encoding, frame).next().expect("a frame contains a command")
 }
 
 /// On a thread with a stack that recursion would overflow, but for the hundred levels or so that a filter may have.
@@ -112,7 +112,7 @@ fn subscriptions_of_a_connect_are_bounded_where_limits_are_given() {
     let subs_of = |encoding, frame: &[u8], limits: Option<ShapeLimits>| {
         let commands = Commands::new(encoding, frame);
         let mut commands = if let Some(limits) = limits { commands.within(limits) } else { commands };
-        let command = commands.next().expect("a frame says something")?;
+        let command = commands.next().expect("a frame contains a command")?;
         let Some(Request::Connect(connect)) = command.request else { panic!("{:?}", command.id) };
         Ok::<usize, DecodeError>(connect.subs.len())
     };

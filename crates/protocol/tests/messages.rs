@@ -1,4 +1,4 @@
-//! First words in both encodings, written by hand: what a client sends and what it gets.
+//! Basic messages in both encodings, written by hand.
 
 use std::sync::Arc;
 
@@ -40,6 +40,7 @@ fn a_publication_and_an_error() {
         offset: 7,
         tags: vec![("k".into(), "v".into())],
         time_ms: 0,
+        epoch: Box::default(),
     };
     let push = Push::Publication {
         channel: "c".into(),
@@ -76,6 +77,7 @@ fn the_parts_of_a_publication_make_the_same_message_as_the_whole() {
                     offset: 0,
                     tags: Tags::new(),
                     time_ms: 0,
+                    epoch: Box::default(),
                 };
                 let mut whole = Vec::new();
                 let push = Push::Publication {

@@ -1,17 +1,17 @@
-//! Whatever is written is read as it was meant, in both encodings and in both directions.
-
-mod meaning;
-mod schema;
+//! Random messages survive a round trip in both encodings and both directions.
 
 use dunlin_protocol::{
     ChannelRef, Commands, DataForm, Disconnect, EncodedPublications, Encoding, ErrorCode, Gaps, Payload, Push, Reply,
     SubscribeResult, encode_push, encode_reply, encode_reply_around,
 };
-use meaning::{Reader, text};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use schema::Kind;
 use serde_json::{Map, Value, json};
+
+use crate::{
+    meaning::{self, Reader, text},
+    schema::{self, Kind},
+};
 
 const CASES: u32 = 10_000;
 
@@ -287,7 +287,7 @@ fn value(field: &'static str, kind: Kind) -> BoxedStrategy<Value> {
         Kind::TextMap => btree_map(".{0,6}", ".{0,6}", 1..4).prop_map(|map| json!(map)).boxed(),
         Kind::Map(name) => btree_map(".{0,6}", message(name), 1..3)
             .prop_map(move |mut map| {
-                // Presence is keyed by what each entry says its session is.
+                // The map of presence is keyed by each entry's client id.
                 for (key, info) in map.iter_mut().filter(|_| field == "presence") {
                     info["client"] = json!(key);
                 }

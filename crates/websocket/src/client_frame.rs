@@ -1,40 +1,40 @@
-//! The header of a client's frame (RFC 6455, section 5.2), judged byte by byte: a header that begins wrongly is
-//! refused as soon as the wrong byte is there, and a header that is cut off is judged by what is there.
+//! Parses the header of a client's frame (RFC 6455, section 5.2) byte by byte. An invalid header is rejected at its
+//! first wrong byte, even if the rest has not arrived.
 
 use crate::{
-    Limits, ReceiveError,
+    ReceiveError, WebSocketLimits,
     header::{CONTROL_BYTES_MAX, Opcode},
 };
 
 /// The longest header of a client: two bytes, a 64-bit length, the mask key.
 pub(crate) const CLIENT_HEADER_BYTES_MAX: usize = 14;
 
-/// A header that broke no rule: `payload_len` is within the limits.
+/// A valid header; `payload_len` is within the limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientFrame {
     pub(crate) fin: bool,
     pub(crate) opcode: Opcode,
-    /// The message that it begins is compressed.
+    /// The frame begins a compressed message.
     pub(crate) compressed: bool,
     pub(crate) payload_len: usize,
     pub(crate) key: [u8; 4],
 }
 
-/// What the connection holds of the open message: what may come next depends on it.
+/// The state of the incomplete message, which determines the frames that may follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
     pub(crate) bytes: usize,
     pub(crate) fragments: u32,
 }
 
-/// Reads a header from the front of `bytes`. `Ok(None)` when it goes on after them, else the header and the number of
-/// bytes that it took.
+/// Parses a header at the front of `bytes`. Returns `Ok(None)` if it is incomplete, otherwise the header and its
+/// length.
 #[inline]
 pub(crate) fn parse(
     bytes: &[u8],
     open: Option<Open>,
     deflate: bool,
-    limits: &Limits,
+    limits: &WebSocketLimits,
 ) -> Result<Option<(ClientFrame, usize)>, ReceiveError> {
     let Some((first, rest)) = bytes.split_first() else { return Ok(None) };
     let (fin, opcode, compressed) = parse_first(*first, deflate)?;
@@ -51,7 +51,7 @@ pub(crate) fn parse(
     Ok(Some((ClientFrame { fin, opcode, compressed, payload_len, key: *key }, bytes.len() - payload.len())))
 }
 
-/// With `deflate`, the first reserved bit says that the message which a frame begins is compressed (RFC 7692, section 6).
+/// With `deflate`, the first reserved bit marks the first frame of a compressed message (RFC 7692, section 6).
 fn parse_first(byte: u8, deflate: bool) -> Result<(bool, Opcode, bool), ReceiveError> {
     let compressed = byte & 0x40 != 0;
     if byte & 0x30 != 0 || (compressed && !(deflate && matches!(byte & 0x0f, 0x1 | 0x2))) {
@@ -73,8 +73,8 @@ fn parse_first(byte: u8, deflate: bool) -> Result<(bool, Opcode, bool), ReceiveE
     Ok((fin, opcode, compressed))
 }
 
-/// Fragments of a message come one after the other, and not too many of them (section 5.4).
-fn check_order(opcode: Opcode, open: Option<Open>, limits: &Limits) -> Result<(), ReceiveError> {
+/// Checks the order and the number of fragments (section 5.4).
+fn check_order(opcode: Opcode, open: Option<Open>, limits: &WebSocketLimits) -> Result<(), ReceiveError> {
     match (open, opcode) {
         (None, Opcode::Continuation) => Err(ReceiveError::ContinuationUnexpected),
         (Some(open), Opcode::Continuation) if open.fragments >= limits.fragments_max => {
@@ -85,7 +85,7 @@ fn check_order(opcode: Opcode, open: Option<Open>, limits: &Limits) -> Result<()
     }
 }
 
-/// The payload length that the second byte begins, and the bytes after it.
+/// The payload length, from the second byte and the extended length after it.
 fn parse_length(short: u8, opcode: Opcode, rest: &[u8]) -> Result<Option<(u64, &[u8])>, ReceiveError> {
     if opcode.is_control() && usize::from(short) > CONTROL_BYTES_MAX {
         return Err(ReceiveError::ControlTooLong);
@@ -110,8 +110,8 @@ fn parse_length(short: u8, opcode: Opcode, rest: &[u8]) -> Result<Option<(u64, &
     Ok(Some((length, rest)))
 }
 
-/// A length becomes a `usize` only after it was found to be within the limits.
-fn check_size(length: u64, open: Option<Open>, limits: &Limits) -> Result<usize, ReceiveError> {
+/// Checks a length against the limits before it is converted to `usize`.
+fn check_size(length: u64, open: Option<Open>, limits: &WebSocketLimits) -> Result<usize, ReceiveError> {
     let held = open.map_or(0, |open| open.bytes);
     let length = usize::try_from(length).map_err(|_| ReceiveError::FrameTooBig)?;
     if length > limits.frame_bytes_max {

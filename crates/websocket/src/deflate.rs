@@ -1,30 +1,30 @@
-//! permessage-deflate (RFC 7692) without context takeover on either side: each message is compressed by itself. So one
-//! [`Inflater`] and one [`Deflater`] serve all connections of a thread, an idle connection holds nothing for it, and what is
-//! compressed once can be sent to many.
+//! permessage-deflate (RFC 7692) without context takeover in both directions: each message is compressed independently.
+//! So one [`Inflater`] and one [`Deflater`] serve all connections of a thread, idle connections need no memory for
+//! compression, and a message is compressed once for many receivers.
 
 use std::{fmt, str};
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use crate::{Kind, Limits, ReceiveError};
+use crate::{MessageKind, ReceiveError, WebSocketLimits};
 
-/// What a sender leaves off at the end of a message (RFC 7692, section 7.2.1).
+/// The bytes that a sender removes from the end of a message (RFC 7692, section 7.2.1).
 const LEFT_OFF: &[u8] = &[0x00, 0x00, 0xff, 0xff];
 
-/// What the decoder is given behind a message: what was left off, and an empty last block. So it says that it is at its end
-/// exactly if the message is whole.
+/// The bytes that are appended for the decoder: the removed bytes, and an empty final block. The decoder then reports
+/// its end only if the message is complete.
 const BEHIND_MESSAGE: &[u8] = &[0x00, 0x00, 0xff, 0xff, 0x01, 0x00, 0x00, 0xff, 0xff];
 
-/// However well a message is compressed, it may always become this long (within the limit for messages).
+/// A message may always expand to this length, regardless of its compression ratio (within the limit for messages).
 pub const RATIO_FREE_BYTES: usize = 16 * 1024;
 
-/// The room that a message is given first.
+/// Initial capacity of the output buffer.
 const ROOM_BYTES_MIN: usize = 1_024;
 
-/// Room beyond this is given back before the next message.
+/// A larger buffer is shrunk before the next message.
 const ROOM_BYTES_KEPT: usize = 64 * 1024;
 
-/// Undoes the compression of messages, whosever they are. Nothing on the heap before the first.
+/// Decompresses messages of any connection. Uses no heap memory before the first message.
 #[derive(Default)]
 pub struct Inflater {
     stream: Option<Decompress>,
@@ -32,13 +32,18 @@ pub struct Inflater {
 }
 
 impl Inflater {
-    /// The message that was sent as `payload`. It never holds more than [`Limits::inflated_bytes_max`] bytes of it, whatever
-    /// `payload` would become; and the work is bounded by that and by the length of `payload`.
+    /// Decompresses `payload`. The output never exceeds [`WebSocketLimits::inflated_bytes_max`]; this limit and the length of
+    /// `payload` bound the work.
     ///
     /// # Errors
-    /// [`ReceiveError::MessageTooBig`], [`ReceiveError::DeflateInvalid`], and [`ReceiveError::TextNotUtf8`] for a text that is
-    /// none. The connection is to be closed with it.
-    pub fn inflate(&mut self, kind: Kind, payload: &[u8], limits: &Limits) -> Result<&[u8], ReceiveError> {
+    /// [`ReceiveError::MessageTooBig`], [`ReceiveError::DeflateInvalid`], and [`ReceiveError::TextNotUtf8`] for invalid
+    /// UTF-8 in a text message. The caller must close the connection.
+    pub fn inflate(
+        &mut self,
+        kind: MessageKind,
+        payload: &[u8],
+        limits: &WebSocketLimits,
+    ) -> Result<&[u8], ReceiveError> {
         self.message.clear();
         self.message.shrink_to(ROOM_BYTES_KEPT);
         let stream = self.stream.get_or_insert_with(|| Decompress::new(false));
@@ -51,17 +56,17 @@ impl Inflater {
                 Taken::ToItsEnd { left: [] } => {}
                 Taken::ToItsEnd { .. } | Taken::All => return Err(ReceiveError::DeflateInvalid),
             },
-            // A last block of the sender's own: then a byte of padding follows (section 7.2.3.4), or nothing.
+            // A final block from the sender: a byte of padding may follow (section 7.2.3.4).
             Taken::ToItsEnd { left: [] | [0x00] } => {}
             Taken::ToItsEnd { .. } => return Err(ReceiveError::DeflateInvalid),
         }
-        if kind == Kind::Text {
+        if kind == MessageKind::Text {
             str::from_utf8(&self.message).map_err(|_| ReceiveError::TextNotUtf8)?;
         }
         Ok(&self.message)
     }
 
-    /// Bytes held for the next message.
+    /// Capacity of the output buffer.
     pub fn room_bytes(&self) -> usize {
         self.message.capacity()
     }
@@ -79,10 +84,10 @@ struct Inflating<'i> {
     bytes_max: usize,
 }
 
-/// How far a piece was taken.
+/// The result of decompressing a piece.
 enum Taken<'p> {
     All,
-    /// The last block ended before this.
+    /// The final block ended before these bytes.
     ToItsEnd {
         left: &'p [u8],
     },
@@ -94,7 +99,7 @@ impl Inflating<'_> {
         loop {
             if self.message.len() == self.message.capacity() {
                 let more = self.message.len().max(ROOM_BYTES_MIN);
-                // One byte past the bound is enough to see that it is passed.
+                // One byte beyond the limit is enough to detect that it is exceeded.
                 self.message.reserve_exact(more.min(self.bytes_max + 1 - self.message.len()));
             }
             let (taken_before, given_before) = (self.stream.total_in(), self.message.len());
@@ -113,7 +118,7 @@ impl Inflating<'_> {
             if self.message.len() < self.message.capacity() {
                 match left {
                     [] => return Ok(Taken::All),
-                    // There is room and there are bytes, and it does not go on.
+                    // There is input and space, but no progress.
                     _ if taken == 0 && self.message.len() == given_before => return Err(ReceiveError::DeflateInvalid),
                     _ => {}
                 }
@@ -122,23 +127,23 @@ impl Inflating<'_> {
     }
 }
 
-/// Compresses messages, each by itself.
+/// Compresses messages independently of each other.
 pub struct Deflater {
     stream: Compress,
 }
 
 impl Deflater {
-    /// At a level from 1, quick, to 9, small; what lies outside is taken for the nearer of them.
+    /// A compressor with a level from 1 (fast) to 9 (small); other values are clamped.
     pub fn new(level: u8) -> Self {
         Self { stream: Compress::new(Compression::new(u32::from(level.clamp(1, 9))), false) }
     }
 
-    /// Appends `message` to `out` as it is sent in frames with the reserved bit for it. Returns `false`, and leaves `out` as
-    /// it is, if that would not be shorter: such a message is better sent as it is.
+    /// Appends the compressed `message` to `out`, for frames with the reserved bit set. Returns `false`, and leaves
+    /// `out` unchanged, if compression would not make it shorter.
     pub fn deflate(&mut self, message: &[u8], out: &mut Vec<u8>) -> bool {
         let start = out.len();
-        // Room for whatever it becomes. An encoder that stops because there is none keeps what it has not given away, and
-        // that of zlib-rs goes on with a smaller buffer after it is reset, until it panics.
+        // Reserve the maximum output size. If the buffer were too small, the encoder would keep pending output; after a
+        // reset, zlib-rs continues with a smaller buffer until it panics.
         out.reserve(compressed_len_max(message.len()));
         self.stream.reset();
         let status = self.stream.compress_vec(message, out, FlushCompress::Sync);
@@ -153,8 +158,8 @@ impl Deflater {
     }
 }
 
-/// More than a message of this length becomes at any level: nine bits for each byte, which is what the fixed code has for the
-/// rarer ones, a header for each of its blocks, and what ends it.
+/// An upper bound for the compressed length at any level: nine bits per byte (the longest fixed Huffman code), a header
+/// per block, and the end.
 const fn compressed_len_max(len: usize) -> usize {
     len + len / 8 + len / 64 + 32
 }

@@ -1,13 +1,13 @@
-//! What a client can do wrong, and the close code that it gets for it.
+//! Protocol violations by clients, and their close codes.
 
 use std::fmt;
 
 use crate::close;
 
-/// Why the connection must be failed (RFC 6455, section 7.1.7). After one of these the receiver takes nothing more.
+/// Why the connection must be failed (RFC 6455, section 7.1.7). Afterwards the receiver ignores all input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReceiveError {
-    /// A reserved bit is set that no negotiated extension gives a meaning there (section 5.2).
+    /// A reserved bit is set that no negotiated extension defines (section 5.2).
     ReservedBits,
     /// The opcode is one of 3 to 7 or 11 to 15 (section 5.2).
     UnknownOpcode,
@@ -29,26 +29,26 @@ pub enum ReceiveError {
     CloseBodyTooShort,
     /// A close code that may not be sent (section 7.4).
     CloseCodeInvalid,
-    /// A close reason that is not UTF-8 (section 5.5.1).
+    /// A close code that must not be sent (section 7.4).
     CloseReasonNotUtf8,
     /// A text message that is not UTF-8 (section 8.1).
     TextNotUtf8,
-    /// More than [`Limits::frame_bytes_max`](crate::Limits::frame_bytes_max).
+    /// More than [`WebSocketLimits::frame_bytes_max`](crate::WebSocketLimits::frame_bytes_max).
     FrameTooBig,
-    /// More than [`Limits::message_bytes_max`](crate::Limits::message_bytes_max), or than a compressed message may become.
+    /// More than [`WebSocketLimits::message_bytes_max`](crate::WebSocketLimits::message_bytes_max), or than the limit for decompressed
+    /// messages.
     MessageTooBig,
-    /// More than [`Limits::fragments_max`](crate::Limits::fragments_max).
+    /// More than [`WebSocketLimits::fragments_max`](crate::WebSocketLimits::fragments_max).
     TooManyFragments,
-    /// A compressed message is cut off, or no deflate at all (RFC 7692, section 7.2.2).
+    /// A compressed message is truncated or is not valid deflate data (RFC 7692, section 7.2.2).
     DeflateInvalid,
-    /// Unfinished for longer than [`Limits::unfinished_age_max_ms`](crate::Limits::unfinished_age_max_ms). The
-    /// receiver does not return this by itself: the caller closes with it when
-    /// [`Receiver::overdue`](crate::Receiver::overdue) says so.
+    /// Incomplete for longer than [`WebSocketLimits::unfinished_age_max_ms`](crate::WebSocketLimits::unfinished_age_max_ms). The receiver
+    /// does not return this error itself: the caller checks [`Receiver::overdue`](crate::Receiver::overdue).
     MessageOverdue,
 }
 
 impl ReceiveError {
-    /// Every value, for tables of metrics and for tests.
+    /// All values, for metrics and tests.
     pub const ALL: [Self; 18] = [
         Self::ReservedBits,
         Self::UnknownOpcode,
@@ -70,7 +70,7 @@ impl ReceiveError {
         Self::MessageOverdue,
     ];
 
-    /// The code for the close frame that answers it (RFC 6455, section 7.4.1).
+    /// The code of the close frame (RFC 6455, section 7.4.1).
     pub const fn close_code(self) -> u16 {
         match self {
             Self::ReservedBits
@@ -90,7 +90,7 @@ impl ReceiveError {
         }
     }
 
-    /// A short name that never changes: the label of a metric, the word in a test vector.
+    /// A stable short name: the metric label, and the word in test vectors.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReservedBits => "reserved_bits",
@@ -114,7 +114,7 @@ impl ReceiveError {
         }
     }
 
-    /// The reason for the close frame, for the one who writes the client. Fits into a control frame.
+    /// The reason in the close frame, for the client's developer. Fits into a control frame.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::ReservedBits => "reserved bit set without an extension",
@@ -122,18 +122,18 @@ impl ReceiveError {
             Self::ControlFragmented => "control frame without FIN",
             Self::ControlTooLong => "control frame over 125 bytes",
             Self::ContinuationUnexpected => "continuation without a message",
-            Self::ContinuationExpected => "new message before the end of the last",
+            Self::ContinuationExpected => "new message before the end of the previous one",
             Self::Unmasked => "frame without a mask",
             Self::LengthNotMinimal => "length not in its shortest form",
             Self::LengthTopBit => "top bit of the length set",
             Self::CloseBodyTooShort => "close body of one byte",
-            Self::CloseCodeInvalid => "close code may not be sent",
+            Self::CloseCodeInvalid => "invalid close code",
             Self::CloseReasonNotUtf8 => "close reason is not UTF-8",
             Self::TextNotUtf8 => "text is not UTF-8",
             Self::FrameTooBig => "frame too big",
             Self::MessageTooBig => "message too big",
             Self::TooManyFragments => "too many fragments in a message",
-            Self::DeflateInvalid => "compressed message is damaged",
+            Self::DeflateInvalid => "invalid compressed message",
             Self::MessageOverdue => "message not finished in time",
         }
     }

@@ -1,6 +1,6 @@
-//! The opening handshake (RFC 6455, section 4.2): whether a request may become a WebSocket, and the answer to it.
+//! The opening handshake (RFC 6455, section 4.2): validates a request and writes the response.
 //!
-//! The request's head is parsed elsewhere; here its parts are judged, in one pass over the header fields.
+//! The caller has parsed the request's head. This module checks its parts in one pass over the header fields.
 
 use std::fmt;
 
@@ -11,98 +11,97 @@ use base64::{
 };
 use sha1::{Digest as _, Sha1};
 
-/// Hashed behind the client's key to make the accept key (RFC 6455, section 1.3).
+/// Appended to the client's key before hashing (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// A key of 16 bytes: 22 characters and two of padding.
+/// Length of a key: 16 bytes in base64, which are 22 characters and two of padding.
 const KEY_LEN: usize = 24;
 const ACCEPT_KEY_LEN: usize = 28;
 
-/// Browsers set the unused bits of a key's last character to zero; clients that make up 24 characters don't, and work
-/// with other servers.
+/// Browsers set the unused bits of a key's last character to zero. Clients that use 24 random characters do not, and
+/// other servers accept them.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// A request that becomes a WebSocket.
+/// A valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted<'o> {
     /// The value of `Sec-WebSocket-Accept`, in ASCII.
     accept_key: [u8; ACCEPT_KEY_LEN],
-    /// The one spoken from now on, out of those offered; `None` when the client named none of them.
+    /// The selected subprotocol; `None` if the client offered no supported one.
     pub subprotocol: Option<&'o str>,
-    /// What the client offers of permessage-deflate, if it offers what this server has.
+    /// The client's offer of permessage-deflate, if it is acceptable.
     pub deflate_offer: Option<DeflateOffer>,
     deflate_agreed: bool,
 }
 
-/// An offer of permessage-deflate that can be taken: without context takeover on both sides.
+/// An acceptable offer of permessage-deflate: without context takeover in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateOffer {
-    /// The window that it allows the server, in the logarithm of its bytes, from 8 to 15. If it is named, the answer has to
-    /// name it as well.
+    /// The maximum window that the offer allows the server, as the base-2 logarithm of its size, from 8 to 15. If the
+    /// offer names it, the response must as well.
     server_window_bits: Option<u8>,
 }
 
-/// Why a request does not become a WebSocket.
+/// Why a request is not a valid handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum HandshakeRefusal {
     /// Not GET.
     Method,
     /// Not HTTP/1.1.
     HttpVersion,
     /// Not exactly one `Host`.
     Host,
-    /// `Upgrade` does not name `websocket`: a plain request to a WebSocket's address.
+    /// `Upgrade` does not contain `websocket`: a plain request to the path of a WebSocket.
     Upgrade,
-    /// `Connection` does not name `upgrade`.
+    /// `Connection` does not contain `upgrade`.
     Connection,
-    /// `Sec-WebSocket-Version` is missing or another than 13.
+    /// `Sec-WebSocket-Version` is missing or not 13.
     Version,
-    /// `Sec-WebSocket-Version` stands there twice.
+    /// `Sec-WebSocket-Version` occurs twice.
     VersionRepeated,
-    /// `Sec-WebSocket-Key` is missing, or not 16 bytes in base64.
+    /// `Sec-WebSocket-Key` is missing, or is not 16 bytes in base64.
     Key,
-    /// `Sec-WebSocket-Key` stands there twice.
+    /// `Sec-WebSocket-Key` occurs twice.
     KeyRepeated,
 }
 
-/// Judges an upgrade request: its method, the minor number of its HTTP/1 version, and its header fields as names and
-/// values. Of the subprotocols that the client names, the first in `offered` is chosen: the order there is the
-/// server's preference.
+/// Validates an upgrade request: its method, the minor version of HTTP/1, and its header fields. `offered` lists the
+/// server's subprotocols in order of preference; the first one that the client offers is selected.
 ///
 /// # Errors
-/// The first rule that the request breaks, with the answer to it.
+/// The first violated rule. It contains the response.
 pub fn accept<'h, 'o>(
     method: &str,
     http_minor_version: u8,
     fields: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     offered: &[&'o str],
-) -> Result<Accepted<'o>, Refusal> {
+) -> Result<Accepted<'o>, HandshakeRefusal> {
     if method != "GET" {
-        return Err(Refusal::Method);
+        return Err(HandshakeRefusal::Method);
     }
     if http_minor_version != 1 {
-        return Err(Refusal::HttpVersion);
+        return Err(HandshakeRefusal::HttpVersion);
     }
     let fields = Fields::collect(fields, offered);
     if fields.hosts != 1 {
-        return Err(Refusal::Host);
+        return Err(HandshakeRefusal::Host);
     }
     if !fields.upgrade_to_websocket {
-        return Err(Refusal::Upgrade);
+        return Err(HandshakeRefusal::Upgrade);
     }
     if !fields.connection_upgrade {
-        return Err(Refusal::Connection);
+        return Err(HandshakeRefusal::Connection);
     }
     match fields.version {
         Field::Once(b"13") => {}
-        Field::Repeated => return Err(Refusal::VersionRepeated),
-        _ => return Err(Refusal::Version),
+        Field::Repeated => return Err(HandshakeRefusal::VersionRepeated),
+        _ => return Err(HandshakeRefusal::Version),
     }
     let key = match fields.key {
         Field::Once(key) if is_key(key) => key,
-        Field::Repeated => return Err(Refusal::KeyRepeated),
-        _ => return Err(Refusal::Key),
+        Field::Repeated => return Err(HandshakeRefusal::KeyRepeated),
+        _ => return Err(HandshakeRefusal::Key),
     };
     let subprotocol = fields.subprotocol_index.and_then(|index| offered.get(index).copied());
     let deflate_offer = fields.deflate_offer;
@@ -115,13 +114,13 @@ impl Accepted<'_> {
         std::str::from_utf8(&self.accept_key).unwrap_or_default()
     }
 
-    /// Takes the client's offer of permessage-deflate, if there is one, and returns it.
+    /// Accepts the client's offer of permessage-deflate, if there is one, and returns it.
     pub fn agree_on_deflate(&mut self) -> Option<DeflateOffer> {
         self.deflate_agreed = self.deflate_offer.is_some();
         self.deflate_offer
     }
 
-    /// Appends the response that ends HTTP on this connection.
+    /// Appends the response that switches the protocol.
     pub fn append_response(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ",
@@ -144,8 +143,8 @@ impl Accepted<'_> {
     }
 }
 
-impl Refusal {
-    /// Every value, for tables of metrics and for tests.
+impl HandshakeRefusal {
+    /// All values, for metrics and tests.
     pub const ALL: [Self; 9] = [
         Self::Method,
         Self::HttpVersion,
@@ -158,17 +157,19 @@ impl Refusal {
         Self::KeyRepeated,
     ];
 
-    /// The HTTP status of the answer.
+    /// The HTTP status of the response.
     pub const fn status(self) -> u16 {
         match self {
             Self::Method => 405,
             Self::HttpVersion => 505,
-            Self::Upgrade | Self::Version => 426,
-            Self::Host | Self::Connection | Self::VersionRepeated | Self::Key | Self::KeyRepeated => 400,
+            Self::Version => 426,
+            Self::Host | Self::Upgrade | Self::Connection | Self::VersionRepeated | Self::Key | Self::KeyRepeated => {
+                400
+            }
         }
     }
 
-    /// A short name that never changes: the label of a metric, the word in a test vector.
+    /// A stable short name: the metric label, and the word in test vectors.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Method => "method",
@@ -183,31 +184,31 @@ impl Refusal {
         }
     }
 
-    /// What was wrong, for the one who writes the client.
+    /// The message for the client's developer.
     pub const fn reason(self) -> &'static str {
         match self {
-            Self::Method => "a WebSocket is opened with GET",
-            Self::HttpVersion => "a WebSocket is opened with HTTP/1.1",
-            Self::Host => "the request needs exactly one Host",
-            Self::Upgrade => "this address speaks WebSocket only: Upgrade must name websocket",
-            Self::Connection => "Connection must name upgrade",
+            Self::Method => "a WebSocket handshake must use GET",
+            Self::HttpVersion => "a WebSocket handshake must use HTTP/1.1",
+            Self::Host => "the request must have exactly one Host field",
+            Self::Upgrade => "this path supports only WebSocket: Upgrade must contain websocket",
+            Self::Connection => "Connection must contain upgrade",
             Self::Version => "Sec-WebSocket-Version must be 13",
-            Self::VersionRepeated => "Sec-WebSocket-Version stands there twice",
+            Self::VersionRepeated => "Sec-WebSocket-Version occurs twice",
             Self::Key => "Sec-WebSocket-Key must be 16 bytes in base64",
-            Self::KeyRepeated => "Sec-WebSocket-Key stands there twice",
+            Self::KeyRepeated => "Sec-WebSocket-Key occurs twice",
         }
     }
 
-    /// Appends the response; the connection is closed after it.
+    /// Appends the response. The caller then closes the connection.
     pub fn append_response(self, out: &mut Vec<u8>) {
         let status_line = match self.status() {
             405 => "405 Method Not Allowed\r\nAllow: GET",
-            // The two fields are what a client needs to do better (RFC 9110, section 15.5.22; RFC 6455, section 4.4).
+            // Both fields tell the client what to send (RFC 9110, section 15.5.22; RFC 6455, section 4.4).
             426 => "426 Upgrade Required\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13",
             505 => "505 HTTP Version Not Supported",
             _ => "400 Bad Request",
         };
-        // 426 names Upgrade as an option of this hop, like the request it asks for.
+        // `Upgrade` is a hop-by-hop field, so `Connection` must list it.
         let connection = if self.status() == 426 { "close, Upgrade" } else { "close" };
         let body = self.reason();
         let response = format!(
@@ -219,15 +220,15 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for HandshakeRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.reason())
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for HandshakeRefusal {}
 
-/// What of the header fields counts here.
+/// The header fields that the handshake uses.
 #[derive(Default)]
 struct Fields<'h> {
     hosts: usize,
@@ -235,12 +236,12 @@ struct Fields<'h> {
     connection_upgrade: bool,
     version: Field<'h>,
     key: Field<'h>,
-    /// The smallest index into what the server offers that the client named.
+    /// The smallest index of an offered subprotocol that the client supports.
     subprotocol_index: Option<usize>,
     deflate_offer: Option<DeflateOffer>,
 }
 
-/// A field that may stand there once.
+/// A field that may occur once.
 #[derive(Clone, Copy, Default)]
 enum Field<'h> {
     #[default]
@@ -250,7 +251,7 @@ enum Field<'h> {
 }
 
 impl<'h> Fields<'h> {
-    /// One pass over the fields and their lists: the work grows with the size of the head, whatever is in it.
+    /// Collects the fields in one pass. The work is linear in the size of the head.
     fn collect(fields: impl IntoIterator<Item = (&'h str, &'h [u8])>, offered: &[&str]) -> Self {
         let mut found = Self::default();
         for (name, value) in fields {
@@ -266,7 +267,7 @@ impl<'h> Fields<'h> {
             } else if is("sec-websocket-key") {
                 found.key.see(value);
             } else if is("sec-websocket-protocol") {
-                // The case of a subprotocol counts, unlike that of a token above.
+                // Subprotocols are case-sensitive, unlike the tokens above.
                 let named =
                     elements(value).filter_map(|token| offered.iter().position(|o| o.as_bytes() == token)).min();
                 found.subprotocol_index = found.subprotocol_index.into_iter().chain(named).min();
@@ -279,8 +280,8 @@ impl<'h> Fields<'h> {
         found
     }
 
-    /// Takes the first offer, as the order is the client's preference, but for one that lets nothing be sent compressed
-    /// while another does.
+    /// Selects the first offer, because the order is the client's preference. Exception: a later offer wins if only it
+    /// allows the server to compress.
     fn see_offer(&mut self, offer: DeflateOffer) {
         if self.deflate_offer.is_none_or(|first| !first.has_full_window() && offer.has_full_window()) {
             self.deflate_offer = Some(offer);
@@ -289,14 +290,14 @@ impl<'h> Fields<'h> {
 }
 
 impl DeflateOffer {
-    /// Whether the client can read what [`Deflater`](crate::deflate::Deflater) makes, whose window is full since clients share
-    /// it. Otherwise everything is sent to it as it is, as any message may be, and only it sends compressed messages.
+    /// Whether the client can read the output of [`Deflater`](crate::deflate::Deflater), which uses the full window
+    /// because clients share it. Otherwise the server sends this client uncompressed messages, which is always allowed.
     pub fn has_full_window(self) -> bool {
         matches!(self.server_window_bits, None | Some(15))
     }
 
-    /// One element of the extensions that the client names (RFC 7692, section 7). `None` for another extension, for what is
-    /// no valid offer, and for one that this server has to decline.
+    /// Parses one element of `Sec-WebSocket-Extensions` (RFC 7692, section 7). `None` for other extensions, invalid
+    /// offers, and offers that this server must decline.
     fn parse(element: &[u8]) -> Option<Self> {
         let mut parts = element.split(|byte| *byte == b';').map(trim);
         if !parts.next()?.eq_ignore_ascii_case(b"permessage-deflate") {
@@ -328,7 +329,7 @@ impl DeflateOffer {
     }
 }
 
-/// 8 to 15, without zeros in front.
+/// A window size: 8 to 15 without leading zeros.
 fn window(bits: &[u8]) -> Option<u8> {
     match bits {
         [ones @ b'8'..=b'9'] => Some(ones - b'0'),
@@ -337,7 +338,7 @@ fn window(bits: &[u8]) -> Option<u8> {
     }
 }
 
-/// A parameter's value, which may stand in quotes (RFC 6455, section 9.1).
+/// The value of a parameter, without quotes (RFC 6455, section 9.1).
 fn unquoted(value: &[u8]) -> Option<&[u8]> {
     match value {
         [b'"', inner @ .., b'"'] => Some(inner),
@@ -360,7 +361,7 @@ fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(trim)
 }
 
-/// Without the spaces and tabs around it (RFC 9110, section 5.6.3).
+/// Removes leading and trailing spaces and tabs (RFC 9110, section 5.6.3).
 fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;

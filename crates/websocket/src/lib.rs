@@ -1,15 +1,15 @@
-//! RFC 6455 for servers: bytes to messages and back, without sockets.
+//! RFC 6455 for servers: converts between bytes and messages, without sockets.
 //!
 //! Four parts, each usable without the others:
 //!
-//! - [`handshake`] judges an upgrade request and writes the answer to it;
-//! - [`Receiver`] turns what a client sends, in whatever pieces it arrives, into messages;
-//! - [`header`] writes what a server sends, so that a publication is framed once for all its subscribers;
-//! - [`deflate`] compresses and inflates messages where both sides agreed on it.
+//! - [`handshake`] validates an upgrade request and writes the response;
+//! - [`Receiver`] decodes a client's bytes, in pieces of any size, into messages;
+//! - [`header`] encodes frames, so that a publication is framed once for all its subscribers;
+//! - [`deflate`] compresses and decompresses messages if both sides negotiated it.
 //!
-//! Nothing here reads a clock, opens a socket or starts a thread: time comes in as an argument in milliseconds.
+//! This crate reads no clock, opens no socket and starts no thread. Times are arguments in milliseconds.
 #![forbid(unsafe_code)]
-// A slice that is taken from its front, like `std::io::Read` for `&mut &[u8]`, but unmasked in place.
+// `&mut &mut [u8]`: a slice that shrinks from its front, like `std::io::Read` for `&mut &[u8]`, but unmasked in place.
 #![allow(clippy::mut_mut)]
 #![cfg_attr(
     not(test),
@@ -26,10 +26,7 @@ mod limits;
 mod mask;
 mod receiver;
 
-#[doc(hidden)]
-pub mod fuzzing;
-
 pub use error::ReceiveError;
 pub use header::Opcode;
-pub use limits::Limits;
-pub use receiver::{Kind, Received, Receiver};
+pub use limits::WebSocketLimits;
+pub use receiver::{MessageKind, Received, Receiver};

@@ -1,25 +1,25 @@
-//! What one client may make the receiver hold, and for how long.
+//! Limits of the memory and the time that one client may use.
 
-/// Bounds on what a client sends. One value serves all connections of a listener: the receiver is given a reference
-/// at each call and keeps none.
+/// Limits of a client's input. One value serves all connections of a listener; the receiver gets a reference with each
+/// call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Payload bytes of one data frame. Control frames have their own limit of 125 bytes in the RFC.
+pub struct WebSocketLimits {
+    /// Maximum payload of a data frame in bytes. The RFC limits control frames to 125 bytes.
     pub frame_bytes_max: usize,
-    /// Payload bytes of one message, over all its fragments.
+    /// Maximum payload of a message in bytes, over all its fragments.
     pub message_bytes_max: usize,
-    /// Frames of one message. At least one frame is always taken.
+    /// Maximum number of frames in a message. At least one frame is always accepted.
     pub fragments_max: u32,
-    /// Milliseconds that a message or frame may stay unfinished after its first byte.
+    /// Milliseconds that a message or frame may stay incomplete after its first byte.
     pub unfinished_age_max_ms: u64,
-    /// Bytes of a message that came compressed, when it no longer is.
+    /// Maximum length of a decompressed message in bytes.
     pub inflated_bytes_max: usize,
-    /// How many times longer than what came such a message may become, beyond [`crate::deflate::RATIO_FREE_BYTES`].
+    /// Maximum compression ratio of a message longer than [`crate::deflate::RATIO_FREE_BYTES`].
     pub inflated_ratio_max: usize,
 }
 
-impl Default for Limits {
-    /// 64 KiB a frame and a message, compressed or not, 128 fragments, ten seconds.
+impl Default for WebSocketLimits {
+    /// Frames and messages of 64 KiB, compressed or not; 128 fragments; ten seconds.
     fn default() -> Self {
         Self {
             frame_bytes_max: 65_536,

@@ -1,16 +1,15 @@
-//! Masking (RFC 6455, section 5.3): a client's payload is combined by exclusive or with a repeated key of four
-//! bytes.
+//! Masking (RFC 6455, section 5.3): the exclusive or of a client's payload with a repeated key of four bytes.
 
-/// Takes the mask off `payload`, in place. `offset` is how many bytes of the same frame came before it.
+/// Unmasks `payload` in place. `offset` is the number of bytes that precede it in the same frame.
 #[inline]
 pub(crate) fn unmask(payload: &mut [u8], key: [u8; 4], offset: usize) {
     let key = u32::from_ne_bytes(key);
-    // The key as seen from this offset: its first byte is the one that masks `payload`'s first.
+    // The key, rotated so that its first byte masks the first byte of `payload`.
     let turn = 8 * (offset % 4) as u32;
     let key = if cfg!(target_endian = "little") { key.rotate_right(turn) } else { key.rotate_left(turn) };
     let wide = (u64::from(key) << 32 | u64::from(key)).to_ne_bytes();
 
-    // Eight bytes at a time, which the compiler turns into the widest vectors of the target.
+    // Eight bytes at a time; the compiler vectorizes this loop.
     let (blocks, tail) = payload.as_chunks_mut::<8>();
     for block in blocks {
         *block = (u64::from_ne_bytes(*block) ^ u64::from_ne_bytes(wide)).to_ne_bytes();

@@ -1,52 +1,52 @@
-//! From bytes to messages (RFC 6455, sections 5 to 8), whatever the pieces that the bytes come in.
+//! Decodes bytes into messages (RFC 6455, sections 5 to 8), for pieces of any size.
 
 use std::{borrow::Cow, mem, str};
 
 use crate::{
-    Limits, ReceiveError,
+    ReceiveError, WebSocketLimits,
     client_frame::{self, CLIENT_HEADER_BYTES_MAX, ClientFrame, Open},
     close,
     header::Opcode,
     mask::unmask,
 };
 
-/// What a message is made of.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// UTF-8; the receiver has checked it.
+pub enum MessageKind {
+    /// Valid UTF-8.
     Text,
-    /// Any bytes.
+    /// Arbitrary bytes.
     Binary,
 }
 
-/// One thing that a client said. Borrowed where the bytes lay in one piece in the caller's buffer, owned where they
-/// had to be put together.
+/// A message or control frame of a client. Borrowed if its bytes were contiguous in the caller's buffer, owned if they
+/// had to be joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received<'b> {
-    /// A whole message, unmasked, of one frame or more.
+    /// A complete, unmasked message of one or more frames.
     Message {
         /// Text or binary.
-        kind: Kind,
-        /// The bytes of all its frames. Valid UTF-8 when the kind is text.
+        kind: MessageKind,
+        /// The payload of all its frames. Valid UTF-8 if the kind is text.
         payload: Cow<'b, [u8]>,
     },
-    /// The same, still compressed, to be given to [`Inflater::inflate`](crate::deflate::Inflater::inflate). Only on a
-    /// connection that agreed on it.
+    /// A complete message, still compressed: an input of [`Inflater::inflate`](crate::deflate::Inflater::inflate). Only
+    /// on connections that negotiated permessage-deflate.
     Compressed {
         /// Text or binary.
-        kind: Kind,
-        /// The bytes of all its frames, as they came.
+        kind: MessageKind,
+        /// The compressed payload of all its frames.
         payload: Cow<'b, [u8]>,
     },
-    /// To be answered with a pong of the same payload, at most 125 bytes.
+    /// The caller must answer with a pong of the same payload, at most 125 bytes.
     Ping(Cow<'b, [u8]>),
-    /// Answers a ping of ours, or came unasked.
+    /// The answer to a ping, or an unsolicited heartbeat.
     Pong(Cow<'b, [u8]>),
-    /// The last thing a client says: to be answered with a close, unless one was sent before.
+    /// The client's last frame. The caller must answer with a close frame, unless it has sent one.
     Close {
-        /// Why, if the client said so; always one that [`close::may_be_sent`].
+        /// The client's close code, if any; always one that [`close::may_be_sent`].
         code: Option<u16>,
-        /// In the client's words, at most 123 bytes.
+        /// The client's reason, at most 123 bytes.
         reason: Cow<'b, str>,
     },
 }
@@ -57,9 +57,9 @@ pub enum Received<'b> {
 /// can serve all connections of a thread), and calls [`receive`](Self::receive) until it has no more to say:
 ///
 /// ```
-/// # use dunlin_websocket::{Limits, Received, Receiver, ReceiveError};
+/// # use dunlin_websocket::{WebSocketLimits, Received, Receiver, ReceiveError};
 /// # fn example(read: &mut [u8], now_ms: u64) -> Result<(), ReceiveError> {
-/// # let (limits, mut receiver, mut unread) = (Limits::default(), Receiver::new(), Vec::new());
+/// # let (limits, mut receiver, mut unread) = (WebSocketLimits::default(), Receiver::new(), Vec::new());
 /// # let wants_a_pause = |_: &[u8]| false;
 /// let mut rest: &mut [u8] = read;
 /// while let Some(received) = receiver.receive(now_ms, &limits, &mut rest)? {
@@ -74,10 +74,10 @@ pub enum Received<'b> {
 /// ```
 #[derive(Debug, Default)]
 pub struct Receiver {
-    /// Non-null exactly while a frame or a message is unfinished.
+    /// `Some` exactly while a frame or a message is incomplete.
     unfinished: Option<Box<Unfinished>>,
     state: State,
-    /// permessage-deflate was agreed on.
+    /// permessage-deflate was negotiated.
     deflate: bool,
 }
 
@@ -87,28 +87,29 @@ const _: () = assert!(size_of::<Receiver>() <= 16, "an idle session pays for thi
 enum State {
     #[default]
     Open,
-    /// The client sent its close frame: what follows is none of our business (section 5.5.1).
+    /// The client sent its close frame. All further input is ignored (section 5.5.1).
     Closed,
     Failed(ReceiveError),
 }
 
-/// What is there of a message or of a frame that has not ended.
+/// The state of an incomplete message or frame.
 #[derive(Debug)]
 struct Unfinished {
-    /// When its first byte came.
+    /// When its first byte arrived.
     since_ms: u64,
-    /// The front of a header, `header_len` bytes of it. Empty while a payload is on its way.
+    /// The first `header_len` bytes of a header. Empty while a payload arrives.
     header: [u8; CLIENT_HEADER_BYTES_MAX],
     header_len: usize,
-    /// The frame whose payload is on its way.
+    /// The frame whose payload is incomplete.
     frame: Option<Arriving>,
-    /// The message whose frames are on their way.
+    /// The message whose frames are incomplete.
     message: Option<Message>,
-    /// The payload of a control frame on its way: apart, since it can come between two fragments.
+    /// The incomplete payload of a control frame. It is separate because a control frame can arrive between two
+    /// fragments.
     control: Vec<u8>,
 }
 
-/// A frame with the number of payload bytes that were taken.
+/// A frame, and the number of its payload bytes that were processed.
 #[derive(Clone, Copy, Debug)]
 struct Arriving {
     frame: ClientFrame,
@@ -117,37 +118,36 @@ struct Arriving {
 
 #[derive(Debug)]
 struct Message {
-    kind: Kind,
+    kind: MessageKind,
     compressed: bool,
     bytes: Vec<u8>,
-    /// How many of `bytes` were found to be whole characters. Text only, and not while it is compressed.
+    /// Length of the validated prefix of `bytes`. For uncompressed text only.
     utf8_len: usize,
     fragments: u32,
 }
 
 impl Receiver {
-    /// A receiver for a connection that has just been upgraded.
+    /// A receiver for a new connection.
     pub const fn new() -> Self {
         Self { unfinished: None, state: State::Open, deflate: false }
     }
 
-    /// The same, where permessage-deflate was agreed on.
+    /// A receiver for a new connection that negotiated permessage-deflate.
     pub const fn with_deflate() -> Self {
         Self { unfinished: None, state: State::Open, deflate: true }
     }
 
-    /// Takes bytes from the front of `input` until they make up something that the client said, and returns that;
-    /// `None` when all of `input` is taken. `input` is then what is left. Payloads are unmasked in place: bytes that
-    /// were taken are not to be read again, and those that are left are as they came.
+    /// Consumes bytes from the front of `input` until a message or control frame is complete, and returns it; `None` if
+    /// `input` is used up. Payloads are unmasked in place, so the consumed bytes change; the remaining bytes do not.
     ///
     /// # Errors
-    /// What the client did wrong, as soon as the bytes show it. The connection is to be closed with
-    /// [`ReceiveError::close_code`]; all input is taken and all later input gets the same error.
+    /// The first protocol violation, as soon as it is detectable. The caller must close the connection with
+    /// [`ReceiveError::close_code`]. All further calls return the same error.
     #[inline]
     pub fn receive<'b>(
         &mut self,
         now_ms: u64,
-        limits: &Limits,
+        limits: &WebSocketLimits,
         input: &mut &'b mut [u8],
     ) -> Result<Option<Received<'b>>, ReceiveError> {
         let result = match self.state {
@@ -166,19 +166,19 @@ impl Receiver {
         result
     }
 
-    /// Whether a message or frame is unfinished for longer than [`Limits::unfinished_age_max_ms`]. The connection is
-    /// then to be closed with [`ReceiveError::MessageOverdue`].
-    pub fn overdue(&self, now_ms: u64, limits: &Limits) -> bool {
+    /// Whether a message or frame has been incomplete for longer than [`WebSocketLimits::unfinished_age_max_ms`]. The caller
+    /// must then close the connection with [`ReceiveError::MessageOverdue`].
+    pub fn overdue(&self, now_ms: u64, limits: &WebSocketLimits) -> bool {
         self.unfinished_since_ms()
             .is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > limits.unfinished_age_max_ms)
     }
 
-    /// When the first byte of the unfinished message or frame came; `None` between messages.
+    /// When the first byte of the incomplete message or frame arrived; `None` between messages.
     pub fn unfinished_since_ms(&self) -> Option<u64> {
         self.unfinished.as_ref().map(|unfinished| unfinished.since_ms)
     }
 
-    /// Bytes held on the heap; 0 between messages.
+    /// Heap memory in bytes; 0 between messages.
     pub fn heap_bytes(&self) -> usize {
         self.unfinished.as_ref().map_or(0, |unfinished| {
             let message_bytes = unfinished.message.as_ref().map_or(0, |message| message.bytes.capacity());
@@ -189,7 +189,7 @@ impl Receiver {
     fn receive_open<'b>(
         &mut self,
         now_ms: u64,
-        limits: &Limits,
+        limits: &WebSocketLimits,
         input: &mut &'b mut [u8],
     ) -> Result<Option<Received<'b>>, ReceiveError> {
         loop {
@@ -205,19 +205,19 @@ impl Receiver {
             } else {
                 self.take_data(now_ms, limits, arriving, input)?
             };
-            // Empty input means that the frame's end, or the next frame, is still to come.
+            // Empty input: the end of this frame, or the next frame, has not arrived.
             if received.is_some() || input.is_empty() {
                 return Ok(received);
             }
         }
     }
 
-    /// Takes a header, or what there is of it.
+    /// Parses a header, or stores the part of it that has arrived.
     #[inline]
     fn take_header(
         &mut self,
         now_ms: u64,
-        limits: &Limits,
+        limits: &WebSocketLimits,
         input: &mut &mut [u8],
     ) -> Result<Option<ClientFrame>, ReceiveError> {
         let open = self.unfinished.as_ref().and_then(|unfinished| unfinished.message.as_ref()).map(Message::open);
@@ -255,7 +255,7 @@ impl Receiver {
             }
             Cow::Owned(mem::take(&mut unfinished.control))
         };
-        // A ping between two fragments leaves the message open.
+        // A ping between two fragments does not end the message.
         self.unfinished = self.unfinished.take().filter(|unfinished| unfinished.message.is_some());
         match opcode {
             Opcode::Close => parse_close(payload).map(Some),
@@ -268,20 +268,20 @@ impl Receiver {
     fn take_data<'b>(
         &mut self,
         now_ms: u64,
-        limits: &Limits,
+        limits: &WebSocketLimits,
         mut arriving: Arriving,
         input: &mut &'b mut [u8],
     ) -> Result<Option<Received<'b>>, ReceiveError> {
         let frame = arriving.frame;
         let is_first_piece = arriving.taken == 0;
         let piece = arriving.take_payload(input);
-        let kind = if frame.opcode == Opcode::Text { Kind::Text } else { Kind::Binary };
+        let kind = if frame.opcode == Opcode::Text { MessageKind::Text } else { MessageKind::Binary };
         if is_first_piece && arriving.is_whole() && frame.fin && frame.opcode != Opcode::Continuation {
             self.unfinished = None;
             if frame.compressed {
                 return Ok(Some(Received::Compressed { kind, payload: Cow::Borrowed(piece) }));
             }
-            if kind == Kind::Text {
+            if kind == MessageKind::Text {
                 str::from_utf8(piece).map_err(|_| ReceiveError::TextNotUtf8)?;
             }
             return Ok(Some(Received::Message { kind, payload: Cow::Borrowed(piece) }));
@@ -289,7 +289,7 @@ impl Receiver {
 
         let unfinished = self.unfinished_from(now_ms);
         let message = unfinished.message.get_or_insert_with(|| Message::new(kind, frame.compressed));
-        // The end of the last frame is the end of the message; before it only the limit is known.
+        // The length of a message is known at its last frame; before that only the limit is.
         let bytes_max =
             if frame.fin { message.bytes.len() + piece.len() + arriving.missing() } else { limits.message_bytes_max };
         message.append(piece, bytes_max);
@@ -329,7 +329,7 @@ impl Unfinished {
         }
     }
 
-    /// Keeps more of a header that is not whole yet.
+    /// Stores more bytes of an incomplete header.
     fn keep_header(&mut self, more: &[u8]) {
         let (_, free) = self.header.split_at_mut(self.header_len);
         for (kept, byte) in free.iter_mut().zip(more) {
@@ -338,12 +338,12 @@ impl Unfinished {
         }
     }
 
-    /// Completes the header whose front is kept, or keeps more of it.
+    /// Completes a stored header, or stores more bytes of it.
     fn take_rest_of_header(
         &mut self,
         open: Option<Open>,
         deflate: bool,
-        limits: &Limits,
+        limits: &WebSocketLimits,
         input: &mut &mut [u8],
     ) -> Result<Option<ClientFrame>, ReceiveError> {
         let kept_len = self.header_len;
@@ -360,7 +360,7 @@ impl Unfinished {
 }
 
 impl Arriving {
-    /// Takes what `input` has of the payload, and the mask off it.
+    /// Removes the available part of the payload from `input` and unmasks it.
     #[inline]
     fn take_payload<'b>(&mut self, input: &mut &'b mut [u8]) -> &'b mut [u8] {
         let piece = take(input, self.missing());
@@ -379,7 +379,7 @@ impl Arriving {
 }
 
 impl Message {
-    fn new(kind: Kind, compressed: bool) -> Self {
+    fn new(kind: MessageKind, compressed: bool) -> Self {
         Self { kind, compressed, bytes: Vec::new(), utf8_len: 0, fragments: 0 }
     }
 
@@ -392,7 +392,8 @@ impl Message {
         Open { bytes: self.bytes.len(), fragments: self.fragments }
     }
 
-    /// Memory follows what came, not what a header announced: twice of it at most, and never over `bytes_max`.
+    /// Appends a piece. The capacity grows with the received bytes, not with the announced length: at most twice their
+    /// number, and never more than `bytes_max`.
     fn append(&mut self, piece: &[u8], bytes_max: usize) {
         let needed = self.bytes.len() + piece.len();
         assert!(needed <= bytes_max, "the header was held against the limits");
@@ -403,10 +404,10 @@ impl Message {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// Checks what was not checked before. A character may be cut by the end of a piece or of a fragment, but not by
-    /// the end of the message; a byte that can't go on a character is refused at once (section 8.1).
+    /// Validates the unvalidated bytes. A character may span pieces and fragments, but must end with the message. An
+    /// invalid byte is rejected at once (section 8.1).
     fn check_utf8(&mut self, is_end: bool) -> Result<(), ReceiveError> {
-        if self.kind != Kind::Text || self.compressed {
+        if self.kind != MessageKind::Text || self.compressed {
             return Ok(());
         }
         let (_, unchecked) = self.bytes.split_at(self.utf8_len);
@@ -428,7 +429,7 @@ fn take<'b>(input: &mut &'b mut [u8], len: usize) -> &'b mut [u8] {
     front
 }
 
-/// A close frame's body is nothing, or a code and a reason (sections 5.5.1 and 7.4).
+/// Parses the body of a close frame: empty, or a code and a reason (sections 5.5.1 and 7.4).
 fn parse_close(body: Cow<'_, [u8]>) -> Result<Received<'_>, ReceiveError> {
     let code = match *body {
         [] => return Ok(Received::Close { code: None, reason: Cow::Borrowed("") }),

@@ -1,7 +1,8 @@
-//! The fuzz targets' bodies over their committed seeds, so that what a fuzzer once found stays found.
+//! Runs the fuzz targets' bodies over their committed seeds, so that old findings stay fixed.
 
 use dunlin_proof::corpus;
-use dunlin_websocket::fuzzing;
+
+use crate::fuzzing;
 
 #[test]
 fn websocket_receiver() {

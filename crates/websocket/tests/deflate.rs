@@ -1,11 +1,12 @@
-//! permessage-deflate: what is agreed on, what compressed messages mean, and what they may cost.
+//! permessage-deflate: negotiation, decoding, and limits.
 
 use dunlin_websocket::{
-    Kind, Limits, ReceiveError,
+    MessageKind, ReceiveError, WebSocketLimits,
     deflate::{Deflater, Inflater, RATIO_FREE_BYTES},
-    fuzzing::{Event, play, play_deflate},
     handshake::{self, DeflateOffer},
 };
+
+use crate::fuzzing::{Event, play, play_deflate};
 
 /// The extensions that a server agrees on, if it takes what it can.
 fn agreed(offers: &[&str]) -> Option<String> {
@@ -94,17 +95,17 @@ fn error(played: &[Event]) -> Option<ReceiveError> {
 
 #[test]
 fn the_bit_counts_on_the_first_frame_of_a_message_only() {
-    let limits = Limits::default();
+    let limits = WebSocketLimits::default();
     let whole = frame(0xc1, b"abc");
-    assert_eq!(play_deflate([&whole[..]], &limits).events, [Event::Compressed(Kind::Text, b"abc".to_vec())]);
+    assert_eq!(play_deflate([&whole[..]], &limits).events, [Event::Compressed(MessageKind::Text, b"abc".to_vec())]);
     assert_eq!(error(&play([&whole[..]], &limits).events), Some(ReceiveError::ReservedBits), "nothing was agreed on");
 
     let fragments = [frame(0x42, b"ab"), frame(0x89, b"!"), frame(0x80, b"\xff")].concat();
-    let expected = [Event::Ping(b"!".to_vec()), Event::Compressed(Kind::Binary, b"ab\xff".to_vec())];
+    let expected = [Event::Ping(b"!".to_vec()), Event::Compressed(MessageKind::Binary, b"ab\xff".to_vec())];
     assert_eq!(play_deflate([&fragments[..]], &limits).events, expected);
     // A text that was compressed is no text before it is inflated.
     let text = [frame(0x41, b"\xff"), frame(0x80, b"\xff")].concat();
-    let expected = [Event::Compressed(Kind::Text, b"\xff\xff".to_vec())];
+    let expected = [Event::Compressed(MessageKind::Text, b"\xff\xff".to_vec())];
     assert_eq!(play_deflate(text.chunks(1), &limits).events, expected);
 
     for bytes in [
@@ -122,7 +123,8 @@ fn the_bit_counts_on_the_first_frame_of_a_message_only() {
     }
     // The next message may go uncompressed.
     let both = [frame(0xc2, b"a"), frame(0x82, b"b")].concat();
-    let expected = [Event::Compressed(Kind::Binary, b"a".to_vec()), Event::Message(Kind::Binary, b"b".to_vec())];
+    let expected =
+        [Event::Compressed(MessageKind::Binary, b"a".to_vec()), Event::Message(MessageKind::Binary, b"b".to_vec())];
     assert_eq!(play_deflate([&both[..]], &limits).events, expected);
 }
 
@@ -133,12 +135,20 @@ const HELLO_LAST_BLOCK: &[u8] = &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00
 const HELLO_TWO_BLOCKS: &[u8] = &[0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00];
 
 #[test]
-fn the_examples_of_the_rfc_say_hello() {
+fn the_examples_of_the_rfc_are_read() {
     let mut inflater = Inflater::default();
     for payload in [HELLO, HELLO_STORED, HELLO_LAST_BLOCK, &HELLO_LAST_BLOCK[..7], HELLO_TWO_BLOCKS] {
-        assert_eq!(inflater.inflate(Kind::Text, payload, &Limits::default()), Ok(&b"Hello"[..]), "{payload:02x?}");
+        assert_eq!(
+            inflater.inflate(MessageKind::Text, payload, &WebSocketLimits::default()),
+            Ok(&b"Hello"[..]),
+            "{payload:02x?}"
+        );
     }
-    assert_eq!(inflater.inflate(Kind::Text, &[0x00], &Limits::default()), Ok(&b""[..]), "an empty message");
+    assert_eq!(
+        inflater.inflate(MessageKind::Text, &[0x00], &WebSocketLimits::default()),
+        Ok(&b""[..]),
+        "an empty message"
+    );
 }
 
 #[test]
@@ -151,10 +161,14 @@ fn what_is_damaged_is_refused() {
     for payload in
         [&HELLO[..5], &HELLO_STORED[..8], &[0x07][..], &[0xff; 40], &behind_the_end, &two_ends, &context_of_another]
     {
-        let result = inflater.inflate(Kind::Binary, payload, &Limits::default());
+        let result = inflater.inflate(MessageKind::Binary, payload, &WebSocketLimits::default());
         assert_eq!(result, Err(ReceiveError::DeflateInvalid), "{payload:02x?}");
     }
-    assert_eq!(inflater.inflate(Kind::Binary, HELLO, &Limits::default()), Ok(&b"Hello"[..]), "the next is fine again");
+    assert_eq!(
+        inflater.inflate(MessageKind::Binary, HELLO, &WebSocketLimits::default()),
+        Ok(&b"Hello"[..]),
+        "the next is fine again"
+    );
 }
 
 fn compressed(message: &[u8]) -> Vec<u8> {
@@ -167,12 +181,12 @@ fn compressed(message: &[u8]) -> Vec<u8> {
 fn the_limit_holds_at_its_value_and_not_past_it() {
     let mut inflater = Inflater::default();
     let payload = compressed(&[b'a'; 1_000]);
-    let limits = |inflated_bytes_max| Limits { inflated_bytes_max, ..Limits::default() };
-    assert_eq!(inflater.inflate(Kind::Text, &payload, &limits(1_000)).map(<[u8]>::len), Ok(1_000));
-    assert_eq!(inflater.inflate(Kind::Text, &payload, &limits(999)), Err(ReceiveError::MessageTooBig));
+    let limits = |inflated_bytes_max| WebSocketLimits { inflated_bytes_max, ..WebSocketLimits::default() };
+    assert_eq!(inflater.inflate(MessageKind::Text, &payload, &limits(1_000)).map(<[u8]>::len), Ok(1_000));
+    assert_eq!(inflater.inflate(MessageKind::Text, &payload, &limits(999)), Err(ReceiveError::MessageTooBig));
     let not_text = compressed(&[0xff; 100]);
-    assert_eq!(inflater.inflate(Kind::Text, &not_text, &limits(100)), Err(ReceiveError::TextNotUtf8));
-    assert_eq!(inflater.inflate(Kind::Binary, &not_text, &limits(100)), Ok(&[0xff; 100][..]));
+    assert_eq!(inflater.inflate(MessageKind::Text, &not_text, &limits(100)), Err(ReceiveError::TextNotUtf8));
+    assert_eq!(inflater.inflate(MessageKind::Binary, &not_text, &limits(100)), Ok(&[0xff; 100][..]));
 }
 
 #[test]
@@ -181,30 +195,37 @@ fn a_bomb_costs_no_more_than_the_limit() {
     // 16 MiB in some 16 KiB.
     let bomb = compressed(&vec![0; 1 << 24]);
     assert!(bomb.len() < 20_000);
-    assert_eq!(inflater.inflate(Kind::Binary, &bomb, &Limits::default()), Err(ReceiveError::MessageTooBig));
+    assert_eq!(
+        inflater.inflate(MessageKind::Binary, &bomb, &WebSocketLimits::default()),
+        Err(ReceiveError::MessageTooBig)
+    );
     assert!(inflater.room_bytes() <= 2 * 65_536, "it holds {}", inflater.room_bytes());
-    let generous = Limits { inflated_bytes_max: 1 << 24, inflated_ratio_max: 2_000, ..Limits::default() };
-    assert!(inflater.inflate(Kind::Binary, &bomb, &generous).is_ok());
-    assert_eq!(inflater.inflate(Kind::Binary, HELLO, &generous), Ok(&b"Hello"[..]));
+    let generous =
+        WebSocketLimits { inflated_bytes_max: 1 << 24, inflated_ratio_max: 2_000, ..WebSocketLimits::default() };
+    assert!(inflater.inflate(MessageKind::Binary, &bomb, &generous).is_ok());
+    assert_eq!(inflater.inflate(MessageKind::Binary, HELLO, &generous), Ok(&b"Hello"[..]));
     assert!(inflater.room_bytes() <= 65_536, "the room was given back");
 }
 
 #[test]
 fn the_ratio_is_bounded_beyond_what_is_free() {
     let mut inflater = Inflater::default();
-    let limits = Limits { inflated_bytes_max: 1 << 20, inflated_ratio_max: 10, ..Limits::default() };
+    let limits = WebSocketLimits { inflated_bytes_max: 1 << 20, inflated_ratio_max: 10, ..WebSocketLimits::default() };
     let free = compressed(&vec![0; RATIO_FREE_BYTES]);
     assert!(free.len() * 10 < RATIO_FREE_BYTES);
-    assert!(inflater.inflate(Kind::Binary, &free, &limits).is_ok());
+    assert!(inflater.inflate(MessageKind::Binary, &free, &limits).is_ok());
     let past = compressed(&vec![0; RATIO_FREE_BYTES + 1]);
-    assert_eq!(inflater.inflate(Kind::Binary, &past, &limits), Err(ReceiveError::MessageTooBig));
+    assert_eq!(inflater.inflate(MessageKind::Binary, &past, &limits), Err(ReceiveError::MessageTooBig));
 }
 
 #[test]
 fn blocks_of_nothing_are_nothing() {
     let payload = [0x00, 0x00, 0x00, 0xff, 0xff].repeat(10_000);
     let payload = [&payload[..], HELLO].concat();
-    assert_eq!(Inflater::default().inflate(Kind::Text, &payload, &Limits::default()), Ok(&b"Hello"[..]));
+    assert_eq!(
+        Inflater::default().inflate(MessageKind::Text, &payload, &WebSocketLimits::default()),
+        Ok(&b"Hello"[..])
+    );
 }
 
 #[test]
@@ -217,7 +238,10 @@ fn what_is_sent_comes_back_or_is_not_worth_it() {
         out.truncate(6);
         if deflater.deflate(&text[..length], &mut out) {
             assert!(out.len() < 6 + length);
-            assert_eq!(inflater.inflate(Kind::Text, &out[6..], &Limits::default()), Ok(&text[..length]));
+            assert_eq!(
+                inflater.inflate(MessageKind::Text, &out[6..], &WebSocketLimits::default()),
+                Ok(&text[..length])
+            );
         } else {
             assert!(length <= 20, "{length} bytes of repetition are worth it");
         }
@@ -252,6 +276,6 @@ fn noise_spoils_nothing_for_what_follows() {
         }
         let mut out = Vec::new();
         assert!(deflater.deflate(words.as_bytes(), &mut out));
-        assert_eq!(inflater.inflate(Kind::Text, &out, &Limits::default()), Ok(words.as_bytes()));
+        assert_eq!(inflater.inflate(MessageKind::Text, &out, &WebSocketLimits::default()), Ok(words.as_bytes()));
     }
 }

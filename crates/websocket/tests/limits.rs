@@ -1,11 +1,7 @@
-//! Time, and what a client can make the receiver hold. The limits in bytes and fragments also have their cases in
-//! `schema/vectors/websocket/limits.txt`.
+//! Limits of time and memory. `schema/vectors/websocket/limits.txt` has further cases for bytes and fragments.
 
-use dunlin_proof::allocations::{Counting, allocations_of};
-use dunlin_websocket::{Kind, Limits, ReceiveError, Received, Receiver};
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use dunlin_proof::allocations::allocations_of;
+use dunlin_websocket::{MessageKind, ReceiveError, Received, Receiver, WebSocketLimits};
 
 /// A masked frame with a key of zeros.
 fn frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
@@ -17,19 +13,19 @@ fn frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
 fn receive_none(receiver: &mut Receiver, now_ms: u64, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     let mut rest: &mut [u8] = &mut bytes;
-    assert_eq!(receiver.receive(now_ms, &Limits::default(), &mut rest), Ok(None));
+    assert_eq!(receiver.receive(now_ms, &WebSocketLimits::default(), &mut rest), Ok(None));
 }
 
 fn receive_one(receiver: &mut Receiver, now_ms: u64, bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     let mut rest: &mut [u8] = &mut bytes;
-    assert!(matches!(receiver.receive(now_ms, &Limits::default(), &mut rest), Ok(Some(_))));
+    assert!(matches!(receiver.receive(now_ms, &WebSocketLimits::default(), &mut rest), Ok(Some(_))));
     assert!(rest.is_empty());
 }
 
 #[test]
 fn an_unfinished_message_grows_old_from_its_first_byte() {
-    let limits = Limits::default();
+    let limits = WebSocketLimits::default();
     let mut receiver = Receiver::new();
     assert!(!receiver.overdue(u64::MAX, &limits), "nothing is open");
 
@@ -53,8 +49,8 @@ fn each_message_has_its_own_age() {
     receive_none(&mut receiver, 1_000, &frame(0x01, b"a"));
     let mut end_and_next_begin = [frame(0x80, b"b"), vec![0x81]].concat();
     let mut rest: &mut [u8] = &mut end_and_next_begin;
-    assert!(matches!(receiver.receive(2_000, &Limits::default(), &mut rest), Ok(Some(_))));
-    assert_eq!(receiver.receive(2_000, &Limits::default(), &mut rest), Ok(None));
+    assert!(matches!(receiver.receive(2_000, &WebSocketLimits::default(), &mut rest), Ok(Some(_))));
+    assert_eq!(receiver.receive(2_000, &WebSocketLimits::default(), &mut rest), Ok(None));
     assert_eq!(receiver.unfinished_since_ms(), Some(2_000));
 
     // The same for a control frame that is cut off, without a message around it.
@@ -67,7 +63,7 @@ fn each_message_has_its_own_age() {
 
 #[test]
 fn one_byte_fragments_without_end_are_cut_off() {
-    let limits = Limits::default();
+    let limits = WebSocketLimits::default();
     let mut receiver = Receiver::new();
     let mut fragments = 0;
     let mut heap_bytes_max = 0;
@@ -94,7 +90,7 @@ fn memory_follows_what_came_and_not_what_was_announced() {
 
 #[test]
 fn whole_frames_cost_no_allocation_and_an_idle_receiver_holds_none() {
-    let limits = Limits::default();
+    let limits = WebSocketLimits::default();
     let stream: Vec<u8> =
         [frame(0x81, b"text"), frame(0x82, b"binary"), frame(0x89, b"ping"), frame(0x8A, b"")].concat();
     let mut reads = vec![stream.clone(); 100];
@@ -117,7 +113,7 @@ fn whole_frames_cost_no_allocation_and_an_idle_receiver_holds_none() {
 
 #[test]
 fn what_was_held_is_given_back_at_the_end_of_the_message() {
-    let limits = Limits::default();
+    let limits = WebSocketLimits::default();
     let mut receiver = Receiver::new();
     receive_none(&mut receiver, 0, &frame(0x02, &[7; 100]));
     receive_one(&mut receiver, 0, &frame(0x89, b"between"));
@@ -126,7 +122,8 @@ fn what_was_held_is_given_back_at_the_end_of_the_message() {
 
     let mut bytes = frame(0x80, &[8; 100])[50..].to_vec();
     let mut rest: &mut [u8] = &mut bytes;
-    let Ok(Some(Received::Message { kind: Kind::Binary, payload })) = receiver.receive(0, &limits, &mut rest) else {
+    let Ok(Some(Received::Message { kind: MessageKind::Binary, payload })) = receiver.receive(0, &limits, &mut rest)
+    else {
         panic!("no message");
     };
     // The receiver lets go of the message before the caller does.
@@ -140,7 +137,8 @@ fn a_whole_message_lies_in_the_callers_buffer() {
     let buffer = bytes.as_ptr_range();
     let mut rest: &mut [u8] = &mut bytes;
     let mut receiver = Receiver::new();
-    let Ok(Some(Received::Message { payload, .. })) = receiver.receive(0, &Limits::default(), &mut rest) else {
+    let Ok(Some(Received::Message { payload, .. })) = receiver.receive(0, &WebSocketLimits::default(), &mut rest)
+    else {
         panic!("no message");
     };
     assert!(buffer.contains(&payload.as_ptr()));

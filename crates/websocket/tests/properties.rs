@@ -1,15 +1,14 @@
-//! Any conversation, cut anywhere, is heard as it was said. The client's encoder is written here from the RFC, byte by
-//! byte, and shares nothing with the crate.
+//! Random conversations, cut at random places, decode to the messages that were encoded. The client's encoder is
+//! written here from the RFC and shares no code with the crate.
 
-use dunlin_websocket::{
-    Kind, Limits,
-    fuzzing::{self, Event, pieces, play, play_pausing},
-};
+use dunlin_websocket::{MessageKind, WebSocketLimits};
 use proptest::{collection::vec, prelude::*};
 
-/// What a client says, and how it puts that into frames.
+use crate::fuzzing::{self, Event, pieces, play, play_pausing};
+
+/// A message of a client, and its division into frames.
 #[derive(Clone, Debug)]
-enum Said {
+enum SentItem {
     /// The cut points are taken modulo the length; a control frame goes into each gap that has one.
     Message {
         text: bool,
@@ -22,7 +21,7 @@ enum Said {
 /// Whether it is a ping (else a pong), and the payload.
 type Control = (bool, Vec<u8>);
 
-fn said() -> impl Strategy<Value = Said> {
+fn sent() -> impl Strategy<Value = SentItem> {
     let control = || (any::<bool>(), vec(any::<u8>(), 0..=125));
     let payload = prop_oneof![
         any::<String>().prop_map(|text| (true, text.into_bytes())),
@@ -31,8 +30,8 @@ fn said() -> impl Strategy<Value = Said> {
     ];
     let cuts = vec((any::<u16>(), proptest::option::of(control())), 0..5);
     prop_oneof![
-        4 => (payload, cuts).prop_map(|((text, payload), cuts)| Said::Message { text, payload, cuts }),
-        1 => control().prop_map(Said::Control),
+        4 => (payload, cuts).prop_map(|((text, payload), cuts)| SentItem::Message { text, payload, cuts }),
+        1 => control().prop_map(SentItem::Control),
     ]
 }
 
@@ -40,37 +39,37 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_conversation_is_heard_as_it_was_said(
-        conversation in vec(said(), 0..6),
+    fn a_conversation_is_received_as_sent(
+        conversation in vec(sent(), 0..6),
         keys in vec(any::<[u8; 4]>(), 1..5),
         piece_lens in vec(any::<u8>(), 1..6),
     ) {
-        let mut client = Client { keys, frames: 0, stream: Vec::new(), heard: Vec::new() };
-        for said in conversation {
-            client.say(said);
+        let mut client = Client { keys, frames: 0, stream: Vec::new(), expected: Vec::new() };
+        for sent in conversation {
+            client.send(sent);
         }
-        let limits = Limits::default();
+        let limits = WebSocketLimits::default();
         for played in [
             play([client.stream.as_slice()], &limits),
             play(pieces(&client.stream, &piece_lens), &limits),
             play_pausing(&client.stream, &limits),
         ] {
             prop_assert!(!played.unfinished);
-            prop_assert!(played.events == client.heard);
+            prop_assert!(played.events == client.expected);
         }
     }
 
     #[test]
     fn a_damaged_conversation_means_the_same_in_any_pieces(
-        conversation in vec(said(), 1..4),
+        conversation in vec(sent(), 1..4),
         keys in vec(any::<[u8; 4]>(), 1..3),
         damage in vec((any::<u16>(), any::<u8>()), 1..4),
         settings in any::<u8>(),
         piece_lens in vec(any::<u8>(), 15),
     ) {
-        let mut client = Client { keys, frames: 0, stream: Vec::new(), heard: Vec::new() };
-        for said in conversation {
-            client.say(said);
+        let mut client = Client { keys, frames: 0, stream: Vec::new(), expected: Vec::new() };
+        for sent in conversation {
+            client.send(sent);
         }
         for (at, byte) in damage {
             let len = client.stream.len();
@@ -92,14 +91,14 @@ struct Client {
     frames: usize,
     stream: Vec<u8>,
     /// What the server is to hear.
-    heard: Vec<Event>,
+    expected: Vec<Event>,
 }
 
 impl Client {
-    fn say(&mut self, said: Said) {
-        match said {
-            Said::Control((ping, payload)) => self.control(ping, payload),
-            Said::Message { text, payload, cuts } => {
+    fn send(&mut self, sent: SentItem) {
+        match sent {
+            SentItem::Control((ping, payload)) => self.control(ping, payload),
+            SentItem::Message { text, payload, cuts } => {
                 let mut rest = payload.as_slice();
                 let mut opcode = if text { 0x1 } else { 0x2 };
                 for (cut, control) in cuts {
@@ -111,15 +110,15 @@ impl Client {
                     }
                 }
                 self.frame(0x80 | opcode, rest);
-                let kind = if text { Kind::Text } else { Kind::Binary };
-                self.heard.push(Event::Message(kind, payload));
+                let kind = if text { MessageKind::Text } else { MessageKind::Binary };
+                self.expected.push(Event::Message(kind, payload));
             }
         }
     }
 
     fn control(&mut self, ping: bool, payload: Vec<u8>) {
         self.frame(if ping { 0x89 } else { 0x8A }, &payload);
-        self.heard.push(if ping { Event::Ping(payload) } else { Event::Pong(payload) });
+        self.expected.push(if ping { Event::Ping(payload) } else { Event::Pong(payload) });
     }
 
     fn frame(&mut self, first_byte: u8, payload: &[u8]) {

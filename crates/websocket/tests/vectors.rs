@@ -1,4 +1,4 @@
-//! The vectors of `schema/vectors/websocket`, whose README says how they are written.
+//! The vectors of `schema/vectors/websocket`, in the format that its README defines.
 
 use std::{
     collections::HashSet,
@@ -7,13 +7,14 @@ use std::{
 };
 
 use dunlin_websocket::{
-    Kind, Limits, Opcode, ReceiveError,
-    fuzzing::{Event, Played, play, play_pausing},
-    handshake::{self, Refusal},
+    MessageKind, Opcode, ReceiveError, WebSocketLimits, close,
+    handshake::{self, HandshakeRefusal},
     header,
 };
 
-/// Longer streams are cut at their first and last bytes and at every so many in between.
+use crate::fuzzing::{Event, Played, play, play_pausing};
+
+/// Longer streams are cut only near their ends and at regular intervals in between.
 const CUT_EVERYWHERE_BYTES_MAX: usize = 2_048;
 
 #[test]
@@ -39,7 +40,7 @@ fn what_bytes_a_server_writes() {
             ("close", rest) => {
                 let (code, reason) = rest.split_once(' ').expect("send close CODE BYTES");
                 let reason = String::from_utf8(bytes(reason)).expect("UTF-8");
-                header::append_close(code.parse().expect("a code"), &reason, &mut out);
+                close::append_close(code.parse().expect("a code"), &reason, &mut out);
             }
             ("ping", payload) => header::append_ping(&bytes(payload), &mut out),
             ("pong", payload) => header::append_pong(&bytes(payload), &mut out),
@@ -75,7 +76,7 @@ fn which_upgrade_requests_are_accepted() {
         let (key, value) = case.lines.last().expect("an outcome");
         assert_eq!(outcome, format!("{key} {value}"), "{}", case.name);
     }
-    assert_eq!(refusals.len(), Refusal::ALL.len(), "a refusal has no case");
+    assert_eq!(refusals.len(), HandshakeRefusal::ALL.len(), "a refusal has no case");
 }
 
 #[test]
@@ -140,8 +141,8 @@ impl Case {
         self.values(key).next().unwrap_or_else(|| panic!("{}: no {key}", self.name))
     }
 
-    fn limits(&self) -> Limits {
-        let mut limits = Limits::default();
+    fn limits(&self) -> WebSocketLimits {
+        let mut limits = WebSocketLimits::default();
         for (name, value) in self.values("limit").map(|limit| limit.split_once(' ').expect("limit NAME VALUE")) {
             let value: usize = value.parse().expect("a number");
             match name {
@@ -162,7 +163,7 @@ fn cases(file: &str) -> Vec<Case> {
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
         if key == "case" {
-            assert!(cases.iter().all(|case| case.name != value), "{file}: {value} stands there twice");
+            assert!(cases.iter().all(|case| case.name != value), "{file}: {value} occurs twice");
             cases.push(Case { name: value.to_owned(), lines: Vec::new() });
         } else {
             let case = cases.last_mut().unwrap_or_else(|| panic!("{file}: {line} before the first case"));
@@ -179,8 +180,8 @@ fn vectors() -> PathBuf {
 fn event(key: &str, value: &str) -> Option<Event> {
     Some(match key {
         "case" | "limit" | "in" | "unfinished" => return None,
-        "text" => Event::Message(Kind::Text, bytes(value)),
-        "binary" => Event::Message(Kind::Binary, bytes(value)),
+        "text" => Event::Message(MessageKind::Text, bytes(value)),
+        "binary" => Event::Message(MessageKind::Binary, bytes(value)),
         "ping" => Event::Ping(bytes(value)),
         "pong" => Event::Pong(bytes(value)),
         "close" if value == "-" => Event::Close(None, String::new()),

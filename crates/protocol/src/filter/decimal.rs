@@ -1,4 +1,4 @@
-//! Decimal numbers as texts, compared digit by digit: exact, whatever their length.
+//! Compares decimal numbers as text, digit by digit: exact for any length.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! From the bytes of the field `tf` to a filter.
+//! Parses the field `tf` into a filter.
 
 use std::{borrow::Cow, fmt};
 

@@ -1,9 +1,9 @@
-//! Text frames to commands.
+//! Decodes text frames into commands.
 //!
-//! What holds for each line: it is UTF-8 and exactly one JSON object; names of fields are matched exactly and unknown ones
-//! are skipped; `null` is the same as an absent field, except for a payload, where it is the payload `null`; a field that
-//! occurs twice or has the wrong type is an error, as are numbers that do not fit. Unknown fields and payloads are
-//! scanned without recursion, so their depth costs heap (a byte a level) and never stack.
+//! Rules for each line: it is valid UTF-8 and exactly one JSON object. Field names are case-sensitive; unknown fields
+//! are skipped. `null` is equivalent to an absent field, except for a payload, where it is the payload `null`. A
+//! duplicate field, a wrong type, and a number out of range are errors. Unknown fields and payloads are scanned without
+//! recursion: each nesting level costs a byte of heap memory and no stack.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,13 +18,13 @@ use crate::{
 };
 
 /// Reads the commands of a text frame.
-pub struct Decoder<'a> {
-    /// Lines not yet read; `None` once there is nothing more to say about the frame.
+pub struct JsonDecoder<'a> {
+    /// Unread lines; `None` after the last item of the frame.
     rest: Option<&'a [u8]>,
     limits: Option<ShapeLimits>,
 }
 
-impl<'a> Decoder<'a> {
+impl<'a> JsonDecoder<'a> {
     pub(crate) fn new(frame: &'a [u8]) -> Self {
         Self { rest: Some(frame), limits: None }
     }

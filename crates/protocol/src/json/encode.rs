@@ -1,7 +1,7 @@
-//! Replies and pushes to JSON objects.
+//! Encodes replies and pushes as JSON objects.
 //!
-//! Written straight into the buffer in the order of the field numbers. Nothing is allocated but what `out` grows by. Zero
-//! values are left out, except for those that Centrifugo always writes (`generate.sh` of `centrifugal/protocol` lists them).
+//! Fields are written directly to the buffer, in the order of their numbers. Only the growth of `out` allocates. Zero
+//! values are omitted, except those that Centrifugo always writes (`generate.sh` of `centrifugal/protocol` lists them).
 
 use super::write::{Object, Writer, write, write_object, write_string};
 use crate::{
@@ -126,6 +126,7 @@ fn write_publication(publication: &Publication, data: DataForm<'_>, skipped: u32
     }
     object.flag("delta", matches!(data, DataForm::Patch(_)));
     object.signed("time", publication.time_ms);
+    object.text("epoch", &publication.epoch);
 }
 
 /// SDKs rely on `user` and `client` being there, empty or not.

@@ -1,4 +1,4 @@
-//! JSON values into a buffer, with the least escaping that RFC 8259 allows.
+//! Writes JSON values to a buffer, with the minimal escaping of RFC 8259.
 
 use std::sync::Arc;
 
@@ -130,8 +130,8 @@ impl<'o> Writer<'o> {
     }
 }
 
-/// An object being written. Scalars, strings and payloads are left out if they have the zero value; objects are not,
-/// since which field of a message is there says what the message is.
+/// An object being written. Zero values of scalars, strings and payloads are omitted. Nested objects are always
+/// written, because their presence determines the type of a message.
 pub(super) struct Object<'w, 'o> {
     writer: &'w mut Writer<'o>,
     empty: bool,

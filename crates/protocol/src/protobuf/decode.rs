@@ -1,10 +1,10 @@
-//! Binary frames to commands.
+//! Decodes binary frames into commands.
 //!
-//! What holds for each message: fields it does not know are skipped, whatever their wire type, but for groups, which are
-//! an error; a known field of another wire type is an error, as is a string that is not UTF-8. Of a scalar, string or
-//! message that occurs more than once the last one counts (proto3 would merge messages; no encoder splits them). Numbers
-//! too large for their field lose their upper bits, as proto3 has it. Empty bytes are the same as absent ones. Nesting is
-//! as deep as the messages are, since unknown fields are not looked into.
+//! Rules for each message: unknown fields of any wire type are skipped, except groups, which are an error. A known
+//! field with a wrong wire type is an error, as is a string that is not valid UTF-8. If a scalar, string or message
+//! occurs more than once, the last one is used (proto3 would merge messages, but no encoder splits them). Numbers out
+//! of range are truncated, as in proto3. Empty bytes are equivalent to absent ones. Unknown fields are not parsed, so
+//! the nesting depth is that of the known messages.
 
 use std::borrow::Cow;
 
@@ -16,14 +16,14 @@ use crate::{
 };
 
 /// Reads the commands of a binary frame.
-pub struct Decoder<'a> {
-    /// Messages not yet read; `None` once there is nothing more to say about the frame.
+pub struct ProtobufDecoder<'a> {
+    /// Unread messages; `None` after the last item of the frame.
     rest: Option<&'a [u8]>,
     /// Subscriptions that one `connect` may list.
     subs_max: usize,
 }
 
-impl<'a> Decoder<'a> {
+impl<'a> ProtobufDecoder<'a> {
     pub(crate) fn new(frame: &'a [u8]) -> Self {
         Self { rest: Some(frame), subs_max: usize::MAX }
     }

@@ -1,10 +1,11 @@
-//! Replies and pushes to Protobuf messages.
+//! Encodes replies and pushes as Protobuf messages.
 //!
-//! A message's length is counted before it is written, by the same code that writes it, so nothing is moved afterwards
-//! and nothing is allocated but what `out` grows by. Zero values are left out, but not
-//! in the entries of maps.
+//! The same code first computes the length of a message and then writes it, so no bytes are moved and only the growth
+//! of `out` allocates. Zero values are omitted, except in map entries.
 
-use super::wire::{Around, Message, Sink, write_bytes, write_entry_bytes, write_flag, write_message, write_number};
+use super::wire::{
+    Around, ProtobufMessage, ProtobufSink, write_bytes, write_entry_bytes, write_flag, write_message, write_number,
+};
 use crate::{
     ChannelRef, ClientInfo, ConnectResult, DataForm, Disconnect, ErrorCode, Gaps, HistoryResult, Payload,
     PresenceResult, PresenceStatsResult, Publication, Push, RefreshResult, Reply, RpcResult, SubscribeResult,
@@ -16,7 +17,7 @@ pub(crate) fn encode_reply(id: u32, reply: &Reply, out: &mut Vec<u8>) {
     out.length_prefixed(&ReplyMessage { id, reply });
 }
 
-/// The same, but around publications that were encoded before; `gaps` says where they belong.
+/// As above, but leaves out publications that were encoded before, and stores their positions in `gaps`.
 pub(crate) fn encode_reply_around(id: u32, reply: &Reply, out: &mut Vec<u8>, gaps: &mut Gaps) {
     Around { out, gaps }.length_prefixed(&ReplyMessage { id, reply });
 }
@@ -66,8 +67,8 @@ struct ReplyMessage<'a> {
     reply: &'a Reply,
 }
 
-impl Message for ReplyMessage<'_> {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for ReplyMessage<'_> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_number(sink, 1, self.id.into());
         match self.reply {
             Reply::Error(error) => write_message(sink, 2, error),
@@ -88,8 +89,8 @@ impl Message for ReplyMessage<'_> {
     }
 }
 
-impl Message for Push<'_> {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for Push<'_> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         match *self {
             Push::Publication { channel, publication, data, skipped } => {
                 write_channel(sink, channel);
@@ -119,7 +120,7 @@ impl Message for Push<'_> {
     }
 }
 
-fn write_channel(sink: &mut impl Sink, channel: ChannelRef<'_>) {
+fn write_channel(sink: &mut impl ProtobufSink, channel: ChannelRef<'_>) {
     match channel {
         ChannelRef::Number(number) => write_number(sink, 1, number),
         ChannelRef::Name(name) => write_bytes(sink, 2, name.as_bytes()),
@@ -132,8 +133,8 @@ struct PublicationMessage<'a> {
     skipped: u32,
 }
 
-impl Message for PublicationMessage<'_> {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for PublicationMessage<'_> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         let patch = if let DataForm::Patch(patch) = self.data { Some(patch) } else { None };
         write_bytes(sink, 4, patch.unwrap_or(self.publication.data.bytes()));
         if let Some(info) = &self.publication.info {
@@ -149,6 +150,7 @@ impl Message for PublicationMessage<'_> {
         }
         write_flag(sink, 8, patch.is_some());
         write_number(sink, 9, self.publication.time_ms.cast_unsigned());
+        write_bytes(sink, 14, self.publication.epoch.as_bytes());
     }
 }
 
@@ -157,15 +159,15 @@ struct Tag<'a> {
     value: &'a str,
 }
 
-impl Message for Tag<'_> {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for Tag<'_> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_entry_bytes(sink, 1, self.key.as_bytes());
         write_entry_bytes(sink, 2, self.value.as_bytes());
     }
 }
 
-impl Message for ClientInfo {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for ClientInfo {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_bytes(sink, 1, self.user.as_bytes());
         write_bytes(sink, 2, self.client.as_bytes());
         write_payload(sink, 3, self.conn_info.as_ref());
@@ -173,8 +175,8 @@ impl Message for ClientInfo {
     }
 }
 
-impl Message for ErrorCode {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for ErrorCode {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_number(sink, 1, self.code().into());
         write_bytes(sink, 2, self.message().as_bytes());
         write_flag(sink, 3, self.temporary());
@@ -187,16 +189,16 @@ struct RefusalMessage<'a> {
     temporary: bool,
 }
 
-impl Message for RefusalMessage<'_> {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for RefusalMessage<'_> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_number(sink, 1, self.code.into());
         write_bytes(sink, 2, self.message.as_bytes());
         write_flag(sink, 3, self.temporary);
     }
 }
 
-impl Message for ConnectResult {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for ConnectResult {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_bytes(sink, 1, self.client.as_bytes());
         write_bytes(sink, 2, self.version.as_bytes());
         Expiry { field: 3, ttl_s: self.ttl_s }.write(sink);
@@ -212,8 +214,8 @@ impl Message for ConnectResult {
     }
 }
 
-impl Message for SubscribeResult {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for SubscribeResult {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         Expiry { field: 1, ttl_s: self.ttl_s }.write(sink);
         write_flag(sink, 3, self.recoverable);
         write_bytes(sink, 6, self.epoch.as_bytes());
@@ -231,7 +233,7 @@ impl Message for SubscribeResult {
     }
 }
 
-fn write_publications(result: &SubscribeResult, sink: &mut impl Sink) {
+fn write_publications(result: &SubscribeResult, sink: &mut impl ProtobufSink) {
     for (publication, data) in result.written_publications() {
         write_message(sink, 7, &PublicationMessage { publication, data, skipped: 0 });
     }
@@ -242,8 +244,8 @@ struct SubscribeMessage<'a> {
     result: &'a SubscribeResult,
 }
 
-impl Message for SubscribeMessage<'_> {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for SubscribeMessage<'_> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_flag(sink, 1, self.result.recoverable);
         write_bytes(sink, 4, self.result.epoch.as_bytes());
         write_number(sink, 5, self.result.offset);
@@ -252,23 +254,23 @@ impl Message for SubscribeMessage<'_> {
     }
 }
 
-impl Message for PresenceResult {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for PresenceResult {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         for info in &self.clients {
             write_message(sink, 1, &Entry { key: &info.client, value: &**info });
         }
     }
 }
 
-impl Message for PresenceStatsResult {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for PresenceStatsResult {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_number(sink, 1, self.num_clients.into());
         write_number(sink, 2, self.num_users.into());
     }
 }
 
-impl Message for HistoryResult {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for HistoryResult {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         for publication in &self.publications {
             write_message(sink, 1, &PublicationMessage { publication, data: DataForm::Plain, skipped: 0 });
         }
@@ -277,22 +279,22 @@ impl Message for HistoryResult {
     }
 }
 
-impl Message for RpcResult {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for RpcResult {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_payload(sink, 1, self.data.as_ref());
     }
 }
 
-impl Message for RefreshResult {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for RefreshResult {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_bytes(sink, 1, self.client.as_bytes());
         write_bytes(sink, 2, self.version.as_bytes());
         Expiry { field: 3, ttl_s: self.ttl_s }.write(sink);
     }
 }
 
-impl Message for Disconnect {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for Disconnect {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_number(sink, 1, self.code.into());
         write_bytes(sink, 2, self.reason.as_bytes());
         write_flag(sink, 3, self.reconnects());
@@ -304,8 +306,8 @@ struct UnsubscribeMessage<'a> {
     reason: &'a str,
 }
 
-impl Message for UnsubscribeMessage<'_> {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for UnsubscribeMessage<'_> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_number(sink, 2, self.code.0.into());
         write_bytes(sink, 3, self.reason.as_bytes());
     }
@@ -315,8 +317,8 @@ struct DataMessage<'a> {
     data: &'a Payload,
 }
 
-impl Message for DataMessage<'_> {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for DataMessage<'_> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_payload(sink, 1, Some(self.data));
     }
 }
@@ -327,8 +329,8 @@ struct Expiry {
     ttl_s: Option<u32>,
 }
 
-impl Message for Expiry {
-    fn write(&self, sink: &mut impl Sink) {
+impl ProtobufMessage for Expiry {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_flag(sink, self.field, self.ttl_s.is_some());
         write_number(sink, self.field + 1, self.ttl_s.unwrap_or_default().into());
     }
@@ -340,8 +342,8 @@ struct Entry<'a, M> {
     value: &'a M,
 }
 
-impl<M: Message> Message for Entry<'_, M> {
-    fn write(&self, sink: &mut impl Sink) {
+impl<M: ProtobufMessage> ProtobufMessage for Entry<'_, M> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_entry_bytes(sink, 1, self.key.as_bytes());
         write_message(sink, 2, self.value);
     }
@@ -353,18 +355,18 @@ struct Wrapped<'a, M> {
     message: &'a M,
 }
 
-impl<M: Message> Message for Wrapped<'_, M> {
-    fn write(&self, sink: &mut impl Sink) {
+impl<M: ProtobufMessage> ProtobufMessage for Wrapped<'_, M> {
+    fn write(&self, sink: &mut impl ProtobufSink) {
         write_message(sink, self.field, self.message);
     }
 }
 
 struct Empty;
 
-impl Message for Empty {
-    fn write(&self, _sink: &mut impl Sink) {}
+impl ProtobufMessage for Empty {
+    fn write(&self, _sink: &mut impl ProtobufSink) {}
 }
 
-fn write_payload(sink: &mut impl Sink, field: u32, payload: Option<&Payload>) {
+fn write_payload(sink: &mut impl ProtobufSink, field: u32, payload: Option<&Payload>) {
     write_bytes(sink, field, payload.map_or(&[], |payload| payload.bytes()));
 }

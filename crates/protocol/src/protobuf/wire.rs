@@ -1,4 +1,4 @@
-//! The Protobuf wire format: varints, tags and fields. Rooms write their messages with it too.
+//! The Protobuf wire format: varints, tags and fields. Room messages use it as well.
 
 use std::sync::Arc;
 
@@ -149,13 +149,13 @@ impl<'a> Value<'a> {
 const WRONG_TYPE: DecodeError = DecodeError { what: "Protobuf field of the wrong type" };
 
 /// Where a message goes: a buffer, or a counter that only wants to know how long it gets.
-pub trait Sink {
+pub trait ProtobufSink {
     /// Bytes as they are.
     fn raw(&mut self, bytes: &[u8]);
     /// A number, seven bits in each byte.
     fn varint(&mut self, number: u64);
     /// A message behind its length.
-    fn length_prefixed(&mut self, message: &impl Message);
+    fn length_prefixed(&mut self, message: &impl ProtobufMessage);
     /// What was written before.
     fn encoded(&mut self, encoded: &Arc<EncodedPublications>) {
         self.raw(encoded.bytes());
@@ -163,12 +163,12 @@ pub trait Sink {
 }
 
 /// A message that can be written; written twice it yields the same bytes.
-pub trait Message {
+pub trait ProtobufMessage {
     /// Writes the fields.
-    fn write(&self, sink: &mut impl Sink);
+    fn write(&self, sink: &mut impl ProtobufSink);
 }
 
-impl Sink for Vec<u8> {
+impl ProtobufSink for Vec<u8> {
     fn raw(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
@@ -181,8 +181,8 @@ impl Sink for Vec<u8> {
         self.push(number as u8);
     }
 
-    fn length_prefixed(&mut self, message: &impl Message) {
-        Sink::varint(self, length_of(message));
+    fn length_prefixed(&mut self, message: &impl ProtobufMessage) {
+        ProtobufSink::varint(self, length_of(message));
         message.write(self);
     }
 }
@@ -193,16 +193,16 @@ pub(super) struct Around<'a> {
     pub(super) gaps: &'a mut Gaps,
 }
 
-impl Sink for Around<'_> {
+impl ProtobufSink for Around<'_> {
     fn raw(&mut self, bytes: &[u8]) {
         self.out.raw(bytes);
     }
 
     fn varint(&mut self, number: u64) {
-        Sink::varint(self.out, number);
+        ProtobufSink::varint(self.out, number);
     }
 
-    fn length_prefixed(&mut self, message: &impl Message) {
+    fn length_prefixed(&mut self, message: &impl ProtobufMessage) {
         self.varint(length_of(message));
         message.write(self);
     }
@@ -216,7 +216,7 @@ struct Counter {
     length: u64,
 }
 
-impl Sink for Counter {
+impl ProtobufSink for Counter {
     fn raw(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
     }
@@ -225,14 +225,14 @@ impl Sink for Counter {
         self.length += u64::from((number | 1).ilog2() / 7 + 1);
     }
 
-    fn length_prefixed(&mut self, message: &impl Message) {
+    fn length_prefixed(&mut self, message: &impl ProtobufMessage) {
         let length = length_of(message);
         self.varint(length);
         self.length += length;
     }
 }
 
-fn length_of(message: &impl Message) -> u64 {
+fn length_of(message: &impl ProtobufMessage) -> u64 {
     let mut counter = Counter { length: 0 };
     message.write(&mut counter);
     counter.length
@@ -242,7 +242,7 @@ const VARINT: u32 = 0;
 const LENGTH_PREFIXED: u32 = 2;
 
 /// A number, unless it is 0.
-pub fn write_number(sink: &mut impl Sink, field: u32, number: u64) {
+pub fn write_number(sink: &mut impl ProtobufSink, field: u32, number: u64) {
     if number != 0 {
         sink.varint(u64::from(field << 3 | VARINT));
         sink.varint(number);
@@ -250,30 +250,30 @@ pub fn write_number(sink: &mut impl Sink, field: u32, number: u64) {
 }
 
 /// A bool, unless it is false.
-pub fn write_flag(sink: &mut impl Sink, field: u32, flag: bool) {
+pub fn write_flag(sink: &mut impl ProtobufSink, field: u32, flag: bool) {
     write_number(sink, field, flag.into());
 }
 
 /// A string or bytes, unless they are empty.
-pub fn write_bytes(sink: &mut impl Sink, field: u32, bytes: &[u8]) {
+pub fn write_bytes(sink: &mut impl ProtobufSink, field: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
         write_entry_bytes(sink, field, bytes);
     }
 }
 
 /// The key or value of a map's entry, even if it is empty, as official encoders do.
-pub fn write_entry_bytes(sink: &mut impl Sink, field: u32, bytes: &[u8]) {
+pub fn write_entry_bytes(sink: &mut impl ProtobufSink, field: u32, bytes: &[u8]) {
     write_length_tag(sink, field);
     sink.varint(bytes.len() as u64);
     sink.raw(bytes);
 }
 
 /// A message, even if it is empty.
-pub fn write_message(sink: &mut impl Sink, field: u32, message: &impl Message) {
+pub fn write_message(sink: &mut impl ProtobufSink, field: u32, message: &impl ProtobufMessage) {
     write_length_tag(sink, field);
     sink.length_prefixed(message);
 }
 
-fn write_length_tag(sink: &mut impl Sink, field: u32) {
+fn write_length_tag(sink: &mut impl ProtobufSink, field: u32) {
     sink.varint(u64::from(field << 3 | LENGTH_PREFIXED));
 }

@@ -145,7 +145,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The id and the reply that `meaning` says; `None` if it is a push or a ping.
+    /// The id and the reply that `meaning` describes; `None` for a push or a ping.
     pub fn reply(&self, meaning: &Value) -> Option<(u32, Reply)> {
         let id = number(&meaning["id"]) as u32;
         let (name, result) = meaning.as_object()?.iter().find(|(name, _)| *name != "id")?;
@@ -252,6 +252,7 @@ impl Reader {
             offset: number(&publication["offset"]),
             tags: tags.map(|(key, value)| (key.as_str().into(), text(value).into())).collect::<Tags>(),
             time_ms: publication["time"].as_i64().unwrap_or_default(),
+            epoch: text(&publication["epoch"]).into(),
         }
     }
 

@@ -1,5 +1,5 @@
-//! The messages of the protocol as a table, and a Protobuf codec that walks it: slow, general, and written without a look
-//! at the crate's own, so that the two can be held against each other.
+//! The messages of the protocol as a table, with a table-driven Protobuf codec: slow, general, and independent of the
+//! crate's own codec, so that the two can be compared.
 
 use serde_json::{Map, Value, json};
 
@@ -144,6 +144,7 @@ const MESSAGES: &[(&str, Fields)] = &[
             (7, "tags", TextMap),
             (8, "delta", Bool),
             (9, "time", I64),
+            (14, "epoch", Text),
         ],
     ),
     ("ClientInfo", &[(1, "user", Text), (2, "client", Text), (3, "conn_info", Payload), (4, "chan_info", Payload)]),

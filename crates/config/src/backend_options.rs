@@ -1,0 +1,88 @@
+//! Options of a backend.
+
+use std::sync::Arc;
+
+use dunlin_net::ClientTls;
+use dunlin_protocol::Disconnect;
+use hyper::{HeaderMap, Uri};
+
+/// One proxy of the configuration.
+#[derive(Clone, Debug)]
+pub struct ProxyOptions {
+    /// Its name in metrics and logs: `client.proxy.connect`, `proxies.NAME`.
+    pub label: String,
+    /// The URL of the backend, `http` or `https`.
+    pub endpoint: Uri,
+    /// Timeout from the request to the end of the response.
+    pub timeout_ms: u64,
+    /// Lower-case names of header fields that are forwarded from the session's own HTTP request.
+    pub http_headers: Vec<Box<str>>,
+    /// Whether `x-real-ip` and `x-forwarded-for`, if they are forwarded, contain the address that the server
+    /// determined.
+    pub trusts_proxies: bool,
+    /// Header fields of every request. They override forwarded fields.
+    pub static_headers: HeaderMap,
+    /// Mappings of statuses other than 200.
+    pub transforms: Vec<StatusTransform>,
+    /// Encodes application data as base64, so that it need not be JSON.
+    pub binary_encoding: bool,
+    /// Sends `meta` of the connection to the backend.
+    pub include_meta: bool,
+    /// TLS options that differ from the defaults.
+    pub tls: Option<Arc<ClientTls>>,
+    /// Maximum number of concurrent requests; further ones fail at once.
+    pub requests_max: usize,
+    /// Maximum length of a response.
+    pub response_bytes_max: usize,
+    /// Number of consecutive failures that open the circuit breaker; 0 for never.
+    pub breaker_failures_max: u32,
+    /// How long the circuit breaker stays open.
+    pub breaker_pause_ms: u64,
+}
+
+impl ProxyOptions {
+    /// Options with the default values.
+    pub fn new(label: impl Into<String>, endpoint: Uri) -> Self {
+        Self {
+            label: label.into(),
+            endpoint,
+            timeout_ms: 1_000,
+            http_headers: Vec::new(),
+            trusts_proxies: false,
+            static_headers: HeaderMap::new(),
+            transforms: Vec::new(),
+            binary_encoding: false,
+            include_meta: false,
+            tls: None,
+            requests_max: 256,
+            response_bytes_max: 1 << 20,
+            breaker_failures_max: 20,
+            breaker_pause_ms: 1_000,
+        }
+    }
+}
+
+/// A mapping of an HTTP status (`http.status_to_code_transforms`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusTransform {
+    /// HTTP status of the response, other than 200.
+    pub status: u16,
+    /// The mapped result.
+    pub to: Transformed,
+}
+
+/// The error or disconnect that clients receive for an HTTP status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transformed {
+    /// The command fails with this error.
+    Error {
+        /// The code, 100 to 1,999.
+        code: u16,
+        /// The message for the client.
+        message: Box<str>,
+        /// Whether the client should retry.
+        temporary: bool,
+    },
+    /// The session is closed.
+    Disconnect(Disconnect),
+}

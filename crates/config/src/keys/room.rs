@@ -1,0 +1,209 @@
+//! `room.*`, and the table `room` of channel options.
+
+use super::{
+    Key, Support,
+    ValueKind::{Any, Bool, Choice, Duration, Int, Table, Text},
+    own,
+};
+
+/// A number of players or objects, which fits 32 bits.
+const COUNT_32: super::ValueKind = Int(1, 1 << 31);
+
+pub(super) const TOP: &[Key] = &[Key {
+    name: "room",
+    kind: Table(&[ROOM_THREADS]),
+    default: "",
+    support: Support::Own,
+    doc: "Limits and threads of all rooms. A namespace defines its rooms with the table `room` of the [channel options](#channel-options).",
+}];
+
+const ROOM_THREADS: &[Key] = &[
+    own("threads", Int(1, 256), "1", "Number of threads that tick rooms, if a namespace has rooms."),
+    own(
+        "max_rooms",
+        COUNT_32,
+        "10000",
+        "Maximum number of open rooms, divided equally between the shards. Beyond it, a join or API command that would open a room gets error 106.",
+    ),
+    own(
+        "open_rate_limit",
+        Int(0, 1_000_000),
+        "500",
+        "Maximum number of rooms that the node opens per second, divided equally between the shards. Beyond it, a join or API command that would open a room gets error 111. 0: no limit.",
+    ),
+    own(
+        "session_open_rate_limit",
+        Int(0, 1_000_000),
+        "5",
+        "Maximum number of rooms that joins of one session open per second. Joins to open rooms do not count. Beyond it, a join that would open a room gets error 111. 0: no limit.",
+    ),
+    own(
+        "address_open_rate_limit",
+        Int(0, 1_000_000),
+        "20",
+        "Maximum number of rooms that joins from one IPv4 address or IPv6 /64 open per second, divided equally between the shards. Clients behind a proxy share its address unless `http_server.trusted_proxies` names the proxy. Beyond it, a join that would open a room gets error 111. 0: no limit.",
+    ),
+    own(
+        "opening_limit",
+        COUNT_32,
+        "256",
+        "Maximum number of rooms whose world is not made yet, divided equally between the shards. Beyond it, a join or API command that would open a room gets error 111.",
+    ),
+    own(
+        "total_memory_limit",
+        Int(1 << 20, 1 << 50),
+        "4294967296",
+        "Maximum memory of all rooms together in bytes. At this size, open rooms continue, but a join that would open a room is refused with error 106.",
+    ),
+    own(
+        "lost_threads_limit",
+        Int(1, 1_024),
+        "4",
+        "Maximum number of threads that rooms of one namespace may block because their simulation does not return. At this number, open rooms of the namespace continue, but no new ones are opened (error 400).",
+    ),
+    own(
+        "ring_messages_limit",
+        Int(1, 1 << 20),
+        "1024",
+        "Capacity in messages of each ring buffer between a shard and a room thread. If twice as many wait for one shard, the rooms that have messages for it pause.",
+    ),
+    own(
+        "paths_queue_limit",
+        COUNT_32,
+        "16384",
+        "Maximum number of blocks of players' paths, of up to 4 KiB each, that wait for the storage. Beyond it, blocks are dropped and counted.",
+    ),
+];
+
+pub(super) const OPTIONS: &[Key] = &[Key {
+    name: "room",
+    kind: Table(&[ROOM]),
+    default: "",
+    support: Support::Own,
+    doc: "Make each channel of the namespace a room.",
+}];
+
+const ROOM: &[Key] = &[
+    own(
+        "simulation",
+        Text,
+        "",
+        "Name of the simulation that runs in each channel of the namespace. Empty: the channels are not rooms. Needs `history_size` and `history_ttl`.",
+    ),
+    own("params", Any, "", "Parameters of the simulation: a table, as described by the simulation."),
+    own("ticks_per_second", Int(1, 240), "60", "Ticks per second."),
+    own("empty_timeout", Duration, "30s", "How long a room without players stays open."),
+    own("max_players", COUNT_32, "10000", "Maximum number of players of a room. Beyond it a join gets error 400."),
+    own(
+        "max_objects",
+        COUNT_32,
+        "100000",
+        "Maximum number of objects in a room. Beyond it the simulation gets an error.",
+    ),
+    own("object_state_limit", Int(1, 1 << 16), "1024", "Maximum size in bytes of the state of one object."),
+    own(
+        "events_per_tick_limit",
+        COUNT_32,
+        "1024",
+        "Maximum number of events and publications in one tick. Beyond it the simulation gets an error.",
+    ),
+    own("event_size_limit", Int(1, 1 << 24), "16384", "Maximum size in bytes of one event or publication."),
+    own(
+        "input_rate_limit",
+        Int(1, 1_000_000),
+        "120",
+        "Maximum number of inputs per second of one player; the burst size is the same. Beyond it an input gets error 111.",
+    ),
+    own(
+        "input_size_limit",
+        Int(1, 1 << 20),
+        "1024",
+        "Maximum size in bytes of one input. A larger one gets error 107.",
+    ),
+    own(
+        "inbox_limit",
+        COUNT_32,
+        "16384",
+        "Maximum number of inputs from the players of one shard that are queued for a room. Beyond it an input gets error 111.",
+    ),
+    own(
+        "tick_stuck_timeout",
+        Duration,
+        "2s",
+        "How long a tick may take before the room ends and its thread is abandoned. The thread's other rooms continue on a new thread.",
+    ),
+    own(
+        "catch_up_ticks",
+        Int(0, 240),
+        "5",
+        "Maximum number of ticks that are run late after a delay. Earlier ticks are skipped and counted.",
+    ),
+    own(
+        "overrun_ticks_limit",
+        COUNT_32,
+        "600",
+        "Number of consecutive ticks that take longer than their interval at which the room ends. Its players are unsubscribed with code 2510.",
+    ),
+    own(
+        "memory_limit",
+        Int(1 << 20, 1 << 40),
+        "268435456",
+        "Maximum memory of a room in bytes. Beyond it the room ends. A single call of the simulation that allocates as much is stopped.",
+    ),
+    own("seed", Int(0, i64::MAX), "0", "The random seed of every room, for tests. 0: a random seed for each room."),
+    own(
+        "record_directory",
+        Text,
+        "",
+        "Directory where all rooms are recorded, for `dunlin replay`. Empty: no recordings. A room that goes on after a restart (`survival`) is not recorded any more.",
+    ),
+    own(
+        "survival",
+        Choice(&["none", "checkpoint", "exact"]),
+        "none",
+        "What of a room is kept when the process ends. `none`: nothing. `checkpoint`: its last checkpoint, from which it goes on after the restart. `exact`: everything that its players have seen, because the inputs of each tick are in the write-ahead log of `storage.path` before its snapshots and events are sent. Both need `storage.path`.",
+    ),
+    own("checkpoint_interval", Duration, "10s", "Time between two checkpoints of a room with `survival`."),
+    own(
+        "checkpoint_size_limit",
+        Int(1_024, 1 << 30),
+        "16777216",
+        "Maximum size in bytes of a checkpoint, and of the logged inputs of one tick. A larger checkpoint is not written; with `survival: exact` the room ends. At most half of `storage.queue_bytes_limit`.",
+    ),
+    own(
+        "held_ticks_limit",
+        Int(1, 1_000),
+        "30",
+        "With `survival: exact`: maximum number of ticks whose snapshots and events wait until their inputs are logged. Beyond it the room does not tick.",
+    ),
+    own(
+        "seat_grace",
+        Duration,
+        "30s",
+        "With `survival`: how long the players of a room stay in it after a restart without their clients. A client comes back with its seat token or the same user id.",
+    ),
+    Key {
+        name: "paths",
+        kind: Table(&[PATHS]),
+        default: "",
+        support: Support::Own,
+        doc: "Store where the players of the rooms went, for the API method `room_paths`.",
+    },
+];
+
+const PATHS: &[Key] = &[
+    own("enabled", Bool, "false", "Store the paths of all players. Needs `storage.path`."),
+    own(
+        "interval_ticks",
+        Int(1, 1 << 16),
+        "1",
+        "Ticks between two points of a moving player. A player that stands has no points.",
+    ),
+    own(
+        "block_interval",
+        Duration,
+        "5s",
+        "Maximum time that a block of a path spans. A crash loses at most this much of a path. Longer blocks take less space.",
+    ),
+    own("retention", Duration, "24h", "How long paths are stored."),
+];

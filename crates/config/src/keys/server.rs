@@ -1,0 +1,434 @@
+//! Keys of the node itself: listeners, API, metrics, logs.
+
+use super::{
+    COUNT, COUNT_OR_ZERO, ENABLED, Key, NUMBER, PORT, TLS,
+    ValueKind::{Any, Bool, Choice, Duration, Int, Secret, Text, Texts},
+    needless, own, part, part_table, refused_table, table, warned, warned_table, yes,
+};
+
+const NO_AUTOCERT: &str = "Dunlin does not request certificates; use another program, and set its files in `tls`";
+const NO_INTERNAL_TLS: &str =
+    "the internal port does not support TLS; use a private network, or a proxy in front of it";
+
+pub(super) const TOP: &[Key] = &[
+    table("http_server", &[HTTP_SERVER], "The port that all endpoints share."),
+    table("http_api", &[HTTP_API], "The server API."),
+    table("health", &[HEALTH], "The health check."),
+    table("prometheus", &[PROMETHEUS], "Metrics for Prometheus."),
+    table("log", &[LOG], "Logging."),
+    table("node", &[NODE], "This node."),
+    table("shutdown", &[SHUTDOWN], "Shutting down."),
+    yes("pid_file", Text, "", "File that holds the process ID while the node runs."),
+    own("shards", Int(0, 256), "0", "Number of I/O threads. 0: one per CPU core."),
+    own(
+        "reactor",
+        Choice(&["auto", "io_uring", "epoll"]),
+        "auto",
+        "The I/O interface of the kernel. `auto` selects io_uring if the kernel allows it, and epoll otherwise.",
+    ),
+    table("net", &[NET], "Sockets and threads. Centrifugo does not have this table."),
+    table("storage", &[STORAGE], "The storage of namespaces with `durability`. Centrifugo does not have this table."),
+    table("demo", &[DEMO], "The demo pages. Centrifugo does not have this table."),
+    refused_table("grpc_api", &[ENABLED, GRPC_API], "publications through it would be lost; use the HTTP API"),
+    warned_table("admin", &[ENABLED, ADMIN], "Dunlin has no web interface for operators yet"),
+    table("swagger", &[SWAGGER], "The OpenAPI description of the server API, and a page that shows it."),
+    table("debug", &[DEBUG], "The state of the shards as JSON. Centrifugo serves a Go profiler at this path."),
+    warned_table(
+        "dev",
+        &[ENABLED, &[part("handler_prefix", Text, "/dev")]],
+        "Dunlin does not serve this page; see `demo`",
+    ),
+    warned_table("opentelemetry", &[ENABLED, OPENTELEMETRY], "Dunlin exports no traces yet"),
+    warned_table("graphite", &[ENABLED, GRAPHITE], "Dunlin exports metrics to Prometheus only"),
+    warned_table("singleflight", &[ENABLED], "there is no remote storage with calls to combine"),
+    table(
+        "usage_stats",
+        &[&[needless("disabled", Bool, "false", "Dunlin sends no usage statistics")]],
+        "Usage statistics, which Dunlin does not send.",
+    ),
+    warned("enable_unreleased_features", Bool, "false", "these are features of Centrifugo"),
+];
+
+const STORAGE: &[Key] = &[
+    own("path", Text, "", "Directory of the storage. Empty: no storage. One process at a time can use it."),
+    own("block_cache_size", COUNT, "67108864", "Bytes of uncompressed blocks, indexes and filters in memory."),
+    own(
+        "memtable_size",
+        COUNT,
+        "67108864",
+        "Bytes of writes in memory that are in the write-ahead log and not in a table yet.",
+    ),
+    own(
+        "wal_size_limit",
+        COUNT,
+        "268435456",
+        "Maximum bytes of the write-ahead log. It bounds the duration of a start after a crash.",
+    ),
+    own(
+        "huge_page_size",
+        COUNT_OR_ZERO,
+        "0",
+        "Allocate memtables from huge pages of this size in bytes, which the kernel must have reserved. 0: from the heap.",
+    ),
+    own("open_files_limit", Int(64, 65_535), "512", "Files of the storage that are open at a time."),
+    own("readers", Int(1, 64), "2", "Number of threads that read."),
+    own("queue_writes_limit", COUNT, "65536", "Publications that wait for the writer. Beyond it, error 111."),
+    own(
+        "queue_bytes_limit",
+        COUNT,
+        "67108864",
+        "Bytes of publications that wait for the writer. Beyond it, error 111.",
+    ),
+    own("queue_reads_limit", COUNT, "16384", "Loads that wait for a reader. Beyond it, error 111."),
+    own(
+        "damaged_log",
+        Choice(&["refuse", "keep_until_damage"]),
+        "refuse",
+        "What happens at a start when a part of the write-ahead log is damaged that was complete once. `refuse`: the node does not start. `keep_until_damage`: the publications before the damage are kept, and all channels get a new epoch, so that clients notice.",
+    ),
+    table("backup", &[STORAGE_BACKUP], "Backups of the storage while the node serves."),
+];
+
+const STORAGE_BACKUP: &[Key] = &[
+    own(
+        "path",
+        Text,
+        "",
+        "Directory of the backups, best on another disk. Empty: no backups. A backup copies the files that the ones before it do not have.",
+    ),
+    own(
+        "interval",
+        Duration,
+        "0s",
+        "Time between two scheduled backups, counted from the newest one in the directory. `0s`: only on request, by `dunlin backup`.",
+    ),
+    own("keep", Int(1, 10_000), "7", "Number of backups that are kept. The older ones are deleted after each backup."),
+];
+
+const HTTP_SERVER: &[Key] = &[
+    yes("address", Text, "", "IP address to listen on, or `localhost`. Empty: all interfaces."),
+    yes("port", PORT, "8000", "TCP port. 0: any free port."),
+    own(
+        "trusted_proxies",
+        Texts,
+        "",
+        "IP addresses and networks of reverse proxies whose `X-Forwarded-For` header is trusted. The client's address is the rightmost one in the header that is not in this list. Without this key, all clients behind a proxy share the proxy's address.",
+    ),
+    yes("internal_address", Text, "", "IP address of the internal port, or `localhost`. Empty: `http_server.address`."),
+    yes(
+        "internal_port",
+        Any,
+        "",
+        "A second TCP port for the endpoints that are not for clients: health, metrics, debug, the OpenAPI description, and the server API unless `http_api.external` is true. The public port then answers 404 for them. If neither this key nor `http_server.internal_address` is set, all endpoints share one port.",
+    ),
+    table("tls", &[SERVER_TLS], "TLS on the public port. If enabled, the public port accepts nothing else."),
+    refused_table("tls_autocert", &[ENABLED, AUTOCERT], NO_AUTOCERT),
+    refused_table("internal_tls", TLS, NO_INTERNAL_TLS),
+    warned("tls_external", Bool, "false", "`tls` holds for the port for clients, and for no other"),
+    warned_table("http3", &[ENABLED], "Dunlin speaks HTTP/1.1"),
+    warned("h2c_external", Bool, "false", "Dunlin speaks HTTP/1.1"),
+];
+
+const SERVER_TLS: &[Key] = &[
+    yes("enabled", Bool, "false", "Enable TLS 1.2 and 1.3."),
+    yes(
+        "cert_pem",
+        Text,
+        "",
+        "The certificate chain: the path of a PEM file, PEM text, or base64 of PEM text. Files are read again when they \
+         change, and on a reload.",
+    ),
+    yes(
+        "key_pem",
+        Secret,
+        "",
+        "The private key of the certificate: the path of a PEM file, PEM text, or base64 of PEM text.",
+    ),
+    yes(
+        "client_ca_pem",
+        Text,
+        "",
+        "CA certificates that verify client certificates, in the same forms as `cert_pem`. If set, clients must present a certificate.",
+    ),
+    warned("server_ca_pem", Text, "", "a TLS server does not verify other servers"),
+    warned("insecure_skip_verify", Bool, "false", "a TLS server does not verify other servers"),
+    warned("server_name", Text, "", "a TLS server sends no server name"),
+];
+
+const AUTOCERT: &[Key] = &[
+    part("host_whitelist", Texts, ""),
+    part("cache_dir", Text, ""),
+    part("email", Text, ""),
+    part("server_name", Text, ""),
+    part("http", Bool, "false"),
+    part("http_addr", Text, ":80"),
+];
+
+const HTTP_API: &[Key] = &[
+    yes("disabled", Bool, "false", "Disable the server API."),
+    yes("handler_prefix", Text, "/api", "Path prefix of the API methods."),
+    yes(
+        "key",
+        Secret,
+        "",
+        "The key that requests send in the `X-API-Key` header. If neither this key nor `http_api.insecure` is set, every request gets 401.",
+    ),
+    own("previous_key", Secret, "", "The previous key, which is accepted as well during a key change."),
+    yes(
+        "insecure",
+        Bool,
+        "false",
+        "Accept requests without a key. For development, or behind a proxy that authenticates requests.",
+    ),
+    own(
+        "request_size_limit",
+        Int(1, 1 << 30),
+        "4194304",
+        "Maximum size of a request body in bytes. A larger request gets 413.",
+    ),
+    own(
+        "requests_limit",
+        Int(1, 1 << 20),
+        "1024",
+        "Maximum number of concurrent requests. Beyond it requests get 503.",
+    ),
+    own("timeout", Duration, "5s", "Timeout of a request. After it the request gets error 100."),
+    yes(
+        "error_mode",
+        Choice(&["", "transport"]),
+        "",
+        "How errors are reported. Empty: status 200 with the error in the body. `transport`: an HTTP status for each error.",
+    ),
+    own(
+        "broadcast_channels_limit",
+        COUNT,
+        "1000",
+        "Maximum number of channels in one `broadcast`. A larger one gets error 107.",
+    ),
+    own(
+        "batch_commands_limit",
+        COUNT,
+        "1000",
+        "Maximum number of commands in one `batch`. A larger one gets error 107.",
+    ),
+    yes("external", Bool, "false", "Serve the API on the public port even if there is an internal port."),
+];
+
+const HEALTH: &[Key] = &[
+    yes("enabled", Bool, "false", "Enable the health check endpoint."),
+    yes("handler_prefix", Text, "/health", "Path of the health check."),
+];
+
+const PROMETHEUS: &[Key] = &[
+    yes("enabled", Bool, "false", "Enable the metrics endpoint."),
+    yes("handler_prefix", Text, "/metrics", "Path of the metrics."),
+    own(
+        "survey_max_age",
+        Duration,
+        "1s",
+        "How long the figures of the shards may be reused for further scrapes. 0: collect them for each scrape.",
+    ),
+    warned("instrument_http_handlers", Bool, "false", "requests are not counted by path"),
+    warned("recovered_publications_histogram", Bool, "false", "Dunlin has no such histogram"),
+    warned("native_histograms", Bool, "false", "histograms have fixed buckets"),
+];
+
+const SWAGGER: &[Key] = &[
+    yes("enabled", Bool, "false", "Enable the OpenAPI description."),
+    yes("handler_prefix", Text, "/swagger", "Path of the page. `openapi.json` is below it."),
+];
+
+const DEBUG: &[Key] = &[
+    yes(
+        "enabled",
+        Bool,
+        "false",
+        "Enable the debug page. It shows channel names and is served on the internal port only.",
+    ),
+    yes("handler_prefix", Text, "/debug/pprof", "Path of the debug page."),
+];
+
+const LOG: &[Key] = &[
+    yes(
+        "level",
+        Choice(&["none", "error", "warn", "info", "debug", "trace"]),
+        "info",
+        "Minimum severity of the lines that are logged.",
+    ),
+    yes("file", Text, "", "File that log lines are appended to. Empty: standard error."),
+    own(
+        "library_level",
+        Choice(&["none", "error", "warn", "info", "debug", "trace"]),
+        "warn",
+        "The log level of the libraries that Dunlin uses. It never exceeds `log.level`.",
+    ),
+    own(
+        "queue_limit",
+        Int(1, 1 << 20),
+        "4096",
+        "Maximum number of log lines that wait to be written. Beyond it lines are dropped and counted (`dunlin_log_lines_dropped_total`); nothing waits for the log.",
+    ),
+    own(
+        "client_rate_limit",
+        Int(0, 1 << 20),
+        "500",
+        "Maximum number of lines per second about clients, for each of the levels `info`, `debug` and `trace`. Further lines are counted (`dunlin_log_records_suppressed_total`). 0: no limit.",
+    ),
+    own(
+        "session_rate_limit",
+        Int(0, 1 << 20),
+        "5",
+        "Maximum number of `info` lines per second about one session. 0: no limit.",
+    ),
+];
+
+const NODE: &[Key] = &[
+    yes("name", Text, "", "The node name in the API method `info`. Empty: host name and port."),
+    warned("info_metrics_aggregate_interval", Duration, "60s", "metrics are not aggregated"),
+];
+
+const SHUTDOWN: &[Key] = &[
+    yes(
+        "timeout",
+        Duration,
+        "30s",
+        "Maximum duration of the shutdown after SIGTERM and `shutdown.delay`. All sessions are closed after three quarters of it; sessions that have not received their last frames at its end are cut off.",
+    ),
+    own(
+        "delay",
+        Duration,
+        "0s",
+        "How long the health check answers 503 after SIGTERM while everything else continues, so that a load balancer can notice.",
+    ),
+    own(
+        "sessions_per_second",
+        Int(0, 1 << 30),
+        "0",
+        "Sessions closed per second at shutdown, idle sessions first. 0: a rate that closes all sessions within half of `shutdown.timeout`.",
+    ),
+];
+
+const NET: &[Key] = &[
+    own(
+        "tcp_notsent_lowat_bytes",
+        Int(0, 1 << 30),
+        "16384",
+        "Unsent bytes in the kernel at which a socket counts as full (`TCP_NOTSENT_LOWAT`). A low value keeps queued data where it can still be replaced by newer data. 0: the kernel's default.",
+    ),
+    own("accept_backlog", Int(1, 65_535), "4096", "Length of the kernel's accept queue of each shard."),
+    own(
+        "head_bytes_limit",
+        Int(256, 65_536),
+        "16384",
+        "Maximum size in bytes of an HTTP request head (request line and header fields). A larger one gets 431.",
+    ),
+    own(
+        "request_line_bytes_limit",
+        Int(64, 65_536),
+        "4096",
+        "Maximum size in bytes of an HTTP request line. A longer one gets 414. At most `net.head_bytes_limit`.",
+    ),
+    own("head_timeout", Duration, "5s", "How long a client may take to send an HTTP request head."),
+    own(
+        "http_connections_limit",
+        Int(1, 1 << 20),
+        "4096",
+        "Maximum number of HTTP connections on each port. Beyond it, the connection that has been idle longest is closed; if none is idle, the new one gets 503.",
+    ),
+    own(
+        "http_address_connections_limit",
+        Int(0, 1 << 20),
+        "1024",
+        "Maximum number of HTTP connections of one IPv4 address or IPv6 /64 on each port; `http_server.trusted_proxies` are not counted. Beyond it, the address's connection that has been idle longest is closed; if none is idle, the new one gets 429. 0 for no limit.",
+    ),
+    own(
+        "http_reserved_connections",
+        Int(0, 65_536),
+        "64",
+        "HTTP connections on each port beyond `net.http_connections_limit` that answer only health, metrics and the API.",
+    ),
+    own("idle_timeout", Duration, "60s", "How long an HTTP connection may be idle between two requests."),
+    own(
+        "linger_timeout",
+        Duration,
+        "2s",
+        "How long a refused client or a closed session may take to close its connection after the response.",
+    ),
+    own(
+        "pending_address_connections_limit",
+        Int(0, 1 << 20),
+        "1024",
+        "Maximum number of connections of one IPv4 address or IPv6 /64 on each shard that have no session: their handshake is incomplete, or they were refused and are not closed yet. Beyond it, the oldest of them is closed; `http_server.trusted_proxies` are not counted. 0: no limit.",
+    ),
+    own(
+        "read_bytes_per_turn",
+        Int(1_024, 65_536),
+        "16384",
+        "Maximum number of bytes read from one connection before the next connection is served.",
+    ),
+    own(
+        "shard_imbalance_limit",
+        Int(0, 1 << 20),
+        "32",
+        "How many more connections a shard may have than the shard with the fewest. Beyond it, new connections go to that shard. 0: connections stay where the kernel puts them.",
+    ),
+    own(
+        "memory_limit",
+        Int(0, 1 << 50),
+        "0",
+        "Resident memory of the process in bytes at which new sessions are refused with 503. New sessions are accepted again when memory is one sixteenth below the limit. 0: no limit.",
+    ),
+    own(
+        "ring_messages_limit",
+        Int(16, 1 << 20),
+        "1024",
+        "Capacity in messages of each ring buffer between two shards. If it is full, the sender waits.",
+    ),
+    own(
+        "inbox_requests_limit",
+        COUNT,
+        "1024",
+        "Maximum number of API requests queued for a shard. Further requests wait before the queue.",
+    ),
+];
+
+const DEMO: &[Key] = &[
+    own(
+        "dir",
+        Text,
+        "",
+        "Directory of the demo pages, which are served at `/`. Also starts a publisher of demo prices. Empty: no demo.",
+    ),
+    own("bots", Int(0, 10_000), "0", "Number of bots that play in the room `arena:hunt`. Needs `demo.dir`."),
+];
+
+const GRPC_API: &[Key] = &[
+    part("error_mode", Text, ""),
+    part("address", Text, ""),
+    part("port", NUMBER, "10000"),
+    part("key", Secret, ""),
+    part_table("tls", TLS),
+    part("reflection", Bool, "false"),
+    part("max_receive_message_size", NUMBER, "0"),
+];
+
+const ADMIN: &[Key] = &[
+    part("handler_prefix", Text, ""),
+    part("password", Secret, ""),
+    part("secret", Secret, ""),
+    part("insecure", Bool, "false"),
+    part("web_path", Text, ""),
+    part("web_proxy_address", Text, ""),
+    part("external", Bool, "false"),
+];
+
+const OPENTELEMETRY: &[Key] =
+    &[part("api", Bool, "false"), part("consuming", Bool, "false"), part("google_cloud_adc_auth", Bool, "false")];
+
+const GRAPHITE: &[Key] = &[
+    part("host", Text, "localhost"),
+    part("port", COUNT_OR_ZERO, "2003"),
+    part("prefix", Text, "centrifugo"),
+    part("interval", Duration, "10s"),
+    part("tags", Any, "false"),
+];

@@ -1,0 +1,172 @@
+//! Converts the settings of rooms to options, and checks them.
+
+use std::sync::Arc;
+
+use dunlin_engine::options::{Lane, NamespaceOptions, RoomLimits, RoomOpenings};
+use dunlin_rooms::{Grid, RoomOptions};
+
+use super::{
+    Config, PathSettings, RoomSettings, RoomSurvival, RoomsOptions, problem::SettingSource, resolve::Reader,
+    value::shortened,
+};
+
+/// Rooms of all namespaces in the engine's order, beginning with channels without a namespace.
+pub(super) fn rooms(r: &mut Reader<'_>) -> RoomsOptions {
+    let namespaces = (0..r.settings.len("channel.namespaces")).map(|index| format!("channel.namespaces[{index}]"));
+    let tables: Vec<String> = std::iter::once("channel.without_namespace".to_owned()).chain(namespaces).collect();
+    RoomsOptions {
+        registry: Arc::new(r.registry.clone()),
+        ring_messages: r.count("room.ring_messages_limit"),
+        lost_threads_max: r.narrow("room.lost_threads_limit"),
+        memory_bytes_max: r.narrow("room.total_memory_limit"),
+        path_blocks_max: r.count("room.paths_queue_limit"),
+        namespaces: tables.iter().map(|table| settings(r, table).map(Arc::new)).collect(),
+    }
+}
+
+/// Limits on opening rooms.
+pub(super) fn openings(r: &mut Reader<'_>) -> RoomOpenings {
+    RoomOpenings {
+        per_second: r.narrow("room.open_rate_limit"),
+        session_per_second: r.narrow("room.session_open_rate_limit"),
+        source_per_second: r.narrow("room.address_open_rate_limit"),
+        unmade_max: r.count("room.opening_limit"),
+    }
+}
+
+/// The limits of a namespace's rooms that shards enforce.
+pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
+    let at = |key: &str| format!("{table}.room.{key}");
+    let has_rooms = !r.text(&at("simulation")).is_empty();
+    let limits = RoomLimits {
+        inputs_per_second: r.narrow(&at("input_rate_limit")),
+        input_bytes_max: r.count(&at("input_size_limit")),
+        inbox_inputs_max: r.narrow(&at("inbox_limit")),
+        gives_seat_tokens: r.text(&at("survival")) != "none",
+    };
+    has_rooms.then_some(limits)
+}
+
+fn settings(r: &mut Reader<'_>, table: &str) -> Option<RoomSettings> {
+    let at = |key: &str| format!("{table}.room.{key}");
+    let simulation = r.text(&at("simulation"));
+    let seed = r.narrow::<u64>(&at("seed"));
+    let settings = RoomSettings {
+        params: r.json(&at("params")),
+        room: RoomOptions {
+            ticks_per_second: r.narrow(&at("ticks_per_second")),
+            objects_max: r.count(&at("max_objects")),
+            state_bytes_max: r.count(&at("object_state_limit")),
+            players_max: r.count(&at("max_players")),
+            events_per_tick_max: r.count(&at("events_per_tick_limit")),
+            event_bytes_max: r.count(&at("event_size_limit")),
+        },
+        empty_timeout_ms: r.ms(&at("empty_timeout")),
+        tick_stuck_timeout_ms: r.ms_above_zero(&at("tick_stuck_timeout")),
+        catch_up_ticks: r.narrow(&at("catch_up_ticks")),
+        overrun_ticks_max: r.narrow(&at("overrun_ticks_limit")),
+        memory_bytes_max: r.narrow(&at("memory_limit")),
+        seed: (seed != 0).then_some(seed),
+        record_dir: r.path(&at("record_directory")),
+        survival: match r.text(&at("survival")).as_str() {
+            "checkpoint" => RoomSurvival::Checkpoint,
+            "exact" => RoomSurvival::Exact,
+            _ => RoomSurvival::None,
+        },
+        checkpoint_interval_ms: r.ms_above_zero(&at("checkpoint_interval")),
+        checkpoint_bytes_max: r.count(&at("checkpoint_size_limit")),
+        held_ticks_max: r.count(&at("held_ticks_limit")),
+        seat_grace_ms: r.ms(&at("seat_grace")),
+        paths: paths(r, &at("paths")),
+        simulation,
+    };
+    if settings.simulation.is_empty() {
+        if let Some(key) = r.settings.first_set_in(&format!("{table}.room")) {
+            r.error(&key, "has no effect without `simulation`: set it, or remove the table `room`");
+        }
+        return None;
+    }
+    check_simulation(r, table, &settings);
+    Some(settings)
+}
+
+fn paths(r: &mut Reader<'_>, table: &str) -> Option<PathSettings> {
+    let at = |key: &str| format!("{table}.{key}");
+    let settings = PathSettings {
+        interval_ticks: r.narrow(&at("interval_ticks")),
+        block_ms: r.ms_above_zero(&at("block_interval")),
+        retention_ms: r.ms_above_zero(&at("retention")),
+    };
+    r.bool(&at("enabled")).then_some(settings)
+}
+
+/// Checks that paths can be stored.
+pub(super) fn check_paths(r: &mut Reader<'_>, table: &str, settings: Option<&RoomSettings>, has_storage: bool) {
+    if !has_storage && settings.is_some_and(|settings| settings.paths.is_some()) {
+        r.error(&format!("{table}.room.paths.enabled"), "needs a storage: set `storage.path` to a directory");
+    }
+}
+
+/// Creates the simulation once, so that invalid parameters are reported before the first join.
+fn check_simulation(r: &mut Reader<'_>, table: &str, settings: &RoomSettings) {
+    let at = |key: &str| format!("{table}.room.{key}");
+    match r.registry.make(&settings.simulation, &settings.params) {
+        None => {
+            let name = shortened(&settings.simulation);
+            let known: Vec<_> = r.registry.names().map(|name| format!("{name:?}")).collect();
+            r.error(&at("simulation"), format!("{name:?} is not a known simulation; use one of {}", known.join(", ")));
+        }
+        Some(Err(error)) => {
+            // If no parameter is set, the simulation requires one.
+            let path = if r.settings.source(&at("params")) == SettingSource::Default { "simulation" } else { "params" };
+            r.error(&at(path), format!("is invalid for {:?}: {error}", settings.simulation));
+        }
+        Some(Ok(simulation)) => {
+            if let Err(error) = Grid::new(simulation.grid()) {
+                r.error(&at("params"), format!("describe an invalid map: {error}"));
+            }
+        }
+    }
+}
+
+/// Checks that rooms which survive a restart have a storage with room for their checkpoints.
+pub(super) fn check_survival(r: &mut Reader<'_>, config: &Config) {
+    let names = (0..r.settings.len("channel.namespaces")).map(|index| format!("channel.namespaces[{index}]"));
+    let tables = std::iter::once("channel.without_namespace".to_owned()).chain(names);
+    let kept: Vec<_> =
+        tables.zip(&config.rooms.namespaces).filter_map(|(table, room)| Some((table, room.as_ref()?))).collect();
+    for (table, room) in kept {
+        let value = match room.survival {
+            RoomSurvival::None => continue,
+            RoomSurvival::Checkpoint => "checkpoint",
+            RoomSurvival::Exact => "exact",
+        };
+        let Some(storage) = &config.storage else {
+            let text = format!("{value:?} needs a storage: set `storage.path` to a directory");
+            r.error(&format!("{table}.room.survival"), text);
+            continue;
+        };
+        if room.checkpoint_bytes_max > storage.queue_bytes_max / 2 {
+            let text = "must not be above half of `storage.queue_bytes_limit`, which the queue for writes has: lower \
+                it, or raise that";
+            r.error(&format!("{table}.room.checkpoint_size_limit"), text);
+        }
+    }
+}
+
+/// Checks the other options of a namespace with rooms.
+pub(super) fn check_namespace(r: &mut Reader<'_>, table: &str, namespace: &NamespaceOptions) {
+    if namespace.room.is_none() {
+        return;
+    }
+    let simulation = format!("{table}.room.simulation");
+    if !namespace.has_stream() {
+        let text = "needs history for the events of rooms: set `history_size` and `history_ttl` as well";
+        r.error(&simulation, text);
+    }
+    if namespace.delivery == Lane::Latest {
+        let text = "\"latest\" skips publications, but a room's events must be reliable: remove it; snapshots always \
+            contain the newest state";
+        r.error(&format!("{table}.delivery"), text);
+    }
+}

@@ -1,0 +1,246 @@
+//! The parsed text of a configuration before it is typed: the data model that JSON, YAML and TOML share.
+
+use std::{fmt, path::Path};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, SeqAccess, Visitor},
+};
+
+/// A parsed value. Tables preserve the order of their keys, without duplicates.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Tree {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Tree>),
+    Table(Vec<(String, Tree)>),
+}
+
+/// The format of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// TOML.
+    Toml,
+}
+
+impl Format {
+    /// The format for a file name; `None` if its extension is unknown.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "json" => Some(Self::Json),
+            "yaml" | "yml" => Some(Self::Yaml),
+            "toml" => Some(Self::Toml),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "JSON",
+            Self::Yaml => "YAML",
+            Self::Toml => "TOML",
+        }
+    }
+}
+
+impl Tree {
+    /// Converts to JSON. Numbers that JSON cannot represent become `null`.
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Null => serde_json::Value::Null,
+            Self::Bool(value) => (*value).into(),
+            Self::Int(number) => (*number).into(),
+            Self::Float(number) => (*number).into(),
+            Self::Text(text) => text.as_str().into(),
+            Self::List(items) => items.iter().map(Self::to_json).collect(),
+            Self::Table(entries) => entries.iter().map(|(key, tree)| (key.clone(), tree.to_json())).collect(),
+        }
+    }
+
+    /// Parses a document. The parsers limit the nesting depth and the expansion of YAML aliases.
+    ///
+    /// # Errors
+    /// The parser's message with the position.
+    pub(super) fn parse(format: Format, text: &str) -> Result<Self, String> {
+        match format {
+            // An empty file sets nothing, in any format.
+            _ if text.trim().is_empty() => Ok(Self::Null),
+            Format::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
+            Format::Yaml => parse_yaml(text),
+            Format::Toml => toml::from_str(text).map_err(|error| {
+                let at = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+                format!("{} at line {}", error.message(), at.matches('\n').count() + 1)
+            }),
+        }
+    }
+
+    /// The kind of value, for messages.
+    pub(super) fn describe(&self) -> &'static str {
+        match self {
+            Self::Null => "nothing",
+            Self::Bool(_) => "true or false",
+            Self::Int(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "text",
+            Self::List(_) => "a list",
+            Self::Table(_) => "a table",
+        }
+    }
+
+    /// Whether the value is equivalent to an absent one.
+    pub(super) fn is_blank(&self) -> bool {
+        match self {
+            Self::Null | Self::Bool(false) => true,
+            Self::Text(text) => text.is_empty(),
+            Self::List(items) => items.is_empty(),
+            Self::Table(entries) => entries.is_empty(),
+            Self::Bool(true) | Self::Int(_) | Self::Float(_) => false,
+        }
+    }
+}
+
+/// Messages do not quote the text, because the line may contain a key.
+fn parse_yaml(text: &str) -> Result<Tree, String> {
+    let options = serde_saphyr::options! {
+        // `on` and `no` are ordinary strings.
+        strict_booleans: true,
+        with_snippet: false,
+        // The visitor below reports duplicates, as for JSON.
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TreeVisitor)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table, a list, text, a number, true or false")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
+        Ok(Tree::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
+        Ok(Tree::Int(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
+        Ok(i64::try_from(value).map_or(Tree::Float(value as f64), Tree::Int))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Tree, E> {
+        Ok(Tree::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
+        Ok(Tree::Text(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Tree, E> {
+        Ok(Tree::Text(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
+        Tree::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Tree, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Tree::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
+        let mut entries: Vec<(String, Tree)> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        while let Some((key, value)) = map.next_entry::<String, Tree>()? {
+            if !seen.insert(key.clone()) {
+                return Err(A::Error::custom(format_args!("the key {key:?} occurs twice")));
+            }
+            entries.push((key, value));
+        }
+        Ok(Tree::Table(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    fn table(entries: &[(&str, Tree)]) -> Tree {
+        Tree::Table(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
+    }
+
+    #[test]
+    fn the_three_formats_are_equal() {
+        let expected = table(&[
+            ("a", Tree::Int(1)),
+            ("b", Tree::Bool(true)),
+            ("c", table(&[("d", Tree::Text("25s".to_owned())), ("e", Tree::List(vec![Tree::Text("x".to_owned())]))])),
+            ("f", Tree::List(vec![table(&[("name", Tree::Text("chat".to_owned()))])])),
+        ]);
+        for (format, text) in [
+            (Format::Json, r#"{"a": 1, "b": true, "c": {"d": "25s", "e": ["x"]}, "f": [{"name": "chat"}]}"#),
+            (Format::Yaml, "a: 1\nb: true\nc:\n  d: 25s\n  e: [x]\nf:\n  - name: chat\n"),
+            (Format::Toml, "a = 1\nb = true\n[c]\nd = '25s'\ne = ['x']\n[[f]]\nname = 'chat'\n"),
+        ] {
+            let Tree::Table(mut read) = Tree::parse(format, text).expect(text) else { panic!("{format:?}") };
+            read.sort_by(|a, b| a.0.cmp(&b.0));
+            assert_eq!(Tree::Table(read), expected, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_stands_there_once() {
+        for (format, text) in [
+            (Format::Json, r#"{"client": {"insecure": false, "insecure": true}}"#),
+            (Format::Yaml, "client:\n  insecure: false\n  insecure: true\n"),
+            (Format::Toml, "[client]\ninsecure = false\ninsecure = true\n"),
+        ] {
+            assert!(Tree::parse(format, text).is_err(), "{format:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_nests_or_multiplies_without_bound() {
+        let deep = 100_000;
+        assert!(Tree::parse(Format::Json, &("[".repeat(deep) + &"]".repeat(deep))).is_err());
+        assert!(Tree::parse(Format::Yaml, &("[".repeat(deep) + &"]".repeat(deep))).is_err());
+        assert!(Tree::parse(Format::Toml, &("a = ".to_owned() + &"[".repeat(deep) + &"]".repeat(deep))).is_err());
+        let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..12 {
+            let one_less = format!("*a{}, ", n - 1).repeat(9);
+            let _ = writeln!(aliases, "a{n}: &a{n} [{}]", one_less.trim_end_matches(", "));
+        }
+        assert!(Tree::parse(Format::Yaml, &aliases).is_err());
+    }
+}

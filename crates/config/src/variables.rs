@@ -1,0 +1,183 @@
+//! Environment variables that set keys, and the secret files that they name.
+
+use std::{fs::File, io::Read as _};
+
+use super::{
+    input::{FORMER_PREFIX, PREFIX, setting_of},
+    keys::{self, Groups, ValueKind},
+    nearest,
+    problem::{Problems, SettingSource},
+    settings::Settings,
+};
+
+/// The suffix of a variable whose value is the path of a file with the secret.
+const FILE_SUFFIX: &str = "_FILE";
+
+/// Maximum length of such a file. The longest secret is a private key as PEM text.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
+/// Variables for header fields: `${CENTRIFUGO_VAR_NAME}` is replaced by the variable's value. They set no key.
+pub(super) const PLACEHOLDERS: [&str; 2] = ["CENTRIFUGO_VAR_", "DUNLIN_VAR_"];
+
+/// Lists whose tables have names, so that a variable can set a key of a single table.
+pub(super) const NAMED_LISTS: [&str; 4] = ["channel.namespaces", "rpc.namespaces", "proxies", "consumers"];
+
+/// Applies environment variables: first `CENTRIFUGO_`, then `DUNLIN_`. An empty variable sets nothing.
+pub(super) fn set(variables: &[(String, String)], settings: &mut Settings, problems: &mut Problems) {
+    for (name, value) in variables {
+        if PLACEHOLDERS.iter().any(|prefix| name.starts_with(prefix)) {
+            settings.set_placeholder(name, value);
+        }
+    }
+    let of_keys = variables_of_keys();
+    let path_of = |set: &str| of_keys.iter().find(|(known, _)| known.strip_prefix(PREFIX) == Some(set));
+    let mut rest = Vec::new();
+    // Complete lists first, because other variables set keys of their tables.
+    for prefix in [FORMER_PREFIX, PREFIX] {
+        for (name, value) in variables.iter().filter(|(_, value)| !value.is_empty()) {
+            let Some(set) = setting_of(name, prefix) else { continue };
+            match path_of(set) {
+                Some((_, path)) => settings.set_text(path, value, &SettingSource::Variable(name.clone()), problems),
+                None => rest.push((name, set, value)),
+            }
+        }
+    }
+    if rest.is_empty() {
+        return;
+    }
+    let tables = NamedTables::of(settings);
+    for (name, set, value) in rest {
+        let source = SettingSource::Variable(name.clone());
+        let path_of = |set: &str| path_of(set).map(|(_, path)| path.clone()).or_else(|| tables.path_of(set));
+        let of_file = || path_of(set.strip_suffix(FILE_SUFFIX)?);
+        if let Some(path) = path_of(set) {
+            settings.set_text(&path, value, &source, problems);
+        } else if is_of_kubernetes(set, value) || PLACEHOLDERS.iter().any(|prefix| name.starts_with(prefix)) {
+            // The variable is for another program.
+        } else if !name.starts_with(PREFIX) {
+            problems.warning(&source, "", "is ignored: it sets no key");
+        } else if let Some(path) = of_file() {
+            let twin = name.strip_suffix(FILE_SUFFIX).unwrap_or(name);
+            let has_twin = variables.iter().any(|(name, value)| name == twin && !value.is_empty());
+            match secret_of_file(&path, value, has_twin.then_some(twin)) {
+                Ok(secret) => settings.set_text(&path, &secret, &source, problems),
+                Err(why) => problems.error(&source, &path, why),
+            }
+        } else {
+            let known: Vec<_> = of_keys.iter().map(|(name, _)| name.clone()).chain(tables.variables()).collect();
+            problems.error(&source, "", nearest::unknown_variable(name, &known));
+        }
+    }
+}
+
+/// Reads a secret from the file that a variable names. A trailing newline is removed.
+fn secret_of_file(path: &str, file: &str, twin: Option<&str>) -> Result<String, String> {
+    if !matches!(keys::at(path).map(|key| key.kind), Some(ValueKind::Secret)) {
+        return Err(
+            "is not a secret key, and only secret keys can be read from files: set the variable without _FILE".into()
+        );
+    }
+    if let Some(twin) = twin {
+        return Err(format!("is set together with {twin}: unset one of them"));
+    }
+    let mut text = String::new();
+    let opened = File::open(file)
+        .map_err(|error| format!("{file:?} cannot be opened: {error}. Name a file that Dunlin's user can read"))?;
+    opened
+        .take(SECRET_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| format!("{file:?} cannot be read: {error}. Name a text file that contains only the secret"))?;
+    if text.len() as u64 > SECRET_BYTES_MAX {
+        return Err(format!(
+            "{file:?} is larger than {SECRET_BYTES_MAX} bytes: name a file that contains only the secret"
+        ));
+    }
+    let end = text.strip_suffix('\n').map_or(text.len(), |line| line.strip_suffix('\r').unwrap_or(line).len());
+    text.truncate(end);
+    if text.is_empty() {
+        return Err(format!("{file:?} is empty: write the secret into it, or unset this variable"));
+    }
+    Ok(text)
+}
+
+/// Whether Kubernetes has set the variable for a service whose name begins with Dunlin's prefix.
+fn is_of_kubernetes(set: &str, value: &str) -> bool {
+    let is_address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    set.contains("_SERVICE_HOST")
+        || set.contains("_SERVICE_PORT")
+        || set.contains("_PORT_")
+        || (set.ends_with("_PORT") && is_address)
+}
+
+/// The tables of all lists whose tables have names.
+struct NamedTables {
+    lists: Vec<NamedList>,
+}
+
+struct NamedList {
+    /// `MAX_SIZE` and `max.size` for each key of the list's tables.
+    keys: Vec<(String, String)>,
+    /// `CHANNEL_NAMESPACES_CHAT_` and `channel.namespaces[0]` for each table.
+    tables: Vec<(String, String)>,
+}
+
+impl NamedTables {
+    fn of(settings: &Settings) -> Self {
+        let lists = NAMED_LISTS.iter().filter_map(|list| {
+            let ValueKind::Tables(groups) = keys::at(list)?.kind else { return None };
+            let mut keys = Vec::new();
+            collect(groups, "", &mut keys);
+            let tables = (0..settings.len(list)).filter_map(|index| {
+                let table = format!("{list}[{index}]");
+                let name = settings.text(&format!("{table}.name"))?;
+                Some((format!("{}_", bare_name(&format!("{list}.{name}"))), table))
+            });
+            Some(NamedList { keys, tables: tables.collect() })
+        });
+        Self { lists: lists.collect() }
+    }
+
+    /// The path of the key that a variable sets in one of these tables.
+    fn path_of(&self, set: &str) -> Option<String> {
+        self.lists.iter().find_map(|list| {
+            list.tables.iter().find_map(|(prefix, table)| {
+                let inside = set.strip_prefix(prefix.as_str())?;
+                let (_, key) = list.keys.iter().find(|(known, _)| known == inside)?;
+                Some(format!("{table}.{key}"))
+            })
+        })
+    }
+
+    /// The names of all variables that set keys.
+    fn variables(&self) -> impl Iterator<Item = String> {
+        self.lists.iter().flat_map(|list| {
+            let of_table = |(prefix, _): &(String, String)| {
+                let prefix = format!("{PREFIX}{prefix}");
+                list.keys.iter().map(move |(key, _)| format!("{prefix}{key}"))
+            };
+            list.tables.iter().flat_map(of_table)
+        })
+    }
+}
+
+/// The variable of every key that is in no list, and the key's path.
+pub(super) fn variables_of_keys() -> Vec<(String, String)> {
+    let mut variables = Vec::new();
+    collect(keys::ROOT, "", &mut variables);
+    variables.into_iter().map(|(name, path)| (format!("{PREFIX}{name}"), path)).collect()
+}
+
+/// `client.ping_interval` is `CLIENT_PING_INTERVAL`.
+fn bare_name(path: &str) -> String {
+    path.to_ascii_uppercase().replace(['.', '-'], "_")
+}
+
+fn collect(groups: Groups, prefix: &str, variables: &mut Vec<(String, String)>) {
+    for key in keys::names(groups) {
+        let path = if prefix.is_empty() { key.name.to_owned() } else { format!("{prefix}.{}", key.name) };
+        match key.kind {
+            ValueKind::Table(inner) => collect(inner, &path, variables),
+            _ => variables.push((bare_name(&path), path)),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! All tests of this crate's public interface, in one binary.
+
+#[path = "../../../fuzz/bodies/config.rs"]
+mod fuzzing;
+
+mod corpus;
+mod messages;
+mod reference;
+mod variables;

@@ -1,0 +1,148 @@
+//! The reactor's state of each connection, and the identifiers of its requests.
+
+use std::{net::TcpStream, os::fd::AsRawFd as _};
+
+use ::io_uring::types::Fd;
+
+use super::{super::reactor::ConnectionKey, buffers::List};
+
+/// A socket and its state.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) stream: Option<TcpStream>,
+    generation: u32,
+    /// Received bytes that were not reported.
+    pub(super) received: List,
+    flags: u16,
+}
+
+const _: () = assert!(size_of::<Slot>() <= 16, "an idle session pays for this");
+
+/// A receive is with the kernel, or queued for submission.
+pub(super) const ARMED: u16 = 1;
+/// The receive is being cancelled.
+pub(super) const ENDING: u16 = 1 << 1;
+/// A receive is armed when buffers are available.
+pub(super) const WAITS_TO_ARM: u16 = 1 << 2;
+/// A receive was armed, and the kernel has not yet examined the socket.
+pub(super) const FRESH: u16 = 1 << 3;
+/// The shard has paused the connection.
+pub(super) const PAUSED: u16 = 1 << 4;
+/// The stream has ended: nothing more will be received.
+pub(super) const ENDED: u16 = 1 << 5;
+/// The connection is in the queue of readable connections.
+pub(super) const QUEUED: u16 = 1 << 6;
+/// Bytes that arrived before the pause are in the stash.
+pub(super) const STASHED: u16 = 1 << 7;
+/// The socket is full.
+pub(super) const FULL: u16 = 1 << 8;
+/// A send was offered in the current batch.
+pub(super) const OFFERED: u16 = 1 << 9;
+
+impl Slot {
+    pub(super) fn new(stream: TcpStream, generation: u32) -> Self {
+        Self { stream: Some(stream), generation, ..Self::default() }
+    }
+
+    #[inline]
+    pub(super) fn is_of(&self, connection: ConnectionKey) -> bool {
+        self.generation == connection.generation && self.stream.is_some()
+    }
+
+    #[inline]
+    pub(super) fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, flag: u16, value: bool) {
+        if value {
+            self.flags |= flag;
+        } else {
+            self.flags &= !flag;
+        }
+    }
+
+    pub(super) fn fd(&self) -> Option<Fd> {
+        self.stream.as_ref().map(|stream| Fd(stream.as_raw_fd()))
+    }
+
+    /// Whether there is something to report.
+    pub(super) fn has_news(&self) -> bool {
+        !self.received.is_empty() || self.has(STASHED | ENDED)
+    }
+}
+
+/// The slot of an open connection.
+#[inline]
+pub(super) fn live(slots: &mut [Slot], key: ConnectionKey) -> Option<&mut Slot> {
+    slots.get_mut(key.index as usize).filter(|slot| slot.is_of(key))
+}
+
+/// The subject of a completion, encoded in the `user_data` of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A request whose result is ignored.
+    Aside,
+    /// The eventfd.
+    Wake,
+    /// Accepted connections.
+    Accept,
+    /// A connection can be accepted.
+    Listener,
+    /// Bytes of a connection.
+    Receive(ConnectionKey),
+    /// A full socket is writable again.
+    Writable(ConnectionKey),
+    /// The send with this index in the batch.
+    Send(u32),
+}
+
+/// Maximum index that fits next to the generation and the kind.
+pub(super) const INDEX_MAX: u32 = (1 << 28) - 1;
+
+impl Subject {
+    #[inline]
+    pub(super) fn user_data(self) -> u64 {
+        let of = |kind: u64, key: ConnectionKey| kind << 60 | u64::from(key.index) << 32 | u64::from(key.generation);
+        match self {
+            Self::Aside => 0,
+            Self::Wake => 1 << 60,
+            Self::Accept => 2 << 60,
+            Self::Listener => 3 << 60,
+            Self::Receive(key) => of(4, key),
+            Self::Writable(key) => of(5, key),
+            Self::Send(place) => 6 << 60 | u64::from(place),
+        }
+    }
+
+    #[inline]
+    pub(super) fn from_user_data(user_data: u64) -> Self {
+        let key = ConnectionKey { index: (user_data >> 32) as u32 & INDEX_MAX, generation: user_data as u32 };
+        match user_data >> 60 {
+            1 => Self::Wake,
+            2 => Self::Accept,
+            3 => Self::Listener,
+            4 => Self::Receive(key),
+            5 => Self::Writable(key),
+            6 => Self::Send(user_data as u32),
+            _ => Self::Aside,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_comes_back_as_it_went() {
+        let key = ConnectionKey { index: INDEX_MAX, generation: u32::MAX };
+        let other = ConnectionKey { index: 0, generation: 7 };
+        let subjects = [Subject::Aside, Subject::Wake, Subject::Accept, Subject::Listener, Subject::Send(255)];
+        let of_connections = [key, other].into_iter().flat_map(|key| [Subject::Receive(key), Subject::Writable(key)]);
+        for subject in subjects.into_iter().chain(of_connections) {
+            assert_eq!(Subject::from_user_data(subject.user_data()), subject);
+        }
+    }
+}

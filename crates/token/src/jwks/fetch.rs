@@ -1,0 +1,227 @@
+//! Fetching a key set.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::{Request, StatusCode, Uri, header, http::uri::Authority};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use rustls::pki_types::ServerName;
+
+use super::{Fetched, JwksOptions, parse};
+
+/// Why a fetch failed.
+#[derive(Debug)]
+pub(crate) enum FetchFault {
+    /// The host name could not be resolved.
+    Name(io::Error),
+    /// All addresses of the host are private.
+    Private,
+    /// The system's certificate authorities could not be read.
+    Roots(io::Error),
+    /// The request failed.
+    Request(String),
+    /// The status was not 200.
+    Status(u16),
+    /// The answer is too long, or broke off.
+    Body,
+    /// The answer is not a set of keys.
+    NotKeys,
+    /// It took too long.
+    Timeout,
+}
+
+/// Fetches the set at `url`. Redirections are not followed.
+pub(crate) async fn fetch(url: &str, options: &JwksOptions) -> Result<Fetched, FetchFault> {
+    let timeout = Duration::from_millis(options.timeout_ms);
+    tokio::time::timeout(timeout, fetch_now(url, options)).await.unwrap_or(Err(FetchFault::Timeout))
+}
+
+async fn fetch_now(url: &str, options: &JwksOptions) -> Result<Fetched, FetchFault> {
+    let uri: Uri = url.parse().map_err(|_| FetchFault::Request("the URL is invalid".to_owned()))?;
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let is_https = uri.scheme_str() == Some("https");
+    let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+    let address = resolve(&host, port, options.is_unsafe_allowed).await?;
+
+    // The connection goes to the very address that was looked at, whatever the name leads to a moment later.
+    let authority = uri.authority().map(Authority::to_string).unwrap_or_default();
+    let target = format!("{}://{address}{}", uri.scheme_str().unwrap_or("https"), path_of(&uri));
+    let request = Request::get(target)
+        .header(header::HOST, authority)
+        .header(header::ACCEPT, "application/jwk-set+json, application/json")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| FetchFault::Request(error.to_string()))?;
+    let connector = HttpsConnectorBuilder::new().with_native_roots().map_err(FetchFault::Roots)?;
+    let connector = if options.is_unsafe_allowed { connector.https_or_http() } else { connector.https_only() };
+    let name = ServerName::try_from(host).map_err(|_| FetchFault::Request("the host name is invalid".to_owned()))?;
+    let connector = connector.with_server_name_resolver(FixedServerNameResolver::new(name)).enable_http1().build();
+    let client: Client<_, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+
+    let response = client.request(request).await.map_err(|error| FetchFault::Request(chain(&error)))?;
+    if response.status() != StatusCode::OK {
+        return Err(FetchFault::Status(response.status().as_u16()));
+    }
+    let cache_control = response.headers().get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
+    let max_age_ms = cache_control.and_then(max_age_ms);
+    let body = Limited::new(response.into_body(), options.response_bytes_max).collect().await;
+    let body = body.map_err(|_| FetchFault::Body)?.to_bytes();
+    Ok(Fetched { keys: parse(&body).ok_or(FetchFault::NotKeys)?, max_age_ms })
+}
+
+async fn resolve(host: &str, port: u16, is_unsafe_allowed: bool) -> Result<SocketAddr, FetchFault> {
+    let mut addresses = tokio::net::lookup_host((host, port)).await.map_err(FetchFault::Name)?;
+    addresses.find(|address| is_unsafe_allowed || is_public(address.ip())).ok_or(FetchFault::Private)
+}
+
+fn path_of(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("/", |path| path.as_str())
+}
+
+/// The messages of an error and its sources.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut behind = error.source();
+    while let Some(error) = behind {
+        text = format!("{text}: {error}");
+        behind = error.source();
+    }
+    text
+}
+
+/// `max-age` of `Cache-Control` (RFC 9111, section 5.2.2.1).
+fn max_age_ms(cache_control: &str) -> Option<u64> {
+    let mut directives = cache_control.split(',').map(str::trim);
+    let age = directives.find_map(|directive| {
+        let (name, value) = directive.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("max-age").then(|| value.trim().trim_matches('"').to_owned())
+    })?;
+    age.parse::<u64>().ok().map(|age_s| age_s.saturating_mul(1_000))
+}
+
+/// Whether an address is public.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+/// Outside the IANA special-purpose registry.
+#[expect(clippy::unnested_or_patterns, reason = "one network a line is easier to compare with the registry")]
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    let is_special = matches!(
+        (a, b, c),
+        (0 | 10 | 127, ..)
+            | (100, 64..=127, _)
+            | (169, 254, _)
+            | (172, 16..=31, _)
+            | (192, 0, 0 | 2)
+            | (192, 88, 99)
+            | (192, 168, _)
+            | (198, 18 | 19, _)
+            | (198, 51, 100)
+            | (203, 0, 113)
+            | (224..=255, ..)
+    );
+    !is_special
+}
+
+/// Global unicast, except documentation addresses and addresses that embed a non-public IPv4 address.
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    if let Some(mapped) = address.to_ipv4_mapped() {
+        return is_public_v4(mapped);
+    }
+    let v4 = |high: u16, low: u16| Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low));
+    match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => is_public_v4(v4(high, low)),
+        [0x2001, 0xdb8 | 0..=0x1ff, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        [first, ..] => (0x2000..=0x3fff).contains(&first),
+    }
+}
+
+impl fmt::Display for FetchFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(error) => write!(f, "the host name cannot be resolved: {error}"),
+            Self::Private => f.write_str(
+                "the host is in a private network; to allow that, set \
+                         insecure_skip_jwks_endpoint_safety_check",
+            ),
+            Self::Roots(error) => write!(f, "cannot read the system's certificate authorities: {error}"),
+            Self::Request(text) => write!(f, "the request failed: {text}"),
+            Self::Status(status) => write!(f, "the response has status {status}"),
+            Self::Body => f.write_str("the response is too long or incomplete"),
+            Self::NotKeys => f.write_str("the response is not a key set"),
+            Self::Timeout => f.write_str("timeout"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_addresses_are_known() {
+        for (text, expected) in [
+            ("8.8.8.8", true),
+            ("1.1.1.1", true),
+            ("172.15.0.1", true),
+            ("172.32.0.1", true),
+            ("100.63.255.255", true),
+            ("0.0.0.0", false),
+            ("10.1.2.3", false),
+            ("100.64.0.1", false),
+            ("127.0.0.1", false),
+            ("169.254.169.254", false),
+            ("172.16.0.1", false),
+            ("172.31.255.255", false),
+            ("192.168.1.1", false),
+            ("192.0.2.1", false),
+            ("198.18.0.1", false),
+            ("224.0.0.1", false),
+            ("240.0.0.1", false),
+            ("255.255.255.255", false),
+            ("2606:4700::1111", true),
+            ("2a00:1450::1", true),
+            ("::", false),
+            ("::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("::ffff:8.8.8.8", true),
+            ("64:ff9b::7f00:1", false),
+            ("64:ff9b::808:808", true),
+            ("2002:7f00:1::", false),
+            ("2001:db8::1", false),
+            ("2001::1", false),
+            ("fc00::1", false),
+            ("fd12::1", false),
+            ("fe80::1", false),
+            ("ff02::1", false),
+        ] {
+            assert_eq!(is_public(text.parse().unwrap()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_age_is_read_from_the_header() {
+        for (text, expected) in [
+            ("max-age=300", Some(300_000)),
+            ("public, Max-Age=\"5\", must-revalidate", Some(5_000)),
+            ("no-store", None),
+            ("max-age=", None),
+            ("max-age=-1", None),
+            ("s-maxage=9", None),
+            ("max-age=18446744073709551615", Some(u64::MAX)),
+        ] {
+            assert_eq!(max_age_ms(text), expected, "{text}");
+        }
+    }
+}
