@@ -1,4 +1,5 @@
-//! What recoveries are answered with, encoded once for all who recover the same: in a storm many come from one position.
+//! Cache of encoded recoveries. In a storm of reconnects many sessions recover from the same position and share one
+//! encoding.
 
 use std::sync::Arc;
 
@@ -9,23 +10,29 @@ const ANSWERS_MAX: usize = 64;
 /// Bytes of the answers that a shard keeps.
 const ANSWERS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Publications without a gap between them, in one form. A publication never changes within its epoch, so that this says
-/// all about the bytes.
+/// All publications of a stream from one to another, in one form. A publication never changes within its epoch, so that
+/// this says all about the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     epoch: Box<str>,
     first: u64,
     last: u64,
+    /// Offsets may have gaps.
+    count: usize,
     encoding: Encoding,
     delta: bool,
 }
 
 impl Span {
-    /// What `publications` are, unless there are none or some between them were left out.
+    /// What `publications` are, of which none between them was left out; nothing, if there are none.
     pub(crate) fn of(publications: &[Arc<Publication>], epoch: &str, encoding: Encoding, delta: bool) -> Option<Self> {
-        let (first, last) = (publications.first()?.offset, publications.last()?.offset);
-        let is_whole = last - first == publications.len() as u64 - 1;
-        is_whole.then(|| Self { epoch: epoch.into(), first, last, encoding, delta })
+        let (first, last, count) = (publications.first()?.offset, publications.last()?.offset, publications.len());
+        Some(Self { epoch: epoch.into(), first, last, count, encoding, delta })
+    }
+
+    /// All publications of a channel's [`crate::key_cache::KeyCache`] in this state. No offset is 0.
+    pub(crate) fn of_keys(state: u64, encoding: Encoding, delta: bool) -> Self {
+        Self { epoch: Box::default(), first: 0, last: state, count: 0, encoding, delta }
     }
 }
 
@@ -54,10 +61,9 @@ impl Answers {
     }
 
     /// The same, or publications that end where these do: see [`crate::planted::Bug::AnswerOfAnother`].
-    #[cfg(feature = "planted-bugs")]
     pub(crate) fn find_similar(&mut self, channel: &str, span: &Span) -> Option<Arc<EncodedPublications>> {
         let is_meant = |answer: &&Answer| {
-            let Span { epoch, first: _, last, encoding, delta } = &answer.span;
+            let Span { epoch, first: _, last, count: _, encoding, delta } = &answer.span;
             let ends_there = (epoch, *last, *encoding, *delta) == (&span.epoch, span.last, span.encoding, span.delta);
             ends_there && *answer.channel == *channel
         };

@@ -1,185 +1,161 @@
-//! What a session's events ask of the application's own backend, and what it answers: Centrifugo's proxies. Somebody else
-//! asks, over whatever the configuration says; the answer comes back as an event, or does not come, and then an error
-//! does.
+//! Requests to the application's backend and its responses: Centrifugo's proxies. The caller performs the requests; each
+//! is answered with one event, which carries an error if the backend does not respond.
+
+#![allow(missing_docs, reason = "a field whose name says all has no comment")]
 
 use std::sync::Arc;
 
 use dunlin_protocol::{Disconnect, ErrorCode, Payload, Tags};
 
-use crate::{Wire, event::ServerSubscription};
+use crate::{
+    Wire,
+    event::{ServerSubscription, SubscriptionGrant},
+};
 
-/// A proxy's number in the configuration.
+/// Index of a proxy in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProxyIndex(pub u16);
 
-/// A question's number on its shard, given back with the answer.
+/// Number of a request on its shard. The answer repeats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct QuestionId(pub u64);
+pub struct ProxyRequestId(pub u64);
 
-/// One question. It is on its way for at most the proxy's timeout; there is exactly one [`crate::Event::BackendAnswered`]
-/// for it.
+/// A request to a backend. Exactly one [`crate::Event::ProxyResponded`] answers it, at the latest after the proxy's
+/// timeout.
 #[derive(Debug)]
-pub struct BackendQuestion {
+pub struct ProxyRequest {
     /// Given back with the answer.
-    pub id: QuestionId,
-    /// Who is asked.
+    pub id: ProxyRequestId,
     pub proxy: ProxyIndex,
-    /// Who asks.
-    pub asker: BackendAsker,
-    /// What.
-    pub ask: Ask,
+    pub asker: ProxySession,
+    pub kind: ProxyRequestKind,
 }
 
-/// What a backend is told of a session.
+/// The session in a request to a backend.
 #[derive(Clone, Debug)]
-pub struct BackendAsker {
+pub struct ProxySession {
     /// The session's id.
     pub client: Arc<str>,
     /// Its transport and encoding.
     pub wire: Wire,
     /// The user; `None` before the session has one.
     pub user: Option<Arc<str>>,
-    /// What the token or the connect hook said about the session for backends alone: JSON.
+    /// A JSON document from the token or the connect hook that only backends receive.
     pub meta: Option<Payload>,
 }
 
-/// What is asked.
+/// The kind of a request, with its parameters.
 #[derive(Clone, Debug)]
-pub enum Ask {
-    /// Who the session is, when it has no token.
+pub enum ProxyRequestKind {
+    /// Authenticate a session that has no token.
     Connect {
         /// Application bytes of the command.
         data: Option<Payload>,
-        /// The SDK's name.
         name: Box<str>,
-        /// The application's version.
         version: Box<str>,
-        /// Channels of the server-side subscriptions that it wants to recover.
+        /// Channels of the server-side subscriptions that the client asks to recover.
         channels: Vec<Box<str>>,
     },
-    /// Whether the session goes on.
+    /// Refresh a session.
     Refresh,
-    /// Whether the session may subscribe.
+    /// Authorize a subscription.
     Subscribe {
-        /// The channel.
         channel: Arc<str>,
         /// Application bytes of the command.
         data: Option<Payload>,
     },
-    /// Whether, and what, the session may publish.
+    /// Authorize a publication, which the backend may change.
     Publish {
-        /// The channel.
         channel: Arc<str>,
-        /// What it wants to publish.
+        /// The data of the publication.
         data: Payload,
     },
-    /// Whether a subscription goes on.
-    SubRefresh {
-        /// The channel.
-        channel: Arc<str>,
-    },
-    /// A call into the application.
+    /// Refresh a subscription.
+    SubRefresh { channel: Arc<str> },
+    /// Call a method of the application.
     Rpc {
-        /// The method's name.
         method: Box<str>,
         /// Application bytes of the command.
         data: Option<Payload>,
     },
 }
 
-/// What came of a question.
-pub type BackendOutcome = Result<BackendAnswer, BackendRefusal>;
+/// The result of a request.
+pub type ProxyResult = Result<ProxyResponse, ProxyError>;
 
-/// A backend's consent, of the question's kind.
+/// A backend's response, of the request's kind.
 #[derive(Clone, Debug)]
-pub enum BackendAnswer {
-    /// The session is let in.
-    Connect(Box<ConnectAnswer>),
-    /// The session goes on, or not.
-    Refresh(RefreshAnswer),
-    /// The session may subscribe.
-    Subscribe(Box<SubscribeAnswer>),
+pub enum ProxyResponse {
+    /// The session is authenticated.
+    Connect(Box<ConnectResponse>),
+    /// The session continues or has expired.
+    Refresh(RefreshResponse),
+    /// The subscription is authorized.
+    Subscribe(Box<SubscriptionGrant>),
     /// The publication is accepted.
-    Publish(Box<PublishAnswer>),
-    /// The subscription goes on, or not.
-    SubRefresh(RefreshAnswer),
-    /// What the call returned.
+    Publish(Box<PublishResponse>),
+    /// The subscription continues or has expired.
+    SubRefresh(RefreshResponse),
+    /// The result of the call.
     Rpc {
         /// Application bytes.
         data: Option<Payload>,
     },
 }
 
-/// Who a session is.
+/// An authenticated session.
 #[derive(Clone, Debug, Default)]
-pub struct ConnectAnswer {
+pub struct ConnectResponse {
     /// The user's id; empty for the anonymous user.
     pub user: String,
     /// Unix time of the session's expiry in seconds; `None` for never.
     pub expires_at_s: Option<u64>,
-    /// Connection info.
     pub info: Option<Payload>,
     /// Application bytes for the reply.
     pub data: Option<Payload>,
-    /// For backends alone: JSON.
+    /// A JSON document that only backends receive.
     pub meta: Option<Payload>,
-    /// Server-side subscriptions.
     pub subscriptions: Vec<ServerSubscription>,
 }
 
-/// How long something goes on.
+/// The next expiry of a session or subscription.
 #[derive(Clone, Debug, Default)]
-pub struct RefreshAnswer {
-    /// It is over.
+pub struct RefreshResponse {
+    /// It has expired.
     pub expired: bool,
     /// Unix time of the next expiry in seconds; `None` for never.
     pub expires_at_s: Option<u64>,
-    /// New info; `None` leaves it.
+    /// New info; `None` keeps the current one.
     pub info: Option<Payload>,
-    /// New meta; `None` leaves it. Of a session alone.
+    /// New meta; `None` keeps the current one. For sessions only.
     pub meta: Option<Payload>,
 }
 
-/// What a subscription is.
+/// An accepted publication.
 #[derive(Clone, Debug, Default)]
-pub struct SubscribeAnswer {
-    /// Unix time of the subscription's expiry in seconds; `None` for never.
-    pub expires_at_s: Option<u64>,
-    /// Channel info.
-    pub info: Option<Payload>,
-    /// Application bytes for the reply.
+pub struct PublishResponse {
+    /// Replaces the data that the session sent; `None` keeps it.
     pub data: Option<Payload>,
-    /// What it has instead of its namespace's options.
-    pub overrides: Overrides,
-}
-
-/// What is published.
-#[derive(Clone, Debug, Default)]
-pub struct PublishAnswer {
-    /// Instead of what the session sent; `None` leaves it.
-    pub data: Option<Payload>,
-    /// How.
     pub how: PublishHow,
 }
 
-/// How something is published, beyond what it is.
+/// Options of a publication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublishHow {
-    /// Tags.
     pub tags: Tags,
-    /// Leave the channel's stream alone.
+    /// Do not add it to the channel's history.
     pub skip_history: bool,
-    /// A second publication with the same key, within five minutes, is not published but answered as the first was.
+    /// A second publication with the same key within five minutes is not published; its answer repeats the first one's.
     pub idempotency_key: Option<Box<str>>,
-    /// Send it as the difference to the publication before, to those who can read that.
+    /// Send it as a patch against the previous publication to subscribers that accept patches.
     pub delta: bool,
-    /// Of the data as a whole: a publication with one that is not above the channel's last is not published. 0 for none.
+    /// Version of the data; 0 for none. A publication whose version is not above the channel's last one is not published.
     pub version: u64,
-    /// In which the version counts; empty for any.
+    /// The epoch of the version; empty for any epoch.
     pub version_epoch: Box<str>,
 }
 
-/// What a subscription has instead of its namespace's options; `None` leaves those.
+/// Overrides of a namespace's options for a subscription; `None` keeps the namespace's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// Keep presence.
@@ -194,28 +170,27 @@ pub struct Overrides {
     pub force_recovery: Option<bool>,
 }
 
-/// Why there is no consent.
+/// Why a backend did not consent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BackendRefusal {
-    /// The backend was not reached, did not answer in time, or not in its language: error 100.
+pub enum ProxyError {
+    /// The backend could not be reached, did not respond in time, or sent an invalid response: error 100.
     Failed,
-    /// More questions wait for the backend than may.
+    /// Too many requests wait for the backend.
     Busy,
     /// The backend's own error, for the client.
     Error {
         /// 100 to 1,999.
         code: u16,
-        /// What to say.
         message: Box<str>,
-        /// Whether to try again.
+        /// Whether the client may try again.
         temporary: bool,
     },
     /// The session is to be closed.
     Disconnect(Disconnect),
 }
 
-impl BackendRefusal {
-    /// The error of the protocol where there are no words of the backend's own.
+impl ProxyError {
+    /// The protocol's error for a failure without a message of the backend.
     pub const fn error_code(&self) -> ErrorCode {
         match self {
             Self::Busy => ErrorCode::TooManyRequests,

@@ -1,4 +1,4 @@
-//! A channel as its owner knows it: who listens, who is there, what was said.
+//! A channel on its owner's shard: its subscribers, its presence and its stream.
 
 use std::sync::Arc;
 
@@ -8,11 +8,14 @@ use dunlin_protocol::ClientInfo;
 
 use crate::{
     FrameClass, ShardIndex,
+    creators::{ChannelCreator, UsedBy},
+    history_stream::{Stream, present_bytes_max},
     idempotency::Results,
+    key_cache::KeyCache,
+    log_in_flight::ChannelLog,
     message::Subscriber,
     names::NamespaceIndex,
     room::{RoomKey, RoomThreadIndex},
-    stream::{Stream, present_bytes_max},
     timers::Scheduled,
 };
 
@@ -27,12 +30,31 @@ pub(crate) struct OwnedChannel {
     pub(crate) scheduled: Scheduled,
     /// The room that is open, or about to be.
     pub(crate) room: Option<Box<OwnedRoom>>,
+    /// Where the namespace has a log: there while the channel is in memory, or something waits for the log.
+    pub(crate) log: Option<Box<ChannelLog>>,
     /// Made with the first publication that has an idempotency key.
     pub(crate) results: Option<Box<Results>>,
+    /// Made with the first publication, where the namespace has one.
+    pub(crate) key_cache: Option<Box<KeyCache>>,
     /// What compact classes call it, unique on the node; 0 as long as nobody asked.
     pub(crate) number: u64,
+    /// Who has subscribed or published here.
+    pub(crate) used_by: UsedBy,
+    /// Whom it counts for, with its publications: the one who has used it.
+    pub(crate) creator: Option<Box<ChannelCreator>>,
+    /// Set as long as nobody listens.
+    pub(crate) idle: Option<Box<Idle>>,
     listeners: Vec<Listener>,
     subscribers: u32,
+}
+
+/// A channel that nobody listens to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Idle {
+    /// Since when, as its shard's list of such channels has it.
+    pub(crate) since_us: u64,
+    /// When it was last used.
+    pub(crate) used_us: u64,
 }
 
 /// A room as the owner of its channel knows it.
@@ -44,6 +66,8 @@ pub(crate) struct OwnedRoom {
     pub(crate) joins_on_way: u32,
     /// Players whose leave it was not told.
     pub(crate) players: u32,
+    /// Its world is made.
+    pub(crate) is_made: bool,
 }
 
 /// A shard with subscribers of a channel, and what they want.
@@ -80,8 +104,13 @@ impl OwnedChannel {
             presence: None,
             scheduled: Scheduled::default(),
             room: None,
+            log: None,
             results: None,
+            key_cache: None,
             number: 0,
+            used_by: UsedBy::default(),
+            creator: None,
+            idle: None,
             listeners: Vec::new(),
             subscribers: 0,
         }
@@ -122,6 +151,13 @@ impl OwnedChannel {
         self.presence.get_or_insert_default().add(info);
     }
 
+    /// Shows a session otherwise in presence, if it is there.
+    pub(crate) fn show_as(&mut self, info: &Arc<ClientInfo>) {
+        if let Some(shown) = self.presence.as_mut().and_then(|presence| presence.clients.get_mut(&info.client)) {
+            *shown = Arc::clone(info);
+        }
+    }
+
     /// Removes a session from presence, if it is there.
     pub(crate) fn leave(&mut self, info: &ClientInfo) {
         let Some(presence) = &mut self.presence else { return };
@@ -138,7 +174,6 @@ impl OwnedChannel {
         left.is_some()
     }
 
-    /// Everyone who is there.
     pub(crate) fn clients(&self) -> Vec<Arc<ClientInfo>> {
         self.presence.as_ref().map_or_else(Vec::new, |presence| presence.clients())
     }
@@ -167,7 +202,12 @@ impl OwnedChannel {
 
     /// Whether nothing is left to remember.
     pub(crate) fn is_forgettable(&self) -> bool {
-        self.subscribers == 0 && self.stream.is_none() && self.room.is_none() && self.results.is_none()
+        self.subscribers == 0
+            && self.stream.is_none()
+            && self.room.is_none()
+            && self.log.is_none()
+            && self.results.is_none()
+            && self.key_cache.is_none()
     }
 }
 
@@ -219,7 +259,6 @@ impl Presence {
         }
     }
 
-    /// Everyone.
     fn clients(&self) -> Vec<Arc<ClientInfo>> {
         self.clients.values().cloned().collect()
     }

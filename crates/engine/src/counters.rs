@@ -1,8 +1,9 @@
-//! What a shard counts, in plain fields that the server reads between turns.
+//! A shard's counters: plain fields that the server reads between turns.
 
+use dunlin_protocol::{ErrorCode, Request};
 use dunlin_rooms::MirrorCounters;
 
-use crate::{names::NamespaceIndex, seats::FrameWritten};
+use crate::{names::NamespaceIndex, room::RoomRefusal, seats::FrameWritten};
 
 /// Upper bounds in microseconds of the buckets of [`Histogram`]; the last bucket has none.
 pub const LATENCY_BOUNDS_US: [u64; 16] = [
@@ -66,12 +67,18 @@ pub struct NamespaceCounters {
     pub histories_cut: u64,
     /// Presence replies that would have been too long.
     pub presences_refused: u64,
+    /// Keys whose newest publication was evicted before its time.
+    pub keys_evicted: u64,
+    /// Publications that were forgotten, since their history or those of the node had too many bytes.
+    pub history_evicted: u64,
+    /// Publications that were refused, since there was no room for their bytes.
+    pub history_refused: u64,
     /// Subscriptions now (gauge).
     pub subscriptions: u64,
     /// Publication accepted → handed to the last socket of this shard.
     pub publish_to_socket: Histogram,
     /// Its rooms.
-    pub rooms: RoomCounters,
+    pub rooms: NamespaceRoomCounters,
 }
 
 /// Why a publication is not published.
@@ -96,13 +103,41 @@ impl Suppression {
     }
 }
 
+/// Why a channel is not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelRefusal {
+    /// The node has as many as it may, and somebody listens to each.
+    Node,
+    /// As many count for the session as may.
+    Session,
+    /// As many count for the user as may.
+    User,
+    /// As many count for the address as may.
+    Address,
+}
+
+impl ChannelRefusal {
+    /// Every one, in the order of their places.
+    pub const ALL: [Self; 4] = [Self::Node, Self::Session, Self::User, Self::Address];
+
+    /// The name as metrics write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Session => "session",
+            Self::User => "user",
+            Self::Address => "address",
+        }
+    }
+}
+
 /// Counts of the rooms of one namespace. All only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RoomCounters {
+pub struct NamespaceRoomCounters {
     /// Rooms opened, by the owner.
     pub opened: u64,
-    /// Rooms that were not opened, since as many were open as may be, by the owner.
-    pub refused: u64,
+    /// Rooms that were not opened, by the owner, in the order of [`RoomRefusal::ALL`].
+    pub refused: [u64; RoomRefusal::ALL.len()],
     /// Rooms closed, because nobody was there or by the server API, by the owner.
     pub closed: u64,
     /// Rooms that failed, by the owner.
@@ -141,14 +176,63 @@ pub struct RoomCounters {
     pub inputs: u64,
 }
 
-/// Why an input is not passed on, as metrics write it; the places of [`Counters::inputs_refused`].
-pub const INPUT_REFUSALS: [&str; 6] = ["malformed", "too_long", "old_number", "rate", "inbox", "not_seated"];
+/// Why an input is not passed on to its room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputRefusal {
+    /// It cannot be decoded.
+    Malformed,
+    /// It has more bytes than the namespace allows.
+    TooLong,
+    /// Its number is not above the last one.
+    OldNumber,
+    /// The player sends more inputs per second than the namespace allows.
+    Rate,
+    /// The room's inbox is full.
+    Inbox,
+    /// The session is not in the room.
+    NotSeated,
+}
+
+impl InputRefusal {
+    /// Every one, in the order of [`Counters::inputs_refused`].
+    pub const ALL: [Self; 6] =
+        [Self::Malformed, Self::TooLong, Self::OldNumber, Self::Rate, Self::Inbox, Self::NotSeated];
+
+    /// The name as metrics write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::TooLong => "too_long",
+            Self::OldNumber => "old_number",
+            Self::Rate => "rate",
+            Self::Inbox => "inbox",
+            Self::NotSeated => "not_seated",
+        }
+    }
+
+    /// The error with which a `publish` command is answered.
+    pub(crate) const fn error_code(self) -> ErrorCode {
+        match self {
+            Self::Malformed | Self::TooLong | Self::OldNumber => ErrorCode::BadRequest,
+            Self::Rate | Self::Inbox => ErrorCode::TooManyRequests,
+            Self::NotSeated => ErrorCode::PermissionDenied,
+        }
+    }
+}
 
 /// Counts of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// By namespace: first the channels without one, then in the order of the options.
     pub namespaces: Vec<NamespaceCounters>,
+    /// Bytes of the publications that this shard keeps now (gauge).
+    pub history_bytes: u64,
+    /// Channels that this shard remembers now (gauge).
+    pub channels_kept: u64,
+    /// Channels that nobody listened to, forgotten to make room for others.
+    pub channels_evicted: u64,
+    /// Channels that were not made, by [`ChannelRefusal`].
+    pub channels_refused: [u64; ChannelRefusal::ALL.len()],
     /// Sessions opened.
     pub sessions_opened: u64,
     /// `connect` commands past the rate, answered with error 111.
@@ -157,8 +241,10 @@ pub struct Counters {
     pub commands_refused: u64,
     /// Recoveries past the rate, answered with error 111.
     pub recoveries_refused: u64,
-    /// Commands by kind, in the order of [`COMMAND_KINDS`].
-    pub commands: [u64; COMMAND_KINDS.len()],
+    /// Recoveries that the server began and answered as not recovered, since together they are more than may wait.
+    pub recoveries_cut: u64,
+    /// Commands by kind, in the order of [`CommandKind::ALL`].
+    pub commands: [u64; CommandKind::ALL.len()],
     /// Frames that were not of the protocol.
     pub malformed_frames: u64,
     /// WebSocket violations.
@@ -171,36 +257,98 @@ pub struct Counters {
     pub slow_bytes: u64,
     /// Sessions closed because the frames waiting passed the bound.
     pub slow_frames: u64,
+    /// Sessions ended because more was reported as written than had been offered.
+    pub writes_beyond_offer: u64,
     /// Bytes handed to the kernel.
     pub written_bytes: u64,
+    /// Records for the log that were left out, because there were too many in a second.
+    pub records_suppressed: u64,
     /// Messages dropped because the session, channel or room they were for was gone.
     pub late_messages: u64,
     /// Sessions that were not let in, since their users had as many as they may.
     pub user_sessions_refused: u64,
     /// Subscriptions made by the API that their owners refused.
     pub server_subscriptions_refused: u64,
-    /// Inputs of players that were not passed on, by reason: see [`INPUT_REFUSALS`].
-    pub inputs_refused: [u64; INPUT_REFUSALS.len()],
+    /// Inputs of players that were not passed on, by [`InputRefusal`].
+    pub inputs_refused: [u64; InputRefusal::ALL.len()],
     /// Publications of rooms in other channels that could not be taken.
     pub room_publications_refused: u64,
 }
 
-/// Names of the command kinds, as metrics write them.
-pub const COMMAND_KINDS: [&str; 13] = [
-    "connect",
-    "subscribe",
-    "unsubscribe",
-    "publish",
-    "presence",
-    "presence_stats",
-    "history",
-    "ping",
-    "send",
-    "rpc",
-    "refresh",
-    "sub_refresh",
-    "pong",
-];
+/// The commands of the client protocol that are counted separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum CommandKind {
+    Connect,
+    Subscribe,
+    Unsubscribe,
+    Publish,
+    Presence,
+    PresenceStats,
+    History,
+    Ping,
+    Send,
+    Rpc,
+    Refresh,
+    SubRefresh,
+    /// The answer to a ping: a command without an id.
+    Pong,
+}
+
+impl CommandKind {
+    /// Every one, in the order of [`Counters::commands`].
+    pub const ALL: [Self; 13] = [
+        Self::Connect,
+        Self::Subscribe,
+        Self::Unsubscribe,
+        Self::Publish,
+        Self::Presence,
+        Self::PresenceStats,
+        Self::History,
+        Self::Ping,
+        Self::Send,
+        Self::Rpc,
+        Self::Refresh,
+        Self::SubRefresh,
+        Self::Pong,
+    ];
+
+    /// The name as metrics write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Subscribe => "subscribe",
+            Self::Unsubscribe => "unsubscribe",
+            Self::Publish => "publish",
+            Self::Presence => "presence",
+            Self::PresenceStats => "presence_stats",
+            Self::History => "history",
+            Self::Ping => "ping",
+            Self::Send => "send",
+            Self::Rpc => "rpc",
+            Self::Refresh => "refresh",
+            Self::SubRefresh => "sub_refresh",
+            Self::Pong => "pong",
+        }
+    }
+
+    pub(crate) const fn of(request: &Request<'_>) -> Self {
+        match request {
+            Request::Connect(_) => Self::Connect,
+            Request::Subscribe(_) => Self::Subscribe,
+            Request::Unsubscribe { .. } => Self::Unsubscribe,
+            Request::Publish(_) => Self::Publish,
+            Request::Presence { .. } => Self::Presence,
+            Request::PresenceStats { .. } => Self::PresenceStats,
+            Request::History(_) => Self::History,
+            Request::Ping => Self::Ping,
+            Request::Send { .. } => Self::Send,
+            Request::Rpc(_) => Self::Rpc,
+            Request::Refresh { .. } => Self::Refresh,
+            Request::SubRefresh(_) => Self::SubRefresh,
+        }
+    }
+}
 
 /// Places of [`Counters::closes`]: 3000–3019, 3500–3519, and one for all other codes.
 pub const CLOSE_SLOTS: usize = 41;
@@ -210,22 +358,29 @@ impl Counters {
     pub fn new(namespaces: usize) -> Self {
         Self {
             namespaces: vec![NamespaceCounters::default(); namespaces],
+            history_bytes: 0,
+            channels_kept: 0,
+            channels_evicted: 0,
+            channels_refused: [0; ChannelRefusal::ALL.len()],
             sessions_opened: 0,
             connects_refused: 0,
             commands_refused: 0,
             recoveries_refused: 0,
-            commands: [0; COMMAND_KINDS.len()],
+            recoveries_cut: 0,
+            commands: [0; CommandKind::ALL.len()],
             malformed_frames: 0,
             violations: 0,
             error_replies: [0; 16],
             closes: [0; CLOSE_SLOTS],
             slow_bytes: 0,
             slow_frames: 0,
+            writes_beyond_offer: 0,
             written_bytes: 0,
+            records_suppressed: 0,
             late_messages: 0,
             user_sessions_refused: 0,
             server_subscriptions_refused: 0,
-            inputs_refused: [0; INPUT_REFUSALS.len()],
+            inputs_refused: [0; InputRefusal::ALL.len()],
             room_publications_refused: 0,
         }
     }

@@ -1,16 +1,23 @@
-//! The one way into a shard, and the one way out.
+//! The inputs of a shard ([`Event`]) and its outputs ([`Effect`]).
+
+#![allow(missing_docs, reason = "a field whose name says all has no comment")]
+
+use std::{num::NonZeroU64, sync::Arc};
 
 use dunlin_protocol::Payload;
 
 use crate::{
-    api::{Answer, ApiRequest},
-    backend::{BackendOutcome, BackendQuestion, Overrides, QuestionId},
+    Options,
+    api::{ApiRequest, ApiResult},
+    backend::{Overrides, ProxyRequest, ProxyRequestId, ProxyResult},
+    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
     message::ShardMessage,
+    record::SessionRecord,
     room::{FromRoom, RoomThreadIndex, ToRoom},
     wire::Wire,
 };
 
-/// The time of an event, as the caller's clocks tell it.
+/// The time of an event, read from the caller's clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Monotonic, the same clock on all shards of a node.
@@ -25,7 +32,7 @@ impl Now {
         self.mono_us / 1_000
     }
 
-    /// The moment `ms` milliseconds from now, on the clock of [`Now::mono_us`]; never (`u64::MAX`) where there is none.
+    /// `ms` milliseconds after now, on the clock of [`Now::mono_us`]; `u64::MAX` (never) on overflow.
     pub const fn after_ms(self, ms: u64) -> u64 {
         self.mono_us.saturating_add(ms.saturating_mul(1_000))
     }
@@ -35,264 +42,268 @@ impl Now {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardIndex(pub u16);
 
-/// A session on its shard. The caller picks the index, densely, and may use it again after [`Event::Gone`] with another
-/// generation, so that what arrives late for the first finds nobody.
+/// A session on its shard. The caller assigns indices densely. It may reuse an index after [`Event::Gone`] with another
+/// generation, so that a late message for the earlier session matches no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey {
-    /// Place in the caller's and the shard's tables.
+    /// Position in the caller's and the shard's tables.
     pub index: u32,
     /// Counts the sessions that had this index.
     pub generation: u32,
 }
 
-/// An API request in flight; the caller's number, given back with the answer.
+/// A client's address. Sessions with the same number share the limits per address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceKey(pub NonZeroU64);
+
+/// Number of an API request in flight. The caller assigns it, and the answer repeats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// Something happened.
+/// An input of a shard.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A transport was opened.
     Opened {
-        /// The new session.
         session: SessionKey,
-        /// What it speaks.
+        /// Its transport and encoding.
         wire: Wire,
+        /// The client's address, if the caller knows it.
+        source: Option<SourceKey>,
     },
-    /// A whole WebSocket message came.
+    /// A complete WebSocket message was received.
     Received {
-        /// From whom.
         session: SessionKey,
-        /// The message: one or more commands.
+        /// One or more commands.
         frame: &'a [u8],
     },
-    /// A WebSocket ping came.
+    /// A WebSocket ping was received.
     Pinged {
-        /// From whom.
         session: SessionKey,
-        /// What the pong has to carry, at most 125 bytes.
+        /// The payload that the pong repeats; at most 125 bytes.
         payload: &'a [u8],
     },
-    /// A WebSocket close frame came.
+    /// A WebSocket close frame was received.
     CloseReceived {
-        /// From whom.
         session: SessionKey,
-        /// Its code, to be echoed.
+        /// The code that the reply repeats.
         code: Option<u16>,
     },
-    /// The peer broke the WebSocket protocol.
+    /// The peer violated the WebSocket protocol.
     Violated {
-        /// Who.
         session: SessionKey,
-        /// The close code to answer with: 1002, 1007 or 1009.
+        /// The close code of the reply: 1002, 1007 or 1009.
         code: u16,
-        /// What was wrong, in fixed words.
+        /// The violation, as a fixed text.
         what: &'static str,
     },
-    /// The first `bytes` bytes of what [`crate::Shard::outgoing`] offered are with the kernel.
-    Wrote {
-        /// Whose.
-        session: SessionKey,
-        /// How many.
-        bytes: usize,
-    },
-    /// The transport is gone, by either side's doing. The session's index is free afterwards.
-    Gone {
-        /// Which.
-        session: SessionKey,
-    },
+    /// The kernel has taken the first `bytes` bytes of what [`crate::Shard::outgoing`] offered.
+    Wrote { session: SessionKey, bytes: usize },
+    /// The transport has ended. The session's index is free afterwards.
+    Gone { session: SessionKey },
     /// Answer to [`Effect::Authenticate`].
-    Authenticated {
-        /// Whose token.
-        session: SessionKey,
-        /// What it says.
-        outcome: Result<ConnectionClaims, TokenError>,
-    },
-    /// Answer to [`Effect::AskBackend`].
-    BackendAnswered {
+    Authenticated { session: SessionKey, outcome: Result<ConnectionClaims, TokenError> },
+    /// Answer to [`Effect::SendProxyRequest`].
+    ProxyResponded {
         /// Who asked.
         session: SessionKey,
-        /// What.
-        question: QuestionId,
-        /// What came of it.
-        outcome: BackendOutcome,
+        request_id: ProxyRequestId,
+        /// The backend's response, or why there is none.
+        outcome: ProxyResult,
     },
     /// Answer to [`Effect::AuthorizeSubscription`].
-    SubscriptionAuthorized {
-        /// Whose token.
-        session: SessionKey,
-        /// What it says.
-        outcome: Result<SubscriptionClaims, TokenError>,
-    },
+    SubscriptionAuthorized { session: SessionKey, outcome: Result<SubscriptionClaims, TokenError> },
     /// A message from a shard of this node, in the order in which that shard sent them.
-    Message {
-        /// The sender.
-        from: ShardIndex,
-        /// What it says.
-        message: ShardMessage,
-    },
+    Message { from: ShardIndex, message: ShardMessage },
     /// A message from a room thread of this node, in the order in which that thread sent them.
-    FromRoom {
-        /// The sender.
-        from: RoomThreadIndex,
-        /// What it says.
-        message: FromRoom,
-    },
+    FromRoom { from: RoomThreadIndex, message: FromRoom },
     /// A request of the server API.
     Api {
         /// Given back with the answer.
         ticket: Ticket,
-        /// What is asked.
         request: ApiRequest,
     },
+    /// Answer to [`Effect::Propose`].
+    Committed {
+        channel: Arc<str>,
+        proposal: ProposalNumber,
+        /// The offset of the stored publication.
+        outcome: Result<u64, LogError>,
+    },
+    /// Another node has published to a channel that this node follows.
+    Replicated {
+        channel: Arc<str>,
+        /// The publication, with its offset.
+        record: Box<LogRecord>,
+    },
+    /// A node has removed the history of a channel that this node follows.
+    Trimmed {
+        channel: Arc<str>,
+        /// Publications up to this offset are gone.
+        through: u64,
+    },
+    /// The log cannot say what this node has missed in a channel. The log has answered everything that waited for it, and
+    /// no longer follows the channel. Subscribers with a position have to recover.
+    Interrupted { channel: Arc<str> },
+    /// Answer to [`Effect::Load`].
+    Loaded { channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError> },
     /// The deadline of [`crate::Shard::next_deadline_us`] has passed.
     Woke,
-    /// Everything that was dirty has been offered to the kernel; measures publish → socket latency. Once a turn.
+    /// Answer to [`Effect::Recall`].
+    Recalled { session: SessionKey },
+    /// All dirty sessions have been offered to the kernel. Once per turn; measures the latency from publication to socket.
     TurnEnded,
-    /// The node is about to shut down: close so many sessions with 3001, those first for whom nothing waits.
+    /// The node is about to shut down: close some sessions with 3001, those with empty queues first.
     DrainSome {
-        /// How many, at most.
+        /// Maximum number of sessions to close.
         sessions_max: usize,
     },
-    /// The node shuts down: close every session with 3001 after its reliable lane, and admit none.
+    /// The node continues with new options, made by [`crate::Options::succeeded_by`] from the current ones. All shards
+    /// receive the same options in the same order.
+    Reconfigured { options: Arc<Options> },
+    /// The node shuts down: close every session with 3001 behind its reliable lane, and admit no more sessions.
     Drain,
 }
 
-/// What the caller has to do.
+/// An action for the caller to perform.
 #[derive(Debug)]
 pub enum Effect {
     /// Put `message` on the ring to shard `to`.
     Send {
         /// The receiver; never the shard itself.
         to: ShardIndex,
-        /// What to say.
         message: ShardMessage,
     },
-    /// Put `message` on the ring to a room thread. What does not fit waits, and holds nothing else up.
-    ToRoom {
-        /// The receiver.
-        thread: RoomThreadIndex,
-        /// What to say.
-        message: ToRoom,
-    },
+    /// Put `message` on the ring to a room thread. If the ring is full, the message waits and delays nothing else.
+    ToRoom { thread: RoomThreadIndex, message: ToRoom },
     /// Verify a connection token and answer with [`Event::Authenticated`]. The session is paused until then.
     Authenticate {
-        /// Who waits.
         session: SessionKey,
         /// The JWT.
         token: Box<str>,
     },
     /// Verify a subscription token and answer with [`Event::SubscriptionAuthorized`]. The session is paused until then.
     AuthorizeSubscription {
-        /// Who waits.
         session: SessionKey,
         /// The JWT.
         token: Box<str>,
     },
-    /// Ask the application's backend and answer with [`Event::BackendAnswered`].
-    AskBackend {
-        /// Who asks.
-        session: SessionKey,
-        /// Whom, and what.
-        question: Box<BackendQuestion>,
+    /// Call the application's backend and answer with [`Event::ProxyResponded`].
+    SendProxyRequest { session: SessionKey, request: Box<ProxyRequest> },
+    /// Store a publication in a channel's log and answer with [`Event::Committed`]; see [`crate::log`].
+    Propose {
+        channel: Arc<str>,
+        /// Given back with the answer.
+        proposal: ProposalNumber,
+        /// The publication, with its offset if the owner orders the channel.
+        record: Box<LogRecord>,
+        /// Retention and durability of the channel.
+        terms: LogTerms,
     },
-    /// Give the shard no more [`Event::Received`] of this session.
-    Pause {
-        /// Which.
-        session: SessionKey,
+    /// Read from a channel's log and answer with [`Event::Loaded`].
+    Load {
+        channel: Arc<str>,
+        /// Given back with the answer.
+        load: LoadNumber,
+        query: LoadQuery,
+        /// Retention and durability of the channel.
+        terms: LogTerms,
     },
-    /// Go on reading.
-    Resume {
-        /// Which.
-        session: SessionKey,
+    /// Delete publications from a channel's log. Not answered.
+    Trim {
+        channel: Arc<str>,
+        /// The highest offset to delete; `u64::MAX` deletes all publications.
+        through: u64,
     },
-    /// All is written: end the sending side, and hang up when the peer does.
-    Finish {
-        /// Which.
-        session: SessionKey,
-    },
-    /// Drop the transport now and answer with [`Event::Gone`].
-    HangUp {
-        /// Which.
-        session: SessionKey,
-    },
+    /// Start to report publications of other nodes to the channel with [`Event::Replicated`].
+    Follow { channel: Arc<str> },
+    /// Stop what [`Effect::Follow`] started.
+    Unfollow { channel: Arc<str> },
+    /// Stop reading from this session: no more [`Event::Received`].
+    Pause { session: SessionKey },
+    /// Read from this session again.
+    Resume { session: SessionKey },
+    /// Commands of the session that waited for its socket or for other shards can run now. Answer with
+    /// [`Event::Recalled`] when the shard accepts commands again, after all writes of the batch are reported.
+    Recall { session: SessionKey },
+    /// Everything is written: shut down the sending side, and close when the peer does.
+    Finish { session: SessionKey },
+    /// Close the transport now and answer with [`Event::Gone`].
+    HangUp { session: SessionKey },
     /// The answer to an API request.
     Answer {
-        /// The request's.
         ticket: Ticket,
-        /// What was asked for.
-        answer: Answer,
+        answer: ApiResult,
+        /// The reason for an error, if the code does not determine it.
+        why: Option<&'static str>,
     },
 }
 
-/// What a turn's events led to. The caller empties both lists.
+/// The output of a turn's events. The caller empties the lists.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// To be performed in order.
+    /// The caller performs them in order.
     pub list: Vec<Effect>,
-    /// Sessions that have something to write, each once until it is drained by [`Event::Wrote`]. A session whose socket
-    /// is full is not listed again: the caller comes back to it when the socket is writable.
+    /// Sessions with something to write. Each is listed once until [`Event::Wrote`] has drained it. A session whose socket
+    /// is full is not listed again: the caller writes it when the socket is writable.
     pub dirty: Vec<SessionKey>,
+    /// Records for the log; see [`crate::record::RecordOptions`].
+    pub records: Vec<SessionRecord>,
 }
 
-/// What a valid connection token says.
+/// The claims of a valid connection token.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionClaims {
     /// The user's id; empty for the anonymous user.
     pub user: String,
-    /// Connection info.
     pub info: Option<Payload>,
     /// Unix time of the connection's expiry in seconds; `None` for never.
     pub expires_at_s: Option<u64>,
-    /// For backends alone: JSON.
+    /// A JSON document that only backends receive.
     pub meta: Option<Payload>,
-    /// Server-side subscriptions.
     pub subscriptions: Vec<ServerSubscription>,
 }
 
 /// A subscription that the server makes for a session.
 #[derive(Clone, Debug, Default)]
 pub struct ServerSubscription {
-    /// The channel.
     pub channel: Box<str>,
-    /// Channel info.
+    pub grant: SubscriptionGrant,
+    /// The offset and epoch to recover from, if the server or the `connect` command names them.
+    pub recover_since: Option<(u64, Box<str>)>,
+    /// Whether the connection token lists it. It ends when a refreshed token does not.
+    pub from_token: bool,
+}
+
+/// The claims of a valid subscription token.
+#[derive(Clone, Debug, Default)]
+pub struct SubscriptionClaims {
+    pub user: String,
+    pub channel: String,
+    /// The id of the only session that may use the token; empty for any session.
+    pub client: String,
+    pub grant: SubscriptionGrant,
+}
+
+/// What the party that allows a subscription attaches to it: a token, a backend, or the server API.
+#[derive(Clone, Debug, Default)]
+pub struct SubscriptionGrant {
     pub info: Option<Payload>,
     /// Application bytes for the client.
     pub data: Option<Payload>,
-    /// Unix time of its expiry in seconds; `None` for never.
-    pub expires_at_s: Option<u64>,
-    /// What it has instead of its namespace's options.
-    pub overrides: Overrides,
-    /// Where to recover from, if the server is to say.
-    pub recover_since: Option<(u64, Box<str>)>,
-}
-
-/// What a valid subscription token says.
-#[derive(Clone, Debug, Default)]
-pub struct SubscriptionClaims {
-    /// The user's id.
-    pub user: String,
-    /// The channel.
-    pub channel: String,
-    /// The one session that may use it; empty for any.
-    pub client: String,
-    /// Channel info.
-    pub info: Option<Payload>,
-    /// Application bytes for the subscribe reply.
-    pub data: Option<Payload>,
     /// Unix time of the subscription's expiry in seconds; `None` for never.
     pub expires_at_s: Option<u64>,
-    /// What it has instead of its namespace's options.
+    /// Overrides of the namespace's options.
     pub overrides: Overrides,
 }
 
-/// Why a token does not count.
+/// Why a token was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
-    /// Past its time, or not yet in it; a new one may do.
+    /// It has expired or is not valid yet. A new token may be accepted.
     Expired,
-    /// Not verifiable, or not what it should be.
+    /// It cannot be verified, or its claims are wrong.
     Invalid,
-    /// Not to be judged now: its key cannot be had, or too many wait. The same token may do a moment later.
+    /// It cannot be verified now: its key is not available, or too many tokens wait. The same token may be accepted later.
     Unavailable,
 }

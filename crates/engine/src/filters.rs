@@ -1,4 +1,5 @@
-//! The tags filters of one channel's subscribers on a shard: equal ones are kept once, and judge a publication once.
+//! Tags filters of one channel's subscribers on a shard. Equal filters are stored once and evaluated once per
+//! publication.
 
 use std::{num::NonZeroU16, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Encoded frames: complete with their WebSocket header, written once, shared by everyone they go to.
+//! Encoded frames. A frame includes its WebSocket header, is encoded once, and is shared by all its receivers.
 
 mod parted;
 mod scratch;
@@ -9,8 +9,11 @@ use dunlin_protocol::{
     ChannelRef, ClientInfo, DataForm, Disconnect, Encoding, Gaps, NotJson, Publication, Push, Reply, encode_bare_push,
     encode_push, encode_reply, encode_reply_around, publication_head,
 };
-use dunlin_rooms::Body;
-use dunlin_websocket::header::{HEADER_BYTES_MAX, Opcode, append_close, write_header};
+use dunlin_rooms::SnapshotBody;
+use dunlin_websocket::{
+    close::append_close,
+    header::{HEADER_BYTES_MAX, Opcode, write_header},
+};
 
 use crate::{
     FrameClass, Wire, names::NamespaceIndex, options::UniWebSocketOptions, room::EventAudience, wire::Framing,
@@ -180,7 +183,7 @@ enum FrameBytes {
     /// The same for all of a shard.
     Static(&'static [u8]),
     /// Behind a room's head, the part of a frame that others share.
-    Body { body: Rc<Body>, queued_us: u64 },
+    Body { body: Rc<SnapshotBody>, queued_us: u64 },
     /// A shard's share of a delivery.
     Shared { delivery: Arc<Delivery>, place: FramePlace },
 }
@@ -201,7 +204,7 @@ impl FrameRef {
     }
 
     /// The rest of a room's frame, behind its head.
-    pub(crate) fn body(body: Rc<Body>, queued_us: u64) -> Self {
+    pub(crate) fn body(body: Rc<SnapshotBody>, queued_us: u64) -> Self {
         Self(Rc::new(FrameBytes::Body { body, queued_us }))
     }
 
@@ -403,25 +406,25 @@ const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// The last bytes to a session that the server closes: a close frame, and a push before it where SDKs look for one. Empty
 /// where neither is wanted.
-pub(crate) fn goodbye(
+pub(crate) fn close_frame(
     wire: Wire,
     disconnect: &Disconnect,
     options: UniWebSocketOptions,
     scratch: &mut Scratch,
 ) -> Vec<u8> {
-    let mut goodbye = Vec::new();
+    let mut close_frame = Vec::new();
     let is_uni_websocket = wire.is_unidirectional() && wire.is_websocket();
     if (is_uni_websocket && !options.no_disconnect_push) || !wire.is_websocket() {
         let push = Push::Disconnect { disconnect };
         let frame = build_frame(wire, scratch, |out| encode_push_on(wire, &push, out));
-        goodbye.extend_from_slice(&frame.expect("a disconnect carries no payload"));
+        close_frame.extend_from_slice(&frame.expect("a disconnect carries no payload"));
     }
     match wire.framing() {
         Framing::WebSocket { .. } if is_uni_websocket && options.no_close_frame => {}
-        Framing::WebSocket { .. } => append_close(disconnect.code, &disconnect.reason, &mut goodbye),
-        Framing::Chunk { .. } => goodbye.extend_from_slice(LAST_CHUNK),
+        Framing::WebSocket { .. } => append_close(disconnect.code, &disconnect.reason, &mut close_frame),
+        Framing::Chunk { .. } => close_frame.extend_from_slice(LAST_CHUNK),
     }
-    goodbye
+    close_frame
 }
 
 const fn opcode(encoding: Encoding) -> Opcode {
@@ -433,7 +436,7 @@ const fn opcode(encoding: Encoding) -> Opcode {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_websocket::{Kind, deflate::Inflater};
+    use dunlin_websocket::{MessageKind, deflate::Inflater};
 
     use super::*;
     use crate::options::CompressionOptions;
@@ -467,7 +470,7 @@ mod tests {
             assert!(at.len() < 20, "{at:02x?}");
             assert_eq!((at[0], usize::from(at[1])), (below[0] | 0x40, at.len() - 2));
             let inflated = Inflater::default()
-                .inflate(Kind::Text, &at[2..], &dunlin_websocket::Limits::default())
+                .inflate(MessageKind::Text, &at[2..], &dunlin_websocket::WebSocketLimits::default())
                 .map(<[u8]>::to_vec);
             assert_eq!(inflated, Ok(vec![b'a'; 100]));
             let noise: Vec<u8> = (0..=255).collect();

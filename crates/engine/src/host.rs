@@ -1,11 +1,13 @@
 //! What a room thread decides, one room at a time, without the thread.
 //!
 //! A [`RoomHost`] keeps the books of one room: who is on the way in, who sits where, which shards know its world. The room
-//! itself, with the game's code in it, is a [`Table`]. A tick is three steps: [`RoomHost::begin`] takes what has come in,
-//! [`Table::run`] lets the game act on it, [`RoomHost::finish`] says what has to be posted. Only the middle one runs foreign
+//! itself, with the game's code in it, is a [`Runner`]. A tick is three steps: [`RoomHost::begin`] takes what has come in,
+//! [`Runner::run`] lets the game act on it, [`RoomHost::finish`] says what has to be posted. Only the middle one runs foreign
 //! code. If that does not come back, the books are still there, and [`RoomHost::end`] tells everybody.
 
-mod table;
+mod checkpoint;
+mod runner;
+mod seat_book;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -15,19 +17,20 @@ use hashbrown::HashMap;
 
 use crate::{
     ShardIndex,
-    message::SubscribeOrder,
+    message::SubscriptionRequest,
     owner_of,
     room::{EventAudience, FromRoom, NotJoined, RoomKey, SeatChange, SeatKey, ToRoom},
 };
 
-pub use table::{Done, Step, Table};
+pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, NotRestored, RoomOrigin, TickRecord};
+pub use runner::{CompletedTick, Runner, Step};
 
 /// A message on its way to a shard.
-pub type Post = (ShardIndex, FromRoom);
+pub type RoutedMessage = (ShardIndex, FromRoom);
 
 /// What a host has to know of its node and its room's namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostTerms {
+pub struct HostOptions {
     /// Shards of the node.
     pub shard_count: u16,
     /// The node's seed, which places channels.
@@ -40,7 +43,7 @@ pub struct HostTerms {
 
 /// What a tick begins with.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct TickBatch {
     /// In the order of arrival.
     pub steps: Vec<Step>,
     /// By shard index.
@@ -61,15 +64,17 @@ pub struct RoomHost {
     key: RoomKey,
     channel: Arc<str>,
     grid: Grid,
-    terms: HostTerms,
+    options: HostOptions,
     arrived: VecDeque<Step>,
     /// Joins that are not answered yet.
-    orders: HashMap<SeatKey, Box<SubscribeOrder>, foldhash::quality::FixedState>,
+    requests: HashMap<SeatKey, Box<SubscriptionRequest>, foldhash::quality::FixedState>,
     players: HashMap<PlayerId, Player, foldhash::quality::FixedState>,
     seats: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
     /// By shard index.
     shards: Vec<ShardPart>,
     empty_ticks: u32,
+    /// Who leaves now comes back after a restart.
+    is_draining: bool,
 }
 
 #[derive(Debug)]
@@ -116,19 +121,31 @@ impl ShardPart {
 
 impl RoomHost {
     /// The books of a room that has just been opened.
-    pub fn new(key: RoomKey, channel: Arc<str>, grid: Grid, terms: HostTerms) -> Self {
+    pub fn new(key: RoomKey, channel: Arc<str>, grid: Grid, options: HostOptions) -> Self {
         Self {
             key,
             channel,
             grid,
-            terms,
+            options,
             arrived: VecDeque::new(),
-            orders: HashMap::default(),
+            requests: HashMap::default(),
             players: HashMap::default(),
             seats: HashMap::default(),
-            shards: vec![ShardPart::default(); usize::from(terms.shard_count)],
+            shards: vec![ShardPart::default(); usize::from(options.shard_count)],
             empty_ticks: 0,
+            is_draining: false,
         }
+    }
+
+    /// The room goes on from a checkpoint, and the clients of its players are gone. Comes before everything else. Who does
+    /// not come back within `grace_ticks` leaves.
+    pub fn restored(&mut self, grace_ticks: u32) {
+        self.arrived.push_front(Step::AllAway { grace_ticks });
+    }
+
+    /// The node shuts down, and the room goes on after the restart: players whose clients are gone stay.
+    pub fn begin_drain(&mut self) {
+        self.is_draining = true;
     }
 
     /// The room.
@@ -154,13 +171,14 @@ impl RoomHost {
     /// Takes in a message about this room; it counts at the next tick. Opening and closing are the caller's.
     pub fn take(&mut self, message: ToRoom) {
         let step = match message {
-            ToRoom::Join { order, .. } => {
-                let join = order.join.as_ref().expect("a room's subscription says what joining takes");
+            ToRoom::Join { request, .. } => {
+                let join = request.join.as_ref().expect("a room's subscription says what joining takes");
                 let (seat, user, data) = (join.seat, Arc::clone(&join.user), join.data.clone());
-                let encoding = order.subscriber.class.encoding();
-                self.orders.insert(seat, order);
-                Step::Join { seat, user, encoding, data }
+                let (encoding, claim) = (request.subscriber.class.encoding(), join.claim);
+                self.requests.insert(seat, request);
+                Step::Join { seat, user, encoding, data, claim }
             }
+            ToRoom::Leave { seat, .. } if self.is_draining => Step::Away { seat },
             ToRoom::Leave { seat, .. } => Step::Leave { seat },
             ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },
             ToRoom::Open { .. } | ToRoom::Close { .. } => unreachable!("the caller opens and closes rooms"),
@@ -169,7 +187,7 @@ impl RoomHost {
     }
 
     /// Begins a tick.
-    pub fn begin(&mut self) -> Batch {
+    pub fn begin(&mut self) -> TickBatch {
         let steps: Vec<Step> = self.arrived.drain(..).collect();
         for step in &steps {
             if let Step::Input { seat, .. } = step {
@@ -177,27 +195,27 @@ impl RoomHost {
             }
         }
         let before = |part: &ShardPart| ShardBefore { players: part.player_count(), known: part.known };
-        Batch { steps, shards: self.shards.iter().map(before).collect() }
+        TickBatch { steps, shards: self.shards.iter().map(before).collect() }
     }
 
-    /// Ends a tick: what it led to is appended to `posts`.
-    pub fn finish(&mut self, done: Done, posts: &mut Vec<Post>) {
-        let Done { entered, left, keyframe, outcome } = done;
+    /// Ends a tick: what it led to is appended to `outgoing`.
+    pub fn finish(&mut self, done: CompletedTick, outgoing: &mut Vec<RoutedMessage>) {
+        let CompletedTick { entered, left, keyframe, away, outcome } = done;
         // Joins and leaves in the order in which they were carried out.
         let mut left = left.into_iter().peekable();
         for (place, seat, joined) in entered {
             while let Some((_, seat)) = left.next_if(|(left_place, _)| *left_place < place) {
                 self.remove(seat);
             }
-            let Some(order) = self.orders.remove(&seat) else { continue };
+            let Some(request) = self.requests.remove(&seat) else { continue };
             let outcome = match joined {
                 Ok(player) => {
-                    self.add(player, seat, &order);
+                    self.add(player, seat, &request);
                     Ok(())
                 }
                 Err(refusal) => Err(NotJoined::Refused(refusal)),
             };
-            posts.push((self.key.owner, FromRoom::Joined { room: self.key, order, outcome }));
+            outgoing.push((self.key.owner, FromRoom::Joined { room: self.key, request, outcome }));
         }
         left.for_each(|(_, seat)| self.remove(seat));
         if let Some((keyframe, encodings)) = keyframe {
@@ -208,10 +226,10 @@ impl RoomHost {
                         room: self.key,
                         channel: Arc::clone(&self.channel),
                         grid: self.grid.clone(),
-                        ticks_per_second: self.terms.ticks_per_second,
+                        ticks_per_second: self.options.ticks_per_second,
                         keyframe: Arc::clone(&keyframe),
                     };
-                    posts.push((ShardIndex(index), message));
+                    outgoing.push((ShardIndex(index), message));
                 }
             }
         }
@@ -239,26 +257,26 @@ impl RoomHost {
                     changes: std::mem::take(&mut part.changes),
                     inputs_taken: std::mem::take(&mut part.inputs_taken),
                 };
-                posts.push((ShardIndex(index), message));
+                outgoing.push((ShardIndex(index), message));
             }
         }
         let mut addressed = Addressed::default();
         for scoped in outcome.scoped {
-            posts.push(self.address(scoped, &mut addressed));
+            outgoing.push(self.address(scoped, &mut addressed));
         }
-        self.watch_emptiness(posts);
+        self.watch_emptiness(away, outgoing);
     }
 
     /// The room is over, by failure or because it was closed: tells everybody who is in it or on the way. Its owner is told
     /// with [`FromRoom::Failed`] by a caller to whom it is news.
-    pub fn end(&mut self, code: UnsubscribeCode, posts: &mut Vec<Post>) {
-        for (_, order) in self.orders.drain() {
+    pub fn end(&mut self, code: UnsubscribeCode, outgoing: &mut Vec<RoutedMessage>) {
+        for (_, request) in self.requests.drain() {
             let outcome = Err(NotJoined::Gone);
-            posts.push((self.key.owner, FromRoom::Joined { room: self.key, order, outcome }));
+            outgoing.push((self.key.owner, FromRoom::Joined { room: self.key, request, outcome }));
         }
         for (index, part) in (0..).zip(&mut self.shards) {
             if std::mem::take(&mut part.players) != [0; Encoding::ALL.len()] {
-                posts.push((ShardIndex(index), FromRoom::Over { room: self.key, code }));
+                outgoing.push((ShardIndex(index), FromRoom::Over { room: self.key, code }));
             }
         }
         self.players.clear();
@@ -266,9 +284,9 @@ impl RoomHost {
         self.arrived.clear();
     }
 
-    fn add(&mut self, player: PlayerId, seat: SeatKey, order: &SubscribeOrder) {
-        let user = order.join.as_ref().map_or_else(|| Arc::from(""), |join| Arc::clone(&join.user));
-        let encoding = order.subscriber.class.encoding();
+    fn add(&mut self, player: PlayerId, seat: SeatKey, request: &SubscriptionRequest) {
+        let user = request.join.as_ref().map_or_else(|| Arc::from(""), |join| Arc::clone(&join.user));
+        let encoding = request.subscriber.class.encoding();
         self.players.insert(player, Player { seat, encoding, user });
         self.seats.insert(seat, player);
         self.shards[usize::from(seat.shard.0)].players[encoding.index()] += 1;
@@ -284,7 +302,7 @@ impl RoomHost {
         }
     }
 
-    fn address(&self, scoped: Scoped, addressed: &mut Addressed) -> Post {
+    fn address(&self, scoped: Scoped, addressed: &mut Addressed) -> RoutedMessage {
         match scoped {
             Scoped::Event { players, data } => {
                 let audience = players.map(|players| {
@@ -297,7 +315,7 @@ impl RoomHost {
                 (self.key.owner, FromRoom::Event { room: self.key, channel, data, audience })
             }
             Scoped::Publication { channel, data } => {
-                let owner = owner_of(&channel, self.terms.shard_count, self.terms.node_seed);
+                let owner = owner_of(&channel, self.options.shard_count, self.options.node_seed);
                 (owner, FromRoom::Publish { channel: channel.into(), data: Payload::from_json(data) })
             }
         }
@@ -315,11 +333,12 @@ impl RoomHost {
     }
 
     /// Asks the owner for an end, again and again while it finds that somebody is on the way who then is not.
-    fn watch_emptiness(&mut self, posts: &mut Vec<Post>) {
-        self.empty_ticks = if self.players.is_empty() { self.empty_ticks + 1 } else { 0 };
-        if self.empty_ticks >= self.terms.empty_ticks_max {
+    fn watch_emptiness(&mut self, away: usize, outgoing: &mut Vec<RoutedMessage>) {
+        let is_empty = self.players.is_empty() && away == 0 && !self.is_draining;
+        self.empty_ticks = if is_empty { self.empty_ticks + 1 } else { 0 };
+        if self.empty_ticks >= self.options.empty_ticks_max {
             self.empty_ticks = 0;
-            posts.push((self.key.owner, FromRoom::Idle { room: self.key, channel: Arc::clone(&self.channel) }));
+            outgoing.push((self.key.owner, FromRoom::Idle { room: self.key, channel: Arc::clone(&self.channel) }));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Who of this shard's sessions listens to what: the subscription index. A delivery walks the subscribers of one channel
-//! and nobody else.
+//! The subscription index of a shard: which of its sessions subscribe to which channel. A delivery visits only the
+//! subscribers of its channel.
 
 use std::sync::Arc;
 
@@ -11,7 +11,11 @@ use crate::{
     FrameClass,
     filters::{FilterPlace, Filters},
     names::NamespaceIndex,
+    spare::shrink_map,
 };
+
+/// Capacity for channels' numbers that is kept when no channel has one.
+const NUMBERS_KEPT: usize = 1_024;
 
 /// A channel's number on a listening shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,7 +97,15 @@ impl Hub {
             debug_assert!(channel.subscribers.is_empty(), "every subscriber holds its channel");
             let channel = self.channels[id.0 as usize].take().expect("checked above");
             self.by_name.remove(&channel.name);
+            shrink_map(&mut self.by_name);
             self.free.push(id);
+            if self.free.len() == self.channels.len() {
+                // Nobody holds a number, so all may be given anew; a burst leaves no table behind.
+                self.channels.clear();
+                self.free.clear();
+                self.channels.shrink_to(NUMBERS_KEPT);
+                self.free.shrink_to(NUMBERS_KEPT);
+            }
         }
     }
 

@@ -1,11 +1,17 @@
-//! What became of publications with an idempotency key: a second one with the same key is answered as the first was.
+//! Results of publications with an idempotency key. A second publication with the same key gets the first one's result.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use hashbrown::HashMap;
 
+use crate::{
+    Now,
+    log::LogResult,
+    spare::{shrink_map, shrink_queue},
+};
+
 /// How long a result is remembered, as in Centrifugo.
-const RESULT_TTL_MS: u64 = 5 * 60 * 1_000;
+pub(crate) const RESULT_TTL_MS: u64 = 5 * 60 * 1_000;
 
 /// A channel's newest results by key.
 #[derive(Debug)]
@@ -30,8 +36,19 @@ impl Results {
 
     /// Remembers a publication; beyond `results_max` the oldest result is forgotten.
     pub(crate) fn remember(&mut self, now_us: u64, key: &str, position: (u64, Box<str>), results_max: usize) {
-        let key: Arc<str> = key.into();
-        self.order.push_back((now_us.saturating_add(RESULT_TTL_MS * 1_000), Arc::clone(&key)));
+        self.insert(now_us.saturating_add(RESULT_TTL_MS * 1_000), key.into(), position, results_max);
+    }
+
+    /// Remembers what a log has kept, unless the key is known. Results come in the order in which the log forgets them.
+    pub(crate) fn restore(&mut self, now: Now, result: LogResult, results_max: usize) {
+        let LogResult { key, offset, epoch, remaining_ms } = result;
+        if !self.by_key.contains_key(&*key) {
+            self.insert(now.after_ms(remaining_ms), key.into(), (offset, epoch), results_max);
+        }
+    }
+
+    fn insert(&mut self, until_us: u64, key: Arc<str>, position: (u64, Box<str>), results_max: usize) {
+        self.order.push_back((until_us, Arc::clone(&key)));
         self.by_key.insert(key, position);
         while self.order.len() > results_max {
             self.forget_first();
@@ -53,6 +70,8 @@ impl Results {
     fn forget_first(&mut self) {
         if let Some((_, key)) = self.order.pop_front() {
             self.by_key.remove(&key);
+            shrink_map(&mut self.by_key);
+            shrink_queue(&mut self.order);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Shards, sessions, channels, lanes, history, recovery and presence: no clock, no I/O.
 //!
-//! A [`Shard`] is a state machine. [`Shard::handle`] takes the time and an [`Event`] and answers with [`Effects`]; there is
-//! no other way to change it. Bytes for a socket are offered by [`Shard::outgoing`] and taken off by [`Event::Wrote`]. What
-//! other threads know (whether a token is valid, what another shard answers) comes in as an event. So a whole node can be
-//! run by a seeded simulator, and by real threads, without a difference.
+//! A [`Shard`] is a state machine. [`Shard::handle`] takes the time and an [`Event`] and returns [`Effects`]; nothing
+//! else changes a shard. [`Shard::outgoing`] offers bytes for a socket, and [`Event::Wrote`] removes them. Results of
+//! other threads (a token was verified, another shard has answered) arrive as events. A seeded simulator and real
+//! threads can therefore run the same node.
 //!
-//! A *session* lives on the shard whose listener accepted it. A *channel* has one *owner* shard, chosen by hash: it orders
-//! publications, keeps history and presence, and knows which shards listen. Every other shard knows only its own
-//! subscribers of the channel.
+//! A *session* belongs to the shard whose listener accepted it. A *channel* has one *owner* shard, chosen by hash. The
+//! owner orders the channel's publications, keeps its history and presence, and knows which shards have subscribers.
+//! Every other shard knows only its own subscribers.
 
 #![forbid(unsafe_code)]
 
@@ -17,14 +17,14 @@ pub mod backend;
 pub mod counters;
 pub mod event;
 pub mod host;
+pub mod log;
+mod log_in_flight;
 pub mod message;
 pub mod options;
+pub mod record;
 pub mod room;
 
 #[doc(hidden)]
-pub mod fuzzing;
-
-#[cfg(feature = "planted-bugs")]
 pub mod planted;
 
 mod shard;
@@ -32,9 +32,13 @@ mod shard;
 mod session;
 
 mod channel;
+pub mod creators;
+mod epochs;
 mod filters;
+mod history_stream;
 mod idempotency;
-mod stream;
+mod kept_bytes;
+mod key_cache;
 
 mod frame;
 mod hub;
@@ -42,11 +46,13 @@ mod names;
 mod outbox;
 mod pace;
 mod seats;
+mod spare;
 mod timers;
 mod wire;
 
-pub use event::{Effect, Effects, Event, Now, SessionKey, ShardIndex};
+pub use event::{Effect, Effects, Event, Now, SessionKey, ShardIndex, SourceKey};
 pub use frame::Delivery;
+pub use names::NamespaceNames;
 pub use options::Options;
 pub use outbox::Outgoing;
 pub use pace::Pace;

@@ -1,6 +1,8 @@
-//! What shards of one node say to each other, over rings that keep order. Two classes travel on separate rings: a
-//! *request* may lead its receiver to send notices; a *notice* leads to nothing further. So a shard can always take
-//! notices, and a full ring can only ever hold up requests: shards cannot wait for each other in a circle.
+//! Messages between the shards of a node, over FIFO rings. Two classes of messages use separate rings. A *request* may
+//! cause its receiver to send notices; a *notice* causes no further message. A shard can therefore always accept
+//! notices, and a full ring delays only requests: shards cannot deadlock.
+
+#![allow(missing_docs, reason = "a field whose name says all has no comment")]
 
 use std::sync::Arc;
 
@@ -10,9 +12,10 @@ use dunlin_rooms::Refusal;
 use crate::{
     api::HistoryQuery,
     backend::PublishHow,
+    creators::ChannelCreator,
     event::{SessionKey, ShardIndex},
     frame::Delivery,
-    room::{JoinWish, RoomKey, RoomThreadIndex, SeatKey},
+    room::{JoinParams, RoomKey, RoomThreadIndex, SeatKey},
     wire::FrameClass,
 };
 
@@ -20,104 +23,91 @@ use crate::{
 #[derive(Debug)]
 pub enum ShardMessage {
     /// To a channel's owner.
-    Request(Request),
+    Request(ShardRequest),
     /// From a channel's owner.
     Notice(Notice),
 }
 
-/// Who gets the answer to a request: command `command_id` of `session` on `shard`.
+/// The receiver of an answer: command `command_id` of `session` on `shard`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
-    /// The shard.
     pub shard: ShardIndex,
-    /// The session there.
+    /// The session on that shard.
     pub session: SessionKey,
-    /// The command's id.
     pub command_id: u32,
 }
 
-/// Asks a channel's owner.
+/// A request to a channel's owner.
 #[derive(Debug)]
-pub enum Request {
-    /// A session wants the channel's publications. Answered with [`Notice::Subscribed`].
-    Subscribe(Box<SubscribeOrder>),
-    /// A subscription that the owner accepted is over. Not answered.
+pub enum ShardRequest {
+    /// Subscribe a session. Answered with [`Notice::Subscribed`].
+    Subscribe(Box<SubscriptionRequest>),
+    /// A subscription that the owner accepted has ended. Not answered.
     Unsubscribe {
-        /// The channel.
         channel: Arc<str>,
-        /// The shard whose session it was.
+        /// The session's shard.
         shard: ShardIndex,
-        /// What it was.
         subscriber: Subscriber,
-        /// Where the channel has a room: who leaves which.
+        /// The seat that becomes free, if the channel has a room.
         seat: Option<(RoomKey, SeatKey)>,
     },
     /// Publish. Answered with [`Notice::Published`] if `command_id` is not 0.
     Publish {
-        /// The channel.
         channel: Arc<str>,
         /// The application's bytes.
         data: Payload,
         /// The publisher.
         info: Arc<ClientInfo>,
-        /// How.
         how: Box<PublishHow>,
-        /// Who asks.
+        /// The client that the channel counts against while no other client uses it.
+        creator: ChannelCreator,
         asker: Asker,
     },
-    /// To a user's home: one more session of the user wants to come. Answered with [`Notice::Arrived`].
-    Arrive {
-        /// The user.
-        user: Arc<str>,
-        /// The session.
-        asker: Asker,
-    },
-    /// To a user's home: a session that was admitted has gone. Not answered.
+    /// To a user's home: a session of the user asks to be admitted. Answered with [`Notice::Arrived`].
+    Arrive { user: Arc<str>, asker: Asker },
+    /// To a user's home: an admitted session has ended. Not answered.
     Depart {
-        /// The user.
         user: Arc<str>,
         /// The session's shard.
         shard: ShardIndex,
-        /// The session there.
+        /// The session on that shard.
         session: SessionKey,
+    },
+    /// Update a session's info in presence, if the session is there. Not answered.
+    ShowAs {
+        channel: Arc<str>,
+        /// The session's new info in this channel.
+        info: Arc<ClientInfo>,
     },
     /// Read presence. Answered with [`Notice::Presence`].
     Presence {
-        /// The channel.
         channel: Arc<str>,
-        /// About as many bytes as the answer may have; more is error 106.
+        /// Approximate size limit of the answer; a larger one becomes error 106.
         bytes_max: usize,
-        /// Who asks.
         asker: Asker,
     },
     /// Count presence. Answered with [`Notice::PresenceStats`].
-    PresenceStats {
-        /// The channel.
-        channel: Arc<str>,
-        /// Who asks.
-        asker: Asker,
-    },
+    PresenceStats { channel: Arc<str>, asker: Asker },
     /// Read history. Answered with [`Notice::History`].
     History {
-        /// The channel.
         channel: Arc<str>,
-        /// What part of it, limits applied.
+        /// The requested part, with limits applied.
         query: HistoryQuery,
-        /// The user who reads; empty for an anonymous one.
+        /// The reader's user id; empty for an anonymous user.
         reader: Arc<str>,
-        /// Who asks.
         asker: Asker,
     },
 }
 
-/// A subscription on its way to the owner.
+/// A request of a session's shard to subscribe it.
 #[derive(Debug)]
-pub struct SubscribeOrder {
-    /// The channel.
+pub struct SubscriptionRequest {
+    /// Whether the answer may hold many publications, so that the session's next commands wait for it.
+    pub answer_may_be_large: bool,
     pub channel: Arc<str>,
-    /// Who asks.
     pub asker: Asker,
-    /// What it is.
+    /// The client that the channel counts against while no other client uses it.
+    pub creator: ChannelCreator,
     pub subscriber: Subscriber,
     /// Whether the reply carries the stream's position.
     pub positioned: bool,
@@ -125,139 +115,99 @@ pub struct SubscribeOrder {
     pub was_recovering: bool,
     /// Where to recover from, if asked for and allowed.
     pub recover: Option<RecoverFrom>,
-    /// Which of the missed publications it gets, if not all.
+    /// A filter on the missed publications; `None` for all.
     pub filter: Option<Arc<TagsFilter>>,
-    /// Where the channel has a room: what joining it takes.
-    pub join: Option<Box<JoinWish>>,
+    /// The parameters of the join, if the channel has a room.
+    pub join: Option<Box<JoinParams>>,
 }
 
-/// What an owner needs to know of a subscription.
+/// The part of a subscription that its owner stores.
 #[derive(Clone, Debug)]
 pub struct Subscriber {
-    /// What frames it shares with others.
+    /// Its frame class.
     pub class: FrameClass,
-    /// Whether the session gets joins and leaves.
+    /// Whether the session receives joins and leaves.
     pub join_leave: bool,
-    /// How presence, joins and leaves show the session; `None` where there is neither.
+    /// The session's info in presence, joins and leaves; `None` if the channel has none of them.
     pub info: Option<Arc<ClientInfo>>,
-    /// Whether it is in the channel's presence.
+    /// Whether the session is in the channel's presence.
     pub presence: bool,
-    /// Whether others are told that it comes and leaves.
+    /// Whether other subscribers receive its join and leave.
     pub announced: bool,
 }
 
-/// The position a client has come to.
+/// The position that a client recovers from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoverFrom {
-    /// Last offset it saw.
+    /// The last offset that the client received.
     pub offset: u64,
-    /// Its epoch; empty for any.
+    /// The epoch of that offset; empty for any epoch.
     pub epoch: Box<str>,
-    /// Answer with error 112 where recovery is not possible.
+    /// Answer with error 112 if recovery is not possible.
     pub reject_unrecoverable: bool,
 }
 
-/// Tells a listening shard.
+/// A message from an owner to a shard.
 #[derive(Debug)]
 pub enum Notice {
     /// A publication, join or leave for the channel's subscribers.
     Deliver(Arc<Delivery>),
-    /// A subscription was accepted or not; publications after it come behind it on the same ring.
-    Subscribed {
-        /// The order it answers.
-        order: Box<SubscribeOrder>,
-        /// Where it stands.
-        outcome: Result<Box<Subscribed>, NotSubscribed>,
-    },
-    /// A channel's room is over: so are the subscriptions of its players. Comes behind the answers to those.
-    RoomOver {
-        /// The channel.
-        channel: Arc<str>,
-        /// The room.
-        room: RoomKey,
-        /// Why.
-        code: UnsubscribeCode,
-    },
-    /// The channel's stream has gone under its subscribers: their positions are of no use any more.
-    PositionLost {
-        /// The channel.
-        channel: Arc<str>,
-    },
-    /// Whether a session may come, by its user's home.
-    Arrived {
-        /// The user.
-        user: Arc<str>,
-        /// The session.
-        asker: Asker,
-        /// Whether.
-        admitted: bool,
-    },
-    /// A newer session of the user was admitted, and this one is to end.
-    Superseded {
-        /// The session.
-        session: SessionKey,
-    },
-    /// A publish command was carried out or not.
-    Published {
-        /// Whose.
-        asker: Asker,
-        /// Whether.
-        outcome: Result<(), ErrorCode>,
-    },
-    /// Who is in the channel.
-    Presence {
-        /// For whom.
-        asker: Asker,
-        /// Everyone.
-        outcome: Result<Vec<Arc<ClientInfo>>, ErrorCode>,
-    },
-    /// How many are in the channel.
+    /// A subscription was accepted or refused. Later publications follow on the same ring.
+    Subscribed { request: Box<SubscriptionRequest>, outcome: Result<Box<Subscribed>, NotSubscribed> },
+    /// A channel's room has ended, and so have the subscriptions of its players. Follows the answers to those subscriptions.
+    RoomOver { channel: Arc<str>, room: RoomKey, code: UnsubscribeCode },
+    /// The channel's stream was replaced, so the positions of its subscribers are invalid.
+    PositionLost { channel: Arc<str> },
+    /// The decision of a user's home about a session.
+    Arrived { user: Arc<str>, asker: Asker, admitted: bool },
+    /// A newer session of the user was admitted; this session ends.
+    Superseded { session: SessionKey },
+    /// The result of a publish command.
+    Published { channel: Arc<str>, asker: Asker, outcome: Result<(), ErrorCode> },
+    /// The sessions in a channel's presence.
+    Presence { channel: Arc<str>, asker: Asker, outcome: Result<Vec<Arc<ClientInfo>>, ErrorCode> },
+    /// The numbers of a channel's presence.
     PresenceStats {
-        /// For whom.
+        channel: Arc<str>,
         asker: Asker,
-        /// Sessions and distinct users.
+        /// The number of sessions and of distinct users.
         outcome: Result<(u32, u32), ErrorCode>,
     },
-    /// Part of the history.
-    History {
-        /// For whom.
-        asker: Asker,
-        /// The part.
-        outcome: Result<Box<HistoryPart>, ErrorCode>,
-    },
+    /// A part of a channel's history.
+    History { channel: Arc<str>, asker: Asker, outcome: Result<Box<HistoryPart>, ErrorCode> },
 }
 
-/// Where a new subscription stands.
+/// The state of an accepted subscription.
 #[derive(Clone, Debug, Default)]
 pub struct Subscribed {
     /// The stream's epoch; empty without a stream.
     pub epoch: Box<str>,
-    /// What the reply's `offset` says.
+    /// The `offset` of the reply.
     pub offset: u64,
-    /// What was missed.
+    /// The missed publications.
     pub publications: Vec<Arc<Publication>>,
-    /// For a delta class, the patch of each of them against the one before, if it has one.
+    /// For a delta class: the patch of each publication against the one before, if there is a patch.
     pub patches: Vec<Option<Arc<[u8]>>>,
-    /// The same, encoded for all who recover them.
+    /// The same publications, encoded once for all sessions that recover them.
     pub encoded: Option<Arc<EncodedPublications>>,
-    /// Whether the newest publication of the stream is among them.
+    /// Whether the stream's newest publication is among them.
     pub has_newest: bool,
-    /// Whether nothing is missing.
+    /// Whether no publication is missing.
     pub recovered: bool,
     /// Whether recovery was attempted.
     pub was_recovering: bool,
     /// The channel's number, for a compact class; otherwise 0.
     pub channel_number: u64,
-    /// The room that the session is in from now on, and the thread that takes its inputs.
+    /// The room that the session has joined, and the thread that takes its inputs.
     pub room: Option<(RoomKey, RoomThreadIndex)>,
 }
 
 /// Why a subscription was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSubscribed {
-    /// The server's reasons.
+    /// By the server.
     Error(ErrorCode),
-    /// The game does not want it.
+    /// By the game.
     Refused(Refusal),
 }
 
@@ -280,12 +230,11 @@ impl From<ErrorCode> for NotSubscribed {
 /// Part of a channel's history.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryPart {
-    /// In the order asked for.
+    /// In the requested order.
     pub publications: Vec<Arc<Publication>>,
-    /// The stream's epoch.
     pub epoch: Box<str>,
-    /// The stream's top.
+    /// The offset of the stream's newest publication.
     pub offset: u64,
-    /// Whether it ends sooner than was asked for, because of its length.
+    /// Whether a size limit cut it.
     pub is_cut: bool,
 }

@@ -1,4 +1,4 @@
-//! From a channel's name to the options that hold for it.
+//! Resolves a channel's name to its namespace.
 
 use hashbrown::HashMap;
 
@@ -26,6 +26,24 @@ pub(crate) struct Names {
     regexes: Vec<Option<Regex>>,
 }
 
+/// Finds namespaces by channel name, outside of shards.
+pub struct NamespaceNames(Names);
+
+impl NamespaceNames {
+    /// Of all namespaces in `options`.
+    pub fn new(options: &Options) -> Self {
+        Self(Names::new(options, 0))
+    }
+
+    /// The number of the namespace of `channel`: 0 for channels without one, then in the order of the options.
+    ///
+    /// # Errors
+    /// As a subscription to the channel gets.
+    pub fn index_of(&self, channel: &str) -> Result<u16, ErrorCode> {
+        self.0.resolve(channel).map(|index| index.0)
+    }
+}
+
 impl Names {
     /// Of all namespaces in `options`.
     pub(crate) fn new(options: &Options, node_seed: u64) -> Self {
@@ -34,6 +52,9 @@ impl Names {
         } = &options.channel;
         let mut by_name = HashMap::with_hasher(foldhash::quality::FixedState::with_seed(node_seed));
         for (index, namespace) in options.namespaces.iter().enumerate() {
+            if namespace.is_retired {
+                continue;
+            }
             let index = u16::try_from(index + 1).expect("the configuration holds fewer than 65,535 namespaces");
             by_name.insert(namespace.name.as_str().into(), NamespaceIndex(index));
         }
@@ -55,7 +76,7 @@ impl Names {
     ///
     /// # Errors
     /// 107 for a name that is too long, 102 for a namespace that does not exist, 107 for a name that is not as the namespace
-    /// wants it, or is outside ASCII where the namespace does not say.
+    /// wants it, or is outside ASCII if the namespace does not set it.
     pub(crate) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, ErrorCode> {
         if channel.len() > self.name_bytes_max {
             return Err(ErrorCode::BadRequest);
@@ -77,8 +98,9 @@ impl Names {
     }
 
     /// The users that the name of `channel` lists behind its last boundary; `None` if it lists none.
-    pub(crate) fn listed_users<'a>(&self, channel: &'a str) -> Option<impl Iterator<Item = &'a str>> {
-        channel.rsplit_once(self.user_boundary).map(|(_, users)| users.split(self.user_separator))
+    pub(crate) fn listed_users<'a>(&self, channel: &'a str) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
+        let separator = self.user_separator;
+        channel.rsplit_once(self.user_boundary).map(|(_, users)| users.split(separator))
     }
 
     /// Whether `channel` is one of those that need a subscription token.

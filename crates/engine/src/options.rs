@@ -1,15 +1,25 @@
-//! What the operator decides. Parsed and checked by the server's configuration; believed here.
+//! The operator's settings. The server's configuration parses and checks them; the engine trusts them.
 
 use dunlin_protocol::{Disconnect, FilterLimits};
 
-use crate::backend::ProxyIndex;
+use crate::{
+    backend::ProxyIndex,
+    idempotency::RESULT_TTL_MS,
+    log::{LogLimits, LogRetention, LogTerms, PublicationLog},
+    record::RecordOptions,
+    session::Share,
+};
+
+mod succession;
+
+pub use succession::{HeldNamespace, NAMESPACES_MAX};
 
 /// Everything that the shards of one node share.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The server's version, told to clients in the connect reply.
+    /// The server's version in the connect reply.
     pub version: &'static str,
-    /// The node's id, unguessable, told to clients whose commands come by requests of their own.
+    /// The node's id, unguessable, in the connect reply of clients that send commands in separate requests.
     pub node_id: Box<str>,
     /// Sessions.
     pub client: ClientOptions,
@@ -23,8 +33,33 @@ pub struct Options {
     pub backend: BackendOptions,
     /// Room threads of the node; 0 only where no namespace has rooms.
     pub room_threads: u16,
+    /// What is recorded for the log.
+    pub records: RecordOptions,
     /// Rooms of the node that are open. A room costs a world and a tick, however few are in it.
     pub rooms_max: usize,
+    /// How fast rooms are opened.
+    pub room_openings: RoomOpenings,
+    /// What may wait for the logs of namespaces that have one.
+    pub log: LogLimits,
+}
+
+/// How fast rooms are opened. A rate of 0 is no bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoomOpenings {
+    /// Rooms that the node opens in a second.
+    pub per_second: u32,
+    /// Of these, rooms that are opened for joins of one session.
+    pub session_per_second: u32,
+    /// Of these, rooms that are opened for joins from one address.
+    pub source_per_second: u32,
+    /// Rooms of the node whose world is not made yet.
+    pub unmade_max: usize,
+}
+
+impl Default for RoomOpenings {
+    fn default() -> Self {
+        Self { per_second: 500, session_per_second: 5, source_per_second: 20, unmade_max: 256 }
+    }
 }
 
 /// Which backends are asked, whatever the channel (`client.proxy.*`, `rpc.*`).
@@ -76,6 +111,8 @@ pub struct RoomLimits {
     pub input_bytes_max: usize,
     /// Inputs of one shard that may wait for a room. One more is answered with error 111.
     pub inbox_inputs_max: u32,
+    /// Whether players get seat tokens, with which they come back after a restart.
+    pub gives_seat_tokens: bool,
 }
 
 /// What leaves compressed, where a client agreed on it (`websocket.compression_*`).
@@ -134,7 +171,7 @@ pub struct ClientOptions {
     pub json_depth_max: u32,
     /// Fields of one object in a JSON command, and subscriptions that a `connect` lists.
     pub object_keys_max: u32,
-    /// Tell the server's time in the connect reply.
+    /// Whether the connect reply contains the server's time.
     pub connect_include_server_time: bool,
     /// A session without a token is the anonymous user's.
     pub allow_anonymous_connect_without_token: bool,
@@ -168,6 +205,16 @@ pub struct ChannelOptions {
     pub name_bytes_max: usize,
     /// Channels of the node that are remembered, by subscribers or by their stream.
     pub channels_max: usize,
+    /// Bytes of the newest publications of keys, over all channels of the node. Beyond them a channel evicts its oldest.
+    pub cache_bytes_max: usize,
+    /// Channels that may count for one session: those with publications that only it has used. 0 for any number.
+    pub session_channels_max: usize,
+    /// The same for one user.
+    pub user_channels_max: usize,
+    /// The same for one address.
+    pub source_channels_max: usize,
+    /// Bytes of the publications that the node keeps, each shard its share; 0 for any number.
+    pub history_bytes_max: usize,
     /// What separates the namespace from the rest of the name.
     pub namespace_boundary: char,
     /// Prefix of channels that need a subscription token.
@@ -204,11 +251,23 @@ pub enum RecoveryMode {
     Cache,
 }
 
+/// What a publication does for which a history has no room (`history_overflow`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HistoryOverflow {
+    /// The oldest publications go: the channel's own, and where the node has no room, those of the largest histories.
+    #[default]
+    Evict,
+    /// It is answered with error 111, and the history stays.
+    Refuse,
+}
+
 /// Options of the channels of one namespace. All permissions are off by default.
 #[derive(Clone, Debug, Default)]
 pub struct NamespaceOptions {
     /// The namespace's name.
     pub name: String,
+    /// It was removed from the configuration while the node ran: its channels are unknown, its number stays taken.
+    pub is_retired: bool,
     /// Keep presence.
     pub presence: bool,
     /// Produce joins and leaves.
@@ -219,6 +278,10 @@ pub struct NamespaceOptions {
     pub history_size: usize,
     /// How long they are kept after the last one; 0 for no stream.
     pub history_ttl_ms: u64,
+    /// Bytes of the publications that one channel keeps; 0 for any number.
+    pub history_bytes_max: usize,
+    /// What a publication does for which there is no room.
+    pub history_overflow: HistoryOverflow,
     /// How long epoch and top offset outlive the last use.
     pub history_meta_ttl_ms: u64,
     /// Subscriptions are positioned without asking.
@@ -261,6 +324,10 @@ pub struct NamespaceOptions {
     /// several keys reach a session that was behind out of the order of their offsets, so that no offset says what it
     /// has: with a key, subscriptions are neither positioned nor recoverable, whatever the options above say.
     pub conflation_key: Option<String>,
+    /// Keys whose newest publication is sent to each session that subscribes without recovering; 0 for none.
+    pub cache_keys_max: usize,
+    /// How long a key's newest publication is kept for that.
+    pub cache_keys_ttl_ms: u64,
     /// Clients may ask for a recovery of the newest publication without having a position: the server recovers unasked.
     pub auto_cache_recover: bool,
     /// Clients may ask for differences between publications (fossil delta).
@@ -281,19 +348,31 @@ pub struct NamespaceOptions {
     pub publish_proxy: Option<ProxyIndex>,
     /// Who is asked about subscriptions that expire.
     pub sub_refresh_proxy: Option<ProxyIndex>,
+    /// Who orders publications that get an offset, and when they are seen. Channels with rooms have no log.
+    pub log: PublicationLog,
+    /// Whether the log syncs each commit to the disk.
+    pub is_log_synced: bool,
     /// Whether each channel has a room behind it, and its limits. What sessions publish are inputs then.
     pub room: Option<RoomLimits>,
 }
 
 impl Default for RoomLimits {
     fn default() -> Self {
-        Self { inputs_per_second: 120, input_bytes_max: 1_024, inbox_inputs_max: 16_384 }
+        Self { inputs_per_second: 120, input_bytes_max: 1_024, inbox_inputs_max: 16_384, gives_seat_tokens: false }
     }
 }
 
 impl Default for CompressionOptions {
     fn default() -> Self {
         Self { level: 1, message_bytes_min: 0 }
+    }
+}
+
+impl ClientOptions {
+    /// Bytes of one recovery, or of all that `connect` is answered with: what is left of the bound when a command is carried
+    /// out whose reply may be large.
+    pub(crate) const fn recovery_bytes_max(&self) -> usize {
+        self.queue_bytes_max - Share::Quarter.of(self.queue_bytes_max)
     }
 }
 
@@ -337,6 +416,11 @@ impl Default for ChannelOptions {
         Self {
             name_bytes_max: 255,
             channels_max: 1_000_000,
+            cache_bytes_max: 256 << 20,
+            history_bytes_max: 1 << 30,
+            session_channels_max: 1_000,
+            user_channels_max: 10_000,
+            source_channels_max: 100_000,
             namespace_boundary: ':',
             private_prefix: "$".to_owned(),
             user_boundary: '#',
@@ -359,10 +443,24 @@ impl Default for Options {
             namespaces: Vec::new(),
             backend: BackendOptions { rpc_namespace_boundary: ':', ..BackendOptions::default() },
             room_threads: 0,
+            records: RecordOptions::default(),
             rooms_max: 10_000,
+            room_openings: RoomOpenings::default(),
+            log: LogLimits::default(),
         }
     }
 }
+
+impl Options {
+    /// Whether a namespace has another log than memory.
+    pub(crate) fn has_logs(&self) -> bool {
+        let mut namespaces = self.namespaces.iter().chain([&self.without_namespace]);
+        namespaces.any(|namespace| namespace.log != PublicationLog::Memory)
+    }
+}
+
+/// How long a channel that other nodes publish to stays in memory without listeners, in milliseconds.
+const REPLICA_IDLE_MS: u64 = 30_000;
 
 impl NamespaceOptions {
     /// Whether channels have a stream: offsets, an epoch and history.
@@ -370,7 +468,31 @@ impl NamespaceOptions {
         self.history_size > 0 && self.history_ttl_ms > 0
     }
 
-    /// Whether a session's last offset can say what it has.
+    /// How long a channel stays in memory after its last publication, if nobody listens. One that other nodes publish to
+    /// is loaded again at little cost, and following it costs something.
+    pub(crate) fn remembered_ms(&self) -> u64 {
+        match self.log {
+            PublicationLog::OrderedByLog => self.history_meta_ttl_ms.min(REPLICA_IDLE_MS),
+            PublicationLog::Memory | PublicationLog::OrderedByOwner => self.history_meta_ttl_ms,
+        }
+    }
+
+    /// How a log stores the channels.
+    pub const fn log_terms(&self) -> LogTerms {
+        LogTerms {
+            retention: LogRetention { publications_max: self.history_size, ttl_ms: self.history_ttl_ms },
+            meta_ttl_ms: self.history_meta_ttl_ms,
+            result_ttl_ms: RESULT_TTL_MS,
+            is_synced: self.is_log_synced,
+        }
+    }
+
+    /// Whether publications are kept: in a stream, or the newest of each key.
+    pub const fn keeps_publications(&self) -> bool {
+        self.has_stream() || self.cache_keys_max > 0
+    }
+
+    /// Whether a session's last offset determines what it has received.
     pub const fn has_positions(&self) -> bool {
         let in_order = matches!(self.delivery, Lane::Reliable) || self.conflation_key.is_none();
         self.has_stream() && in_order

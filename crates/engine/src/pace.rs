@@ -1,4 +1,4 @@
-//! How often something may happen: a token bucket, told the time by its caller.
+//! A token bucket. The caller provides the time.
 
 /// A rate, with as many at once as come in a second, and one at least.
 ///
@@ -36,6 +36,13 @@ impl Pace {
     }
 }
 
+impl Pace {
+    /// Puts one back into a bucket that is full at `full_at_ns`. Returns when it is full after that.
+    pub fn put_back(self, full_at_ns: u64) -> u64 {
+        full_at_ns.saturating_sub(self.interval_ns)
+    }
+}
+
 /// A bucket with its rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
@@ -49,8 +56,13 @@ impl Bucket {
         Self { pace, full_at_ns: 0 }
     }
 
+    /// Goes on with another rate. What was taken stays taken.
+    pub(crate) fn set_pace(&mut self, pace: Option<Pace>) {
+        self.pace = pace;
+    }
+
     /// Takes one, if there is one.
-    pub(crate) fn takes(&mut self, now_us: u64) -> bool {
+    pub(crate) fn try_take(&mut self, now_us: u64) -> bool {
         let Some(pace) = self.pace else { return true };
         let then_ns = pace.take(self.full_at_ns, now_us);
         self.full_at_ns = then_ns.unwrap_or(self.full_at_ns);

@@ -1,9 +1,10 @@
-//! Mistakes that a test of the simulator plants, to see that it finds them. None of this is there without the feature
-//! `planted-bugs`, which only tests turn on.
+//! Bugs that tests of the simulator plant, to check that the simulator finds them. Without the feature `planted-bugs`,
+//! which only tests enable, [`Planted::is`] is `false` at compile time, and no planted bug is compiled.
 
-use crate::{Shard, message::Subscribed};
+#[cfg(feature = "planted-bugs")]
+use crate::Shard;
 
-/// A mistake.
+/// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A recovery lacks the first publication that was missed, and says that it is complete.
@@ -26,22 +27,50 @@ pub enum Bug {
     PatchOverUnkept,
     /// A channel remembers no idempotency key but the newest.
     OneKeyRemembered,
+    /// Who subscribes is not sent the newest publication of the oldest key.
+    KeyMissing,
     /// A recovery is answered with what another one was that ended at the same publication.
     AnswerOfAnother,
+    /// A session that waits for the owners' answers is listed again when they have come.
+    CorkedIsListedTwice,
+    /// Commands do not wait for the replies to earlier ones, and a reply closes a session as slow.
+    RepliesAreNotPaced,
+    /// A publication is acknowledged when it is proposed to the log.
+    AcknowledgedBeforeCommit,
+    /// A publication is delivered when it is proposed to the log.
+    DeliveredBeforeCommit,
+    /// A second publication with an idempotency key is published while the first one is on its way to the log.
+    PendingKeyPasses,
+    /// A subscription that waits for a page does not get what is committed until the page has come.
+    ParkedMissesMeanwhile,
+    /// A channel that is opened does not know the idempotency keys that its log has kept.
+    KeysNotRestored,
 }
 
-impl Shard {
-    /// Makes the shard wrong.
-    pub fn plant(&mut self, bug: Bug) {
-        self.planted = Some(bug);
+/// The bug that a shard has, if a test has planted one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) const fn is(self, bug: Bug) -> bool {
+        matches!(self.bug, Some(planted) if planted as u8 == bug as u8)
     }
 
-    /// Loses what [`Bug::RecoveryLosesFirst`] loses.
-    pub(crate) fn lose_first(&self, subscribed: &mut Subscribed) {
-        if self.planted == Some(Bug::RecoveryLosesFirst) && !subscribed.publications.is_empty() {
-            subscribed.publications.remove(0);
-            // What was encoded for all has it still.
-            subscribed.encoded = None;
-        }
+    #[cfg(not(feature = "planted-bugs"))]
+    #[allow(clippy::unused_self, reason = "the same signature with the feature")]
+    pub(crate) const fn is(self, _: Bug) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+impl Shard {
+    /// Gives the shard a bug.
+    pub fn plant(&mut self, bug: Bug) {
+        self.set_planted(Planted { bug: Some(bug) });
     }
 }

@@ -1,4 +1,4 @@
-//! What shards and room threads say to each other.
+//! The messages between shards and room threads.
 //!
 //! A room belongs to a channel whose namespace has [`crate::options::NamespaceOptions::room`]. The channel's owner opens
 //! it, on the room thread with the least to do, and everything about who is in it takes one road: session's shard →
@@ -14,13 +14,13 @@
 //! [`ToRoom::Close`], one for a room. A message to a room thread never holds up a shard: what waits for a thread is
 //! bounded by the subscriptions that there are and by each room's inbox.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use dunlin_protocol::{Payload, UnsubscribeCode};
+use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
 use dunlin_rooms::{CellIndex, Grid, Refusal, TickUpdate};
 
-use crate::{ShardIndex, message::SubscribeOrder};
+use crate::{ShardIndex, message::SubscriptionRequest};
 
 /// A room thread's number on its node, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,13 +48,106 @@ pub struct SeatKey {
 
 /// What a subscription to a room needs beyond one to a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JoinWish {
+pub struct JoinParams {
     /// Where the player will sit.
     pub seat: SeatKey,
     /// The session's user id; empty for an anonymous one.
     pub user: Arc<str>,
     /// What the client gave for the game.
     pub data: Bytes,
+    /// Whether a room may be opened for it.
+    pub opening: Opening,
+    /// Which player it may take over, and how it can come back.
+    pub claim: SeatClaim,
+}
+
+/// A secret of 128 random bits that brings a client back to its player.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SeatToken(pub u128);
+
+/// The seat tokens of a join.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeatClaim {
+    /// The token that the answer gives the client; `None` where players are not kept.
+    pub given: Option<SeatToken>,
+    /// The token that the client has returned: that of its last join.
+    pub returned: Option<SeatToken>,
+}
+
+/// The member of a join's data, and of the answer's, that contains a seat token.
+const SEAT_TOKEN: &str = "seat_token";
+/// Hexadecimal digits of a seat token.
+const SEAT_TOKEN_DIGITS: usize = 32;
+
+impl SeatToken {
+    /// The token in a join's data, if that is a JSON object with one.
+    pub fn in_join_data(data: &[u8]) -> Option<Self> {
+        let text = dunlin_protocol::text_member(data, SEAT_TOKEN)?;
+        let is_token = text.len() == SEAT_TOKEN_DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        u128::from_str_radix(&text, 16).ok().filter(|_| is_token).map(Self)
+    }
+
+    /// What the answer to a subscription has as its data.
+    pub fn answer(self) -> Payload {
+        Payload::from_json(format!(r#"{{"{SEAT_TOKEN}":"{:032x}"}}"#, self.0).into())
+    }
+}
+
+/// Does not show it.
+impl fmt::Debug for SeatToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SeatToken")
+    }
+}
+
+/// Whether a room may be opened for a join that finds none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// The session and its address have an opening left, which is set aside until the answer.
+    Reserved,
+    /// They have none left.
+    Refused(RoomRefusal),
+    /// The owner opened a room: the opening is used.
+    Used,
+}
+
+/// Why a room is not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoomRefusal {
+    /// As many rooms are open as may be.
+    Limit,
+    /// As many worlds are being made as may be.
+    Queue,
+    /// The node has opened as many in the last second as it may.
+    Rate,
+    /// The session has.
+    SessionRate,
+    /// The client's address has.
+    AddressRate,
+}
+
+impl RoomRefusal {
+    /// Every reason, in the order of their places in [`crate::counters::NamespaceRoomCounters::refused`].
+    pub const ALL: [Self; 5] = [Self::Limit, Self::Queue, Self::Rate, Self::SessionRate, Self::AddressRate];
+
+    /// The name as metrics write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::Queue => "queue",
+            Self::Rate => "rate",
+            Self::SessionRate => "session_rate",
+            Self::AddressRate => "address_rate",
+        }
+    }
+
+    /// The error that a join is answered with.
+    pub const fn code(self) -> ErrorCode {
+        match self {
+            Self::Limit => ErrorCode::LimitExceeded,
+            Self::Queue | Self::Rate | Self::SessionRate | Self::AddressRate => ErrorCode::TooManyRequests,
+        }
+    }
 }
 
 /// To a room thread.
@@ -69,12 +162,12 @@ pub enum ToRoom {
         /// The namespace's place in [`crate::Options::namespaces`], from 1; 0 for channels without one.
         namespace: u16,
     },
-    /// From the owner: a player wants to join. Answered with [`FromRoom::Joined`]. `order.join` is there.
+    /// From the owner: a player wants to join. Answered with [`FromRoom::Joined`]. `request.join` is there.
     Join {
         /// The room.
         room: RoomKey,
         /// The subscription, given back with the answer.
-        order: Box<SubscribeOrder>,
+        request: Box<SubscriptionRequest>,
     },
     /// From the owner: a player whose join was accepted is gone.
     Leave {
@@ -99,20 +192,27 @@ pub enum ToRoom {
     Close {
         /// The room.
         room: RoomKey,
-        /// Why; players that are there after all are told.
+        /// The reason; players that have joined after all receive it.
         code: UnsubscribeCode,
     },
 }
 
-/// From a room thread. The first five go to the owner of the channel that they name.
+/// From a room thread. The first six go to the owner of the channel that they name.
 #[derive(Debug)]
 pub enum FromRoom {
+    /// The room's world is made. The first message about a room that does not fail before.
+    Made {
+        /// The room.
+        room: RoomKey,
+        /// Its channel.
+        channel: Arc<str>,
+    },
     /// The answer to a join.
     Joined {
         /// The room.
         room: RoomKey,
         /// The subscription that it answers.
-        order: Box<SubscribeOrder>,
+        request: Box<SubscriptionRequest>,
         /// Whether the player is in.
         outcome: Result<(), NotJoined>,
     },
@@ -141,7 +241,7 @@ pub enum FromRoom {
         /// Its channel.
         channel: Arc<str>,
     },
-    /// The room is no more: it failed. Its players' shards are told by [`FromRoom::Over`].
+    /// The room failed and is gone. The shards of its players receive [`FromRoom::Over`].
     Failed {
         /// The room.
         room: RoomKey,

@@ -8,7 +8,7 @@ use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::PUBLICATION_TAILS;
-use dunlin_rooms::{Base, Body, CellIndex, Grid, Mirror, MirrorCounters, TickUpdate};
+use dunlin_rooms::{Base, CellIndex, Grid, Mirror, MirrorCounters, SnapshotBody, TickUpdate};
 use hashbrown::HashMap;
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     hub::LocalChannelId,
     names::NamespaceIndex,
     room::{RoomKey, RoomThreadIndex, SeatChange, SeatKey},
+    spare::shrink_map,
 };
 
 /// A seat's place on its shard.
@@ -52,7 +53,7 @@ pub(crate) struct Seat {
 struct SeatFrame {
     head: RoomHead,
     /// `None` if nothing is offered.
-    body: Option<Rc<Body>>,
+    body: Option<Rc<SnapshotBody>>,
     base_after: Base,
 }
 
@@ -311,12 +312,13 @@ impl Seats {
     fn take_out(&mut self, place: u32) -> Option<LocalRoom> {
         let room = self.rooms[place as usize].take()?;
         self.rooms_by_key.remove(&room.key);
+        shrink_map(&mut self.rooms_by_key);
         self.free_rooms.push(place);
         Some(room)
     }
 
     /// Calls `mark` for everyone in the room who was not due and is now. This is what a tick costs a player.
-    pub(crate) fn all_are_due(&mut self, place: u32, mut mark: impl FnMut(u32)) {
+    pub(crate) fn mark_all_due(&mut self, place: u32, mut mark: impl FnMut(u32)) {
         for seated in &mut self.room_mut(place).seated {
             if !std::mem::replace(&mut seated.is_due, true) {
                 mark(seated.session);
@@ -325,7 +327,7 @@ impl Seats {
     }
 
     /// A seat that gets frames from now on is due at once; returns the index of its session, unless it was.
-    pub(crate) fn is_due_now(&mut self, index: SeatIndex) -> Option<u32> {
+    pub(crate) fn mark_due(&mut self, index: SeatIndex) -> Option<u32> {
         let SeatedAt { room, place } = self.at(index).at?;
         let seated = &mut self.room_mut(room).seated[place as usize];
         (!std::mem::replace(&mut seated.is_due, true)).then_some(seated.session)
@@ -366,14 +368,14 @@ impl Seats {
         FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace }
     }
 
-    #[cfg(feature = "planted-bugs")]
+    /// See [`crate::planted::Bug::BaseSetWhenOffered`].
     pub(crate) fn base_is_offered(&mut self, index: SeatIndex) {
         let seat = self.at_mut(index);
         seat.base = seat.frame.base_after;
     }
 
     /// What was offered: nothing is offered any more.
-    pub(crate) fn take_offer(&mut self, index: SeatIndex) -> Option<(&RoomHead, Rc<Body>)> {
+    pub(crate) fn take_offer(&mut self, index: SeatIndex) -> Option<(&RoomHead, Rc<SnapshotBody>)> {
         let frame = &mut self.at_mut(index).frame;
         frame.body.take().map(|body| (&frame.head, body))
     }
@@ -474,7 +476,7 @@ impl SeatFrame {
 
 impl InputGate {
     /// Takes one of `per_second` inputs a second, with as many at once; returns whether there was one to take.
-    pub(crate) fn takes(&mut self, now_us: u64, per_second: u32) -> bool {
+    pub(crate) fn try_take(&mut self, now_us: u64, per_second: u32) -> bool {
         const ONE: u64 = 1_000_000;
         let most = u64::from(per_second) * ONE;
         let elapsed_us = now_us.saturating_sub(self.refilled_us);

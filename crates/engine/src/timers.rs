@@ -1,10 +1,10 @@
-//! Deadlines. Each session and channel has at most one entry that counts, at or before its earliest deadline; when it
-//! comes up, its owner looks what is due and asks for the next. So moving a deadline further away costs nothing. Entries
-//! that no longer count stay until they come up, or until they are more than those that do.
+//! Deadlines. Each session and channel has at most one valid entry, at or before its earliest deadline. When an entry
+//! expires, its owner checks what is due and schedules the next one, so postponing a deadline costs nothing. Invalid
+//! entries stay until they expire, or until they outnumber the valid ones.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
-use crate::SessionKey;
+use crate::{SessionKey, spare::shrink_heap};
 
 /// Whose deadline it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,16 +24,24 @@ pub(crate) struct Timers {
 /// Entries that no longer count and are not worth the work to look for them.
 const VOID_ENTRIES_KEPT: usize = 64;
 
-/// When an owner's entry comes up; kept by the owner, so that entries which no longer count are told apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scheduled(Option<u64>);
+/// When an owner's entry is due; kept by the owner, so that obsolete entries can be recognized.
+///
+/// Eight bytes, in each channel and session: a time later than all others stands for no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scheduled(u64);
+
+impl Default for Scheduled {
+    fn default() -> Self {
+        Self::NEVER
+    }
+}
 
 impl Timers {
     /// Sees to it that `owner` comes up at `due_us` or before.
     pub(crate) fn schedule(&mut self, scheduled: &mut Scheduled, due_us: u64, owner: impl FnOnce() -> TimerOwner) {
-        if scheduled.0.is_none_or(|earlier_us| due_us < earlier_us) {
-            self.void += usize::from(scheduled.0.is_some());
-            scheduled.0 = Some(due_us);
+        if due_us < scheduled.0 {
+            self.void += usize::from(scheduled.is_set());
+            scheduled.0 = due_us;
             self.heap.push(Reverse((due_us, owner())));
         }
     }
@@ -43,12 +51,14 @@ impl Timers {
         if self.next_us()? > now_us {
             return None;
         }
-        self.heap.pop().map(|Reverse(entry)| entry)
+        let entry = self.heap.pop().map(|Reverse(entry)| entry);
+        shrink_heap(&mut self.heap);
+        entry
     }
 
     /// The entry of an owner that has gone no longer counts.
     pub(crate) fn abandon(&mut self, scheduled: Scheduled) {
-        self.void += usize::from(scheduled.0.is_some());
+        self.void += usize::from(scheduled.is_set());
     }
 
     /// An entry came up that did not count.
@@ -79,16 +89,22 @@ impl Timers {
 }
 
 impl Scheduled {
+    const NEVER: Self = Self(u64::MAX);
+
+    fn is_set(self) -> bool {
+        self != Self::NEVER
+    }
+
     /// Whether the entry of `due_us` is the one that counts.
     pub(crate) fn is_at(self, due_us: u64) -> bool {
-        self.0 == Some(due_us)
+        self.is_set() && self.0 == due_us
     }
 
     /// Whether the entry of `due_us` is the one that counts; if so, it is used up.
     pub(crate) fn take(&mut self, due_us: u64) -> bool {
-        let counts = self.0 == Some(due_us);
+        let counts = self.is_set() && self.0 == due_us;
         if counts {
-            self.0 = None;
+            *self = Self::NEVER;
         }
         counts
     }

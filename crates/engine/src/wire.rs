@@ -79,7 +79,7 @@ impl Wire {
         matches!(self, Self::HttpStreamJson | Self::HttpStreamProtobuf | Self::Sse)
     }
 
-    /// Whether its sessions have an id that the client alone is told.
+    /// Whether its sessions have a secret id that only the client receives.
     pub const fn has_secret_id(self) -> bool {
         self.is_unidirectional() || self.is_emulated()
     }
@@ -89,7 +89,7 @@ impl Wire {
         matches!(self.framing(), Framing::WebSocket { .. })
     }
 
-    /// The transport's name, as Centrifugo tells it to backends and metrics.
+    /// The transport's name in backend requests and metrics, as in Centrifugo.
     pub const fn transport_name(self) -> &'static str {
         match self {
             Self::WebSocketJson

@@ -13,12 +13,9 @@ use dunlin_engine::{
     owner_of,
     room::{FromRoom, RoomKey, RoomThreadIndex, SeatChange, SeatKey, ToRoom},
 };
-use dunlin_proof::allocations::{Counting, allocations_of, in_use};
+use dunlin_proof::allocations::{allocations_of, in_use};
 use dunlin_protocol::{Encoding, Payload};
 use dunlin_rooms::{CellIndex, EncodingSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter};
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const CHANNEL: &str = "prices";
 const NODE_SEED: u64 = 7;
@@ -110,7 +107,7 @@ impl Rig {
         for index in 0..sessions {
             let session = SessionKey { index, generation: 1 };
             let encoding = Crowd::Mixed.encoding(index);
-            self.handle(Event::Opened { session, wire: encoding.into() });
+            self.handle(Event::Opened { session, wire: encoding.into(), source: None });
             let frame: &[u8] = match encoding {
                 Encoding::Json => {
                     br#"{"id":1,"connect":{}}
@@ -120,10 +117,10 @@ impl Rig {
             };
             self.handle(Event::Received { session, frame });
             for effect in std::mem::take(&mut self.effects.list) {
-                let Effect::ToRoom { thread, message: ToRoom::Join { room: key, order } } = effect else { continue };
+                let Effect::ToRoom { thread, message: ToRoom::Join { room: key, request } } = effect else { continue };
                 room = Some(key);
-                seats.push(order.join.as_ref().expect("a seat").seat);
-                let message = FromRoom::Joined { room: key, order, outcome: Ok(()) };
+                seats.push(request.join.as_ref().expect("a seat").seat);
+                let message = FromRoom::Joined { room: key, request, outcome: Ok(()) };
                 self.handle(Event::FromRoom { from: thread, message });
             }
             self.write_all();
@@ -135,7 +132,7 @@ impl Rig {
         for index in 0..sessions {
             let session = SessionKey { index, generation: 1 };
             let encoding = crowd.encoding(index);
-            self.handle(Event::Opened { session, wire: encoding.into() });
+            self.handle(Event::Opened { session, wire: encoding.into(), source: None });
             let frame: &[u8] = match encoding {
                 Encoding::Json => {
                     br#"{"id":1,"connect":{}}
@@ -215,7 +212,7 @@ fn what_a_subscription_agrees_on_allocates_the_same_for_any_number_of_subscriber
             );
             for index in 0..sessions {
                 let session = SessionKey { index, generation: 1 };
-                rig.handle(Event::Opened { session, wire: Encoding::Json.into() });
+                rig.handle(Event::Opened { session, wire: Encoding::Json.into(), source: None });
                 rig.handle(Event::Received { session, frame: frame.as_bytes() });
                 rig.write_all();
             }
@@ -352,7 +349,7 @@ fn a_storm_holds_what_it_recovers_once() {
             if encoding == Encoding::Json { br#"{"id":1,"connect":{}}"# } else { b"\x04\x08\x01\x22\x00" };
         for index in 0..SESSIONS {
             let session = SessionKey { index, generation: 1 };
-            rig.handle(Event::Opened { session, wire: encoding.into() });
+            rig.handle(Event::Opened { session, wire: encoding.into(), source: None });
             rig.handle(Event::Received { session, frame: connect });
         }
         rig.write_all();
@@ -364,13 +361,13 @@ fn a_storm_holds_what_it_recovers_once() {
             }
         });
         let held = usize::try_from(in_use().bytes - before).expect("more than before");
-        let waiting = rig.shard.waiting(SessionKey { index: 7, generation: 1 }).expect("a session").0;
+        let queued = rig.shard.queued(SessionKey { index: 7, generation: 1 }).expect("a session").0;
         let sessions = SESSIONS as usize;
         let (each, allocations) = (held / sessions, count / sessions);
-        println!("{encoding:?}: {waiting} bytes wait for each; {each} held and {allocations} allocations for each");
+        println!("{encoding:?}: {queued} bytes wait for each; {each} held and {allocations} allocations for each");
         let counters = &rig.shard.counters().namespaces[0];
         assert_eq!((counters.answers_encoded, counters.answers_shared), (1, 999));
-        assert!(waiting > 4_000, "{waiting}");
+        assert!(queued > 4_000, "{queued}");
         assert!(each < 1_000 && allocations <= 25, "{encoding:?}: {each} bytes, {allocations} allocations");
     }
 }

@@ -1,13 +1,12 @@
 //! Clients with differences and filters, and everything that may come between: each has in the end what was published.
 
-mod node;
-
 use std::collections::BTreeMap;
 
-use dunlin_proof::chance::Chance;
+use dunlin_proof::chance::Xorshift;
 use dunlin_protocol::Encoding;
-use node::{Node, options, wire};
 use serde_json::{Value, json};
+
+use crate::node::{Node, options, wire};
 
 const SEEDS: u64 = 60;
 const STEPS: usize = 120;
@@ -19,7 +18,7 @@ struct Reader {
     wants: Option<&'static str>,
     has: Option<Vec<u8>>,
     offset: u64,
-    heard: Vec<u64>,
+    messages: Vec<u64>,
     patches: usize,
     commands: u64,
 }
@@ -62,15 +61,15 @@ impl Reader {
         let value: Value = serde_json::from_str(&data_text).unwrap_or_else(|_| panic!("{data_text} of {publication}"));
         let number = value["number"].as_u64().expect("a number");
         assert_eq!(published.get(&number), Some(&data_text));
-        assert!(self.heard.last().is_none_or(|last| *last < number), "{number} behind {:?}", self.heard);
+        assert!(self.messages.last().is_none_or(|last| *last < number), "{number} behind {:?}", self.messages);
         let passes = self.wants.is_none_or(|kind| publication["tags"]["kind"] == kind);
         assert!(passes, "{publication} is not wanted");
-        self.heard.push(number);
+        self.messages.push(number);
         self.has = Some(data);
         self.offset = publication["offset"].as_u64().unwrap_or(self.offset);
     }
 
-    fn subscribe(&mut self, chance: &mut Chance) -> Value {
+    fn subscribe(&mut self, chance: &mut Xorshift) -> Value {
         self.commands += 1;
         let mut subscribe = json!({"channel": "news", "delta": "fossil", "flag": chance.below(2)});
         if self.offset > 0 && chance.below(3) > 0 {
@@ -86,7 +85,7 @@ impl Reader {
 }
 
 fn play(seed: u64, prepare: impl Fn(&mut Node)) -> (usize, usize) {
-    let mut chance = Chance::new(seed);
+    let mut chance = Xorshift::new(seed);
     let mut settings = dunlin_engine::Options::default();
     options::permissive(&mut settings);
     for setting in [
@@ -109,7 +108,7 @@ fn play(seed: u64, prepare: impl Fn(&mut Node)) -> (usize, usize) {
         let name = format!("r{index}");
         let encoding = Encoding::ALL[index % 2];
         let wants = (encoding == Encoding::Json).then(|| [None, Some("odd"), Some("even")][index / 2]).flatten();
-        let reader = Reader { encoding, wants, has: None, offset: 0, heard: Vec::new(), patches: 0, commands: 1 };
+        let reader = Reader { encoding, wants, has: None, offset: 0, messages: Vec::new(), patches: 0, commands: 1 };
         node.open(&name, encoding, (index as u64 % (1 + seed % 3)) as u16);
         node.receive(&name, wire::commands(encoding, &[json!({"id": 1, "connect": {}})]));
         readers.insert(name, reader);
@@ -136,12 +135,14 @@ fn play(seed: u64, prepare: impl Fn(&mut Node)) -> (usize, usize) {
                 node.ask_api(&json!({"publish": publish}));
             }
         }
-        hear(&mut node, &mut readers, &published);
+        read_messages(&mut node, &mut readers, &published);
     }
-    readers.values().fold((0, 0), |(heard, patches), reader| (heard + reader.heard.len(), patches + reader.patches))
+    readers
+        .values()
+        .fold((0, 0), |(messages, patches), reader| (messages + reader.messages.len(), patches + reader.patches))
 }
 
-fn hear(node: &mut Node, readers: &mut BTreeMap<String, Reader>, published: &BTreeMap<u64, String>) {
+fn read_messages(node: &mut Node, readers: &mut BTreeMap<String, Reader>, published: &BTreeMap<u64, String>) {
     for (name, reader) in readers {
         let client = node.client(name);
         for came in wire::take(reader.encoding.into(), &mut client.received) {
@@ -161,14 +162,14 @@ fn hear(node: &mut Node, readers: &mut BTreeMap<String, Reader>, published: &BTr
 
 #[test]
 fn differences_make_what_was_published() {
-    let (mut heard, mut patches) = (0, 0);
+    let (mut messages, mut patches) = (0, 0);
     for seed in 1..=SEEDS {
-        let (more_heard, more_patches) = play(seed, |_| {});
-        heard += more_heard;
+        let (more_messages, more_patches) = play(seed, |_| {});
+        messages += more_messages;
         patches += more_patches;
     }
-    println!("{heard} publications heard, {patches} of them as patches");
-    assert!(patches > 1_000 && heard > patches, "{heard} heard, {patches} as patches");
+    println!("{messages} publications heard, {patches} of them as patches");
+    assert!(patches > 1_000 && messages > patches, "{messages} heard, {patches} as patches");
 }
 
 /// A subscriber whose filter left a publication out is sent a patch of it: clients notice.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     FrameClass, SessionKey, ShardIndex,
-    host::{HostTerms, RoomHost, Table},
-    message::{Asker, SubscribeOrder, Subscriber},
-    room::{FromRoom, JoinWish, RoomKey, SeatKey, ToRoom},
+    host::{HostOptions, RoomHost, Runner},
+    message::{Asker, Subscriber, SubscriptionRequest},
+    room::{FromRoom, JoinParams, Opening, RoomKey, SeatClaim, SeatKey, ToRoom},
 };
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
@@ -81,11 +81,15 @@ impl Simulation for Blink {
 
 fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
     let seat = SeatKey { shard: ShardIndex(shard), index, generation: 1 };
-    let wish = JoinWish { seat, user: Arc::from(""), data: bytes::Bytes::new() };
+    let opening = Opening::Reserved;
+    let claim = SeatClaim::default();
+    let params = JoinParams { seat, user: Arc::from(""), data: bytes::Bytes::new(), opening, claim };
     let session = SessionKey { index, generation: 1 };
-    let order = SubscribeOrder {
+    let request = SubscriptionRequest {
+        answer_may_be_large: false,
         channel: Arc::from("arena:a"),
         asker: Asker { shard: ShardIndex(shard), session, command_id: 1 },
+        creator: dunlin_engine::creators::ChannelCreator::default(),
         subscriber: Subscriber {
             class: FrameClass::plain(encoding.into()),
             join_leave: false,
@@ -97,18 +101,18 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
         was_recovering: false,
         recover: None,
         filter: None,
-        join: Some(Box::new(wish)),
+        join: Some(Box::new(params)),
     };
-    ToRoom::Join { room: ROOM, order: Box::new(order) }
+    ToRoom::Join { room: ROOM, request: Box::new(request) }
 }
 
 /// One who wants to be refused.
 fn refused(index: u32, shard: u16) -> ToRoom {
-    let ToRoom::Join { room, mut order } = join(index, shard, Encoding::Json) else { unreachable!("a join") };
-    if let Some(wish) = &mut order.join {
-        wish.data = bytes::Bytes::from_static(b"no");
+    let ToRoom::Join { room, mut request } = join(index, shard, Encoding::Json) else { unreachable!("a join") };
+    if let Some(params) = &mut request.join {
+        params.data = bytes::Bytes::from_static(b"no");
     }
-    ToRoom::Join { room, order }
+    ToRoom::Join { room, request }
 }
 
 fn leave(index: u32, shard: u16) -> ToRoom {
@@ -119,9 +123,9 @@ fn leave(index: u32, shard: u16) -> ToRoom {
 fn who_comes_and_goes_among_others_does_not_cost_a_world() {
     use Encoding::{Json, Protobuf};
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
-    let terms = HostTerms { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60 };
+    let terms = HostOptions { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60 };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), terms);
-    let mut table = Table::new(room);
+    let mut runner = Runner::new(room);
     // What happens, whether the world is encoded, and the shards that are told of it.
     let ticks: [(&str, Vec<ToRoom>, bool, &[u16]); 11] = [
         ("refused where nobody is", vec![refused(9, 0)], true, &[]),
@@ -136,18 +140,18 @@ fn who_comes_and_goes_among_others_does_not_cost_a_world() {
         ("the last here with it goes", vec![leave(7, 0)], false, &[]),
         ("it is still known", vec![join(8, 0, Protobuf)], false, &[]),
     ];
-    for (what, messages, is_encoded, told) in ticks {
+    for (what, messages, is_encoded, expected_shards) in ticks {
         for message in messages {
             host.take(message);
         }
         let batch = host.begin();
-        let done = table.run(batch, 0);
+        let done = runner.run(batch, 0);
         assert_eq!(done.updates().count(), 1 + usize::from(is_encoded), "{what}");
-        let mut posts = Vec::new();
-        host.finish(done, &mut posts);
+        let mut outgoing = Vec::new();
+        host.finish(done, &mut outgoing);
         let is_keyframe = |(_, message): &&(ShardIndex, FromRoom)| matches!(message, FromRoom::Keyframe { .. });
-        let shards: Vec<u16> = posts.iter().filter(is_keyframe).map(|(shard, _)| shard.0).collect();
-        assert_eq!(shards, told, "{what}");
+        let shards: Vec<u16> = outgoing.iter().filter(is_keyframe).map(|(shard, _)| shard.0).collect();
+        assert_eq!(shards, expected_shards, "{what}");
     }
 }
 
@@ -155,9 +159,9 @@ fn who_comes_and_goes_among_others_does_not_cost_a_world() {
 fn what_happens_before_a_tick_is_not_in_the_world_before_it() {
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
     let grid = room.grid().clone();
-    let terms = HostTerms { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60 };
+    let terms = HostOptions { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60 };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), grid.clone(), terms);
-    let mut table = Table::new(room);
+    let mut runner = Runner::new(room);
     let mut mirrors: [Option<Mirror>; 2] = [None, None];
     let arrivals = [Some((0, 0, Encoding::Json)), None, Some((1, 0, Encoding::Protobuf)), Some((0, 1, Encoding::Json))];
     for (tick, arrival) in arrivals.into_iter().enumerate() {
@@ -169,10 +173,10 @@ fn what_happens_before_a_tick_is_not_in_the_world_before_it() {
             host.take(ToRoom::Input { room: ROOM, seat, number: tick as u32, data: bytes::Bytes::new() });
         }
         let batch = host.begin();
-        let done = table.run(batch, 0);
-        let mut posts = Vec::new();
-        host.finish(done, &mut posts);
-        for (shard, message) in posts {
+        let done = runner.run(batch, 0);
+        let mut outgoing = Vec::new();
+        host.finish(done, &mut outgoing);
+        for (shard, message) in outgoing {
             let mirror = &mut mirrors[usize::from(shard.0)];
             match (message, mirror) {
                 (FromRoom::Keyframe { keyframe, .. }, Some(mirror)) => mirror.apply(keyframe),
@@ -190,11 +194,11 @@ fn what_happens_before_a_tick_is_not_in_the_world_before_it() {
             data.extend_from_slice(&body.bytes);
             let mut replica = Replica::default();
             replica.apply(Encoding::Json, &data).expect("a snapshot");
-            assert_eq!(replica.objects().count(), table.room().object_count(), "tick {}", tick + 1);
+            assert_eq!(replica.objects().count(), runner.room().object_count(), "tick {}", tick + 1);
             for (cell, _) in grid.visible(CellIndex(0)) {
                 assert_eq!(
                     replica.cell_hash(cell),
-                    table.room().world().cell_hash(cell),
+                    runner.room().world().cell_hash(cell),
                     "tick {}, {cell:?}",
                     tick + 1
                 );

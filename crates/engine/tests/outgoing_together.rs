@@ -1,15 +1,14 @@
 //! What is offered for one session stays as it is while others are offered theirs: a shard that writes in batches lends the
 //! slices of many sessions to the kernel at once.
 
-mod hall;
-
 use dunlin_engine::{
     SessionKey,
     options::{Lane, NamespaceOptions},
 };
 use dunlin_protocol::Encoding;
-use hall::Hall;
 use serde_json::json;
+
+use crate::hall::{self, Hall};
 
 const SESSIONS: usize = 60;
 
@@ -20,7 +19,7 @@ struct Lent {
 }
 
 #[test]
-fn the_slices_of_many_sessions_hold_until_the_first_is_told_to_be_written() {
+fn the_slices_of_many_sessions_stay_valid_until_the_first_wrote() {
     let mut options = hall::options();
     let prices = NamespaceOptions {
         name: "prices".to_owned(),

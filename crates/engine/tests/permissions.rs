@@ -1,14 +1,13 @@
 //! Who may do what, for every combination of the flags: held against the rules of Centrifugo, told again as a table.
 
-mod node;
-
 use dunlin_engine::{
     Options,
     options::{ClientOptions, NamespaceOptions},
 };
 use dunlin_protocol::Encoding;
-use node::{Node, wire};
 use serde_json::{Value, json};
+
+use crate::node::{Node, wire};
 
 /// All combinations of so many flags.
 fn combinations<const N: usize>() -> impl Iterator<Item = [bool; N]> {
@@ -20,12 +19,12 @@ fn connected(user: &str, insecure: bool, namespace: NamespaceOptions) -> Node {
     let client = ClientOptions { insecure, ..ClientOptions::default() };
     let mut node = Node::new(1, Options { client, without_namespace: namespace, ..Options::default() });
     node.open("a", Encoding::Json, 0);
-    let reply = say(&mut node, json!({"id": 1, "connect": {"token": format!("user={user}")}}));
+    let reply = request(&mut node, json!({"id": 1, "connect": {"token": format!("user={user}")}}));
     assert!(reply["connect"].is_object(), "{reply}");
     node
 }
 
-fn say(node: &mut Node, command: Value) -> Value {
+fn request(node: &mut Node, command: Value) -> Value {
     node.receive("a", wire::commands(Encoding::Json, &[command]));
     let client = node.client("a");
     let mut came = wire::take(client.wire, &mut client.received).into_iter();
@@ -64,7 +63,7 @@ fn who_may_subscribe() {
                     };
                     let mut node = connected(user, insecure, namespace);
                     let token = if has_token { format!("user={user};channel={channel}") } else { String::new() };
-                    let reply = say(&mut node, json!({"id": 2, "subscribe": {"channel": channel, "token": token}}));
+                    let reply = request(&mut node, json!({"id": 2, "subscribe": {"channel": channel, "token": token}}));
                     let is_limited = user_limited && listed.is_some();
                     let may = match () {
                         () if is_private && !has_token => false,
@@ -103,7 +102,7 @@ fn who_may_publish_and_read_presence_and_history() {
             let mut node = connected(user, insecure, namespace);
             if subscribes {
                 let token = format!("user={user};channel=c");
-                let reply = say(&mut node, json!({"id": 2, "subscribe": {"channel": "c", "token": token}}));
+                let reply = request(&mut node, json!({"id": 2, "subscribe": {"channel": "c", "token": token}}));
                 assert_eq!(error(&reply), None, "{reply}");
             }
             let counts = for_anonymous || !user.is_empty();
@@ -115,7 +114,59 @@ fn who_may_publish_and_read_presence_and_history() {
                 json!({"id": 3, "history": {"channel": "c"}}),
                 json!({"id": 3, "publish": {"channel": "c", "data": 1}}),
             ] {
-                let reply = say(&mut node, command.clone());
+                let reply = request(&mut node, command.clone());
+                // A subscriber is sent its own publication, before or behind the answer.
+                let reply = if reply["push"].is_null() { reply } else { json!({}) };
+                assert_eq!(error(&reply), (!may).then_some(103), "{command} {case:?}");
+            }
+        }
+    }
+}
+
+/// `_for_client` does not open a channel whose name keeps a session out.
+#[test]
+fn what_a_channels_name_closes_is_open_to_its_subscribers_alone() {
+    for [for_client, for_subscriber, user_limited, insecure, subscribes] in combinations() {
+        for (channel, user, is_closed_by_name) in [
+            ("$c", "ann", true),
+            ("$c#ann", "ann", true),
+            ("c#bob,eve", "ann", user_limited),
+            ("c#", "ann", user_limited),
+            ("c#bob,ann", "ann", false),
+            ("c#ann", "", user_limited),
+            ("c", "", false),
+        ] {
+            let namespace = NamespaceOptions {
+                allow_user_limited_channels: user_limited,
+                allow_publish_for_client: for_client,
+                allow_publish_for_subscriber: for_subscriber,
+                allow_publish_for_anonymous: true,
+                allow_presence_for_client: for_client,
+                allow_presence_for_subscriber: for_subscriber,
+                allow_presence_for_anonymous: true,
+                allow_history_for_client: for_client,
+                allow_history_for_subscriber: for_subscriber,
+                allow_history_for_anonymous: true,
+                presence: true,
+                history_size: 5,
+                history_ttl_ms: 60_000,
+                ..NamespaceOptions::default()
+            };
+            let mut node = connected(user, insecure, namespace);
+            if subscribes {
+                let token = format!("user={user};channel={channel}");
+                let reply = request(&mut node, json!({"id": 2, "subscribe": {"channel": channel, "token": token}}));
+                assert_eq!(error(&reply), None, "{reply}");
+            }
+            let may = subscribes && (for_client || for_subscriber) || for_client && !is_closed_by_name || insecure;
+            let case = (channel, user, for_client, for_subscriber, user_limited, insecure, subscribes);
+            for command in [
+                json!({"id": 3, "presence": {"channel": channel}}),
+                json!({"id": 3, "presence_stats": {"channel": channel}}),
+                json!({"id": 3, "history": {"channel": channel}}),
+                json!({"id": 3, "publish": {"channel": channel, "data": 1}}),
+            ] {
+                let reply = request(&mut node, command.clone());
                 // A subscriber is sent its own publication, before or behind the answer.
                 let reply = if reply["push"].is_null() { reply } else { json!({}) };
                 assert_eq!(error(&reply), (!may).then_some(103), "{command} {case:?}");
@@ -142,7 +193,7 @@ fn what_a_subscription_gets_is_forced_or_wished_for_and_permitted() {
         };
         let mut node = connected("ann", false, namespace);
         let wish = json!({"channel": "c", "recoverable": recoverable, "positioned": positioned});
-        let reply = say(&mut node, json!({"id": 2, "subscribe": wish}));
+        let reply = request(&mut node, json!({"id": 2, "subscribe": wish}));
         let recovers = force_recovery || recoverable && (allow_recovery || reads);
         let has_position = recovers || force_positioning || positioned && (allow_positioning || reads);
         let got = (reply["subscribe"]["recoverable"] == true, reply["subscribe"]["positioned"] == true);
@@ -157,13 +208,13 @@ fn what_a_subscription_gets_is_forced_or_wished_for_and_permitted() {
             ..NamespaceOptions::default()
         };
         let mut node = connected("ann", false, namespace);
-        say(&mut node, json!({"id": 2, "subscribe": {"channel": "c", "join_leave": wishes}}));
+        request(&mut node, json!({"id": 2, "subscribe": {"channel": "c", "join_leave": wishes}}));
         node.open("b", Encoding::Json, 0);
         node.client("a").received.clear();
         node.receive("b", wire::commands(Encoding::Json, &[json!({"id": 1, "connect": {"token": "user=bob"}})]));
         node.receive("b", wire::commands(Encoding::Json, &[json!({"id": 2, "subscribe": {"channel": "c"}})]));
-        let hears = !node.client("a").received.is_empty();
+        let is_received = !node.client("a").received.is_empty();
         let case = (join_leave, force_push, for_subscriber, wishes);
-        assert_eq!(hears, join_leave && (force_push || wishes && for_subscriber), "{case:?}");
+        assert_eq!(is_received, join_leave && (force_push || wishes && for_subscriber), "{case:?}");
     }
 }

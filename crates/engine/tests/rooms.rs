@@ -1,13 +1,34 @@
 //! Rooms from a shard's side: who is in them, what is written of them and when, what players may send.
 
-mod hall;
-
-use dunlin_engine::room::{FromRoom, NotJoined, ToRoom};
+use dunlin_engine::{
+    Wire,
+    room::{FromRoom, NotJoined, RoomRefusal, SeatToken, ToRoom},
+};
 use dunlin_protocol::{Encoding, UnsubscribeCode};
-use hall::{Hall, options};
 use serde_json::{Value, json};
 
+use crate::{
+    hall::{self, Hall, options},
+    node,
+};
+
 const ARENA: &str = "arena:a";
+
+#[test]
+fn a_seat_token_is_read_from_a_join_s_data_and_never_shown() {
+    let token = SeatToken(0xab);
+    let answer = token.answer();
+    assert_eq!(&answer.bytes()[..], br#"{"seat_token":"000000000000000000000000000000ab"}"#);
+    assert_eq!(SeatToken::in_join_data(answer.bytes()), Some(token));
+    let with_more = r#"{"name":"Ada","seat_token":"000000000000000000000000000000AB"}"#;
+    assert_eq!(SeatToken::in_join_data(with_more.as_bytes()), Some(token));
+    let (short, long, signed) = ("ab", "0".repeat(33), format!("+{}", "0".repeat(31)));
+    for text in [short, &long, &signed, "", "zz"] {
+        assert_eq!(SeatToken::in_join_data(json!({ "seat_token": text }).to_string().as_bytes()), None, "{text}");
+    }
+    assert_eq!(SeatToken::in_join_data(b"seat_token"), None);
+    assert_eq!(format!("{token:?}"), "SeatToken");
+}
 
 fn hall(shards: u16) -> Hall {
     Hall::new(shards, options())
@@ -17,8 +38,8 @@ fn hall(shards: u16) -> Hall {
 const FOUR: [(&str, Encoding, u16); 4] =
     [("a", Encoding::Json, 0), ("b", Encoding::Protobuf, 0), ("c", Encoding::Json, 1), ("d", Encoding::Protobuf, 1)];
 
-fn rooms_counters(hall: &Hall) -> dunlin_engine::counters::RoomCounters {
-    let mut sum = dunlin_engine::counters::RoomCounters::default();
+fn rooms_counters(hall: &Hall) -> dunlin_engine::counters::NamespaceRoomCounters {
+    let mut sum = dunlin_engine::counters::NamespaceRoomCounters::default();
     for shard in &hall.node.shards {
         let rooms = &shard.counters().namespaces[1].rooms;
         sum.opened += rooms.opened;
@@ -75,7 +96,7 @@ fn a_refused_join_is_an_error_in_the_games_own_words() {
         hall.open("a", encoding, shard);
         // A JSON session's data is the document, the other's its text.
         let data = if encoding == Encoding::Json { "no" } else { "\"no\"" };
-        hall.say("a", &json!({"id": 2, "subscribe": {"channel": ARENA, "data": data}}));
+        hall.send_json("a", &json!({"id": 2, "subscribe": {"channel": ARENA, "data": data}}));
         assert_eq!(hall.holdings()[0], 1, "a seat waits for the answer");
         hall.tick();
         if encoding == Encoding::Json {
@@ -130,7 +151,7 @@ fn a_frame_that_was_begun_is_finished_before_anything_else() {
         for bytes in 0..400 {
             hall.node.client("a").room_bytes = bytes;
             hall.tick();
-            let (waiting_bytes, frames) = hall.waiting("a");
+            let (waiting_bytes, frames) = hall.queued("a");
             assert!(frames <= 1 && waiting_bytes < 4_096, "{waiting_bytes} bytes in {frames} frames");
             if bytes % 3 == 0 {
                 number += 1;
@@ -175,7 +196,7 @@ fn the_rest_of_a_begun_frame_is_shared_by_those_who_are_alike() {
                 !ends[0].is_empty() && ends[0].last() == ends[1].last(),
                 "{encoding:?}, {bytes}: one body for both"
             );
-            assert_eq!(hall.waiting("a").1, 1, "one frame waits");
+            assert_eq!(hall.queued("a").1, 1, "one frame waits");
             for name in ["a", "b"] {
                 hall.take(name, usize::MAX);
                 hall.check(name, ARENA);
@@ -218,12 +239,12 @@ fn a_session_that_stops_reading_keeps_one_frame_and_is_right_again_with_the_next
         hall.gather(&[("a", Encoding::Protobuf, 0), ("b", Encoding::Protobuf, 0)], ARENA);
         hall.node.client("a").room_bytes = taken;
         hall.tick();
-        let waiting = hall.waiting("a");
+        let queued = hall.queued("a");
         for _ in 0..600 {
             hall.node.step_to(hall.node.now.mono_us + 16_667);
             hall.tick();
-            let now = hall.waiting("a");
-            assert_eq!(now.0, waiting.0, "bytes do not grow");
+            let now = hall.queued("a");
+            assert_eq!(now.0, queued.0, "bytes do not grow");
             assert!(now.1 <= 2, "{} frames", now.1);
         }
         hall.node.ask_api(&json!({"survey": {}}));
@@ -232,7 +253,7 @@ fn a_session_that_stops_reading_keeps_one_frame_and_is_right_again_with_the_next
         };
         assert_eq!(survey.behind_sessions, [1; 5], "it has waited for ten seconds, and is known to");
         // Together with what was begun this is more than may wait; but that does not count.
-        let data = "x".repeat(512 - 40 - waiting.0 / 2);
+        let data = "x".repeat(512 - 40 - queued.0 / 2);
         hall.node.ask_api(&json!({"publish": {"channel": ARENA, "data": data}}));
         let before = hall.seen["a"].snapshots;
         hall.take("a", usize::MAX);
@@ -275,8 +296,8 @@ fn a_session_in_several_rooms_is_written_all_of_them_in_turn() {
     hall.send("a", "", 1, b"shout");
     hall.send("a", "arena:b", 1, b"shout");
     hall.tick();
-    let said: Vec<&str> = hall.seen["a"].events.iter().map(|(channel, ..)| channel.as_str()).collect();
-    assert_eq!(said, ["arena:b"], "without a room, it is not clear which is meant");
+    let channels: Vec<&str> = hall.seen["a"].events.iter().map(|(channel, ..)| channel.as_str()).collect();
+    assert_eq!(channels, ["arena:b"], "without a room, it is not clear which is meant");
     assert_eq!(hall.node.shards[0].counters().inputs_refused, [0, 0, 0, 0, 0, 1]);
 }
 
@@ -292,13 +313,13 @@ fn a_room_that_failed_is_opened_again_and_old_players_do_not_disturb_the_new_one
     hall.open("e", Encoding::Json, 1);
     let (first, rest): (Vec<_>, Vec<_>) = posts.into_iter().partition(|(shard, _)| shard.0 == 1);
     for (shard, message) in first {
-        hall.hear(shard.0, message);
+        hall.on_message(shard.0, message);
     }
-    hall.hear(old.owner.0, FromRoom::Failed { room: old, channel: ARENA.into() });
+    hall.on_message(old.owner.0, FromRoom::Failed { room: old, channel: ARENA.into() });
     hall.subscribe("e", ARENA);
     hall.tick();
     for (shard, message) in rest {
-        hall.hear(shard.0, message);
+        hall.on_message(shard.0, message);
     }
     hall.tick();
     let new = *hall.rooms.keys().next().expect("a new room");
@@ -326,12 +347,12 @@ fn a_join_on_its_way_keeps_a_room_from_being_closed() {
     hall.gather(&[("a", Encoding::Json, 0)], ARENA);
     let room = *hall.rooms.keys().next().expect("a room");
     let idle = || FromRoom::Idle { room, channel: ARENA.into() };
-    hall.hear(0, idle());
+    hall.on_message(0, idle());
     assert!(hall.node.to_rooms.is_empty(), "somebody is there");
     hall.unsubscribe("a", ARENA);
     hall.tick();
     hall.subscribe("a", ARENA);
-    hall.hear(0, idle());
+    hall.on_message(0, idle());
     assert!(matches!(hall.node.to_rooms.back(), Some((0, ToRoom::Join { .. }))), "somebody is on the way");
     hall.tick();
     hall.check("a", ARENA);
@@ -353,9 +374,9 @@ fn a_join_to_a_room_that_is_gone_fails_for_now() {
     hall.open("a", Encoding::Json, 0);
     hall.subscribe("a", ARENA);
     let Some((_, ToRoom::Open { room, .. })) = hall.node.to_rooms.pop_front() else { panic!("a room is opened") };
-    let Some((_, ToRoom::Join { order, .. })) = hall.node.to_rooms.pop_front() else { panic!("a join") };
-    hall.hear(0, FromRoom::Failed { room, channel: ARENA.into() });
-    hall.hear(0, FromRoom::Joined { room, order, outcome: Err(NotJoined::Gone) });
+    let Some((_, ToRoom::Join { request, .. })) = hall.node.to_rooms.pop_front() else { panic!("a join") };
+    hall.on_message(0, FromRoom::Failed { room, channel: ARENA.into() });
+    hall.on_message(0, FromRoom::Joined { room, request, outcome: Err(NotJoined::Gone) });
     hall.look();
     let error = r#"{"id":2,"error":{"code":100,"message":"internal server error","temporary":true}}"#;
     assert_eq!(hall.seen["a"].messages, [error]);
@@ -376,8 +397,8 @@ fn a_join_to_a_room_that_was_closed_fails_for_good() {
             let messages = std::mem::take(&mut hall.node.to_rooms);
             hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
             for (_, message) in messages {
-                let ToRoom::Join { room, order } = message else { continue };
-                hall.hear(0, FromRoom::Joined { room, order, outcome: Ok(()) });
+                let ToRoom::Join { room, request } = message else { continue };
+                hall.on_message(0, FromRoom::Joined { room, request, outcome: Ok(()) });
             }
             hall.node.to_rooms.clear();
         } else {
@@ -410,14 +431,14 @@ fn the_api_opens_and_closes_rooms() {
     hall.subscribe("e", ARENA);
     hall.tick();
     hall.check("e", ARENA);
-    let answers: Vec<Value> = hall.node.answers.iter().map(hall::node::api::answer).collect();
+    let answers: Vec<Value> = hall.node.answers.iter().map(node::api::answer).collect();
     assert_eq!(answers, [0, 0, 4, 0].map(|sessions| json!({"sessions": sessions})));
     let over = r#"{"push":{"channel":"arena:a","unsubscribe":{"code":2010,"reason":"room closed"}}}"#;
     assert_eq!(hall.seen["a"].messages.last().map(String::as_str), Some(over));
     hall.node.answers.clear();
     hall.node.ask_api(&json!({"open_room": {"channel": "news"}}));
     hall.node.ask_api(&json!({"close_room": {"channel": "nowhere:a"}}));
-    let answers: Vec<Value> = hall.node.answers.iter().map(hall::node::api::answer).collect();
+    let answers: Vec<Value> = hall.node.answers.iter().map(node::api::answer).collect();
     assert_eq!(answers, [json!({"error": 108}), json!({"error": 102})]);
 }
 
@@ -437,11 +458,11 @@ fn as_many_rooms_are_open_as_may_be_and_one_more_is_refused() {
         assert_eq!(hall.seen["a"].messages, [r#"{"id":2,"error":{"code":106,"message":"limit exceeded"}}"#]);
     }
     hall.node.ask_api(&json!({"open_room": {"channel": "arena:c"}}));
-    let answers: Vec<Value> = hall.node.answers.drain(..).map(|answer| hall::node::api::answer(&answer)).collect();
+    let answers: Vec<Value> = hall.node.answers.drain(..).map(|answer| node::api::answer(&answer)).collect();
     assert_eq!(answers, [json!({"sessions": 0}), json!({"error": 106})]);
     let counted = |hall: &Hall| {
         let rooms = &hall.node.shards[0].counters().namespaces[1].rooms;
-        (rooms.opened, rooms.refused)
+        (rooms.opened, rooms.refused[RoomRefusal::Limit as usize])
     };
     assert_eq!(counted(&hall), (2, 3));
     assert_eq!((hall.rooms.len(), hall.holdings()), (2, [1, 1]));
@@ -480,7 +501,7 @@ fn inputs_are_taken_up_to_each_limit_and_not_past_it() {
     assert_eq!(error(&mut hall, "a"), Some(107), "one byte too long");
     hall.publish("a", ARENA, 1, b"xx");
     assert_eq!(error(&mut hall, "a"), Some(107), "not above the last number");
-    hall.say("a", &json!({"id": 4, "publish": {"channel": ARENA, "data": {"number": "x"}}}));
+    hall.send_json("a", &json!({"id": 4, "publish": {"channel": ARENA, "data": {"number": "x"}}}));
     assert_eq!(error(&mut hall, "a"), Some(107), "not an input");
     hall.publish("c", ARENA, 1, b"xx");
     assert_eq!(error(&mut hall, "c"), Some(103), "not in the room");
@@ -507,7 +528,7 @@ fn inputs_are_taken_up_to_each_limit_and_not_past_it() {
     assert_eq!(error(&mut hall, "b"), None, "it has now");
     assert_eq!(hall.node.shards[0].counters().inputs_refused, [1, 1, 1, 2, 2, 1]);
     assert_eq!(rooms_counters(&hall).inputs, 13);
-    hall.say("b", &json!({"send": {"data": {"number": "x"}}}));
+    hall.send_json("b", &json!({"send": {"data": {"number": "x"}}}));
     hall.look();
     assert_eq!(hall.seen["b"].messages, ["close bad request"]);
 }
@@ -522,12 +543,12 @@ fn an_event_goes_to_those_whom_it_is_for_and_is_recovered_by_nobody_else() {
         hall.leave(name);
         hall.node.clients.remove(name);
         hall.node.open(name, Encoding::Json, shard);
-        hall.say(name, &json!({"id": 1, "connect": {"token": format!("user={user}")}}));
+        hall.send_json(name, &json!({"id": 1, "connect": {"token": format!("user={user}")}}));
         hall.subscribe(name, ARENA);
     }
     hall.tick();
     hall.node.open("listener", Encoding::Json, 1);
-    hall.say("listener", &json!({"id": 1, "connect": {}}));
+    hall.send_json("listener", &json!({"id": 1, "connect": {}}));
     hall.seen.insert("listener".to_owned(), hall::Seen::default());
     hall.subscribe("listener", "news");
     hall.publish("ann", ARENA, 1, b"shout");
@@ -541,7 +562,7 @@ fn an_event_goes_to_those_whom_it_is_for_and_is_recovered_by_nobody_else() {
     assert_eq!(offsets(&hall, "nobody"), [1, 3]);
     assert_eq!(hall.seen["listener"].events, [("news".to_owned(), 1, r#""news""#.to_owned())]);
     let history = |hall: &mut Hall, name: &str| {
-        hall.say(name, &json!({"id": 5, "history": {"channel": ARENA, "limit": -1}}));
+        hall.send_json(name, &json!({"id": 5, "history": {"channel": ARENA, "limit": -1}}));
         hall.look();
         let reply = hall.seen(name).messages.pop().expect("a reply");
         let reply: Value = serde_json::from_str(&reply).expect("JSON");
@@ -552,11 +573,11 @@ fn an_event_goes_to_those_whom_it_is_for_and_is_recovered_by_nobody_else() {
     assert_eq!(history(&mut hall, "bob"), [1]);
     assert_eq!(history(&mut hall, "nobody"), [1], "an anonymous user is nobody in particular");
     hall.node.ask_api(&json!({"history": {"channel": ARENA, "limit": -1}}));
-    let answer = hall::node::api::answer(&hall.node.answers.pop().expect("an answer"));
+    let answer = node::api::answer(&hall.node.answers.pop().expect("an answer"));
     assert_eq!(answer["publications"].as_array().map(Vec::len), Some(3), "the application may read everything");
     for (name, recovered, offset) in [("ann", vec![1, 2], 0), ("bob", vec![1], 0), ("nobody", vec![1], 0)] {
         hall.unsubscribe(name, ARENA);
-        hall.say(name, &json!({"id": 6, "subscribe": {"channel": ARENA, "recover": true, "offset": offset}}));
+        hall.send_json(name, &json!({"id": 6, "subscribe": {"channel": ARENA, "recover": true, "offset": offset}}));
         hall.tick();
         let reply = hall.seen[name].messages.iter().find(|message| message.starts_with(r#"{"id":6"#));
         let reply: Value = serde_json::from_str(reply.expect("a reply")).expect("JSON");
@@ -594,7 +615,7 @@ fn history_keeps_of_an_audience_who_may_read() {
     assert!(std::sync::Arc::ptr_eq(&seats, &audiences[1].seats), "both events share it");
     drop(audiences);
     for (shard, message) in posts {
-        hall.hear(shard.0, message);
+        hall.on_message(shard.0, message);
     }
     hall.look();
     assert_eq!(hall.seen["a"].events.len(), 2);
@@ -604,7 +625,7 @@ fn history_keeps_of_an_audience_who_may_read() {
 
 /// A session whose shard is not the owner of its room: the room's own messages overtake the owner's.
 fn overtaken() -> (Hall, u16) {
-    let owner = dunlin_engine::owner_of(ARENA, 2, hall::node::NODE_SEED).0;
+    let owner = dunlin_engine::owner_of(ARENA, 2, node::NODE_SEED).0;
     let mut hall = hall(2);
     hall.open("a", Encoding::Json, 1 - owner);
     hall.subscribe("a", ARENA);
@@ -643,9 +664,9 @@ fn an_end_that_overtakes_the_answer_counts_behind_it() {
             host.end(UnsubscribeCode::ROOM_FAILED, &mut posts);
             assert_eq!(posts.len(), 1);
             for (shard, message) in posts {
-                hall.hear(shard.0, message);
+                hall.on_message(shard.0, message);
             }
-            hall.hear(owner, FromRoom::Failed { room, channel: ARENA.into() });
+            hall.on_message(owner, FromRoom::Failed { room, channel: ARENA.into() });
         } else {
             hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
             hall.pass();
@@ -690,4 +711,24 @@ fn the_last_who_leaves_takes_the_picture_along_and_the_next_gets_a_new_one() {
         assert_eq!(hall.holdings(), [2, 2]);
     }
     assert!(hall.strays.is_empty());
+}
+
+/// What a room shows goes in WebSocket frames, which have no place in a response.
+#[test]
+fn a_room_takes_no_player_whose_stream_is_a_response() {
+    let mut hall = hall(1);
+    for wire in [Wire::Sse, Wire::HttpStreamJson, Wire::HttpStreamProtobuf] {
+        let name = format!("{wire:?}");
+        hall.node.open_on(&name, wire, 0);
+        for command in [json!({"id": 1, "connect": {}}), json!({"id": 2, "subscribe": {"channel": ARENA}})] {
+            hall.node.receive(&name, node::wire::commands(wire.encoding(), &[command]));
+        }
+        hall.pass();
+        let came = node::wire::take(wire, &mut hall.node.client(&name).received);
+        let refused = came.iter().any(
+            |came| matches!(came, node::wire::Came::Message(message) if message["id"] == 2 && message["error"]["code"] == 108),
+        );
+        assert!(refused, "{wire:?}");
+    }
+    assert_eq!(rooms_counters(&hall).opened, 0);
 }

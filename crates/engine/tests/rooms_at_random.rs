@@ -2,12 +2,11 @@
 //! rooms fail, are closed, are emptied; messages between shards are held back. What clients get always makes sense, what
 //! waits for them stays small, and when all is calm again everybody sees the world.
 
-mod hall;
-
 use dunlin_engine::room::FromRoom;
 use dunlin_protocol::{Encoding, UnsubscribeCode};
-use hall::{Hall, options};
 use serde_json::json;
+
+use crate::hall::{Hall, options};
 
 const ROOMS: [&str; 3] = ["arena:a", "arena:b", "arena:c"];
 const CLIENTS: usize = 6;
@@ -107,14 +106,14 @@ impl Crowd {
         let place = after + self.chance.below(posts.len() - after + 1);
         posts.insert(place, failed);
         for (shard, message) in posts {
-            self.hall.hear(shard.0, message);
+            self.hall.on_message(shard.0, message);
         }
     }
 
     fn check(&mut self) {
         for place in 0..CLIENTS {
             let Some(name) = self.names[place].clone() else { continue };
-            let (bytes, frames) = self.hall.waiting(&name);
+            let (bytes, frames) = self.hall.queued(&name);
             assert!(bytes <= 16_384 + 4_096 && frames < 1_000, "{bytes} bytes in {frames} frames wait for {name}");
             if self.hall.node.client(&name).finished {
                 self.leave(place);

@@ -2,11 +2,9 @@
 //! the lines that are played and, behind each, the lines (`<`) that have to come of it. `DUNLIN_BLESS=1` writes down what
 //! comes instead; read the difference before you believe it. `tests/node/script.rs` lists the lines.
 
-mod node;
-
 use std::{fs, path::PathBuf};
 
-use node::{options, script};
+use crate::node::{options, script};
 
 fn files() -> Vec<PathBuf> {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");

@@ -1,10 +1,9 @@
 //! What scripts cannot say: exact moments, events that come late, and how much a shard keeps.
 
-mod node;
-
-use dunlin_engine::{Effect, Effects, Event, Options, SessionKey, event::ConnectionClaims};
+use dunlin_engine::{Effect, Effects, Event, Options, SessionKey, ShardIndex, event::ConnectionClaims, owner_of};
 use dunlin_protocol::Encoding;
-use node::{Node, options};
+
+use crate::node::{self, Node, options};
 
 fn permissive() -> Options {
     let mut options = Options::default();
@@ -83,10 +82,10 @@ fn what_comes_late_for_a_session_does_not_touch_the_next_at_its_index() {
     let (first, second) = (SessionKey { index: 0, generation: 1 }, SessionKey { index: 0, generation: 2 });
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session: first, wire: Encoding::Json.into() }, &mut effects);
+    shard.handle(now, Event::Opened { session: first, wire: Encoding::Json.into(), source: None }, &mut effects);
     shard.handle(now, Event::Received { session: first, frame: br#"{"id":1,"connect":{"token":"x"}}"# }, &mut effects);
     shard.handle(now, Event::Gone { session: first }, &mut effects);
-    shard.handle(now, Event::Opened { session: second, wire: Encoding::Json.into() }, &mut effects);
+    shard.handle(now, Event::Opened { session: second, wire: Encoding::Json.into(), source: None }, &mut effects);
     effects = Effects::default();
     let late = [
         Event::Authenticated { session: first, outcome: Ok(ConnectionClaims::default()) },
@@ -110,12 +109,80 @@ fn what_comes_late_for_a_session_does_not_touch_the_next_at_its_index() {
 }
 
 #[test]
+fn a_session_that_was_pinged_before_it_connects_is_dirty_once() {
+    let mut options = permissive();
+    options.without_namespace.allow_subscribe_for_anonymous = true;
+    let mut node = Node::new(1, options);
+    let session = SessionKey { index: 0, generation: 1 };
+    let mut effects = Effects::default();
+    let (now, shard) = (node.now, &mut node.shards[0]);
+    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(now, Event::Pinged { session, payload: b"1" }, &mut effects);
+    let connect = br#"{"id":1,"connect":{"subs":{"a":{},"b":{}}}}"#;
+    shard.handle(now, Event::Received { session, frame: connect }, &mut effects);
+    assert_eq!(effects.dirty, [session]);
+    let offered: usize = shard.outgoing(session).map(<[u8]>::len).sum();
+    shard.handle(now, Event::Wrote { session, bytes: offered }, &mut effects);
+    assert!(!shard.has_outgoing(session));
+}
+
+#[test]
+fn what_waits_before_the_owners_are_asked_is_written_while_they_answer() {
+    let mut options = permissive();
+    options.without_namespace.allow_subscribe_for_anonymous = true;
+    let mut node = Node::new(2, options);
+    let session = SessionKey { index: 0, generation: 1 };
+    let mut effects = Effects::default();
+    let now = node.now;
+    node.shards[0].handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    node.shards[0].handle(now, Event::Pinged { session, payload: b"1" }, &mut effects);
+    let channel = ["a", "b", "c", "d"].into_iter().find(|name| owner_of(name, 2, node::NODE_SEED).0 == 1);
+    let connect =
+        format!(r#"{{"id":1,"connect":{{"subs":{{"{}":{{}}}}}}}}"#, channel.expect("one of the other shard's"));
+    node.shards[0].handle(now, Event::Received { session, frame: connect.as_bytes() }, &mut effects);
+    assert_eq!(std::mem::take(&mut effects.dirty), [session]);
+    let offered: Vec<u8> = node.shards[0].outgoing(session).flatten().copied().collect();
+    assert_eq!(offered, b"\x8a\x011");
+    // What comes meanwhile waits for the answer, and so nobody is told to write it.
+    node.shards[0].handle(now, Event::Wrote { session, bytes: 3 }, &mut effects);
+    node.shards[0].handle(now, Event::Pinged { session, payload: b"2" }, &mut effects);
+    assert!(effects.dirty.is_empty() && !node.shards[0].has_outgoing(session));
+    assert_eq!(node.shards[0].outgoing(session).count(), 0);
+    let mut answered = Effects::default();
+    for effect in std::mem::take(&mut effects.list) {
+        if let Effect::Send { to, message } = effect {
+            node.shards[usize::from(to.0)].handle(now, Event::Message { from: ShardIndex(0), message }, &mut answered);
+        }
+    }
+    for effect in answered.list {
+        let Effect::Send { message, .. } = effect else { continue };
+        node.shards[0].handle(now, Event::Message { from: ShardIndex(1), message }, &mut effects);
+    }
+    assert_eq!(effects.dirty, [session]);
+    let offered: Vec<u8> = node.shards[0].outgoing(session).flatten().copied().collect();
+    assert!(offered.starts_with(b"\x81") && offered.ends_with(b"\x8a\x012"), "{offered:?}");
+}
+
+#[test]
+fn a_write_beyond_what_was_offered_ends_its_session_alone() {
+    let mut node = Node::new(1, permissive());
+    let session = SessionKey { index: 0, generation: 1 };
+    let mut effects = Effects::default();
+    let (now, shard) = (node.now, &mut node.shards[0]);
+    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
+    shard.handle(now, Event::Pinged { session, payload: b"1" }, &mut effects);
+    shard.handle(now, Event::Wrote { session, bytes: 4 }, &mut effects);
+    assert!(matches!(effects.list.as_slice(), [Effect::HangUp { session: of }] if *of == session), "{effects:?}");
+    assert_eq!(shard.counters().writes_beyond_offer, 1);
+}
+
+#[test]
 fn a_session_is_dirty_once_until_all_is_written() {
     let mut node = Node::new(1, permissive());
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into() }, &mut effects);
+    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
     for payload in [b"1", b"2", b"3"] {
         shard.handle(now, Event::Pinged { session, payload }, &mut effects);
     }
@@ -139,7 +206,7 @@ fn one_write_is_bounded() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into() }, &mut effects);
+    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
     for _ in 0..100 {
         shard.handle(now, Event::Pinged { session, payload: b"x" }, &mut effects);
     }
@@ -152,7 +219,7 @@ fn a_paused_session_that_is_closed_is_read_from_again() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let shard = &mut node.shards[0];
-    shard.handle(node.now, Event::Opened { session, wire: Encoding::Json.into() }, &mut effects);
+    shard.handle(node.now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
     let frame = br#"{"id":1,"connect":{"token":"x"}}"#;
     shard.handle(node.now, Event::Received { session, frame }, &mut effects);
     assert!(matches!(effects.list[..], [Effect::Pause { .. }, Effect::Authenticate { .. }]), "{effects:?}");
@@ -167,7 +234,7 @@ fn a_session_is_hung_up_once() {
     let session = SessionKey { index: 0, generation: 1 };
     let mut effects = Effects::default();
     let (now, shard) = (node.now, &mut node.shards[0]);
-    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into() }, &mut effects);
+    shard.handle(now, Event::Opened { session, wire: Encoding::Json.into(), source: None }, &mut effects);
     shard.handle(now, Event::Drain, &mut effects);
     let bytes = shard.outgoing(session).map(<[u8]>::len).sum();
     shard.handle(now, Event::Wrote { session, bytes }, &mut effects);
@@ -279,7 +346,7 @@ fn a_turn_takes_in_no_more_than_a_quarter_of_what_a_session_may_hold() {
 }
 
 #[test]
-fn a_stream_in_which_nothing_was_published_is_forgotten_soon() {
+fn a_stream_in_which_nothing_was_published_is_not_kept() {
     let mut options = permissive();
     options.without_namespace.history_size = 10;
     options.without_namespace.history_ttl_ms = 3_600_000;
@@ -290,9 +357,9 @@ fn a_stream_in_which_nothing_was_published_is_forgotten_soon() {
         node.ask_api(&serde_json::json!({"history": {"channel": name}}));
     }
     let channels = |node: &Node| node.shards[0].holdings()[2];
-    assert_eq!(channels(&node), 2);
-    node.wait(59_999);
-    assert_eq!(channels(&node), 2);
-    node.wait(1);
     assert_eq!(channels(&node), 1, "what was published into is remembered");
+    assert_eq!(node.shards[0].channel_holdings(), [0, 1], "nobody listens to it");
+    node.wait(3_600_000);
+    assert_eq!(channels(&node), 0);
+    assert_eq!(node.shards[0].channel_holdings(), [0, 0]);
 }

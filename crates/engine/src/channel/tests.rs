@@ -17,15 +17,15 @@ fn who_left_costs_nothing() {
     let mut channel = OwnedChannel::new("news".into(), NamespaceIndex(0));
     let [json, protobuf] = [Encoding::Json, Encoding::Protobuf].map(|encoding| FrameClass::plain(encoding.into()));
     let [near, far] = [ShardIndex(0), ShardIndex(1)];
-    let (told, plain, other) =
+    let (notices, plain, other) =
         (subscriber(Encoding::Json, true), subscriber(Encoding::Json, false), subscriber(Encoding::Protobuf, false));
-    for (shard, subscriber) in [(near, &told), (near, &plain), (near, &other), (far, &other)] {
+    for (shard, subscriber) in [(near, &notices), (near, &plain), (near, &other), (far, &other)] {
         channel.add(shard, subscriber);
     }
     assert_eq!(listens(&channel, Audience::Publications), (vec![json, protobuf, protobuf], vec![near, far]));
     assert_eq!(listens(&channel, Audience::JoinLeaves), (vec![json], vec![near]));
 
-    channel.remove(near, &told);
+    channel.remove(near, &notices);
     assert_eq!(listens(&channel, Audience::Publications), (vec![json, protobuf, protobuf], vec![near, far]));
     assert_eq!(listens(&channel, Audience::JoinLeaves), (vec![], vec![]));
     channel.remove(near, &plain);

@@ -1,11 +1,9 @@
-//! A frame of which parts are shared with the frames of other sessions: what is the session's own, and in its gaps what
-//! was encoded once for all.
+//! A frame that consists of a session's own bytes and of parts that it shares with frames of other sessions.
 
 use std::sync::Arc;
 
 use dunlin_protocol::{EncodedPublications, Gaps};
 
-/// The frame.
 #[derive(Debug)]
 pub(crate) struct PartedFrame {
     own: Box<[u8]>,

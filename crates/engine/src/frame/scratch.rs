@@ -1,4 +1,4 @@
-//! What encoding frames borrows: memory, and the one compressor of a shard.
+//! Reusable memory and the compressor for encoding a shard's frames.
 
 use std::fmt;
 

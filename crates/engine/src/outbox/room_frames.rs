@@ -1,12 +1,12 @@
-//! The frames of the rooms that a session is in.
+//! The frames of a session's rooms.
 //!
-//! Nothing of them is queued. A tick only makes a session's seats *due*; when the session is written, each due seat's frame
-//! is put together from the newest tick and offered behind the two lanes. With its first byte written it is begun: it moves
-//! to the head of the reliable lane, where its rest goes before anything else.
+//! They are not queued. A tick only marks a session's seats *due*. When the session is written, each due seat assembles
+//! a frame of the newest tick, which is offered behind the two lanes. After its first byte is written the frame moves
+//! to the head of the reliable lane, so that it is completed before any other.
 
 use std::rc::Rc;
 
-use dunlin_rooms::Body;
+use dunlin_rooms::SnapshotBody;
 
 use crate::{
     frame::{FrameRef, RoomHead},
@@ -80,23 +80,23 @@ impl Outbox {
         }
     }
 
-    #[cfg(feature = "planted-bugs")]
+    /// See [`crate::planted::Bug::BaseSetWhenOffered`].
     pub(crate) fn offered_seats(&self) -> impl Iterator<Item = SeatIndex> {
         self.rooms.iter().flat_map(|rooms| rooms.offered.iter().copied())
     }
 
-    /// Takes off the first `bytes` bytes of the rooms' frames that were offered. `count` is told of each frame that was
-    /// begun.
+    /// Takes off the first `bytes` bytes of the rooms' frames that were offered. `count` is called for each frame that was
+    /// begun. Returns how many bytes were not offered.
     pub(crate) fn wrote_room_frames(
         &mut self,
         mut bytes: usize,
         seats: &mut Seats,
         mut count: impl FnMut(FrameWritten),
-    ) {
+    ) -> usize {
         let mut begun = 0;
         while bytes > 0 {
-            let rooms = self.rooms.as_mut().expect("only who is in a room is offered its frames");
-            let seat = *rooms.offered.get(begun).expect("no more is written than was offered");
+            let Some(rooms) = &mut self.rooms else { return bytes };
+            let Some(&seat) = rooms.offered.get(begun) else { return bytes };
             begun += 1;
             rooms.put_last(seat);
             let written = seats.begun(seat);
@@ -113,11 +113,12 @@ impl Outbox {
         if let Some(rooms) = &mut self.rooms {
             rooms.offered.clear();
         }
+        0
     }
 
     /// Puts the rest of a frame, of which `written` bytes are written, at the head of the reliable lane. Its body stays
     /// shared: how many begin a frame and do not take all of it makes no copies.
-    fn queue_begun(&mut self, head: &RoomHead, body: Rc<Body>, written: usize) {
+    fn queue_begun(&mut self, head: &RoomHead, body: Rc<SnapshotBody>, written: usize) {
         debug_assert!(self.queue.is_empty(), "rooms' frames go behind the lanes");
         let head = head.bytes();
         (self.room_parts, self.room_bytes) = (1, body.bytes.len());

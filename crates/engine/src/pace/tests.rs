@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn a_bucket_without_a_rate_is_never_empty() {
     let (mut bottomless, mut small) = (Bucket::full(None), Bucket::full(Pace::new(2)));
-    assert!((0..1_000).all(|_| bottomless.takes(0)));
-    assert_eq!([0, 0, 0, 500_000].map(|now_us| small.takes(now_us)), [true, true, false, true]);
+    assert!((0..1_000).all(|_| bottomless.try_take(0)));
+    assert_eq!([0, 0, 0, 500_000].map(|now_us| small.try_take(now_us)), [true, true, false, true]);
 }
 
 fn taken(pace: Pace, full_at_ns: &mut u64, now_us: u64) -> bool {
@@ -42,7 +42,7 @@ struct Drawn {
 }
 
 impl Drawn {
-    fn takes(&mut self, pace: Pace, now_us: u64) -> bool {
+    fn try_take(&mut self, pace: Pace, now_us: u64) -> bool {
         let come_ns = (now_us - self.at_us) * 1_000;
         self.holds_ns = (self.holds_ns + come_ns).min(pace.all_ns);
         self.at_us = now_us;
@@ -64,7 +64,7 @@ proptest! {
         let mut drawn = Drawn { holds_ns: pace.all_ns, at_us: now_us };
         for pause_us in pauses_us {
             now_us += pause_us;
-            prop_assert_eq!(taken(pace, &mut full_at_ns, now_us), drawn.takes(pace, now_us));
+            prop_assert_eq!(taken(pace, &mut full_at_ns, now_us), drawn.try_take(pace, now_us));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Sessions by index, and apart from them, densely, what a delivery touches: their outboxes.
+//! Sessions by index. Their outboxes, which every delivery touches, are stored densely in a table of their own.
 
 use crate::{SessionKey, outbox::Outbox};
 
@@ -71,7 +71,6 @@ impl SessionTable {
         &mut self.outboxes
     }
 
-    /// All sessions.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
         self.sessions.iter().flatten().map(|session| &**session)
     }
@@ -82,7 +81,6 @@ impl SessionTable {
         rest.iter().find_map(|session| Some(session.as_ref()?.key))
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.count
     }

@@ -1,123 +1,237 @@
-//! The owner's side of a channel: it orders, remembers, and tells the shards that listen.
+//! The owner of channels: orders publications, keeps history and presence, and notifies the shards with subscribers. It
+//! is also the home of users and opens rooms.
 
-use std::sync::Arc;
+mod api;
+mod channels;
+mod commit;
+mod due;
+mod history_bytes;
+mod homes;
+mod log;
+mod newest;
+mod parked;
+mod propose;
+mod reconfigure;
+mod recovery;
+mod rooms;
 
-use dunlin_protocol::{ClientInfo, ErrorCode};
+use std::{collections::BTreeSet, sync::Arc};
 
-use crate::{
-    Effects, Now, ShardIndex,
-    api::HistoryQuery,
-    channel::{Audience, OwnedChannel},
-    frame::{Delivery, DeliveryBody},
-    message::{HistoryPart, NotSubscribed, Notice, Request, ShardMessage, SubscribeOrder, Subscribed, Subscriber},
-    names::{NamespaceIndex, namespace_options},
-    stream::{Reader, Stream},
+use dunlin_protocol::{ClientInfo, DeltaEncoder, ErrorCode};
+use hashbrown::HashMap;
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore, SeedableRng},
 };
 
-use super::{Shard, publication::Draft};
+use crate::{
+    Effects, Options, SessionKey, ShardIndex,
+    answers::Answers,
+    api::HistoryQuery,
+    channel::{Audience, OwnedChannel},
+    creators::MakerCounts,
+    epochs::Epochs,
+    frame::{Delivery, DeliveryBody},
+    history_stream::{Reader, Stream},
+    kept_bytes::KeptBytes,
+    log_in_flight::LogTraffic,
+    message::{HistoryPart, NotSubscribed, Notice, ShardMessage, Subscribed, Subscriber, SubscriptionRequest},
+    names::namespace_options,
+    pace::Bucket,
+    planted::Bug,
+};
 
-impl Shard {
-    /// Carries out a request to a channel that this shard owns.
-    pub(super) fn serve(&mut self, now: Now, request: Request, effects: &mut Effects) {
-        match request {
-            Request::Subscribe(order) => self.serve_subscribe(now, order, effects),
-            Request::Unsubscribe { channel, shard, subscriber, seat } => {
-                if let Some((room, seat)) = seat {
-                    self.serve_leave(&channel, room, seat, effects);
-                }
-                self.serve_unsubscribe(now, &channel, shard, &subscriber, effects);
-            }
-            Request::Arrive { user, asker } => self.serve_arrival(user, asker, effects),
-            Request::Depart { user, shard, session } => self.serve_departure(&user, shard, session),
-            Request::Publish { channel, data, info, how, asker } => {
-                let draft = Draft { data, info: Some(info), how: *how, audience: None };
-                let outcome = self.accept(now, &channel, &draft, effects).map(|_| ());
-                self.notify(asker.shard, Notice::Published { asker, outcome }, effects);
-            }
-            Request::Presence { channel, bytes_max, asker } => {
-                let outcome = self.presence_within(&channel, bytes_max);
-                self.notify(asker.shard, Notice::Presence { asker, outcome }, effects);
-            }
-            Request::PresenceStats { channel, asker } => {
-                let outcome = Ok(self.presence_stats(&channel));
-                self.notify(asker.shard, Notice::PresenceStats { asker, outcome }, effects);
-            }
-            Request::History { channel, query, reader, asker } => {
-                let outcome = self.history(now, &channel, &query, Reader::User(&reader)).map(Box::new);
-                self.notify(asker.shard, Notice::History { asker, outcome }, effects);
-            }
+use super::{Context, Seed, ShardIdentity, room::RoomThread};
+
+/// The channels that a shard owns, the users that it is the home of, and the rooms that it has opened.
+pub(super) struct Owner {
+    /// Sessions on the whole node of the users that this shard is the home of, where their number counts.
+    homes: HashMap<Arc<str>, Vec<(ShardIndex, SessionKey)>, foldhash::quality::FixedState>,
+    /// What is known of the room threads, by their index.
+    room_threads: Vec<RoomThread>,
+    /// Rooms that this shard has ever opened.
+    rooms_opened: u64,
+    /// Rooms whose world is not made yet.
+    rooms_unmade: usize,
+    room_openings: Bucket,
+    /// How many joins each room has yet to answer that was closed with joins on the way to it, by its number.
+    closed_rooms: HashMap<u64, u32, foldhash::quality::FixedState>,
+    channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
+    /// Channels that nobody listens to, by the time since when; those with the earliest go first.
+    idle_channels: BTreeSet<(u64, Arc<str>)>,
+    /// Whether a namespace has another log than memory.
+    has_logs: bool,
+    log_traffic: LogTraffic,
+    creators: MakerCounts,
+    kept_bytes: KeptBytes,
+    epochs: Epochs,
+    /// Channels that were given a number.
+    channels_numbered: u64,
+    /// What recoveries are answered with.
+    answers: Answers,
+    /// Bytes of the newest publications of keys, over the channels that this shard owns.
+    cached_bytes: usize,
+    /// Makes patches of publications.
+    deltas: DeltaEncoder,
+}
+
+impl Owner {
+    pub(super) fn new(identity: ShardIdentity, options: &Options, seed: Seed) -> Self {
+        let mut of_epochs = ChaCha8Rng::from_seed(seed.shard);
+        of_epochs.set_stream(1);
+        let hasher = || foldhash::quality::FixedState::with_seed(seed.node);
+        Self {
+            homes: HashMap::with_hasher(hasher()),
+            room_threads: vec![RoomThread::default(); usize::from(options.room_threads)],
+            rooms_opened: 0,
+            rooms_unmade: 0,
+            room_openings: identity.share(options.room_openings.per_second),
+            closed_rooms: HashMap::default(),
+            channels: HashMap::with_hasher(hasher()),
+            idle_channels: BTreeSet::new(),
+            has_logs: options.has_logs(),
+            log_traffic: LogTraffic::default(),
+            creators: MakerCounts::default(),
+            kept_bytes: KeptBytes::default(),
+            epochs: Epochs::new(of_epochs.next_u64()),
+            channels_numbered: 0,
+            answers: Answers::default(),
+            cached_bytes: 0,
+            deltas: DeltaEncoder::default(),
         }
     }
 
-    pub(super) fn notify(&mut self, to: ShardIndex, notice: Notice, effects: &mut Effects) {
-        self.send(to, ShardMessage::Notice(notice), effects);
-    }
-
-    fn serve_subscribe(&mut self, now: Now, order: Box<SubscribeOrder>, effects: &mut Effects) {
-        if order.join.is_some() {
-            return self.serve_join(order, effects);
+    /// Hands out what logs are asked to do.
+    pub(super) fn take_log_requests(&mut self, effects: &mut Effects) {
+        let requests = &mut self.log_traffic.requests;
+        // Most events have none, and this runs after each write to a session.
+        if !requests.is_empty() {
+            effects.list.append(requests);
         }
-        let outcome = self.accept_subscription(now, &order).map_err(NotSubscribed::from);
-        self.answer_subscription(now, order, outcome, effects);
     }
 
-    /// Tells a session's shard how its subscription stands, and then everybody that it is there.
+    pub(super) fn channel_count(&self) -> usize {
+        self.channels.len()
+    }
+
+    pub(super) fn answers_kept(&self) -> [usize; 2] {
+        self.answers.kept()
+    }
+
+    /// Publications that were proposed, their bytes, and requests that wait for a page.
+    pub(super) fn log_holdings(&self) -> [usize; 3] {
+        let LogTraffic { proposals, proposal_bytes, parked, .. } = self.log_traffic;
+        [proposals, proposal_bytes, parked]
+    }
+
+    pub(super) fn cached_bytes(&self) -> usize {
+        self.cached_bytes
+    }
+
+    /// Shows a session otherwise in presence.
+    pub(super) fn show_in_presence(&mut self, name: &str, info: &Arc<ClientInfo>) {
+        if let Some(channel) = self.channels.get_mut(name) {
+            channel.show_as(info);
+        }
+    }
+
+    pub(in crate::shard) fn serve_subscribe(
+        &mut self,
+        context: &mut Context,
+        request: Box<SubscriptionRequest>,
+        effects: &mut Effects,
+    ) {
+        if request.join.is_some() {
+            return self.serve_join(context, request, effects);
+        }
+        if self.has_logs {
+            return self.subscribe_to_logged(context, request, effects);
+        }
+        let outcome = self.accept_subscription(context, &request, None).map_err(NotSubscribed::from);
+        self.answer_subscription(context, request, outcome, effects);
+    }
+
+    /// Sends the result of a subscription to the session's shard, and then the join to all subscribers.
     pub(super) fn answer_subscription(
         &mut self,
-        now: Now,
-        order: Box<SubscribeOrder>,
+        context: &mut Context,
+        request: Box<SubscriptionRequest>,
         outcome: Result<Subscribed, NotSubscribed>,
         effects: &mut Effects,
     ) {
-        #[cfg(feature = "planted-bugs")]
         let outcome = outcome.map(|mut subscribed| {
-            self.lose_first(&mut subscribed);
+            if context.planted.is(Bug::RecoveryLosesFirst) && !subscribed.publications.is_empty() {
+                subscribed.publications.remove(0);
+                // What was encoded for all has it still.
+                subscribed.encoded = None;
+            }
             subscribed
         });
-        let (asker, channel) = (order.asker, Arc::clone(&order.channel));
-        let info = order.subscriber.info.clone().filter(|_| order.subscriber.announced);
+        let (asker, channel) = (request.asker, Arc::clone(&request.channel));
+        let info = request.subscriber.info.clone().filter(|_| request.subscriber.announced);
         let accepted = outcome.is_ok();
-        self.notify(asker.shard, Notice::Subscribed { order, outcome: outcome.map(Box::new) }, effects);
+        context.notify(asker.shard, Notice::Subscribed { request, outcome: outcome.map(Box::new) }, effects);
         if accepted && let Some(info) = info {
-            self.tell_who(now, &channel, DeliveryBody::Join(info), effects);
+            self.send_join_or_leave(context, &channel, DeliveryBody::Join(info), effects);
         }
     }
 
-    pub(super) fn accept_subscription(&mut self, now: Now, order: &SubscribeOrder) -> Result<Subscribed, ErrorCode> {
-        let namespace = self.names.resolve(&order.channel)?;
-        let options = Arc::clone(&self.options);
-        let namespace_options = namespace_options(&options, namespace);
-        if order.positioned {
-            self.stream(now, &order.channel, namespace)?;
+    /// Adds a subscriber. What it has missed is in `page`, or otherwise in memory.
+    pub(super) fn accept_subscription(
+        &mut self,
+        context: &mut Context,
+        request: &SubscriptionRequest,
+        page: Option<&mut Stream>,
+    ) -> Result<Subscribed, ErrorCode> {
+        let outcome = self.add_subscriber(context, request, page);
+        if outcome.is_ok() {
+            self.record_use(context.now, &request.channel, Some(request.creator), false);
         }
-        let channel = self.owned(&order.channel, namespace)?;
-        let subscribed = match &channel.stream {
-            Some(stream) if order.positioned => {
-                let reader = Reader::User(order.join.as_ref().map_or("", |join| &join.user));
-                let filter = order.filter.as_deref();
-                stream.subscribe(order.recover.as_ref(), reader, filter, namespace_options, &options.client)
+        self.review(context, &request.channel);
+        outcome
+    }
+
+    fn add_subscriber(
+        &mut self,
+        context: &mut Context,
+        request: &SubscriptionRequest,
+        page: Option<&mut Stream>,
+    ) -> Result<Subscribed, ErrorCode> {
+        let namespace = context.names.resolve(&request.channel)?;
+        let options = Arc::clone(&context.options);
+        let namespace_options = namespace_options(&options, namespace);
+        if request.positioned {
+            self.stream(context, &request.channel, namespace)?;
+        }
+        let channel = self.owned(context, &request.channel, namespace)?;
+        let subscribed = match page.as_deref().or(channel.stream.as_deref()) {
+            Some(stream) if request.positioned => {
+                let reader = Reader::User(request.join.as_ref().map_or("", |join| &join.user));
+                let filter = request.filter.as_deref();
+                stream.subscribe(request.recover.as_ref(), reader, filter, namespace_options, &options.client)
             }
             Some(_) | None => Ok(Subscribed::default()),
         };
         let mut subscribed = match subscribed {
             Ok(subscribed) => subscribed,
             Err(code) => {
-                self.count(namespace).unrecovered += 1;
+                context.count(namespace).unrecovered += 1;
                 return Err(code);
             }
         };
-        channel.add(order.asker.shard, &order.subscriber);
-        if order.subscriber.presence
-            && let Some(info) = &order.subscriber.info
+        channel.add(request.asker.shard, &request.subscriber);
+        if request.subscriber.presence
+            && let Some(info) = &request.subscriber.info
         {
             channel.enter(info);
         }
-        self.encode_missed(namespace, order, &mut subscribed);
-        if order.subscriber.class.compact {
-            subscribed.channel_number = self.channel_number(&order.channel);
+        let source = self.add_newest(context, request, &mut subscribed);
+        self.encode_missed(context, namespace, request, &mut subscribed, source, page);
+        if request.subscriber.class.compact {
+            subscribed.channel_number = self.channel_number(context, &request.channel);
         }
         if subscribed.was_recovering {
-            let counters = self.count(namespace);
+            let counters = context.count(namespace);
             *(if subscribed.recovered { &mut counters.recovered } else { &mut counters.unrecovered }) += 1;
         }
         Ok(subscribed)
@@ -125,8 +239,9 @@ impl Shard {
 
     /// The number of a channel that is there: its own on the node, above 0. It fits into the protocol's 63 bits, since a shard
     /// would number channels for centuries.
-    fn channel_number(&mut self, name: &str) -> u64 {
-        let Self { channels, channels_numbered, identity, .. } = self;
+    fn channel_number(&mut self, context: &Context, name: &str) -> u64 {
+        let Self { channels, channels_numbered, .. } = self;
+        let Context { identity, .. } = context;
         let channel = channels.get_mut(name).expect("a channel with a subscriber is not forgotten");
         if channel.number == 0 {
             channel.number = *channels_numbered * u64::from(identity.count) + u64::from(identity.index.0) + 1;
@@ -135,9 +250,9 @@ impl Shard {
         channel.number
     }
 
-    fn serve_unsubscribe(
+    pub(in crate::shard) fn serve_unsubscribe(
         &mut self,
-        now: Now,
+        context: &mut Context,
         name: &Arc<str>,
         shard: ShardIndex,
         subscriber: &Subscriber,
@@ -148,44 +263,46 @@ impl Shard {
         if let Some(info) = &subscriber.info {
             channel.leave(info);
         }
-        if channel.is_forgettable() {
-            self.forget_channel(name);
-        } else if let Some(info) = subscriber.info.as_ref().filter(|_| subscriber.announced) {
-            self.tell_who(now, name, DeliveryBody::Leave(Arc::clone(info)), effects);
-        }
-    }
-
-    /// Removes a channel of which nothing is left to remember.
-    pub(super) fn forget_channel(&mut self, name: &str) {
-        if let Some(mut channel) = self.channels.remove(name) {
-            if channel.stream.as_mut().is_some_and(|stream| stream.take_answers()) {
-                self.answers.forget(name);
-            }
-            self.timers.abandon(channel.scheduled);
+        self.review(context, name);
+        if let Some(info) = subscriber.info.as_ref().filter(|_| subscriber.announced) {
+            self.send_join_or_leave(context, name, DeliveryBody::Leave(Arc::clone(info)), effects);
         }
     }
 
     /// Sends a join or leave to those who get them.
-    fn tell_who(&mut self, now: Now, name: &Arc<str>, body: DeliveryBody, effects: &mut Effects) {
-        let Ok(namespace) = self.names.resolve(name) else { return };
-        let delivery = Delivery::new(Arc::clone(name), namespace, body, now.mono_us);
-        self.send_out(delivery, Audience::JoinLeaves, effects);
+    fn send_join_or_leave(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        body: DeliveryBody,
+        effects: &mut Effects,
+    ) {
+        let Ok(namespace) = context.names.resolve(name) else { return };
+        let delivery = Delivery::new(Arc::clone(name), namespace, body, context.now.mono_us);
+        self.send_out(context, delivery, Audience::JoinLeaves, effects);
     }
 
     /// Encodes a delivery once for each class of frames in use, and sends it once to each shard that listens.
-    pub(super) fn send_out(&mut self, mut delivery: Delivery, audience: Audience, effects: &mut Effects) {
+    pub(super) fn send_out(
+        &mut self,
+        context: &mut Context,
+        mut delivery: Delivery,
+        audience: Audience,
+        effects: &mut Effects,
+    ) {
         let Some(channel) = self.channels.get(&delivery.channel) else { return };
         delivery = delivery.numbered(channel.number);
         for class in channel.classes(audience) {
-            delivery.encode(class, &mut self.scratch);
+            delivery.encode(class, &mut context.scratch);
         }
         let encodes = delivery.encodes();
         if encodes == 0 {
             return;
         }
-        self.counters.namespaces[usize::from(delivery.namespace.0)].encodes += encodes as u64;
+        context.counters.namespaces[usize::from(delivery.namespace.0)].encodes += encodes as u64;
         let delivery = Arc::new(delivery);
-        let Self { channels, local, identity, .. } = self;
+        let Self { channels, .. } = self;
+        let Context { local, identity, .. } = context;
         let channel = channels.get(&delivery.channel).expect("found above");
         let players = delivery.audience();
         let has_some = |shard| players.is_none_or(|players| !players.seats_on(shard).is_empty());
@@ -205,69 +322,43 @@ impl Shard {
     }
 
     /// The same for a session, unless it would be too much for its socket. A part of it would be taken for all.
-    fn presence_within(&mut self, name: &str, bytes_max: usize) -> Result<Vec<Arc<ClientInfo>>, ErrorCode> {
+    pub(in crate::shard) fn presence_within(
+        &mut self,
+        context: &mut Context,
+        name: &str,
+        bytes_max: usize,
+    ) -> Result<Vec<Arc<ClientInfo>>, ErrorCode> {
         let Some(channel) = self.channels.get(name) else { return Ok(Vec::new()) };
         if channel.clients_fit(bytes_max) {
             return Ok(channel.clients());
         }
         let namespace = channel.namespace;
-        self.count(namespace).presences_refused += 1;
+        context.count(namespace).presences_refused += 1;
         Err(ErrorCode::LimitExceeded)
     }
 
     /// How many sessions and distinct users are in a channel.
-    pub(super) fn presence_stats(&self, name: &str) -> (u32, u32) {
+    pub(in crate::shard) fn presence_stats(&self, name: &str) -> (u32, u32) {
         self.channels.get(name).map_or((0, 0), OwnedChannel::presence_stats)
     }
 
-    /// Part of a channel's history.
+    /// Part of a channel's history. A channel without a stream is answered as one without a publication; nothing is kept of
+    /// it.
     pub(super) fn history(
         &mut self,
-        now: Now,
+        context: &mut Context,
         name: &Arc<str>,
         query: &HistoryQuery,
         reader: Reader<'_>,
     ) -> Result<HistoryPart, ErrorCode> {
-        let namespace = self.names.resolve(name)?;
-        let part = self.stream(now, name, namespace)?.history(query, reader)?;
-        self.count(namespace).histories_cut += u64::from(part.is_cut);
+        let namespace = context.names.resolve(name)?;
+        let has_stream = self.channels.get(name).is_some_and(|channel| channel.stream.is_some());
+        let part = if has_stream {
+            self.stream(context, name, namespace)?.history(query, reader)?
+        } else {
+            Stream::new(self.epochs.of(name)).history(query, reader)?
+        };
+        context.count(namespace).histories_cut += u64::from(part.is_cut);
         Ok(part)
-    }
-
-    /// The channel's stream, made on first use; its position is remembered for the namespace's time from now on.
-    pub(super) fn stream(
-        &mut self,
-        now: Now,
-        name: &Arc<str>,
-        namespace: NamespaceIndex,
-    ) -> Result<&mut Stream, ErrorCode> {
-        let all_options = Arc::clone(&self.options);
-        let options = namespace_options(&all_options, namespace);
-        let has_stream = self.owned(name, namespace)?.stream.is_some();
-        if !has_stream {
-            let stream = Stream::new(self.new_epoch());
-            self.owned(name, namespace)?.stream = Some(Box::new(stream));
-        }
-        let stream = self.owned(name, namespace)?.stream.as_mut().expect("made above");
-        stream.meta_until_us = now.after_ms(stream.remembered_ms(options));
-        if !has_stream {
-            stream.data_until_us = u64::MAX;
-            self.schedule_channel(name);
-        }
-        Ok(self.owned(name, namespace)?.stream.as_deref_mut().expect("made above"))
-    }
-
-    /// The channel, made on first use.
-    pub(super) fn owned(&mut self, name: &Arc<str>, namespace: NamespaceIndex) -> Result<&mut OwnedChannel, ErrorCode> {
-        // Each shard has an equal part of the node's limit.
-        let most = self.options.channel.channels_max.div_ceil(usize::from(self.identity.count));
-        let is_full = self.channels.len() >= most;
-        match self.channels.entry(Arc::clone(name)) {
-            hashbrown::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            hashbrown::hash_map::Entry::Vacant(_) if is_full => Err(ErrorCode::LimitExceeded),
-            hashbrown::hash_map::Entry::Vacant(entry) => {
-                Ok(entry.insert(OwnedChannel::new(Arc::clone(name), namespace)))
-            }
-        }
     }
 }

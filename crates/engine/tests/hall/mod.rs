@@ -1,15 +1,12 @@
 //! A node with rooms: its room threads are played by the test, with real rooms, and every client keeps a replica.
 #![allow(dead_code, reason = "each test uses its part")]
 
-#[path = "../node/mod.rs"]
-pub mod node;
-
 use std::collections::BTreeMap;
 
 use dunlin_engine::{
     Event, Options,
-    host::{HostTerms, RoomHost, Table},
-    options::{NamespaceOptions, RoomLimits},
+    host::{HostOptions, RoomHost, Runner},
+    options::{NamespaceOptions, RoomLimits, RoomOpenings},
     room::{FromRoom, RoomKey, RoomThreadIndex, ToRoom},
 };
 use dunlin_protocol::{
@@ -21,8 +18,9 @@ use dunlin_rooms::{
     Scope, Simulation, Visibility, Visitor, World,
     wire::{Input, encode_input},
 };
-use node::Node;
 use serde_json::{Value, json};
+
+use crate::node::{self, Node};
 
 /// Objects wander about; players go where they say, and may shout.
 pub struct Meadow;
@@ -116,15 +114,19 @@ pub struct Seen {
 
 pub struct Hall {
     pub node: Node,
-    pub rooms: BTreeMap<RoomKey, (RoomHost, Table)>,
+    pub rooms: BTreeMap<RoomKey, (RoomHost, Runner)>,
     pub seen: BTreeMap<String, Seen>,
     pub empty_ticks_max: u32,
+    /// Whether owners are told that a world is made.
+    pub reports_made: bool,
     /// Messages that came for no room.
     pub strays: Vec<ToRoom>,
 }
 
 pub fn options() -> Options {
-    let mut options = Options { room_threads: 1, ..Options::default() };
+    let no_rates =
+        RoomOpenings { per_second: 0, session_per_second: 0, source_per_second: 0, ..RoomOpenings::default() };
+    let mut options = Options { room_threads: 1, room_openings: no_rates, ..Options::default() };
     node::options::permissive(&mut options);
     options.without_namespace.history_size = 10;
     options.without_namespace.history_ttl_ms = 60_000;
@@ -133,7 +135,12 @@ pub fn options() -> Options {
         history_size: 20,
         history_ttl_ms: 60_000,
         force_recovery: true,
-        room: Some(RoomLimits { inputs_per_second: 10, input_bytes_max: 16, inbox_inputs_max: 12 }),
+        room: Some(RoomLimits {
+            inputs_per_second: 10,
+            input_bytes_max: 16,
+            inbox_inputs_max: 12,
+            gives_seat_tokens: false,
+        }),
         ..options.without_namespace.clone()
     };
     options.namespaces.push(arena);
@@ -147,6 +154,7 @@ impl Hall {
             rooms: BTreeMap::new(),
             seen: BTreeMap::new(),
             empty_ticks_max: 1_000,
+            reports_made: true,
             strays: Vec::new(),
         }
     }
@@ -154,30 +162,30 @@ impl Hall {
     /// A session that is connected.
     pub fn open(&mut self, name: &str, encoding: Encoding, shard: u16) {
         self.node.open(name, encoding, shard);
-        self.say(name, &json!({"id": 1, "connect": {}}));
+        self.send_json(name, &json!({"id": 1, "connect": {}}));
         self.seen.insert(name.to_owned(), Seen::default());
         self.look();
         self.seen(name).messages.clear();
     }
 
-    pub fn say(&mut self, name: &str, command: &Value) {
+    pub fn send_json(&mut self, name: &str, command: &Value) {
         let encoding = self.node.client(name).encoding;
         self.node.receive(name, node::wire::commands(encoding, std::slice::from_ref(command)));
     }
 
     pub fn subscribe(&mut self, name: &str, channel: &str) {
-        self.say(name, &json!({"id": 2, "subscribe": {"channel": channel}}));
+        self.send_json(name, &json!({"id": 2, "subscribe": {"channel": channel}}));
     }
 
     pub fn unsubscribe(&mut self, name: &str, channel: &str) {
-        self.say(name, &json!({"id": 3, "unsubscribe": {"channel": channel}}));
+        self.send_json(name, &json!({"id": 3, "unsubscribe": {"channel": channel}}));
     }
 
     pub fn publish(&mut self, name: &str, channel: &str, number: u32, data: &[u8]) {
         match self.node.client(name).encoding {
             Encoding::Json => {
                 let input = json_input(number, "", data);
-                self.say(name, &json!({"id": 10 + number, "publish": {"channel": channel, "data": input}}));
+                self.send_json(name, &json!({"id": 10 + number, "publish": {"channel": channel, "data": input}}));
             }
             Encoding::Protobuf => {
                 let mut input = Vec::new();
@@ -190,7 +198,7 @@ impl Hall {
     }
 
     pub fn send(&mut self, name: &str, room: &str, number: u32, data: &[u8]) {
-        self.say(name, &json!({"send": {"data": json_input(number, room, data)}}));
+        self.send_json(name, &json!({"send": {"data": json_input(number, room, data)}}));
     }
 
     /// Sessions that are in the room of `channel` from the next ticks on.
@@ -202,7 +210,7 @@ impl Hall {
         self.tick();
     }
 
-    pub fn hear(&mut self, shard: u16, message: FromRoom) {
+    pub fn on_message(&mut self, shard: u16, message: FromRoom) {
         self.node.handle(shard, Event::FromRoom { from: RoomThreadIndex(0), message });
     }
 
@@ -212,22 +220,26 @@ impl Hall {
             let room = match &message {
                 ToRoom::Open { room, channel, .. } => {
                     let world = Room::new(RoomOptions::default(), room.number, Box::new(Meadow)).expect("a map");
-                    let terms = HostTerms {
+                    let terms = HostOptions {
                         shard_count: self.node.shards.len() as u16,
                         node_seed: node::NODE_SEED,
                         empty_ticks_max: self.empty_ticks_max,
                         ticks_per_second: 60,
                     };
                     let host = RoomHost::new(*room, channel.clone(), world.grid().clone(), terms);
-                    assert!(self.rooms.insert(*room, (host, Table::new(world))).is_none(), "opened once");
+                    assert!(self.rooms.insert(*room, (host, Runner::new(world))).is_none(), "opened once");
+                    if self.reports_made {
+                        let (owner, made) = (room.owner, FromRoom::Made { room: *room, channel: channel.clone() });
+                        self.on_message(owner.0, made);
+                    }
                     continue;
                 }
                 ToRoom::Close { room, code } => {
                     let (mut host, _) = self.rooms.remove(room).expect("closed once, and after it was opened");
-                    let mut posts = Vec::new();
-                    host.end(*code, &mut posts);
-                    for (shard, message) in posts {
-                        self.hear(shard.0, message);
+                    let mut outgoing = Vec::new();
+                    host.end(*code, &mut outgoing);
+                    for (shard, message) in outgoing {
+                        self.on_message(shard.0, message);
                     }
                     continue;
                 }
@@ -243,14 +255,14 @@ impl Hall {
     /// A tick of every room, and what comes of it.
     pub fn tick(&mut self) {
         self.pass();
-        let mut posts = Vec::new();
-        for (host, table) in self.rooms.values_mut() {
+        let mut outgoing = Vec::new();
+        for (host, runner) in self.rooms.values_mut() {
             let batch = host.begin();
-            let done = table.run(batch, self.node.now.unix_ms * 1_000);
-            host.finish(done, &mut posts);
+            let done = runner.run(batch, self.node.now.unix_ms * 1_000);
+            host.finish(done, &mut outgoing);
         }
-        for (shard, message) in posts {
-            self.hear(shard.0, message);
+        for (shard, message) in outgoing {
+            self.on_message(shard.0, message);
         }
         self.pass();
         self.look();
@@ -268,16 +280,16 @@ impl Hall {
         self.seen.get_mut(name).expect("a client")
     }
 
-    pub fn only_room(&self) -> &(RoomHost, Table) {
+    pub fn only_room(&self) -> &(RoomHost, Runner) {
         assert_eq!(self.rooms.len(), 1);
         self.rooms.values().next().expect("a room")
     }
 
     /// The client's replica is the world as of the last tick.
     pub fn check(&self, name: &str, channel: &str) {
-        let (_, table) =
+        let (_, runner) =
             self.rooms.values().find(|(host, _)| **host.channel() == *channel).expect("an open room of the channel");
-        let (room, replica) = (table.room(), &self.seen[name].replicas[channel]);
+        let (room, replica) = (runner.room(), &self.seen[name].replicas[channel]);
         assert_eq!(replica.tick(), room.tick_number(), "{name}'s tick");
         let grid = room.grid();
         let mut objects = 1;
@@ -291,9 +303,9 @@ impl Hall {
         assert_eq!(grid.cell_of(avatar.position), replica.view(), "{name} looks from where it is");
     }
 
-    pub fn waiting(&mut self, name: &str) -> (usize, usize) {
+    pub fn queued(&mut self, name: &str) -> (usize, usize) {
         let (shard, session) = self.node.client(name).place;
-        self.node.shards[usize::from(shard)].waiting(session).expect("a session")
+        self.node.shards[usize::from(shard)].queued(session).expect("a session")
     }
 
     /// The client's socket takes this many bytes more.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use dunlin_engine::{
     Now,
-    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
+    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, SessionFilter},
     backend::PublishHow,
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
@@ -110,7 +110,7 @@ fn tags(fields: &Value) -> dunlin_protocol::Tags {
     tags.map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into())).collect()
 }
 
-pub fn answer(answer: &Answer) -> Value {
+pub fn answer(answer: &ApiResult) -> Value {
     match answer {
         Err(code) => json!({"error": code.code()}),
         Ok(ApiAnswer::Published { offset, epoch }) => json!({"offset": offset, "epoch": epoch}),

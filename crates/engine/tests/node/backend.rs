@@ -4,10 +4,10 @@ use bytes::Bytes;
 use dunlin_engine::{
     Now,
     backend::{
-        Ask, BackendAnswer, BackendOutcome, BackendQuestion, BackendRefusal, ConnectAnswer, Overrides, PublishAnswer,
-        PublishHow, RefreshAnswer, SubscribeAnswer,
+        ConnectResponse, Overrides, ProxyError, ProxyRequest, ProxyRequestKind, ProxyResponse, ProxyResult, PublishHow,
+        PublishResponse, RefreshResponse,
     },
-    event::ServerSubscription,
+    event::{ServerSubscription, SubscriptionGrant},
 };
 use dunlin_protocol::{Disconnect, Payload};
 use serde_json::{Map, Value, json};
@@ -15,20 +15,22 @@ use serde_json::{Map, Value, json};
 use super::tokens::expiry;
 
 /// What is asked, and about whom.
-pub fn question(question: &BackendQuestion) -> Value {
+pub fn request(request: &ProxyRequest) -> Value {
     let shown = |data: &Option<Payload>| data.as_ref().map(text);
-    let (name, mut fields) = match &question.ask {
-        Ask::Connect { data, name, version, channels } => {
+    let (name, mut fields) = match &request.kind {
+        ProxyRequestKind::Connect { data, name, version, channels } => {
             ("connect", json!({"data": shown(data), "name": name, "version": version, "channels": channels}))
         }
-        Ask::Refresh => ("refresh", json!({})),
-        Ask::Subscribe { channel, data } => ("subscribe", json!({"channel": &**channel, "data": shown(data)})),
-        Ask::Publish { channel, data } => ("publish", json!({"channel": &**channel, "data": text(data)})),
-        Ask::SubRefresh { channel } => ("sub_refresh", json!({"channel": &**channel})),
-        Ask::Rpc { method, data } => ("rpc", json!({"method": method, "data": shown(data)})),
+        ProxyRequestKind::Refresh => ("refresh", json!({})),
+        ProxyRequestKind::Subscribe { channel, data } => {
+            ("subscribe", json!({"channel": &**channel, "data": shown(data)}))
+        }
+        ProxyRequestKind::Publish { channel, data } => ("publish", json!({"channel": &**channel, "data": text(data)})),
+        ProxyRequestKind::SubRefresh { channel } => ("sub_refresh", json!({"channel": &**channel})),
+        ProxyRequestKind::Rpc { method, data } => ("rpc", json!({"method": method, "data": shown(data)})),
     };
-    let asker = &question.asker;
-    fields["of"] = json!(question.proxy.0);
+    let asker = &request.asker;
+    fields["of"] = json!(request.proxy.0);
     fields["client"] = json!(&*asker.client);
     fields["user"] = json!(asker.user.as_deref());
     fields["meta"] = json!(shown(&asker.meta));
@@ -39,11 +41,11 @@ pub fn question(question: &BackendQuestion) -> Value {
 }
 
 /// What `answer` says.
-pub fn outcome(answer: &Value, now: Now) -> BackendOutcome {
+pub fn outcome(answer: &Value, now: Now) -> ProxyResult {
     if let Some(refusal) = answer.as_str() {
         return Err(match refusal {
-            "failed" => BackendRefusal::Failed,
-            "busy" => BackendRefusal::Busy,
+            "failed" => ProxyError::Failed,
+            "busy" => ProxyError::Busy,
             other => panic!("no refusal {other}"),
         });
     }
@@ -53,12 +55,12 @@ pub fn outcome(answer: &Value, now: Now) -> BackendOutcome {
     Ok(match name.as_str() {
         "error" => {
             let (code, temporary) = (code(), fields["temporary"] == true);
-            return Err(BackendRefusal::Error { code, message: words("message").into(), temporary });
+            return Err(ProxyError::Error { code, message: words("message").into(), temporary });
         }
         "disconnect" => {
-            return Err(BackendRefusal::Disconnect(Disconnect { code: code(), reason: words("reason").into() }));
+            return Err(ProxyError::Disconnect(Disconnect { code: code(), reason: words("reason").into() }));
         }
-        "connect" => BackendAnswer::Connect(Box::new(ConnectAnswer {
+        "connect" => ProxyResponse::Connect(Box::new(ConnectResponse {
             user: words("user"),
             expires_at_s: ttl(fields, now),
             info: payload(&fields["info"]),
@@ -67,25 +69,20 @@ pub fn outcome(answer: &Value, now: Now) -> BackendOutcome {
             subscriptions: fields["subs"].as_object().map_or_else(Vec::new, |subs| subscriptions(subs, now)),
         })),
         "refresh" | "sub_refresh" => {
-            let answer = RefreshAnswer {
+            let answer = RefreshResponse {
                 expired: fields["expired"] == true,
                 expires_at_s: ttl(fields, now),
                 info: payload(&fields["info"]),
                 meta: payload(&fields["meta"]),
             };
-            if name == "refresh" { BackendAnswer::Refresh(answer) } else { BackendAnswer::SubRefresh(answer) }
+            if name == "refresh" { ProxyResponse::Refresh(answer) } else { ProxyResponse::SubRefresh(answer) }
         }
-        "subscribe" => BackendAnswer::Subscribe(Box::new(SubscribeAnswer {
-            expires_at_s: ttl(fields, now),
-            info: payload(&fields["info"]),
-            data: payload(&fields["data"]),
-            overrides: overrides(&fields["override"]),
-        })),
-        "publish" => BackendAnswer::Publish(Box::new(PublishAnswer {
+        "subscribe" => ProxyResponse::Subscribe(Box::new(grant(fields, now))),
+        "publish" => ProxyResponse::Publish(Box::new(PublishResponse {
             data: payload(&fields["data"]),
             how: PublishHow { skip_history: fields["skip_history"] == true, ..PublishHow::default() },
         })),
-        "rpc" => BackendAnswer::Rpc { data: payload(&fields["data"]) },
+        "rpc" => ProxyResponse::Rpc { data: payload(&fields["data"]) },
         other => panic!("no answer {other}"),
     })
 }
@@ -102,11 +99,18 @@ pub fn subscription(channel: &str, fields: &Value, now: Now) -> ServerSubscripti
     });
     ServerSubscription {
         channel: channel.into(),
+        grant: grant(fields, now),
+        recover_since: since,
+        ..ServerSubscription::default()
+    }
+}
+
+fn grant(fields: &Value, now: Now) -> SubscriptionGrant {
+    SubscriptionGrant {
         info: payload(&fields["info"]),
         data: payload(&fields["data"]),
         expires_at_s: ttl(fields, now),
         overrides: overrides(&fields["override"]),
-        recover_since: since,
     }
 }
 

@@ -7,7 +7,9 @@ mod schema;
 
 pub mod api;
 pub mod backend;
+mod log;
 pub mod options;
+mod records;
 pub mod script;
 mod tokens;
 pub mod wire;
@@ -18,8 +20,8 @@ use std::{
 };
 
 use dunlin_engine::{
-    Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, Wire, api::Answer,
-    backend::QuestionId, event::Ticket, message::ShardMessage, owner_of, room::ToRoom,
+    Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, Wire, api::ApiResult,
+    backend::ProxyRequestId, event::SourceKey, event::Ticket, message::ShardMessage, owner_of, room::ToRoom,
 };
 use dunlin_protocol::Encoding;
 use serde_json::Value;
@@ -46,7 +48,7 @@ pub struct Client {
     /// A token that the test answers for.
     pub open_question: Option<Question>,
     /// Questions to backends that the test answers, in order.
-    pub backend_questions: VecDeque<QuestionId>,
+    pub proxy_requests: VecDeque<ProxyRequestId>,
 }
 
 /// Which kind of token was asked about.
@@ -64,10 +66,13 @@ pub struct Node {
     pub rings: BTreeMap<(u16, u16), VecDeque<ShardMessage>>,
     pub holds_rings: bool,
     /// What happened besides bytes, by client.
-    pub said: Vec<String>,
-    pub answers: Vec<Answer>,
+    pub sent: Vec<String>,
+    pub answers: Vec<ApiResult>,
+    log: log::Log,
     /// Messages to room threads, for the test to answer.
     pub to_rooms: VecDeque<(u16, ToRoom)>,
+    /// The address that the next sessions come from.
+    pub source: Option<SourceKey>,
     sessions_opened: u32,
     /// Effects to be performed, and sessions to be written to, in order.
     effects: VecDeque<(u16, Effect)>,
@@ -90,9 +95,11 @@ impl Node {
             clients: BTreeMap::new(),
             rings: BTreeMap::new(),
             holds_rings: false,
-            said: Vec::new(),
+            sent: Vec::new(),
             answers: Vec::new(),
+            log: log::Log::default(),
             to_rooms: VecDeque::new(),
+            source: None,
             sessions_opened: 0,
             effects: VecDeque::new(),
             dirty: VecDeque::new(),
@@ -118,10 +125,12 @@ impl Node {
             finished: false,
             is_gone: false,
             open_question: None,
-            backend_questions: VecDeque::new(),
+            proxy_requests: VecDeque::new(),
         };
         assert!(self.clients.insert(name.to_owned(), client).is_none(), "{name} is there already");
-        self.handle(shard, Event::Opened { session: key, wire });
+        // `NAME@7` comes from address 7.
+        let number = name.split_once('@').and_then(|(_, number)| number.parse().ok());
+        self.handle(shard, Event::Opened { session: key, wire, source: number.map(SourceKey).or(self.source) });
     }
 
     pub fn client(&mut self, name: &str) -> &mut Client {
@@ -147,6 +156,9 @@ impl Node {
                 self.at((shard, session)).is_paused = true;
             }
             self.effects.push_back((shard, effect));
+        }
+        for record in &effects.records {
+            self.send((shard, record.session), &records::shown(record));
         }
         self.dirty.extend(effects.dirty.into_iter().map(|session| (shard, session)));
         self.settle();
@@ -190,23 +202,33 @@ impl Node {
                 Some(outcome) => self.handle(shard, Event::SubscriptionAuthorized { session, outcome }),
                 None => self.at((shard, session)).open_question = Some(Question::Subscription),
             },
-            Effect::AskBackend { session, question } => {
-                let shown = format!("asks {}", backend::question(&question));
-                self.say((shard, session), &shown);
-                self.at((shard, session)).backend_questions.push_back(question.id);
+            Effect::SendProxyRequest { session, request } => {
+                let shown = format!("asks {}", backend::request(&request));
+                self.send((shard, session), &shown);
+                self.at((shard, session)).proxy_requests.push_back(request.id);
             }
             Effect::Pause { .. } => {}
             Effect::Resume { session } => self.resume((shard, session)),
+            Effect::Recall { session } => self.handle(shard, Event::Recalled { session }),
             Effect::Finish { session } => {
                 self.at((shard, session)).finished = true;
-                self.say((shard, session), "finish");
+                self.send((shard, session), "finish");
             }
             Effect::HangUp { session } => {
-                self.say((shard, session), "hang up");
+                self.send((shard, session), "hang up");
                 self.at((shard, session)).is_gone = true;
                 self.handle(shard, Event::Gone { session });
             }
-            Effect::Answer { ticket: Ticket(_), answer } => self.answers.push(answer),
+            effect @ (Effect::Propose { .. }
+            | Effect::Load { .. }
+            | Effect::Trim { .. }
+            | Effect::Follow { .. }
+            | Effect::Unfollow { .. }) => {
+                if let Some(event) = self.log.answer(effect) {
+                    self.handle(shard, event);
+                }
+            }
+            Effect::Answer { ticket: Ticket(_), answer, .. } => self.answers.push(answer),
         }
     }
 
@@ -244,10 +266,10 @@ impl Node {
         let outcome = backend::outcome(answer, self.now);
         let client = self.client(name);
         let (shard, session) = client.place;
-        let Some(question) = client.backend_questions.pop_front() else {
-            return self.said.push(format!("{name} has asked nothing"));
+        let Some(request_id) = client.proxy_requests.pop_front() else {
+            return self.sent.push(format!("{name} has asked nothing"));
         };
-        self.handle(shard, Event::BackendAnswered { session, question, outcome });
+        self.handle(shard, Event::ProxyResponded { session, request_id, outcome });
     }
 
     /// Writes what waits for a session, as far as its socket takes it.
@@ -327,8 +349,8 @@ impl Node {
         name.clone()
     }
 
-    fn say(&mut self, place: Place, what: &str) {
+    fn send(&mut self, place: Place, what: &str) {
         let name = self.name(place);
-        self.said.push(format!("{name} {what}"));
+        self.sent.push(format!("{name} {what}"));
     }
 }

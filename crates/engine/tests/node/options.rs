@@ -4,10 +4,12 @@
 use dunlin_engine::{
     Options,
     backend::ProxyIndex,
+    log::PublicationLog,
     options::{
-        BackendOptions, ChannelOptions, ClientOptions, CompressionOptions, DataFormat, Lane, NamespaceOptions,
-        PersonalChannel, RecoveryMode, RoomLimits,
+        BackendOptions, ChannelOptions, ClientOptions, CompressionOptions, DataFormat, HistoryOverflow, Lane,
+        NamespaceOptions, PersonalChannel, RecoveryMode, RoomLimits,
     },
+    record::{RecordLevel, RecordOptions},
 };
 use dunlin_protocol::FilterLimits;
 
@@ -20,12 +22,15 @@ pub fn names() -> Vec<String> {
         ("backend", format!("{:#?}", BackendOptions::default())),
         ("channel", format!("{:#?}", ChannelOptions::default())),
         ("namespace", format!("{:#?}", NamespaceOptions::default())),
+        ("records", format!("{:#?}", RecordOptions::default())),
     ];
     let mut names = Vec::new();
     for (group, fields) in groups {
         let fields = fields.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
         // Of a structure in it, the structure alone.
         let fields = fields.filter(|(field, _)| !field.starts_with([' ', '}']));
+        // Set by the engine itself, where a namespace goes while the node runs.
+        let fields = fields.filter(|(field, _)| *field != "is_retired");
         names.extend(fields.map(|(field, _)| format!("{group}.{field}")));
     }
     names
@@ -77,6 +82,7 @@ pub fn set(options: &mut Options, setting: &str) {
             set_namespace(known, field, value);
         }
         "namespace" => set_namespace(&mut options.without_namespace, field, value),
+        "records" => set_records(&mut options.records, field, value),
         other => panic!("no group {other}"),
     }
 }
@@ -85,14 +91,17 @@ fn read<T: std::str::FromStr>(value: &str) -> T {
     value.parse().unwrap_or_else(|_| panic!("{value} is not what is wanted"))
 }
 
-/// Inputs a second, bytes of an input, inputs in the inbox: `30/64/100`.
+/// Inputs a second, bytes of an input, inputs in the inbox, and whether there are seat tokens: `30/64/100`,
+/// `30/64/100/tokens`.
 fn room(value: &str) -> RoomLimits {
-    let limits: Vec<&str> = value.split('/').collect();
+    let (limits, gives_seat_tokens) = value.strip_suffix("/tokens").map_or((value, false), |limits| (limits, true));
+    let limits: Vec<&str> = limits.split('/').collect();
     let [inputs_per_second, input_bytes_max, inbox_inputs_max] = limits[..] else { panic!("{value} is not three") };
     RoomLimits {
         inputs_per_second: read(inputs_per_second),
         input_bytes_max: read(input_bytes_max),
         inbox_inputs_max: read(inbox_inputs_max),
+        gives_seat_tokens,
     }
 }
 
@@ -100,6 +109,19 @@ fn room(value: &str) -> RoomLimits {
 fn personal(value: &str) -> PersonalChannel {
     let (namespace, single) = value.split_once('/').unwrap_or((value, ""));
     PersonalChannel { namespace: namespace.to_owned(), single_connection: single == "single" }
+}
+
+fn set_records(records: &mut RecordOptions, field: &str, value: &str) {
+    match field {
+        "level" => {
+            let levels = [RecordLevel::Nothing, RecordLevel::Refusals, RecordLevel::Sessions, RecordLevel::Commands];
+            let level = levels.into_iter().find(|level| format!("{level:?}").eq_ignore_ascii_case(value));
+            records.level = level.unwrap_or_else(|| panic!("no level {value}"));
+        }
+        "node_per_second" => records.node_per_second = read(value),
+        "session_per_second" => records.session_per_second = read(value),
+        other => panic!("no option records.{other}"),
+    }
 }
 
 fn set_backend(backend: &mut BackendOptions, field: &str, value: &str) {
@@ -165,7 +187,12 @@ fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
 fn set_channel(channel: &mut ChannelOptions, field: &str, value: &str) {
     match field {
         "name_bytes_max" => channel.name_bytes_max = read(value),
+        "cache_bytes_max" => channel.cache_bytes_max = read(value),
         "channels_max" => channel.channels_max = read(value),
+        "history_bytes_max" => channel.history_bytes_max = read(value),
+        "session_channels_max" => channel.session_channels_max = read(value),
+        "user_channels_max" => channel.user_channels_max = read(value),
+        "source_channels_max" => channel.source_channels_max = read(value),
         "namespace_boundary" => channel.namespace_boundary = read(value),
         "user_boundary" => channel.user_boundary = read(value),
         "user_separator" => channel.user_separator = read(value),
@@ -184,11 +211,20 @@ fn set_channel(channel: &mut ChannelOptions, field: &str, value: &str) {
 fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
     match field {
         "name" => {}
+        "is_retired" => namespace.is_retired = read(value),
         "presence" => namespace.presence = read(value),
         "join_leave" => namespace.join_leave = read(value),
         "force_push_join_leave" => namespace.force_push_join_leave = read(value),
         "history_size" => namespace.history_size = read(value),
         "history_ttl_ms" => namespace.history_ttl_ms = read(value),
+        "history_bytes_max" => namespace.history_bytes_max = read(value),
+        "history_overflow" => {
+            namespace.history_overflow = match value {
+                "evict" => HistoryOverflow::Evict,
+                "refuse" => HistoryOverflow::Refuse,
+                other => panic!("no policy {other}"),
+            };
+        }
         "history_meta_ttl_ms" => namespace.history_meta_ttl_ms = read(value),
         "force_positioning" => namespace.force_positioning = read(value),
         "allow_positioning" => namespace.allow_positioning = read(value),
@@ -209,6 +245,14 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
         "allow_history_for_anonymous" => namespace.allow_history_for_anonymous = read(value),
         "allow_history_for_subscriber" => namespace.allow_history_for_subscriber = read(value),
         "allow_history_for_client" => namespace.allow_history_for_client = read(value),
+        "log" => {
+            namespace.log = match value {
+                "memory" => PublicationLog::Memory,
+                "owner" => PublicationLog::OrderedByOwner,
+                other => panic!("no log {other}"),
+            };
+        }
+        "is_log_synced" => namespace.is_log_synced = read(value),
         "delivery" => namespace.delivery = if value == "latest" { Lane::Latest } else { Lane::Reliable },
         "room" => namespace.room = Some(room(value)),
         "allow_channel_compaction" => namespace.allow_channel_compaction = read(value),
@@ -228,6 +272,8 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
         "subscribe_proxy" => namespace.subscribe_proxy = Some(ProxyIndex(read(value))),
         "publish_proxy" => namespace.publish_proxy = Some(ProxyIndex(read(value))),
         "sub_refresh_proxy" => namespace.sub_refresh_proxy = Some(ProxyIndex(read(value))),
+        "cache_keys_max" => namespace.cache_keys_max = read(value),
+        "cache_keys_ttl_ms" => namespace.cache_keys_ttl_ms = read(value),
         "conflation_key" => namespace.conflation_key = Some(value.to_owned()),
         other => panic!("no option namespace.{other}"),
     }

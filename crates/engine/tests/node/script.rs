@@ -6,6 +6,7 @@
 //! | `permissive` | anonymous sessions may do everything in channels without a namespace |
 //! | `options NAME=VALUE …` | sets options, see `options.rs` |
 //! | `open NAME json`, `open NAME protobuf 1` | opens a session, on shard 1 |
+//! | `open NAME@7 json` | the same from address 7 |
 //! | `open NAME Sse 1` | the same on another wire, by the name of the engine's |
 //! | `NAME {…} && {…}` | the session sends one frame with these commands |
 //! | `NAME raw TEXT` | the session sends these bytes; `\n` and `\xNN` are escapes |
@@ -21,6 +22,7 @@
 //! | `apart`, `pass`, `together` | messages between shards are held back; pass once; pass at once again |
 //! | `api {…}` | a request of the server API, to the owner or to all shards |
 //! | `count FIELD …` | shows counters, summed over the shards |
+//! | `reconfigure NAME=VALUE … -NAMESPACE` | the node goes on with these options, and without this namespace; with `shard=0` as the first word that shard alone |
 //! | `holdings` | sessions, local channels, owned channels and users that the shards hold |
 //! | `drain` | the node shuts down |
 //! | `drain 3` | each shard closes three sessions |
@@ -75,8 +77,13 @@ fn came_after<'a>(first: Option<&'a str>, rest: &mut std::str::Lines<'a>) -> Str
 
 /// Plays one case, and returns it with what came behind each line.
 pub fn play(case: &str) -> String {
-    let mut player =
-        Player { options: Options { version: "0", ..Options::default() }, shards: 1, node: None, names: Vec::new() };
+    let mut player = Player {
+        options: Options { version: "0", ..Options::default() },
+        shards: 1,
+        node: None,
+        running: None,
+        names: Vec::new(),
+    };
     let mut transcript = String::new();
     for line in case.lines().filter(|line| !line.starts_with('<')) {
         transcript += line;
@@ -95,6 +102,8 @@ struct Player {
     options: Options,
     shards: u16,
     node: Option<Node>,
+    /// What the node went on with, if it was told to.
+    running: Option<Options>,
     /// What is written, and what is meant by it.
     names: Vec<(String, String)>,
 }
@@ -141,6 +150,24 @@ impl Player {
                 node.settle();
                 node.holds_rings = first == "pass";
             }
+            "reconfigure" => {
+                let only = rest.split_whitespace().find_map(|word| word.strip_prefix("shard="));
+                let before = self.options.clone();
+                for word in rest.split_whitespace().filter(|word| !word.starts_with("shard=")) {
+                    match word.strip_prefix('-') {
+                        Some(gone) => self.options.namespaces.retain(|namespace| namespace.name != gone),
+                        None => options::set(&mut self.options, word),
+                    }
+                }
+                let (next, held) = self.running.take().unwrap_or(before).succeeded_by(&self.options);
+                shown.extend(held.iter().map(|held| format!("held {}: {}", held.name, held.why)));
+                let next = std::sync::Arc::new(next);
+                self.running = Some((*next).clone());
+                let only = only.map(|shard| shard.parse::<u16>().expect("a shard"));
+                for shard in (0..self.shards).filter(|shard| only.is_none_or(|only| only == *shard)) {
+                    node.handle(shard, Event::Reconfigured { options: std::sync::Arc::clone(&next) });
+                }
+            }
             "api" => node.ask_api(&serde_json::from_str(rest).expect("JSON")),
             "drain" if !rest.is_empty() => (0..self.shards).for_each(|shard| {
                 node.handle(shard, Event::DrainSome { sessions_max: rest.parse().expect("a number") });
@@ -151,8 +178,8 @@ impl Player {
             }),
             "find" => {
                 let found = node.shards.iter().position(|shard| shard.find_session(rest).is_some());
-                let told = dunlin_engine::shard_of_session(rest).map(|shard| usize::from(shard.0));
-                shown.push(format!("found {found:?}, looked for on {told:?}"));
+                let events = dunlin_engine::shard_of_session(rest).map(|shard| usize::from(shard.0));
+                shown.push(format!("found {found:?}, looked for on {events:?}"));
             }
             "drain" => (0..self.shards).for_each(|shard| node.handle(shard, Event::Drain)),
             "count" => shown.extend(rest.split(' ').map(|field| format!("{field} {}", count(&node.shards, field)))),
@@ -177,7 +204,7 @@ impl Player {
                 });
             }
         }
-        came.append(&mut node.said);
+        came.append(&mut node.sent);
         came.extend(node.answers.drain(..).map(|answer| format!("api {}", api::answer(&answer))));
         came.append(&mut shown);
         for line in &mut came {
@@ -277,7 +304,12 @@ fn count(shards: &[Shard], field: &str) -> u64 {
                 "patches" => namespace.patches,
                 "suppressed_by_key" => namespace.suppressed[0],
                 "suppressed_by_version" => namespace.suppressed[1],
+                "keys_evicted" => namespace.keys_evicted,
+                "answers_encoded" => namespace.answers_encoded,
+                "answers_shared" => namespace.answers_shared,
                 "recovered" => namespace.recovered,
+                "history_evicted" => namespace.history_evicted,
+                "history_refused" => namespace.history_refused,
                 "unrecovered" => namespace.unrecovered,
                 "subscriptions" => namespace.subscriptions,
                 other => panic!("no counter {other} of a namespace"),
@@ -285,6 +317,10 @@ fn count(shards: &[Shard], field: &str) -> u64 {
         }
         match field {
             "slow_bytes" => counters.slow_bytes,
+            "channels_kept" => counters.channels_kept,
+            "channels_evicted" => counters.channels_evicted,
+            "channels_refused" => counters.channels_refused.iter().sum(),
+            "history_bytes" => counters.history_bytes,
             "slow_frames" => counters.slow_frames,
             "malformed_frames" => counters.malformed_frames,
             "violations" => counters.violations,
@@ -295,6 +331,7 @@ fn count(shards: &[Shard], field: &str) -> u64 {
             "commands_refused" => counters.commands_refused,
             "connects_refused" => counters.connects_refused,
             "recoveries_refused" => counters.recoveries_refused,
+            "records_suppressed" => counters.records_suppressed,
             "written_bytes" => counters.written_bytes,
             other => panic!("no counter {other}"),
         }

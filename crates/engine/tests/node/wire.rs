@@ -2,7 +2,7 @@
 
 use dunlin_engine::Wire;
 use dunlin_protocol::Encoding;
-use dunlin_websocket::{Kind, Limits, deflate::Inflater};
+use dunlin_websocket::{MessageKind, WebSocketLimits, deflate::Inflater};
 use serde_json::{Value, json};
 
 use super::schema;
@@ -80,7 +80,8 @@ fn take_frames(encoding: Encoding, received: &mut Vec<u8>) -> Vec<Came> {
             // Compressed: shown as what it is, for otherwise nobody would see it.
             (0xc1, Encoding::Json) => {
                 let mut inflater = Inflater::default();
-                let message = inflater.inflate(Kind::Text, payload, &Limits::default()).expect("deflated");
+                let message =
+                    inflater.inflate(MessageKind::Text, payload, &WebSocketLimits::default()).expect("deflated");
                 let message: Value = serde_json::from_slice(message).expect("JSON");
                 came.push(Came::Message(json!({ "deflated": message })));
             }

@@ -1,0 +1,110 @@
+//! Limits on the channels that one client creates. A channel that holds publications and that no other client has used
+//! counts against the session that published first, its user and its address.
+
+use hashbrown::HashMap;
+
+use crate::options::ChannelOptions;
+
+/// A session, its user and its address, each as a hash; 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelCreator {
+    /// The session.
+    pub session: u64,
+    /// Its user, unless that is the anonymous one.
+    pub user: u64,
+    /// Its address, where it is known.
+    pub source: u64,
+}
+
+impl ChannelCreator {
+    /// What identifies it: the user; for the anonymous user the address, or else the session.
+    pub(crate) const fn identity(self) -> u64 {
+        match (self.user, self.source) {
+            (0, 0) => self.session,
+            (0, source) => source,
+            (user, _) => user,
+        }
+    }
+
+    fn parts(self) -> [(CreatorKind, u64); 3] {
+        [(CreatorKind::Session, self.session), (CreatorKind::User, self.user), (CreatorKind::Source, self.source)]
+    }
+}
+
+/// Whose bound it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CreatorKind {
+    Session,
+    User,
+    Source,
+}
+
+/// Who has used a channel: nobody (0), one user or address (its hash), or several, the application included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UsedBy(u64);
+
+impl UsedBy {
+    const NOBODY: Self = Self(0);
+    const SEVERAL: Self = Self(u64::MAX);
+
+    /// Takes in one more use, by nobody in particular for the application.
+    pub(crate) fn add(&mut self, creator: Option<ChannelCreator>) {
+        let by = creator.map_or(Self::SEVERAL, |creator| Self(creator.identity()));
+        *self = if *self == Self::NOBODY || *self == by { by } else { Self::SEVERAL };
+    }
+
+    /// Whether it may count for `creator`: nobody else has used it.
+    pub(crate) fn is_left_to(self, creator: ChannelCreator) -> bool {
+        self == Self::NOBODY || self == Self(creator.identity())
+    }
+
+    /// Whether it counts for nobody.
+    pub(crate) fn is_shared(self) -> bool {
+        self == Self::SEVERAL
+    }
+}
+
+/// How many channels count for whom.
+#[derive(Default)]
+pub(crate) struct MakerCounts {
+    counts: HashMap<(CreatorKind, u64), u32, foldhash::quality::FixedState>,
+}
+
+impl MakerCounts {
+    /// Whose bound one more channel would pass, on one of `shares` shards.
+    pub(crate) fn full(&self, creator: ChannelCreator, options: &ChannelOptions, shares: u16) -> Option<CreatorKind> {
+        let is_full = |&(kind, hash): &(CreatorKind, u64)| {
+            let most = match kind {
+                CreatorKind::Session => options.session_channels_max,
+                CreatorKind::User => options.user_channels_max,
+                CreatorKind::Source => options.source_channels_max,
+            };
+            let share = most.div_ceil(usize::from(shares.max(1)));
+            most > 0 && hash != 0 && self.counts.get(&(kind, hash)).is_some_and(|count| *count as usize >= share)
+        };
+        creator.parts().into_iter().find(is_full).map(|(kind, _)| kind)
+    }
+
+    /// One channel more counts for `creator`.
+    pub(crate) fn add(&mut self, creator: ChannelCreator) {
+        for part in creator.parts().into_iter().filter(|(_, hash)| *hash != 0) {
+            *self.counts.entry(part).or_insert(0) += 1;
+        }
+    }
+
+    /// A channel no longer counts for `creator`.
+    pub(crate) fn remove(&mut self, creator: ChannelCreator) {
+        for part in creator.parts().into_iter().filter(|(_, hash)| *hash != 0) {
+            let count = self.counts.get_mut(&part).expect("what is removed was added");
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&part);
+            }
+        }
+    }
+
+    /// Entries; 0 when no channel counts for anybody.
+    pub(crate) fn len(&self) -> usize {
+        self.counts.len()
+    }
+}

@@ -1,0 +1,178 @@
+//! The newest publication of each conflation key of a channel, for new subscribers.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dunlin_protocol::{Publication, TagsFilter};
+use hashbrown::HashMap;
+
+use crate::history_stream::encoded_bytes_max;
+
+/// The newest publications of a channel, one for each key. Publications without a key share one place.
+#[derive(Debug)]
+pub(crate) struct KeyCache {
+    /// The number of each key's publication.
+    numbers: HashMap<Option<Arc<str>>, u64, foldhash::quality::FixedState>,
+    /// The publications in the order in which they came.
+    cached: BTreeMap<u64, CachedPublication>,
+    /// Publications that were ever put in.
+    put_count: u64,
+    bytes: usize,
+    /// Whether answers with its publications may be kept.
+    has_answers: bool,
+}
+
+#[derive(Debug)]
+struct CachedPublication {
+    key: Option<Arc<str>>,
+    publication: Arc<Publication>,
+    until_us: u64,
+    bytes: usize,
+}
+
+/// How much a cache may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyCacheLimits {
+    pub(crate) keys_max: usize,
+    pub(crate) bytes_max: usize,
+}
+
+impl KeyCache {
+    /// An empty cache.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            numbers: HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed)),
+            cached: BTreeMap::new(),
+            put_count: 0,
+            bytes: 0,
+            has_answers: false,
+        }
+    }
+
+    /// Puts a publication in the place of its key's last one. Beyond the limits, the keys whose publications are the oldest
+    /// are evicted; returns how many.
+    pub(crate) fn put(
+        &mut self,
+        key: Option<&str>,
+        publication: &Arc<Publication>,
+        until_us: u64,
+        limits: KeyCacheLimits,
+    ) -> u64 {
+        let key: Option<Arc<str>> = key.map(Arc::from);
+        let bytes = encoded_bytes_max(publication) + key.as_ref().map_or(0, |key| key.len());
+        self.put_count += 1;
+        if let Some(older) = self.numbers.insert(key.clone(), self.put_count) {
+            self.remove(older);
+        }
+        let publication = Arc::clone(publication);
+        self.bytes += bytes;
+        self.cached.insert(self.put_count, CachedPublication { key, publication, until_us, bytes });
+        let mut evicted = 0;
+        while self.cached.len() > limits.keys_max || self.bytes > limits.bytes_max {
+            self.forget_first();
+            evicted += 1;
+        }
+        evicted
+    }
+
+    /// Forgets publications that are too old; returns whether there were any.
+    pub(crate) fn forget_old(&mut self, now_us: u64) -> bool {
+        let before = self.cached.len();
+        while self.next_us().is_some_and(|until_us| until_us <= now_us) {
+            self.forget_first();
+        }
+        self.cached.len() < before
+    }
+
+    /// When the oldest publication is forgotten; `None` if there is none.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        self.cached.first_key_value().map(|(_, oldest)| oldest.until_us)
+    }
+
+    /// The newest publication of each key that passes the filter, in the order in which they came.
+    pub(crate) fn publications(&self, filter: Option<&TagsFilter>) -> Vec<Arc<Publication>> {
+        let passes = |publication: &Publication| filter.is_none_or(|filter| filter.passes(&publication.tags));
+        let cached = self.cached.values().map(|cached| &cached.publication);
+        cached.filter(|publication| passes(publication)).cloned().collect()
+    }
+
+    /// Changes with each publication that is put in.
+    pub(crate) fn state(&self) -> u64 {
+        self.put_count
+    }
+
+    /// Bytes that it counts for.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keys that it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.cached.len()
+    }
+
+    /// Notes that an answer with its publications is kept.
+    pub(crate) fn mark_answer_kept(&mut self) {
+        self.has_answers = true;
+    }
+
+    /// Whether an answer may have been kept since this was last asked.
+    pub(crate) fn take_answers(&mut self) -> bool {
+        std::mem::take(&mut self.has_answers)
+    }
+
+    fn forget_first(&mut self) {
+        let Some((_, oldest)) = self.cached.pop_first() else { return };
+        self.bytes -= oldest.bytes;
+        self.numbers.remove(&oldest.key);
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(removed) = self.cached.remove(&number) {
+            self.bytes -= removed.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_protocol::Payload;
+
+    use super::*;
+
+    fn publication(offset: u64, bytes: usize) -> Arc<Publication> {
+        let data = Payload::from_opaque(vec![b'x'; bytes].into());
+        Arc::new(Publication { data, info: None, offset, tags: Vec::default(), time_ms: 0, epoch: Box::default() })
+    }
+
+    fn offsets(cache: &KeyCache) -> Vec<u64> {
+        cache.publications(None).iter().map(|publication| publication.offset).collect()
+    }
+
+    #[test]
+    fn the_newest_of_each_key_stays_up_to_the_number_of_keys() {
+        let limits = KeyCacheLimits { keys_max: 2, bytes_max: usize::MAX };
+        let mut cache = KeyCache::new(7);
+        let keys = [Some("a"), Some("b"), Some("a"), None];
+        let evicted: Vec<u64> =
+            (1..).zip(keys).map(|(offset, key)| cache.put(key, &publication(offset, 10), offset, limits)).collect();
+        assert_eq!((evicted, offsets(&cache)), (vec![0, 0, 0, 1], vec![3, 4]), "the key whose newest is oldest goes");
+        assert_eq!((cache.len(), cache.bytes()), (2, 2 * encoded_bytes_max(&publication(1, 10)) + 1));
+        assert!(cache.forget_old(3) && !cache.forget_old(3));
+        assert_eq!((offsets(&cache), cache.next_us()), (vec![4], Some(4)));
+        assert!(cache.forget_old(4) && cache.bytes() == 0 && cache.numbers.is_empty());
+    }
+
+    #[test]
+    fn as_many_bytes_as_may_be_and_no_more() {
+        let one = encoded_bytes_max(&publication(1, 10)) + 1;
+        let mut cache = KeyCache::new(7);
+        let at_limit = KeyCacheLimits { keys_max: 100, bytes_max: 2 * one };
+        assert_eq!(cache.put(Some("a"), &publication(1, 10), 9, at_limit), 0);
+        assert_eq!(cache.put(Some("b"), &publication(2, 10), 9, at_limit), 0);
+        assert_eq!(cache.put(Some("b"), &publication(3, 11), 9, at_limit), 1, "one byte more");
+        assert_eq!(offsets(&cache), [3]);
+        let none = KeyCacheLimits { keys_max: 100, bytes_max: one - 1 };
+        assert_eq!(cache.put(Some("c"), &publication(4, 10), 9, none), 2, "what does not fit by itself is not kept");
+        assert_eq!((cache.len(), cache.bytes()), (0, 0));
+    }
+}

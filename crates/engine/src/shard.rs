@@ -1,0 +1,362 @@
+//! A shard: the sessions of one I/O thread and the channels that it owns, as one state machine.
+//!
+//! Its two halves, [`Owner`] and [`Sessions`], borrow the [`Context`] and have no access to each other. They exchange
+//! requests and notices only, on one shard as between two.
+
+mod context;
+mod dispatch;
+#[allow(clippy::too_many_arguments, reason = "context, time and effects are lent to almost every method")]
+mod owner;
+mod room;
+#[allow(clippy::too_many_arguments, reason = "context, time and effects are lent to almost every method")]
+mod session;
+
+use std::{
+    hash::{BuildHasher, Hash},
+    sync::Arc,
+};
+
+pub use session::shard_of_session;
+
+use context::Context;
+use owner::Owner;
+use session::Sessions;
+
+use crate::{
+    Effects, Event, Now, Options, SessionKey, ShardIndex,
+    api::{ApiAnswer, ApiRequest, Survey},
+    counters::Counters,
+    event::Ticket,
+    options::NamespaceOptions,
+    outbox::Outgoing,
+    pace::{Bucket, Pace},
+    timers::TimerOwner,
+};
+
+/// Which shard of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardIdentity {
+    /// This shard.
+    pub index: ShardIndex,
+    /// Shards of the node.
+    pub count: u16,
+}
+
+impl ShardIdentity {
+    /// The bucket of this shard's share of what the node takes in a second.
+    fn share(self, per_second: u32) -> Bucket {
+        Bucket::full(Pace::share(per_second, self.count))
+    }
+}
+
+/// Where chance comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Seed {
+    /// The same on all shards of a node: places channels and hashes names.
+    pub node: u64,
+    /// The shard's own: session ids, epochs, the first ping's moment. Unpredictable in production.
+    pub shard: [u8; 32],
+}
+
+/// One I/O thread's share of the node: its sessions, and the channels it owns.
+pub struct Shard {
+    context: Context,
+    owner: Owner,
+    sessions: Sessions,
+}
+
+impl Shard {
+    /// An empty shard.
+    pub fn new(identity: ShardIdentity, options: Arc<Options>, seed: Seed) -> Self {
+        let (owner, sessions) = (Owner::new(identity, &options, seed), Sessions::new(identity, &options, seed));
+        Self { context: Context::new(identity, options, seed), owner, sessions }
+    }
+
+    /// Takes in one event. What has to be done about it is appended to `effects`.
+    pub fn handle(&mut self, now: Now, event: Event<'_>, effects: &mut Effects) {
+        self.context.now = now;
+        let Self { context, owner, sessions } = self;
+        match event {
+            Event::Opened { session, wire, source } => sessions.open(context, session, wire, source, effects),
+            Event::Received { session, frame } => self.receive(session, frame, effects),
+            Event::Pinged { session, payload } => {
+                sessions.answer_websocket_ping(context, session, payload, effects);
+            }
+            Event::CloseReceived { session, code } => sessions.peer_closes(context, session, code, effects),
+            Event::Violated { session, code, what } => {
+                sessions.peer_violates(context, session, code, what, effects);
+            }
+            Event::Wrote { session, bytes } => sessions.wrote(context, session, bytes, effects),
+            Event::Gone { session } => sessions.forget_session(context, session, effects),
+            Event::Authenticated { session, outcome } => {
+                sessions.token_verified(context, session, outcome, effects);
+            }
+            Event::ProxyResponded { session, request_id, outcome } => {
+                sessions.backend_answered(context, session, request_id, outcome, effects);
+            }
+            Event::SubscriptionAuthorized { session, outcome } => {
+                sessions.subscription_token_verified(context, session, outcome, effects);
+            }
+            Event::Message { from: _, message } => self.take_message(message, effects),
+            Event::FromRoom { from, message } => self.take_room_message(from, message, effects),
+            Event::Api { ticket, request } => self.serve_api(ticket, request, effects),
+            Event::Committed { channel, proposal, outcome } => {
+                owner.proposal_committed(context, &channel, proposal, outcome, effects);
+            }
+            Event::Replicated { channel, record } => {
+                owner.publication_replicated(context, &channel, *record, effects);
+            }
+            Event::Trimmed { channel, through } => owner.history_trimmed(context, &channel, through),
+            Event::Interrupted { channel } => owner.log_interrupted(context, &channel, effects),
+            Event::Loaded { channel, load, outcome } => {
+                owner.page_loaded(context, &channel, load, outcome.map(|page| *page), effects);
+            }
+            Event::Woke => self.handle_due(effects),
+            Event::Recalled { session } => sessions.recalled(session),
+            Event::TurnEnded => sessions.measure_turn(context),
+            Event::DrainSome { sessions_max } => sessions.drain_some(context, sessions_max, effects),
+            Event::Reconfigured { options } => self.reconfigure(options, effects),
+            Event::Drain => sessions.drain(context, effects),
+        }
+        self.settle(effects);
+        self.owner.take_log_requests(effects);
+        self.tidy_timers();
+    }
+
+    /// What to write to the session's socket now, in order, up to a bound for one write. The caller says how much of it
+    /// went with [`Event::Wrote`], before any other event. Nothing, for a session that has gone since it was listed.
+    ///
+    /// Several sessions may be asked about before the first of these events. The slices of each stay where and as they are
+    /// meanwhile, though the borrow ends: shared frames are counted, a session's lanes and the frame of its seat are its own,
+    /// and neither tables nor lanes grow here. Batches of writes rely on it; `tests/outgoing_together.rs` looks after it.
+    pub fn outgoing(&mut self, session: SessionKey) -> Outgoing<'_> {
+        self.sessions.outgoing(&mut self.context, session)
+    }
+
+    /// Whether anything waits for the session's socket.
+    pub fn has_outgoing(&mut self, session: SessionKey) -> bool {
+        self.sessions.has_outgoing(session)
+    }
+
+    /// Bytes and frames that wait for the session's socket; `None` if there is no such session.
+    pub fn queued(&mut self, session: SessionKey) -> Option<(usize, usize)> {
+        self.sessions.queued(session)
+    }
+
+    /// The session with this secret id, if it is one of this shard's and still open.
+    pub fn find_session(&self, secret: &str) -> Option<SessionKey> {
+        self.sessions.find_session(&self.context, secret)
+    }
+
+    /// When to send [`Event::Woke`] at the latest, on the clock of [`Now::mono_us`].
+    pub fn next_deadline_us(&self) -> Option<u64> {
+        self.context.timers.next_us()
+    }
+
+    /// Whether more is to be taken in before the next [`Event::TurnEnded`]. Sessions are written to once a turn, so what a
+    /// turn gives them has to stay well below their bounds, lest one that reads as fast as it can is taken for slow.
+    pub fn takes_more(&self) -> bool {
+        self.sessions.takes_more(&self.context.options.client)
+    }
+
+    /// What the shard has counted.
+    pub fn counters(&self) -> &Counters {
+        &self.context.counters
+    }
+
+    /// Whether no session is left.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.holdings()[0] == 0
+    }
+
+    /// What the shard still holds: sessions, channels with local subscriptions, channels owned, users. All are 0 when
+    /// everybody has left and every stream is forgotten.
+    pub fn holdings(&self) -> [usize; 4] {
+        let [sessions, local, users] = self.sessions.holdings();
+        [sessions, local, self.owner.channel_count(), users]
+    }
+
+    /// What the shard's sessions hold of rooms: places in them, those included that wait for an answer, and pictures of
+    /// rooms. Both are 0 when everybody has left and every answer has come.
+    pub fn room_holdings(&self) -> [usize; 2] {
+        self.sessions.room_holdings()
+    }
+
+    /// Entries of the bounds on who may make how many channels, and channels that nobody listens to. Both are 0 when
+    /// everything is forgotten.
+    pub fn channel_holdings(&self) -> [usize; 2] {
+        self.owner.channel_holdings()
+    }
+
+    /// How many users this shard is the home of that have sessions, where those count. 0 when everybody has left.
+    pub fn users_at_home(&self) -> usize {
+        self.owner.users_at_home()
+    }
+
+    /// Bytes of the publications that the shard keeps: as it has counted them, and as they are.
+    pub fn history_bytes(&self) -> [usize; 2] {
+        self.owner.history_bytes()
+    }
+
+    /// Entries of the shard's timers: at most twice those that count, and a few.
+    pub fn timer_entries(&self) -> usize {
+        self.context.timers.len()
+    }
+
+    /// Answers to recoveries that the shard keeps for those who come from the same position, and their bytes.
+    pub fn answers_kept(&self) -> [usize; 2] {
+        self.owner.answers_kept()
+    }
+
+    /// What waits for logs: publications that were proposed, their bytes, and requests that wait for a page.
+    pub fn log_holdings(&self) -> [usize; 3] {
+        self.owner.log_holdings()
+    }
+
+    /// Bytes of the newest publications of keys that the shard keeps.
+    pub fn cached_bytes(&self) -> usize {
+        self.owner.cached_bytes()
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn set_planted(&mut self, planted: crate::planted::Planted) {
+        self.context.planted = planted;
+    }
+
+    /// Handles the shard's messages to itself, and goes on with commands that had to wait.
+    fn settle(&mut self, effects: &mut Effects) {
+        loop {
+            if let Some((key, unparsed)) = self.sessions.take_resumed() {
+                self.resume(key, unparsed, effects);
+            } else if let Some(message) = self.context.local.pop_front() {
+                self.take_message(message, effects);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Deals with every deadline that has passed.
+    fn handle_due(&mut self, effects: &mut Effects) {
+        let Self { context, owner, sessions } = self;
+        while let Some((due_us, timer)) = context.timers.pop(context.now.mono_us) {
+            let counts = match timer {
+                TimerOwner::Session(key) => sessions.take_due(context, due_us, key, effects),
+                TimerOwner::Channel(name) => owner.take_due(context, due_us, &name),
+            };
+            if !counts {
+                context.timers.popped_void();
+            }
+        }
+    }
+
+    /// Drops the entries that no longer count, once they are the most.
+    fn tidy_timers(&mut self) {
+        let Self { context, owner, sessions } = self;
+        context.timers.tidy(|due_us, timer| match timer {
+            TimerOwner::Session(key) => sessions.is_due_at(*key, due_us),
+            TimerOwner::Channel(name) => owner.is_due_at(name, due_us),
+        });
+    }
+
+    /// Goes on with new options, made by [`Options::succeeded_by`] of the ones before.
+    ///
+    /// Sessions, channels and rooms stay. What their past rests on and the new options take away is ended where it stands:
+    /// subscriptions to a namespace that goes, and positions in streams that go.
+    fn reconfigure(&mut self, options: Arc<Options>, effects: &mut Effects) {
+        let Self { context, owner, sessions } = self;
+        let before = context.reconfigure(options);
+        sessions.set_paces(context);
+        owner.set_paces(context);
+        let all = |options: &Options| -> Vec<NamespaceOptions> {
+            std::iter::once(&options.without_namespace).chain(&options.namespaces).cloned().collect()
+        };
+        let changes: Vec<NamespaceChange> = all(&before)
+            .iter()
+            .zip(&all(&context.options))
+            .map(|(old, new)| NamespaceChange::between(old, new))
+            .collect();
+        if changes.iter().all(|change| *change == NamespaceChange::None) {
+            return;
+        }
+        owner.shorten_streams(context, &changes);
+        sessions.end_subscriptions_of(context, &changes, effects);
+    }
+
+    /// Requests of the server API about channels go to the owner, those about users to the sessions.
+    fn serve_api(&mut self, ticket: Ticket, request: ApiRequest, effects: &mut Effects) {
+        let Self { context, owner, sessions } = self;
+        context.forget_reason();
+        match request {
+            ApiRequest::Survey => {
+                let mut survey = Survey::default();
+                owner.survey(&mut survey);
+                sessions.survey(context, &mut survey);
+                context.answer_api(ticket, Ok(ApiAnswer::Survey(Box::new(survey))), effects);
+            }
+            ApiRequest::Disconnect { .. }
+            | ApiRequest::Subscribe { .. }
+            | ApiRequest::Refresh { .. }
+            | ApiRequest::Unsubscribe { .. } => {
+                let answer = sessions.serve_api(context, request, effects);
+                context.answer_api(ticket, answer, effects);
+            }
+            ApiRequest::Publish { .. }
+            | ApiRequest::Presence { .. }
+            | ApiRequest::PresenceStats { .. }
+            | ApiRequest::History { .. }
+            | ApiRequest::HistoryRemove { .. }
+            | ApiRequest::Channels
+            | ApiRequest::OpenRoom { .. }
+            | ApiRequest::CloseRoom { .. } => owner.serve_api(context, ticket, request, effects),
+        }
+    }
+}
+
+/// Why presence cannot be read.
+const PRESENCE_OFF: &str = "presence is off in the namespace of the channel";
+
+/// Why history cannot be read.
+const HISTORY_OFF: &str = "history_size or history_ttl is 0 in the namespace of the channel";
+
+/// What new options mean for the channels of a namespace that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NamespaceChange {
+    None,
+    /// Their history may have to be shorter.
+    Trimmed,
+    /// They have no stream any more.
+    StreamGone,
+    /// They are unknown from now on.
+    Retired,
+}
+
+impl NamespaceChange {
+    fn between(before: &NamespaceOptions, after: &NamespaceOptions) -> Self {
+        let is_shorter = after.history_size < before.history_size
+            || after.history_ttl_ms < before.history_ttl_ms
+            || after.history_meta_ttl_ms < before.history_meta_ttl_ms
+            || after.history_bytes_max != before.history_bytes_max
+            || after.history_overflow != before.history_overflow;
+        if after.is_retired {
+            if before.is_retired { Self::None } else { Self::Retired }
+        } else if before.has_stream() && !after.has_stream() {
+            Self::StreamGone
+        } else if is_shorter {
+            Self::Trimmed
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// The shard that owns `channel`, on a node with `shard_count` shards and the node seed `node_seed`.
+pub fn owner_of(channel: &str, shard_count: u16, node_seed: u64) -> ShardIndex {
+    let hash = hash_of(&channel, node_seed ^ 0x6475_6e6c_696e_6f77);
+    // The high bits by multiplication: an even spread without a division (Lemire, "Fast random integer generation").
+    ShardIndex(((u128::from(hash) * u128::from(shard_count)) >> 64) as u16)
+}
+
+pub(crate) fn hash_of(value: &(impl Hash + ?Sized), seed: u64) -> u64 {
+    foldhash::quality::FixedState::with_seed(seed).hash_one(value)
+}

@@ -1,0 +1,178 @@
+//! The state that the owner and the sessions of a shard share: identity, options, counters, timers and randomness.
+
+use std::{cell::Cell, collections::VecDeque, sync::Arc};
+
+use dunlin_protocol::ErrorCode;
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore, SeedableRng},
+};
+
+use crate::{
+    Effect, Effects, Now, Options, ShardIndex,
+    api::ApiResult,
+    counters::{Counters, NamespaceCounters},
+    event::Ticket,
+    frame::Scratch,
+    message::{Notice, ShardMessage, ShardRequest},
+    names::{Names, NamespaceIndex, namespace_options},
+    options::NamespaceOptions,
+    planted::Planted,
+    record::RecordLevel,
+    timers::Timers,
+};
+
+use super::{Seed, ShardIdentity, owner_of};
+
+/// Lent to the owner and to the sessions, one after the other.
+pub(super) struct Context {
+    pub(super) identity: ShardIdentity,
+    pub(super) options: Arc<Options>,
+    pub(super) node_seed: u64,
+    /// The time of the event at hand.
+    pub(super) now: Now,
+    pub(super) names: Names,
+    pub(super) random: ChaCha8Rng,
+    pub(super) timers: Timers,
+    pub(super) counters: Counters,
+    /// Lends its capacity to the encoders.
+    pub(super) scratch: Scratch,
+    /// Messages of this shard to itself, handled before the event that led to them is done.
+    pub(super) local: VecDeque<ShardMessage>,
+    /// Why the command, request or session at hand is about to be refused.
+    reason: Cell<Option<&'static str>>,
+    pub(super) planted: Planted,
+}
+
+impl Context {
+    pub(super) fn new(identity: ShardIdentity, options: Arc<Options>, seed: Seed) -> Self {
+        Self {
+            identity,
+            node_seed: seed.node,
+            // Replaced by the first event.
+            now: Now { mono_us: 0, unix_ms: 0 },
+            names: Names::new(&options, seed.node),
+            random: ChaCha8Rng::from_seed(seed.shard),
+            timers: Timers::default(),
+            counters: Counters::new(options.namespaces.len() + 1),
+            scratch: Scratch::new(options.client.compression),
+            local: VecDeque::new(),
+            reason: Cell::new(None),
+            planted: Planted::default(),
+            options,
+        }
+    }
+
+    /// Goes on with new options, made by [`Options::succeeded_by`] of the ones before; returns those.
+    pub(super) fn reconfigure(&mut self, options: Arc<Options>) -> Arc<Options> {
+        let before = std::mem::replace(&mut self.options, options);
+        let options = &self.options;
+        assert!(
+            before.namespaces.len() <= options.namespaces.len()
+                && before.namespaces.iter().zip(&options.namespaces).all(|(old, new)| old.name == new.name),
+            "a namespace keeps its number"
+        );
+        self.names = Names::new(options, self.node_seed);
+        self.counters.namespaces.resize(options.namespaces.len() + 1, NamespaceCounters::default());
+        before
+    }
+
+    /// The shard that owns `channel`, or is the home of a user of that name.
+    pub(super) fn owner(&self, channel: &str) -> ShardIndex {
+        owner_of(channel, self.identity.count, self.node_seed)
+    }
+
+    pub(super) fn namespace(&self, namespace: NamespaceIndex) -> &NamespaceOptions {
+        namespace_options(&self.options, namespace)
+    }
+
+    pub(super) fn count(&mut self, namespace: NamespaceIndex) -> &mut NamespaceCounters {
+        &mut self.counters.namespaces[usize::from(namespace.0)]
+    }
+
+    /// Sends a request to an owner.
+    pub(super) fn request(&mut self, owner: ShardIndex, request: ShardRequest, effects: &mut Effects) {
+        self.send(owner, ShardMessage::Request(request), effects);
+    }
+
+    /// Sends a notice to a shard that listens, or that asked.
+    pub(super) fn notify(&mut self, to: ShardIndex, notice: Notice, effects: &mut Effects) {
+        self.send(to, ShardMessage::Notice(notice), effects);
+    }
+
+    fn send(&mut self, to: ShardIndex, message: ShardMessage, effects: &mut Effects) {
+        if to == self.identity.index {
+            self.local.push_back(message);
+        } else {
+            effects.list.push(Effect::Send { to, message });
+        }
+    }
+
+    pub(super) fn answer_api(&self, ticket: Ticket, answer: ApiResult, effects: &mut Effects) {
+        let why = self.take_reason().filter(|_| answer.is_err());
+        effects.list.push(Effect::Answer { ticket, answer, why });
+    }
+
+    /// Whether records of this level are made.
+    pub(super) fn records(&self, level: RecordLevel) -> bool {
+        self.options.records.level >= level
+    }
+
+    /// Notes, in fixed words, why something is about to be refused. Goes into the record of the refusal.
+    pub(super) fn because(&self, why: &'static str) {
+        self.reason.set(Some(why));
+    }
+
+    /// Forgets what was noted about something else.
+    pub(super) fn forget_reason(&self) {
+        self.reason.set(None);
+    }
+
+    /// Takes what was noted.
+    pub(super) fn take_reason(&self) -> Option<&'static str> {
+        self.reason.take()
+    }
+
+    /// The namespace of a channel that a request names; notes why, if there is none.
+    pub(super) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, ErrorCode> {
+        self.names.resolve(channel).inspect_err(|code| {
+            self.because(match code {
+                ErrorCode::UnknownChannel => "the namespace of the channel is not configured",
+                _ if channel.len() > self.options.channel.name_bytes_max => {
+                    "the name of the channel is longer than channel.max_length"
+                }
+                _ => "the name of the channel is not ASCII, or does not match channel_regex of its namespace",
+            });
+        })
+    }
+
+    /// Whether it matters how many sessions the user has on the node.
+    pub(super) fn counts_sessions_of(&self, user: &str) -> bool {
+        !user.is_empty() && self.has_homes()
+    }
+
+    /// Whether users have homes.
+    pub(super) fn has_homes(&self) -> bool {
+        self.options.client.user_sessions_max > 0 || self.ends_older_sessions()
+    }
+
+    pub(super) fn ends_older_sessions(&self) -> bool {
+        self.options.client.personal_channel.as_ref().is_some_and(|personal| personal.single_connection)
+    }
+
+    /// An id in the form of a UUID, version 4 (RFC 9562).
+    pub(super) fn new_client_id(&mut self) -> Arc<str> {
+        let (high, low) = (self.random.next_u64(), self.random.next_u64());
+        let high = (high & !0xf000) | 0x4000;
+        let low = (low & !(0b11 << 62)) | (0b10 << 62);
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xffff,
+            low >> 48,
+            low & 0xffff_ffff_ffff
+        )
+        .into()
+    }
+}

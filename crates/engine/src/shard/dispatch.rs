@@ -1,0 +1,197 @@
+//! Dispatches messages: a request to the channel's owner, a notice to the sessions, a message of a room thread to the
+//! half that it concerns. Also runs commands, and settles the shard between two of them.
+
+use dunlin_protocol::{HistoryResult, PresenceResult, PresenceStatsResult, Reply};
+
+use crate::{
+    Effect, Effects, SessionKey,
+    log_in_flight::{Draft, HistoryReader, ReplyTo},
+    message::{Notice, ShardMessage, ShardRequest},
+    room::{FromRoom, RoomThreadIndex},
+    session::UnparsedCommands,
+};
+
+use super::{
+    Context, Owner, Sessions, Shard,
+    session::{CommandProgress, CommandsLeft},
+};
+
+impl Shard {
+    pub(super) fn take_message(&mut self, message: ShardMessage, effects: &mut Effects) {
+        let Self { context, owner, sessions } = self;
+        match message {
+            ShardMessage::Request(request) => owner.serve(context, request, effects),
+            ShardMessage::Notice(notice) => sessions.take_notice(context, notice, effects),
+        }
+    }
+
+    /// Handles a message of a room thread.
+    pub(super) fn take_room_message(&mut self, from: RoomThreadIndex, message: FromRoom, effects: &mut Effects) {
+        let Self { context, owner, sessions } = self;
+        match message {
+            FromRoom::Made { room, channel } => owner.room_is_made(room, &channel),
+            FromRoom::Joined { room, request, outcome } => owner.joined(context, room, request, outcome, effects),
+            FromRoom::Event { room, channel, data, audience } => {
+                owner.take_event(context, room, &channel, data, audience, effects);
+            }
+            FromRoom::Publish { channel, data } => owner.take_room_publication(context, &channel, data, effects),
+            FromRoom::Idle { room, channel } => owner.room_is_idle(context, room, &channel, effects),
+            FromRoom::Failed { room, channel } => owner.room_has_failed(context, room, &channel, effects),
+            FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe } => {
+                sessions.see_room(context, room, &channel, grid, ticks_per_second, keyframe);
+            }
+            FromRoom::Tick { room, update, changes, inputs_taken } => {
+                sessions.take_tick(context, room, update, changes, inputs_taken, effects);
+            }
+            FromRoom::Over { room, code } => sessions.room_thread_ended_room(context, room, code, effects),
+            FromRoom::Load { permille, rooms: _ } => owner.room_thread_load(from, permille),
+        }
+    }
+
+    /// Carries out the commands of one frame, up to the first that has to wait.
+    pub(super) fn receive(&mut self, key: SessionKey, frame: &[u8], effects: &mut Effects) {
+        let Some(commands_max) = self.sessions.begin_frame(&mut self.context, key, frame, effects) else { return };
+        if let Some(left) = self.carry_out_all(key, frame, commands_max, effects) {
+            let commands = frame[frame.len() - left.bytes..].to_vec();
+            self.sessions
+                .keep_unparsed(key, UnparsedCommands { commands, done_bytes: 0, commands_max: left.commands_max });
+        }
+    }
+
+    /// Goes on where the session was paused, now that what it waited for is there. If there is something else to wait for,
+    /// the rest waits for that.
+    pub(super) fn resume(&mut self, key: SessionKey, unparsed: UnparsedCommands, effects: &mut Effects) {
+        let Some(unparsed) = self.sessions.unparsed_to_carry_out(key, unparsed) else { return };
+        if !unparsed.left().is_empty()
+            && let Some(left) = self.carry_out_all(key, unparsed.left(), unparsed.commands_max, effects)
+        {
+            let done_bytes = unparsed.commands.len() - left.bytes;
+            self.sessions
+                .keep_unparsed(key, UnparsedCommands { done_bytes, commands_max: left.commands_max, ..unparsed });
+        }
+        if !self.sessions.is_paused_or_gone(key) {
+            effects.list.push(Effect::Resume { session: key });
+        }
+    }
+
+    /// Carries out commands until one has to wait. Returns what is left then. Between two of them the shard settles, so that
+    /// what it answers itself is answered in the order of the commands.
+    fn carry_out_all(
+        &mut self,
+        key: SessionKey,
+        frame: &[u8],
+        commands_max: usize,
+        effects: &mut Effects,
+    ) -> Option<CommandsLeft> {
+        let mut left = CommandsLeft { bytes: frame.len(), commands_max };
+        loop {
+            let unparsed = &frame[frame.len() - left.bytes..];
+            match self.sessions.carry_out_next(&mut self.context, key, unparsed, left.commands_max, effects) {
+                CommandProgress::Over => return None,
+                CommandProgress::Waits => return Some(left),
+                CommandProgress::Done(then) => left = then,
+            }
+            self.settle(effects);
+            if self.sessions.is_paused_or_gone(key) {
+                return self.sessions.is_paused(key).then_some(left);
+            }
+            if left.bytes == 0 {
+                return None;
+            }
+        }
+    }
+}
+
+impl Owner {
+    /// Carries out a request to a channel that this shard owns.
+    pub(super) fn serve(&mut self, context: &mut Context, request: ShardRequest, effects: &mut Effects) {
+        match request {
+            ShardRequest::Subscribe(request) => self.serve_subscribe(context, request, effects),
+            ShardRequest::Unsubscribe { channel, shard, subscriber, seat } => {
+                if let Some((room, seat)) = seat {
+                    self.serve_leave(&channel, room, seat, effects);
+                }
+                self.serve_unsubscribe(context, &channel, shard, &subscriber, effects);
+            }
+            ShardRequest::Arrive { user, asker } => self.serve_arrival(context, user, asker, effects),
+            ShardRequest::Depart { user, shard, session } => self.serve_departure(&user, shard, session),
+            ShardRequest::Publish { channel, data, info, how, creator, asker } => {
+                let draft = Draft { data, info: Some(info), how: *how, audience: None, creator: Some(creator) };
+                self.propose(context, &channel, draft, ReplyTo::Session(asker), effects);
+            }
+            ShardRequest::ShowAs { channel, info } => {
+                self.show_in_presence(&channel, &info);
+            }
+            ShardRequest::Presence { channel, bytes_max, asker } => {
+                let outcome = self.presence_within(context, &channel, bytes_max);
+                context.notify(asker.shard, Notice::Presence { channel, asker, outcome }, effects);
+            }
+            ShardRequest::PresenceStats { channel, asker } => {
+                let outcome = Ok(self.presence_stats(&channel));
+                context.notify(asker.shard, Notice::PresenceStats { channel, asker, outcome }, effects);
+            }
+            ShardRequest::History { channel, query, reader, asker } => {
+                let reader = HistoryReader::User(reader);
+                self.serve_history(context, &channel, query, reader, ReplyTo::Session(asker), effects);
+            }
+        }
+    }
+}
+
+impl Sessions {
+    /// Passes the owner's answer on to the session that asked.
+    pub(super) fn take_notice(&mut self, context: &mut Context, notice: Notice, effects: &mut Effects) {
+        let is_much = matches!(notice, Notice::Presence { .. } | Notice::History { .. });
+        let (command, channel, asker, reply) = match notice {
+            Notice::Deliver(delivery) => return self.deliver(context, &delivery, effects),
+            Notice::RoomOver { channel, room, code } => {
+                return self.room_is_over(context, &channel, room, code, effects);
+            }
+            Notice::Subscribed { request, outcome } => {
+                return self.subscribed(context, *request, outcome, effects);
+            }
+            Notice::PositionLost { channel } => return self.position_lost(context, &channel, effects),
+            Notice::Arrived { user, asker, admitted } => {
+                return self.arrived(context, &user, asker, admitted, effects);
+            }
+            Notice::Superseded { session } => return self.superseded(context, session, effects),
+            Notice::Published { channel, asker, outcome } => {
+                ("publish", channel, asker, outcome.map(|()| Reply::Publish))
+            }
+            Notice::Presence { channel, asker, outcome } => {
+                ("presence", channel, asker, outcome.map(|clients| Reply::Presence(PresenceResult { clients })))
+            }
+            Notice::PresenceStats { channel, asker, outcome } => (
+                "presence_stats",
+                channel,
+                asker,
+                outcome.map(|(num_clients, num_users)| {
+                    Reply::PresenceStats(PresenceStatsResult { num_clients, num_users })
+                }),
+            ),
+            Notice::History { channel, asker, outcome } => (
+                "history",
+                channel,
+                asker,
+                outcome.map(|part| {
+                    let part = *part;
+                    Reply::History(HistoryResult {
+                        publications: part.publications,
+                        epoch: part.epoch,
+                        offset: part.offset,
+                    })
+                }),
+            ),
+        };
+        if self.is_gone(asker.session) {
+            context.counters.late_messages += 1;
+            return;
+        }
+        if let Err(code) = reply {
+            context.explain_refusal_by_owner(command, code);
+            self.concern(context, asker.session, command, Some(&channel));
+        }
+        self.reply(context, asker.session, asker.command_id, &reply.unwrap_or_else(Reply::Error), effects);
+        self.on_owner_reply(asker.session, is_much, effects);
+    }
+}

@@ -1,0 +1,104 @@
+//! Requests of the server API about channels.
+
+use std::sync::Arc;
+
+use dunlin_protocol::ErrorCode;
+
+use crate::{
+    Effects,
+    api::{ApiAnswer, ApiRequest, ApiResult, Survey},
+    event::Ticket,
+    log_in_flight::{Draft, HistoryReader, ReplyTo},
+    options::NamespaceOptions,
+    shard::{HISTORY_OFF, PRESENCE_OFF},
+};
+
+use super::{Context, Owner};
+
+impl Owner {
+    /// Carries out a request, and answers it when that is possible.
+    pub(in crate::shard) fn serve_api(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        request: ApiRequest,
+        effects: &mut Effects,
+    ) {
+        let answer = match request {
+            ApiRequest::Publish { channel, data, how } => {
+                let draft = Draft { data, info: None, how, audience: None, creator: None };
+                return self.propose(context, &channel.into(), draft, ReplyTo::Api(ticket), effects);
+            }
+            ApiRequest::History { channel, query } => {
+                match context.require(&channel, NamespaceOptions::has_stream, HISTORY_OFF) {
+                    Ok(()) => {
+                        let (name, reply_to) = (channel.into(), ReplyTo::Api(ticket));
+                        return self.serve_history(context, &name, query, HistoryReader::Server, reply_to, effects);
+                    }
+                    Err(code) => Err(code),
+                }
+            }
+            request => self.carry_out_api(context, request, effects),
+        };
+        context.answer_api(ticket, answer, effects);
+    }
+
+    /// Requests that are answered at once.
+    fn carry_out_api(&mut self, context: &mut Context, request: ApiRequest, effects: &mut Effects) -> ApiResult {
+        match request {
+            ApiRequest::Presence { channel } => {
+                context.require(&channel, |options| options.presence, PRESENCE_OFF)?;
+                Ok(ApiAnswer::Presence(self.presence(&channel)))
+            }
+            ApiRequest::PresenceStats { channel } => {
+                context.require(&channel, |options| options.presence, PRESENCE_OFF)?;
+                let (num_clients, num_users) = self.presence_stats(&channel);
+                Ok(ApiAnswer::PresenceStats { num_clients, num_users })
+            }
+            ApiRequest::HistoryRemove { channel } => self.remove_history(context, &channel.into()),
+            ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
+            ApiRequest::OpenRoom { channel } => self.open_room_by_api(context, &channel.into(), effects),
+            ApiRequest::CloseRoom { channel } => self.close_room_by_api(context, &channel.into(), effects),
+            request => unreachable!("{request:?} is not about a channel"),
+        }
+    }
+
+    fn remove_history(&mut self, context: &mut Context, channel: &Arc<str>) -> ApiResult {
+        context.require(channel, NamespaceOptions::keeps_publications, HISTORY_OFF)?;
+        self.forget_keys(channel);
+        if let Some(stream) = self.channels.get_mut(channel).and_then(|channel| channel.stream.as_mut()) {
+            stream.clear();
+            if stream.take_answers() {
+                self.answers.forget(channel);
+            }
+        }
+        self.trim_log(context, channel);
+        self.count_history(context, channel);
+        Ok(ApiAnswer::Done { sessions: 0 })
+    }
+
+    pub(in crate::shard) fn survey(&self, survey: &mut Survey) {
+        survey.cached_bytes = self.cached_bytes as u64;
+        survey.channels = self.channels.values().filter(|channel| channel.subscribers() > 0).count() as u32;
+    }
+
+    fn subscribed_channels(&self) -> Vec<(Arc<str>, u32)> {
+        let subscribed = self.channels.values().filter(|channel| channel.subscribers() > 0);
+        subscribed.map(|channel| (Arc::clone(&channel.name), channel.subscribers())).collect()
+    }
+}
+impl Context {
+    pub(in crate::shard) fn require(
+        &self,
+        channel: &str,
+        has: impl FnOnce(&NamespaceOptions) -> bool,
+        off: &'static str,
+    ) -> Result<(), ErrorCode> {
+        let namespace = self.resolve(channel)?;
+        if has(self.namespace(namespace)) {
+            return Ok(());
+        }
+        self.because(off);
+        Err(ErrorCode::NotAvailable)
+    }
+}

@@ -1,0 +1,213 @@
+//! The owner's table of channels: creation, limits, and eviction when there are too many.
+
+use std::sync::Arc;
+
+use dunlin_protocol::ErrorCode;
+
+use crate::spare::shrink_map;
+use crate::{
+    Now,
+    channel::{Idle, OwnedChannel},
+    counters::ChannelRefusal,
+    creators::{ChannelCreator, CreatorKind},
+    history_stream::Stream,
+    names::NamespaceIndex,
+};
+
+use super::{Context, Owner};
+
+/// Idle channels that are looked at for one that has not been used since it became idle.
+const SECOND_CHANCES: usize = 16;
+
+impl Owner {
+    /// The channel's stream, made on first use; its position is remembered for the namespace's time from now on. Who calls
+    /// it looks after the channel with [`Owner::review`] when all is done.
+    pub(super) fn stream(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+    ) -> Result<&mut Stream, ErrorCode> {
+        let meta_until_us = context.now.after_ms(context.namespace(namespace).remembered_ms());
+        let has_stream = self.owned(context, name, namespace)?.stream.is_some();
+        if !has_stream {
+            let stream = Stream::new(self.epochs.of(name));
+            self.owned(context, name, namespace)?.stream = Some(Box::new(stream));
+        }
+        let stream = self.owned(context, name, namespace)?.stream.as_mut().expect("made above");
+        stream.meta_until_us = meta_until_us;
+        if !has_stream {
+            stream.data_until_us = u64::MAX;
+            self.schedule_channel(context, name);
+        }
+        Ok(self.owned(context, name, namespace)?.stream.as_deref_mut().expect("made above"))
+    }
+
+    /// The channel, made on first use. Where as many are remembered as may be, one that nobody listens to gives way.
+    pub(super) fn owned(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+    ) -> Result<&mut OwnedChannel, ErrorCode> {
+        // Each shard has an equal part of the node's limit.
+        let most = context.options.channel.channels_max.div_ceil(usize::from(context.identity.count));
+        if self.channels.len() >= most
+            && !self.channels.contains_key(name)
+            && !(most > 0 && self.evict_idle_channel(context))
+        {
+            return Err(context.refuse_channel(ChannelRefusal::Node));
+        }
+        let made = || OwnedChannel::new(Arc::clone(name), namespace);
+        if !self.channels.contains_key(name) {
+            self.channels.insert(Arc::clone(name), made());
+            context.counters.channels_kept = self.channels.len() as u64;
+        }
+        Ok(self.channels.get_mut(name).expect("made above"))
+    }
+
+    /// Whether a session may publish what would be the first publication of a channel's stream.
+    pub(super) fn check_maker(
+        &mut self,
+        context: &mut Context,
+        name: &str,
+        creator: ChannelCreator,
+    ) -> Result<(), ErrorCode> {
+        let others_use_it = |channel: &OwnedChannel| !channel.used_by.is_left_to(creator);
+        if self.channels.get(name).is_some_and(|channel| channel.creator.is_some() || others_use_it(channel)) {
+            return Ok(());
+        }
+        match self.creators.full(creator, &context.options.channel, context.identity.count) {
+            None => Ok(()),
+            Some(CreatorKind::Session) => Err(context.refuse_channel(ChannelRefusal::Session)),
+            Some(CreatorKind::User) => Err(context.refuse_channel(ChannelRefusal::User)),
+            Some(CreatorKind::Source) => Err(context.refuse_channel(ChannelRefusal::Address)),
+        }
+    }
+
+    /// Notes who uses a channel that is there; a session that has published in it has it count as its own, as long as it is
+    /// the only one.
+    pub(super) fn record_use(&mut self, now: Now, name: &str, creator: Option<ChannelCreator>, publishes: bool) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        if let Some(idle) = &mut channel.idle {
+            idle.used_us = now.mono_us;
+        }
+        channel.used_by.add(creator);
+        let has_stream = channel.stream.as_ref().is_some_and(|stream| !stream.is_new());
+        let has_publications = has_stream || channel.key_cache.is_some();
+        if channel.used_by.is_shared() {
+            if let Some(creator) = channel.creator.take() {
+                self.creators.remove(*creator);
+            }
+        } else if let Some(creator) = creator.filter(|_| publishes && has_publications && channel.creator.is_none()) {
+            channel.creator = Some(Box::new(creator));
+            self.creators.add(creator);
+        }
+    }
+
+    /// Looks after a channel that was changed: forgets it if nothing is left to remember, and otherwise knows whether it may
+    /// be evicted.
+    pub(super) fn review(&mut self, context: &mut Context, name: &str) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let is_quiet = channel.log.as_ref().is_none_or(|log| log.is_quiet());
+        if channel.subscribers() == 0 && is_quiet {
+            // Its epoch follows from the channel's name, or its log knows it.
+            channel.stream.take_if(|stream| stream.is_new());
+            if channel.stream.is_none() {
+                self.close_log(name);
+            }
+        }
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        // A publication that comes again with its idempotency key is to be known.
+        let is_idle = channel.subscribers() == 0 && channel.room.is_none() && channel.results.is_none() && is_quiet;
+        if channel.is_forgettable() {
+            return self.forget_channel(context, name);
+        }
+        self.count_history(context, name);
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let now_us = context.now.mono_us;
+        match &mut channel.idle {
+            Some(idle) if !is_idle => {
+                self.idle_channels.remove(&(idle.since_us, Arc::clone(&channel.name)));
+                channel.idle = None;
+            }
+            None if is_idle => {
+                channel.idle = Some(Box::new(Idle { since_us: now_us, used_us: now_us }));
+                self.idle_channels.insert((now_us, Arc::clone(&channel.name)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets a channel that nobody listens to: of those the one that was used the longest time ago. Returns whether there
+    /// was one.
+    fn evict_idle_channel(&mut self, context: &mut Context) -> bool {
+        for looked_at in 0..=SECOND_CHANCES {
+            let Some((since_us, name)) = self.idle_channels.first().cloned() else { return false };
+            let channel = self.channels.get_mut(&name);
+            let idle = channel.and_then(|channel| channel.idle.as_mut()).expect("an idle channel is remembered");
+            if idle.used_us <= since_us || looked_at == SECOND_CHANCES {
+                context.counters.channels_evicted += 1;
+                self.forget_channel(context, &name);
+                return true;
+            }
+            idle.since_us = idle.used_us;
+            let used_us = idle.used_us;
+            self.idle_channels.remove(&(since_us, Arc::clone(&name)));
+            self.idle_channels.insert((used_us, name));
+        }
+        false
+    }
+
+    /// Removes a channel.
+    pub(super) fn forget_channel(&mut self, context: &mut Context, name: &str) {
+        self.forget_keys(name);
+        let is_logged = self.channels.get(name).is_some_and(|channel| channel.log.is_some());
+        self.close_log(name);
+        let Some(mut channel) = self.channels.remove(name) else { return };
+        shrink_map(&mut self.channels);
+        if let Some(stream) = channel.stream.take() {
+            self.forget_stream(context, &channel.name, *stream, is_logged);
+        }
+        if let Some(idle) = channel.idle {
+            self.idle_channels.remove(&(idle.since_us, Arc::clone(&channel.name)));
+        }
+        if let Some(creator) = channel.creator {
+            self.creators.remove(*creator);
+        }
+        context.timers.abandon(channel.scheduled);
+        context.counters.channels_kept = self.channels.len() as u64;
+    }
+
+    /// A stream is over, and with it its epoch, unless a log has them.
+    pub(super) fn forget_stream(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        mut stream: Stream,
+        is_logged: bool,
+    ) {
+        // The next stream's offsets mean something else than those of the publications that are kept by key.
+        self.forget_keys(name);
+        self.kept_bytes.count(name, &mut stream.counted_bytes, 0, false);
+        context.counters.history_bytes = self.kept_bytes.total() as u64;
+        if stream.take_answers() {
+            self.answers.forget(name);
+        }
+        if !stream.is_new() && !is_logged {
+            self.epochs.end(name);
+        }
+    }
+
+    /// Entries of the bounds on who may make how many channels, and channels that nobody listens to. Both are 0 when
+    /// everything is forgotten.
+    pub(in crate::shard) fn channel_holdings(&self) -> [usize; 2] {
+        [self.creators.len(), self.idle_channels.len()]
+    }
+}
+impl Context {
+    fn refuse_channel(&mut self, why: ChannelRefusal) -> ErrorCode {
+        self.counters.channels_refused[why as usize] += 1;
+        ErrorCode::LimitExceeded
+    }
+}

@@ -1,0 +1,217 @@
+//! Commits a publication: adds it to the stream, delivers it and answers the publisher. For a log in memory this
+//! happens at once, otherwise when the log has committed the publication. No other code does any of this.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{ErrorCode, Publication, Tags};
+
+use crate::{
+    Effects,
+    channel::Audience,
+    frame::{Delivery, DeliveryBody},
+    idempotency::Results,
+    log_in_flight::{Proposal, ProposalParams},
+    names::{NamespaceIndex, namespace_options},
+    options::NamespaceOptions,
+    planted::Bug,
+};
+
+use super::{Context, Owner};
+
+use super::propose::{Position, is_kept};
+
+/// The difference of a publication to the one before it.
+type Patch = Option<Arc<[u8]>>;
+
+impl Owner {
+    /// Commits a publication. It has an offset if a log gave it one.
+    pub(super) fn commit(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+        proposal: Proposal,
+        effects: &mut Effects,
+    ) {
+        let Proposal { publication, params, creator, reply_to, duplicates } = proposal;
+        let outcome = self.publish_committed(context, name, namespace, publication, &params, effects);
+        if outcome.is_ok() {
+            self.record_use(context.now, name, creator, true);
+        }
+        self.review(context, name);
+        for duplicate in duplicates {
+            context.answer_publication(name, duplicate, outcome.clone(), effects);
+        }
+        context.answer_publication(name, reply_to, outcome, effects);
+    }
+
+    fn publish_committed(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+        publication: Publication,
+        params: &ProposalParams,
+        effects: &mut Effects,
+    ) -> Result<Position, ErrorCode> {
+        let options = Arc::clone(&context.options);
+        let options = namespace_options(&options, namespace);
+        debug_assert!(options.room.is_none() || options.has_stream(), "the configuration gives rooms a stream");
+        let (publication, position, patch) = if publication.offset > 0 {
+            let offset = publication.offset;
+            let Some((publication, epoch, patch)) = self.append_committed(context, name, options, publication, params)
+            else {
+                // A page had it, and so has everybody who listens.
+                let position = (offset, self.epoch_of(name));
+                self.remember_key(context, name, namespace, params, &position)?;
+                return Ok(position);
+            };
+            (publication, (offset, epoch), patch)
+        } else if is_kept(&params.how, options) {
+            self.append_next(context, name, namespace, options, publication, params)?
+        } else {
+            (Arc::new(publication), (0, Box::default()), None)
+        };
+        if !params.is_delivered {
+            self.deliver_publication(context, name, namespace, publication, params, patch, effects)?;
+        }
+        self.remember_key(context, name, namespace, params, &position)?;
+        Ok(position)
+    }
+
+    /// Appends a publication to the stream, with the next offset.
+    fn append_next(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+        options: &NamespaceOptions,
+        mut publication: Publication,
+        params: &ProposalParams,
+    ) -> Result<(Arc<Publication>, Position, Patch), ErrorCode> {
+        self.make_history_room(context, name, namespace, &publication)?;
+        let stream = self.stream(context, name, namespace)?;
+        publication.offset = stream.next_offset();
+        let position = (publication.offset, stream.epoch().into());
+        if stream.is_new() {
+            publication.epoch = stream.epoch().into();
+        }
+        let publication = Arc::new(publication);
+        let patch = self.append(context, name, options, &publication, params, options.history_size);
+        Ok((publication, position, patch))
+    }
+
+    /// Appends a publication with the offset that its log gave it. Returns it with its epoch and patch, or nothing if the
+    /// stream has it.
+    fn append_committed(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        options: &NamespaceOptions,
+        publication: Publication,
+        params: &ProposalParams,
+    ) -> Option<(Arc<Publication>, Box<str>, Patch)> {
+        let channel = self.channels.get(name)?;
+        let namespace = channel.namespace;
+        let Some(stream) = &channel.stream else { return Some((Arc::new(publication), Box::default(), None)) };
+        if publication.offset <= stream.top() {
+            return None;
+        }
+        let epoch = stream.epoch().into();
+        // A page that is on its way must reach up to what is in memory.
+        let is_loading = channel.log.as_ref().is_some_and(|log| log.is_loading());
+        // What does not fit into memory is still in the log.
+        let fits = self.make_history_room(context, name, namespace, &publication).is_ok();
+        let tail_max = if is_loading { usize::MAX } else { context.options.log.tail_publications_max };
+        let size = options.history_size.min(tail_max);
+        let publication = Arc::new(publication);
+        let patch = self.append(context, name, options, &publication, params, if fits { size } else { 0 });
+        Some((publication, epoch, patch))
+    }
+
+    /// Puts a publication on top of the stream, of which no more than `size` stay.
+    fn append(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        options: &NamespaceOptions,
+        publication: &Arc<Publication>,
+        params: &ProposalParams,
+        size: usize,
+    ) -> Patch {
+        let wants_patch = (params.how.delta || options.delta_publish) && self.has_delta_subscribers(name);
+        let Self { channels, deltas, answers, .. } = self;
+        let channel = channels.get_mut(name)?;
+        let namespace = channel.namespace;
+        let stream = channel.stream.as_mut()?;
+        // Seats are gone sooner than publications.
+        let readers = params.audience.as_ref().map(|audience| Arc::clone(&audience.users));
+        stream.append(Arc::clone(publication), readers);
+        stream.set_version(params.how.version, &params.how.version_epoch);
+        let patch = wants_patch.then(|| stream.newest_patch(deltas)).flatten();
+        stream.forget_beyond(size);
+        stream.data_until_us = context.now.after_ms(options.history_ttl_ms);
+        stream.meta_until_us = context.now.after_ms(options.remembered_ms());
+        if stream.take_answers() {
+            answers.forget(name);
+        }
+        context.count(namespace).patches += u64::from(patch.is_some());
+        self.schedule_channel(context, name);
+        patch
+    }
+
+    /// Sends a publication to the shards that listen.
+    #[allow(clippy::too_many_arguments, reason = "what a delivery is made of")]
+    pub(super) fn deliver_publication(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+        publication: Arc<Publication>,
+        params: &ProposalParams,
+        patch: Patch,
+        effects: &mut Effects,
+    ) -> Result<(), ErrorCode> {
+        let options = Arc::clone(&context.options);
+        let options = namespace_options(&options, namespace);
+        context.count(namespace).publications += 1;
+        let conflation_key = options.conflation_key.as_deref().and_then(|key| tag_value(&publication.tags, key));
+        self.keep_newest(context, name, namespace, options, (conflation_key.as_deref(), &publication))?;
+        let body = DeliveryBody::Publication { publication, conflation_key, audience: params.audience.clone() };
+        let delivery = Delivery::new(Arc::clone(name), namespace, body, params.accepted_us).with_patch(patch);
+        self.send_out(context, delivery, Audience::Publications, effects);
+        Ok(())
+    }
+
+    fn remember_key(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+        params: &ProposalParams,
+        position: &Position,
+    ) -> Result<(), ErrorCode> {
+        let Some(key) = &params.how.idempotency_key else { return Ok(()) };
+        let (seed, results_max) = (context.node_seed, context.options.channel.idempotent_results_max);
+        let results_max = if context.planted.is(Bug::OneKeyRemembered) { 1 } else { results_max };
+        let channel = self.owned(context, name, namespace)?;
+        let results = channel.results.get_or_insert_with(|| Box::new(Results::new(seed)));
+        results.remember(context.now.mono_us, key, position.clone(), results_max);
+        self.schedule_channel(context, name);
+        Ok(())
+    }
+
+    fn has_delta_subscribers(&self, name: &str) -> bool {
+        let channel = self.channels.get(name);
+        channel.is_some_and(|channel| channel.classes(Audience::Publications).any(|class| class.delta))
+    }
+
+    fn epoch_of(&self, name: &str) -> Box<str> {
+        let stream = self.channels.get(name).and_then(|channel| channel.stream.as_ref());
+        stream.map_or_else(Box::default, |stream| stream.epoch().into())
+    }
+}
+
+fn tag_value(tags: &Tags, key: &str) -> Option<Box<str>> {
+    tags.iter().find(|(name, _)| **name == *key).map(|(_, value)| value.clone())
+}

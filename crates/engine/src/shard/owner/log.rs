@@ -1,0 +1,333 @@
+//! The owner's side of logs: opens channels with their first page, parks requests that need a page, and publishes what
+//! a log has committed.
+
+use std::sync::Arc;
+
+use dunlin_protocol::ErrorCode;
+
+use crate::{
+    Effect, Effects,
+    backend::PublishHow,
+    channel::Audience,
+    history_stream::{Stream, kept_bytes},
+    idempotency::Results,
+    log::{LoadNumber, LoadQuery, LogError, LogLimits, LogPage, LogRecord, ProposalNumber, PublicationLog},
+    log_in_flight::{ChannelLog, Proposal, ProposalParams, ReplyTo},
+    message::Notice,
+    names::{NamespaceIndex, namespace_options},
+    options::NamespaceOptions,
+    planted::Bug,
+};
+
+use super::{Context, Owner};
+
+impl Owner {
+    /// The log of a channel that is open: its newest publications are in memory.
+    pub(super) fn open_log_of(&mut self, name: &str) -> Option<&mut ChannelLog> {
+        let log = self.channels.get_mut(name)?.log.as_deref_mut()?;
+        log.opening.is_none().then_some(log)
+    }
+
+    /// Whether the channel's newest publications are in memory. If they are not, they are loaded.
+    ///
+    /// # Errors
+    /// 106 if there is no place for the channel.
+    pub(super) fn is_log_ready(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+    ) -> Result<bool, ErrorCode> {
+        let options = context.namespace(namespace);
+        let (publications_max, terms) = (first_page_max(&context.options.log, options), options.log_terms());
+        let seed = context.node_seed;
+        let channel = self.owned(context, name, namespace)?;
+        match &channel.log {
+            Some(log) if log.opening.is_some() => return Ok(false),
+            Some(_) if channel.stream.is_some() => return Ok(true),
+            _ => {}
+        }
+        let load = LoadNumber(self.log_traffic.next_number());
+        let query = LoadQuery { after: None, publications_max };
+        let channel = self.owned(context, name, namespace)?;
+        match &mut channel.log {
+            Some(log) => log.opening = Some((load, Box::new(Stream::new(Box::default())))),
+            log => *log = Some(Box::new(ChannelLog::opened_by(load, seed))),
+        }
+        let requests = &mut self.log_traffic.requests;
+        requests.push(Effect::Follow { channel: Arc::clone(name) });
+        requests.push(Effect::Load { channel: Arc::clone(name), load, query, terms });
+        Ok(false)
+    }
+
+    /// A log has committed a proposed publication, or has not.
+    pub(in crate::shard) fn proposal_committed(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        number: ProposalNumber,
+        outcome: Result<u64, LogError>,
+        effects: &mut Effects,
+    ) {
+        let channel = self.channels.get_mut(name);
+        let log = channel.and_then(|channel| channel.log.as_deref_mut().map(|log| (log, channel.namespace)));
+        let Some((mut proposal, namespace)) =
+            log.and_then(|(log, namespace)| Some((log.take_proposal(number)?, namespace)))
+        else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        context.forget_reason();
+        self.log_traffic.proposals -= 1;
+        self.log_traffic.proposal_bytes -= kept_bytes(&proposal.publication);
+        match outcome {
+            Ok(offset) => {
+                proposal.publication.offset = offset;
+                self.commit(context, name, namespace, proposal, effects);
+            }
+            Err(error) => {
+                self.on_log_error(namespace, error);
+                self.review(context, name);
+                for reply_to in proposal.duplicates.into_iter().chain([proposal.reply_to]) {
+                    context.because(error.why());
+                    context.answer_publication(name, reply_to, Err(error.code()), effects);
+                }
+                context.forget_reason();
+            }
+        }
+    }
+
+    fn on_log_error(&mut self, namespace: NamespaceIndex, error: LogError) {
+        if error == LogError::Broken {
+            self.log_traffic.breaks(namespace);
+        }
+    }
+
+    /// Another node has published in a channel that this one follows.
+    pub(in crate::shard) fn publication_replicated(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        record: LogRecord,
+        effects: &mut Effects,
+    ) {
+        let Some(channel) = self.channels.get_mut(name) else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        let namespace = channel.namespace;
+        let Some(log) = channel.log.as_deref_mut() else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        if let Some((_, meanwhile)) = &mut log.opening {
+            if record.publication.offset > meanwhile.top() {
+                meanwhile.append(record.publication, None);
+                meanwhile.set_version(record.version, &record.version_epoch);
+                meanwhile.forget_beyond(context.options.log.tail_publications_max);
+            }
+            return;
+        }
+        let LogRecord { publication, version, version_epoch, .. } = record;
+        let how = PublishHow { version, version_epoch, ..PublishHow::default() };
+        let params = ProposalParams { how, audience: None, accepted_us: context.now.mono_us, is_delivered: false };
+        let publication = Arc::unwrap_or_clone(publication);
+        let proposal =
+            Proposal { publication, params, creator: None, reply_to: ReplyTo::Nobody, duplicates: Vec::new() };
+        self.commit(context, name, namespace, proposal, effects);
+    }
+
+    /// A page has come, or cannot be had. What was parked for it is computed now, together with what was committed
+    /// meanwhile, so that nothing falls between a recovery and what is delivered live.
+    pub(in crate::shard) fn page_loaded(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        load: LoadNumber,
+        outcome: Result<LogPage, LogError>,
+        effects: &mut Effects,
+    ) {
+        let channel = self.channels.get_mut(name);
+        let Some((log, namespace)) =
+            channel.and_then(|channel| channel.log.as_deref_mut().map(|log| (log, channel.namespace)))
+        else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        context.forget_reason();
+        let opens = log.opening.as_ref().is_some_and(|(opening, _)| *opening == load);
+        let requests = log.end_load(load);
+        self.log_traffic.parked -= requests.len();
+        match outcome {
+            Ok(page) if opens => {
+                self.open_channel(context, name, namespace, page);
+                for request in requests {
+                    self.serve_again(context, name, request, effects);
+                }
+            }
+            Ok(page) => {
+                let mut whole = self.page_with_tail(context, name, page);
+                for request in requests {
+                    self.serve_from(context, name, request, whole.as_mut(), effects);
+                }
+            }
+            Err(error) => {
+                self.on_log_error(namespace, error);
+                if opens {
+                    self.close_log(name);
+                }
+                for request in requests {
+                    context.because(error.why());
+                    self.refuse(context, name, request, error.code(), effects);
+                }
+                context.forget_reason();
+            }
+        }
+        self.review(context, name);
+    }
+
+    /// A channel's first page has come.
+    fn open_channel(&mut self, context: &mut Context, name: &Arc<str>, namespace: NamespaceIndex, mut page: LogPage) {
+        let options = Arc::clone(&context.options);
+        let (seed, results_max) = (context.node_seed, options.channel.idempotent_results_max);
+        let (limits, options) = (options.log, namespace_options(&options, namespace));
+        let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
+        if context.planted.is(Bug::KeysNotRestored) {
+            page.results.clear();
+        }
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(log) = channel.log.as_deref_mut() else { return };
+        let Some((_, meanwhile)) = log.opening.take() else { return };
+        for result in std::mem::take(&mut page.results) {
+            let results = channel.results.get_or_insert_with(|| Box::new(Results::new(seed)));
+            results.restore(context.now, result, results_max);
+        }
+        // What was removed meanwhile may be in the page.
+        let is_removed = log.floor == u64::MAX;
+        // A full page ends where it does because of its size.
+        let is_full = page.records.len() >= first_page_max(&limits, options);
+        log.floor = if is_full || page.has_more_below { 0 } else { page.floor };
+        let top = if loses_meanwhile { page.top } else { page.top.max(meanwhile.top()) };
+        log.next_offset = log.next_offset.max(top + 1);
+        let mut stream = Stream::of_page(page, &meanwhile, top);
+        stream.forget_beyond(options.history_size.min(limits.tail_publications_max));
+        if is_removed {
+            stream.clear();
+            log.floor = stream.top();
+        }
+        stream.data_until_us = if stream.is_empty() { u64::MAX } else { context.now.after_ms(options.history_ttl_ms) };
+        stream.meta_until_us = context.now.after_ms(options.remembered_ms());
+        channel.stream = Some(Box::new(stream));
+        self.schedule_channel(context, name);
+    }
+
+    /// What a page and memory have together.
+    fn page_with_tail(&mut self, context: &Context, name: &str, mut page: LogPage) -> Option<Stream> {
+        let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
+        let channel = self.channels.get_mut(name)?;
+        let (log, tail) = (channel.log.as_deref_mut()?, channel.stream.as_deref()?);
+        // What was removed meanwhile may be in the page.
+        page.floor = page.floor.max(log.floor);
+        page.through = page.through.max(page.floor);
+        page.records.retain(|record| record.publication.offset > page.floor);
+        Some(if loses_meanwhile {
+            let (through, nothing) = (page.through, Stream::new(Box::default()));
+            Stream::of_page(page, &nothing, through)
+        } else {
+            Stream::of_page(page, tail, tail.top())
+        })
+    }
+
+    /// Lets go of a channel's log, which nothing waits for.
+    pub(in crate::shard) fn close_log(&mut self, name: &str) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        if channel.log.take().is_some() {
+            self.log_traffic.requests.push(Effect::Unfollow { channel: Arc::clone(&channel.name) });
+        }
+    }
+
+    /// Another node, or this one, has removed the history of a channel.
+    pub(in crate::shard) fn history_trimmed(&mut self, context: &mut Context, name: &Arc<str>, through: u64) {
+        let Some(channel) = self.channels.get_mut(name) else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        if let Some(log) = channel.log.as_deref_mut() {
+            log.floor = log.floor.max(through);
+            if let Some((_, meanwhile)) = &mut log.opening {
+                meanwhile.clear();
+            }
+        }
+        if let Some(stream) = channel.stream.as_deref_mut() {
+            stream.clear();
+            if stream.take_answers() {
+                self.answers.forget(name);
+            }
+        }
+        self.forget_keys(name);
+        self.count_history(context, name);
+    }
+
+    /// The log has lost the thread of a channel: whoever counts on a position starts anew. A channel that is being opened
+    /// has nothing to lose.
+    pub(in crate::shard) fn log_interrupted(&mut self, context: &mut Context, name: &Arc<str>, effects: &mut Effects) {
+        let Some(channel) = self.channels.get_mut(name) else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        if channel.log.as_ref().is_none_or(|log| log.opening.is_some()) {
+            return;
+        }
+        let shards: Vec<_> = channel.listening_shards(Audience::Publications).collect();
+        let stream = channel.stream.take();
+        for shard in shards {
+            context.notify(shard, Notice::PositionLost { channel: Arc::clone(name) }, effects);
+        }
+        if let Some(stream) = stream {
+            self.forget_stream(context, name, *stream, true);
+        }
+        // What the shard has asked of the log meanwhile is answered by the log; until then, the log is not closed.
+        self.review(context, name);
+    }
+
+    /// Has the log forget the publications that a channel has now.
+    pub(in crate::shard) fn trim_log(&mut self, context: &Context, name: &Arc<str>) {
+        let is_logged =
+            self.has_logs && context.names.resolve(name).is_ok_and(|namespace| context.is_logged(namespace));
+        if !is_logged {
+            return;
+        }
+        let mut through = u64::MAX;
+        if let Some(channel) = self.channels.get_mut(name)
+            && let Some(log) = channel.log.as_deref_mut()
+        {
+            if let (None, Some(stream)) = (&log.opening, &channel.stream) {
+                through = stream.top();
+            }
+            log.floor = through;
+        }
+        self.log_traffic.requests.push(Effect::Trim { channel: Arc::clone(name), through });
+    }
+
+    /// A channel's publications have expired. A log that other nodes write to looks after that by itself.
+    pub(super) fn expire_log(&mut self, context: &Context, name: &Arc<str>) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        if context.namespace(channel.namespace).log != PublicationLog::OrderedByLog {
+            self.trim_log(context, name);
+        } else if let (Some(log), Some(stream)) = (channel.log.as_deref_mut(), &channel.stream) {
+            log.floor = stream.top();
+        }
+    }
+}
+impl Context {
+    /// Whether the channel's publications go to a log.
+    pub(super) fn is_logged(&self, namespace: NamespaceIndex) -> bool {
+        let options = self.namespace(namespace);
+        options.log != PublicationLog::Memory && options.has_stream()
+    }
+}
+
+/// Publications of the page with which a channel is opened.
+fn first_page_max(limits: &LogLimits, options: &NamespaceOptions) -> usize {
+    limits.tail_publications_max.min(options.history_size).max(1)
+}

@@ -1,0 +1,136 @@
+//! Sends new subscribers the newest publication of each key.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{ErrorCode, Publication};
+
+use crate::{
+    Now,
+    answers::Span,
+    history_stream::Stream,
+    key_cache::{KeyCache, KeyCacheLimits},
+    message::{Subscribed, SubscriptionRequest},
+    names::NamespaceIndex,
+    options::NamespaceOptions,
+    planted::Bug,
+};
+
+use super::{Context, Owner};
+
+/// Where the publications of an answer to a subscription come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnswerSource {
+    /// The stream: what was missed.
+    Stream,
+    /// The newest of each key; its state, if nothing was filtered out.
+    Keys { state: Option<u64> },
+}
+
+impl AnswerSource {
+    /// What the answer is kept as for others, if it can be.
+    pub(super) fn span(
+        self,
+        stream: Option<&Stream>,
+        request: &SubscriptionRequest,
+        subscribed: &Subscribed,
+    ) -> Option<Span> {
+        let class = request.subscriber.class;
+        let (encoding, delta) = (class.wire.encoding(), class.delta);
+        let publications = &subscribed.publications;
+        match self {
+            Self::Stream => {
+                stream.filter(|stream| stream.is_whole(publications))?;
+                Span::of(publications, &subscribed.epoch, encoding, delta)
+            }
+            Self::Keys { state } => state.map(|state| Span::of_keys(state, encoding, delta)),
+        }
+    }
+}
+
+impl Owner {
+    /// Keeps a publication as the newest of its key, where the namespace wants that.
+    pub(super) fn keep_newest(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+        options: &NamespaceOptions,
+        (key, publication): (Option<&str>, &Arc<Publication>),
+    ) -> Result<(), ErrorCode> {
+        if options.cache_keys_max == 0 {
+            // They may have been kept until the options changed.
+            self.forget_keys(name);
+            return Ok(());
+        }
+        let client = &context.options.client;
+        // The answer has to fit into what may wait for a session, with room for the escapes of a patch's form.
+        let answer_bytes_max = client.queue_bytes_max / 2;
+        let share = context.options.channel.cache_bytes_max.div_ceil(usize::from(context.identity.count));
+        let keys_max = options.cache_keys_max.min(client.queue_frames_max / 2);
+        let (seed, cached_bytes) = (context.node_seed, self.cached_bytes);
+        let cache =
+            self.owned(context, name, namespace)?.key_cache.get_or_insert_with(|| Box::new(KeyCache::new(seed)));
+        let of_others = cached_bytes - cache.bytes();
+        let bytes_max = answer_bytes_max.min(share.saturating_sub(of_others));
+        let until_us = context.now.after_ms(options.cache_keys_ttl_ms);
+        let evicted = cache.put(key, publication, until_us, KeyCacheLimits { keys_max, bytes_max });
+        let (bytes, had_answers) = (cache.bytes(), cache.take_answers());
+        self.cached_bytes = of_others + bytes;
+        context.count(namespace).keys_evicted += evicted;
+        if had_answers {
+            self.answers.forget(name);
+        }
+        self.schedule_channel(context, name);
+        Ok(())
+    }
+
+    /// Adds the newest publication of each key to the answer to a subscription that recovers nothing. What is published
+    /// later comes behind the answer, so that nothing is missing between.
+    pub(super) fn add_newest(
+        &self,
+        context: &Context,
+        request: &SubscriptionRequest,
+        subscribed: &mut Subscribed,
+    ) -> AnswerSource {
+        let channel = self.channels.get(&request.channel).filter(|_| !subscribed.recovered);
+        let channel = channel.filter(|channel| context.namespace(channel.namespace).cache_keys_max > 0);
+        let Some((channel, cache)) =
+            channel.and_then(|channel| channel.key_cache.as_ref().map(|cache| (channel, cache)))
+        else {
+            return AnswerSource::Stream;
+        };
+        subscribed.publications = cache.publications(request.filter.as_deref());
+        if context.planted.is(Bug::KeyMissing) && !subscribed.publications.is_empty() {
+            subscribed.publications.remove(0);
+        }
+        let top = channel.stream.as_ref().map_or(0, |stream| stream.top());
+        subscribed.has_newest = top > 0 && subscribed.publications.last().is_some_and(|newest| newest.offset == top);
+        AnswerSource::Keys { state: request.filter.is_none().then(|| cache.state()) }
+    }
+
+    /// Forgets the newest publications of keys that are too old.
+    pub(super) fn forget_old_keys(&mut self, now: Now, name: &str) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(cache) = &mut channel.key_cache else { return };
+        let before = cache.bytes();
+        let had_answers = cache.forget_old(now.mono_us) && cache.take_answers();
+        self.cached_bytes -= before - cache.bytes();
+        if cache.len() == 0 {
+            channel.key_cache = None;
+        }
+        if had_answers {
+            self.answers.forget(name);
+        }
+    }
+
+    /// Forgets the newest publications of all keys of a channel.
+    pub(super) fn forget_keys(&mut self, name: &str) {
+        let cache = self.channels.get_mut(name).and_then(|channel| channel.key_cache.take());
+        if let Some(mut cache) = cache {
+            self.cached_bytes -= cache.bytes();
+            if cache.take_answers() {
+                self.answers.forget(name);
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Requests that are parked until a page of a log has arrived.
+
+use std::sync::Arc;
+
+use dunlin_protocol::ErrorCode;
+
+use crate::{
+    Effect, Effects,
+    api::{ApiAnswer, HistoryQuery},
+    history_stream::Stream,
+    log::{LoadNumber, LoadQuery},
+    log_in_flight::{HistoryReader, ParkedRequest, ReplyTo},
+    message::{HistoryPart, NotSubscribed, Notice, SubscriptionRequest},
+};
+
+use super::{Context, Owner};
+
+impl Owner {
+    /// Has a request wait until the channel is open.
+    pub(super) fn park_until_open(
+        &mut self,
+        context: &Context,
+        name: &Arc<str>,
+        request: ParkedRequest,
+    ) -> Result<(), ErrorCode> {
+        self.check_parked(context)?;
+        let log = self.channels.get_mut(name).and_then(|channel| channel.log.as_deref_mut());
+        let (log, load) = log
+            .and_then(|log| log.opening.as_ref().map(|(load, _)| *load).map(|load| (log, load)))
+            .ok_or(ErrorCode::Internal)?;
+        log.park(load, request);
+        self.log_traffic.parked += 1;
+        Ok(())
+    }
+
+    fn check_parked(&self, context: &Context) -> Result<(), ErrorCode> {
+        let fits = self.log_traffic.parked < context.options.log.parked_max;
+        if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
+    }
+
+    /// Has a request wait for a page.
+    fn park_for_page(
+        &mut self,
+        context: &Context,
+        name: &Arc<str>,
+        query: LoadQuery,
+        request: ParkedRequest,
+    ) -> Result<(), ErrorCode> {
+        self.check_parked(context)?;
+        let number = LoadNumber(self.log_traffic.next_number());
+        let namespace = self.channels.get(name).ok_or(ErrorCode::Internal)?.namespace;
+        let terms = context.namespace(namespace).log_terms();
+        let log = self.open_log_of(name).ok_or(ErrorCode::Internal)?;
+        let under_way = log.load_of(query);
+        if under_way.is_none() {
+            log.begin_load(number, query);
+        }
+        log.park(under_way.unwrap_or(number), request);
+        self.log_traffic.parked += 1;
+        if under_way.is_none() {
+            let channel = Arc::clone(name);
+            self.log_traffic.requests.push(Effect::Load { channel, load: number, query, terms });
+        }
+        Ok(())
+    }
+
+    /// Accepts a subscription to a channel with a log, or has it wait for the page that it needs.
+    pub(super) fn subscribe_to_logged(
+        &mut self,
+        context: &mut Context,
+        request: Box<SubscriptionRequest>,
+        effects: &mut Effects,
+    ) {
+        let parked = match self.page_for_subscription(context, &request) {
+            Ok(None) => {
+                let outcome = self.accept_subscription(context, &request, None).map_err(NotSubscribed::from);
+                return self.answer_subscription(context, request, outcome, effects);
+            }
+            Ok(Some(wait)) => {
+                let name = Arc::clone(&request.channel);
+                let parked = self.park_subscription(context, request, wait);
+                self.review(context, &name);
+                parked
+            }
+            Err(code) => Err((request, code)),
+        };
+        if let Err((request, code)) = parked {
+            self.review(context, &request.channel);
+            self.answer_subscription(context, request, Err(code.into()), effects);
+        }
+    }
+
+    fn park_subscription(
+        &mut self,
+        context: &Context,
+        request: Box<SubscriptionRequest>,
+        wait: PageWait,
+    ) -> Result<(), (Box<SubscriptionRequest>, ErrorCode)> {
+        if let Err(code) = self.check_parked(context) {
+            return Err((request, code));
+        }
+        let name = Arc::clone(&request.channel);
+        // Whether there is room was asked above.
+        let parked = match wait {
+            PageWait::UntilOpen => self.park_until_open(context, &name, ParkedRequest::Subscribe(request)),
+            PageWait::ForPage(query) => self.park_for_page(context, &name, query, ParkedRequest::Subscribe(request)),
+        };
+        debug_assert!(parked.is_ok(), "there is room, and the log is there");
+        Ok(())
+    }
+
+    /// What a subscription has to wait for, if it has to.
+    fn page_for_subscription(
+        &mut self,
+        context: &mut Context,
+        request: &SubscriptionRequest,
+    ) -> Result<Option<PageWait>, ErrorCode> {
+        let namespace = context.names.resolve(&request.channel)?;
+        if !context.is_logged(namespace) {
+            return Ok(None);
+        }
+        if !self.is_log_ready(context, &request.channel, namespace)? {
+            return Ok(Some(PageWait::UntilOpen));
+        }
+        let options = context.namespace(namespace);
+        let (mode, publications_max) = (options.recovery_mode, options.history_size);
+        let Some(channel) = self.channels.get(&request.channel) else { return Ok(None) };
+        let (Some(log), Some(stream)) = (&channel.log, &channel.stream) else { return Ok(None) };
+        let from = request.recover.as_ref().filter(|_| request.positioned);
+        let query = from.and_then(|from| log.missing_for(stream, from, mode, publications_max));
+        Ok(query.map(PageWait::ForPage))
+    }
+
+    /// Reads a part of a channel's history and answers with it, when it has come if it has to be loaded.
+    pub(in crate::shard) fn serve_history(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        query: HistoryQuery,
+        reader: HistoryReader,
+        reply_to: ReplyTo,
+        effects: &mut Effects,
+    ) {
+        let outcome = match self.page_for_history(context, name, &query) {
+            Ok(None) => self.history(context, name, &query, reader.as_reader()),
+            Ok(Some(wait)) => {
+                let request = ParkedRequest::History { query, reader, reply_to };
+                let parked = match wait {
+                    PageWait::UntilOpen => self.park_until_open(context, name, request),
+                    PageWait::ForPage(query) => self.park_for_page(context, name, query, request),
+                };
+                self.review(context, name);
+                match parked {
+                    Ok(()) => return,
+                    Err(code) => Err(code),
+                }
+            }
+            Err(code) => Err(code),
+        };
+        context.answer_history(name, reply_to, outcome, effects);
+    }
+
+    fn page_for_history(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        query: &HistoryQuery,
+    ) -> Result<Option<PageWait>, ErrorCode> {
+        if !self.has_logs {
+            return Ok(None);
+        }
+        let namespace = context.names.resolve(name)?;
+        if !context.is_logged(namespace) {
+            return Ok(None);
+        }
+        if !self.is_log_ready(context, name, namespace)? {
+            return Ok(Some(PageWait::UntilOpen));
+        }
+        let Some(channel) = self.channels.get(name) else { return Ok(None) };
+        let (Some(log), Some(stream)) = (&channel.log, &channel.stream) else { return Ok(None) };
+        let publications_max = context.namespace(namespace).history_size;
+        Ok(log.missing_in_history(stream, query, publications_max).map(PageWait::ForPage))
+    }
+
+    pub(super) fn serve_again(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        request: ParkedRequest,
+        effects: &mut Effects,
+    ) {
+        match request {
+            ParkedRequest::Publish { draft, reply_to } => self.propose(context, name, *draft, reply_to, effects),
+            ParkedRequest::Subscribe(request) => self.subscribe_to_logged(context, request, effects),
+            ParkedRequest::History { query, reader, reply_to } => {
+                self.serve_history(context, name, query, reader, reply_to, effects);
+            }
+        }
+    }
+
+    pub(super) fn serve_from(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        request: ParkedRequest,
+        whole: Option<&mut Stream>,
+        effects: &mut Effects,
+    ) {
+        match (request, whole) {
+            (ParkedRequest::Subscribe(request), whole @ Some(_)) => {
+                let outcome = self.accept_subscription(context, &request, whole).map_err(NotSubscribed::from);
+                self.answer_subscription(context, request, outcome, effects);
+            }
+            (ParkedRequest::History { query, reader, reply_to }, Some(whole)) => {
+                let outcome = whole.history(&query, reader.as_reader());
+                context.answer_history(name, reply_to, outcome, effects);
+            }
+            (request, _) => self.serve_again(context, name, request, effects),
+        }
+    }
+
+    /// Answers a parked request with an error.
+    pub(super) fn refuse(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        request: ParkedRequest,
+        code: ErrorCode,
+        effects: &mut Effects,
+    ) {
+        match request {
+            ParkedRequest::Publish { reply_to, .. } => context.answer_publication(name, reply_to, Err(code), effects),
+            ParkedRequest::Subscribe(request) => {
+                self.answer_subscription(context, request, Err(code.into()), effects);
+            }
+            ParkedRequest::History { reply_to, .. } => context.answer_history(name, reply_to, Err(code), effects),
+        }
+    }
+}
+
+impl Context {
+    fn answer_history(
+        &mut self,
+        name: &Arc<str>,
+        reply_to: ReplyTo,
+        outcome: Result<HistoryPart, ErrorCode>,
+        effects: &mut Effects,
+    ) {
+        match reply_to {
+            ReplyTo::Session(asker) => {
+                let notice = Notice::History { channel: Arc::clone(name), asker, outcome: outcome.map(Box::new) };
+                self.notify(asker.shard, notice, effects);
+            }
+            ReplyTo::Api(ticket) => {
+                let answer = outcome.map(|part| ApiAnswer::History {
+                    publications: part.publications,
+                    epoch: part.epoch,
+                    offset: part.offset,
+                });
+                self.answer_api(ticket, answer, effects);
+            }
+            ReplyTo::Room | ReplyTo::Nobody => {}
+        }
+    }
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug)]
+enum PageWait {
+    UntilOpen,
+    ForPage(LoadQuery),
+}

@@ -1,0 +1,343 @@
+//! The owner's side of a room: opens it, and forwards its joins, leaves and events.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
+use dunlin_rooms::Refusal;
+
+use crate::{
+    Effect, Effects,
+    api::{ApiAnswer, ApiResult},
+    backend::PublishHow,
+    channel::OwnedRoom,
+    log_in_flight::{Draft, ReplyTo},
+    message::{NotSubscribed, Notice, SubscriptionRequest},
+    names::NamespaceIndex,
+    room::{EventAudience, NotJoined, Opening, RoomKey, RoomRefusal, RoomThreadIndex, SeatKey, ToRoom},
+};
+
+use super::{Context, Owner};
+use crate::shard::room::RoomThread;
+
+/// What joins are answered with that were on the way to a room when it was closed.
+const CLOSED_CODE: u16 = 400;
+
+impl Owner {
+    /// Asks the channel's room to let a player in; it is opened if it is not. The answer comes by [`Owner::joined`].
+    pub(super) fn serve_join(
+        &mut self,
+        context: &mut Context,
+        mut request: Box<SubscriptionRequest>,
+        effects: &mut Effects,
+    ) {
+        let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
+        match self.room_to_join(context, &request.channel, opening, effects) {
+            Ok((room, is_new)) => {
+                room.joins_on_way += 1;
+                let OwnedRoom { key, thread, .. } = *room;
+                if let Some(join) = request.join.as_mut().filter(|_| is_new) {
+                    join.opening = Opening::Used;
+                }
+                send_to_room(thread, ToRoom::Join { room: key, request }, effects);
+            }
+            Err(code) => {
+                request.recover = None;
+                let shard = request.asker.shard;
+                context.notify(shard, Notice::Subscribed { request, outcome: Err(code.into()) }, effects);
+            }
+        }
+    }
+
+    /// The room of `channel`, and whether it was opened for this.
+    fn room_to_join(
+        &mut self,
+        context: &mut Context,
+        channel: &Arc<str>,
+        opening: Opening,
+        effects: &mut Effects,
+    ) -> Result<(&mut OwnedRoom, bool), ErrorCode> {
+        let namespace = context.names.resolve(channel)?;
+        if context.namespace(namespace).room.is_none() || self.room_threads.is_empty() {
+            return Err(ErrorCode::NotAvailable);
+        }
+        let is_open = self.channels.get(channel).is_some_and(|channel| channel.room.is_some());
+        if !is_open {
+            self.check_opening(context, opening).map_err(|refusal| {
+                context.count(namespace).rooms.refused[refusal as usize] += 1;
+                refusal.code()
+            })?;
+            // Before the room, so that none is opened for a channel that there is no place for.
+            self.owned(context, channel, namespace)?;
+            let room = self.open_room(context, channel, namespace, effects);
+            self.owned(context, channel, namespace)?.room = Some(Box::new(room));
+            self.review(context, channel);
+        }
+        Ok((self.owned(context, channel, namespace)?.room.as_deref_mut().expect("opened above"), !is_open))
+    }
+
+    /// Whether one more room may be opened. Asked before the channel is remembered, so that a refusal leaves nothing. Each
+    /// shard has an equal part of the node's limits.
+    fn check_opening(&mut self, context: &Context, opening: Opening) -> Result<(), RoomRefusal> {
+        if let Opening::Refused(refusal) = opening {
+            return Err(refusal);
+        }
+        let part = |limit: usize| limit.div_ceil(usize::from(context.identity.count));
+        let open: usize = self.room_threads.iter().map(|thread| thread.open as usize).sum();
+        if open >= part(context.options.rooms_max) {
+            return Err(RoomRefusal::Limit);
+        }
+        if self.rooms_unmade >= part(context.options.room_openings.unmade_max) {
+            return Err(RoomRefusal::Queue);
+        }
+        if self.room_openings.try_take(context.now.mono_us) { Ok(()) } else { Err(RoomRefusal::Rate) }
+    }
+
+    /// Opens a room on the thread with the least to do.
+    fn open_room(
+        &mut self,
+        context: &mut Context,
+        channel: &Arc<str>,
+        namespace: NamespaceIndex,
+        effects: &mut Effects,
+    ) -> OwnedRoom {
+        let load = |thread: &RoomThread| (u32::from(thread.load_permille) + thread.opened_since, thread.open);
+        let threads = (0..).zip(&mut self.room_threads);
+        let (index, thread) = threads.min_by_key(|(_, thread)| load(thread)).expect("asked for above");
+        thread.opened_since += 1;
+        thread.open += 1;
+        let thread = RoomThreadIndex(index);
+        self.rooms_opened += 1;
+        self.rooms_unmade += 1;
+        let key = RoomKey { owner: context.identity.index, number: self.rooms_opened };
+        context.count(namespace).rooms.opened += 1;
+        let open = ToRoom::Open { room: key, channel: Arc::clone(channel), namespace: namespace.0 };
+        send_to_room(thread, open, effects);
+        OwnedRoom { key, thread, joins_on_way: 0, players: 0, is_made: false }
+    }
+
+    /// A room's world is made.
+    pub(in crate::shard) fn room_is_made(&mut self, key: RoomKey, channel: &Arc<str>) {
+        if let Some(room) = self.current_room(channel, key)
+            && !std::mem::replace(&mut room.is_made, true)
+        {
+            self.rooms_unmade -= 1;
+        }
+    }
+
+    /// The room of `channel`, if it is still `key`.
+    fn current_room(&mut self, channel: &str, key: RoomKey) -> Option<&mut OwnedRoom> {
+        let room = self.channels.get_mut(channel)?.room.as_deref_mut()?;
+        (room.key == key).then_some(room)
+    }
+
+    /// A room has answered a join.
+    pub(in crate::shard) fn joined(
+        &mut self,
+        context: &mut Context,
+        key: RoomKey,
+        request: Box<SubscriptionRequest>,
+        outcome: Result<(), NotJoined>,
+        effects: &mut Effects,
+    ) {
+        let room = self.current_room(&request.channel, key).map(|room| {
+            room.joins_on_way -= 1;
+            *room
+        });
+        let is_closed = room.is_none() && self.closed_room_answers(key);
+        let Ok(namespace) = context.names.resolve(&request.channel) else { return };
+        let counters = &mut context.count(namespace).rooms;
+        let outcome = match (outcome, room) {
+            (Err(NotJoined::Refused(refusal)), _) => {
+                counters.joins_refused += 1;
+                Err(NotSubscribed::Refused(refusal))
+            }
+            // A join to a room that has ended is never confirmed. SDKs do not rejoin a room that was closed, like
+            // those of the players who were there; for one that failed they come again.
+            (Err(NotJoined::Gone), _) | (Ok(()), None) => {
+                counters.joins_gone += 1;
+                let closed = || Refusal { code: CLOSED_CODE, message: "room closed".into() };
+                let error = NotSubscribed::Error(ErrorCode::Internal);
+                Err(if is_closed { NotSubscribed::Refused(closed()) } else { error })
+            }
+            (Ok(()), Some(room)) => {
+                counters.joins_accepted += 1;
+                let subscribed = self.accept_subscription(context, &request, None).map_err(NotSubscribed::from);
+                self.keep_player(room, &request, subscribed.is_ok(), effects);
+                subscribed.map(|mut subscribed| {
+                    subscribed.room = Some((room.key, room.thread));
+                    subscribed
+                })
+            }
+        };
+        self.answer_subscription(context, request, outcome, effects);
+    }
+
+    /// Whether it is a closed room that answers a join.
+    fn closed_room_answers(&mut self, key: RoomKey) -> bool {
+        let Some(joins_on_way) = self.closed_rooms.get_mut(&key.number) else { return false };
+        *joins_on_way -= 1;
+        if *joins_on_way == 0 {
+            self.closed_rooms.remove(&key.number);
+        }
+        true
+    }
+
+    /// A player is in its room; it stays if its subscription stands.
+    fn keep_player(&mut self, room: OwnedRoom, request: &SubscriptionRequest, stays: bool, effects: &mut Effects) {
+        if stays {
+            if let Some(room) = self.current_room(&request.channel, room.key) {
+                room.players += 1;
+            }
+        } else if let Some(join) = &request.join {
+            send_to_room(room.thread, ToRoom::Leave { room: room.key, seat: join.seat }, effects);
+        }
+    }
+
+    /// A player's subscription has ended. A room that has ended gets no message.
+    pub(in crate::shard) fn serve_leave(&mut self, channel: &str, key: RoomKey, seat: SeatKey, effects: &mut Effects) {
+        if let Some(room) = self.current_room(channel, key) {
+            room.players -= 1;
+            let thread = room.thread;
+            send_to_room(thread, ToRoom::Leave { room: key, seat }, effects);
+        }
+    }
+
+    /// A room has been empty for long. It is closed, unless somebody is there or on the way.
+    pub(in crate::shard) fn room_is_idle(
+        &mut self,
+        context: &mut Context,
+        key: RoomKey,
+        channel: &Arc<str>,
+        effects: &mut Effects,
+    ) {
+        let Some(room) = self.current_room(channel, key) else { return };
+        if room.players == 0 && room.joins_on_way == 0 {
+            self.close_room(context, channel, key, effects);
+        }
+    }
+
+    fn close_room(&mut self, context: &mut Context, channel: &Arc<str>, key: RoomKey, effects: &mut Effects) {
+        let code = UnsubscribeCode::ROOM_CLOSED;
+        if let Some((room, namespace)) = self.forget_owned_room(context, channel, key, code, effects) {
+            context.count(namespace).rooms.closed += 1;
+            if room.joins_on_way > 0 {
+                self.closed_rooms.insert(key.number, room.joins_on_way);
+            }
+            send_to_room(room.thread, ToRoom::Close { room: key, code }, effects);
+        }
+    }
+
+    /// A room is no more.
+    pub(in crate::shard) fn room_has_failed(
+        &mut self,
+        context: &mut Context,
+        key: RoomKey,
+        channel: &Arc<str>,
+        effects: &mut Effects,
+    ) {
+        if let Some((_, namespace)) =
+            self.forget_owned_room(context, channel, key, UnsubscribeCode::ROOM_FAILED, effects)
+        {
+            context.count(namespace).rooms.failed += 1;
+        }
+    }
+
+    /// Forgets a room. Shards with players of it are told, behind the answers to those: what the room itself tells them may
+    /// come before, to sessions that still wait.
+    fn forget_owned_room(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        key: RoomKey,
+        code: UnsubscribeCode,
+        effects: &mut Effects,
+    ) -> Option<(OwnedRoom, NamespaceIndex)> {
+        let room = *self.current_room(name, key)?;
+        let channel = self.channels.get_mut(name)?;
+        channel.room = None;
+        self.rooms_unmade -= usize::from(!room.is_made);
+        let namespace = channel.namespace;
+        let shards: Vec<_> = channel.listening_shards(crate::channel::Audience::Publications).collect();
+        for shard in shards {
+            context.notify(shard, Notice::RoomOver { channel: Arc::clone(name), room: key, code }, effects);
+        }
+        if let Some(thread) = self.room_threads.get_mut(usize::from(room.thread.0)) {
+            thread.open = thread.open.saturating_sub(1);
+        }
+        self.review(context, name);
+        Some((room, namespace))
+    }
+
+    /// An event of a room: a publication in its channel. One of a room that has been closed is dropped: the channel may
+    /// have a new room by now, on another thread, and its players must not receive this.
+    pub(in crate::shard) fn take_event(
+        &mut self,
+        context: &mut Context,
+        key: RoomKey,
+        channel: &Arc<str>,
+        data: Payload,
+        audience: Option<Box<EventAudience>>,
+        effects: &mut Effects,
+    ) {
+        if self.current_room(channel, key).is_none() {
+            context.counters.late_messages += 1;
+            return;
+        }
+        let audience = audience.map(|audience| Arc::new(*audience));
+        let draft = Draft { data, info: None, how: PublishHow::default(), audience, creator: None };
+        self.propose(context, channel, draft, ReplyTo::Room, effects);
+        if let Ok(namespace) = context.names.resolve(channel) {
+            context.count(namespace).rooms.events += 1;
+        }
+    }
+
+    /// A publication of a room in another channel.
+    pub(in crate::shard) fn take_room_publication(
+        &mut self,
+        context: &mut Context,
+        channel: &Arc<str>,
+        data: Payload,
+        effects: &mut Effects,
+    ) {
+        let draft = Draft { data, info: None, how: PublishHow::default(), audience: None, creator: None };
+        self.propose(context, channel, draft, ReplyTo::Room, effects);
+    }
+
+    /// How busy a room thread is.
+    pub(in crate::shard) fn room_thread_load(&mut self, thread: RoomThreadIndex, permille: u16) {
+        if let Some(thread) = self.room_threads.get_mut(usize::from(thread.0)) {
+            (thread.load_permille, thread.opened_since) = (permille, 0);
+        }
+    }
+
+    pub(super) fn open_room_by_api(
+        &mut self,
+        context: &mut Context,
+        channel: &Arc<str>,
+        effects: &mut Effects,
+    ) -> ApiResult {
+        let players = self.room_to_join(context, channel, Opening::Reserved, effects)?.0.players;
+        Ok(ApiAnswer::Done { sessions: players })
+    }
+
+    pub(super) fn close_room_by_api(
+        &mut self,
+        context: &mut Context,
+        channel: &Arc<str>,
+        effects: &mut Effects,
+    ) -> ApiResult {
+        let namespace = context.names.resolve(channel)?;
+        if context.namespace(namespace).room.is_none() {
+            return Err(ErrorCode::NotAvailable);
+        }
+        let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref().copied());
+        if let Some(room) = room {
+            self.close_room(context, channel, room.key, effects);
+        }
+        Ok(ApiAnswer::Done { sessions: room.map_or(0, |room| room.players) })
+    }
+}
+
+fn send_to_room(thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {
+    effects.list.push(Effect::ToRoom { thread, message });
+}

@@ -1,0 +1,270 @@
+//! Closes sessions, and decides which of their queued frames are still written.
+
+use dunlin_protocol::Disconnect;
+use dunlin_websocket::{close::append_close_reply, header::append_pong};
+
+use crate::{
+    Effect, Effects, SessionKey,
+    frame::{FrameRef, close_frame},
+    outbox::Slots,
+    record::SessionIncident,
+    session::{Deadlines, Phase},
+};
+
+use super::{Context, Sessions};
+
+/// Whether queued frames are sent before the close frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum QueuedFrames {
+    Send,
+    Discard,
+}
+
+/// Where in the table a staged drain is.
+#[derive(Clone, Copy, Default)]
+pub(super) struct DrainProgress {
+    next: u32,
+    /// The table has been walked once.
+    idle_are_gone: bool,
+}
+
+impl Sessions {
+    /// Ends a session: its subscriptions are over at once, what waits for it is sent, and a close frame behind it.
+    pub(super) fn close(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        disconnect: &Disconnect,
+        effects: &mut Effects,
+    ) {
+        self.close_with(context, key, disconnect, QueuedFrames::Send, effects);
+    }
+
+    pub(super) fn close_with(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        disconnect: &Disconnect,
+        queued: QueuedFrames,
+        effects: &mut Effects,
+    ) {
+        let is_open = self.table.get(key).is_some_and(|session| session.phase != Phase::Closing);
+        if is_open {
+            self.record_disconnect(context, key, disconnect, effects);
+        }
+        if !self.begin_close(context, key, effects) {
+            return;
+        }
+        context.counters.count_close(disconnect.code);
+        let wire = self.table.at(key.index).wire;
+        let close_frame = close_frame(wire, disconnect, context.options.client.uni_websocket, &mut context.scratch);
+        self.send_close_frame(context, key, close_frame, queued, effects);
+    }
+
+    /// The peer has sent a close frame. Replies to it, then closes the socket.
+    pub(in crate::shard) fn peer_closes(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        code: Option<u16>,
+        effects: &mut Effects,
+    ) {
+        if !self.begin_close(context, key, effects) {
+            if let Some(session) = self.table.get_mut(key) {
+                let is_first = session.close_handshake.set_received();
+                if is_first && session.close_handshake.is_sent() {
+                    effects.list.push(Effect::HangUp { session: key });
+                }
+            }
+            return;
+        }
+        self.record(context, key, SessionIncident::Left { code }, effects);
+        self.table.at_mut(key.index).close_handshake.set_received();
+        let mut close_frame = Vec::new();
+        append_close_reply(code, &mut close_frame);
+        self.send_close_frame(context, key, close_frame, QueuedFrames::Discard, effects);
+    }
+
+    /// The peer broke the WebSocket protocol.
+    pub(in crate::shard) fn peer_violates(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        code: u16,
+        what: &'static str,
+        effects: &mut Effects,
+    ) {
+        context.counters.violations += 1;
+        let reason = std::borrow::Cow::Borrowed(what);
+        self.close_with(context, key, &Disconnect { code, reason }, QueuedFrames::Send, effects);
+    }
+
+    /// Takes the session out of everything but the table. Returns whether it was open until now.
+    fn begin_close(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) -> bool {
+        let Some(session) = self.table.get_mut(key) else { return false };
+        if session.phase == Phase::Closing {
+            return false;
+        }
+        session.deadlines =
+            Deadlines { end_us: context.now.after_ms(context.options.client.close_timeout_ms), ..Deadlines::NEVER };
+        if session.paused.take().is_some() {
+            // So that the peer's close frame is read.
+            effects.list.push(Effect::Resume { session: key });
+        }
+        self.leave_everything(context, key, effects);
+        self.table.at_mut(key.index).phase = Phase::Closing;
+        self.schedule_session(context, key);
+        let outbox = self.table.outbox(key.index);
+        outbox.end_pace();
+        if let Some(before_cork) = outbox.uncork() {
+            // What waits belongs behind an answer that does not come.
+            outbox.discard_latest_and_behind(before_cork);
+        }
+        true
+    }
+
+    fn send_close_frame(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        close_frame: Vec<u8>,
+        queued: QueuedFrames,
+        effects: &mut Effects,
+    ) {
+        if queued == QueuedFrames::Send {
+            self.tag_skipped(context, key, Slots::All);
+        }
+        let outbox = self.table.outbox(key.index);
+        match queued {
+            QueuedFrames::Send => outbox.settle_latest(),
+            QueuedFrames::Discard => outbox.discard_unbegun(),
+        }
+        outbox.closing = true;
+        if !close_frame.is_empty() {
+            outbox.push(FrameRef::own(close_frame.into_boxed_slice(), context.now.mono_us));
+        } else if outbox.is_empty() {
+            return self.on_close_frame_sent(key, effects);
+        }
+        outbox.list(key.index, effects);
+    }
+
+    /// Ends all subscriptions and takes the session out of its user's list.
+    pub(super) fn leave_everything(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+        let session = self.table.at_mut(key.index);
+        let was_authenticated = session.is_authenticated();
+        let place = session.user_place;
+        for subscription in std::mem::take(&mut session.subscriptions) {
+            self.detach(context, key, &subscription, effects);
+        }
+        if was_authenticated && let Some(info) = self.table.at(key.index).info.clone() {
+            self.remove_from_user(context, key, &info.user, place, effects);
+        }
+    }
+
+    /// The kernel took `bytes` bytes.
+    pub(in crate::shard) fn wrote(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        bytes: usize,
+        effects: &mut Effects,
+    ) {
+        let Self { table: sessions, seats, .. } = self;
+        let Context { counters, .. } = context;
+        let Some(outbox) = sessions.outbox_of(key) else { return };
+        let mut left = outbox.wrote(bytes);
+        if left > 0 {
+            left = outbox.wrote_room_frames(left, seats, |written| counters.count_room_frame(written));
+        }
+        counters.written_bytes += bytes as u64;
+        if left > 0 {
+            // It is not known which bytes the peer has received, so nothing more can be sent to it.
+            counters.writes_beyond_offer += 1;
+            effects.list.push(Effect::HangUp { session: key });
+            return;
+        }
+        let commands_wait = outbox.on_socket_progress();
+        let is_over = !outbox.is_writable();
+        let is_closing = outbox.closing;
+        if is_over {
+            outbox.unlist();
+            outbox.trim_after_burst();
+        }
+        if commands_wait {
+            self.pace_progresses(context, key, effects);
+        }
+        if is_over && is_closing {
+            self.on_close_frame_sent(key, effects);
+        }
+    }
+
+    /// The kernel has taken all frames of a session that closes.
+    fn on_close_frame_sent(&mut self, key: SessionKey, effects: &mut Effects) {
+        let session = self.table.at_mut(key.index);
+        if session.close_handshake.set_sent() {
+            effects.list.push(if session.close_handshake.is_received() {
+                Effect::HangUp { session: key }
+            } else {
+                Effect::Finish { session: key }
+            });
+        }
+    }
+
+    /// The transport is gone.
+    pub(in crate::shard) fn forget_session(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+        if self.table.get(key).is_none() {
+            return;
+        }
+        self.record(context, key, SessionIncident::Gone, effects);
+        self.leave_everything(context, key, effects);
+        if let Some(session) = self.table.remove(key) {
+            context.timers.abandon(session.scheduled);
+        }
+    }
+
+    pub(in crate::shard) fn answer_websocket_ping(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        payload: &[u8],
+        effects: &mut Effects,
+    ) {
+        let mut pong = Vec::with_capacity(payload.len() + 2);
+        append_pong(payload, &mut pong);
+        self.queue_frame(context, key, FrameRef::own(pong.into_boxed_slice(), context.now.mono_us), effects);
+    }
+
+    /// Closes up to `sessions_max` sessions. First come, in the order of the table, those that are idle: nothing waits for
+    /// their sockets, and they wait for no answer. So no session has to remember when it was last used. When the table has
+    /// been walked once, the rest follow.
+    pub(in crate::shard) fn drain_some(&mut self, context: &mut Context, sessions_max: usize, effects: &mut Effects) {
+        let mut left = sessions_max;
+        while left > 0 {
+            let DrainProgress { next, idle_are_gone } = self.drain_progress;
+            let Some(key) = self.table.next_from(next) else {
+                self.drain_progress = DrainProgress { next: 0, idle_are_gone: true };
+                if idle_are_gone {
+                    return;
+                }
+                continue;
+            };
+            self.drain_progress.next = key.index + 1;
+            let session = self.table.at(key.index);
+            let (is_open, is_paused) = (session.phase != Phase::Closing, session.paused.is_some());
+            let is_idle = !is_paused && self.table.outbox(key.index).is_empty();
+            if is_open && (idle_are_gone || is_idle) {
+                self.close(context, key, &Disconnect::SHUTDOWN, effects);
+                left -= 1;
+            }
+        }
+    }
+
+    /// Closes every session and admits none.
+    pub(in crate::shard) fn drain(&mut self, context: &mut Context, effects: &mut Effects) {
+        self.draining = true;
+        let keys: Vec<SessionKey> = self.table.iter().map(|session| session.key).collect();
+        for key in keys {
+            self.close(context, key, &Disconnect::SHUTDOWN, effects);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Splits a frame into commands and dispatches each to its method (client protocol, dispatch rules).
+
+use dunlin_protocol::{Command, Commands, Disconnect, ErrorCode, NotJson, Push, Reply, Request};
+
+use crate::{
+    Effect, Effects, SessionKey,
+    counters::CommandKind,
+    frame::{FrameRef, build_frame, encode_push_on, reply_frame},
+    pace::Pace,
+    planted::Bug,
+    session::{Paused, PausedOn, Phase, Subscription, UnparsedCommands},
+};
+
+use super::{Context, Sessions, recording::channel_of};
+
+/// What is left of a frame when a command has to wait.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::shard) struct CommandsLeft {
+    pub(in crate::shard) bytes: usize,
+    /// Commands that it may have.
+    pub(in crate::shard) commands_max: usize,
+}
+
+/// What became of the next command of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::shard) enum CommandProgress {
+    /// There was none, or the session is closed.
+    Over,
+    /// It has to wait, and is still in what is left.
+    Waits,
+    /// It was carried out, and this is left.
+    Done(CommandsLeft),
+}
+
+impl Sessions {
+    /// Whether a frame has commands: how many it may have. Where only the server speaks, it is a connect request.
+    pub(in crate::shard) fn begin_frame(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        frame: &[u8],
+        effects: &mut Effects,
+    ) -> Option<usize> {
+        if self.table.get(key).is_some_and(|session| session.wire.is_unidirectional()) {
+            self.receive_connect(context, key, frame, effects);
+            return None;
+        }
+        let session = self.table.get(key)?;
+        debug_assert!(session.paused.is_none(), "nothing is received while a session is paused");
+        Some(context.options.client.commands_per_frame_max)
+    }
+
+    /// Carries out the first command of `unparsed`.
+    pub(in crate::shard) fn carry_out_next(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        unparsed: &[u8],
+        commands_max: usize,
+        effects: &mut Effects,
+    ) -> CommandProgress {
+        let Some(session) = self.table.get(key).filter(|session| session.phase != Phase::Closing) else {
+            return CommandProgress::Over;
+        };
+        let mut commands = Commands::new(session.encoding(), unparsed).within(context.shape_limits());
+        let Some(command) = commands.next() else { return CommandProgress::Over };
+        let (Ok(command), Some(commands_left)) = (command, commands_max.checked_sub(1)) else {
+            context.because(if commands_max == 0 {
+                "more commands in one frame than client.commands_per_frame_limit"
+            } else {
+                "a command that cannot be decoded, or that is deeper or wider than allowed"
+            });
+            context.counters.malformed_frames += 1;
+            self.close(context, key, &Disconnect::BAD_REQUEST, effects);
+            return CommandProgress::Over;
+        };
+        if let Some(paused_on) = self.has_to_wait(context, key, &command) {
+            self.pause(key, paused_on, effects);
+            return CommandProgress::Waits;
+        }
+        if let Err(disconnect) = self.dispatch(context, key, &command, effects) {
+            self.close(context, key, &disconnect, effects);
+            return CommandProgress::Over;
+        }
+        CommandProgress::Done(CommandsLeft { bytes: commands.rest().len(), commands_max: commands_left })
+    }
+
+    /// Keeps the commands that come after the one that waits.
+    pub(in crate::shard) fn keep_unparsed(&mut self, key: SessionKey, unparsed: UnparsedCommands) {
+        if let Some(paused) = self.table.get_mut(key).and_then(|session| session.paused.as_mut()) {
+            paused.unparsed = unparsed;
+        }
+    }
+
+    /// Has a session go on with its commands, now that what it waited for is there. The shard does so as soon as the event
+    /// or message at hand is dealt with, so this comes last in all that deals with one.
+    pub(super) fn resume(&mut self, key: SessionKey, unparsed: UnparsedCommands) {
+        debug_assert!(self.resumed.is_none(), "one session waits for one thing");
+        self.resumed = Some((key, unparsed));
+    }
+
+    /// The commands that a session goes on with, unless it has gone or waits for something else.
+    pub(in crate::shard) fn unparsed_to_carry_out(
+        &mut self,
+        key: SessionKey,
+        unparsed: UnparsedCommands,
+    ) -> Option<UnparsedCommands> {
+        match &mut self.table.get_mut(key)?.paused {
+            Some(paused) => {
+                paused.unparsed = unparsed;
+                None
+            }
+            None => Some(unparsed),
+        }
+    }
+
+    pub(in crate::shard) fn is_gone(&self, key: SessionKey) -> bool {
+        self.table.get(key).is_none()
+    }
+
+    pub(in crate::shard) fn is_paused(&self, key: SessionKey) -> bool {
+        self.table.get(key).is_some_and(|session| session.phase != Phase::Closing && session.paused.is_some())
+    }
+
+    pub(in crate::shard) fn is_paused_or_gone(&self, key: SessionKey) -> bool {
+        self.table.get(key).is_none_or(|session| session.paused.is_some())
+    }
+
+    /// A subscribe command waits until an earlier subscription to the channel, which is over, is answered by its owner:
+    /// so their answers, joins and leaves keep their order. All commands wait for the replies to earlier ones.
+    fn has_to_wait(&mut self, context: &Context, key: SessionKey, command: &Command<'_>) -> Option<PausedOn> {
+        if command.id == 0 {
+            return None;
+        }
+        if let Some(Request::Subscribe(subscribe)) = &command.request
+            && let Some(channel) = self.hub.find(&subscribe.channel)
+            && self.table.get(key)?.subscription(channel).is_some_and(Subscription::is_ending)
+        {
+            return Some(PausedOn::Ending { channel });
+        }
+        self.waits_for_pace(context, key, command).map(PausedOn::Pace)
+    }
+
+    /// Runs one command. Returns the close code if the session ends.
+    fn dispatch(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command: &Command<'_>,
+        effects: &mut Effects,
+    ) -> Result<(), Disconnect> {
+        let Some(session) = self.table.get_mut(key) else { return Ok(()) };
+        let is_connect = matches!(command.request, Some(Request::Connect(_)));
+        let allowed = match session.phase {
+            Phase::Fresh => is_connect,
+            Phase::Live => true,
+            Phase::Refused | Phase::Connecting | Phase::Closing => false,
+        };
+        if !allowed {
+            context.because(if is_connect { "a second connect" } else { "a command before connect was answered" });
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let is_send = matches!(command.request, Some(Request::Send { .. }));
+        if command.id == 0 && !is_send {
+            context.counters.commands[CommandKind::Pong as usize] += 1;
+            if session.take_pong() {
+                return Ok(());
+            }
+            context.because("a command without an id that answers no ping");
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let Some(request) = &command.request else {
+            context.because("a command without a method that the server knows");
+            return Err(Disconnect::BAD_REQUEST);
+        };
+        let kind = CommandKind::of(request);
+        context.counters.commands[kind as usize] += 1;
+        self.record_command(context, key, command.id, request, effects);
+        if !self.try_take_command(context, key, request) {
+            context.counters.commands_refused += 1;
+            context.because("more commands in a second than client.command_rate_limit");
+            self.concern(context, key, kind.name(), channel_of(request));
+            self.reply(context, key, command.id, &Reply::Error(ErrorCode::TooManyRequests), effects);
+            return Ok(());
+        }
+        let answer = self.carry_out(context, key, command.id, request, effects);
+        self.concern_if_refused(context, key, &answer, kind.name(), channel_of(request));
+        if let Some(reply) = answer? {
+            self.reply(context, key, command.id, &reply, effects);
+        }
+        Ok(())
+    }
+
+    /// Whether the session may have one more command carried out now. What begins it, what gives something back, and what
+    /// has no answer (inputs of rooms have a rate of their own) always may.
+    fn try_take_command(&mut self, context: &Context, key: SessionKey, request: &Request<'_>) -> bool {
+        if matches!(request, Request::Connect(_) | Request::Unsubscribe { .. } | Request::Send { .. }) {
+            return true;
+        }
+        let Some(pace) = Pace::new(context.options.client.commands_per_second) else { return true };
+        let Some(session) = self.table.get_mut(key) else { return true };
+        let then_ns = pace.take(session.commands_full_at_ns, context.now.mono_us);
+        session.commands_full_at_ns = then_ns.unwrap_or(session.commands_full_at_ns);
+        then_ns.is_some()
+    }
+
+    /// Does what `request` asks. An answer that is there at once is returned, one that another shard gives comes later.
+    fn carry_out(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        request: &Request<'_>,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let outcome = match request {
+            Request::Connect(connect) => {
+                return self.connect(context, key, command_id, connect, effects).map(|()| None);
+            }
+            Request::Subscribe(subscribe) => return self.subscribe(context, key, command_id, subscribe, effects),
+            Request::Unsubscribe { channel } => return self.unsubscribe(context, key, command_id, channel, effects),
+            Request::Refresh { token } => return self.refresh(context, key, command_id, token, effects).map(|()| None),
+            Request::SubRefresh(refresh) => return self.sub_refresh(context, key, command_id, refresh, effects),
+            Request::Publish(publish) => return self.publish(context, key, command_id, publish, effects),
+            Request::Presence { channel } => return self.ask_presence(context, key, command_id, channel, effects),
+            Request::PresenceStats { channel } => {
+                return self.ask_presence_stats(context, key, command_id, channel, effects);
+            }
+            Request::History(history) => return self.ask_history(context, key, command_id, history, effects),
+            Request::Send { data } => return self.send_input(context, key, *data, effects).map(|()| None),
+            Request::Rpc(rpc) => return Ok(self.call(context, key, command_id, rpc, effects)),
+            Request::Ping => {
+                context.because("a ping of the protocol's first version");
+                Reply::Error(ErrorCode::NotAvailable)
+            }
+        };
+        Ok(Some(outcome))
+    }
+
+    /// Pauses the session until its token is verified.
+    pub(super) fn wait_for_token(&mut self, key: SessionKey, paused_on: PausedOn, token: &str, effects: &mut Effects) {
+        let is_subscription = matches!(paused_on, PausedOn::Subscribe { .. } | PausedOn::SubRefresh { .. });
+        self.pause(key, paused_on, effects);
+        let token = token.into();
+        effects.list.push(if is_subscription {
+            Effect::AuthorizeSubscription { session: key, token }
+        } else {
+            Effect::Authenticate { session: key, token }
+        });
+    }
+
+    /// Pauses the session until it has what it waits for.
+    pub(super) fn pause(&mut self, key: SessionKey, paused_on: PausedOn, effects: &mut Effects) {
+        if matches!(paused_on, PausedOn::Pace(_)) {
+            self.table.outbox(key.index).pace();
+        }
+        let Some(session) = self.table.get_mut(key) else { return };
+        session.paused = Some(Box::new(Paused { paused_on, unparsed: UnparsedCommands::default() }));
+        effects.list.push(Effect::Pause { session: key });
+    }
+
+    /// Queues the reply to a command. It never closes a session as slow by itself: commands wait for the replies to
+    /// earlier ones, so that a client that reads can be sent all it has asked for.
+    pub(in crate::shard) fn reply(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: u32,
+        reply: &Reply,
+        effects: &mut Effects,
+    ) {
+        if let Reply::Error(code) = reply {
+            context.counters.error_replies[code.code() as usize - 100] += 1;
+            self.record_refusal(context, key, id, code.code(), effects);
+        } else if let Reply::Refused { code, .. } = reply {
+            self.record_refusal(context, key, id, u32::from(*code), effects);
+        }
+        let Some(session) = self.table.get(key) else { return };
+        let frame = reply_frame(session.wire, id, reply, &mut context.scratch, context.now.mono_us);
+        let Ok(frame) = frame else {
+            return self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects);
+        };
+        self.queue_reply(key, frame, effects);
+        if context.planted.is(Bug::RepliesAreNotPaced) && self.is_too_far_behind(context, key.index) {
+            self.close_slow(context, key, effects);
+        }
+    }
+
+    fn queue_reply(&mut self, key: SessionKey, frame: FrameRef, effects: &mut Effects) {
+        let is_open = self.table.get(key).is_some_and(|session| session.phase != Phase::Closing);
+        if is_open {
+            let outbox = self.table.outbox(key.index);
+            outbox.push(frame);
+            outbox.list(key.index, effects);
+        }
+    }
+
+    /// Queues a push to one session.
+    pub(super) fn push(&mut self, context: &mut Context, key: SessionKey, push: &Push<'_>, effects: &mut Effects) {
+        let Some(session) = self.table.get(key) else { return };
+        let wire = session.wire;
+        let frame = build_frame(wire, &mut context.scratch, |out| encode_push_on(wire, push, out));
+        self.queue_encoded(context, key, frame.map(|bytes| FrameRef::own(bytes, context.now.mono_us)), effects);
+    }
+
+    /// Queues a frame, or closes a session that cannot be sent what it would carry.
+    fn queue_encoded(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        frame: Result<FrameRef, NotJson>,
+        effects: &mut Effects,
+    ) {
+        match frame {
+            Ok(frame) => self.queue_frame(context, key, frame, effects),
+            Err(NotJson) => self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects),
+        }
+    }
+
+    /// Puts a frame into the reliable lane of a session that is not closing; one that is too far behind is closed.
+    pub(super) fn queue_frame(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        frame: FrameRef,
+        effects: &mut Effects,
+    ) {
+        let is_open = self.table.get(key).is_some_and(|session| session.phase != Phase::Closing);
+        if !is_open {
+            return;
+        }
+        let outbox = self.table.outbox(key.index);
+        outbox.push(frame);
+        outbox.list(key.index, effects);
+        if self.is_too_far_behind(context, key.index) {
+            self.close_slow(context, key, effects);
+        }
+    }
+
+    /// Whether more waits for the session than may.
+    pub(super) fn is_too_far_behind(&mut self, context: &Context, index: u32) -> bool {
+        self.table.outbox(index).is_too_far_behind(&context.options.client)
+    }
+}

@@ -1,0 +1,421 @@
+//! Opens and authenticates sessions.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{
+    ClientInfo, ConnectRequest, ConnectResult, Disconnect, ErrorCode, Push, Reply, ShapeLimits, decode_connect,
+};
+use rand_chacha::rand_core::RngCore;
+
+use crate::{
+    Effects, SessionKey, SourceKey, Wire,
+    backend::{ConnectResponse, ProxyRequestKind, ProxyResponse, ProxyResult},
+    event::{ConnectionClaims, TokenError},
+    frame::{FrameRef, build_frame, encode_push_on, reply_frame},
+    planted::Bug,
+    record::SessionIncident,
+    session::{
+        ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, Phase, ProxiedCommand, RefusedConnect, Session,
+        SessionExtra,
+    },
+};
+
+use super::{Context, Sessions, refresh::ttl_s};
+
+/// Which disconnect an error becomes where only the server speaks, if nothing else is configured.
+const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
+    (ErrorCode::Expired, Disconnect::EXPIRED),
+    (ErrorCode::TokenExpired, Disconnect::EXPIRED),
+    (ErrorCode::TooManyRequests, Disconnect::TOO_MANY_REQUESTS),
+    (ErrorCode::PermissionDenied, Disconnect::PERMISSION_DENIED),
+];
+
+impl Sessions {
+    pub(in crate::shard) fn open(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        wire: Wire,
+        source: Option<SourceKey>,
+        effects: &mut Effects,
+    ) {
+        context.counters.sessions_opened += 1;
+        let end_us = context.now.after_ms(context.options.client.stale_close_delay_ms);
+        self.table.insert(Session::new(key, wire, source, end_us));
+        self.schedule_session(context, key);
+        if self.draining {
+            self.close(context, key, &Disconnect::SHUTDOWN, effects);
+        }
+    }
+
+    /// Takes the connect request of a session on whose wire only the server speaks. What else comes on it is nothing.
+    pub(super) fn receive_connect(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        bytes: &[u8],
+        effects: &mut Effects,
+    ) {
+        let Some(session) = self.table.get(key) else { return };
+        if session.phase != Phase::Fresh || session.paused.is_some() {
+            return;
+        }
+        let outcome = if let Ok(request) = decode_connect(bytes, context.shape_limits()) {
+            self.connect(context, key, 0, &request, effects)
+        } else {
+            context.because("a connect request that cannot be decoded, or that is deeper or wider than allowed");
+            context.counters.malformed_frames += 1;
+            Err(Disconnect::BAD_REQUEST)
+        };
+        if let Err(disconnect) = outcome {
+            self.close(context, key, &disconnect, effects);
+        }
+    }
+
+    /// Carries out `connect`: by its token, else by the backend's word, else as the anonymous user.
+    pub(super) fn connect(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        request: &ConnectRequest<'_>,
+        effects: &mut Effects,
+    ) -> Result<(), Disconnect> {
+        let is_fresh = self.table.get(key).is_some_and(|session| session.phase == Phase::Fresh);
+        if !is_fresh {
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        // Before anybody is asked about a token: what a storm would overrun is behind here.
+        if !self.connects.try_take(context.now.mono_us) {
+            context.counters.connects_refused += 1;
+            context.because("more connects in a second than client.connect_rate_limit");
+            self.refuse_connect(context, key, command_id, ErrorCode::TooManyRequests.into(), effects);
+            return Ok(());
+        }
+        let position = |offset: u64, epoch: &str| (offset, Box::from(epoch));
+        let subs = request.subs.iter().filter(|(channel, _)| !channel.is_empty());
+        let subs =
+            subs.map(|(channel, sub)| (Box::from(&**channel), sub.recover.then(|| position(sub.offset, &sub.epoch))));
+        let mut params = ConnectParams { client: None, subs: subs.collect() };
+        if !request.token.is_empty() {
+            let paused_on = PausedOn::Connect { command_id, params: Box::new(params) };
+            self.wait_for_token(key, paused_on, &request.token, effects);
+            return Ok(());
+        }
+        if let Some(proxy) = context.options.backend.connect {
+            params.client = Some(context.new_client_id());
+            let kind = ProxyRequestKind::Connect {
+                data: request.data.and_then(|data| self.payload(key, data)),
+                name: (&*request.name).into(),
+                version: (&*request.version).into(),
+                channels: params.subs.iter().map(|(channel, _)| channel.clone()).collect(),
+            };
+            self.send_proxy_request(key, command_id, proxy, kind, ProxiedCommand::Connect(params), effects);
+            return Ok(());
+        }
+        let client = &context.options.client;
+        if !client.allow_anonymous_connect_without_token && !client.insecure {
+            context.because("no token, and client.allow_anonymous_connect_without_token is off");
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let grant = self.grant(context, command_id, None, ConnectionClaims::default());
+        self.admit_session(context, key, grant, &params, true, effects);
+        Ok(())
+    }
+
+    /// A connection token was verified, for `connect` or for `refresh`.
+    pub(in crate::shard) fn token_verified(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        outcome: Result<ConnectionClaims, TokenError>,
+        effects: &mut Effects,
+    ) {
+        let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Connect { .. } | PausedOn::Refresh { .. });
+        let paused =
+            self.table.get_mut(key).and_then(|session| session.paused.take_if(|paused| waits(&paused.paused_on)));
+        let Some(paused) = paused else { return };
+        let Paused { paused_on, unparsed } = *paused;
+        match paused_on {
+            PausedOn::Connect { command_id, params } => {
+                self.connect_with_token(context, key, command_id, &params, outcome, effects);
+            }
+            PausedOn::Refresh { command_id } => {
+                let answer = self.refresh_with_token(context, key, outcome, effects).map(Some);
+                self.concern_if_refused(context, key, &answer, "refresh", None);
+                match answer {
+                    Ok(Some(reply)) => self.reply(context, key, command_id, &reply, effects),
+                    Ok(None) => {}
+                    Err(disconnect) => self.close(context, key, &disconnect, effects),
+                }
+            }
+            _ => unreachable!("looked at above"),
+        }
+        self.resume(key, unparsed);
+    }
+
+    /// A token that `connect` presented was verified.
+    pub(super) fn connect_with_token(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        params: &ConnectParams,
+        outcome: Result<ConnectionClaims, TokenError>,
+        effects: &mut Effects,
+    ) {
+        let refused = match outcome {
+            Ok(claims) if claims.user.is_empty() && context.options.client.disallow_anonymous_connection_tokens => {
+                Disconnect::PERMISSION_DENIED.into()
+            }
+            Ok(mut claims) => {
+                if context.options.client.insecure {
+                    claims.expires_at_s = None;
+                }
+                let mut grant = self.grant(context, command_id, None, claims);
+                grant.subscriptions.iter_mut().for_each(|planned| planned.from_token = true);
+                return self.admit_session(context, key, grant, params, true, effects);
+            }
+            Err(TokenError::Expired) => ErrorCode::TokenExpired.into(),
+            Err(TokenError::Invalid) => Disconnect::INVALID_TOKEN.into(),
+            Err(TokenError::Unavailable) => ErrorCode::Internal.into(),
+        };
+        self.refuse_connect(context, key, command_id, refused, effects);
+    }
+
+    /// A backend that was asked who the session is has answered.
+    pub(super) fn connect_by_backend(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        params: &ConnectParams,
+        outcome: ProxyResult,
+        effects: &mut Effects,
+    ) {
+        let answer = match outcome {
+            Ok(ProxyResponse::Connect(answer)) => *answer,
+            Ok(_) => return self.refuse_connect(context, key, command_id, ErrorCode::Internal.into(), effects),
+            Err(refusal) => return self.refuse_connect(context, key, command_id, refusal.into(), effects),
+        };
+        let ConnectResponse { user, expires_at_s, info, data, meta, subscriptions } = answer;
+        let claims = ConnectionClaims { user, info, expires_at_s, meta, subscriptions };
+        let mut grant = self.grant(context, command_id, params.client.clone(), claims);
+        grant.data = data;
+        self.admit_session(context, key, grant, params, false, effects);
+    }
+
+    fn grant(
+        &self,
+        context: &Context,
+        command_id: u32,
+        client: Option<Arc<str>>,
+        claims: ConnectionClaims,
+    ) -> ConnectGrant {
+        let ConnectionClaims { user, info, expires_at_s, meta, subscriptions } = claims;
+        let mut grant = ConnectGrant {
+            command_id,
+            client,
+            user: self.intern_user(user),
+            info,
+            data: None,
+            meta,
+            expires_at_s,
+            subscriptions: Vec::with_capacity(subscriptions.len().min(context.options.client.channel_limit)),
+        };
+        // Each is compared with all before it. One too many is enough to be refused.
+        for subscription in subscriptions {
+            if grant.subscriptions.len() > context.options.client.channel_limit {
+                break;
+            }
+            grant.plan(subscription);
+        }
+        grant
+    }
+
+    /// Admits an authenticated session, or refuses it with a reason.
+    fn admit_session(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        mut grant: ConnectGrant,
+        params: &ConnectParams,
+        may_choose: bool,
+        effects: &mut Effects,
+    ) {
+        let plan = context.complete_plan(&mut grant, params, may_choose);
+        match plan.and_then(|()| self.take_recoveries(context, &grant)) {
+            Err(refused) => self.refuse_connect(context, key, grant.command_id, refused, effects),
+            Ok(()) if context.counts_sessions_of(&grant.user) => self.ask_home(context, key, grant, effects),
+            Ok(()) => self.let_in(context, key, grant, effects),
+        }
+    }
+
+    /// Takes what the session will recover off this shard's share of recoveries.
+    fn take_recoveries(&mut self, context: &mut Context, grant: &ConnectGrant) -> Result<(), RefusedConnect> {
+        for planned in grant.subscriptions.iter().filter(|planned| planned.recover_since.is_some()) {
+            let forced = planned.grant.overrides.force_recovery;
+            let namespace = context.names.resolve(&planned.channel)?;
+            let recovers = forced.unwrap_or(context.namespace(namespace).force_recovery);
+            if recovers && !self.recoveries.try_take(context.now.mono_us) {
+                context.counters.recoveries_refused += 1;
+                return Err(ErrorCode::TooManyRequests.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the session one of its user, and orders its subscriptions. `connect` is answered when the owners have.
+    pub(super) fn let_in(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        grant: ConnectGrant,
+        effects: &mut Effects,
+    ) {
+        let ttl_s = ttl_s(context.now, grant.expires_at_s).unwrap_or(Some(0));
+        let client = grant.client.unwrap_or_else(|| context.new_client_id());
+        let info = ClientInfo { user: grant.user, client: Arc::clone(&client), conn_info: grant.info, chan_info: None };
+        let user_place = self.add_to_user(&info.user, key);
+        let expiry_us = context.session_expiry_us(ttl_s);
+        let options = Arc::clone(&context.options);
+        let wire = self.table.at(key.index).wire;
+        let secret = if wire.has_secret_id() { context.new_secret(key) } else { Box::default() };
+        let pings = options.client.ping_interval_ms;
+        let result = ConnectResult {
+            client,
+            version: options.version,
+            ttl_s: ttl_s.filter(|_| options.backend.refresh.is_none()),
+            data: grant.data,
+            subs: Vec::with_capacity(grant.subscriptions.len()),
+            ping_s: (pings / 1_000) as u32,
+            pong: pings > 0 && options.client.pong_timeout_ms > 0 && !wire.is_unidirectional(),
+            session: secret.clone(),
+            node: if wire.is_emulated() { options.node_id.clone() } else { Box::default() },
+            time_ms: if options.client.connect_include_server_time { context.now.unix_ms.cast_signed() } else { 0 },
+        };
+        let session = self.table.at_mut(key.index);
+        session.info = Some(Arc::new(info));
+        session.user_place = user_place;
+        session.phase = Phase::Connecting;
+        session.deadlines.end_us = u64::MAX;
+        session.deadlines.expiry_us = expiry_us;
+        if !secret.is_empty() || grant.meta.is_some() {
+            session.extra = Some(Box::new(SessionExtra { secret, meta: grant.meta, refresh: None }));
+        }
+        self.schedule_session(context, key);
+        let missing = grant.subscriptions.len();
+        let pending =
+            PendingConnect { command_id: grant.command_id, result, missing, refused: None, recovered_bytes: 0 };
+        if missing == 0 {
+            return self.answer_connect(context, key, pending, effects);
+        }
+        self.pause(key, PausedOn::Subscriptions(Box::new(pending)), effects);
+        self.table.outbox(key.index).cork();
+        for planned in grant.subscriptions {
+            self.request_server_side(context, key, planned, effects);
+        }
+    }
+
+    /// All owners have answered.
+    pub(super) fn answer_connect(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        pending: PendingConnect,
+        effects: &mut Effects,
+    ) {
+        if let Some(code) = pending.refused {
+            self.leave_everything(context, key, effects);
+            let outbox = self.table.outbox(key.index);
+            if let Some(before_cork) = outbox.uncork() {
+                outbox.discard_latest_and_behind(before_cork);
+            }
+            return self.refuse_connect(context, key, pending.command_id, code.into(), effects);
+        }
+        let first_ping_us = context.first_ping_us();
+        self.record(context, key, SessionIncident::Connected, effects);
+        let session = self.table.at_mut(key.index);
+        session.phase = Phase::Live;
+        session.deadlines.ping_us = first_ping_us;
+        let wire = session.wire;
+        self.schedule_session(context, key);
+        let result = pending.result;
+        let frame = if wire.is_unidirectional() {
+            let push = Push::Connect { result: &result };
+            let frame = build_frame(wire, &mut context.scratch, |out| encode_push_on(wire, &push, out));
+            frame.map(|bytes| FrameRef::own(bytes, context.now.mono_us))
+        } else {
+            let reply = Reply::Connect(Box::new(result));
+            reply_frame(wire, pending.command_id, &reply, &mut context.scratch, context.now.mono_us)
+        };
+        let Ok(frame) = frame else {
+            return self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects);
+        };
+        let outbox = self.table.outbox(key.index);
+        if context.planted.is(Bug::CorkedIsListedTwice) && outbox.is_corked() && outbox.is_writable() {
+            effects.dirty.push(key);
+        }
+        // Publications that came while the owners answered wait already, and belong behind this.
+        outbox.push_next(frame);
+        outbox.uncork();
+        outbox.list(key.index, effects);
+    }
+
+    /// Answers `connect` with an error, after which the session is good for nothing, or closes the session.
+    pub(super) fn refuse_connect(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        refused: RefusedConnect,
+        effects: &mut Effects,
+    ) {
+        self.concern(context, key, "connect", None);
+        let Some(session) = self.table.get_mut(key) else { return };
+        session.phase = Phase::Refused;
+        let is_unidirectional = session.wire.is_unidirectional();
+        let reply = match refused {
+            RefusedConnect::Disconnect(disconnect) => return self.close(context, key, &disconnect, effects),
+            RefusedConnect::Error(code) => Reply::Error(code),
+            RefusedConnect::Own { code, message, temporary } => Reply::Refused { code, message, temporary },
+        };
+        if is_unidirectional {
+            let disconnect = context.unidirectional_disconnect(&reply);
+            return self.close(context, key, &disconnect, effects);
+        }
+        self.reply(context, key, command_id, &reply, effects);
+    }
+}
+impl Context {
+    /// How deep and wide a client's message may be.
+    pub(super) fn shape_limits(&self) -> ShapeLimits {
+        let client = &self.options.client;
+        ShapeLimits { json_depth_max: client.json_depth_max, object_keys_max: client.object_keys_max }
+    }
+
+    /// What an error of `connect` becomes where there is no reply to put it in.
+    fn unidirectional_disconnect(&self, error: &Reply) -> Disconnect {
+        let number = match error {
+            Reply::Error(code) => code.code(),
+            Reply::Refused { code, .. } => u32::from(*code),
+            _ => ErrorCode::Internal.code(),
+        };
+        let configured = &self.options.client.connect_code_to_unidirectional_disconnect;
+        if let Some((_, disconnect)) = configured.iter().find(|(code, _)| *code == number) {
+            return disconnect.clone();
+        }
+        let usual = UNIDIRECTIONAL_DISCONNECTS.into_iter().find(|(code, _)| code.code() == number);
+        usual.map_or(Disconnect::INTERNAL, |(_, disconnect)| disconnect)
+    }
+
+    /// The first ping comes at a random moment in the second half of the interval, so that sessions which came together
+    /// are not pinged together.
+    fn first_ping_us(&mut self) -> u64 {
+        let half_us = self.options.client.ping_interval_ms.saturating_mul(1_000) / 2;
+        if half_us == 0 {
+            return u64::MAX;
+        }
+        self.now.mono_us.saturating_add(half_us + self.random.next_u64() % half_us)
+    }
+}

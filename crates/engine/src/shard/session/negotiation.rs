@@ -1,0 +1,100 @@
+//! Negotiates a subscription's features: positioning, recovery, deltas, compaction, filters.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{Disconnect, FilterError, SubscribeRequest, TagsFilter};
+
+use crate::{
+    SessionKey,
+    backend::Overrides,
+    message::RecoverFrom,
+    names::NamespaceIndex,
+    options::{Lane, NamespaceOptions, RecoveryMode},
+    session::{SubscriptionFlags, SubscriptionParams},
+};
+
+use super::{Context, Sessions, permission::Permission, refresh::expiry_us};
+
+impl Sessions {
+    /// The filter that the client asks for, if it does: an error where it makes no sense or is too large.
+    pub(super) fn tags_filter(
+        &self,
+        context: &Context,
+        key: SessionKey,
+        request: &SubscribeRequest<'_>,
+    ) -> Result<Result<Option<Arc<TagsFilter>>, FilterError>, Disconnect> {
+        let Some(bytes) = request.tags_filter else { return Ok(Ok(None)) };
+        let encoding = self.table.at(key.index).encoding();
+        match TagsFilter::parse(encoding, bytes, &context.options.channel.tags_filter) {
+            Err(FilterError::Malformed) => {
+                context.because("a tags filter that cannot be decoded");
+                Err(Disconnect::BAD_REQUEST)
+            }
+            filter => Ok(filter.map(|filter| Some(Arc::new(filter)))),
+        }
+    }
+
+    /// What a subscription gets: what its namespace or its overrides force, and of what the client wishes what it may have.
+    pub(super) fn subscription_flags(
+        &self,
+        context: &Context,
+        key: SessionKey,
+        params: Option<&SubscriptionParams>,
+        namespace: NamespaceIndex,
+        overrides: Overrides,
+    ) -> SubscriptionFlags {
+        let options = context.namespace(namespace);
+        // Like any subscriber, the session counts as subscribed here: everything else about it has been checked.
+        let session = self.table.at(key.index);
+        let sees_history = || context.permits_subscriber(session, Permission::history(options));
+        let sees_presence = || context.permits_subscriber(session, Permission::presence(options));
+        let requests = |what: fn(&SubscriptionParams) -> bool| params.is_some_and(what);
+        let announced = overrides.join_leave.unwrap_or(options.join_leave);
+        let recoverable = overrides.force_recovery.unwrap_or(options.force_recovery)
+            || requests(|params| params.recoverable) && (options.allow_recovery || sees_history());
+        let positioned = recoverable
+            || overrides.force_positioning.unwrap_or(options.force_positioning)
+            || requests(|params| params.positioned) && (options.allow_positioning || sees_history());
+        let join_leave = overrides.force_push_join_leave.unwrap_or(options.force_push_join_leave)
+            || requests(|params| params.join_leave) && options.join_leave && sees_presence();
+        SubscriptionFlags {
+            join_leave,
+            positioned: positioned && options.has_positions(),
+            recoverable: recoverable && options.has_positions(),
+            // What a room shows is framed by the session itself, for plain classes.
+            compact: requests(|params| params.compact) && options.allow_channel_compaction && options.room.is_none(),
+            // The slots of the latest lane lose publications, so that a patch would have nothing to stand on.
+            delta: requests(|params| params.delta)
+                && options.allow_delta
+                && options.room.is_none()
+                && options.delivery == Lane::Reliable,
+            server_side: false,
+            from_token: false,
+            presence: overrides.presence.unwrap_or(options.presence),
+            announced,
+        }
+    }
+}
+
+impl Context {
+    /// When a subscription with so long to live is dealt with: where a backend is asked it is asked then, and otherwise
+    /// the client has some time to refresh.
+    pub(super) fn subscription_expiry_us(&self, namespace: NamespaceIndex, ttl_s: Option<u32>) -> u64 {
+        let asks = self.namespace(namespace).sub_refresh_proxy.is_some();
+        expiry_us(self.now, ttl_s, if asks { 0 } else { self.options.client.expired_sub_close_delay_ms })
+    }
+}
+
+/// The position to recover a subscription from. Cache recovery also applies without a request, if the namespace enables it.
+pub(super) fn recover_from(
+    params: &SubscriptionParams,
+    flags: SubscriptionFlags,
+    options: &NamespaceOptions,
+) -> Option<RecoverFrom> {
+    let is_auto = options.auto_cache_recover && options.recovery_mode == RecoveryMode::Cache;
+    if !flags.recoverable || !params.recover && !is_auto {
+        return None;
+    }
+    let (offset, epoch) = if params.recover { (params.offset, params.epoch.clone()) } else { Default::default() };
+    Some(RecoverFrom { offset, epoch, reject_unrecoverable: params.reject_unrecoverable })
+}

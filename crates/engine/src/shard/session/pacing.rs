@@ -1,0 +1,127 @@
+//! Pauses a session between commands until its socket has taken most of the earlier replies, and until owners have sent
+//! those that may be large. A client that reads receives all replies, however many commands it sends at once, and the
+//! queued replies of a session stay within its limit.
+
+use dunlin_protocol::{Command, Request, SubscribeResult};
+
+use crate::{
+    Effect, Effects, SessionKey,
+    history_stream::encoded_bytes_max,
+    hub::LocalChannelId,
+    message::Asker,
+    planted::Bug,
+    session::{Paused, PausedOn, Phase, Share, Subscription},
+};
+
+use super::{Context, Sessions};
+
+impl Sessions {
+    /// What of its bounds may wait for the session when the command is carried out, if it has to wait for that, or for
+    /// replies that owners have yet to give.
+    pub(super) fn waits_for_pace(
+        &mut self,
+        context: &Context,
+        key: SessionKey,
+        command: &Command<'_>,
+    ) -> Option<Share> {
+        if context.planted.is(Bug::RepliesAreNotPaced) {
+            return None;
+        }
+        let session = self.table.get(key).filter(|session| session.phase == Phase::Live)?;
+        let channels_max = context.options.client.channel_limit;
+        let (share, waits_for_owners) = match command.request.as_ref()? {
+            // It has no reply.
+            Request::Send { .. } => return None,
+            // Those that are ending give their places up when their owners have answered.
+            Request::Subscribe(_) if session.subscriptions.len() >= channels_max => {
+                let is_ending = session.subscriptions.iter().any(Subscription::is_ending);
+                (Share::Quarter, session.asked_for_much || is_ending)
+            }
+            Request::Subscribe(_) | Request::History(_) | Request::Presence { .. } => {
+                (Share::Quarter, session.asked_for_much)
+            }
+            Request::Rpc(_) => (Share::Quarter, false),
+            _ => (Share::ThreeQuarters, false),
+        };
+        let frames_to_come = session.asked as usize;
+        let is_over = self.table.outbox(key.index).is_over_pace(&context.options.client, share, frames_to_come);
+        (waits_for_owners || is_over).then_some(share)
+    }
+
+    /// The socket of a session whose commands wait has taken something.
+    pub(super) fn pace_progresses(&mut self, context: &Context, key: SessionKey, effects: &mut Effects) {
+        let paused = self.table.get(key).and_then(|session| session.paused.as_deref());
+        let Some(Paused { paused_on: PausedOn::Pace(share), .. }) = paused else { return };
+        let share = *share;
+        let outbox = self.table.outbox(key.index);
+        if !outbox.is_over_pace(&context.options.client, share, 0) {
+            outbox.end_pace();
+            effects.list.push(Effect::Recall { session: key });
+        }
+    }
+
+    /// Registers a request to an owner, whose answer goes to the session. `is_much`: the answer may be large.
+    pub(super) fn register_request(
+        &mut self,
+        context: &Context,
+        key: SessionKey,
+        command_id: u32,
+        is_much: bool,
+    ) -> Asker {
+        if let Some(session) = self.table.get_mut(key) {
+            session.asked += 1;
+            session.asked_for_much |= is_much;
+        }
+        context.asker(key, command_id)
+    }
+
+    /// An owner has answered a command.
+    pub(in crate::shard) fn on_owner_reply(&mut self, key: SessionKey, was_much: bool, effects: &mut Effects) {
+        let Some(session) = self.table.get_mut(key) else { return };
+        session.asked -= 1;
+        session.asked_for_much &= !was_much;
+        if session.is_paused_for_pace() {
+            effects.list.push(Effect::Recall { session: key });
+        }
+    }
+
+    /// Lets a session go on that waits to subscribe again to a channel which it has now left.
+    pub(super) fn recall_after_ending(&mut self, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
+        let paused = self.table.get_mut(key).and_then(|session| session.paused.as_mut());
+        let waits_for =
+            |paused: &&mut Box<Paused>| matches!(paused.paused_on, PausedOn::Ending { channel } if channel == id);
+        if let Some(paused) = paused.filter(waits_for) {
+            paused.paused_on = PausedOn::Pace(Share::Quarter);
+            effects.list.push(Effect::Recall { session: key });
+        }
+    }
+
+    /// Goes on with the commands of a session that waited for replies.
+    pub(in crate::shard) fn recalled(&mut self, key: SessionKey) {
+        let Some(session) = self.table.get_mut(key).filter(|session| session.is_paused_for_pace()) else { return };
+        let Some(paused) = session.paused.take() else { return };
+        self.table.outbox(key.index).end_pace();
+        self.resume(key, paused.unparsed);
+    }
+}
+impl Context {
+    /// Leaves the publications out of a recovery that would not fit beside `other_bytes`. Returns how many bytes the
+    /// recovery has.
+    pub(super) fn cut_recovery(&mut self, result: &mut SubscribeResult, other_bytes: usize) -> usize {
+        let bytes = match &result.encoded {
+            Some(encoded) => encoded.bytes().len(),
+            None => result.publications.iter().map(|publication| encoded_bytes_max(publication)).sum(),
+        };
+        if bytes == 0 || other_bytes == 0 || other_bytes + bytes <= self.options.client.recovery_bytes_max() {
+            return bytes;
+        }
+        // The client continues from the top, as after any incomplete recovery.
+        if result.recovered {
+            result.offset = result.publications.last().map_or(result.offset, |newest| newest.offset);
+        }
+        result.publications.clear();
+        (result.patches, result.encoded, result.recovered) = (Vec::new(), None, false);
+        self.counters.recoveries_cut += 1;
+        0
+    }
+}

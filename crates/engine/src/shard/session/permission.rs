@@ -1,0 +1,108 @@
+//! Permissions in a channel that depend on neither a token nor a backend.
+
+use crate::{SessionKey, names::NamespaceIndex, options::NamespaceOptions, session::Session};
+
+use super::{Context, Sessions};
+
+/// The three flags that let a session do something in a namespace.
+#[derive(Clone, Copy)]
+pub(super) struct Permission {
+    for_client: bool,
+    for_subscriber: bool,
+    for_anonymous: bool,
+}
+
+impl Permission {
+    /// To publish.
+    pub(super) const fn publish(options: &NamespaceOptions) -> Self {
+        Self {
+            for_client: options.allow_publish_for_client,
+            for_subscriber: options.allow_publish_for_subscriber,
+            for_anonymous: options.allow_publish_for_anonymous,
+        }
+    }
+
+    /// To read presence.
+    pub(super) const fn presence(options: &NamespaceOptions) -> Self {
+        Self {
+            for_client: options.allow_presence_for_client,
+            for_subscriber: options.allow_presence_for_subscriber,
+            for_anonymous: options.allow_presence_for_anonymous,
+        }
+    }
+
+    /// To read history.
+    pub(super) const fn history(options: &NamespaceOptions) -> Self {
+        Self {
+            for_client: options.allow_history_for_client,
+            for_subscriber: options.allow_history_for_subscriber,
+            for_anonymous: options.allow_history_for_anonymous,
+        }
+    }
+
+    /// Whether it holds for the session's kind of user.
+    fn counts_for(self, session: &Session) -> bool {
+        self.for_anonymous || !session.is_anonymous()
+    }
+}
+
+impl Sessions {
+    /// Whether the session has the permission in `channel`, which is of `namespace`. The flag for clients does not open a
+    /// channel whose name keeps the session out: of such a channel only a subscription counts.
+    pub(super) fn permits(
+        &self,
+        context: &Context,
+        key: SessionKey,
+        channel: &str,
+        namespace: NamespaceIndex,
+        permission: Permission,
+    ) -> bool {
+        let Some(session) = self.table.get(key) else { return false };
+        // A subscription that its owner has not answered yet counts: what the owner is asked next comes behind it.
+        let subscription = || self.hub.find(channel).and_then(|id| session.subscription(id));
+        let subscribes = || subscription().is_some_and(|subscription| !subscription.is_ending());
+        let for_client = || permission.for_client && !context.is_closed_by_name(session, channel, namespace);
+        let is_permitted = || for_client() || (permission.for_client || permission.for_subscriber) && subscribes();
+        permission.counts_for(session) && is_permitted() || context.options.client.insecure
+    }
+}
+impl Context {
+    /// Whether the session has the permission once it is a subscriber.
+    pub(super) fn permits_subscriber(&self, session: &Session, permission: Permission) -> bool {
+        let is_permitted = permission.for_client || permission.for_subscriber;
+        permission.counts_for(session) && is_permitted || self.options.client.insecure
+    }
+
+    /// Whether the name of `channel` keeps the session out: it asks for a subscription token, or lists other users.
+    fn is_closed_by_name(&self, session: &Session, channel: &str, namespace: NamespaceIndex) -> bool {
+        let user = session.info.as_ref().map_or("", |info| &*info.user);
+        let mut listed_users = self.listed_users(channel, namespace);
+        let lists_others =
+            listed_users.as_mut().is_some_and(|users| user.is_empty() || users.all(|listed| listed != user));
+        self.names.is_private(channel) || lists_others
+    }
+
+    /// Whether the name of `channel` lists users, and that counts in its namespace.
+    pub(super) fn is_user_limited(&self, channel: &str, namespace: NamespaceIndex) -> bool {
+        self.listed_users(channel, namespace).is_some()
+    }
+
+    /// The users that the name of `channel` lists, where that counts.
+    fn listed_users<'a>(
+        &self,
+        channel: &'a str,
+        namespace: NamespaceIndex,
+    ) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
+        self.names.listed_users(channel).filter(|_| self.namespace(namespace).allow_user_limited_channels)
+    }
+
+    /// Whether `user`, empty for the anonymous one, may subscribe to `channel` by its name or its namespace's flags.
+    /// Private channels, tokens and backends are not considered.
+    pub(super) fn is_open_to(&self, user: &str, channel: &str, namespace: NamespaceIndex) -> bool {
+        let options = self.namespace(namespace);
+        if let Some(mut users) = self.listed_users(channel, namespace) {
+            return !user.is_empty() && users.any(|listed| listed == user);
+        }
+        options.allow_subscribe_for_client && (options.allow_subscribe_for_anonymous || !user.is_empty())
+    }
+}

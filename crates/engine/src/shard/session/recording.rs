@@ -1,0 +1,157 @@
+//! Makes records of session events. If nothing is recorded, this costs one comparison.
+
+use dunlin_protocol::{Disconnect, Reply, Request};
+
+use crate::{
+    Effects, SessionKey,
+    counters::CommandKind,
+    pace::{Bucket, Pace},
+    record::{CommandSubject, RecordLevel, RecordOptions, SessionIncident, SessionRecord},
+};
+
+use super::{Context, Sessions};
+
+/// What records are made of that is not at hand where they are made, and how many may be made.
+pub(super) struct Recording {
+    /// The command that is about to be refused, and whose it is.
+    subject: Option<(SessionKey, CommandSubject)>,
+    /// This shard's share of records, by level.
+    buckets: [Bucket; 3],
+    of_session: Option<Pace>,
+    suppressed: u64,
+}
+
+impl Recording {
+    pub(super) fn new(options: RecordOptions, shards: u16) -> Self {
+        let bucket = Bucket::full(Pace::share(options.node_per_second, shards));
+        Self { subject: None, buckets: [bucket; 3], of_session: Pace::new(options.session_per_second), suppressed: 0 }
+    }
+}
+
+impl Sessions {
+    /// Notes which command of the session is about to be refused. Goes into the record of the refusal.
+    pub(in crate::shard) fn concern(
+        &mut self,
+        context: &Context,
+        key: SessionKey,
+        command: &'static str,
+        channel: Option<&str>,
+    ) {
+        if context.records(RecordLevel::Refusals) {
+            let channel = channel.map(|channel| self.channel_name(channel));
+            self.recording.subject = Some((key, CommandSubject { command, channel }));
+        }
+    }
+
+    /// The same, if `answer` refuses it.
+    pub(super) fn concern_if_refused(
+        &mut self,
+        context: &Context,
+        key: SessionKey,
+        answer: &Result<Option<Reply>, Disconnect>,
+        command: &'static str,
+        channel: Option<&str>,
+    ) {
+        if matches!(answer, Err(_) | Ok(Some(Reply::Error(_) | Reply::Refused { .. }))) {
+            self.concern(context, key, command, channel);
+        }
+    }
+
+    /// A command came; nothing that was noted before is about it.
+    pub(super) fn record_command(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        request: &Request<'_>,
+        effects: &mut Effects,
+    ) {
+        context.forget_reason();
+        self.recording.subject = None;
+        if context.records(RecordLevel::Commands) {
+            let channel = channel_of(request).map(|channel| self.channel_name(channel));
+            let subject = CommandSubject { command: CommandKind::of(request).name(), channel };
+            self.record(context, key, SessionIncident::CommandReceived { subject, command_id }, effects);
+        }
+    }
+
+    /// A command is answered with an error.
+    pub(super) fn record_refusal(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        code: u32,
+        effects: &mut Effects,
+    ) {
+        let (subject, why) = self.take_subject(context, key);
+        if context.records(RecordLevel::Refusals) {
+            let subject = subject.unwrap_or(CommandSubject { command: "unknown", channel: None });
+            self.record(context, key, SessionIncident::CommandRefused { subject, command_id, code, why }, effects);
+        }
+    }
+
+    /// The server closes a session. To be called before anything that waits for it is dropped.
+    pub(super) fn record_disconnect(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        disconnect: &Disconnect,
+        effects: &mut Effects,
+    ) {
+        let (subject, why) = self.take_subject(context, key);
+        if context.records(RecordLevel::Refusals) {
+            let outbox = self.table.outbox(key.index);
+            let queued = (outbox.queued_bytes(), outbox.queued_frames());
+            let (code, reason) = (disconnect.code, disconnect.reason.clone());
+            self.record(context, key, SessionIncident::Disconnected { subject, code, reason, why, queued }, effects);
+        }
+    }
+
+    /// Something happened to a session.
+    pub(super) fn record(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        what: SessionIncident,
+        effects: &mut Effects,
+    ) {
+        let level = what.level();
+        if !context.records(level) {
+            return;
+        }
+        let Self { table: sessions, recording, .. } = self;
+        let Context { counters, .. } = context;
+        let Some(session) = sessions.get_mut(key) else { return };
+        let of_session = recording.of_session.filter(|_| level == RecordLevel::Refusals);
+        let then_ns = of_session.map(|pace| pace.take(session.records_full_at_ns, context.now.mono_us));
+        let bucket = &mut recording.buckets[level as usize - 1];
+        if then_ns == Some(None) || !bucket.try_take(context.now.mono_us) {
+            recording.suppressed += 1;
+            counters.records_suppressed += 1;
+            return;
+        }
+        session.records_full_at_ns = then_ns.flatten().unwrap_or(session.records_full_at_ns);
+        let suppressed = std::mem::take(&mut recording.suppressed);
+        effects.records.push(SessionRecord { session: key, info: session.info.clone(), what, suppressed });
+    }
+
+    fn take_subject(&mut self, context: &Context, key: SessionKey) -> (Option<CommandSubject>, Option<&'static str>) {
+        let subject = self.recording.subject.take().filter(|(of, _)| *of == key).map(|(_, subject)| subject);
+        (subject, context.take_reason())
+    }
+}
+
+/// The channel that a command names.
+pub(super) fn channel_of<'a>(request: &'a Request<'_>) -> Option<&'a str> {
+    match request {
+        Request::Subscribe(subscribe) => Some(&subscribe.channel),
+        Request::Unsubscribe { channel } | Request::Presence { channel } | Request::PresenceStats { channel } => {
+            Some(channel)
+        }
+        Request::Publish(publish) => Some(&publish.channel),
+        Request::History(history) => Some(&history.channel),
+        Request::SubRefresh(refresh) => Some(&refresh.channel),
+        Request::Connect(_) | Request::Ping | Request::Send { .. } | Request::Rpc(_) | Request::Refresh { .. } => None,
+    }
+}

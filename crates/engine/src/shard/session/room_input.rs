@@ -1,0 +1,125 @@
+//! Players' inputs: checks them and sends them to the room's thread.
+
+use bytes::Bytes;
+use dunlin_protocol::{Disconnect, Reply};
+use dunlin_rooms::wire::{Input, decode_input};
+
+use crate::{
+    Effect, Effects, SessionKey, counters::InputRefusal, room::ToRoom, seats::SeatIndex, session::Subscription,
+};
+
+use super::{Context, Sessions};
+
+impl Sessions {
+    /// An input that came by `publish`, which names the room by its channel.
+    pub(super) fn publish_input(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        channel: &str,
+        data: &[u8],
+        effects: &mut Effects,
+    ) -> Reply {
+        let encoding = self.table.at(key.index).encoding();
+        let outcome = match (self.seat_in(key, channel), decode_input(encoding, data)) {
+            (None, _) => Err(InputRefusal::NotSeated),
+            (Some(_), Err(_)) => Err(InputRefusal::Malformed),
+            (Some(seat), Ok(input)) => self.pass_on(context, seat, &input, effects),
+        };
+        match outcome {
+            Ok(()) => Reply::Publish,
+            Err(refusal) => {
+                context.count_refusal(refusal);
+                Reply::Error(refusal.error_code())
+            }
+        }
+    }
+
+    /// An input that came by `send`, which is not answered.
+    pub(super) fn send_input(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        data: Option<&[u8]>,
+        effects: &mut Effects,
+    ) -> Result<(), Disconnect> {
+        let options = &context.options;
+        if options.without_namespace.room.is_none() && options.namespaces.iter().all(|known| known.room.is_none()) {
+            context.because("send is for rooms, and no namespace has one");
+            return Err(Disconnect::NOT_AVAILABLE);
+        }
+        let encoding = self.table.at(key.index).encoding();
+        let Ok(input) = decode_input(encoding, data.unwrap_or_default()) else {
+            context.count_refusal(InputRefusal::Malformed);
+            context.because("an input that cannot be decoded");
+            return Err(Disconnect::BAD_REQUEST);
+        };
+        let seat = if input.room.is_empty() { self.only_seat(key) } else { self.seat_in(key, &input.room) };
+        let outcome = match seat {
+            Some(seat) => self.pass_on(context, seat, &input, effects),
+            None => Err(InputRefusal::NotSeated),
+        };
+        if let Err(refusal) = outcome {
+            context.count_refusal(refusal);
+        }
+        Ok(())
+    }
+
+    /// The session's seat in the room of `channel`.
+    fn seat_in(&self, key: SessionKey, channel: &str) -> Option<SeatIndex> {
+        let id = self.hub.find(channel)?;
+        let seat = self.table.get(key)?.subscription(id)?.seat()?;
+        self.seats.at(seat).room.map(|_| seat)
+    }
+
+    /// The session's seat, if it has exactly one.
+    fn only_seat(&self, key: SessionKey) -> Option<SeatIndex> {
+        let subscriptions = self.table.get(key)?.subscriptions.iter();
+        let seats = subscriptions.filter_map(Subscription::seat);
+        let mut seats = seats.filter(|seat| self.seats.at(*seat).room.is_some());
+        seats.next().filter(|_| seats.next().is_none())
+    }
+
+    /// Sends an input to its room, if it may.
+    fn pass_on(
+        &mut self,
+        context: &mut Context,
+        seat: SeatIndex,
+        input: &Input<'_>,
+        effects: &mut Effects,
+    ) -> Result<(), InputRefusal> {
+        let road = self.seats.at(seat).room.ok_or(InputRefusal::NotSeated)?;
+        let place = self.seats.room_place(road.key).ok_or(InputRefusal::NotSeated)?;
+        let namespace = self.seats.room_mut(place).namespace;
+        let limits = context.namespace(namespace).room.clone().ok_or(InputRefusal::NotSeated)?;
+        if input.data.len() > limits.input_bytes_max {
+            return Err(InputRefusal::TooLong);
+        }
+        if input.number <= self.seats.at(seat).inputs.last_number {
+            return Err(InputRefusal::OldNumber);
+        }
+        if self.seats.room_mut(place).inbox_inputs >= limits.inbox_inputs_max {
+            return Err(InputRefusal::Inbox);
+        }
+        let gate = &mut self.seats.at_mut(seat).inputs;
+        if !gate.try_take(context.now.mono_us, limits.inputs_per_second) {
+            return Err(InputRefusal::Rate);
+        }
+        gate.last_number = input.number;
+        self.seats.room_mut(place).inbox_inputs += 1;
+        context.count(namespace).rooms.inputs += 1;
+        let message = ToRoom::Input {
+            room: road.key,
+            seat: self.seats.key(context.identity.index, seat),
+            number: input.number,
+            data: Bytes::copy_from_slice(&input.data),
+        };
+        effects.list.push(Effect::ToRoom { thread: road.thread, message });
+        Ok(())
+    }
+}
+impl Context {
+    fn count_refusal(&mut self, refusal: InputRefusal) {
+        self.counters.inputs_refused[refusal as usize] += 1;
+    }
+}

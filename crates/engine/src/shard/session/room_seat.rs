@@ -1,0 +1,251 @@
+//! Seats in rooms: the mirror of each room's world, the seats of this shard, and which of them are due.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{Disconnect, UnsubscribeCode};
+use dunlin_rooms::{Grid, TickUpdate};
+use rand_chacha::rand_core::RngCore;
+
+use crate::{
+    Effects, Now, SessionKey, Wire,
+    frame::{Delivery, FramePlace, FrameRef},
+    hub::LocalChannelId,
+    names::NamespaceIndex,
+    room::{EventAudience, JoinParams, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken},
+    seats::{LocalRoom, RoomRoad, SeatIndex},
+    session::{Subscription, SubscriptionParams},
+};
+
+use super::{Context, Sessions};
+
+impl Sessions {
+    /// A room thread reports the end of a room.
+    pub(in crate::shard) fn room_thread_ended_room(
+        &mut self,
+        context: &mut Context,
+        room: RoomKey,
+        code: UnsubscribeCode,
+        effects: &mut Effects,
+    ) {
+        match self.seats.room_place(room) {
+            Some(place) => {
+                let channel = self.seats.room_mut(place).channel;
+                self.end_room(context, channel, room, code, effects);
+            }
+            None => context.counters.late_messages += 1,
+        }
+    }
+
+    /// A seat for a session that wants to join, and what its room has to know.
+    pub(super) fn take_seat(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        channel: &str,
+        namespace: NamespaceIndex,
+        params: &SubscriptionParams,
+    ) -> (SeatIndex, Box<JoinParams>) {
+        // The seat may outlive the session's subscription, until the owner has answered.
+        let id = self.hub.hold(channel, namespace);
+        let wire = self.table.at(key.index).wire;
+        let (index, seat) = self.seats.take(context.identity.index, key, wire, id);
+        let opening = self.reserve_opening(key, context.now.mono_us);
+        let claim = context.seat_claim(namespace, &params.data);
+        (index, Box::new(JoinParams { seat, user: self.user(key), data: params.data.clone(), opening, claim }))
+    }
+
+    /// Gives a seat back.
+    pub(super) fn free_seat(&mut self, context: &mut Context, index: SeatIndex) {
+        let given_back = self.seats.give_back(index);
+        if let Some(outbox) = self.table.outbox_of(given_back.session) {
+            outbox.remove_seat(index, given_back.was_due);
+        }
+        for mut room in given_back.rooms {
+            context.count_room(&mut room);
+        }
+        self.hub.release(given_back.channel);
+    }
+
+    /// The room that a seat is in, and the seat's name there.
+    pub(super) fn room_of(&self, context: &Context, seat: SeatIndex) -> Option<(RoomKey, SeatKey)> {
+        let road = self.seats.at(seat).room?;
+        Some((road.key, self.seats.key(context.identity.index, seat)))
+    }
+
+    /// A session's subscription to a room stands.
+    pub(super) fn sit_down(&mut self, now: Now, seat: SeatIndex, road: RoomRoad, effects: &mut Effects) {
+        let (session, channel) = (self.seats.at(seat).session, self.seats.at(seat).channel);
+        let namespace = self.hub.channel(channel).namespace;
+        self.seats.know_room(road.key, channel, namespace);
+        self.table.outbox(session.index).add_seat(seat);
+        if self.seats.sit_down(seat, road) {
+            self.seat_is_due(now, seat, effects);
+        }
+    }
+
+    fn seat_is_due(&mut self, now: Now, seat: SeatIndex, effects: &mut Effects) {
+        if let Some(session) = self.seats.mark_due(seat) {
+            let outbox = self.table.outbox(session);
+            outbox.seat_is_due(now.mono_us);
+            outbox.list(session, effects);
+        }
+    }
+
+    /// Takes in the whole world of a room.
+    pub(in crate::shard) fn see_room(
+        &mut self,
+        context: &mut Context,
+        key: RoomKey,
+        channel: &str,
+        grid: Grid,
+        ticks_per_second: u32,
+        keyframe: Arc<TickUpdate>,
+    ) {
+        let id = self.hub.find(channel);
+        let place = id.and_then(|id| self.seats.know_room(key, id, self.hub.channel(id).namespace));
+        match place {
+            Some(place) => self.seats.room_mut(place).show(grid, ticks_per_second, keyframe),
+            // The last player has left meanwhile; the room will receive the leave.
+            None => context.counters.late_messages += 1,
+        }
+    }
+
+    /// Takes in a tick: what is new about some players, and that everybody has something to be written. What the latter
+    /// costs a player is a flag of its seat, and one of its session.
+    pub(in crate::shard) fn take_tick(
+        &mut self,
+        context: &mut Context,
+        key: RoomKey,
+        update: Arc<TickUpdate>,
+        changes: Vec<SeatChange>,
+        inputs_taken: u32,
+        effects: &mut Effects,
+    ) {
+        let Some(place) = self.seats.room_place(key) else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        let tick = update.tick();
+        let room = self.seats.room_mut(place);
+        room.inbox_inputs = room.inbox_inputs.saturating_sub(inputs_taken);
+        let counted = room.newly_counted();
+        let namespace = room.namespace;
+        if !room.advance(update) {
+            // Meant for those who were here before: the whole world comes before the tick that names the next.
+            context.counters.late_messages += 1;
+            return;
+        }
+        context.counters.count_bodies(namespace, counted);
+        context.count(namespace).rooms.ticks += 1;
+        for change in changes {
+            self.seats.change(key, tick, change);
+        }
+        let Self { seats, table: sessions, .. } = self;
+        seats.mark_all_due(place, |session| {
+            let outbox = sessions.outbox(session);
+            outbox.seat_is_due(context.now.mono_us);
+            outbox.list(session, effects);
+        });
+    }
+
+    /// The owner reports the end of a room.
+    pub(in crate::shard) fn room_is_over(
+        &mut self,
+        context: &mut Context,
+        channel: &str,
+        room: RoomKey,
+        code: UnsubscribeCode,
+        effects: &mut Effects,
+    ) {
+        match self.hub.find(channel) {
+            Some(id) => self.end_room(context, id, room, code, effects),
+            None => context.counters.late_messages += 1,
+        }
+    }
+
+    /// Ends the subscriptions of this shard's players of a room. Those who still wait for the owner's answer are told when
+    /// it has come.
+    fn end_room(
+        &mut self,
+        context: &mut Context,
+        channel: LocalChannelId,
+        room: RoomKey,
+        code: UnsubscribeCode,
+        effects: &mut Effects,
+    ) {
+        let Self { seats, table: sessions, .. } = self;
+        if let Some(mut room) = seats.forget_room(room, |session| sessions.outbox(session).seat_is_not_due()) {
+            context.count_room(&mut room);
+        }
+        let is_in_it = |session: &u32| {
+            let seat = self.table.at(*session).subscription(channel).and_then(Subscription::seat);
+            seat.and_then(|seat| self.seats.at(seat).room).is_some_and(|road| road.key == room)
+        };
+        let local = self.hub.channel(channel);
+        let subscribers = local.classes().flat_map(|(_, subscribers)| subscribers);
+        let players: Vec<SessionKey> =
+            subscribers.map(|entry| entry.session).filter(is_in_it).map(|session| self.table.at(session).key).collect();
+        for key in players {
+            self.end_subscription(context, key, channel, code, effects);
+        }
+    }
+
+    /// Puts an event into the lanes of the players of this shard that it is for. The other subscribers are not looked at.
+    pub(super) fn deliver_to_players(
+        &mut self,
+        context: &mut Context,
+        delivery: &Arc<Delivery>,
+        audience: &EventAudience,
+        effects: &mut Effects,
+    ) {
+        let mut frames: [Option<FrameRef>; Wire::ALL.len()] = Default::default();
+        for (place, class_frames) in delivery.frames() {
+            let shared = || FrameRef::shared(Arc::clone(delivery), FramePlace::Whole(place));
+            frames[class_frames.class.wire.index()] = class_frames.whole.is_ok().then(shared);
+        }
+        let mut slow = Vec::new();
+        let mut unwritable = Vec::new();
+        for seat in audience.seats_on(context.identity.index) {
+            let Some(index) = self.seats.find(*seat) else { continue };
+            let seat = self.seats.at(index);
+            let key = seat.session;
+            if seat.room.is_none() {
+                continue;
+            }
+            let Some(frame) = &frames[seat.wire.index()] else {
+                unwritable.push(key);
+                continue;
+            };
+            let outbox = self.table.outbox(key.index);
+            outbox.push(frame.clone());
+            context.counters.namespaces[usize::from(delivery.namespace.0)].deliveries += 1;
+            outbox.list(key.index, effects);
+            if outbox.is_too_far_behind(&context.options.client) {
+                slow.push(key);
+            }
+        }
+        self.turn_bytes += delivery.frame_bytes_max();
+        self.turn_frames += 1;
+        self.delivered.push((delivery.namespace, delivery.accepted_us));
+        for key in slow {
+            self.close_slow(context, key, effects);
+        }
+        for key in unwritable {
+            self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL, effects);
+        }
+    }
+}
+
+impl Context {
+    fn seat_claim(&mut self, namespace: NamespaceIndex, join_data: &[u8]) -> SeatClaim {
+        if !self.namespace(namespace).room.as_ref().is_some_and(|room| room.gives_seat_tokens) {
+            return SeatClaim::default();
+        }
+        let (high, low) = (u128::from(self.random.next_u64()), u128::from(self.random.next_u64()));
+        SeatClaim { given: Some(SeatToken(high << 64 | low)), returned: SeatToken::in_join_data(join_data) }
+    }
+
+    fn count_room(&mut self, room: &mut LocalRoom) {
+        self.counters.count_bodies(room.namespace, room.newly_counted());
+    }
+}

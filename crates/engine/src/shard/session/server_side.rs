@@ -1,0 +1,210 @@
+//! Server-side subscriptions: from the connection token, a backend, the personal channel, the client's request in
+//! `connect`, or the API.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{DataForm, Disconnect, ErrorCode, Push, Reply, SubscribeResult, UnsubscribeCode};
+
+use crate::{
+    Effects, SessionKey,
+    event::ServerSubscription,
+    hub::LocalChannelId,
+    message::{NotSubscribed, RecoverFrom},
+    names::NamespaceIndex,
+    planted::Bug,
+    session::{Ending, Paused, PausedOn},
+};
+
+use super::{Context, Sessions, refresh::ttl_s, subscribe::NewSubscription};
+
+impl Sessions {
+    /// Sends a subscription, which [`Sessions::check_server_side`] has let pass, to its channel's owner.
+    pub(super) fn request_server_side(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        subscription: ServerSubscription,
+        effects: &mut Effects,
+    ) {
+        let Ok(namespace) = context.names.resolve(&subscription.channel) else { return };
+        let ttl_s = ttl_s(context.now, subscription.grant.expires_at_s).unwrap_or(Some(0));
+        let mut flags = self.subscription_flags(context, key, None, namespace, subscription.grant.overrides);
+        (flags.server_side, flags.from_token) = (true, subscription.from_token);
+        let was_recovering = subscription.recover_since.is_some();
+        let since = subscription.recover_since.filter(|_| flags.recoverable);
+        let new_subscription = NewSubscription {
+            channel: &subscription.channel,
+            namespace,
+            flags,
+            info: subscription.grant.info,
+            data: subscription.grant.data,
+            // The client has no part in its expiry.
+            ttl_s: None,
+            expiry_us: context.subscription_expiry_us(namespace, ttl_s),
+            was_recovering,
+            recover: since.map(|(offset, epoch)| RecoverFrom { offset, epoch, reject_unrecoverable: false }),
+            filter: None,
+            joins: None,
+        };
+        self.send_subscription_request(context, key, 0, new_subscription, effects);
+    }
+
+    /// Subscribes a session by the API.
+    pub(super) fn subscribe_by_api(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        subscription: &ServerSubscription,
+        effects: &mut Effects,
+    ) {
+        let Some(session) = self.table.get_mut(key) else { return };
+        let id = self.hub.find(&subscription.channel);
+        if id.is_some_and(|id| session.subscription(id).is_some()) {
+            // It stays as it is, whoever made it.
+            return;
+        }
+        if session.subscriptions.len() >= context.options.client.channel_limit {
+            return self.close(context, key, &Disconnect::CHANNEL_LIMIT, effects);
+        }
+        if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
+            pending.missing += 1;
+        }
+        self.request_server_side(context, key, subscription.clone(), effects);
+    }
+
+    /// An owner has answered a subscription that the server made.
+    pub(super) fn server_side_answered(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        mut outcome: Result<SubscribeResult, NotSubscribed>,
+        ending: Option<Ending>,
+        effects: &mut Effects,
+    ) {
+        let recovered_bytes = self.fit_recovery(context, key, &mut outcome);
+        let is_accepted = outcome.is_ok();
+        let channel = is_accepted.then(|| Arc::clone(&self.hub.channel(id).name));
+        if ending.is_some() && is_accepted {
+            // It ended before the client was informed.
+            self.drop_subscription(context, key, id, effects);
+        }
+        let session = self.table.at_mut(key.index);
+        if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
+            pending.missing -= 1;
+            pending.recovered_bytes += recovered_bytes;
+            let subs = &mut pending.result.subs;
+            let mut again = None;
+            match (outcome, channel) {
+                (Ok(result), Some(channel)) if ending.is_none() => {
+                    if subs.iter().any(|(name, _)| **name == *channel) {
+                        again = Some((channel, result));
+                    } else {
+                        subs.push((Box::from(&*channel), result));
+                    }
+                }
+                (Ok(_), _) => {}
+                (Err(refused), _) => {
+                    pending.refused.get_or_insert(refused.code());
+                }
+            }
+            if let Some((channel, result)) = again {
+                // The API has ended the subscription in the reply and made another one. The push that ends the first one is
+                // queued behind the reply, so this one has to come behind that push.
+                self.send_subscribed(context, key, &channel, &result, effects);
+            }
+            return self.enter_if_complete(context, key, effects);
+        }
+        match (outcome, ending) {
+            (Ok(result), None) => {
+                self.send_subscribed(context, key, &channel.unwrap_or_default(), &result, effects);
+            }
+            (Err(_), None) => context.counters.server_subscriptions_refused += 1,
+            (_, Some(Ending::Asked { command_id })) => {
+                self.reply(context, key, command_id, &Reply::Unsubscribe, effects);
+            }
+            (_, Some(Ending::Forced(_))) => {}
+        }
+        if ending.is_some() {
+            self.recall_after_ending(key, id, effects);
+        }
+    }
+
+    /// Cuts what a subscription that the server makes recovers, if it does not fit beside what else `connect` is answered
+    /// with, or beside what waits already. Returns how many bytes are left of it.
+    fn fit_recovery(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        outcome: &mut Result<SubscribeResult, NotSubscribed>,
+    ) -> usize {
+        let Ok(result) = outcome else { return 0 };
+        let other_bytes = match self.table.at(key.index).paused.as_deref() {
+            Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) => pending.recovered_bytes,
+            _ => self.table.outbox(key.index).queued_bytes(),
+        };
+        context.cut_recovery(result, other_bytes)
+    }
+
+    /// Answers `connect` if no owner's answer is missing any more.
+    fn enter_if_complete(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+        let waits_for_all = !context.planted.is(Bug::ConnectAnsweredEarly);
+        let is_complete = |paused: &Paused| matches!(&paused.paused_on, PausedOn::Subscriptions(pending) if pending.missing == 0 || !waits_for_all);
+        let session = self.table.at_mut(key.index);
+        let Some(paused) = session.paused.take_if(|paused| is_complete(paused)) else { return };
+        let Paused { paused_on, unparsed } = *paused;
+        let PausedOn::Subscriptions(pending) = paused_on else { unreachable!("looked at above") };
+        self.answer_connect(context, key, *pending, effects);
+        self.resume(key, unparsed);
+    }
+
+    /// Sends the push of a server-side subscription to the client. Recovered publications follow as pushes.
+    fn send_subscribed(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        channel: &str,
+        result: &SubscribeResult,
+        effects: &mut Effects,
+    ) {
+        self.push(context, key, &Push::Subscribe { channel, result }, effects);
+        for publication in &result.publications {
+            let (channel, data) = (channel.into(), DataForm::Plain);
+            self.push(context, key, &Push::Publication { channel, publication, data, skipped: 0 }, effects);
+        }
+    }
+
+    /// A channel's stream has gone under its subscribers. Those that count on their positions start anew.
+    pub(in crate::shard) fn position_lost(&mut self, context: &mut Context, channel: &str, effects: &mut Effects) {
+        let Some(id) = self.hub.find(channel) else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        let entries = self.hub.channel(id).classes().flat_map(|(_, subscribers)| subscribers);
+        let keys: Vec<SessionKey> = entries.map(|entry| self.table.at(entry.session).key).collect();
+        for key in keys {
+            let subscription = self.table.get(key).and_then(|session| session.subscription(id));
+            match subscription.map(|subscription| subscription.flags).filter(|flags| flags.positioned) {
+                Some(flags) if flags.server_side => {
+                    self.close(context, key, &Disconnect::INSUFFICIENT_STATE, effects);
+                }
+                Some(_) => self.end_subscription(context, key, id, UnsubscribeCode::INSUFFICIENT_STATE, effects),
+                None => {}
+            }
+        }
+    }
+}
+impl Context {
+    /// Whether a subscription can be made at all. A room is joined by the client alone, which has to say what it joins
+    /// with.
+    pub(super) fn check_server_side(&self, subscription: &ServerSubscription) -> Result<NamespaceIndex, ErrorCode> {
+        let namespace = self.names.resolve(&subscription.channel)?;
+        if self.namespace(namespace).room.is_some() {
+            return Err(ErrorCode::NotAvailable);
+        }
+        match ttl_s(self.now, subscription.grant.expires_at_s) {
+            Ok(Some(0)) | Err(_) => Err(ErrorCode::Expired),
+            Ok(_) => Ok(namespace),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Extends subscriptions: by a token from the client, or by a backend that is called when the subscription expires.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{Disconnect, ErrorCode, Payload, Reply, SubRefreshRequest, UnsubscribeCode};
+
+use crate::{
+    Effects, SessionKey,
+    backend::{ProxyError, ProxyRequestKind, ProxyResponse, ProxyResult},
+    event::{SubscriptionClaims, TokenError},
+    hub::LocalChannelId,
+    session::{PausedOn, Subscription},
+};
+
+use super::{
+    Context, Sessions,
+    refresh::{UNANSWERED_GRACE_MS, ttl_s},
+};
+
+impl Sessions {
+    pub(super) fn sub_refresh(
+        &mut self,
+        context: &Context,
+        key: SessionKey,
+        command_id: u32,
+        request: &SubRefreshRequest<'_>,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        let channel = &*request.channel;
+        if channel.is_empty() {
+            context.because("no channel is named");
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let session = self.table.at(key.index);
+        let subscription = self.hub.find(channel).and_then(|id| session.subscription(id));
+        let Some(subscription) = subscription.filter(|subscription| !subscription.is_ending()) else {
+            return Ok(Some(Reply::Error(ErrorCode::PermissionDenied)));
+        };
+        let namespace = self.hub.channel(subscription.channel).namespace;
+        if subscription.flags.server_side || context.namespace(namespace).sub_refresh_proxy.is_some() {
+            context.because("the server or its backend refreshes this subscription, not the client");
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        if request.token.is_empty() || request.kind != 0 {
+            context.because(if request.token.is_empty() {
+                "no token is given"
+            } else {
+                "a type of subscription other than 0"
+            });
+            return Ok(Some(Reply::Error(ErrorCode::BadRequest)));
+        }
+        let paused_on = PausedOn::SubRefresh { command_id, channel: channel.into() };
+        self.wait_for_token(key, paused_on, &request.token, effects);
+        Ok(None)
+    }
+
+    pub(super) fn sub_refresh_with_token(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        channel: &str,
+        outcome: Result<SubscriptionClaims, TokenError>,
+        effects: &mut Effects,
+    ) -> Result<Reply, Disconnect> {
+        let claims = match outcome {
+            Ok(claims) => claims,
+            Err(TokenError::Expired) => return Ok(Reply::Error(ErrorCode::TokenExpired)),
+            Err(TokenError::Invalid) => return Err(Disconnect::INVALID_TOKEN),
+            Err(TokenError::Unavailable) => return Ok(Reply::Error(ErrorCode::Internal)),
+        };
+        self.check_claims(key, channel, &claims)?;
+        let Ok(ttl_s) = ttl_s(context.now, claims.grant.expires_at_s) else {
+            return Ok(Reply::Error(ErrorCode::Expired));
+        };
+        let session = self.table.at(key.index);
+        let id = self.hub.find(channel).filter(|id| session.subscription(*id).is_some());
+        let Some(id) = id else { return Ok(Reply::Error(ErrorCode::PermissionDenied)) };
+        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl_s);
+        self.show_as(context, key, id, claims.grant.info, effects);
+        self.move_expiry(context, key, id, expiry_us);
+        Ok(Reply::SubRefresh { ttl_s })
+    }
+
+    /// Publications, presence and the leave show the session with this channel info from now on.
+    fn show_as(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        chan_info: Option<Payload>,
+        effects: &mut Effects,
+    ) {
+        let session = self.table.at_mut(key.index);
+        let of_session = session.info.clone();
+        let Some(subscription) = session.subscription_mut(id) else { return };
+        let info =
+            chan_info.zip(of_session).map(|(chan_info, of_session)| Arc::new(of_session.with_chan_info(chan_info)));
+        if info.is_some() || subscription.extra.is_some() {
+            subscription.extra.get_or_insert_default().info = info;
+        }
+        self.show_in_presence(context, key, id, effects);
+    }
+
+    fn move_expiry(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId, expiry_us: u64) {
+        let session = self.table.at_mut(key.index);
+        if let Some(subscription) = session.subscription_mut(id) {
+            subscription.expiry_us = expiry_us;
+            session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
+            self.schedule_session(context, key);
+        }
+    }
+
+    /// A subscription has expired. A backend may have it go on.
+    pub(super) fn subscription_expires(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        effects: &mut Effects,
+    ) {
+        let Some(session) = self.table.get(key) else { return };
+        if session.subscription(id).is_none() {
+            // Dealing with another one has closed the session.
+            return;
+        }
+        let channel = self.hub.channel(id);
+        let (name, namespace) = (std::sync::Arc::clone(&channel.name), channel.namespace);
+        let Some(proxy) = context.namespace(namespace).sub_refresh_proxy else {
+            return self.end_expired(context, key, id, effects);
+        };
+        let request_id =
+            self.push_proxy_request(key, None, proxy, ProxyRequestKind::SubRefresh { channel: name }, effects);
+        if let Some(subscription) = self.table.at_mut(key.index).subscription_mut(id) {
+            // Nothing is due until there is an answer, and there will be one.
+            subscription.expiry_us = u64::MAX;
+            subscription.extra.get_or_insert_default().refresh = Some(request_id);
+        }
+    }
+
+    fn end_expired(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
+        let subscription = self.table.get(key).and_then(|session| session.subscription(id));
+        match subscription.map(|subscription: &Subscription| subscription.flags.server_side) {
+            Some(true) => self.close(context, key, &Disconnect::SUBSCRIPTION_EXPIRED, effects),
+            Some(false) => self.end_subscription(context, key, id, UnsubscribeCode::EXPIRED, effects),
+            None => {}
+        }
+    }
+
+    /// A backend was asked whether a subscription goes on, and has answered.
+    pub(super) fn subscription_refreshed(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        outcome: ProxyResult,
+        effects: &mut Effects,
+    ) {
+        let answer = match outcome {
+            Ok(ProxyResponse::SubRefresh(answer)) => answer,
+            Err(ProxyError::Disconnect(disconnect)) => return self.close(context, key, &disconnect, effects),
+            Ok(_) | Err(_) => return self.move_expiry(context, key, id, context.now.after_ms(UNANSWERED_GRACE_MS)),
+        };
+        let ttl_s = ttl_s(context.now, answer.expires_at_s);
+        let (false, Ok(ttl_s)) = (answer.expired || matches!(ttl_s, Ok(Some(0))), ttl_s) else {
+            return self.end_expired(context, key, id, effects);
+        };
+        if answer.info.is_some() {
+            self.show_as(context, key, id, answer.info, effects);
+        }
+        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl_s);
+        self.move_expiry(context, key, id, expiry_us);
+    }
+}

@@ -1,0 +1,149 @@
+//! Ends subscriptions.
+
+use std::sync::Arc;
+
+use dunlin_protocol::{Disconnect, Push, Reply, UnsubscribeCode};
+
+use crate::{
+    Effects, SessionKey,
+    hub::LocalChannelId,
+    message::{ShardRequest, Subscriber},
+    record::{RecordLevel, SessionIncident},
+    room::{RoomKey, SeatKey},
+    session::{Ending, Session, Subscription},
+};
+
+use super::{Context, Sessions};
+
+impl Sessions {
+    pub(super) fn unsubscribe(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        command_id: u32,
+        channel: &str,
+        effects: &mut Effects,
+    ) -> Result<Option<Reply>, Disconnect> {
+        if channel.is_empty() {
+            context.because("no channel is named");
+            return Err(Disconnect::BAD_REQUEST);
+        }
+        let Some(id) = self.hub.find(channel) else { return Ok(Some(Reply::Unsubscribe)) };
+        let Some(subscription) = self.table.at_mut(key.index).subscription_mut(id) else {
+            return Ok(Some(Reply::Unsubscribe));
+        };
+        if subscription.is_ending() {
+            return Ok(Some(Reply::Unsubscribe));
+        }
+        if subscription.place.is_none() {
+            // Answered after the subscribe command, which the owner still has.
+            subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
+            return Ok(None);
+        }
+        self.drop_subscription(context, key, id, effects);
+        Ok(Some(Reply::Unsubscribe))
+    }
+
+    /// Ends a subscription and informs the client. Nothing happens if the session no longer has it: informing it about
+    /// another one may have been what closed it.
+    pub(super) fn end_subscription(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        code: UnsubscribeCode,
+        effects: &mut Effects,
+    ) {
+        let session = self.table.get_mut(key);
+        let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return };
+        if subscription.place.is_none() {
+            // The owner still has it. The client may have ended it already, which then counts.
+            subscription.extra.get_or_insert_default().ending.get_or_insert(Ending::Forced(code));
+            return;
+        }
+        let channel = Arc::clone(&self.hub.channel(id).name);
+        self.drop_subscription(context, key, id, effects);
+        if context.records(RecordLevel::Sessions) {
+            let what = SessionIncident::Unsubscribed { channel: Arc::clone(&channel), code: code.0 };
+            self.record(context, key, what, effects);
+        }
+        let push = Push::Unsubscribe { channel: &channel, code, reason: code.reason() };
+        self.push(context, key, &push, effects);
+    }
+
+    /// Ends a subscription: out of the session's list, out of the index, and off the owner's books.
+    pub(super) fn drop_subscription(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        effects: &mut Effects,
+    ) {
+        let session = self.table.at_mut(key.index);
+        let Some(subscription) = session.remove_subscription(id) else { return };
+        self.table.outbox(key.index).discard_latest(id);
+        self.detach(context, key, &subscription, effects);
+    }
+
+    /// Takes a subscription that is off its session's list out of the index and off the owner's books. One that the owner
+    /// has not answered yet is dealt with when the answer comes.
+    pub(super) fn detach(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        subscription: &Subscription,
+        effects: &mut Effects,
+    ) {
+        let id = subscription.channel;
+        if let Some(place) = subscription.place {
+            let session = self.table.at(key.index);
+            let subscriber = Self::subscriber(session, subscription);
+            let seat = subscription.seat();
+            let room = seat.and_then(|seat| self.room_of(context, seat));
+            if let Some(moved) = self.hub.remove(id, subscriber.class, place) {
+                let moved = self.table.at_mut(moved.session).subscription_mut(id);
+                moved.expect("the index and the sessions agree").place = Some(place);
+            }
+            let channel = self.hub.channel(id);
+            let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
+            context.count(namespace).subscriptions -= 1;
+            context.leave_owner(name, subscriber, room, effects);
+            if let Some(seat) = seat {
+                self.free_seat(context, seat);
+            }
+        }
+        self.release(subscription);
+    }
+
+    /// Lets go of what a subscription held in the index.
+    pub(super) fn release(&mut self, subscription: &Subscription) {
+        if let Some(filter) = subscription.filter {
+            self.hub.release_filter(subscription.channel, filter);
+        }
+        self.hub.release(subscription.channel);
+    }
+
+    fn subscriber(session: &Session, subscription: &Subscription) -> Subscriber {
+        let info = session.info.as_ref().filter(|_| subscription.flags.shows_who());
+        Subscriber {
+            class: session.class(subscription.flags),
+            join_leave: subscription.flags.join_leave,
+            info: info.map(|info| Arc::clone(subscription.info(info))),
+            presence: subscription.flags.presence,
+            announced: subscription.flags.announced,
+        }
+    }
+}
+impl Context {
+    pub(super) fn leave_owner(
+        &mut self,
+        channel: Arc<str>,
+        subscriber: Subscriber,
+        seat: Option<(RoomKey, SeatKey)>,
+        effects: &mut Effects,
+    ) {
+        let owner = self.owner(&channel);
+        let request = ShardRequest::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
+        self.request(owner, request, effects);
+    }
+}

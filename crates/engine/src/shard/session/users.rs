@@ -1,0 +1,129 @@
+//! Sessions by user.
+//!
+//! A shard knows its own sessions of a user. If the number of a user's sessions on the node is limited, the user has a
+//! *home* shard, chosen by hash as a channel's owner is. The home decides whether a new session is admitted, and is
+//! notified when one ends. Nodes without such a limit have no homes.
+
+use std::sync::Arc;
+
+use dunlin_protocol::Disconnect;
+
+use crate::{
+    Effects, SessionKey,
+    creators::ChannelCreator,
+    message::{Asker, ShardRequest},
+    session::{ConnectGrant, Paused, PausedOn},
+    shard::hash_of,
+    spare::shrink_map,
+};
+
+use super::{Context, Sessions};
+
+impl Sessions {
+    /// Who the session is, for the bounds on channels.
+    pub(super) fn creator(&self, context: &Context, key: SessionKey) -> ChannelCreator {
+        let Some(session) = self.table.get(key) else { return ChannelCreator::default() };
+        let hash = |what: &(u8, u64, u64)| hash_of(what, context.node_seed) | 1;
+        let user = session.info.as_ref().map(|info| &*info.user).filter(|user| !user.is_empty());
+        let shard = u64::from(context.identity.index.0);
+        ChannelCreator {
+            session: hash(&(0, shard, u64::from(key.index) << 32 | u64::from(key.generation))),
+            user: user.map_or(0, |user| hash(&(1, hash_of(user, context.node_seed), 0))),
+            source: session.source.map_or(0, |source| hash(&(2, source.0.get(), 0))),
+        }
+    }
+
+    /// The one copy of a user's id on this shard.
+    pub(super) fn intern_user(&self, user: String) -> Arc<str> {
+        match self.users.get_key_value(user.as_str()) {
+            Some((known, _)) => Arc::clone(known),
+            None => user.into(),
+        }
+    }
+
+    pub(super) fn add_to_user(&mut self, user: &Arc<str>, key: SessionKey) -> u32 {
+        // Most users have one session.
+        let sessions = self.users.entry(Arc::clone(user)).or_insert_with(|| Vec::with_capacity(1));
+        sessions.push(key);
+        (sessions.len() - 1) as u32
+    }
+
+    /// Takes the session out of its user's list.
+    pub(super) fn remove_from_user(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        user: &Arc<str>,
+        place: u32,
+        effects: &mut Effects,
+    ) {
+        let sessions = self.users.get_mut(user).expect("an authenticated session's user has a list");
+        sessions.swap_remove(place as usize);
+        if let Some(moved) = sessions.get(place as usize) {
+            self.table.at_mut(moved.index).user_place = place;
+        } else if sessions.is_empty() {
+            self.users.remove(user);
+            shrink_map(&mut self.users);
+        }
+        if context.counts_sessions_of(user) {
+            context.leave_home(user, key, effects);
+        }
+    }
+
+    /// Asks the user's home whether the session may come.
+    pub(super) fn ask_home(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        grant: ConnectGrant,
+        effects: &mut Effects,
+    ) {
+        let user = Arc::clone(&grant.user);
+        self.pause(key, PausedOn::Admission(Box::new(grant)), effects);
+        let asker = context.asker(key, 0);
+        let home = context.owner(&user);
+        context.request(home, ShardRequest::Arrive { user, asker }, effects);
+    }
+
+    /// The home has answered.
+    pub(in crate::shard) fn arrived(
+        &mut self,
+        context: &mut Context,
+        user: &Arc<str>,
+        asker: Asker,
+        admitted: bool,
+        effects: &mut Effects,
+    ) {
+        let key = asker.session;
+        let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Admission(_));
+        let paused =
+            self.table.get_mut(key).and_then(|session| session.paused.take_if(|paused| waits(&paused.paused_on)));
+        let Some(paused) = paused else {
+            context.counters.late_messages += 1;
+            if admitted {
+                context.leave_home(user, key, effects);
+            }
+            return;
+        };
+        let Paused { paused_on, unparsed } = *paused;
+        let PausedOn::Admission(grant) = paused_on else { unreachable!("looked at above") };
+        if admitted {
+            self.let_in(context, key, *grant, effects);
+        } else {
+            context.counters.user_sessions_refused += 1;
+            self.refuse_connect(context, key, grant.command_id, Disconnect::CONNECTION_LIMIT.into(), effects);
+        }
+        self.resume(key, unparsed);
+    }
+
+    /// A newer session of the user has come, and there is to be one.
+    pub(in crate::shard) fn superseded(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+        self.close(context, key, &Disconnect::CONNECTION_LIMIT, effects);
+    }
+}
+impl Context {
+    fn leave_home(&mut self, user: &Arc<str>, session: SessionKey, effects: &mut Effects) {
+        let request = ShardRequest::Depart { user: Arc::clone(user), shard: self.identity.index, session };
+        self.request(self.owner(user), request, effects);
+    }
+}

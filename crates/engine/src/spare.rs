@@ -1,0 +1,79 @@
+//! Shrinks tables after a burst.
+//!
+//! A table that is mostly empty after a removal shrinks to one and a half times its remaining entries. It is copied at
+//! most once per several times as many removals, and an attack that has ended costs no memory.
+
+use std::{
+    collections::{BinaryHeap, VecDeque},
+    hash::{BuildHasher, Hash},
+};
+
+use hashbrown::HashMap;
+
+/// Capacity in entries that is kept whatever is left.
+const KEPT: usize = 1_024;
+/// A table with fewer than one entry in so many places is made smaller.
+const SPARSE: usize = 8;
+
+const fn is_sparse(len: usize, capacity: usize) -> bool {
+    capacity > KEPT && len < capacity / SPARSE
+}
+
+/// The capacity for so many entries: those that come next fit without a reallocation.
+const fn roomy(len: usize) -> usize {
+    if len < KEPT / 2 { KEPT } else { len * 2 }
+}
+
+/// To be called after entries were removed.
+pub(crate) fn shrink_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
+    // `capacity` leaves out the places that removed entries have used up.
+    if is_sparse(map.len(), map.allocation_size() / (size_of::<(K, V)>() + 1)) {
+        map.shrink_to(roomy(map.len()));
+    }
+}
+
+/// To be called after entries were removed.
+pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
+    if is_sparse(queue.len(), queue.capacity()) {
+        queue.shrink_to(roomy(queue.len()));
+    }
+}
+
+/// To be called after entries were removed.
+pub(crate) fn shrink_heap<T: Ord>(heap: &mut BinaryHeap<T>) {
+    if is_sparse(heap.len(), heap.capacity()) {
+        heap.shrink_to(roomy(heap.len()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_burst_leaves_is_given_back_and_seldom_copied() {
+        let mut map: HashMap<u32, u64, foldhash::quality::FixedState> = HashMap::default();
+        let (mut queue, mut heap) = (VecDeque::new(), BinaryHeap::new());
+        for number in 0..100_000 {
+            map.insert(number, 0);
+            queue.push_back(number);
+            heap.push(number);
+        }
+        let (mut bytes, mut copies) = (map.allocation_size(), 0);
+        for number in 0..100_000 {
+            map.remove(&number);
+            queue.pop_front();
+            heap.pop();
+            shrink_map(&mut map);
+            shrink_queue(&mut queue);
+            shrink_heap(&mut heap);
+            copies += u32::from(map.allocation_size() != bytes);
+            bytes = map.allocation_size();
+        }
+        assert!(copies <= 6, "{copies} copies");
+        assert!(bytes <= KEPT * 4 * (size_of::<(u32, u64)>() + 1), "{bytes} bytes are kept");
+        for capacity in [queue.capacity(), heap.capacity()] {
+            assert!(capacity <= KEPT * 2, "{capacity} places are kept");
+        }
+    }
+}

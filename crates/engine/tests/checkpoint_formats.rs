@@ -1,0 +1,231 @@
+//! The formats of what a room keeps on disk: this version writes what its fixture has, and reads the fixtures of all
+//! released versions.
+
+use std::{collections::BTreeMap, fmt::Write, sync::Arc};
+
+use bytes::Bytes;
+use dunlin_engine::{
+    ShardIndex,
+    host::{CHECKPOINT_VERSION, Checkpoint, NotRestored, RoomOrigin, Runner, Step, TickRecord},
+    room::{SeatClaim, SeatKey, SeatToken},
+};
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{
+    GridShape, InputError, NewObject, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions, Simulation,
+    Visibility, Visitor, World,
+};
+
+/// A name and bytes in hexadecimal on each line, as version 1 has written them. A version that is released gets a file of
+/// its own; none is changed.
+const VERSION_1: &str = include_str!("fixtures/checkpoint-1.txt");
+
+/// What the steps of the fixture lead to.
+const STATE_HASH: u64 = 0x4ed6_86f3_72b4_90e0;
+
+/// Each player has an object, which inputs change and ticks move.
+#[derive(Default)]
+struct Stones {
+    ticks: u8,
+}
+
+impl Simulation for Stones {
+    fn grid(&self) -> GridShape {
+        GridShape { columns: 4, rows: 4, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 }
+    }
+
+    fn start(&mut self, world: &mut World) {
+        for (kind, visibility) in [(1, Visibility::Everyone), (2, Visibility::Nobody)] {
+            let position = Position { x: 150, y: 250 };
+            world.spawn(NewObject { position, kind, visibility, state: b"stone" }).expect("there is room");
+        }
+    }
+
+    fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
+        let position = Position { x: 10, y: 20 };
+        let visibility = Visibility::Owner(player);
+        let made = world.spawn(NewObject { position, kind: 3, visibility, state: data });
+        world.set_avatar(player, made.ok());
+        world.set_viewpoint(player, position);
+        Ok(())
+    }
+
+    fn leave(&mut self, world: &mut World, player: PlayerId) {
+        if let Some(avatar) = world.avatar_of(player) {
+            world.despawn(avatar);
+        }
+    }
+
+    fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
+        let avatar = world.avatar_of(player).ok_or(InputError)?;
+        world.set_state(avatar, data).map_err(|_| InputError)
+    }
+
+    fn tick(&mut self, world: &mut World) {
+        self.ticks += 1;
+        let avatars: Vec<_> = world.players().filter_map(|player| world.avatar_of(player)).collect();
+        for avatar in avatars {
+            let position = Position { x: world.random_below(400), y: world.random_below(400) };
+            world.move_to(avatar, position);
+        }
+    }
+
+    fn save(&self, out: &mut Vec<u8>) {
+        out.push(self.ticks);
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
+        let [ticks] = saved else { return Err(RestoreError) };
+        self.ticks = *ticks;
+        Ok(())
+    }
+}
+
+fn origin() -> RoomOrigin {
+    let params = r#"{"stones":2}"#.to_owned();
+    RoomOrigin { simulation: "stones".to_owned(), params, options: RoomOptions::default() }
+}
+
+fn seat(index: u32) -> SeatKey {
+    SeatKey { shard: ShardIndex(1), index, generation: 300 }
+}
+
+fn join(index: u32, user: &str, encoding: Encoding, claim: SeatClaim) -> Step {
+    Step::Join { seat: seat(index), user: Arc::from(user), encoding, data: Bytes::from_static(b"{}"), claim }
+}
+
+fn claim(given: u128, returned: Option<u128>) -> SeatClaim {
+    SeatClaim { given: Some(SeatToken(given)), returned: returned.map(SeatToken) }
+}
+
+/// The ticks before the checkpoint, and after it. Every kind of step is there.
+fn ticks() -> [(Option<u64>, Vec<Step>); 5] {
+    let input = |index, number, data: &'static [u8]| Step::Input { seat: seat(index), number, data: data.into() };
+    [
+        (
+            None,
+            vec![
+                join(0, "ada", Encoding::Json, claim(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10, None)),
+                join(1, "", Encoding::Protobuf, claim(2, Some(7))),
+                join(2, "bob", Encoding::Json, SeatClaim::default()),
+            ],
+        ),
+        (None, vec![input(0, 300, b"\x00\xff"), Step::Leave { seat: seat(2) }, Step::Away { seat: seat(1) }]),
+        (Some(STATE_HASH), vec![input(0, 301, b"on")]),
+        (None, vec![Step::AllAway { grace_ticks: 1_000 }]),
+        (None, vec![join(9, "", Encoding::Json, claim(3, Some(2))), input(9, 1, b"back")]),
+    ]
+}
+
+/// How many of the ticks are in the checkpoint.
+const TICKS_SAVED: usize = 2;
+
+fn run(runner: &mut Runner, ticks: &[(Option<u64>, Vec<Step>)]) {
+    for (state_hash, steps) in ticks {
+        let record = TickRecord { state_hash: *state_hash, steps: steps.clone() };
+        runner.replay(runner.ticks_run() + 1, record).expect("the state is as noted");
+    }
+}
+
+fn checkpoint() -> Vec<u8> {
+    let room = Room::new(origin().options, 7, Box::<Stones>::default()).expect("a map");
+    let mut runner = Runner::new(room);
+    run(&mut runner, &ticks()[..TICKS_SAVED]);
+    let mut saved = Vec::new();
+    runner.save(&origin(), &mut saved);
+    saved
+}
+
+fn record((state_hash, steps): &(Option<u64>, Vec<Step>)) -> Vec<u8> {
+    let mut record = Vec::new();
+    TickRecord::write(steps, *state_hash, &mut record);
+    record
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes all");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("digits"));
+    digits.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
+}
+
+fn fixture() -> BTreeMap<&'static str, Vec<u8>> {
+    VERSION_1.lines().map(|line| line.split_once(' ').expect("a name")).map(|(name, hex)| (name, unhex(hex))).collect()
+}
+
+#[test]
+fn this_version_writes_as_the_fixture() {
+    let mut text = format!("checkpoint {}\n", hex(&checkpoint()));
+    for (number, tick) in ticks().iter().enumerate() {
+        writeln!(text, "record-{} {}", number + 1, hex(&record(tick))).expect("a string takes all");
+    }
+    assert_eq!(text, VERSION_1);
+}
+
+#[test]
+fn what_version_1_has_written_is_read_and_gone_on_from() {
+    let fixture = fixture();
+    let saved = Checkpoint::read(&fixture["checkpoint"]).expect("it is read");
+    assert_eq!((saved.origin(), saved.ticks_run()), (&origin(), TICKS_SAVED as u64));
+    saved.check_origin(&origin()).expect("it is of this room");
+    // Compares the state hash.
+    let mut runner = saved.restore(origin().options, Box::<Stones>::default()).expect("it is restored");
+    assert_eq!(runner.room().state_hash(), STATE_HASH);
+    let booked: Vec<(PlayerId, String)> =
+        runner.booked_users().map(|(player, user)| (player, user.to_string())).collect();
+    assert_eq!(booked, [(PlayerId(1), "ada".to_owned()), (PlayerId(2), String::new())]);
+    for number in TICKS_SAVED + 1..=ticks().len() {
+        let record = TickRecord::read(&fixture[format!("record-{number}").as_str()]).expect("it is read");
+        runner.replay(number as u64, record).expect("it follows");
+    }
+    // The one who came back with the token has the player that was away, and the input went to its object.
+    let world = runner.room().world();
+    assert_eq!(world.players().collect::<Vec<_>>(), [PlayerId(1), PlayerId(2)]);
+    let avatar = world.avatar_of(PlayerId(2)).and_then(|avatar| world.object(avatar)).expect("it has an object");
+    assert_eq!(avatar.state, b"back");
+}
+
+#[test]
+fn every_record_of_the_fixture_has_what_was_written() {
+    let fixture = fixture();
+    for (number, tick) in ticks().iter().enumerate() {
+        let bytes = &fixture[format!("record-{}", number + 1).as_str()];
+        let read = TickRecord::read(bytes).expect("it is read");
+        assert_eq!((read.state_hash, format!("{:?}", read.steps)), (tick.0, format!("{:?}", tick.1)));
+        // Tokens are never shown, so they are compared in their bytes.
+        assert_eq!(&record(&(read.state_hash, read.steps)), bytes);
+    }
+}
+
+#[test]
+fn a_version_that_is_not_known_is_named() {
+    let fixture = fixture();
+    let newer = CHECKPOINT_VERSION + 1;
+    let mut saved = fixture["checkpoint"].clone();
+    saved[0] = newer;
+    let error = Checkpoint::read(&saved).expect_err("it is newer");
+    assert_eq!(error, NotRestored::NewerVersion(newer));
+    assert_eq!(error.to_string(), "the checkpoint has version 2, and this Dunlin reads versions up to 1");
+    saved[0] = 0;
+    assert_eq!(Checkpoint::read(&saved).expect_err("there is none"), NotRestored::Malformed);
+
+    let mut record = fixture["record-1"].clone();
+    record[0] = newer;
+    assert_eq!(TickRecord::read(&record).expect_err("it is newer"), NotRestored::NewerVersion(newer));
+
+    // The state of the room has a version of its own.
+    let mut state = Vec::new();
+    let room = Room::new(origin().options, 7, Box::<Stones>::default()).expect("a map");
+    room.save(&mut state);
+    let mut saved = Vec::new();
+    Runner::new(room).save(&origin(), &mut saved);
+    let at = saved.len() - state.len();
+    saved[at] = 9;
+    let error = Checkpoint::read(&saved).expect_err("it is newer");
+    assert_eq!(error, NotRestored::NewerState(9));
+    assert_eq!(error.to_string(), "the state in the checkpoint has version 9, and this Dunlin reads versions up to 1");
+}

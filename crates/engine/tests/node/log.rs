@@ -1,0 +1,53 @@
+//! A log that stores everything and answers when the effect is performed.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dunlin_engine::{
+    Effect, Event,
+    log::{LoadQuery, LogPage, LogRecord, LogTerms},
+};
+
+/// What the log has of each channel.
+#[derive(Default)]
+pub struct Log {
+    channels: BTreeMap<Arc<str>, Vec<LogRecord>>,
+    /// Loads and proposals of a channel agree how it is stored.
+    terms: BTreeMap<Arc<str>, LogTerms>,
+}
+
+impl Log {
+    /// What comes of an effect; nothing for one that is not answered.
+    pub fn answer(&mut self, effect: Effect) -> Option<Event<'static>> {
+        match effect {
+            Effect::Propose { channel, proposal, record, terms } => {
+                assert_eq!(self.terms.get(&channel), Some(&terms), "a channel is loaded first");
+                let offset = record.publication.offset;
+                self.channels.entry(Arc::clone(&channel)).or_default().push(*record);
+                Some(Event::Committed { channel, proposal, outcome: Ok(offset) })
+            }
+            Effect::Load { channel, load, query, terms } => {
+                let known = self.terms.entry(Arc::clone(&channel)).or_insert(terms);
+                assert_eq!(*known, terms);
+                let page = self.read(&channel, query);
+                Some(Event::Loaded { channel, load, outcome: Ok(Box::new(page)) })
+            }
+            Effect::Trim { channel, through } => {
+                let records = self.channels.entry(channel).or_default();
+                records.retain(|record| record.publication.offset > through);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn read(&self, channel: &str, query: LoadQuery) -> LogPage {
+        let all = self.channels.get(channel).map_or(&[][..], Vec::as_slice);
+        let top = all.last().map_or(0, |record| record.publication.offset);
+        let left_out = all.len().saturating_sub(query.publications_max);
+        let (records, floor) = match query.after {
+            None => (all[left_out..].to_vec(), all[..left_out].last().map_or(0, |record| record.publication.offset)),
+            Some(after) => (all.iter().filter(|record| record.publication.offset > after).cloned().collect(), after),
+        };
+        LogPage { epoch: "ofthelog".into(), top, floor, through: top, records, ..LogPage::default() }
+    }
+}

@@ -1,0 +1,28 @@
+//! All tests of this crate over its public interface, in one binary.
+
+use dunlin_proof::allocations::Counting;
+
+#[path = "../../../fuzz/bodies/engine/session.rs"]
+mod fuzzing;
+
+mod allocations;
+mod checkpoint_formats;
+mod corpus;
+mod deltas_at_random;
+mod hall;
+mod keyframe;
+mod node;
+mod outgoing_together;
+mod pacing;
+mod permissions;
+mod recoveries;
+mod room_openings;
+mod rooms;
+mod rooms_at_random;
+mod scripts;
+mod session_size;
+mod shard;
+
+/// It counts for each thread, so a test sees its own allocations alone.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
