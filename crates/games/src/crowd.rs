@@ -1,25 +1,25 @@
-//! The benchmark's world: objects that move and change in every tick, and inputs whose effect can be found again.
+//! The world of the benchmark: objects that move and change in every tick, and inputs whose effect is measurable.
 //!
 //! | parameter | default | |
 //! |---|---|---|
 //! | `objects` | 100 | at most 100,000 |
 //! | `columns`, `rows`, `cell_units`, `near_cells`, `far_cells`, `far_interval_ticks` | 16, 16, 256, 2, 0, 6 | the map |
-//! | `everyone_sees_everything` | `false` | the same map as one cell |
-//! | `state_bytes` | 12 | bytes of an object's state, 8 to 1,024 |
-//! | `moving_permille` | 1,000 | thousandths of the objects that move and change; the others stand |
+//! | `everyone_sees_everything` | `false` | the same map as a single cell |
+//! | `state_bytes` | 12 | length of an object's state, 8 to 1,024 |
+//! | `moving_permille` | 1,000 | permille of the objects that move and change; the others are static |
 //! | `player_objects` | `false` | whether each player has an object of its own |
 //!
-//! Objects go straight on, and back from the map's edges. With `player_objects` a player has one more object, which it looks
-//! from; without, a player's own object is that of `objects` with its number modulo their number, and players look from all over the map.
-//! All objects are of kind 1. Their state is
+//! Objects move straight ahead and reverse at the edges of the map. With `player_objects`, each player has an
+//! additional object, which determines its viewpoint. Without it, player number N uses object N modulo `objects`, and
+//! viewpoints are spread over the map. All objects are of kind 1. Their state is
 //!
 //! | bytes | |
 //! |---|---|
 //! | 0 to 7 | the last input for the object; 0 before the first |
-//! | the rest | something else after every tick, and different for each object |
+//! | the rest | different after every tick, and for each object |
 //!
-//! An input is 8 bytes, a stamp for the sender to recognise. It is in the object's state with the next tick, and says where the
-//! object goes from then on. Joining takes no data.
+//! An input is 8 bytes: a stamp that the sender recognizes. The next tick writes it to the object's state, and it
+//! determines the object's new direction. Joining requires no data.
 
 use std::collections::BTreeMap;
 
@@ -35,20 +35,20 @@ use crate::{
     saved::{Saved, write_length, write_u32},
 };
 
-/// The map if the parameters say nothing else.
+/// The default map.
 const MAP: GridShape =
     GridShape { columns: 16, rows: 16, cell_units: 256, near_cells: 2, far_cells: 0, far_interval_ticks: 6 };
 
 /// The kind of all objects.
 const MOVER: u16 = 1;
 
-/// Bytes of an input, which an object's state begins with.
+/// Length of an input. An object's state begins with the input.
 const STAMP_BYTES: usize = 8;
 
-/// Units that an object goes in a tick, in each direction, at most.
+/// Maximum step of an object per tick in each direction, in units.
 const STEP_MAX: i8 = 8;
 
-/// The refusal of players when the world is full.
+/// The refusal code when the world is full.
 const FULL: u16 = 409;
 
 /// The benchmark's world.
@@ -60,7 +60,7 @@ pub struct Crowd {
     player_objects: bool,
     movers: Vec<Mover>,
     players: BTreeMap<PlayerId, Mover>,
-    /// An object's state while it is made, so that a tick allocates nothing.
+    /// A buffer for an object's state, so that a tick allocates nothing.
     state: Vec<u8>,
 }
 
@@ -68,7 +68,7 @@ pub struct Crowd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mover {
     object: ObjectId,
-    /// Units in a tick to the right and downwards.
+    /// Units per tick to the right and downwards.
     step: (i8, i8),
     stamp: [u8; STAMP_BYTES],
     /// Whether it moves and changes.
@@ -107,7 +107,7 @@ impl Crowd {
         Some(Mover { object, step, stamp: [0; STAMP_BYTES], moves })
     }
 
-    /// Which of the common objects is a player's own.
+    /// The index of a player's own object, if players share the common objects.
     fn common(&self, player: PlayerId) -> Option<usize> {
         (player.0 as usize).checked_rem(self.movers.len())
     }
@@ -120,7 +120,7 @@ impl Simulation for Crowd {
 
     fn start(&mut self, world: &mut World) {
         for index in 0..u64::from(self.objects) {
-            // Spreads those that move evenly among the others.
+            // Spreads the moving objects evenly among the static ones.
             let until = |objects: u64| objects * u64::from(self.moving_permille) / 1_000;
             let moves = until(index + 1) > until(index);
             let Some(spawned) = self.spawn(world, moves) else { return };
@@ -199,7 +199,7 @@ impl Simulation for Crowd {
 }
 
 impl Mover {
-    /// Goes a step, and changes; returns where it is then.
+    /// Moves by a step and changes the state; returns the new position.
     fn advance(&mut self, world: &mut World, state_bytes: usize, state: &mut Vec<u8>) -> Position {
         let Some(from) = world.object(self.object).map(|object| object.position) else { return Position::default() };
         let (width, height) = world.grid().size_units();
@@ -218,7 +218,7 @@ impl Mover {
             state.extend_from_slice(&number.to_be_bytes());
         }
         state.truncate(state_bytes);
-        // The object is there, and its state is as long as it was.
+        // Cannot fail: the object exists, and the length of its state is unchanged.
         let _ = world.set_state(self.object, state);
     }
 
@@ -235,7 +235,7 @@ impl Mover {
     }
 }
 
-/// A direction and a speed that follow from a number; never 0, 0.
+/// A direction and a speed derived from a number; never 0, 0.
 fn steps(number: u64) -> (i8, i8) {
     let choices = 2 * u64::from(STEP_MAX.unsigned_abs()) + 1;
     let step = |number: u64| ((number % choices) as u8).cast_signed() - STEP_MAX;
@@ -245,7 +245,7 @@ fn steps(number: u64) -> (i8, i8) {
     }
 }
 
-/// Goes a step, or turns round at an edge.
+/// Moves by a step, or reverses at an edge.
 fn bounce(at: u32, step: &mut i8, size: u32) -> u32 {
     if let Some(to) = at.checked_add_signed((*step).into()).filter(|to| *to < size) {
         return to;
@@ -254,7 +254,8 @@ fn bounce(at: u32, step: &mut i8, size: u32) -> u32 {
     at
 }
 
-/// The middle of a player's cell, such that the first players, however many, are spread evenly over the cells.
+/// The viewpoint of a player. The viewpoints of the first players are spread evenly over the cells, for any number of
+/// players.
 fn lookout(player: PlayerId, world: &World) -> Position {
     let grid = world.grid();
     let spread = u64::from(player.0.wrapping_mul(0x9e37_79b9));

@@ -1,9 +1,9 @@
-//! The simulations that come with Dunlin, and how a server finds a simulation by its name.
+//! The simulations that ship with Dunlin, and the registry of simulations by name.
 //!
 //! | name | |
 //! |---|---|
 //! | `treasure_hunt` | [`TreasureHunt`]: a hunt on a map larger than any view; `docs/rooms.md` |
-//! | `crowd` | [`Crowd`]: the benchmark's world |
+//! | `crowd` | [`Crowd`]: the world of the benchmark |
 
 #![forbid(unsafe_code)]
 

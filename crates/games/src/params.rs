@@ -1,4 +1,4 @@
-//! Reading the parameters that the configuration gives for a simulation.
+//! Parses the parameters of a simulation in the configuration.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::BadParams;
 
-/// Parameters by name. What is not there has its default; what nobody asked for is an error.
+/// Parameters by name. Absent parameters have defaults; unknown parameters are an error.
 pub(crate) struct Params<'a> {
     given: Option<&'a Map<String, Value>>,
     asked: Vec<&'static str>,
@@ -24,7 +24,7 @@ impl<'a> Params<'a> {
         Ok(Self { given, asked: Vec::new() })
     }
 
-    /// A whole number.
+    /// An integer.
     pub(crate) fn number(
         &mut self,
         name: &'static str,
@@ -39,7 +39,7 @@ impl<'a> Params<'a> {
         })
     }
 
-    /// True or false; false by default.
+    /// A boolean; `false` by default.
     pub(crate) fn flag(&mut self, name: &'static str) -> Result<bool, BadParams> {
         let Some(value) = self.get(name) else { return Ok(false) };
         value.as_bool().ok_or_else(|| BadParams(format!("`{name}` is {value}; it may be true or false")))
@@ -55,7 +55,7 @@ impl<'a> Params<'a> {
     }
 
     /// The map: `columns`, `rows`, `cell_units`, `near_cells`, `far_cells`, `far_interval_ticks`, and
-    /// `everyone_sees_everything`, which makes the same map of one cell.
+    /// `everyone_sees_everything`, which replaces the cells by a single one.
     pub(crate) fn map(&mut self, default: GridShape) -> Result<GridShape, BadParams> {
         let cells = |number: u32| number as u16;
         let shape = GridShape {
@@ -71,12 +71,14 @@ impl<'a> Params<'a> {
         Ok(shape)
     }
 
-    /// To be called when everything was asked for.
+    /// Must be called after all known parameters were read. Rejects unknown ones.
     pub(crate) fn finish(self) -> Result<(), BadParams> {
         let unknown = self.given.and_then(|given| given.keys().find(|name| !self.asked.contains(&name.as_str())));
         match unknown {
             None => Ok(()),
-            Some(name) => Err(BadParams(format!("there is no `{name}`; there are {}", self.asked.join(", ")))),
+            Some(name) => {
+                Err(BadParams(format!("unknown parameter `{name}`; known parameters are {}", self.asked.join(", "))))
+            }
         }
     }
 
@@ -86,7 +88,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// As long as a channel's name may be by default.
+/// The default limit of a channel name.
 const CHANNEL_BYTES_MAX: usize = 255;
 
 fn one_cell(shape: GridShape) -> Result<GridShape, BadParams> {

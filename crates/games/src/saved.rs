@@ -1,9 +1,9 @@
-//! Writing down what a simulation remembers, and reading it again. Numbers are little-endian, texts and lists follow
-//! their length in four bytes.
+//! Encodes and decodes the saved state of a simulation. Numbers are little-endian; texts and lists follow their length
+//! in four bytes.
 
 use dunlin_rooms::{ObjectId, PlayerId, RestoreError};
 
-/// What [`crate::saved`]'s functions wrote, read from the front.
+/// Reads the output of [`crate::saved`]'s functions from the front.
 pub(crate) struct Saved<'a>(&'a [u8]);
 
 impl<'a> Saved<'a> {
@@ -52,7 +52,7 @@ impl<'a> Saved<'a> {
         std::str::from_utf8(text).map(Box::from).map_err(|_| RestoreError)
     }
 
-    /// A list, each of whose items `read` reads from at least one byte: so its length is bounded by what is there.
+    /// A list. `read` consumes at least one byte per item, so the length is bounded by the remaining bytes.
     pub(crate) fn list<T, C: FromIterator<T>>(
         &mut self,
         mut read: impl FnMut(&mut Self) -> Result<T, RestoreError>,
@@ -60,7 +60,7 @@ impl<'a> Saved<'a> {
         (0..self.u32()?).map(|_| read(self)).collect()
     }
 
-    /// To be called when everything was read.
+    /// Must be called at the end. Rejects trailing bytes.
     pub(crate) fn finish(self) -> Result<(), RestoreError> {
         if self.0.is_empty() { Ok(()) } else { Err(RestoreError) }
     }

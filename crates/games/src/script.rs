@@ -1,4 +1,4 @@
-//! Playing a simulation from a script, for tests.
+//! Runs a simulation from a script, for tests.
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
@@ -6,14 +6,14 @@ use dunlin_rooms::{
 };
 use serde_json::Value;
 
-/// A room, and what its players were told.
+/// A room, and the events that its players received.
 pub(crate) struct Script {
     pub(crate) room: Room,
     input_number: u32,
 }
 
-/// An event, and for whom it was; `None` for all.
-pub(crate) type Told = (Option<Vec<PlayerId>>, Value);
+/// An event and its recipients; `None` for all players.
+pub(crate) type ScopedEvent = (Option<Vec<PlayerId>>, Value);
 
 impl Script {
     pub(crate) fn new(simulation: Box<dyn Simulation>) -> Self {
@@ -24,7 +24,7 @@ impl Script {
         Self { room: Room::new(options, 42, simulation).expect("a possible map"), input_number: 0 }
     }
 
-    /// What the room saved goes on with another simulation.
+    /// Restores this room's saved state with another simulation.
     pub(crate) fn restored(&self, simulation: Box<dyn Simulation>) -> Self {
         let mut saved = Vec::new();
         self.room.save(&mut saved);
@@ -50,8 +50,8 @@ impl Script {
         self.room.tick(0)
     }
 
-    /// So many ticks; returns the events of all of them.
-    pub(crate) fn ticks(&mut self, ticks: u32) -> Vec<Told> {
+    /// Runs `ticks` ticks; returns all their events.
+    pub(crate) fn ticks(&mut self, ticks: u32) -> Vec<ScopedEvent> {
         (0..ticks).flat_map(|_| events(self.tick())).collect()
     }
 
@@ -74,7 +74,7 @@ impl Script {
 }
 
 /// The events of a tick, without its number.
-pub(crate) fn events(outcome: TickOutcome) -> Vec<Told> {
+pub(crate) fn events(outcome: TickOutcome) -> Vec<ScopedEvent> {
     let read = |scoped| match scoped {
         Scoped::Event { players, data } => {
             let mut document: Value = serde_json::from_slice(&data).expect("JSON");
@@ -85,7 +85,6 @@ pub(crate) fn events(outcome: TickOutcome) -> Vec<Told> {
     outcome.scoped.into_iter().filter_map(read).collect()
 }
 
-/// The publications of a tick.
 pub(crate) fn publications(outcome: TickOutcome) -> Vec<(Box<str>, Value)> {
     let read = |scoped| match scoped {
         Scoped::Publication { channel, data } => Some((channel, serde_json::from_slice(&data).expect("JSON"))),
@@ -94,7 +93,7 @@ pub(crate) fn publications(outcome: TickOutcome) -> Vec<(Box<str>, Value)> {
     outcome.scoped.into_iter().filter_map(read).collect()
 }
 
-/// Numbers that look random and are the same every time.
+/// A deterministic random number generator.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {

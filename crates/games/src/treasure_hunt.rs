@@ -1,19 +1,18 @@
-//! A treasure hunt on a map larger than any view: players walk, dig up chests, and run to where clues drop.
+//! A treasure hunt on a map larger than any view: players walk, dig up chests, and race to the places of clues.
 //!
-//! This is the simulation to read before writing one. What it and its clients say to each other is in `docs/rooms.md`; the files
-//! here follow it:
+//! Read this simulation before you write your own. `docs/rooms.md` describes its messages. Its files:
 //!
-//! - `visitor`: what a player says about itself when it joins;
-//! - `input`: what players can do;
-//! - `walk`: how they move, which clients compute as well;
-//! - `player`: what a player has and is doing;
-//! - `treasure`, `clue`: what is to be found;
-//! - `objects`: kinds, and the bytes of states;
+//! - `visitor`: the data with which a player joins;
+//! - `input`: the inputs of players;
+//! - `walk`: movement, which clients compute as well;
+//! - `player`: the state of a player;
+//! - `treasure`, `clue`: chests and clues;
+//! - `objects`: kinds of objects and the encoding of their states;
 //! - `news`: events and the leaderboard;
-//! - `save`: everything that is not in the world, as bytes.
+//! - `save`: encodes the state that is not part of the world.
 //!
-//! Whatever iterates here, iterates over ordered maps; whatever is left to chance, is drawn from the world; and nothing is computed
-//! with floating point. So the same inputs lead to the same hunt, on every machine.
+//! All iteration is over ordered maps, all randomness comes from the world, and there is no floating-point arithmetic.
+//! So the same inputs lead to the same state on every machine.
 
 mod clue;
 mod input;
@@ -34,30 +33,30 @@ use serde_json::Value;
 
 use self::{
     clue::Clues,
-    input::Input,
+    input::HuntInput,
     news::Board,
-    player::{Player, anywhere},
+    player::{HuntPlayer, anywhere},
     treasure::Treasures,
     visitor::Looks,
 };
 use crate::{BadParams, params::Params};
 
-/// The map if the parameters say nothing else.
+/// The default map.
 const MAP: GridShape =
     GridShape { columns: 64, rows: 64, cell_units: 512, near_cells: 3, far_cells: 1, far_interval_ticks: 6 };
 
-/// Chests, and pieces of scenery, at the most: as many as fit a room's default bound together.
+/// Maximum number of chests, and of trees and rocks. Both together fit the default limit of a room's objects.
 const THINGS_MAX: u32 = 50_000;
 
-/// The refusal of players when the world is full.
+/// The refusal code when the world is full.
 const FULL: u16 = 409;
 
-/// The treasure hunt.
+/// The simulation's state outside of the world.
 pub struct TreasureHunt {
     map: GridShape,
     chests: u32,
     obstacles: u32,
-    players: BTreeMap<PlayerId, Player>,
+    players: BTreeMap<PlayerId, HuntPlayer>,
     treasures: Treasures,
     clues: Clues,
     board: Board,
@@ -93,7 +92,7 @@ impl TreasureHunt {
             let Some(find) = self.treasures.dig(world, place, player.avatar) else { continue };
             player.earn(world, find.value);
             self.board.changed = true;
-            tell_near(world, place, &news::found(player, find, place));
+            emit_near(world, place, &news::found(player, find, place));
             self.clues.found(world, find);
         }
     }
@@ -109,7 +108,7 @@ impl Simulation for TreasureHunt {
             let position = anywhere(world);
             let kind = if world.random_below(3) == 0 { objects::ROCK } else { objects::TREE };
             let size = world.random_below(4) as u8;
-            // A world that is full has less of everything.
+            // A full world has fewer objects.
             let _ = world.spawn(objects::visible(position, kind, &[size]));
         }
         for _ in 0..self.chests {
@@ -121,9 +120,9 @@ impl Simulation for TreasureHunt {
     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
         let looks = Looks::read(data, player.0)?;
         let full = |_| Refusal { code: FULL, message: "the world is full".into() };
-        let joined = Player::enter(world, player, looks).map_err(full)?;
+        let joined = HuntPlayer::enter(world, player, looks).map_err(full)?;
         let position = joined.position(world);
-        tell_near(world, position, &news::joined(&joined));
+        emit_near(world, position, &news::joined(&joined));
         let _ = world.emit(Scope::Player(player), &news::welcome(&joined, self.clues.lying.as_ref()));
         self.players.insert(player, joined);
         self.board.changed = true;
@@ -133,13 +132,13 @@ impl Simulation for TreasureHunt {
     fn leave(&mut self, world: &mut World, player: PlayerId) {
         let Some(left) = self.players.remove(&player) else { return };
         let position = left.position(world);
-        tell_near(world, position, &news::left(&left));
+        emit_near(world, position, &news::left(&left));
         left.exit(world);
         self.board.changed = true;
     }
 
     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
-        let input = Input::read(data).ok_or(InputError)?;
+        let input = HuntInput::read(data).ok_or(InputError)?;
         let player = self.players.get_mut(&player).ok_or(InputError)?;
         player.act(world, input);
         Ok(())
@@ -165,9 +164,8 @@ impl Simulation for TreasureHunt {
     }
 }
 
-/// Tells the players who see a place. When a tick has had as many events as it may, one is not told: that is not worth
-/// more to the hunt.
-fn tell_near(world: &mut World, place: Position, event: &str) {
+/// Sends an event to the players who see a place. Drops it if the tick has reached its limit on events.
+fn emit_near(world: &mut World, place: Position, event: &str) {
     let cell = world.grid().cell_of(place);
     let _ = world.emit(Scope::Near(cell), event);
 }

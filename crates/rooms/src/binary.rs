@@ -1,4 +1,4 @@
-//! The bytes of what is saved and recorded: numbers of variable length, and bytes behind their length.
+//! The encoding of saved worlds and recordings: varints, and bytes after their length.
 
 use crate::Position;
 
@@ -14,7 +14,7 @@ pub(crate) enum Unreadable {
 /// Bytes of a 64-bit number at the most, at 7 bits each.
 const NUMBER_BYTES_MAX: u32 = 10;
 
-/// Appends a number: 7 bits in each byte, the lowest first; the top bit says that more follow.
+/// Appends a varint: 7 bits per byte, the lowest first; the top bit means that more bytes follow.
 pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// A byte.
+    /// Fails at the end of the input.
     pub(crate) fn byte(&mut self) -> Result<u8, Unreadable> {
         self.take(1).map(|bytes| bytes[0])
     }
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(*bytes))
     }
 
-    /// A number.
+    /// Reads a varint of up to 64 bits.
     pub(crate) fn number(&mut self) -> Result<u64, Unreadable> {
         let mut number = 0;
         for place in 0..NUMBER_BYTES_MAX {
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Unreadable::Wrong)
     }
 
-    /// A position.
+    /// Reads `x` and `y`, one varint each.
     pub(crate) fn position(&mut self) -> Result<Position, Unreadable> {
         Ok(Position { x: self.number_of()?, y: self.number_of()? })
     }

@@ -1,11 +1,11 @@
-//! The grid: where things are, and which cells a player sees.
+//! The grid: maps positions to cells, and viewpoints to visible cells.
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
-/// A place in a world, in its units from the map's corner.
+/// A position in a world, in units from the map's corner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// To the right.
@@ -18,7 +18,7 @@ pub struct Position {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CellIndex(pub u32);
 
-/// What a simulation says about its map.
+/// The map of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridShape {
     /// Cells from left to right, at most 1,024.
@@ -64,7 +64,7 @@ pub enum GridError {
 /// Cells in one direction, at most: rows and columns fit 10 bits each.
 const CELLS_MAX: u16 = 1_024;
 const CELL_UNITS_MAX: u32 = 65_536;
-/// Updates that a mirror remembers, so that a base may lie that many ticks back.
+/// Updates that a mirror remembers: the largest distance in ticks between a base and the newest tick.
 pub(crate) const HISTORY_TICKS: u16 = 16;
 
 impl Grid {
@@ -86,7 +86,7 @@ impl Grid {
         Ok(Self { shape })
     }
 
-    /// The shape.
+    /// As the simulation defined it; it never changes.
     pub fn shape(&self) -> &GridShape {
         &self.shape
     }
@@ -96,7 +96,7 @@ impl Grid {
         usize::from(self.shape.columns) * usize::from(self.shape.rows)
     }
 
-    /// Never.
+    /// Always `false`: a grid has at least one cell.
     pub fn is_empty(&self) -> bool {
         false
     }

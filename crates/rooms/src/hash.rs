@@ -1,4 +1,4 @@
-//! A hash that is the same on every machine and in every build: state hashes are compared between them.
+//! A hash that is the same on every machine and in every build, because state hashes are compared between them.
 
 /// An odd number without a pattern.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,12 +1,12 @@
-//! Worlds, their grid, what players see of them, and their recording: no clock, no I/O.
+//! Worlds, their grid, snapshots for players, and recordings. No clock, no I/O.
 //!
-//! A [`Room`] drives a [`Simulation`], which a game implements, over a [`World`], which holds what is replicated. Each
-//! tick it answers with a [`TickUpdate`]: every changed cell of the grid, encoded once. An update is shared by all shards
-//! that have players of the room; each keeps a [`Mirror`] of the room there, which puts the bodies of frames together: one
-//! for all players who see the same cells and have the same *base*, the tick last written to them. A client keeps a
-//! [`Replica`] of what it sees.
+//! A [`Room`] runs a game's [`Simulation`] on a [`World`], which contains the replicated objects. Each tick returns a
+//! [`TickUpdate`]: every changed cell of the grid, encoded once. All shards with players of the room share this update.
+//! Each of these shards has a [`Mirror`] of the room, which assembles the bodies of snapshots: one for all players with
+//! the same view and the same *base*, the tick last written to them. A client has a [`Replica`] of the part that it
+//! sees.
 //!
-//! A world is a function of its seed, the inputs in their order, and the tick: a recording of those can be replayed.
+//! A world is a function of its seed, the order of its inputs, and the tick. So a recording of these can be replayed.
 
 #![forbid(unsafe_code)]
 
@@ -23,15 +23,13 @@ pub mod wire;
 mod mirror;
 mod replica;
 
+pub mod paths;
 pub mod recording;
 
-#[doc(hidden)]
-pub mod fuzzing;
-
 pub use grid::{Band, CellIndex, Grid, GridError, GridShape, Position};
-pub use mirror::{Base, Body, Mirror, MirrorCounters};
+pub use mirror::{Base, Mirror, MirrorCounters, SnapshotBody};
 pub use replica::{Replica, ReplicaError, SeenObject};
-pub use room::{Joined, PlayerChange, Room, RoomOptions, Scoped, TickOutcome};
+pub use room::{Joined, PlayerChange, Room, RoomOptions, SAVED_ROOM_VERSION, Scoped, TickOutcome};
 pub use simulation::{InputError, Refusal, RestoreError, Simulation, Visitor};
 pub use update::{EncodingSet, ObjectView, TickUpdate, UpdateWriter};
 pub use world::{NewObject, Object, ObjectId, PlayerId, Scope, Visibility, World, WorldError};

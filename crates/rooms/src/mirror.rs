@@ -1,8 +1,8 @@
-//! A shard's picture of a room: puts the bodies of frames together.
+//! A shard's mirror of a room, which assembles the bodies of snapshots.
 
+mod body_cache;
 mod history;
 mod merge;
-mod shelf;
 
 use std::{ops::Range, rc::Rc, sync::Arc};
 
@@ -12,9 +12,9 @@ use crate::{
     Band, CellIndex, Grid, TickUpdate,
     wire::{self, BodyHead, SegmentHead},
 };
+use body_cache::BodyCache;
 use history::History;
 use merge::Merges;
-use shelf::Shelf;
 
 /// Cells and bases are not chosen by clients: a fixed hash serves.
 type HashState = foldhash::fast::FixedState;
@@ -27,13 +27,13 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 pub struct Base {
     /// The tick; 0 for none.
     pub tick: u32,
-    /// The view.
+    /// The cell at the center of the player's view.
     pub view: CellIndex,
 }
 
 /// The part of a frame that is the same for all players with the same view and base.
 #[derive(Debug)]
-pub struct Body {
+pub struct SnapshotBody {
     /// As on the wire, behind the player's header: the rest of `data`, then the mirror's tail for the encoding.
     pub bytes: Vec<u8>,
     /// How many of `bytes` belong to `data`: all but the tail.
@@ -67,7 +67,7 @@ pub struct Mirror {
     tails: [&'static [u8]; Encoding::ALL.len()],
     history: History,
     merges: Merges,
-    shelf: Shelf,
+    bodies: BodyCache,
     counters: MirrorCounters,
 }
 
@@ -86,7 +86,7 @@ impl Mirror {
             tails,
             history: History::new(keyframe),
             merges: Merges::default(),
-            shelf: Shelf::default(),
+            bodies: BodyCache::default(),
             counters: MirrorCounters::default(),
         }
     }
@@ -95,7 +95,7 @@ impl Mirror {
     pub fn apply(&mut self, update: Arc<TickUpdate>) {
         self.history.apply(update);
         self.merges.clear();
-        self.shelf.clear();
+        self.bodies.clear();
     }
 
     /// The tick after which the world is like this.
@@ -111,19 +111,19 @@ impl Mirror {
     /// The body of the frame that brings a client with this base to the current tick, for this view. Put together once for
     /// all who are alike. `base` has to be what an earlier body of this mirror's room was for, and `encoding` among those
     /// of the keyframe and of all updates since.
-    pub fn body(&mut self, encoding: Encoding, view: CellIndex, base: Base) -> Rc<Body> {
+    pub fn body(&mut self, encoding: Encoding, view: CellIndex, base: Base) -> Rc<SnapshotBody> {
         self.counters.bodies += 1;
         let base = self.usable(base);
-        let likeness = (encoding, view, base);
-        if let Some(body) = self.shelf.get(&likeness) {
+        let key = (encoding, view, base);
+        if let Some(body) = self.bodies.get(&key) {
             return body;
         }
-        let mut shared = self.shelf.take();
+        let mut shared = self.bodies.take();
         if let Some(body) = Rc::get_mut(&mut shared) {
             self.write_body(encoding, view, base, body);
             self.count(base, body.bytes.len());
         }
-        self.shelf.put(likeness, &shared);
+        self.bodies.put(key, &shared);
         shared
     }
 
@@ -148,7 +148,7 @@ impl Mirror {
         }
     }
 
-    fn write_body(&mut self, encoding: Encoding, view: CellIndex, base: Option<Base>, body: &mut Body) {
+    fn write_body(&mut self, encoding: Encoding, view: CellIndex, base: Option<Base>, body: &mut SnapshotBody) {
         body.tick = self.tick();
         body.base_tick = base.map_or(0, |base| base.tick);
         body.bytes.clear();
@@ -179,7 +179,7 @@ impl Mirror {
         let Self { grid, history, merges, .. } = self;
         let interval = u32::from(grid.shape().far_interval_ticks);
         let is_far_due = history.latest().tick() / interval > base.tick / interval;
-        // What a client knows of a far cell is as of this tick at least.
+        // The client's state of a far cell is at least as new as this tick.
         let far_tick = base.tick / interval * interval;
         let mut steps = Steps::new(history, encoding, base.tick);
         for (cell, band) in grid.visible(view) {

@@ -1,13 +1,13 @@
-//! Recording a room, and replaying it.
+//! Records a room and replays it.
 //!
-//! A recording is the room's seed and options, and then, tick by tick, the joins, leaves and inputs in the order in which
-//! they were applied, with the state hash after the tick. Replaying them gives the same hashes; where it does not, the
-//! first tick that differs is named.
+//! A recording consists of the room's seed and options, followed for each tick by its joins, leaves and inputs in
+//! order, and the state hash after the tick. A replay must produce the same hashes; otherwise it reports the first tick
+//! that differs.
 //!
-//! In bytes: [`MAGIC`], a byte for the version, the header, and records up to the end. A record is a byte for its kind and
-//! its fields. Numbers have 7 bits in each byte, the lowest first, the top bit saying that more follow; texts and bytes
-//! stand behind their length; a hash has 8 bytes, the lowest first. A recording that breaks off, because who wrote it did,
-//! is good up to there.
+//! Format: [`MAGIC`], a version byte, the header, and records up to the end. A record is a byte for its kind, followed
+//! by its fields. Numbers are varints with 7 bits per byte, the lowest first, the top bit set if more bytes follow.
+//! Texts and bytes follow their length; a hash has 8 bytes, the lowest first. A truncated recording is valid up to its
+//! last complete record.
 
 mod replay;
 
@@ -40,13 +40,12 @@ pub struct Header {
     pub options: RoomOptions,
 }
 
-/// Writes a recording. Whoever has the room tells it of everything that is applied to the room, in that order.
+/// Writes a recording. The holder of the room calls it for every step that is applied to the room, in order.
 #[derive(Debug)]
 pub struct Recorder {
     out: Vec<u8>,
 }
 
-/// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record<'a> {
     Join { user: &'a str, encoding: Encoding, data: &'a [u8] },

@@ -1,4 +1,4 @@
-//! A client's picture of what it sees, kept up to date by snapshots.
+//! A client's copy of the visible part of a world, updated by snapshots.
 
 mod book;
 mod json;
@@ -30,7 +30,7 @@ impl Default for Limits {
 /// An object that a client sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenObject {
-    /// Where it is.
+    /// Relative to the corner of the map.
     pub position: Position,
     /// What it is.
     pub kind: u16,
@@ -178,7 +178,7 @@ impl Replica {
         (self.avatar != 0).then_some(ObjectId(self.avatar))
     }
 
-    /// The map, once a snapshot has told it.
+    /// The map; `None` before the first snapshot that contains it.
     pub fn grid(&self) -> Option<&Grid> {
         self.grid.as_ref()
     }
@@ -226,7 +226,7 @@ fn check_cells(staged: &Staged, grid: &Grid) -> Result<(), ReplicaError> {
     if staged.cells.array_windows().all(follows) { Ok(()) } else { Err(ReplicaError::Malformed) }
 }
 
-/// Objects have an id and lie where they are said to be.
+/// Checks that objects have an id and lie in their cell.
 fn check_objects(staged: &Staged, grid: &Grid) -> Result<(), ReplicaError> {
     let within = |objects: &[StagedObject], width, height| {
         objects.iter().all(|object| object.id != 0 && object.x < width && object.y < height)

@@ -1,4 +1,4 @@
-//! A room: a simulation, its world, its players, one tick at a time.
+//! A room: a simulation, its world and its players, advanced one tick at a time.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::{
 const REFUSAL_CODES: std::ops::RangeInclusive<u16> = 400..=1_999;
 /// The code of a full room, and of a refusal without a possible code.
 const DEFAULT_REFUSAL_CODE: u16 = 400;
-/// The form of what is saved.
-const SAVED_VERSION: u8 = 1;
+/// The form of what [`Room::save`] writes; its first byte.
+pub const SAVED_ROOM_VERSION: u8 = 1;
 
 /// What an operator decides about a room. Bounds of the world are bounds of each room's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Default for RoomOptions {
     }
 }
 
-/// A room.
+/// A world with its simulation, players and pending output. No I/O; the caller provides the time.
 pub struct Room {
     options: RoomOptions,
     world: World,
@@ -62,14 +62,14 @@ pub struct Room {
 /// A player has joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Who it is from now on.
+    /// Its id until it leaves.
     pub player: PlayerId,
 }
 
 /// What is new about a player in a tick, for the header of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlayerChange {
-    /// Who.
+    /// The receiver of these frames.
     pub player: PlayerId,
     /// The cell that its viewpoint is in.
     pub view: CellIndex,
@@ -86,14 +86,14 @@ pub struct PlayerChange {
 pub enum Scoped {
     /// An event for some players: `None` for all, otherwise in ascending order.
     Event {
-        /// For whom.
+        /// `None`: all players.
         players: Option<Vec<PlayerId>>,
         /// The JSON document that goes into the publication: tick and event.
         data: Bytes,
     },
     /// A publication in another channel.
     Publication {
-        /// The channel.
+        /// A channel other than the room's own.
         channel: Box<str>,
         /// The JSON document.
         data: Bytes,
@@ -135,7 +135,7 @@ impl Room {
     ) -> Result<Self, RestoreError> {
         let grid = Grid::new(simulation.grid()).map_err(|_| RestoreError)?;
         let mut saved = Reader::new(saved);
-        if saved.byte() != Ok(SAVED_VERSION) {
+        if saved.byte() != Ok(SAVED_ROOM_VERSION) {
             return Err(RestoreError);
         }
         let world = World::restore(grid, &options, &mut saved).map_err(|_| RestoreError)?;
@@ -150,7 +150,7 @@ impl Room {
     /// Appends everything that the room's future depends on. Best right after a tick: what has changed since is in the
     /// world that is restored, but in none of its updates.
     pub fn save(&self, out: &mut Vec<u8>) {
-        out.push(SAVED_VERSION);
+        out.push(SAVED_ROOM_VERSION);
         self.world.save(out);
         self.simulation.save(out);
     }
@@ -165,7 +165,7 @@ impl Room {
         self.world.grid()
     }
 
-    /// The world.
+    /// Read access, for recordings and tests.
     pub fn world(&self) -> &World {
         &self.world
     }
@@ -199,6 +199,12 @@ impl Room {
         }
     }
 
+    /// The client of a player has come back: it reads frames in `encoding`, knows nothing of the world, and numbers its
+    /// inputs from 1 again. The game does not notice. Returns whether the player is here.
+    pub fn resume(&mut self, player: PlayerId, encoding: Encoding) -> bool {
+        self.world.resume_player(player, encoding)
+    }
+
     /// Applies a player's input and acknowledges `number`. Returns whether the game could make sense of it; an input of
     /// somebody who is not here is none.
     pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) -> bool {
@@ -208,8 +214,8 @@ impl Room {
         self.simulation.input(&mut self.world, player, data).is_ok()
     }
 
-    /// One step. `time_us` is the Unix time that clients are told; the world does not depend on it. The update is encoded
-    /// for the encodings of the players who are here.
+    /// Runs one tick. `time_us` is the Unix time for clients; the world does not depend on it. The update is encoded
+    /// for the encodings of the current players.
     pub fn tick(&mut self, time_us: u64) -> TickOutcome {
         self.step();
         self.time_us = time_us;
@@ -221,8 +227,8 @@ impl Room {
         outcome
     }
 
-    /// A tick that nobody is told of.
-    pub(crate) fn tick_untold(&mut self) {
+    /// Runs a tick without encoding an update, as a replay does.
+    pub fn tick_without_update(&mut self) {
         self.step();
         self.forget();
     }
@@ -257,7 +263,7 @@ impl Room {
         let (players, grid) = (self.world.book(), self.world.grid());
         let sent = self.world.events().iter();
         let of_nobody = |audience: &Option<Vec<PlayerId>>| audience.as_ref().is_some_and(Vec::is_empty);
-        let told = sent.filter_map(|(target, json)| {
+        let scoped_effects = sent.filter_map(|(target, json)| {
             let audience = match target {
                 Target::Channel(channel) => {
                     return Some(Scoped::Publication {
@@ -274,11 +280,11 @@ impl Room {
             let data = format!("{{\"tick\":{},\"event\":{json}}}", self.world.tick());
             (!of_nobody(&audience)).then(|| Scoped::Event { players: audience, data: data.into() })
         });
-        told.collect()
+        scoped_effects.collect()
     }
 
-    /// The whole world, for a shard that has none of it yet, or not in all of `encodings`. To be asked for before anything is
-    /// applied for the next tick: an update says what changed since the last one, not since something in between.
+    /// The full world, for a shard that has no mirror yet or lacks some of `encodings`. Must be called before any
+    /// change for the next tick is applied, because an update contains the changes since the last tick.
     pub fn keyframe(&self, encodings: EncodingSet) -> Arc<TickUpdate> {
         let mut writer = UpdateWriter::default();
         writer.begin(self.world.tick(), self.time_us, encodings, true);

@@ -1,4 +1,4 @@
-//! What a game implements.
+//! The interface that a game implements.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ pub struct Visitor<'a> {
 pub struct Refusal {
     /// The code of the error reply: 400 to 1,999.
     pub code: u16,
-    /// Its message.
+    /// Human-readable; the client receives it with the code.
     pub message: Box<str>,
 }
 

@@ -1,4 +1,4 @@
-//! What one tick changed, encoded once and shared by everyone.
+//! The changes of one tick, encoded once and shared by all shards.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ impl EncodingSet {
     }
 }
 
-/// An object as clients are told of it.
+/// An object as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectView<'a> {
     /// Its number.
@@ -112,7 +112,7 @@ impl TickUpdate {
         self.tick
     }
 
-    /// The Unix time that clients are told.
+    /// The Unix time for clients, in microseconds.
     pub fn time_us(&self) -> u64 {
         self.time_us
     }

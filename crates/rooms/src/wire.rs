@@ -1,4 +1,5 @@
-//! What rooms and their clients say to each other inside `data`, as `schema/room.proto` and `docs/rooms-protocol.md` say.
+//! Encoding of the messages between rooms and clients inside `data`, as defined in `schema/room.proto` and
+//! `docs/rooms-protocol.md`.
 
 mod hash;
 mod json;
@@ -17,7 +18,7 @@ pub(crate) use protobuf::{number, snapshot};
 /// Bytes of a player's header at the most, without the objects that it alone is sent.
 pub const HEADER_BYTES_MAX: usize = 48;
 
-/// Appends the header that stands in front of a [`crate::Body`]: `own` is [`crate::PlayerChange::own`], if it is news to
+/// Appends the header that stands in front of a [`crate::SnapshotBody`]: `own` is [`crate::PlayerChange::own`], if it is news to
 /// the client. The header's length depends on `own` alone.
 pub fn write_player_header(encoding: Encoding, ack: u32, avatar: u32, own: Option<&[u8]>, out: &mut Vec<u8>) {
     match encoding {
@@ -117,17 +118,17 @@ pub(crate) fn part_upserts(encoding: Encoding, out: &mut Vec<u8>) {
     }
 }
 
-/// What one cell's segment says, but for its objects.
+/// The fields of a cell's segment, except its objects.
 pub(crate) struct SegmentHead<'a> {
     pub(crate) cell: CellIndex,
     pub(crate) is_full: bool,
     pub(crate) departed: &'a [u32],
 }
 
-/// Appends a segment; `upserts` are its objects, encoded and parted. Segments follow each other as they are: in JSON each
-/// ends with a comma, of which [`write_body_end`] takes off the last.
+/// Appends a segment; `upserts` contains its encoded objects with separators. Segments are concatenated. In JSON each
+/// ends with a comma, and [`write_body_end`] removes the last one.
 ///
-/// Returns where in `out` the objects begin.
+/// Returns the index in `out` where the objects begin.
 pub(crate) fn write_segment(encoding: Encoding, head: &SegmentHead<'_>, upserts: &[u8], out: &mut Vec<u8>) -> usize {
     match encoding {
         Encoding::Json => json::write_segment(head, upserts, out),

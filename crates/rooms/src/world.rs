@@ -1,4 +1,4 @@
-//! What a simulation acts on, and what is replicated of it.
+//! The world that a simulation changes and that is replicated to clients.
 
 mod cells;
 mod events;
@@ -42,14 +42,14 @@ pub enum Visibility {
     Everyone,
     /// One player, wherever it looks. If it is not here when a tick ends, the object is sent to nobody from then on.
     Owner(PlayerId),
-    /// Nobody.
+    /// No player receives the object.
     Nobody,
 }
 
 /// An object of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Where it is.
+    /// In units from the corner of the map.
     pub position: Position,
     /// What it is, in the game's numbers.
     pub kind: u16,
@@ -79,7 +79,7 @@ pub enum Scope {
     All,
     /// Players whose view includes this cell at the end of the tick.
     Near(CellIndex),
-    /// One player.
+    /// Only this player receives the event.
     Player(PlayerId),
 }
 
@@ -151,7 +151,7 @@ impl World {
         self.tick
     }
 
-    /// Ticks in a second.
+    /// Constant for the lifetime of the world.
     pub fn ticks_per_second(&self) -> u32 {
         self.ticks_per_second
     }
@@ -194,7 +194,7 @@ impl World {
         true
     }
 
-    /// An object.
+    /// `None` if the object does not exist or was despawned.
     pub fn object(&self, id: ObjectId) -> Option<&Object> {
         self.slots.find(id).map(|slot| &self.slots.at(slot).object)
     }
@@ -234,7 +234,7 @@ impl World {
         Ok(())
     }
 
-    /// Says who is sent an object from now on. Nothing happens if there is no such object.
+    /// Sets which players receive an object. Does nothing if the object does not exist.
     pub fn set_visibility(&mut self, id: ObjectId, visibility: Visibility) {
         let Some(slot) = self.slots.find(id) else { return };
         let object = &mut self.slots.at_mut(slot).object;
@@ -278,7 +278,17 @@ impl World {
         self.players.len()
     }
 
-    /// Says where a player looks from. Until then it looks from the map's corner.
+    /// Where the players are, in the order in which they joined: the position of a player's avatar, or its viewpoint if it has
+    /// none.
+    pub fn player_positions(&self) -> impl Iterator<Item = (PlayerId, Option<ObjectId>, Position)> {
+        self.players.iter().map(|player| {
+            let slot = player.avatar.and_then(|avatar| self.slots.find(avatar));
+            let position = slot.map_or(player.viewpoint, |slot| self.slots.at(slot).object.position);
+            (player.id, slot.and(player.avatar), position)
+        })
+    }
+
+    /// Sets a player's viewpoint. Before the first call it is the map's corner.
     pub fn set_viewpoint(&mut self, player: PlayerId, position: Position) {
         let position = self.grid.clamp(position);
         self.players.look(player, position, self.grid.cell_of(position));
@@ -289,7 +299,7 @@ impl World {
         self.players.get(player).map(|player| player.view)
     }
 
-    /// Says which object is a player's own. Its client is told.
+    /// Sets the object that represents a player. Its client is informed.
     pub fn set_avatar(&mut self, player: PlayerId, avatar: Option<ObjectId>) {
         if let Some(player) = self.players.get_mut(player).filter(|player| player.avatar != avatar) {
             player.avatar = avatar;
@@ -321,6 +331,11 @@ impl World {
     /// Lets a player in; `None` when all numbers have been given.
     pub(crate) fn add_player(&mut self, encoding: Encoding) -> Option<PlayerId> {
         self.players.add(encoding)
+    }
+
+    /// To the client of a player everything is new, in this encoding. Returns whether the player is here.
+    pub(crate) fn resume_player(&mut self, id: PlayerId, encoding: Encoding) -> bool {
+        self.players.resume(id, encoding)
     }
 
     /// Takes a player out. What it alone was sent is nobody's when the tick ends.

@@ -1,14 +1,12 @@
-//! What a tick allocates: a handful of buffers for each encoding, whose number neither players nor changed cells change.
+//! Counts the allocations of a tick: a few buffers per encoding, independent of the number of players and changed
+//! cells.
 
-use dunlin_proof::allocations::{Counting, allocations_of};
+use dunlin_proof::allocations::allocations_of;
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions,
     Simulation, Visibility, Visitor, World,
 };
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const CELL_UNITS: u32 = 100;
 const COLUMNS: u16 = 32;

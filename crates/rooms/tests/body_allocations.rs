@@ -1,15 +1,12 @@
-//! What a tick allocates: as much for one changed cell as for hundreds, and nothing for any of the players.
+//! Counts the allocations of a tick: the same number for one changed cell and for hundreds, and none per player.
 
 use std::sync::Arc;
 
-use dunlin_proof::allocations::{Counting, allocations_of};
+use dunlin_proof::allocations::allocations_of;
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     Base, CellIndex, EncodingSet, Grid, GridShape, Mirror, ObjectId, ObjectView, TickUpdate, UpdateWriter,
 };
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const SHAPE: GridShape =
     GridShape { columns: 16, rows: 16, cell_units: 1_000, near_cells: 2, far_cells: 1, far_interval_ticks: 4 };
@@ -53,7 +50,7 @@ fn an_update_takes_a_handful_of_allocations_however_many_cells_change() {
     assert!(for_one <= 13, "{for_one} allocations");
 }
 
-/// What a mirror allocates, tick after tick, to bring so many players up to date.
+/// The number of allocations of a mirror in each tick to assemble the bodies for `players`.
 fn allocations_of_bodies(players: u32) -> Vec<usize> {
     let mut writer = UpdateWriter::default();
     let keyframe = Arc::new(update(&mut writer, 1, 256, true));

@@ -1,7 +1,8 @@
-//! The fuzz targets' bodies over their committed seeds, so that what a fuzzer once found stays found.
+//! Runs the fuzz targets' bodies over their committed seeds, so that old findings stay fixed.
 
 use dunlin_proof::corpus;
-use dunlin_rooms::fuzzing;
+
+use crate::fuzzing;
 
 #[test]
 fn room_input() {
@@ -11,4 +12,9 @@ fn room_input() {
 #[test]
 fn room_snapshot() {
     corpus::play("room_snapshot", fuzzing::snapshots);
+}
+
+#[test]
+fn room_path() {
+    corpus::play("room_path", fuzzing::path);
 }

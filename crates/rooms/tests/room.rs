@@ -1,9 +1,6 @@
-//! Rooms as whoever runs them sees them: ticks and their outcomes, joins and refusals, saving and restoring, recording and
+//! The public interface of rooms: ticks and their outcomes, joins and refusals, saving and restoring, recording and
 //! replaying.
 
-mod drift;
-
-use drift::drift;
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     EncodingSet, GridError, GridShape, InputError, NewObject, PlayerChange, PlayerId, Position, Refusal, RestoreError,
@@ -11,6 +8,8 @@ use dunlin_rooms::{
     recording::{Header, MAGIC, Recorder, ReplayError, replay},
 };
 use proptest::{collection::vec, prelude::*};
+
+use crate::drift::drift;
 
 const OBJECTS: u32 = 300;
 
@@ -260,7 +259,7 @@ fn to_the_players_of_a_restored_room_everything_is_new() {
 }
 
 #[test]
-fn a_room_says_about_how_much_memory_its_world_takes() {
+fn a_room_estimates_the_memory_of_its_world() {
     let script = |world: &mut World| {
         let state = [7; 1_000];
         for _ in 0..1_000 {
@@ -335,7 +334,7 @@ fn a_room_takes_as_many_players_as_it_may_and_refuses_as_the_game_does() {
     assert!(code(&mut room, b"").is_ok());
 }
 
-/// Does in a tick what it is told to.
+/// A simulation that runs the given function in each tick.
 struct Script(GridShape, fn(&mut World));
 
 impl Simulation for Script {

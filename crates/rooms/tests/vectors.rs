@@ -1,4 +1,4 @@
-//! The vectors of `schema/vectors/room`: what clients read and write.
+//! The vectors of `schema/vectors/room`: messages from and to clients.
 
 use std::borrow::Cow;
 

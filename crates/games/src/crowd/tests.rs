@@ -31,7 +31,7 @@ fn everything_that_moves_changes_in_every_tick_and_the_rest_stands() {
 }
 
 #[test]
-fn states_have_as_many_bytes_as_was_said() {
+fn states_have_the_configured_size() {
     for bytes in [8, 9, 12, 1_024] {
         let mut script = crowd(&json!({"objects": 3, "state_bytes": bytes}));
         script.ticks(2);

@@ -46,7 +46,9 @@ fn complaints_name_the_parameter_and_what_it_may_be() {
     assert_eq!(complaint(params.channel("c")), "`c` is \"\"; it may be a channel's name, of 1 to 255 bytes");
     let map = complaint(params.map(SHAPE));
     assert_eq!(map, "`far_interval_ticks` is 16; it may be a whole number from 1 to 15");
-    assert!(complaint(params.finish()).starts_with("there is no `misspelt`; there are f, c, columns, "));
+    assert!(
+        complaint(params.finish()).starts_with("unknown parameter `misspelt`; known parameters are f, c, columns, ")
+    );
 }
 
 #[test]

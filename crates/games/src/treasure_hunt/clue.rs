@@ -1,4 +1,4 @@
-//! Clues: every now and then all players hear of the same place.
+//! Clues: from time to time all players receive the same place.
 
 use dunlin_rooms::{ObjectId, Position, Scope, World, WorldError};
 
@@ -7,21 +7,21 @@ use super::{
     treasure::{Find, Treasure, Treasures},
 };
 
-/// What a dig at a clue yields.
+/// Points for one share of a clue's treasure.
 pub const SHARE_VALUE: u16 = 100;
-/// How many digs yield it.
+/// Number of shares of a clue's treasure.
 pub const SHARES: u8 = 10;
 
-/// A clue that lies somewhere.
+/// A clue on the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clue {
-    /// What players see of it.
+    /// The object that players see.
     pub marker: ObjectId,
-    /// What lies there.
+    /// The object of the treasure, which no player receives.
     pub treasure: ObjectId,
-    /// Where.
+    /// Position of the treasure, in units from the corner of the map.
     pub position: Position,
-    /// Shares that are left.
+    /// Number of remaining shares.
     pub shares: u8,
     /// The tick in which it disappears.
     pub until: u32,
@@ -31,24 +31,24 @@ pub struct Clue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clues {
     interval_s: u32,
-    /// The tick in which the next one drops.
+    /// The tick of the next clue.
     pub next: u32,
-    /// The one that lies there.
+    /// The current clue.
     pub lying: Option<Clue>,
 }
 
 impl Clues {
-    /// One every `interval_s`; none if that is 0.
+    /// Drops a clue every `interval_s` seconds; never if it is 0.
     pub fn new(interval_s: u32) -> Self {
         Self { interval_s, next: 0, lying: None }
     }
 
-    /// Says when the next one drops.
+    /// Schedules the next clue.
     pub fn schedule(&mut self, world: &World) {
         self.next = world.tick().saturating_add(self.interval_s.saturating_mul(world.ticks_per_second()));
     }
 
-    /// Drops the next one in its time, instead of the one that lay there.
+    /// Drops the next clue when it is due, and removes the previous one.
     pub fn tick(&mut self, world: &mut World, treasures: &mut Treasures) {
         if self.interval_s == 0 || world.tick() < self.next {
             return;
@@ -58,14 +58,14 @@ impl Clues {
             clear_away(world, &clue, false);
         }
         self.schedule(world);
-        // In a full world there is no place for it; perhaps next time.
+        // A full world has no space for it. The next attempt follows.
         self.lying = drop_clue(world, treasures, self.next).ok();
         if let Some(clue) = &self.lying {
             let _ = world.emit(Scope::All, &news::clue(clue));
         }
     }
 
-    /// A share of something was found: if it was at the clue, one is gone.
+    /// Processes a find: if it was a share of the clue's treasure, one share less remains.
     pub fn found(&mut self, world: &mut World, find: Find) {
         let Some(clue) = self.lying.as_mut().filter(|clue| clue.treasure == find.treasure) else { return };
         clue.shares = find.shares_left;
@@ -78,7 +78,7 @@ impl Clues {
     }
 }
 
-/// Drops a clue in the inner half of the map, where most players can come in time.
+/// Drops a clue in the inner half of the map, which most players can reach in time.
 fn drop_clue(world: &mut World, treasures: &mut Treasures, until: u32) -> Result<Clue, WorldError> {
     let (width, height) = world.grid().size_units();
     let mut inner = |size: u32| size / 4 + world.random_below((size / 2).max(1));

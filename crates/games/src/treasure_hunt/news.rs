@@ -1,14 +1,14 @@
-//! What players are told in words: events, and the leaderboard. `docs/rooms.md` has the table.
+//! Events and the leaderboard. `docs/rooms.md` lists them.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use dunlin_rooms::{PlayerId, Position, World};
 use serde_json::{Value, json};
 
-use super::{clue, clue::Clue, player::Player, treasure::Find};
+use super::{clue, clue::Clue, player::HuntPlayer, treasure::Find};
 
-/// To a player that has joined.
-pub fn welcome(player: &Player, lying: Option<&Clue>) -> String {
+/// For a player that has joined.
+pub fn welcome(player: &HuntPlayer, lying: Option<&Clue>) -> String {
     let clue = lying.map(describe);
     json!({ "welcome": {
         "player": player.avatar.0, "name": player.looks.name, "colour": player.looks.colour, "clue": clue
@@ -16,19 +16,19 @@ pub fn welcome(player: &Player, lying: Option<&Clue>) -> String {
     .to_string()
 }
 
-/// To those who are near when a player joins.
-pub fn joined(player: &Player) -> String {
+/// For nearby players when a player joins.
+pub fn joined(player: &HuntPlayer) -> String {
     json!({ "joined": { "player": player.avatar.0, "name": player.looks.name, "colour": player.looks.colour } })
         .to_string()
 }
 
-/// To those who are near when a player leaves.
-pub fn left(player: &Player) -> String {
+/// For nearby players when a player leaves.
+pub fn left(player: &HuntPlayer) -> String {
     json!({ "left": { "player": player.avatar.0, "name": player.looks.name } }).to_string()
 }
 
-/// To those who are near when a player finds something.
-pub fn found(player: &Player, find: Find, place: Position) -> String {
+/// For nearby players when a player finds something.
+pub fn found(player: &HuntPlayer, find: Find, place: Position) -> String {
     json!({ "found": {
         "player": player.avatar.0, "name": player.looks.name, "treasure": find.treasure.0, "value": find.value,
         "x": place.x, "y": place.y
@@ -36,12 +36,12 @@ pub fn found(player: &Player, find: Find, place: Position) -> String {
     .to_string()
 }
 
-/// To all when a clue drops.
+/// For all players when a clue drops.
 pub fn clue(clue: &Clue) -> String {
     json!({ "clue": describe(clue) }).to_string()
 }
 
-/// To all when a clue is gone.
+/// For all players when a clue is gone.
 pub fn clue_over(clue: &Clue, found: bool) -> String {
     json!({ "clue_over": { "treasure": clue.treasure.0, "found": found } }).to_string()
 }
@@ -54,33 +54,33 @@ fn describe(clue: &Clue) -> Value {
     })
 }
 
-/// How many players are on the leaderboard.
+/// Number of players on the leaderboard.
 const LEADERS_MAX: usize = 10;
 
 /// The leaderboard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Board {
-    /// Where it is published, if anywhere.
+    /// The channel of the leaderboard, if any.
     pub channel: Option<Box<str>>,
-    /// Whether something is new since it was published.
+    /// Whether it has changed since it was last published.
     pub changed: bool,
     /// The first tick in which it may be published again.
     pub next: u32,
 }
 
 impl Board {
-    /// Publishes it when it has changed, but at most once a second.
-    pub fn tick(&mut self, world: &mut World, players: &BTreeMap<PlayerId, Player>) {
+    /// Publishes the leaderboard if it has changed, at most once per second.
+    pub fn tick(&mut self, world: &mut World, players: &BTreeMap<PlayerId, HuntPlayer>) {
         let Some(channel) = self.channel.as_deref().filter(|_| self.changed && world.tick() >= self.next) else {
             return;
         };
-        // What does not fit into this tick may fit into the next.
+        // If this tick has reached its limit on publications, the next one tries again.
         self.changed = world.publish(channel, &leaders(players, world.object_count())).is_err();
         self.next = world.tick().saturating_add(world.ticks_per_second());
     }
 }
 
-fn leaders(players: &BTreeMap<PlayerId, Player>, objects: usize) -> String {
+fn leaders(players: &BTreeMap<PlayerId, HuntPlayer>, objects: usize) -> String {
     let mut ranked: Vec<_> = players.iter().map(|(id, player)| ((Reverse(player.score), *id), player)).collect();
     if ranked.len() > LEADERS_MAX {
         ranked.select_nth_unstable_by_key(LEADERS_MAX, |(rank, _)| *rank);
@@ -90,7 +90,7 @@ fn leaders(players: &BTreeMap<PlayerId, Player>, objects: usize) -> String {
     let leaders: Vec<Value> = ranked
         .into_iter()
         .map(|(_, player)| {
-            let Player { looks, avatar, score, .. } = player;
+            let HuntPlayer { looks, avatar, score, .. } = player;
             json!({ "player": avatar.0, "name": looks.name, "colour": looks.colour, "score": score })
         })
         .collect();

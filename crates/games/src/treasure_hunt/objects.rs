@@ -1,24 +1,23 @@
-//! What there is in the world, and how clients are told of it: kinds and the bytes of their states. `docs/rooms.md` has the
-//! table.
+//! The kinds of objects and the encoding of their states. `docs/rooms.md` lists them.
 
 use dunlin_rooms::{NewObject, ObjectId, Position, Visibility};
 
 use super::{player::Doing, visitor::Looks, walk::Velocity};
 
-/// A player.
+/// Kind of an object: a player.
 pub const PLAYER: u16 = 1;
-/// Who a player is. An object of its own because every step sends a player's state again, and a name is long: the tag
-/// stays where it is until its player goes into another cell.
+/// Kind of an object: a name tag. It is a separate object because every step sends a player's whole state, and a name
+/// is long. The tag moves only when its player enters another cell.
 pub const TAG: u16 = 2;
-/// A treasure that can be seen: buried, then open.
+/// Kind of an object: a visible treasure, buried or open.
 pub const CHEST: u16 = 3;
-/// Scenery.
+/// Kind of an object: scenery that blocks no one.
 pub const TREE: u16 = 4;
-/// Scenery.
+/// Kind of an object: scenery that blocks no one.
 pub const ROCK: u16 = 5;
-/// Where a clue has dropped.
+/// Kind of an object: the place of a clue.
 pub const CLUE: u16 = 6;
-/// What a player has; for nobody else.
+/// Kind of an object: a player's private state.
 pub const PURSE: u16 = 7;
 
 /// A buried chest's state.
@@ -57,7 +56,7 @@ pub fn purse(score: u32, chests: u16, energy: u8) -> [u8; 7] {
     [s0, s1, s2, s3, c0, c1, energy]
 }
 
-/// An object that every player sees who is near.
+/// An object that all players near it see.
 pub fn visible(position: Position, kind: u16, state: &[u8]) -> NewObject<'_> {
     NewObject { position, kind, visibility: Visibility::Everyone, state }
 }

@@ -1,67 +1,67 @@
-//! A player of the hunt: what it has, what it is doing, and the three objects that show it.
+//! A player of the hunt: its possessions, its current action, and its three objects.
 
 use dunlin_rooms::{NewObject, ObjectId, PlayerId, Position, Visibility, World, WorldError};
 
-use super::{input::Input, objects, visitor::Looks, walk::Velocity};
+use super::{input::HuntInput, objects, visitor::Looks, walk::Velocity};
 
-/// Energy of who is rested.
+/// Maximum energy.
 pub const ENERGY_MAX: u8 = 100;
-/// Energy that a dig takes.
+/// Energy cost of a dig.
 pub const DIG_ENERGY: u8 = 10;
-/// Energy that comes back each second.
+/// Energy regained per second.
 const REST_ENERGY: u8 = 5;
-/// Seconds that a dig takes.
+/// Duration of a dig in seconds.
 const DIG_S: u32 = 1;
-/// Seconds for which waving is shown.
+/// Duration of waving in seconds.
 const WAVE_S: u32 = 2;
 
-/// A player.
+/// A player's state that is not in its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Player {
-    /// Who others see.
+pub struct HuntPlayer {
+    /// Name and colour.
     pub looks: Looks,
-    /// The object that walks about.
+    /// The object that represents the player.
     pub avatar: ObjectId,
     /// Its name tag.
     pub tag: ObjectId,
-    /// What it alone is told of itself.
+    /// The object that only this player sees, with its private state.
     pub purse: ObjectId,
-    /// The value of all that it found.
+    /// Total value of its finds.
     pub score: u32,
-    /// How often it found something.
+    /// Number of its finds.
     pub chests: u16,
     /// 0 to [`ENERGY_MAX`].
     pub energy: u8,
-    /// Where it is going.
+    /// The current velocity.
     pub velocity: Velocity,
-    /// What it is doing besides.
+    /// The current activity besides walking.
     pub doing: Doing,
 }
 
-/// What a player is doing besides walking.
+/// An activity besides walking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// Nothing.
+    /// Walking or standing.
     Nothing,
-    /// Digging, which ends with this tick.
+    /// Digging.
     Digging {
-        /// The tick.
+        /// The tick in which it ends.
         until: u32,
     },
-    /// Waving, which ends with this tick.
+    /// Waving.
     Waving {
-        /// How.
+        /// 0 to 7.
         emote: u8,
-        /// The tick.
+        /// The tick in which it ends.
         until: u32,
     },
 }
 
-impl Player {
-    /// Puts a player somewhere on the map.
+impl HuntPlayer {
+    /// Adds a player at a random position.
     ///
     /// # Errors
-    /// [`WorldError`], and then none of its objects is there.
+    /// [`WorldError`]; no object was created.
     pub fn enter(world: &mut World, player: PlayerId, looks: Looks) -> Result<Self, WorldError> {
         let position = anywhere(world);
         let state = objects::player(looks.colour, Velocity::NONE, Doing::Nothing);
@@ -86,44 +86,44 @@ impl Player {
         Ok(Self { looks, avatar, tag, purse, score: 0, chests: 0, energy: ENERGY_MAX, velocity, doing })
     }
 
-    /// Takes its objects off the map.
+    /// Removes its objects.
     pub fn exit(&self, world: &mut World) {
         for object in [self.avatar, self.tag, self.purse] {
             world.despawn(object);
         }
     }
 
-    /// Where it is.
+    /// Position of the player's object.
     pub fn position(&self, world: &World) -> Position {
         world.object(self.avatar).map_or_else(Position::default, |avatar| avatar.position)
     }
 
-    /// Does what it was told, as far as it may.
-    pub fn act(&mut self, world: &mut World, input: Input) {
+    /// Carries out an input, within the rules.
+    pub fn act(&mut self, world: &mut World, input: HuntInput) {
         let seconds = world.ticks_per_second();
         let digging = matches!(self.doing, Doing::Digging { .. });
         match input {
-            Input::Walk(velocity) => {
+            HuntInput::Walk(velocity) => {
                 self.velocity = velocity;
                 if digging && velocity != Velocity::NONE {
                     self.doing = Doing::Nothing;
                 }
             }
-            Input::Dig if !digging && self.energy >= DIG_ENERGY => {
+            HuntInput::Dig if !digging && self.energy >= DIG_ENERGY => {
                 self.energy -= DIG_ENERGY;
                 self.velocity = Velocity::NONE;
                 self.doing = Doing::Digging { until: world.tick().saturating_add(DIG_S * seconds) };
                 self.show_purse(world);
             }
-            Input::Wave { emote } if !digging => {
+            HuntInput::Wave { emote } if !digging => {
                 self.doing = Doing::Waving { emote, until: world.tick().saturating_add(WAVE_S * seconds) };
             }
-            Input::Dig | Input::Wave { .. } => return,
+            HuntInput::Dig | HuntInput::Wave { .. } => return,
         }
         self.show(world);
     }
 
-    /// Goes a step, with its viewpoint; its name tag follows from cell to cell.
+    /// Moves by a step, with the viewpoint. The name tag follows when the player enters another cell.
     pub fn walk(&self, world: &mut World, player: PlayerId) {
         if self.velocity == Velocity::NONE {
             return;
@@ -140,7 +140,7 @@ impl Player {
         }
     }
 
-    /// Ends what it is doing when its time is over; returns whether that was a dig.
+    /// Ends the activity when its time is over; returns whether that was a dig.
     pub fn finish(&mut self, world: &mut World) -> bool {
         let (Doing::Digging { until } | Doing::Waving { until, .. }) = self.doing else { return false };
         if world.tick() < until {
@@ -152,7 +152,7 @@ impl Player {
         dug
     }
 
-    /// Gives it what it found.
+    /// Adds the value of a find.
     pub fn earn(&mut self, world: &mut World, value: u16) {
         self.score = self.score.saturating_add(value.into());
         self.chests = self.chests.saturating_add(1);
@@ -160,7 +160,7 @@ impl Player {
         let _ = world.set_state(self.tag, &objects::tag(self.avatar, self.score, &self.looks));
     }
 
-    /// Gives it back some energy, once a second. Not everybody's in the same tick, so that no tick tells all players.
+    /// Regains energy once per second. Players do so in different ticks, so that no tick changes all purses.
     pub fn rest(&mut self, world: &mut World, player: PlayerId) {
         let due = world.tick().wrapping_add(player.0).is_multiple_of(world.ticks_per_second());
         if due && self.energy < ENERGY_MAX {
@@ -169,7 +169,7 @@ impl Player {
         }
     }
 
-    // The objects are there as long as the player is, and their states are short: these cannot fail.
+    // Cannot fail: the objects exist as long as the player, and their states are short.
 
     fn show(&self, world: &mut World) {
         let _ = world.set_state(self.avatar, &objects::player(self.looks.colour, self.velocity, self.doing));
@@ -180,7 +180,7 @@ impl Player {
     }
 }
 
-/// A place on the map, each as likely as any other.
+/// A uniformly random position.
 pub fn anywhere(world: &mut World) -> Position {
     let (width, height) = world.grid().size_units();
     Position { x: world.random_below(width), y: world.random_below(height) }

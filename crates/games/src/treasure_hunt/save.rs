@@ -1,4 +1,4 @@
-//! Writing down what the hunt knows beyond the world, and reading it again.
+//! Saves and restores the state of the hunt that is not part of the world.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use dunlin_rooms::{ObjectId, PlayerId, Position, RestoreError};
 use super::{
     TreasureHunt,
     clue::Clue,
-    player::{Doing, Player},
+    player::{Doing, HuntPlayer},
     treasure::Treasure,
     visitor::Looks,
     walk::Velocity,
@@ -46,7 +46,7 @@ impl TreasureHunt {
 
     pub(super) fn read(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
         let mut saved = Saved::new(saved);
-        let players: BTreeMap<PlayerId, Player> = saved.list(|saved| Ok((saved.player()?, read_player(saved)?)))?;
+        let players: BTreeMap<PlayerId, HuntPlayer> = saved.list(|saved| Ok((saved.player()?, read_player(saved)?)))?;
         let buried: BTreeMap<ObjectId, Treasure> = saved.list(|saved| {
             let (id, value) = (saved.object()?, saved.u16()?);
             Ok((id, Treasure { value, shares: saved.u8()?, is_chest: saved.flag()? }))
@@ -65,8 +65,8 @@ impl TreasureHunt {
     }
 }
 
-fn write_player(player: &Player, out: &mut Vec<u8>) {
-    let Player { looks, avatar, tag, purse, score, chests, energy, velocity, doing } = player;
+fn write_player(player: &HuntPlayer, out: &mut Vec<u8>) {
+    let HuntPlayer { looks, avatar, tag, purse, score, chests, energy, velocity, doing } = player;
     write_text(&looks.name, out);
     for number in [avatar.0, tag.0, purse.0, *score] {
         write_u32(number, out);
@@ -82,7 +82,7 @@ fn write_player(player: &Player, out: &mut Vec<u8>) {
     write_u32(until, out);
 }
 
-fn read_player(saved: &mut Saved<'_>) -> Result<Player, RestoreError> {
+fn read_player(saved: &mut Saved<'_>) -> Result<HuntPlayer, RestoreError> {
     let name = saved.text()?;
     let (avatar, tag, purse) = (saved.object()?, saved.object()?, saved.object()?);
     let (score, chests) = (saved.u32()?, saved.u16()?);
@@ -95,7 +95,7 @@ fn read_player(saved: &mut Saved<'_>) -> Result<Player, RestoreError> {
         _ => return Err(RestoreError),
     };
     let velocity = Velocity { x: x.cast_signed(), y: y.cast_signed() };
-    Ok(Player { looks: Looks { name, colour }, avatar, tag, purse, score, chests, energy, velocity, doing })
+    Ok(HuntPlayer { looks: Looks { name, colour }, avatar, tag, purse, score, chests, energy, velocity, doing })
 }
 
 fn read_clue(saved: &mut Saved<'_>) -> Result<Clue, RestoreError> {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::script::{Dice, Script, Told, events, publications};
+use crate::script::{Dice, ScopedEvent, Script, events, publications};
 
 const DIG: &[u8] = &[1];
 
@@ -20,19 +20,19 @@ fn only(objects: Vec<(ObjectId, Object)>) -> (ObjectId, Object) {
     object
 }
 
-/// Walks a player to a place, as fast as it may; returns what was told meanwhile.
-fn walk_to(script: &mut Script, player: PlayerId, to: Position) -> Vec<Told> {
-    let mut told = Vec::new();
+/// Walks a player to a place at full speed. Returns the events of that time.
+fn walk_to(script: &mut Script, player: PlayerId, to: Position) -> Vec<ScopedEvent> {
+    let mut emitted = Vec::new();
     for _ in 0..10_000 {
         let from = script.place(player);
         let (x, y) = (i64::from(to.x) - i64::from(from.x), i64::from(to.y) - i64::from(from.y));
         if x.abs().max(y.abs()) <= 8 {
             script.input(player, &[0, 0, 0]);
-            return told;
+            return emitted;
         }
         let [dx, dy] = [x, y].map(|way| way.clamp(-90, 90) as i8);
         script.input(player, &[0, dx.cast_unsigned(), dy.cast_unsigned()]);
-        told.extend(script.ticks(1));
+        emitted.extend(script.ticks(1));
     }
     panic!("the player does not arrive");
 }
@@ -57,7 +57,7 @@ fn who_joins_is_on_the_map_with_a_tag_and_a_purse() {
 }
 
 #[test]
-fn who_leaves_takes_everything_along_and_those_near_are_told() {
+fn a_leaving_player_takes_everything_along_and_players_nearby_get_an_event() {
     let mut script = hunt(&json!({"everyone_sees_everything": true, "columns": 4, "rows": 4}));
     let (ada, ben) = (script.join(r#"{"name":"Ada"}"#), script.join(r#"{"name":"Ben"}"#));
     script.ticks(1);
@@ -74,10 +74,10 @@ fn events_nearby_are_not_for_those_far_away() {
     let ada = script.join("");
     script.ticks(1);
     let ben = script.join("");
-    let told: Vec<_> = script.ticks(1).into_iter().filter(|(_, event)| event.get("joined").is_some()).collect();
+    let emitted: Vec<_> = script.ticks(1).into_iter().filter(|(_, event)| event.get("joined").is_some()).collect();
     assert_ne!(script.room.world().view_of(ada), script.room.world().view_of(ben), "a map of 4,096 cells");
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].0, Some(vec![ben]));
+    assert_eq!(emitted.len(), 1);
+    assert_eq!(emitted[0].0, Some(vec![ben]));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_chest_is_dug_up_and_another_one_buried() {
     assert_eq!(script.ticks(59), []);
     assert_eq!(script.object(chest).state, objects::BURIED, "nobody knows what is in it");
 
-    let told = script.ticks(1);
+    let emitted = script.ticks(1);
     let state = script.object(chest).state.clone();
     let value = u16::from_le_bytes([state[1], state[2]]);
     assert!((10..=50).contains(&value), "{value}");
@@ -151,7 +151,7 @@ fn a_chest_is_dug_up_and_another_one_buried() {
     let found = json!({"found": {
         "player": avatar.0, "name": "Ada", "treasure": chest.0, "value": value, "x": place.x, "y": place.y
     }});
-    assert_eq!(told, [(Some(vec![ada]), found)]);
+    assert_eq!(emitted, [(Some(vec![ada]), found)]);
     let (_, purse) = only(script.of_kind(objects::PURSE));
     assert_eq!(purse.state[..6], objects::purse(value.into(), 1, 0)[..6]);
     let (_, tag) = only(script.of_kind(objects::TAG));
@@ -245,12 +245,12 @@ fn walking_ends_a_dig_and_standing_does_not() {
 }
 
 #[test]
-fn a_clue_is_told_to_all_and_yields_ten_shares() {
+fn a_clue_is_sent_to_all_and_yields_ten_shares() {
     let mut script = hunt(&json!({"columns": 4, "rows": 4, "treasures": 0, "obstacles": 0, "clue_interval_s": 60}));
     let players: Vec<_> = (0..3).map(|_| script.join("")).collect();
     script.ticks(60 * 60 - 1);
     assert!(script.of_kind(objects::CLUE).is_empty());
-    let told = script.ticks(1);
+    let emitted = script.ticks(1);
     let (marker, Object { position, state, .. }) = only(script.of_kind(objects::CLUE));
     let (treasure, hidden) = only(script.of_kind(objects::CHEST));
     assert_eq!((hidden.position, hidden.visibility), (position, Visibility::Nobody));
@@ -258,7 +258,7 @@ fn a_clue_is_told_to_all_and_yields_ten_shares() {
     let clue = json!({
         "x": position.x, "y": position.y, "treasure": treasure.0, "shares": 10, "value": 100, "until": 7_200
     });
-    assert_eq!(told, [(None, json!({"clue": clue}))]);
+    assert_eq!(emitted, [(None, json!({"clue": clue}))]);
     let (late, last) = (script.join(""), script.tick());
     let welcome = events(last).into_iter().find(|(players, _)| *players == Some(vec![late]));
     assert_eq!(welcome.map(|(_, event)| event["welcome"]["clue"].clone()), Some(clue));
@@ -266,18 +266,18 @@ fn a_clue_is_told_to_all_and_yields_ten_shares() {
     for player in &players {
         walk_to(&mut script, *player, position);
     }
-    let mut told = Vec::new();
+    let mut emitted = Vec::new();
     for round in 1..=4_u8 {
         for player in &players {
             script.input(*player, DIG);
         }
-        told.extend(script.ticks(60));
+        emitted.extend(script.ticks(60));
         if round < 4 {
             assert_eq!(script.object(marker).state[0], 10 - 3 * round);
         }
     }
-    assert_eq!(told.iter().filter(|(_, event)| event.get("found").is_some()).count(), 10);
-    assert_eq!(told.last(), Some(&(None, json!({"clue_over": {"treasure": treasure.0, "found": true}}))));
+    assert_eq!(emitted.iter().filter(|(_, event)| event.get("found").is_some()).count(), 10);
+    assert_eq!(emitted.last(), Some(&(None, json!({"clue_over": {"treasure": treasure.0, "found": true}}))));
     assert!(script.of_kind(objects::CLUE).is_empty() && script.of_kind(objects::CHEST).is_empty());
 }
 
@@ -287,9 +287,9 @@ fn a_clue_that_nobody_follows_gives_way_to_the_next() {
     script.join("");
     script.ticks(60);
     let (treasure, _) = only(script.of_kind(objects::CHEST));
-    let told = script.ticks(60);
-    assert_eq!(told[0], (None, json!({"clue_over": {"treasure": treasure.0, "found": false}})));
-    assert_eq!(told.len(), 2);
+    let emitted = script.ticks(60);
+    assert_eq!(emitted[0], (None, json!({"clue_over": {"treasure": treasure.0, "found": false}})));
+    assert_eq!(emitted.len(), 2);
     assert_eq!((script.of_kind(objects::CLUE).len(), script.of_kind(objects::CHEST).len()), (1, 1));
 }
 
@@ -301,21 +301,27 @@ fn the_leaderboard_is_published_when_it_changed_and_once_a_second_at_most() {
     };
     assert!(published(&mut script, 100).is_empty(), "nobody is there");
     let players: Vec<_> = (0..12).map(|_| script.join("")).collect();
-    let told = published(&mut script, 1);
-    assert_eq!(&*told[0].0, "leaders:hunt");
-    assert_eq!((told[0].1["players"].clone(), told[0].1["leaders"].as_array().map(Vec::len)), (json!(12), Some(10)));
+    let emitted = published(&mut script, 1);
+    assert_eq!(&*emitted[0].0, "leaders:hunt");
+    assert_eq!(
+        (emitted[0].1["players"].clone(), emitted[0].1["leaders"].as_array().map(Vec::len)),
+        (json!(12), Some(10))
+    );
     let first = json!({"player": script.avatar(players[0]).0, "name": "Hunter 1", "colour": 1, "score": 0});
-    assert_eq!(told[0].1["leaders"][0], first);
+    assert_eq!(emitted[0].1["leaders"][0], first);
     // Each hunter is three objects: its avatar, its tag and its purse.
-    assert_eq!((told[0].1["objects"].clone(), script.room.object_count()), (json!(36), 36));
+    assert_eq!((emitted[0].1["objects"].clone(), script.room.object_count()), (json!(36), 36));
     assert!(published(&mut script, 600).is_empty(), "nothing is new");
     for player in &players[..10] {
         script.room.leave(*player);
         assert!(published(&mut script, 1).len() <= 1);
     }
-    let told = published(&mut script, 60);
-    assert_eq!(told.len(), 1, "what changed within the second, together");
-    assert_eq!((told[0].1["players"].clone(), told[0].1["leaders"].as_array().map(Vec::len)), (json!(2), Some(2)));
+    let emitted = published(&mut script, 60);
+    assert_eq!(emitted.len(), 1, "what changed within the second, together");
+    assert_eq!(
+        (emitted[0].1["players"].clone(), emitted[0].1["leaders"].as_array().map(Vec::len)),
+        (json!(2), Some(2))
+    );
 }
 
 #[test]

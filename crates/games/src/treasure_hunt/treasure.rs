@@ -1,4 +1,4 @@
-//! What is in the ground: chests, and what lies at a clue.
+//! Buried treasure: chests, and the treasures at clues.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,49 +6,49 @@ use dunlin_rooms::{CellIndex, ObjectId, Position, Visibility, World, WorldError}
 
 use super::{objects, player::anywhere};
 
-/// Units within which a dig reaches a treasure.
+/// The reach of a dig in units.
 pub const REACH: u32 = 48;
-/// A chest's least value, and how many values there are.
+/// Minimum value of a chest, and the number of different values.
 const CHEST_VALUES: (u16, u32) = (10, 41);
-/// Seconds for which an open chest is seen.
+/// Seconds for which an open chest is visible.
 const OPEN_S: u32 = 10;
 
-/// A treasure in the ground.
+/// A buried treasure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Treasure {
-    /// What a dig yields.
+    /// The value of a share.
     pub value: u16,
-    /// How many digs yield something.
+    /// Number of remaining shares.
     pub shares: u8,
-    /// Whether players see where it is.
+    /// Whether it is a chest, which players see.
     pub is_chest: bool,
 }
 
-/// What a dig yielded.
+/// The result of a dig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Find {
-    /// From which treasure.
+    /// The treasure.
     pub treasure: ObjectId,
-    /// How much.
+    /// Points that the finder gets.
     pub value: u16,
-    /// How many shares are left of it.
+    /// Number of remaining shares.
     pub shares_left: u8,
 }
 
-/// All treasures.
+/// Buried treasures and the shares of clues, by cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Treasures {
-    /// In the ground. Clients know where chests are, but not what is in them: that is kept here alone.
+    /// Buried treasures. Clients know the positions of chests, but not their values, which are stored only here.
     pub buried: BTreeMap<ObjectId, Treasure>,
-    /// Open chests, and the ticks in which they disappear, the next one first.
+    /// Open chests with the tick in which they disappear, the next one first.
     pub open: VecDeque<(u32, ObjectId)>,
 }
 
 impl Treasures {
-    /// Buries a chest somewhere.
+    /// Buries a chest at a random position.
     ///
     /// # Errors
-    /// [`WorldError`]: the world is full.
+    /// [`WorldError`] if the world is full.
     pub fn bury_chest(&mut self, world: &mut World) -> Result<(), WorldError> {
         let (least, values) = CHEST_VALUES;
         let value = least + world.random_below(values) as u16;
@@ -56,10 +56,10 @@ impl Treasures {
         self.bury(world, position, Treasure { value, shares: 1, is_chest: true }).map(|_| ())
     }
 
-    /// Buries a treasure here.
+    /// Buries a treasure at `position`.
     ///
     /// # Errors
-    /// [`WorldError`]: the world is full.
+    /// [`WorldError`] if the world is full.
     pub fn bury(&mut self, world: &mut World, position: Position, treasure: Treasure) -> Result<ObjectId, WorldError> {
         let mut object = objects::visible(position, objects::CHEST, &objects::BURIED);
         if !treasure.is_chest {
@@ -70,7 +70,7 @@ impl Treasures {
         Ok(id)
     }
 
-    /// Takes a share of the nearest treasure that a dig at `place` reaches.
+    /// Takes a share of the nearest treasure within reach of a dig at `place`.
     pub fn dig(&mut self, world: &mut World, place: Position, finder: ObjectId) -> Option<Find> {
         let id = self.nearest(world, place)?;
         let treasure = self.buried.get_mut(&id)?;
@@ -88,26 +88,27 @@ impl Treasures {
         Some(Find { treasure: id, value, shares_left: shares })
     }
 
-    /// Takes a treasure away that nobody found.
+    /// Removes a treasure that nobody found.
     pub fn remove(&mut self, world: &mut World, treasure: ObjectId) {
         if self.buried.remove(&treasure).is_some() {
             world.despawn(treasure);
         }
     }
 
-    /// Clears chests away that were open for long enough, and buries as many elsewhere.
+    /// Removes chests that have been open for long enough, and buries the same number elsewhere.
     pub fn tick(&mut self, world: &mut World) {
         while let Some((until, chest)) = self.open.front().copied()
             && until <= world.tick()
         {
             self.open.pop_front();
             world.despawn(chest);
-            // There is a place free for it.
+            // Cannot fail: the removed chest has left space.
             let _ = self.bury_chest(world);
         }
     }
 
-    /// Of two that are as near as each other, the older one: so it does not depend on the order in a cell.
+    /// The nearest treasure. Of two at the same distance the older one, so that the result does not depend on the order
+    /// in a cell.
     fn nearest(&self, world: &World, place: Position) -> Option<ObjectId> {
         let grid = world.grid();
         let low = |at: u32| at.saturating_sub(REACH);

@@ -1,28 +1,28 @@
-//! What a player says about itself when it joins.
+//! The data with which a player joins.
 
 use dunlin_rooms::Refusal;
 use serde_json::Value;
 
-/// Colours, numbered from 0.
+/// Number of colours; they are numbered from 0.
 const COLOURS: u8 = 12;
 
-/// Characters of a name.
+/// Maximum number of characters of a name.
 const NAME_CHARS_MAX: usize = 24;
 
-/// The code for joins that make no sense.
+/// The refusal code for invalid data.
 const BAD_JOIN: u16 = 400;
 
 /// A player's name and colour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looks {
-    /// Cleaned.
+    /// The name without invisible characters.
     pub name: Box<str>,
     /// 0 to 11.
     pub colour: u8,
 }
 
 impl Looks {
-    /// Reads a join's data. `number` is for what it leaves out.
+    /// Parses a join's data. `number` is part of the default name.
     ///
     /// # Errors
     /// [`Refusal`] with code 400.
@@ -51,8 +51,8 @@ impl Looks {
     }
 }
 
-/// A name as others may be shown it: what cannot be seen is taken out, so that no two names look the same that are not
-/// meant to, and none turns the text around it.
+/// Removes invisible characters from a name, so that different names look different and no name changes the writing
+/// direction of the text around it.
 fn clean(name: &str) -> Result<Box<str>, Refusal> {
     let seen: String = name.chars().filter(|letter| letter.is_whitespace() || !is_invisible(*letter)).collect();
     let words: Vec<&str> = seen.split_whitespace().collect();
@@ -64,7 +64,7 @@ fn clean(name: &str) -> Result<Box<str>, Refusal> {
     }
 }
 
-/// Control and format characters, fillers and variation selectors, as far as Unicode has them.
+/// Control and format characters, fillers and variation selectors of Unicode.
 fn is_invisible(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,

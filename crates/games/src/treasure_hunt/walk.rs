@@ -1,14 +1,14 @@
-//! How players move, in whole numbers alone, so that every client can compute the same: `docs/rooms.md` has the formulas.
+//! The movement of players, in integers only, so that clients can compute the same: `docs/rooms.md` has the formulas.
 
 use dunlin_rooms::{Grid, Position};
 
-/// Units that a player goes in a second at full speed.
+/// Full speed in units per second.
 pub const SPEED: u32 = 640;
 
 /// A component of [`Velocity`] at full speed.
 const FULL: i32 = 127;
 
-/// Where a player is going: direction × speed, never longer than full speed.
+/// Direction × speed; its length never exceeds full speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Velocity {
     /// To the right.
@@ -21,20 +21,19 @@ impl Velocity {
     /// Standing.
     pub const NONE: Self = Self { x: 0, y: 0 };
 
-    /// The velocity that a player's input asks for, shortened to what is possible: the world keeps to the speed limit,
-    /// whatever a client says.
+    /// The velocity that an input requests, limited to the maximum speed: clients cannot exceed it.
     pub fn of_input(dx: i8, dy: i8) -> Self {
         let (dx, dy) = (i32::from(dx), i32::from(dy));
         let square = dx * dx + dy * dy;
         if square <= FULL * FULL {
             return Self { x: dx as i8, y: dy as i8 };
         }
-        // One more than the root rounded down, so that what comes out is never too long.
+        // The square root plus one, so that rounding never makes the result too long.
         let length = square.isqrt() + 1;
         Self { x: (dx * FULL / length) as i8, y: (dy * FULL / length) as i8 }
     }
 
-    /// Where a step in `tick` leads.
+    /// The position after a step in `tick`.
     pub fn step(self, from: Position, tick: u32, ticks_per_second: u32, grid: &Grid) -> Position {
         let (width, height) = grid.size_units();
         let moved = |at: u32, component: i8, size: u32| {
@@ -45,8 +44,8 @@ impl Velocity {
     }
 }
 
-/// How far a velocity leads until a tick. The part of a unit that is left over belongs to the tick and not to the player,
-/// so nothing of it has to be kept or sent.
+/// The distance that a velocity covers up to a tick. The remainder depends on the tick rather than on the player, so it
+/// need not be stored or sent.
 fn way(component: i8, tick: u32, ticks_per_second: u32) -> i64 {
     let way = i64::from(component) * i64::from(SPEED) * i64::from(tick);
     way.div_euclid(i64::from(FULL) * i64::from(ticks_per_second))

@@ -1,4 +1,4 @@
-//! The last updates of a room, and the latest full segment of every cell that is not empty.
+//! The last updates of a room, and the latest full segment of every cell with objects.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What changed in a cell over several ticks, as one segment.
+//! Merges the changes to a cell over several ticks into one segment.
 
 use std::{cmp::Reverse, ops::Range};
 
@@ -11,7 +11,7 @@ use crate::{
     wire::{self, SegmentHead},
 };
 
-/// Segments merged for the current tick, each put together once for all who need it.
+/// Segments merged for the current tick. Each is assembled once for all players that need it.
 #[derive(Debug, Default)]
 pub(super) struct Merges {
     known: HashMap<(Encoding, CellIndex, u32), Merged, HashState>,
@@ -24,7 +24,7 @@ pub(super) struct Merges {
 #[derive(Clone, Debug)]
 enum Merged {
     Nothing,
-    /// The cell is in one update alone, `age` updates before the last.
+    /// Only one update contains the cell: the one `age` updates before the newest.
     Alone {
         age: usize,
         place: usize,
@@ -33,18 +33,18 @@ enum Merged {
     Here(Range<usize>),
 }
 
-/// That an update says something about an object.
+/// A change to an object in an update.
 #[derive(Clone, Copy, Debug)]
 struct Mention {
     id: u32,
-    /// Updates before the last.
+    /// How many updates are newer than this one.
     age: u8,
-    /// The place of what it says; `None` if it says that the object has departed.
+    /// The location of the encoded object; `None` if the object has departed.
     place: Option<usize>,
 }
 
 impl Merges {
-    /// Forgets all, since there is another tick.
+    /// Drops all segments, because a new tick has arrived.
     pub(super) fn clear(&mut self) {
         self.known.clear();
         self.segments.clear();
@@ -111,7 +111,7 @@ impl Merges {
         Merged::Here(start..self.segments.len())
     }
 
-    /// Sorted so that of each object the newest mention comes first.
+    /// Sorted by object, the newest change first.
     fn collect_mentions(&mut self, history: &History, cell: CellIndex, tick: u32) {
         self.mentions.clear();
         for (age, update) in (0..).zip(history.after(tick).rev()) {
@@ -121,7 +121,7 @@ impl Merges {
             self.mentions.extend(upserts);
             self.mentions.extend(update.departed(place).iter().map(|id| Mention { id: *id, age, place: None }));
         }
-        // An update that names an object as both departed and new means that it is new.
+        // An object that an update lists both as departed and as changed has entered the cell.
         self.mentions.sort_unstable_by_key(|mention| (mention.id, mention.age, Reverse(mention.place)));
     }
 }

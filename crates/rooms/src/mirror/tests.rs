@@ -35,7 +35,6 @@ fn base(tick: u32) -> Base {
     Base { tick, view: CellIndex(0) }
 }
 
-/// The body as JSON.
 fn body(mirror: &mut Mirror, base: Base) -> serde_json::Value {
     let body = mirror.body(Encoding::Json, CellIndex(0), base);
     let (data, tail) = body.bytes.split_at(body.data_bytes);

@@ -1,4 +1,4 @@
-//! Walking through a recording, tick by tick.
+//! Iterates over a recording, tick by tick.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub enum ReplayError {
     UnknownVersion(u8),
     /// There is something in it that means nothing.
     Malformed,
-    /// It ends within a record: whoever wrote it was cut off.
+    /// The recording ends within a record: it is truncated.
     BreaksOff,
     /// The simulation's map is not possible.
     Grid(GridError),
@@ -104,7 +104,7 @@ impl<'a> Replay<'a> {
     fn apply(&mut self, record: Record<'a>) -> Option<Result<u32, ReplayError>> {
         match record {
             Record::Join { user, encoding, data } => {
-                // A game that refuses does so again; if it does not, the state hash tells.
+                // A game that refused a join refuses it again; if not, the state hash differs.
                 if let Ok(joined) = self.room.join(&Visitor { user }, encoding, data) {
                     self.players.insert(user, joined.player);
                 }
@@ -119,7 +119,7 @@ impl<'a> Replay<'a> {
                 None
             }
             Record::Tick { state_hash: expected } => {
-                self.room.tick_untold();
+                self.room.tick_without_update();
                 let (tick, actual) = (self.room.tick_number(), self.room.state_hash());
                 let divergence = ReplayError::Divergence { tick, expected, actual };
                 Some(if expected == actual { Ok(tick) } else { Err(divergence) })

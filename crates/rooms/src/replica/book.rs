@@ -1,4 +1,4 @@
-//! The objects of a replica, and which cell each is in.
+//! The objects of a replica, and the cell of each.
 
 use hashbrown::{HashMap, hash_map::Entry};
 
@@ -87,7 +87,7 @@ impl Book {
         }
     }
 
-    /// Drops the cells of which `is_visible` is not true, and what is in them.
+    /// Removes the cells that are not visible, with their objects.
     pub(super) fn keep_cells(&mut self, is_visible: impl Fn(CellIndex) -> bool) {
         let Self { objects, places, cells, free, state_bytes, .. } = self;
         places.retain(|cell, place| {

@@ -1,4 +1,4 @@
-//! Snapshots from JSON. `None` is for what is not of the format.
+//! Decodes snapshots from JSON. `None` for invalid input.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;

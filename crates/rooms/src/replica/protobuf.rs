@@ -1,4 +1,4 @@
-//! Snapshots from Protobuf. `None` is for what is not of the format.
+//! Decodes snapshots from Protobuf. `None` for invalid input.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A snapshot as it was read: nothing of it has been taken in yet.
+//! A decoded snapshot that is not applied yet.
 
 use std::ops::Range;
 

@@ -1,13 +1,13 @@
-//! A hash of an object that stays the same over versions, machines and builds.
+//! A hash of an object that is the same in all versions, on all machines and in all builds.
 
 use crate::{ObjectId, Position};
 
-/// A hash of what a client is told about an object: the same in the world and in a replica of it.
+/// A hash of an object as clients see it. It is the same in the world and in a replica.
 ///
-/// It runs over 64-bit words: `id | kind << 32`, `x | y << 32`, the state's length in bytes, and the state's bytes, eight to
-/// a word, the lowest first, the last word filled up with zeros. From 0, each word is taken in by exclusive-or, a
-/// multiplication with `0x9e37_79b9_7f4a_7c15`, and an exclusive-or with itself shifted right by 32. At the end comes the
-/// finalizer of `SplitMix64`.
+/// The input is a sequence of 64-bit words: `id | kind << 32`, `x | y << 32`, the length of the state in bytes, and the
+/// state's bytes, eight per word, the lowest first, padded with zeros. The hash begins with 0. For each word: exclusive
+/// or, multiply by `0x9e37_79b9_7f4a_7c15`, exclusive or with itself shifted right by 32. The finalizer of `SplitMix64`
+/// follows at the end.
 pub fn object_hash(id: ObjectId, kind: u16, position: Position, state: &[u8]) -> u64 {
     let mut hash = take_in(0, pair(id.0, kind.into()));
     hash = take_in(hash, pair(position.x, position.y));

@@ -1,4 +1,4 @@
-//! The JSON form of `schema/room.proto`: the same names, bytes as base64.
+//! The JSON encoding of `schema/room.proto`: the same names; bytes as base64.
 
 use std::borrow::Cow;
 

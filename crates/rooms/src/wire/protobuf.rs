@@ -1,8 +1,8 @@
-//! The Protobuf form of `schema/room.proto`, field by field.
+//! The Protobuf encoding of `schema/room.proto`, field by field.
 
 use std::borrow::Cow;
 
-use dunlin_protocol::protobuf::wire::{Reader, Sink, Value, write_bytes, write_flag, write_number};
+use dunlin_protocol::protobuf::wire::{ProtobufSink, Reader, Value, write_bytes, write_flag, write_number};
 
 use super::{BodyHead, Input, SegmentHead};
 use crate::ObjectView;

@@ -1,4 +1,4 @@
-//! What the server writes is what `schema/vectors/room/snapshots.json` says, byte for byte.
+//! Compares the server's encoding with `schema/vectors/room/snapshots.json`, byte for byte.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use dunlin_protocol::Encoding;
@@ -11,7 +11,7 @@ use super::{
 use crate::{CellIndex, GridShape, ObjectId, ObjectView, Position};
 
 #[test]
-fn snapshots_are_written_as_the_vectors_say() {
+fn snapshots_are_encoded_as_in_the_vectors() {
     let file: Value =
         serde_json::from_str(include_str!("../../../../schema/vectors/room/snapshots.json")).expect("JSON");
     let mut snapshots = 0;
@@ -114,7 +114,7 @@ fn a_header_is_as_long_as_its_own_objects_demand() {
 }
 
 #[test]
-fn the_hash_of_an_object_is_what_it_is_said_to_be() {
+fn the_hash_of_an_object_is_as_documented() {
     // Worked out apart from this code, from the words that describe it.
     let hash = |id, kind, x, y, state: &[u8]| object_hash(ObjectId(id), kind, Position { x, y }, state);
     assert_eq!(hash(1, 0, 0, 0, b""), 0x8676_e8d9_5112_9507);

@@ -1,8 +1,7 @@
-//! Which objects are in which cell, and which cells changed.
+//! The objects of each cell, and the cells that changed.
 
 use crate::{CellIndex, ObjectId, hash::Hasher};
 
-/// A cell.
 #[derive(Debug, Default)]
 struct Cell {
     /// Slots of its objects. Their order is part of the world: a simulation goes through them in it.
@@ -68,7 +67,7 @@ impl Cells {
         self.cells.get(cell.0 as usize).map_or(0, |cell| cell.hash)
     }
 
-    /// Says that a cell is different.
+    /// Marks a cell as changed.
     pub(super) fn mark(&mut self, cell: CellIndex) {
         let state = &mut self.cells[cell.0 as usize];
         if !std::mem::replace(&mut state.is_dirty, true) {
@@ -76,13 +75,13 @@ impl Cells {
         }
     }
 
-    /// Says that players are no longer sent an object of a cell.
+    /// Marks an object as departed from a cell.
     pub(super) fn depart(&mut self, cell: CellIndex, id: ObjectId) {
         self.mark(cell);
         self.departed.push((cell, id));
     }
 
-    /// Brings dirty cells and departures into the order in which they are told.
+    /// Sorts dirty cells and departures into the order of the update.
     pub(super) fn sort(&mut self) {
         self.dirty.sort_unstable();
         self.departed.sort_unstable();
@@ -100,7 +99,7 @@ impl Cells {
         &of_cell[..of_cell.partition_point(|&(other, _)| other == cell)]
     }
 
-    /// Forgets what changed.
+    /// Starts a new tick: changes so far belong to the previous one.
     pub(super) fn forget_changes(&mut self) {
         for cell in self.dirty.drain(..) {
             self.cells[cell.0 as usize].is_dirty = false;

@@ -1,4 +1,4 @@
-//! What a simulation sends reliably, until the tick ends.
+//! The events that a simulation emits in a tick.
 
 use serde_json::value::RawValue;
 
@@ -8,7 +8,6 @@ use crate::hash::Hasher;
 /// Where something goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To players.
     Players(Scope),
     /// Into another channel.
     Channel(Box<str>),
@@ -30,7 +29,7 @@ impl Events {
         Self { count_max, bytes_max, entries: Vec::new(), text: String::new() }
     }
 
-    /// Adds one.
+    /// Checks the limits of the tick and that `json` is JSON.
     pub(crate) fn add(&mut self, target: Target, json: &str) -> Result<(), WorldError> {
         if self.entries.len() >= self.count_max {
             return Err(WorldError::TooManyEvents);

@@ -1,4 +1,4 @@
-//! The players of a world, and where they look from.
+//! The players of a world and their viewpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,6 @@ use dunlin_protocol::Encoding;
 
 use crate::{CellIndex, Grid, ObjectId, PlayerId, Position, hash::Hasher};
 
-/// A player.
 #[derive(Debug)]
 pub(crate) struct Player {
     pub(crate) id: PlayerId,
@@ -18,7 +17,7 @@ pub(crate) struct Player {
     pub(crate) avatar: Option<ObjectId>,
     /// Slots of the objects that it alone is sent.
     pub(crate) own: BTreeMap<ObjectId, u32>,
-    /// Whether its client is to be told of it with this tick, and of `own`.
+    /// Whether this tick informs its client of it, and of `own`.
     pub(crate) is_news: bool,
     pub(crate) is_own_news: bool,
 }
@@ -76,12 +75,22 @@ impl Players {
         Some(player)
     }
 
-    /// A player.
+    /// Another client is a player's from now on. Returns whether the player is here.
+    pub(super) fn resume(&mut self, id: PlayerId, encoding: Encoding) -> bool {
+        let Some(place) = self.place(id) else { return false };
+        let player = &mut self.list[place];
+        self.by_encoding[player.encoding.index()] -= 1;
+        self.by_encoding[encoding.index()] += 1;
+        (player.encoding, player.ack, player.is_news) = (encoding, 0, true);
+        player.is_own_news = !player.own.is_empty();
+        true
+    }
+
     pub(crate) fn get(&self, id: PlayerId) -> Option<&Player> {
         self.place(id).map(|place| &self.list[place])
     }
 
-    /// A player. The caller says whether something is news.
+    /// A player. The caller sets `is_news` if its client must be informed.
     pub(crate) fn get_mut(&mut self, id: PlayerId) -> Option<&mut Player> {
         self.place(id).map(|place| &mut self.list[place])
     }

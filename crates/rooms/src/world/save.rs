@@ -1,4 +1,4 @@
-//! A world as bytes: everything that its future depends on, orders included.
+//! Encodes a world: all state that determines its future, including orders.
 
 use dunlin_protocol::Encoding;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
@@ -61,7 +61,7 @@ impl World {
             let target = restore_target(saved)?;
             world.events.add(target, saved.text()?).map_err(|_| Unreadable::Wrong)?;
         }
-        // Who is told of what follows from the rest, and so is nothing that players are told now.
+        // The visibility of objects follows from the rest, so nothing is to be reported now.
         world.settle();
         world.forget_changes();
         for player in world.players.iter_mut() {

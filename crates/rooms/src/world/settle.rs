@@ -1,8 +1,8 @@
-//! What of a world changed in a tick, found out once the tick is over.
+//! Determines the changes of a tick after its end.
 //!
-//! An object is *touched* by whatever makes it different, and a touched one is looked at when the round is *settled*: who
-//! was told of it before, and who is to be told now. So it does not matter by which ways it got there, and what came and
-//! went within a tick leaves no trace.
+//! Every change *touches* its object. At the end of the tick the world is *settled*: for each touched object, the
+//! players who saw it before are compared with those who see it now. So the order of the changes within a tick does not
+//! matter, and an object that was created and removed in the same tick is never reported.
 
 use super::{Events, Object, Player, Players, Visibility, World, slots::Shown};
 use crate::{CellIndex, ObjectId, ObjectView, PlayerId, UpdateWriter, world::slots::Slot};
@@ -26,7 +26,7 @@ impl World {
         }
     }
 
-    /// Takes an object back from whoever was told of it.
+    /// Reports the departure of an object to everyone who saw it.
     pub(super) fn unshow(&mut self, slot: u32) {
         let &Slot { id, shown, object_hash, state_hash, .. } = self.slots.at(slot);
         self.settled_hash ^= state_hash;
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Who is told of an object from now on. Without its owner it is nobody's.
+    /// Who sees an object from now on. An object whose owner is gone is seen by nobody.
     fn show_from_now(&mut self, index: u32) -> Shown {
         let slot = self.slots.at_mut(index);
         match slot.object.visibility {
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Tells `writer` of every cell that changed.
+    /// Writes every changed cell to `writer`.
     pub(crate) fn write_changes(&self, writer: &mut UpdateWriter) {
         for &cell in self.cells.dirty() {
             let changed = self.changed_in(cell);
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Tells `writer` of every cell that is not empty.
+    /// Writes every cell that is not empty to `writer`.
     pub(crate) fn write_all(&self, writer: &mut UpdateWriter) {
         for (cell, _) in self.cells.occupied() {
             let full = self.shown_in(cell).map(|slot| self.view_in_cell(cell, slot));
@@ -156,12 +156,10 @@ impl World {
         })
     }
 
-    /// The players.
     pub(crate) fn book(&self) -> &Players {
         &self.players
     }
 
-    /// The players.
     pub(crate) fn book_mut(&mut self) -> &mut Players {
         &mut self.players
     }
@@ -176,7 +174,7 @@ impl World {
         self.events.clear();
     }
 
-    /// What changed is told: what changes from now on belongs to the next tick.
+    /// Clears the changes after they were encoded. Later changes belong to the next tick.
     pub(crate) fn forget_changes(&mut self) {
         self.touched.clear();
         self.cells.forget_changes();

@@ -1,11 +1,11 @@
-//! Where the objects of a world are kept.
+//! The storage of a world's objects.
 
 use hashbrown::HashMap;
 
 use super::{NewObject, Object, Visibility};
 use crate::{CellIndex, ObjectId, PlayerId, Position, hash::Hasher};
 
-/// Who was told of an object with the last tick.
+/// Who saw an object after the last tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     /// Nobody.
@@ -71,12 +71,10 @@ impl Slots {
         self.places.get(&id).copied()
     }
 
-    /// A slot.
     pub(super) fn at(&self, slot: u32) -> &Slot {
         &self.slots[slot as usize]
     }
 
-    /// A slot.
     pub(super) fn at_mut(&mut self, slot: u32) -> &mut Slot {
         &mut self.slots[slot as usize]
     }
@@ -175,7 +173,7 @@ impl Slot {
         self.id.0 != 0
     }
 
-    /// The hash of what clients are told of it, as it is now.
+    /// The hash of the current state that clients see.
     pub(super) fn hash_object(&self) -> u64 {
         let Object { position, kind, ref state, .. } = self.object;
         crate::wire::object_hash(self.id, kind, position, state)

@@ -1,4 +1,5 @@
-//! Worlds against a model that keeps no books: it compares what was with what is.
+//! Compares worlds with a model that keeps no incremental state: it compares complete states before and after each
+//! tick.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,9 +80,9 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Who is told of an object.
+/// Who sees an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Told {
+enum SeenBy {
     In(CellIndex),
     To(PlayerId),
 }
@@ -92,23 +93,23 @@ struct Model {
     players: BTreeMap<PlayerId, Position>,
     /// Objects that something made different since the last tick.
     touched: BTreeSet<ObjectId>,
-    /// Who was told of what with the last tick.
-    told: BTreeMap<ObjectId, Told>,
+    /// The objects that were visible after the last tick.
+    visible: BTreeMap<ObjectId, SeenBy>,
     last_object: u32,
     last_player: u32,
 }
 
 impl Model {
-    fn told_now(&self) -> BTreeMap<ObjectId, Told> {
-        let told = self.objects.iter().filter_map(|(&id, object)| {
-            let told = match object.visibility {
-                Visibility::Everyone => Told::In(grid().cell_of(object.position)),
-                Visibility::Owner(player) => Told::To(player),
+    fn visible_now(&self) -> BTreeMap<ObjectId, SeenBy> {
+        let visible = self.objects.iter().filter_map(|(&id, object)| {
+            let visible = match object.visibility {
+                Visibility::Everyone => SeenBy::In(grid().cell_of(object.position)),
+                Visibility::Owner(player) => SeenBy::To(player),
                 Visibility::Nobody => return None,
             };
-            Some((id, told))
+            Some((id, visible))
         });
-        told.collect()
+        visible.collect()
     }
 
     /// Applies an operation to both, and compares what is said at once.
@@ -192,7 +193,7 @@ impl Model {
         }
     }
 
-    /// Ends a tick in both, and compares what is to be told.
+    /// Ends a tick in the world and in the model, and compares the changes.
     fn tick(&mut self, world: &mut World) {
         world.advance();
         let hash_before = world.state_hash();
@@ -201,30 +202,30 @@ impl Model {
         if ownerless_before == 0 {
             assert_eq!(world.state_hash(), hash_before, "settling changes nothing");
         }
-        let told = self.told_now();
+        let visible = self.visible_now();
         let mut own_news = BTreeSet::new();
         let (mut departed, mut changed) = (BTreeSet::new(), BTreeSet::new());
-        for (&id, &before) in self.told.iter().filter(|(id, before)| told.get(id) != Some(before)) {
+        for (&id, &before) in self.visible.iter().filter(|(id, before)| visible.get(id) != Some(before)) {
             match before {
-                Told::In(cell) => _ = departed.insert((cell, id)),
-                Told::To(player) => _ = own_news.insert(player),
+                SeenBy::In(cell) => _ = departed.insert((cell, id)),
+                SeenBy::To(player) => _ = own_news.insert(player),
             }
         }
-        for (&id, &now) in told.iter().filter(|(id, _)| self.touched.contains(id)) {
+        for (&id, &now) in visible.iter().filter(|(id, _)| self.touched.contains(id)) {
             match now {
-                Told::In(cell) => _ = changed.insert((cell, id)),
-                Told::To(player) => _ = own_news.insert(player),
+                SeenBy::In(cell) => _ = changed.insert((cell, id)),
+                SeenBy::To(player) => _ = own_news.insert(player),
             }
         }
         compare_changes(world, &departed, &changed);
         for player in world.book().iter() {
             assert_eq!(player.is_own_news, own_news.contains(&player.id), "{:?}", player.id);
             let own: Vec<ObjectId> = world.own_of(player).map(|view| view.id).collect();
-            let to_it = told.iter().filter(|(_, told)| **told == Told::To(player.id)).map(|(&id, _)| id);
+            let to_it = visible.iter().filter(|(_, visible)| **visible == SeenBy::To(player.id)).map(|(&id, _)| id);
             assert_eq!(own, to_it.collect::<Vec<_>>());
         }
         world.forget_changes();
-        self.told = told;
+        self.visible = visible;
         self.touched.clear();
         self.compare(world);
     }
@@ -288,7 +289,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_world_is_what_a_model_says(ops in vec(op(), 0..80)) {
+    fn a_world_equals_its_model(ops in vec(op(), 0..80)) {
         let (mut world, mut model) = (world(), Model::default());
         for op in &ops {
             model.apply(op, &mut world);
@@ -319,17 +320,17 @@ proptest! {
     }
 }
 
-/// Ends a tick; returns what the cells are told: changed and departed ids.
+/// Ends a tick; returns for each cell the changed and the departed ids.
 fn tick(world: &mut World) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
     world.advance();
     world.settle();
-    let told = world.cells.dirty().iter().map(|&cell| {
+    let visible = world.cells.dirty().iter().map(|&cell| {
         let changed = world.changed_in(cell).map(|slot| slot.id.0).collect();
         (cell.0, changed, world.cells.departed(cell).iter().map(|(_, id)| id.0).collect())
     });
-    let told = told.collect();
+    let visible = visible.collect();
     world.forget_changes();
-    told
+    visible
 }
 
 #[test]
@@ -364,7 +365,7 @@ fn what_leaves_a_cell_and_comes_back_has_not_departed() {
 }
 
 #[test]
-fn what_stays_the_same_is_not_told() {
+fn unchanged_objects_are_not_sent() {
     let mut world = world();
     let id = world.spawn(new_object(at(1_000, 1_000))).expect("there is room");
     tick(&mut world);

@@ -1,4 +1,4 @@
-//! A small game: things drift about, players push their own, and some of what happens is told.
+//! A small game for tests: objects drift, players push their own object, and some changes emit events.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const SHAPE: GridShape =
     GridShape { columns: 16, rows: 16, cell_units: 64, near_cells: 2, far_cells: 1, far_interval_ticks: 4 };
 
 /// A damaged recording may say that there is room for no event at all.
-fn told(outcome: Result<(), WorldError>) {
+fn expect_emitted(outcome: Result<(), WorldError>) {
     assert!(matches!(outcome, Ok(()) | Err(WorldError::TooManyEvents)), "{outcome:?}");
 }
 
@@ -29,7 +29,7 @@ struct Things {
     purse: ObjectId,
 }
 
-/// The game with so many objects.
+/// The game with `objects` objects.
 pub fn drift(objects: u32) -> Box<dyn Simulation> {
     Box::new(Drift { objects, inputs: 0, things: BTreeMap::new() })
 }
@@ -107,17 +107,17 @@ impl Simulation for Drift {
             let gone = world.objects_in(cell).map(|(id, _)| id).find(|id| id.0 <= self.objects);
             if gone.is_some_and(|id| world.despawn(id)) {
                 spawn(world, Visibility::Everyone, b"new");
-                told(world.emit(Scope::Near(cell), "\"gone\""));
+                expect_emitted(world.emit(Scope::Near(cell), "\"gone\""));
             }
         }
         for (&player, things) in &self.things {
             if (player.0 + tick).is_multiple_of(20) {
                 world.set_state(things.purse, tick.to_string().as_bytes()).expect("it is there");
-                told(world.emit(Scope::Player(player), "{\"coin\":1}"));
+                expect_emitted(world.emit(Scope::Player(player), "{\"coin\":1}"));
             }
         }
         if tick.is_multiple_of(50) {
-            told(world.publish("scores", &self.inputs.to_string()));
+            expect_emitted(world.publish("scores", &self.inputs.to_string()));
         }
     }
 

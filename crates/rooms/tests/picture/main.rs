@@ -1,13 +1,13 @@
-//! Random worlds through writer, mirror and replica: whatever frames a client gets, and from whatever base, it sees what
-//! a naive model of the world says.
+//! Random worlds through encoder, mirror and replica: for any base and any sequence of frames, a client sees what a
+//! naive model predicts.
 
 mod model;
 
 use std::collections::BTreeMap;
 
+use self::model::{Chance, Thing, World, both_encodings};
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{Band, Base, CellIndex, Grid, GridShape, Mirror, ObjectId, Position, Replica, wire};
-use model::{Chance, Thing, World, both_encodings};
 use proptest::prelude::*;
 
 const TAILS: [&[u8]; 2] = [b"}}}", b""];

@@ -1,4 +1,4 @@
-//! A world without any cleverness, and how it is told to a mirror.
+//! A naive model of a world, and its updates for a mirror.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,23 +1,23 @@
-//! The bodies of the current tick, and the buffers of former ones.
+//! The cache of the current tick's bodies, and the buffers of earlier ones for reuse.
 
 use std::rc::Rc;
 
 use dunlin_protocol::Encoding;
 use hashbrown::HashMap;
 
-use super::{Base, Body, HashState, KEPT_BYTES_MAX};
+use super::{Base, HashState, KEPT_BYTES_MAX, SnapshotBody};
 use crate::CellIndex;
 
-/// What bodies that are alike have in common. Without a base: everything that is seen.
-pub(super) type Likeness = (Encoding, CellIndex, Option<Base>);
+/// Players with the same key share a body. Without a base, the body holds everything in view.
+pub(super) type BodyKey = (Encoding, CellIndex, Option<Base>);
 
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
-    current: HashMap<Likeness, Rc<Body>, HashState>,
+pub(super) struct BodyCache {
+    current: HashMap<BodyKey, Rc<SnapshotBody>, HashState>,
     /// Of former ticks, still being written to somebody.
-    lent: Vec<Rc<Body>>,
+    lent: Vec<Rc<SnapshotBody>>,
     /// Nobody else has them.
-    free: Vec<Rc<Body>>,
+    free: Vec<Rc<SnapshotBody>>,
     needed: Peak,
 }
 
@@ -29,25 +29,27 @@ struct Peak {
     before: usize,
 }
 
-impl Shelf {
-    pub(super) fn get(&self, likeness: &Likeness) -> Option<Rc<Body>> {
-        self.current.get(likeness).cloned()
+impl BodyCache {
+    pub(super) fn get(&self, key: &BodyKey) -> Option<Rc<SnapshotBody>> {
+        self.current.get(key).cloned()
     }
 
-    pub(super) fn put(&mut self, likeness: Likeness, body: &Rc<Body>) {
-        self.current.insert(likeness, Rc::clone(body));
+    pub(super) fn put(&mut self, key: BodyKey, body: &Rc<SnapshotBody>) {
+        self.current.insert(key, Rc::clone(body));
     }
 
     /// A body whose buffer nobody needs any more.
-    pub(super) fn take(&mut self) -> Rc<Body> {
-        self.free.pop().unwrap_or_else(|| Rc::new(Body { bytes: Vec::new(), data_bytes: 0, tick: 0, base_tick: 0 }))
+    pub(super) fn take(&mut self) -> Rc<SnapshotBody> {
+        self.free
+            .pop()
+            .unwrap_or_else(|| Rc::new(SnapshotBody { bytes: Vec::new(), data_bytes: 0, tick: 0, base_tick: 0 }))
     }
 
     /// Forgets the current bodies, since there is another tick. Kept are as many buffers as a tick lately needed.
     pub(super) fn clear(&mut self) {
         let kept = self.needed.with(self.current.len());
         self.lent.extend(self.current.drain().map(|(_, body)| body));
-        let is_free = |body: &mut Rc<Body>| Rc::get_mut(body).is_some();
+        let is_free = |body: &mut Rc<SnapshotBody>| Rc::get_mut(body).is_some();
         self.free.extend(self.lent.extract_if(.., is_free).filter(|body| body.bytes.capacity() <= KEPT_BYTES_MAX));
         self.free.truncate(kept);
     }

@@ -1,0 +1,20 @@
+//! All tests of this crate's public interface, in one binary.
+
+use dunlin_proof::allocations::Counting;
+
+#[path = "../../../fuzz/bodies/rooms.rs"]
+mod fuzzing;
+
+#[path = "picture/main.rs"]
+mod picture;
+
+mod allocations;
+mod body_allocations;
+mod corpus;
+mod drift;
+mod room;
+mod vectors;
+
+/// It counts for each thread, so a test sees its own allocations alone.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
