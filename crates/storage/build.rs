@@ -1,0 +1,19 @@
+//! Has `RocksDB` compiled where it is linked from: see `.cargo/config.toml` and `scripts/rocksdb`.
+
+use std::{env, path::Path, process::Command};
+
+fn main() {
+    let root = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
+    for name in ["Cargo.lock", "scripts/rocksdb", ".rocksdb/librocksdb.a"] {
+        println!("cargo::rerun-if-changed={}", root.join(name).display());
+    }
+    println!("cargo::rerun-if-env-changed=ROCKSDB_LIB_DIR");
+    let Some(folder) = env::var_os("ROCKSDB_LIB_DIR") else { return };
+    if Path::new(&folder).file_name().is_none_or(|name| name != ".rocksdb") {
+        // Somebody has a library of their own.
+        return;
+    }
+    let status = Command::new(root.join("scripts/rocksdb")).arg("link").status();
+    let is_linked = status.as_ref().is_ok_and(std::process::ExitStatus::success);
+    assert!(is_linked, "scripts/rocksdb has failed ({status:?}): run `scripts/need rocksdb`, which prints the reason");
+}

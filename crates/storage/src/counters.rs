@@ -1,0 +1,80 @@
+//! What a storage has done, for metrics and `/health`.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use crate::error::StorageError;
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StorageCounts {
+    /// Publications that were committed.
+    pub publications: u64,
+    /// Bytes of their records.
+    pub publication_bytes: u64,
+    /// Group commits.
+    pub commits: u64,
+    /// Those that were synced.
+    pub syncs: u64,
+    /// Time that the writer spent in them.
+    pub commit_us: u64,
+    /// The longest one.
+    pub commit_us_max: u64,
+    /// Pages that were loaded.
+    pub pages: u64,
+    /// Publications in them.
+    pub page_publications: u64,
+    /// Requests that a full queue has refused.
+    pub refused: u64,
+    /// Reads that failed.
+    pub read_faults: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct StorageCounters {
+    pub(crate) publications: AtomicU64,
+    pub(crate) publication_bytes: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) commit_us: AtomicU64,
+    pub(crate) commit_us_max: AtomicU64,
+    pub(crate) pages: AtomicU64,
+    pub(crate) page_publications: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    read_faults: AtomicU64,
+    last_read_fault: Mutex<Option<StorageError>>,
+}
+
+impl StorageCounters {
+    pub(crate) fn add(counter: &AtomicU64, number: u64) {
+        counter.fetch_add(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_read_fault(&self, error: StorageError) -> StorageError {
+        Self::add(&self.read_faults, 1);
+        *self.last_read_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        error
+    }
+
+    pub(crate) fn last_read_fault(&self) -> Option<StorageError> {
+        self.last_read_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn counts(&self) -> StorageCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StorageCounts {
+            publications: get(&self.publications),
+            publication_bytes: get(&self.publication_bytes),
+            commits: get(&self.commits),
+            syncs: get(&self.syncs),
+            commit_us: get(&self.commit_us),
+            commit_us_max: get(&self.commit_us_max),
+            pages: get(&self.pages),
+            page_publications: get(&self.page_publications),
+            refused: get(&self.refused),
+            read_faults: get(&self.read_faults),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `RocksDB` as the storage uses it: column families, options, opening after a crash.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, CompactionDecision, DB, DBCompressionType,
+    DBRecoveryMode, Env, ErrorKind, Options, WriteBatch, WriteOptions,
+};
+
+use crate::{
+    counters::StorageCounters,
+    error::{StorageError, StorageFault},
+    options::{DamagedLogPolicy, StorageOptions},
+    records::{ChannelHead, expiry_of},
+    state::{Eras, FORMAT_VERSION, StorageState, boot_id, is_empty},
+    storage_clock::StorageClock,
+};
+
+/// Keys of the column family `default`.
+const CLOCK_KEY: &[u8] = b"clock_ms";
+const FORMAT_KEY: &[u8] = b"format";
+const ERAS_KEY: &[u8] = b"eras";
+
+/// The time in the storage is this old at most after a crash.
+const CLOCK_NOTED_EVERY_MS: u64 = 10_000;
+
+/// A column family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Publications,
+    Heads,
+    Idempotency,
+    Paths,
+    Checkpoints,
+}
+
+impl Family {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Publications, Self::Heads, Self::Idempotency, Self::Paths, Self::Checkpoints];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Publications => "publications",
+            Self::Heads => "heads",
+            Self::Idempotency => "idempotency",
+            Self::Paths => "paths",
+            Self::Checkpoints => "checkpoints",
+        }
+    }
+
+    /// Whether its values say when they expire.
+    const fn expires(self) -> bool {
+        matches!(self, Self::Publications | Self::Heads | Self::Idempotency | Self::Paths)
+    }
+}
+
+/// An open `RocksDB`, and what belongs to it.
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub(crate) db: DB,
+    pub(crate) path: PathBuf,
+    pub(crate) clock: Arc<StorageClock>,
+    pub(crate) eras: Eras,
+    pub(crate) counters: StorageCounters,
+    /// The write that failed.
+    poison: OnceLock<StorageError>,
+    clock_noted_ms: AtomicU64,
+    state: StorageState,
+}
+
+impl Database {
+    pub(crate) fn open(options: &StorageOptions) -> Result<Self, StorageError> {
+        const ACTION: &str = "open the storage";
+        let path = &options.path;
+        match std::fs::create_dir(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(StorageError::io("create the storage's directory", path, &error));
+            }
+            _ => {}
+        }
+        check_huge_pages(options)?;
+        let found = StorageState::read(path)?;
+        let boot = boot_id();
+        let lost_power =
+            found.as_ref().is_some_and(|state| !state.is_closed && (state.boot != boot || boot.is_empty()));
+        let mut state = found.unwrap_or_default();
+        if state.format == 0 {
+            debug_assert!(is_empty(path, ACTION)?);
+            state.format = FORMAT_VERSION;
+            state.write(path)?;
+        }
+        let clock = Arc::new(StorageClock::new(options.clock));
+        let keeps_until_damage = lost_power || options.damaged_log == DamagedLogPolicy::KeepUntilDamage;
+        let db = open_after_crash(options, &clock, keeps_until_damage.then_some(&mut state))?;
+        state.boot = boot;
+        state.is_closed = false;
+        state.eras.power += u32::from(lost_power);
+        let database = Self {
+            db,
+            path: path.clone(),
+            clock,
+            eras: state.eras,
+            counters: StorageCounters::default(),
+            poison: OnceLock::new(),
+            clock_noted_ms: AtomicU64::new(0),
+            state,
+        };
+        database.resume_clock(options.clock_ahead_ms_max)?;
+        database.state.write(path)?;
+        database.note_state().map_err(|error| StorageError::rocksdb(ACTION, path, &error))?;
+        Ok(database)
+    }
+
+    pub(crate) fn family(&self, family: Family) -> &ColumnFamily {
+        self.db.cf_handle(family.name()).expect("it was opened with all column families")
+    }
+
+    /// Commits a batch: it is in the write-ahead log, and synced if `is_synced`. The first failure is the last write: what
+    /// a write-ahead log has after one is not known.
+    pub(crate) fn commit(&self, mut batch: WriteBatch, is_synced: bool) -> Result<(), StorageError> {
+        const ACTION: &str = "write to the storage";
+        if self.poison().is_some() {
+            return Err(StorageError::new(ACTION, &self.path, StorageFault::Poisoned));
+        }
+        let now_ms = self.clock.now_ms();
+        if now_ms >= self.clock_noted_ms.load(Ordering::Relaxed).saturating_add(CLOCK_NOTED_EVERY_MS) {
+            self.clock_noted_ms.store(now_ms, Ordering::Relaxed);
+            batch.put(CLOCK_KEY, now_ms.to_be_bytes());
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(is_synced);
+        self.db.write_opt(batch, &options).map_err(|error| {
+            let error = StorageError::rocksdb(ACTION, &self.path, &error);
+            self.poison.get_or_init(|| error).clone()
+        })
+    }
+
+    /// The failure since which nothing is written any more.
+    pub(crate) fn poison(&self) -> Option<&StorageError> {
+        self.poison.get()
+    }
+
+    /// What the storage has of a channel's head, if it has not expired.
+    pub(crate) fn head(&self, key: &[u8]) -> Result<Option<ChannelHead>, StorageError> {
+        const ACTION: &str = "read a channel's head";
+        let bytes = self.db.get_pinned_cf(self.family(Family::Heads), key);
+        let Some(bytes) = bytes.map_err(|error| self.read_failed(ACTION, &error))? else { return Ok(None) };
+        match ChannelHead::decode(&bytes) {
+            Some(head) => Ok(Some(head).filter(|head| head.expires_ms > self.clock.now_ms())),
+            None => Err(self.unreadable(ACTION)),
+        }
+    }
+
+    /// Whether clients may have seen publications of this epoch that the storage has lost.
+    pub(crate) fn is_overtaken(&self, head: &ChannelHead) -> bool {
+        head.damage_era < self.eras.damage || !head.is_synced && head.power_era < self.eras.power
+    }
+
+    pub(crate) fn read_failed(&self, action: &'static str, error: &rocksdb::Error) -> StorageError {
+        self.counters.note_read_fault(StorageError::rocksdb(action, &self.path, error))
+    }
+
+    /// The error for bytes whose checksum was right, and that are nothing known.
+    pub(crate) fn unreadable(&self, action: &'static str) -> StorageError {
+        let fault = StorageFault::Corruption("a record that nothing known has written".to_owned());
+        self.counters.note_read_fault(StorageError::new(action, &self.path, fault))
+    }
+
+    /// Syncs everything and notes that nothing is lost. Nothing is written afterwards.
+    pub(crate) fn close(&self) {
+        let is_synced = self.poison().is_none()
+            && self.db.put(CLOCK_KEY, self.clock.now_ms().to_be_bytes()).is_ok()
+            && self.db.flush_wal(true).is_ok();
+        if is_synced {
+            let state = StorageState { is_closed: true, ..self.state.clone() };
+            // Without it the next start takes the storage for one that was not closed, which is safe.
+            let _ = state.write(&self.path);
+        }
+    }
+
+    fn resume_clock(&self, ahead_ms_max: u64) -> Result<(), StorageError> {
+        const ACTION: &str = "open the storage";
+        let last = self.db.get(CLOCK_KEY).map_err(|error| StorageError::rocksdb(ACTION, &self.path, &error))?;
+        let Some(last_ms) = last.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?))) else {
+            return Ok(());
+        };
+        let ahead_ms = self.clock.resume(last_ms);
+        if ahead_ms > ahead_ms_max {
+            return Err(StorageError::new(ACTION, &self.path, StorageFault::ClockAhead { ahead_ms }));
+        }
+        Ok(())
+    }
+
+    /// Writes what a backup must know: it has no file `STORAGE`.
+    fn note_state(&self) -> Result<(), rocksdb::Error> {
+        let mut batch = WriteBatch::new();
+        batch.put(FORMAT_KEY, FORMAT_VERSION.to_be_bytes());
+        let Eras { power, damage } = self.eras;
+        batch.put(ERAS_KEY, [power.to_be_bytes(), damage.to_be_bytes()].concat());
+        let now_ms = self.clock.now_ms();
+        self.clock_noted_ms.store(now_ms, Ordering::Relaxed);
+        batch.put(CLOCK_KEY, now_ms.to_be_bytes());
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        self.db.write_opt(batch, &options)
+    }
+}
+
+/// What a restored directory says of itself: its format and its eras.
+pub(crate) fn read_noted(path: &Path) -> Result<(u32, Eras), StorageError> {
+    const ACTION: &str = "read a restored storage";
+    let failed = |error: &rocksdb::Error| StorageError::rocksdb(ACTION, path, error);
+    let families = Family::ALL.map(Family::name);
+    let db = DB::open_cf_for_read_only(&Options::default(), path, families, false).map_err(|error| failed(&error))?;
+    let get = |key| db.get(key).map_err(|error| failed(&error)).map(Option::unwrap_or_default);
+    let number = |bytes: &[u8]| bytes.first_chunk().map(|chunk| u32::from_be_bytes(*chunk));
+    let (format, eras) = (get(FORMAT_KEY)?, get(ERAS_KEY)?);
+    let noted = || {
+        let eras = Eras { power: number(&eras)?, damage: number(eras.get(4..)?)? };
+        Some((number(&format)?, eras))
+    };
+    noted().ok_or_else(|| StorageError::new(ACTION, path, StorageFault::NotStorage))
+}
+
+/// `RocksDB` takes pages of the usual size where it gets no huge ones, and says nothing.
+fn check_huge_pages(options: &StorageOptions) -> Result<(), StorageError> {
+    let page_bytes = options.huge_page_bytes;
+    if page_bytes == 0 {
+        return Ok(());
+    }
+    let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/free_hugepages", page_bytes >> 10);
+    let free = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let needed = options.memtable_bytes.div_ceil(page_bytes) as u64;
+    if free >= needed {
+        return Ok(());
+    }
+    let fault = StorageFault::FewHugePages { page_bytes, free, needed };
+    Err(StorageError::new("use huge pages for the storage", &options.path, fault))
+}
+
+/// Opens the files. With a state, what comes after a damage of the log is given up, and the state has a new era.
+///
+/// The end of a log that a crash has cut was never synced and never acknowledged as such: it is dropped. Anything else that
+/// cannot be read was written once, and `RocksDB` is to say so (`TolerateCorruptedTailRecords`): with its default, what comes
+/// after the damage would disappear without a word.
+fn open_after_crash(
+    options: &StorageOptions,
+    clock: &Arc<StorageClock>,
+    keeps_until_damage: Option<&mut StorageState>,
+) -> Result<DB, StorageError> {
+    const ACTION: &str = "open the storage";
+    let path = &options.path;
+    let error = match open_files(options, clock, DBRecoveryMode::TolerateCorruptedTailRecords) {
+        Ok(db) => return Ok(db),
+        Err(error) => error,
+    };
+    if error.kind() != ErrorKind::Corruption {
+        return Err(StorageError::rocksdb(ACTION, path, &error));
+    }
+    if let Some(state) = keeps_until_damage {
+        // First, since the next start finds no damage any more, even if this one ends before it has written anything else.
+        state.eras.damage += 1;
+        state.write(path)?;
+        return open_files(options, clock, DBRecoveryMode::PointInTime)
+            .map_err(|error| StorageError::rocksdb(ACTION, path, &error));
+    }
+    let text = error.to_string();
+    let is_of_log = text.contains(".log") || text.contains("WAL") || text.contains("checksum mismatch");
+    let fault = if is_of_log { StorageFault::DamagedLog(text) } else { StorageFault::Corruption(text) };
+    Err(StorageError::new(ACTION, path, fault))
+}
+
+fn open_files(
+    options: &StorageOptions,
+    clock: &Arc<StorageClock>,
+    recovery: DBRecoveryMode,
+) -> Result<DB, rocksdb::Error> {
+    let cache = Cache::new_lru_cache(options.block_cache_bytes);
+    let mut of_db = Options::default();
+    // Compactions give way to shards that have something to deliver. Flushes do not: publications wait for them.
+    let mut env = Env::new()?;
+    env.lower_thread_pool_cpu_priority();
+    of_db.set_env(&env);
+    of_db.create_if_missing(true);
+    of_db.create_missing_column_families(true);
+    of_db.set_paranoid_checks(true);
+    of_db.set_wal_recovery_mode(recovery);
+    of_db.set_max_total_wal_size(options.wal_bytes_max);
+    of_db.set_wal_bytes_per_sync(options.wal_writeback_bytes);
+    of_db.set_bytes_per_sync(1 << 20);
+    of_db.set_db_write_buffer_size(options.memtable_bytes);
+    of_db.set_max_open_files(i32::from(options.open_files_max));
+    of_db.increase_parallelism(2);
+    of_db.set_keep_log_file_num(4);
+    of_db.set_max_log_file_size(1 << 20);
+    let families = Family::ALL
+        .map(|family| ColumnFamilyDescriptor::new(family.name(), family_options(family, options, &cache, clock)));
+    DB::open_cf_descriptors(&of_db, &options.path, families)
+}
+
+fn family_options(family: Family, options: &StorageOptions, cache: &Cache, clock: &Arc<StorageClock>) -> Options {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(cache);
+    table.set_block_size(if family == Family::Publications { 16 << 10 } else { 4 << 10 });
+    // Nothing grows with what is on disk: indexes and filters are in the cache, too.
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_format_version(6);
+    if matches!(family, Family::Heads | Family::Idempotency) {
+        table.set_bloom_filter(10.0, false);
+    }
+    let mut of_family = Options::default();
+    of_family.set_block_based_table_factory(&table);
+    of_family.set_write_buffer_size((options.memtable_bytes / 2).max(64 << 10));
+    of_family.set_memtable_huge_page_size(options.huge_page_bytes);
+    of_family.set_level_compaction_dynamic_level_bytes(true);
+    // What is young is written again soon, or has expired by then: compressing it would slow flushes down for nothing.
+    let (young, old) = (DBCompressionType::None, DBCompressionType::Zstd);
+    of_family.set_compression_per_level(&[young, young, old, old, old, old, old]);
+    of_family.set_bottommost_compression_type(old);
+    of_family.set_compression_options(-14, 3, 0, 0);
+    if family.expires() {
+        let clock = Arc::clone(clock);
+        // A file that nothing is merged with is compacted once a day for what has expired in it.
+        of_family.set_periodic_compaction_seconds(24 * 60 * 60);
+        of_family.set_compaction_filter("dunlin.expiry", move |_level, _key, value| {
+            let is_expired = expiry_of(value).is_some_and(|expires_ms| expires_ms <= clock.now_ms());
+            if is_expired { CompactionDecision::Remove } else { CompactionDecision::Keep }
+        });
+    }
+    of_family
+}

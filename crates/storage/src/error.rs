@@ -1,0 +1,188 @@
+//! What can go wrong with a storage, and what to do about it.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// A storage does not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageError {
+    /// What was being done, as in "open the storage".
+    pub action: &'static str,
+    /// To what: a directory or a file.
+    pub path: PathBuf,
+    /// Why it failed.
+    pub fault: StorageFault,
+}
+
+/// Why a storage failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StorageFault {
+    /// Another process has the directory open.
+    Locked,
+    /// A newer Dunlin has written it.
+    NewerFormat {
+        /// Its version.
+        found: u32,
+        /// The newest version that this Dunlin reads.
+        known: u32,
+    },
+    /// The directory has files, and none that says that they are a storage.
+    NotStorage,
+    /// A part of the write-ahead log cannot be read that was complete once.
+    DamagedLog(String),
+    /// Stored bytes are not what was written.
+    Corruption(String),
+    /// No space on the device.
+    DiskFull(String),
+    /// The file system takes no writes, or the process may not write.
+    NotWritable(String),
+    /// The device or the file system failed.
+    Io(String),
+    /// The wall clock is far ahead of the end of the last run.
+    ClockAhead {
+        /// So far.
+        ahead_ms: u64,
+    },
+    /// The kernel has reserved fewer huge pages than the options ask for.
+    FewHugePages {
+        /// Pages of this size.
+        page_bytes: usize,
+        /// So many are free.
+        free: u64,
+        /// So many are needed.
+        needed: u64,
+    },
+    /// A write failed before, so no further one is tried.
+    Poisoned,
+    /// The directory has to be empty.
+    NotEmpty,
+    /// There is no such backup.
+    NoBackup,
+}
+
+impl StorageFault {
+    /// What to do about it.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Locked => "stop the process that uses it, or give this one another directory",
+            Self::NewerFormat { .. } => "run the newer version of Dunlin, or restore a backup that this version made",
+            Self::NotStorage => "give an empty directory, or one that Dunlin has written",
+            Self::DamagedLog(_) => {
+                "restore a backup, or keep what stands before the damage by opening it once with keep_until_damage"
+            }
+            Self::Corruption(_) => "check the disk, then restore a backup",
+            Self::DiskFull(_) => {
+                "free space on the file system, more than the storage has in its write-ahead log, then restart"
+            }
+            Self::NotWritable(_) => "mount the file system for writing and check the directory's owner, then restart",
+            Self::Io(_) => "check the disk and the kernel's log, then restart",
+            Self::ClockAhead { .. } => "check the clock; if it is right, allow the difference once",
+            Self::FewHugePages { .. } => {
+                "reserve more, with the sysctl vm.nr_hugepages for pages of 2 MiB, or set `storage.huge_page_size` to 0"
+            }
+            Self::Poisoned => "see the first failure, remove its cause, then restart",
+            Self::NotEmpty => "give an empty directory",
+            Self::NoBackup => "list the backups in the directory, and check its path",
+        }
+    }
+
+    /// A word for metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Locked => "locked",
+            Self::NewerFormat { .. } => "newer_format",
+            Self::NotStorage => "not_storage",
+            Self::DamagedLog(_) => "damaged_log",
+            Self::Corruption(_) => "corruption",
+            Self::DiskFull(_) => "disk_full",
+            Self::NotWritable(_) => "not_writable",
+            Self::Io(_) => "io",
+            Self::ClockAhead { .. } => "clock_ahead",
+            Self::FewHugePages { .. } => "few_huge_pages",
+            Self::Poisoned => "poisoned",
+            Self::NotEmpty => "not_empty",
+            Self::NoBackup => "no_backup",
+        }
+    }
+
+    /// What `RocksDB` says, as one of the faults. Its interface has the kind of an error and a text, which ends with the
+    /// text of the C library for `errno`.
+    pub(crate) fn of_rocksdb(error: &rocksdb::Error) -> Self {
+        let text = error.to_string();
+        let mentions = |part: &str| text.contains(part);
+        if mentions("No space left on device") || mentions("Disk quota exceeded") || mentions("NoSpace") {
+            Self::DiskFull(text)
+        } else if mentions("Read-only file system")
+            || mentions("Permission denied")
+            || mentions("Operation not permitted")
+        {
+            Self::NotWritable(text)
+        } else if mentions("lock ") && mentions("LOCK") || mentions("lock hold by current process") {
+            Self::Locked
+        } else if error.kind() == rocksdb::ErrorKind::Corruption {
+            Self::Corruption(text)
+        } else {
+            Self::Io(text)
+        }
+    }
+
+    pub(crate) fn of_io(error: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let text = error.to_string();
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::DiskFull(text),
+            ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => Self::NotWritable(text),
+            _ => Self::Io(text),
+        }
+    }
+}
+
+impl StorageError {
+    pub(crate) fn new(action: &'static str, path: &Path, fault: StorageFault) -> Self {
+        Self { action, path: path.to_path_buf(), fault }
+    }
+
+    pub(crate) fn rocksdb(action: &'static str, path: &Path, error: &rocksdb::Error) -> Self {
+        Self::new(action, path, StorageFault::of_rocksdb(error))
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path, error: &std::io::Error) -> Self {
+        Self::new(action, path, StorageFault::of_io(error))
+    }
+}
+
+impl fmt::Display for StorageError {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(text, "cannot {} {}: {}; {}", self.action, self.path.display(), self.fault, self.fault.remedy())
+    }
+}
+
+impl fmt::Display for StorageFault {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Locked => write!(text, "another process has it open"),
+            Self::NewerFormat { found, known } => {
+                write!(text, "its format has version {found}, and this Dunlin reads versions up to {known}")
+            }
+            Self::NotStorage => write!(text, "the directory has files that are no storage of Dunlin"),
+            Self::DamagedLog(why) => write!(text, "the write-ahead log is damaged ({why})"),
+            Self::Corruption(why) => write!(text, "stored bytes are damaged ({why})"),
+            Self::DiskFull(why) => write!(text, "the disk is full ({why})"),
+            Self::NotWritable(why) => write!(text, "it cannot be written ({why})"),
+            Self::Io(why) => write!(text, "{why}"),
+            Self::ClockAhead { ahead_ms } => {
+                write!(text, "the clock is {} days after the end of the last run", ahead_ms / 86_400_000)
+            }
+            Self::FewHugePages { page_bytes, free, needed } => {
+                write!(text, "{needed} huge pages of {page_bytes} bytes are needed, and {free} are free")
+            }
+            Self::Poisoned => write!(text, "a write failed before"),
+            Self::NotEmpty => write!(text, "the directory is not empty"),
+            Self::NoBackup => write!(text, "there is no backup"),
+        }
+    }
+}
+
+impl std::error::Error for StorageError {}

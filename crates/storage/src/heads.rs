@@ -1,0 +1,77 @@
+//! The heads that the writer keeps in memory.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::records::ChannelHead;
+
+/// The heads that were used last, between so many and twice as many.
+#[derive(Debug)]
+pub(crate) struct HeadCache {
+    heads_max: usize,
+    /// Used since the last change of generations.
+    young: HashMap<Arc<str>, ChannelHead>,
+    /// Used in the generation before. What is not used again leaves with it.
+    old: HashMap<Arc<str>, ChannelHead>,
+}
+
+impl HeadCache {
+    pub(crate) fn new(heads_max: usize) -> Self {
+        Self { heads_max: heads_max.max(1), young: HashMap::new(), old: HashMap::new() }
+    }
+
+    pub(crate) fn get_mut(&mut self, channel: &Arc<str>) -> Option<&mut ChannelHead> {
+        if let Some((channel, head)) = self.old.remove_entry(channel) {
+            self.insert(channel, head);
+        }
+        self.young.get_mut(channel)
+    }
+
+    pub(crate) fn insert(&mut self, channel: Arc<str>, head: ChannelHead) {
+        if self.young.len() >= self.heads_max && !self.young.contains_key(&channel) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.old.remove(&channel);
+        self.young.insert(channel, head);
+    }
+
+    pub(crate) fn remove(&mut self, channel: &str) {
+        self.young.remove(channel);
+        self.old.remove(channel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(top: u64) -> ChannelHead {
+        ChannelHead {
+            expires_ms: u64::MAX,
+            is_synced: false,
+            power_era: 0,
+            damage_era: 0,
+            top,
+            floor: 0,
+            deleted_through: 0,
+            activity_ms: 0,
+            version: 0,
+            version_epoch: Box::default(),
+            epoch: "e".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_leaves() {
+        let mut heads = HeadCache::new(4);
+        let name = |number: u64| Arc::<str>::from(number.to_string());
+        for number in 0..100 {
+            heads.insert(name(number), head(number));
+            assert_eq!(heads.get_mut(&name(0)).map(|head| head.top), Some(0), "used each time");
+        }
+        assert!(heads.young.len() + heads.old.len() <= 8);
+        assert_eq!(heads.get_mut(&name(99)).map(|head| head.top), Some(99));
+        assert_eq!(heads.get_mut(&name(50)), None);
+        heads.remove("99");
+        assert_eq!(heads.get_mut(&name(99)), None);
+    }
+}

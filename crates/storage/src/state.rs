@@ -1,0 +1,187 @@
+//! The file `STORAGE` in the directory: what has to be known before `RocksDB` opens its files.
+
+use std::{
+    fs::{self, File},
+    io::{ErrorKind, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::error::{StorageError, StorageFault};
+
+/// The layout of keys, and which versions of records there may be. A storage with a newer one is not opened.
+pub const FORMAT_VERSION: u32 = 1;
+
+const FILE_NAME: &str = "STORAGE";
+const FIRST_LINE: &str = "dunlin storage";
+const CHECK: &str = "check ";
+
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StorageState {
+    pub(crate) format: u32,
+    /// The kernel's id of the boot in which the storage was opened last.
+    pub(crate) boot: String,
+    /// Whether it was closed with everything synced.
+    pub(crate) is_closed: bool,
+    pub(crate) eras: Eras,
+}
+
+/// Epochs of channels that were last written in an earlier era may have lost publications that clients have seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Eras {
+    /// Counts losses of power: what was not synced may be lost.
+    pub(crate) power: u32,
+    /// Counts damages of the log, and restores of backups: anything may be lost.
+    pub(crate) damage: u32,
+}
+
+impl StorageState {
+    /// Reads the file; `None` in an empty directory.
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, StorageError> {
+        const ACTION: &str = "open the storage";
+        let file = file_in(directory);
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return if is_empty(directory, ACTION)? {
+                    Ok(None)
+                } else {
+                    Err(StorageError::new(ACTION, directory, StorageFault::NotStorage))
+                };
+            }
+            Err(error) if error.kind() == ErrorKind::InvalidData => String::new(),
+            Err(error) => return Err(StorageError::io(ACTION, &file, &error)),
+        };
+        let damaged = || StorageError::new(ACTION, &file, StorageFault::Corruption("unknown content".to_owned()));
+        let state = Self::parse(&text).ok_or_else(damaged)?;
+        if state.format > FORMAT_VERSION {
+            let fault = StorageFault::NewerFormat { found: state.format, known: FORMAT_VERSION };
+            return Err(StorageError::new(ACTION, directory, fault));
+        }
+        Ok(Some(state))
+    }
+
+    /// Replaces the file. It has the old content or the new one, whatever happens meanwhile.
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), StorageError> {
+        let (file, new) = (file_in(directory), directory.join("STORAGE.new"));
+        let write = || {
+            let mut writer = File::create(&new)?;
+            writer.write_all(self.text().as_bytes())?;
+            writer.sync_all()?;
+            fs::rename(&new, &file)?;
+            File::open(directory)?.sync_all()
+        };
+        write().map_err(|error| StorageError::io("write the state of the storage", &file, &error))
+    }
+
+    fn text(&self) -> String {
+        let Self { format, boot, is_closed, eras } = self;
+        let Eras { power, damage } = eras;
+        let closed = u8::from(*is_closed);
+        let text = format!(
+            "{FIRST_LINE}\nformat {format}\npower_era {power}\ndamage_era {damage}\nclosed {closed}\nboot {boot}\n"
+        );
+        let sum = checksum(&text);
+        format!("{text}{CHECK}{sum:016x}\n")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        if lines.next()? != FIRST_LINE {
+            return None;
+        }
+        let mut state = Self::default();
+        for line in lines {
+            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+            match name {
+                "format" => state.format = value.parse().ok()?,
+                "power_era" => state.eras.power = value.parse().ok()?,
+                "damage_era" => state.eras.damage = value.parse().ok()?,
+                "closed" => state.is_closed = value == "1",
+                "boot" => value.clone_into(&mut state.boot),
+                // A newer format may say more; its version is what counts then.
+                _ => {}
+            }
+        }
+        // How a newer format is checked is not known.
+        let is_whole = state.format > FORMAT_VERSION || is_whole(text);
+        (state.format > 0 && is_whole).then_some(state)
+    }
+}
+
+/// Whether the last line has the checksum of the lines before it. A flipped bit would else hide a loss of power.
+fn is_whole(text: &str) -> bool {
+    let Some(at) = text.rfind(CHECK) else { return false };
+    let (checked, line) = text.split_at(at);
+    line == format!("{CHECK}{:016x}\n", checksum(checked))
+}
+
+/// FNV-1a.
+fn checksum(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Whether a directory has a storage.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn is_storage(directory: &Path) -> std::io::Result<bool> {
+    match fs::metadata(file_in(directory)) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The id that the kernel has given to this boot; empty if it says none.
+pub(crate) fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+/// Whether a directory has nothing in it but what file systems put there.
+pub(crate) fn is_empty(directory: &Path, action: &'static str) -> Result<bool, StorageError> {
+    let failed = |error: &std::io::Error| StorageError::io(action, directory, error);
+    for entry in fs::read_dir(directory).map_err(|error| failed(&error))? {
+        let name = entry.map_err(|error| failed(&error))?.file_name();
+        if name != "lost+found" && name != "STORAGE.new" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn file_in(directory: &Path) -> PathBuf {
+    directory.join(FILE_NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let eras = Eras { power: 3, damage: 1 };
+        let state = StorageState { format: 1, boot: "ab-cd".to_owned(), is_closed: true, eras };
+        assert_eq!(StorageState::parse(&state.text()), Some(state));
+        let unknown = StorageState { format: 1, ..StorageState::default() };
+        assert_eq!(StorageState::parse(&unknown.text()), Some(unknown));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed() {
+        let state = StorageState { format: 1, boot: "ab-cd".to_owned(), ..StorageState::default() };
+        for position in 0..state.text().len() * 8 {
+            let mut bytes = state.text().into_bytes();
+            bytes[position / 8] ^= 1 << (position % 8);
+            let found = String::from_utf8(bytes).ok().and_then(|text| StorageState::parse(&text));
+            assert!(found.is_none_or(|found| found.format > FORMAT_VERSION), "bit {position}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_state() {
+        for text in ["", "dunlin", "dunlin storage", "dunlin storage\nformat x\n", "dunlin storage\nformat 0\n"] {
+            assert_eq!(StorageState::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The time of a storage. It never goes back, not even over a restart, and does not follow a wall clock that jumps.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use crate::options::ClockSource;
+
+/// Unix time in milliseconds, as far as it is known.
+#[derive(Debug)]
+pub(crate) struct StorageClock {
+    source: ClockSource,
+    began: Instant,
+    began_ms: AtomicU64,
+    /// The newest time that was read, or of the last run.
+    newest_ms: AtomicU64,
+}
+
+impl StorageClock {
+    pub(crate) fn new(source: ClockSource) -> Self {
+        let clock = Self { source, began: Instant::now(), began_ms: AtomicU64::new(0), newest_ms: AtomicU64::new(0) };
+        let now_ms = match source {
+            ClockSource::System => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
+            ClockSource::Given(now_ms) => now_ms(),
+        };
+        clock.began_ms.store(now_ms, Ordering::Relaxed);
+        clock
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        let now_ms = match self.source {
+            ClockSource::System => {
+                let elapsed_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.began_ms.load(Ordering::Relaxed).saturating_add(elapsed_ms)
+            }
+            ClockSource::Given(now_ms) => now_ms(),
+        };
+        self.newest_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
+    }
+
+    /// Continues from the time that a run before has seen, if that is later. Returns by how much the time is ahead of it.
+    pub(crate) fn resume(&self, last_ms: u64) -> u64 {
+        let ahead_ms = self.began_ms.load(Ordering::Relaxed).saturating_sub(last_ms);
+        self.began_ms.fetch_max(last_ms, Ordering::Relaxed);
+        self.newest_ms.fetch_max(last_ms, Ordering::Relaxed);
+        ahead_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_the_last_run_is_not_undercut() {
+        let clock = StorageClock::new(ClockSource::Given(|| 1_000));
+        assert_eq!(clock.now_ms(), 1_000);
+        assert_eq!(clock.resume(400), 600);
+        assert_eq!(clock.resume(5_000), 0);
+        assert_eq!(clock.now_ms(), 5_000);
+    }
+}

@@ -1,0 +1,195 @@
+//! A storage in a directory of its own, and whoever it answers.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use dunlin_engine::{
+    ShardIndex,
+    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogRetention, LogTerms, ProposalNumber},
+};
+use dunlin_protocol::{Payload, Publication};
+use dunlin_storage::{
+    Completions, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
+};
+
+/// A test that waits for longer has failed.
+const WAIT_MAX: Duration = Duration::from_mins(1);
+
+/// Names the directory of a child process, which is this binary with one test.
+pub const CHILD_DIRECTORY: &str = "DUNLIN_STORAGE_CHILD";
+
+pub const TERMS: LogTerms = LogTerms {
+    retention: LogRetention { publications_max: 1_000_000, ttl_ms: 3_600_000 },
+    meta_ttl_ms: 7_200_000,
+    result_ttl_ms: 300_000,
+    is_synced: false,
+};
+
+/// A directory that is removed with the test.
+pub struct ScratchDirectory(pub PathBuf);
+
+impl ScratchDirectory {
+    pub fn new() -> Self {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("dunlin-storage-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("the directory for temporary files can be written");
+        Self(path)
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for ScratchDirectory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Channel, number and outcome of a publication.
+type CommitOutcome = (String, u64, Result<u64, LogError>);
+
+/// Keeps all answers until somebody asks for them.
+#[derive(Default)]
+pub struct AnswerCollector {
+    commits: Mutex<Vec<CommitOutcome>>,
+    pages: Mutex<HashMap<u64, Result<Box<LogPage>, LogError>>>,
+    changed: Condvar,
+}
+
+impl Completions for AnswerCollector {
+    fn committed(&self, shard: ShardIndex, answer: StoreAnswer) {
+        assert_eq!(shard, ShardIndex(3));
+        let StoreAnswer { channel, proposal, outcome } = answer;
+        self.commits.lock().unwrap().push((channel.to_string(), proposal.0, outcome));
+        self.changed.notify_all();
+    }
+
+    fn loaded(&self, shard: ShardIndex, answer: LoadAnswer) {
+        assert_eq!(shard, ShardIndex(3));
+        self.pages.lock().unwrap().insert(answer.load.0, answer.outcome);
+        self.changed.notify_all();
+    }
+}
+
+/// An open storage with what answers it has given.
+pub struct TestStorage {
+    pub storage: Storage,
+    pub answers: Arc<AnswerCollector>,
+    asked: AtomicU64,
+}
+
+impl TestStorage {
+    pub fn open(path: &Path) -> Self {
+        Self::with(&StorageOptions::at(path)).expect("the storage opens")
+    }
+
+    pub fn with(options: &StorageOptions) -> Result<Self, StorageError> {
+        let answers = Arc::new(AnswerCollector::default());
+        let storage = Storage::open(options, Arc::clone(&answers) as Arc<dyn Completions>)?;
+        Ok(Self { storage, answers, asked: AtomicU64::new(0) })
+    }
+
+    /// Queues a publication; its number is that of the answer.
+    pub fn propose(&self, channel: &str, record: LogRecord, terms: LogTerms) -> Result<u64, LogError> {
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let (shard, record) = (ShardIndex(3), Box::new(record));
+        self.storage.store(StoreRequest {
+            shard,
+            channel: channel.into(),
+            proposal: ProposalNumber(number),
+            record,
+            terms,
+        })?;
+        Ok(number)
+    }
+
+    /// Stores a publication and waits for the answer.
+    pub fn store_with(&self, channel: &str, record: LogRecord, terms: LogTerms) -> Result<u64, LogError> {
+        let number = self.propose(channel, record, terms)?;
+        let commits = self.answers.commits.lock().unwrap();
+        let answered = |commits: &Vec<CommitOutcome>| commits.iter().any(|(_, n, _)| *n == number);
+        let waited = self.answers.changed.wait_timeout_while(commits, WAIT_MAX, |commits| !answered(commits)).unwrap();
+        let (.., outcome) = waited.0.iter().find(|(_, n, _)| *n == number).expect("it is answered");
+        *outcome
+    }
+
+    pub fn store(&self, channel: &str, offset: u64) {
+        assert_eq!(self.store_with(channel, record(offset), TERMS), Ok(offset));
+    }
+
+    /// All answers about publications, when there are so many.
+    pub fn commits(&self, count: usize) -> Vec<CommitOutcome> {
+        let commits = self.answers.commits.lock().unwrap();
+        let waited =
+            self.answers.changed.wait_timeout_while(commits, WAIT_MAX, |commits| commits.len() < count).unwrap();
+        waited.0.clone()
+    }
+
+    pub fn try_load(&self, channel: &str, query: LoadQuery, terms: LogTerms) -> Result<LogPage, LogError> {
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let (shard, load) = (ShardIndex(3), LoadNumber(number));
+        self.storage.load(LoadRequest { shard, channel: channel.into(), load, query, terms })?;
+        let pages = self.answers.pages.lock().unwrap();
+        let waited =
+            self.answers.changed.wait_timeout_while(pages, WAIT_MAX, |pages| !pages.contains_key(&number)).unwrap();
+        let outcome = { waited.0 }.remove(&number).expect("it is answered");
+        outcome.map(|loaded| *loaded)
+    }
+
+    pub fn newest(&self, channel: &str, publications_max: usize) -> LogPage {
+        self.try_load(channel, LoadQuery { after: None, publications_max }, TERMS).expect("it can be read")
+    }
+
+    pub fn after(&self, channel: &str, after: u64, publications_max: usize) -> LogPage {
+        let query = LoadQuery { after: Some(after), publications_max };
+        self.try_load(channel, query, TERMS).expect("it can be read")
+    }
+}
+
+/// A publication whose data says which one it is.
+pub fn record(offset: u64) -> LogRecord {
+    record_of(offset, format!("{{\"number\":{offset}}}"))
+}
+
+pub fn record_of(offset: u64, data: impl Into<Vec<u8>>) -> LogRecord {
+    let publication = Publication {
+        data: Payload::from_json(data.into().into()),
+        info: None,
+        offset,
+        tags: Vec::new(),
+        time_ms: 0,
+        epoch: Box::default(),
+    };
+    LogRecord { publication: Arc::new(publication), version: 0, version_epoch: Box::default(), idempotency_key: None }
+}
+
+pub fn offsets(page: &LogPage) -> Vec<u64> {
+    for record in &page.records {
+        let offset = record.publication.offset;
+        assert!(record.publication.data.bytes().starts_with(format!("{{\"number\":{offset}").as_bytes()), "{record:?}");
+    }
+    page.records.iter().map(|record| record.publication.offset).collect()
+}
+
+/// This binary with one test, which finds the directory in [`CHILD_DIRECTORY`].
+pub fn child(test: &str, directory: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a test is a file"));
+    command.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(CHILD_DIRECTORY, directory);
+    command
+}
+
+/// The directory that a child was given; `None` in a run of all tests.
+pub fn directory_of_child() -> Option<PathBuf> {
+    std::env::var_os(CHILD_DIRECTORY).map(PathBuf::from)
+}

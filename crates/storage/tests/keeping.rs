@@ -1,0 +1,224 @@
+//! What is stored is read, as long as it is kept, and no longer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dunlin_engine::log::{LoadQuery, LogError, LogResult, LogRetention, LogTerms};
+use dunlin_storage::{ClockSource, EntryBatch, PageLimits, QueueLimits, StorageOptions};
+
+use crate::harness::{ScratchDirectory, TERMS, TestStorage, offsets, record, record_of};
+
+#[test]
+fn what_was_stored_is_there_after_a_restart_with_its_epoch() {
+    let directory = ScratchDirectory::new();
+    let opened = TestStorage::open(&directory.0);
+    let epoch = opened.newest("chat:1", 10).epoch;
+    assert_eq!(epoch.len(), 8);
+    for offset in 1..=20 {
+        opened.store("chat:1", offset);
+    }
+    opened.store("chat:2", 1);
+    drop(opened);
+
+    let opened = TestStorage::open(&directory.0);
+    let page = opened.newest("chat:1", 5);
+    assert_eq!((page.epoch, page.top, page.floor, page.through), (epoch.clone(), 20, 15, 20));
+    let page = opened.newest("chat:1", 100);
+    assert_eq!((offsets(&page), page.floor), ((1..=20).collect(), 0));
+    let page = opened.after("chat:1", 7, 4);
+    assert_eq!((offsets(&page), page.floor, page.through, page.top), (vec![8, 9, 10, 11], 7, 11, 20));
+    let page = opened.after("chat:1", 20, 4);
+    assert_eq!((offsets(&page), page.floor, page.through), (vec![], 20, 20));
+    assert_ne!(opened.newest("chat:2", 5).epoch, epoch);
+    assert_eq!(offsets(&opened.newest("chat:2", 5)), [1]);
+}
+
+#[test]
+fn the_newest_page_is_marked_when_cut_by_size() {
+    let directory = ScratchDirectory::new();
+    let limits = PageLimits { bytes_max: 400, ..PageLimits::default() };
+    let options = StorageOptions { pages: limits, ..StorageOptions::at(&directory.0) };
+    let opened = TestStorage::with(&options).expect("the storage opens");
+    for offset in 1..=20 {
+        opened.store("chat:1", offset);
+    }
+    let page = opened.newest("chat:1", 100);
+    assert!(page.records.len() < 20 && page.has_more_below && page.floor > 0, "{page:?}");
+    assert!(opened.newest("chat:1", 2).has_more_below);
+    opened.store("chat:2", 1);
+    assert!(!opened.newest("chat:2", 1).has_more_below, "there is nothing below");
+}
+
+#[test]
+fn answers_come_in_the_order_of_the_requests_and_no_offset_is_taken_twice() {
+    let directory = ScratchDirectory::new();
+    let opened = TestStorage::open(&directory.0);
+    for offset in 1..=500 {
+        opened.propose("chat:1", record(offset), TERMS).expect("there is room");
+    }
+    let outcomes: Vec<_> = opened.commits(500).into_iter().map(|(.., outcome)| outcome).collect();
+    assert_eq!(outcomes, (1..=500).map(Ok).collect::<Vec<_>>());
+    assert_eq!(opened.store_with("chat:1", record(500), TERMS), Err(LogError::Unavailable));
+    assert_eq!(opened.store_with("chat:1", record(502), TERMS), Ok(502));
+    let page = opened.after("chat:1", 499, 10);
+    assert_eq!((offsets(&page), page.floor), (vec![500, 502], 499), "an offset that was refused is not missing");
+}
+
+#[test]
+fn the_newest_are_kept_and_the_floor_follows() {
+    let directory = ScratchDirectory::new();
+    let opened = TestStorage::open(&directory.0);
+    let terms = LogTerms { retention: LogRetention { publications_max: 10, ..TERMS.retention }, ..TERMS };
+    for offset in 1..=200 {
+        assert_eq!(opened.store_with("chat:1", record(offset), terms), Ok(offset));
+    }
+    let page = opened.newest("chat:1", 100);
+    assert_eq!((offsets(&page), page.floor), ((191..=200).collect(), 190));
+    let page = opened.after("chat:1", 3, 100);
+    assert_eq!((offsets(&page), page.floor), ((191..=200).collect(), 190));
+    opened.storage.compact();
+    let kept = opened.storage.check().expect("all can be read").publications;
+    assert!((10..=10 + 64).contains(&kept), "{kept} are on disk");
+}
+
+#[test]
+fn what_is_trimmed_is_in_no_later_page() {
+    let directory = ScratchDirectory::new();
+    let opened = TestStorage::open(&directory.0);
+    for offset in 1..=50 {
+        opened.store("chat:1", offset);
+    }
+    let epoch = opened.newest("chat:1", 1).epoch;
+    opened.storage.trim("chat:1".into(), 30);
+    let page = opened.newest("chat:1", 100);
+    assert_eq!((offsets(&page), page.floor), ((31..=50).collect(), 30));
+    opened.storage.trim("chat:1".into(), u64::MAX);
+    let page = opened.newest("chat:1", 100);
+    assert_eq!((offsets(&page), page.floor, page.top), (vec![], 50, 50));
+    opened.store("chat:1", 51);
+    assert_eq!(offsets(&opened.after("chat:1", 50, 9)), [51]);
+    assert_eq!(opened.newest("chat:1", 1).epoch, epoch);
+    opened.storage.remove("chat:1".into());
+    let page = opened.newest("chat:1", 100);
+    assert_eq!((offsets(&page), page.top), (vec![], 0));
+    assert_ne!(page.epoch, epoch, "its offsets begin again");
+}
+
+#[test]
+fn what_is_stored_after_a_removal_is_in_a_new_epoch() {
+    let directory = ScratchDirectory::new();
+    let opened = TestStorage::open(&directory.0);
+    opened.store("chat:1", 1);
+    let epoch = opened.newest("chat:1", 1).epoch;
+    // The writer waits in the callback, so that what comes now is one batch.
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let wait = Box::new(move |_| {
+        let _ = held.recv();
+    });
+    opened.storage.write_entries(EntryBatch::new(false), wait).expect("there is room");
+    opened.storage.remove("chat:1".into());
+    opened.propose("chat:1", record(7), TERMS).expect("there is room");
+    drop(release);
+    assert_eq!(opened.commits(2).last().map(|(.., outcome)| *outcome), Some(Ok(7)));
+    let page = opened.after("chat:1", 0, 9);
+    assert_eq!((offsets(&page), page.floor, page.top), (vec![7], 0, 7));
+    assert_ne!(page.epoch, epoch);
+}
+
+#[test]
+fn pages_have_bounds() {
+    let directory = ScratchDirectory::new();
+    let pages = PageLimits { publications_max: 8, bytes_max: 4_000, results_max: 2 };
+    let opened = TestStorage::with(&StorageOptions { pages, ..StorageOptions::at(&directory.0) }).expect("it opens");
+    for offset in 1..=20 {
+        let data = format!("{{\"number\":{offset},\"padding\":\"{}\"}}", "x".repeat(if offset > 10 { 990 } else { 1 }));
+        assert_eq!(opened.store_with("chat:1", record_of(offset, data), TERMS), Ok(offset));
+    }
+    let page = opened.after("chat:1", 0, 100);
+    assert_eq!((offsets(&page).len(), page.through), (8, 8));
+    let page = opened.after("chat:1", 12, 100);
+    assert_eq!((offsets(&page), page.through), (vec![13, 14, 15, 16], 16));
+    let page = opened.newest("chat:1", 100);
+    assert_eq!((offsets(&page), page.floor), (vec![17, 18, 19, 20], 16));
+}
+
+#[test]
+fn of_many_results_the_newest_come_in_the_order_of_storing() {
+    let directory = ScratchDirectory::new();
+    let mut options = StorageOptions::at(directory.join("data"));
+    options.pages.results_max = 5;
+    let opened = TestStorage::with(&options).expect("it opens");
+    for offset in 1..=30 {
+        let mut keyed = record(offset);
+        // Not in the order of the keys.
+        keyed.idempotency_key = Some(format!("key-{}", offset * 7 % 31).into());
+        assert_eq!(opened.store_with("chat:1", keyed, TERMS), Ok(offset));
+    }
+    let newest = LoadQuery { after: None, publications_max: 1 };
+    let results = opened.try_load("chat:1", newest, TERMS).expect("it can be read").results;
+    let offsets: Vec<_> = results.iter().map(|result| result.offset).collect();
+    assert_eq!(offsets, [26, 27, 28, 29, 30]);
+}
+
+#[test]
+fn results_of_idempotency_keys_come_with_the_newest_publications() {
+    let directory = ScratchDirectory::new();
+    let opened = TestStorage::open(&directory.0);
+    let mut keyed = record(1);
+    keyed.idempotency_key = Some("order-7".into());
+    (keyed.version, keyed.version_epoch) = (12, "v".into());
+    assert_eq!(opened.store_with("chat:1", keyed, TERMS), Ok(1));
+    drop(opened);
+    let opened = TestStorage::open(&directory.0);
+    let loaded =
+        opened.try_load("chat:1", LoadQuery { after: None, publications_max: 9 }, TERMS).expect("it can be read");
+    let [LogResult { key, offset, epoch, remaining_ms }] = &*loaded.results else { panic!("{:?}", loaded.results) };
+    assert_eq!((&**key, *offset, epoch), ("order-7", 1, &loaded.epoch));
+    assert!((1..=300_000).contains(remaining_ms), "{remaining_ms}");
+    assert_eq!((loaded.version, &*loaded.version_epoch), (12, "v"));
+    assert_eq!(loaded.records[0].idempotency_key.as_deref(), Some("order-7"));
+}
+
+#[test]
+fn publications_and_heads_expire() {
+    static NOW_MS: AtomicU64 = AtomicU64::new(1_000_000);
+    let directory = ScratchDirectory::new();
+    let clock = ClockSource::Given(|| NOW_MS.load(Ordering::Relaxed));
+    let opened = TestStorage::with(&StorageOptions { clock, ..StorageOptions::at(&directory.0) }).expect("it opens");
+    let epoch = opened.newest("chat:1", 9).epoch;
+    let mut keyed = record(1);
+    keyed.idempotency_key = Some("order-7".into());
+    assert_eq!(opened.store_with("chat:1", keyed, TERMS), Ok(1));
+    NOW_MS.fetch_add(1_800_000, Ordering::Relaxed);
+    opened.store("chat:1", 2);
+    NOW_MS.fetch_add(1_800_001, Ordering::Relaxed);
+    for is_compacted in [false, true] {
+        let page = opened.newest("chat:1", 9);
+        assert_eq!((offsets(&page), page.floor), (vec![2], 1), "{is_compacted}");
+        let page = opened.after("chat:1", 0, 9);
+        assert_eq!((offsets(&page), page.floor, page.through), (vec![2], 1, 2), "{is_compacted}");
+        let loaded = opened.try_load("chat:1", LoadQuery { after: None, publications_max: 9 }, TERMS);
+        assert_eq!(loaded.expect("it can be read").results, []);
+        opened.storage.compact();
+    }
+    assert_eq!(opened.storage.check().expect("all can be read").publications, 1, "compaction removes what has expired");
+    NOW_MS.fetch_add(3_600_000, Ordering::Relaxed);
+    let page = opened.after("chat:1", 0, 9);
+    assert_eq!((offsets(&page), page.floor, page.top), (vec![], 2, 2));
+    assert_eq!(page.epoch, epoch);
+    NOW_MS.fetch_add(20_000_000, Ordering::Relaxed);
+    let page = opened.newest("chat:1", 9);
+    assert_eq!((offsets(&page), page.top), (vec![], 0));
+    assert_ne!(page.epoch, epoch);
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let directory = ScratchDirectory::new();
+    let queues = QueueLimits { write_bytes_max: 2_000, ..QueueLimits::default() };
+    let opened = TestStorage::with(&StorageOptions { queues, ..StorageOptions::at(&directory.0) }).expect("it opens");
+    let at_the_limit = record_of(1, vec![b' '; 2_000 - 256]);
+    assert_eq!(opened.store_with("chat:1", at_the_limit, TERMS), Ok(1));
+    let one_past = record_of(2, vec![b' '; 2_000 - 255]);
+    assert_eq!(opened.store_with("chat:1", one_past, TERMS), Err(LogError::Busy));
+    assert_eq!(opened.storage.counts().refused, 1);
+}
