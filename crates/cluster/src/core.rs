@@ -1,0 +1,490 @@
+//! The protocol of a cluster as a state machine: events in, effects out. It does no I/O, reads no clock, and is
+//! deterministic.
+//!
+//! - *Attach* ([`sync`]): a channel's live subject is subscribed to; then a fence, a message of this node's own in the same
+//!   stream, is published on the same connection. When the fence comes back, the subscription is known to be in force, and
+//!   the newest message of each channel is read from a replica that has the fence. From there on the chain holds.
+//! - *Chain* ([`follow`]): each republished message names the one before it in its channel. Late and repeated ones are
+//!   dropped, a missing one is read from the stream before anything later is passed on.
+//! - *Audit* ([`sync`]): a lost message with nothing behind it breaks no chain. So the newest messages are compared after
+//!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
+//! - *Publish* ([`publish`]): each message has an id, by which the stream drops a copy. It is sent again until the stream
+//!   has acknowledged it, and committed when it comes back in the order of the stream.
+//! - *Load* ([`read`]): pages of history, with the proof of what is complete: the stream keeps one message more than the
+//!   history of a channel, so N or fewer messages behind a position mean that none was trimmed.
+
+mod channel;
+mod follow;
+mod partition;
+mod publish;
+mod read;
+mod sync;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use dunlin_engine::{
+    Now, ShardIndex,
+    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
+};
+
+use crate::{
+    link::{LinkEffect, LinkEvent, LinkName, RequestNumber},
+    names::PartitionId,
+    planted::PlantedInCore,
+};
+
+use channel::FollowedChannel;
+use partition::Partition;
+use publish::{Publishing, PublishingKey};
+
+/// A namespace whose channels have a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamedNamespace {
+    /// Its name; empty for channels without a namespace.
+    pub name: Box<str>,
+    /// Streams that its channels are divided over.
+    pub partitions: u16,
+    /// How long publications of a channel are kept after the newest.
+    pub history_ttl_ms: u64,
+}
+
+/// What a core is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreOptions {
+    /// Begins all names in NATS.
+    pub prefix: Box<str>,
+    /// This run of this node; no two nodes and no two runs have the same one.
+    pub node: Box<str>,
+    /// By the number of the namespace: 0 for channels without one, then in the order of the options.
+    pub namespaces: Vec<Option<StreamedNamespace>>,
+    /// Bounds and times.
+    pub limits: CoreLimits,
+}
+
+/// Bounds and times of the protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreLimits {
+    /// Messages that are sent and not acknowledged.
+    pub publish_window_max: usize,
+    /// How long a publication is tried.
+    pub publish_timeout_ms: u64,
+    /// How long a page of history may take.
+    pub load_timeout_ms: u64,
+    /// How long a channel stays followed without listeners.
+    pub linger_ms: u64,
+    /// Time between audits of a partition.
+    pub audit_interval_ms: u64,
+    /// How long a gap may stay open while the connections are up.
+    pub gap_timeout_ms: u64,
+    /// Republished messages of a channel that wait for a gap or for the attach.
+    pub buffered_max: usize,
+    /// Followed channels of a partition from which on one subscription brings all its messages. A subscription takes some
+    /// kilobytes here, and some in the server.
+    pub wide_channels_min: usize,
+}
+
+impl Default for CoreLimits {
+    fn default() -> Self {
+        Self {
+            publish_window_max: 1_024,
+            publish_timeout_ms: 10_000,
+            load_timeout_ms: 5_000,
+            linger_ms: 30_000,
+            audit_interval_ms: 30_000,
+            gap_timeout_ms: 1_000,
+            buffered_max: 1_024,
+            wide_channels_min: 2_000,
+        }
+    }
+}
+
+/// What happens to a core.
+#[derive(Debug)]
+pub enum CoreEvent {
+    /// The connections report something.
+    Link(LinkEvent),
+    /// See [`dunlin_engine::Effect::Propose`].
+    Propose {
+        /// The owner of the channel on this node.
+        shard: ShardIndex,
+        /// The channel.
+        channel: Arc<str>,
+        /// The number of its namespace.
+        namespace: u16,
+        /// Given back with the answer.
+        proposal: ProposalNumber,
+        /// The publication, without offset.
+        record: Box<LogRecord>,
+    },
+    /// See [`dunlin_engine::Effect::Load`].
+    Load {
+        /// The owner of the channel on this node.
+        shard: ShardIndex,
+        /// The channel.
+        channel: Arc<str>,
+        /// Given back with the answer.
+        load: LoadNumber,
+        /// What to read.
+        query: LoadQuery,
+    },
+    /// See [`dunlin_engine::Effect::Trim`].
+    Trim {
+        /// The channel.
+        channel: Arc<str>,
+        /// The number of its namespace.
+        namespace: u16,
+    },
+    /// See [`dunlin_engine::Effect::Follow`].
+    Follow {
+        /// The owner of the channel on this node.
+        shard: ShardIndex,
+        /// The channel.
+        channel: Arc<str>,
+        /// The number of its namespace.
+        namespace: u16,
+    },
+    /// See [`dunlin_engine::Effect::Unfollow`].
+    Unfollow {
+        /// The channel.
+        channel: Arc<str>,
+    },
+    /// The deadline of [`Core::next_deadline_us`] has passed.
+    Woke,
+}
+
+/// What is to be done for a core.
+#[derive(Debug)]
+pub enum CoreEffect {
+    /// The connections are to do something.
+    Link(LinkEffect),
+    /// See [`dunlin_engine::Event::Committed`].
+    Committed {
+        /// Who proposed.
+        shard: ShardIndex,
+        /// The channel.
+        channel: Arc<str>,
+        /// The proposal.
+        proposal: ProposalNumber,
+        /// The offset, or why there is none.
+        outcome: Result<u64, LogError>,
+    },
+    /// See [`dunlin_engine::Event::Loaded`].
+    Loaded {
+        /// Who asked.
+        shard: ShardIndex,
+        /// The channel.
+        channel: Arc<str>,
+        /// The load.
+        load: LoadNumber,
+        /// The page, or why there is none.
+        outcome: Result<Box<LogPage>, LogError>,
+    },
+    /// See [`dunlin_engine::Event::Replicated`].
+    Replicated {
+        /// The owner of the channel on this node.
+        shard: ShardIndex,
+        /// The channel.
+        channel: Arc<str>,
+        /// The publication, with its offset.
+        record: Box<LogRecord>,
+    },
+    /// See [`dunlin_engine::Event::Trimmed`].
+    Trimmed {
+        /// The owner of the channel on this node.
+        shard: ShardIndex,
+        /// The channel.
+        channel: Arc<str>,
+        /// Publications up to this offset are gone.
+        through: u64,
+    },
+    /// See [`dunlin_engine::Event::Interrupted`].
+    Interrupted {
+        /// The owner of the channel on this node.
+        shard: ShardIndex,
+        /// The channel.
+        channel: Arc<str>,
+    },
+}
+
+/// What a core counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CoreCounters {
+    /// Channels that are followed, those that linger included.
+    pub followed: u64,
+    /// Channels that were attached.
+    pub attached: u64,
+    /// Republished messages.
+    pub delivered: u64,
+    /// Of these, those that were known already.
+    pub late: u64,
+    /// Gaps in the chain of a channel.
+    pub gaps: u64,
+    /// Gaps that were found by comparing the newest messages: a lost end.
+    pub lost_tails: u64,
+    /// Messages that were read to fill a gap.
+    pub filled: u64,
+    /// Channels whose subscribers start anew, because a gap cannot be filled or the stream is another one.
+    pub interrupted: u64,
+    /// Audits that are complete.
+    pub audits: u64,
+    /// Answers of replicas that did not have what was known to be stored.
+    pub stale_answers: u64,
+    /// Messages that were sent again.
+    pub retries: u64,
+    /// Publications that were given up.
+    pub abandoned: u64,
+    /// Messages that are sent and not acknowledged, at the moment.
+    pub in_flight: u64,
+    /// Reads of a channel's messages.
+    pub reads: u64,
+    /// Connections that were opened, in the order of [`LinkName::ALL`].
+    pub links_opened: [u64; LinkName::ALL.len()],
+}
+
+/// A moment at which something is looked at again. What has happened meanwhile makes it a no-op.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// A fence has not come back.
+    Fence(PartitionId),
+    /// Newest messages are read again.
+    Heads(PartitionId),
+    /// The stream is described again.
+    Describe(PartitionId),
+    Audit(PartitionId),
+    /// The running read is tried again.
+    Read(PartitionId),
+    /// A message is sent again, given up, or looked for in the stream.
+    Publish(PublishingKey),
+    /// A channel that nobody listens to is let go.
+    Linger(Arc<str>),
+    /// A gap is open for too long.
+    Gap(Arc<str>),
+    /// Loads that wait for an attach are refused.
+    Loads(Arc<str>),
+}
+
+/// Whose answer a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Requester {
+    Describe(PartitionId),
+    Heads { partition: PartitionId, chunk: usize, sync: u64 },
+    Read { partition: PartitionId, read: u64 },
+    AgeFloor(PartitionId),
+    Publish(PublishingKey),
+}
+
+/// Which connections are up.
+#[derive(Clone, Copy, Debug, Default)]
+struct LinksUp {
+    live: bool,
+    publish: bool,
+    read: bool,
+}
+
+/// The protocol of one node.
+#[derive(Debug)]
+pub struct Core {
+    options: CoreOptions,
+    links: LinksUp,
+    /// The connection subscribes to them again by itself.
+    has_own_subjects: bool,
+    payload_bytes_max: usize,
+    partitions: BTreeMap<PartitionId, Partition>,
+    by_live_prefix: BTreeMap<Box<str>, PartitionId>,
+    by_leader_subject: BTreeMap<Box<str>, PartitionId>,
+    channels: BTreeMap<Arc<str>, FollowedChannel>,
+    requests: BTreeMap<RequestNumber, Requester>,
+    publishing: BTreeMap<PublishingKey, Publishing>,
+    publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
+    /// Channels with messages that wait for a place in the window.
+    waiting_channels: VecDeque<Arc<str>>,
+    /// Messages that are sent and not acknowledged.
+    in_flight: usize,
+    timers: BTreeSet<(u64, Timer)>,
+    numbered: u64,
+    counters: CoreCounters,
+    planted: PlantedInCore,
+}
+
+/// What the methods of a core need besides it.
+struct Turn<'a> {
+    now: Now,
+    effects: &'a mut Vec<CoreEffect>,
+}
+
+impl Turn<'_> {
+    fn link(&mut self, effect: LinkEffect) {
+        self.effects.push(CoreEffect::Link(effect));
+    }
+}
+
+impl Core {
+    /// A core without connections.
+    pub fn new(options: CoreOptions) -> Self {
+        let mut partitions = BTreeMap::new();
+        for (index, namespace) in options.namespaces.iter().enumerate() {
+            let Some(namespace) = namespace else { continue };
+            for part in 0..namespace.partitions.max(1) {
+                let id = PartitionId { namespace: u16::try_from(index).unwrap_or(u16::MAX), part };
+                partitions.insert(id, Partition::new(&options.prefix, namespace, part));
+            }
+        }
+        let by_live_prefix = partitions.iter().map(|(id, partition)| (partition.names.live_prefix().into(), *id));
+        let by_leader_subject = partitions.iter().map(|(id, partition)| (partition.names.leader_subject(), *id));
+        Self {
+            by_live_prefix: by_live_prefix.collect(),
+            by_leader_subject: by_leader_subject.collect(),
+            options,
+            links: LinksUp::default(),
+            has_own_subjects: false,
+            payload_bytes_max: 0,
+            partitions,
+            channels: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            publishing: BTreeMap::new(),
+            publishing_by_id: BTreeMap::new(),
+            waiting_channels: VecDeque::new(),
+            in_flight: 0,
+            timers: BTreeSet::new(),
+            numbered: 0,
+            counters: CoreCounters::default(),
+            planted: PlantedInCore::default(),
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) const fn set_planted(&mut self, planted: PlantedInCore) {
+        self.planted = planted;
+    }
+
+    /// Handles one event. The caller carries out the effects in their order.
+    pub fn handle(&mut self, now: Now, event: CoreEvent, effects: &mut Vec<CoreEffect>) {
+        let turn = &mut Turn { now, effects };
+        match event {
+            CoreEvent::Link(event) => self.on_link(turn, event),
+            CoreEvent::Propose { shard, channel, namespace, proposal, record } => {
+                self.propose(turn, shard, &channel, namespace, proposal, &record);
+            }
+            CoreEvent::Load { shard, channel, load, query } => self.load(turn, shard, &channel, load, query),
+            CoreEvent::Trim { channel, namespace } => self.purge(turn, &channel, namespace),
+            CoreEvent::Follow { shard, channel, namespace } => self.follow(turn, shard, &channel, namespace),
+            CoreEvent::Unfollow { channel } => self.unfollow(turn, &channel),
+            CoreEvent::Woke => {}
+        }
+        self.run_timers(turn);
+    }
+
+    /// When [`CoreEvent::Woke`] is due, on the clock of [`Now::mono_us`].
+    pub fn next_deadline_us(&self) -> Option<u64> {
+        self.timers.first().map(|(due_us, _)| *due_us)
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> CoreCounters {
+        let (followed, in_flight) = (self.channels.len() as u64, self.in_flight as u64);
+        CoreCounters { followed, in_flight, ..self.counters.clone() }
+    }
+
+    /// Whether all streams are known and all connections are up.
+    pub fn is_ready(&self) -> bool {
+        let LinksUp { live, publish, read } = self.links;
+        live && publish && read && self.partitions.values().all(|partition| partition.facts.is_some())
+    }
+
+    fn on_link(&mut self, turn: &mut Turn<'_>, event: LinkEvent) {
+        match event {
+            LinkEvent::Connected { link, max_payload } => self.connected(turn, link, max_payload),
+            LinkEvent::Disconnected { link } => self.disconnected(link),
+            LinkEvent::SlowConsumer => self.audit_after_overflow(turn),
+            LinkEvent::Delivered { subject, headers, payload, .. } => self.delivered(turn, &subject, headers, payload),
+            LinkEvent::Acknowledged { request, outcome } => {
+                if let Some(Requester::Publish(key)) = self.requests.remove(&request) {
+                    self.acknowledged(turn, key, outcome);
+                }
+            }
+            LinkEvent::Answered { request, outcome } => match self.requests.remove(&request) {
+                Some(Requester::Heads { partition, chunk, sync }) => {
+                    self.heads_read(turn, partition, chunk, sync, outcome);
+                }
+                Some(Requester::Read { partition, read }) => self.range_read(turn, partition, read, outcome),
+                Some(Requester::AgeFloor(partition)) => self.age_floor_read(turn, partition, outcome),
+                _ => {}
+            },
+            LinkEvent::StreamInfo { request, outcome } => {
+                if let Some(Requester::Describe(partition)) = self.requests.remove(&request) {
+                    self.described(turn, partition, outcome);
+                }
+            }
+        }
+    }
+
+    fn connected(&mut self, turn: &mut Turn<'_>, link: LinkName, max_payload: usize) {
+        self.counters.links_opened[link as usize] += 1;
+        match link {
+            LinkName::Live => {
+                self.links.live = true;
+                self.subscribe_own_subjects(turn);
+                self.audit_all(turn);
+            }
+            LinkName::Publish => {
+                self.links.publish = true;
+                self.payload_bytes_max = max_payload;
+                self.send_waiting(turn);
+            }
+            LinkName::Read => {
+                self.links.read = true;
+                let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+                for id in ids {
+                    self.describe(turn, id);
+                    self.resume_reads(turn, id);
+                }
+            }
+        }
+    }
+
+    fn disconnected(&mut self, link: LinkName) {
+        match link {
+            LinkName::Live => self.links.live = false,
+            LinkName::Publish => self.links.publish = false,
+            LinkName::Read => self.links.read = false,
+        }
+    }
+
+    /// Notes whose answer a new request will have.
+    fn request(&mut self, requester: Requester) -> RequestNumber {
+        let number = RequestNumber(self.next_number());
+        self.requests.insert(number, requester);
+        number
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.numbered += 1;
+        self.numbered
+    }
+
+    fn set_timer(&mut self, due_us: u64, timer: Timer) {
+        self.timers.insert((due_us, timer));
+    }
+
+    fn run_timers(&mut self, turn: &mut Turn<'_>) {
+        while let Some((due_us, _)) = self.timers.first()
+            && *due_us <= turn.now.mono_us
+            && let Some((_, timer)) = self.timers.pop_first()
+        {
+            match timer {
+                Timer::Fence(partition) => self.fence_overdue(turn, partition),
+                Timer::Heads(partition) => self.read_missing_heads(turn, partition),
+                Timer::Describe(partition) => self.describe(turn, partition),
+                Timer::Audit(partition) => self.audit(turn, partition),
+                Timer::Read(partition) => self.resume_reads(turn, partition),
+                Timer::Publish(key) => self.review_publishing(turn, key),
+                Timer::Linger(channel) => self.linger_over(turn, &channel),
+                Timer::Gap(channel) => self.gap_overdue(turn, &channel),
+                Timer::Loads(channel) => self.refuse_overdue_loads(turn, &channel),
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A followed channel: its place in the chain, and a window of its newest publications.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use dunlin_engine::{
+    ShardIndex,
+    log::{LoadNumber, LoadQuery, LogRecord},
+};
+
+use crate::{link::StoredMessage, names::PartitionId, record};
+
+use super::publish::PublishingKey;
+
+/// A load that waits for the channel to be attached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitingLoad {
+    /// When it is refused.
+    pub(super) due_us: u64,
+    pub(super) shard: ShardIndex,
+    pub(super) load: LoadNumber,
+    pub(super) query: LoadQuery,
+}
+
+/// A gap in the chain.
+#[derive(Debug)]
+pub(super) struct Gap {
+    /// The highest sequence that has to be there before the gap is closed.
+    pub(super) through: u64,
+    /// What came meanwhile, by sequence.
+    pub(super) buffered: BTreeMap<u64, StoredMessage>,
+    /// When it was found, or when the connections came back.
+    pub(super) since_us: u64,
+    pub(super) is_reading: bool,
+}
+
+/// A publication in the window of a channel.
+#[derive(Clone, Debug)]
+pub(super) struct WindowEntry {
+    pub(super) time_ms: u64,
+    pub(super) record: LogRecord,
+}
+
+impl WindowEntry {
+    fn sequence(&self) -> u64 {
+        self.record.publication.offset
+    }
+}
+
+/// The newest publications of a channel: all that were stored behind `floor`.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    pub(super) floor: u64,
+    entries: VecDeque<WindowEntry>,
+}
+
+impl Window {
+    pub(super) fn starting_at(floor: u64) -> Self {
+        Self { floor, entries: VecDeque::new() }
+    }
+
+    /// Appends the newest publication. No more than `entries_max` stay.
+    pub(super) fn push(&mut self, entry: WindowEntry, entries_max: u64) {
+        debug_assert!(entry.sequence() > self.entries.back().map_or(self.floor, WindowEntry::sequence));
+        self.entries.push_back(entry);
+        while self.entries.len() as u64 > entries_max
+            && let Some(oldest) = self.entries.pop_front()
+        {
+            self.floor = oldest.sequence();
+        }
+    }
+
+    /// Forgets everything up to `through`.
+    pub(super) fn clear(&mut self, through: u64) {
+        self.floor = self.floor.max(through);
+        self.entries.clear();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn newest(&self) -> Option<&WindowEntry> {
+        self.entries.back()
+    }
+
+    /// The publications behind `after`, the oldest first.
+    pub(super) fn behind(&self, after: u64) -> impl Iterator<Item = &WindowEntry> {
+        let from = self.entries.partition_point(|entry| entry.sequence() <= after);
+        self.entries.range(from..)
+    }
+}
+
+/// Where a channel stands with its stream.
+#[derive(Debug)]
+pub(super) enum ChannelState {
+    /// The newest message is not known. What comes live is kept.
+    Attaching { buffered: Vec<StoredMessage> },
+    /// The chain holds.
+    Attached,
+}
+
+/// A channel that somebody on this node listens to, or did lately.
+#[derive(Debug)]
+pub(super) struct FollowedChannel {
+    pub(super) shard: ShardIndex,
+    pub(super) partition: PartitionId,
+    pub(super) state: ChannelState,
+    /// The engine follows it. Otherwise, it lingers.
+    pub(super) is_followed: bool,
+    /// When it is let go.
+    pub(super) lingers_until_us: u64,
+    /// Everything up to this sequence is known: passed on, or in no need of it.
+    pub(super) position: u64,
+    /// The channel's newest known message; 0 for none.
+    pub(super) newest: u64,
+    /// When the newest message was last known to be the newest.
+    pub(super) confirmed_us: u64,
+    pub(super) window: Window,
+    pub(super) gap: Option<Box<Gap>>,
+    /// The next load opens the channel: the newest publication is enough.
+    pub(super) opens: bool,
+    pub(super) waiting_loads: Vec<WaitingLoad>,
+    /// The attach that the channel is part of.
+    pub(super) attach: u64,
+    pub(super) outbox: Outbox,
+    /// It is in the queue of channels that wait for a place in the window.
+    pub(super) is_waiting: bool,
+    /// Messages whose sequence is known and that have not come back, by sequence.
+    pub(super) acknowledged: BTreeMap<u64, PublishingKey>,
+}
+
+/// This node's messages to a channel, in the order in which they were proposed.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// All that are not committed.
+    pub(super) unresolved: BTreeSet<PublishingKey>,
+    /// Those to be sent.
+    pub(super) unsent: BTreeSet<PublishingKey>,
+    /// Those that are to be sent again after a pause.
+    pub(super) paused: BTreeSet<PublishingKey>,
+    /// One that depends on the newest message is sent alone.
+    pub(super) alone: Option<PublishingKey>,
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, key: PublishingKey) {
+        self.unresolved.insert(key);
+        self.unsent.insert(key);
+    }
+
+    pub(super) fn remove(&mut self, key: PublishingKey) {
+        self.unresolved.remove(&key);
+        self.unsent.remove(&key);
+        self.paused.remove(&key);
+        self.alone.take_if(|alone| *alone == key);
+    }
+
+    /// The message to send next, if one may be sent: those behind a paused one wait.
+    pub(super) fn next(&self) -> Option<PublishingKey> {
+        let next = *self.unsent.first()?;
+        let is_held = self.alone.is_some() || self.paused.first().is_some_and(|paused| *paused < next);
+        (!is_held).then_some(next)
+    }
+
+    /// Whether all that were proposed before are committed.
+    pub(super) fn is_first(&self, key: PublishingKey) -> bool {
+        self.unresolved.first() == Some(&key)
+    }
+}
+
+impl FollowedChannel {
+    pub(super) fn new(shard: ShardIndex, partition: PartitionId) -> Self {
+        Self {
+            shard,
+            partition,
+            state: ChannelState::Attaching { buffered: Vec::new() },
+            is_followed: true,
+            lingers_until_us: u64::MAX,
+            position: 0,
+            newest: 0,
+            confirmed_us: 0,
+            window: Window::default(),
+            gap: None,
+            opens: true,
+            waiting_loads: Vec::new(),
+            attach: 0,
+            outbox: Outbox::default(),
+            is_waiting: false,
+            acknowledged: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        matches!(self.state, ChannelState::Attached)
+    }
+
+    /// Whether a republished message follows the newest known one. If it does not, messages are missing.
+    pub(super) fn is_next(&self, message: &StoredMessage, now_us: u64, age_max_ms: Option<u64>) -> bool {
+        if message.last_sequence == self.newest {
+            return true;
+        }
+        // The stream has forgotten the newest message because of its age. If that was long ago, so may it have forgotten
+        // others that this node has missed.
+        let confirmed_lately = age_max_ms.is_none_or(|age| now_us < self.confirmed_us.saturating_add(age * 500));
+        message.last_sequence < self.newest && confirmed_lately
+    }
+
+    /// Takes a message that is next in the chain; returns the publication, if it is one.
+    pub(super) fn advance(&mut self, message: &StoredMessage, now_us: u64, entries_max: u64) -> Advanced {
+        self.position = message.sequence;
+        self.newest = message.sequence;
+        self.confirmed_us = now_us;
+        if let Some(through) = record::purged_through(message) {
+            self.window.clear(message.sequence);
+            return Advanced::Purged { through };
+        }
+        let record = record::decode(message);
+        self.window.push(WindowEntry { time_ms: message.time_ms, record: record.clone() }, entries_max);
+        Advanced::Published(Box::new(record))
+    }
+
+    /// Publications that this node has sent and that have come back by now.
+    pub(super) fn take_returned(&mut self) -> Vec<(u64, PublishingKey)> {
+        let later = self.acknowledged.split_off(&(self.position + 1));
+        std::mem::replace(&mut self.acknowledged, later).into_iter().collect()
+    }
+}
+
+/// What the next message in a channel's chain is.
+#[derive(Debug)]
+pub(super) enum Advanced {
+    Published(Box<LogRecord>),
+    /// Publications up to this sequence are gone.
+    Purged {
+        through: u64,
+    },
+}

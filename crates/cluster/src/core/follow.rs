@@ -1,0 +1,286 @@
+//! What comes live: the rule of the chain, gaps, and channels that begin or end to be followed.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use dunlin_engine::{ShardIndex, log::LogError};
+
+use crate::{
+    link::{LinkEffect, MessageHeaders, StoredMessage},
+    names::{PartitionId, decode_token, is_fence, part_of},
+    planted::CoreBug,
+    record,
+};
+
+use super::{
+    Core, CoreEffect, Timer, Turn,
+    channel::{Advanced, ChannelState, FollowedChannel, Gap, Window},
+};
+
+impl Core {
+    pub(super) fn follow(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
+        if let Some(channel) = self.channels.get_mut(name) {
+            channel.shard = shard;
+            channel.is_followed = true;
+            channel.lingers_until_us = u64::MAX;
+            channel.opens = true;
+            return;
+        }
+        let Some(partition) = self.partition_of(name, namespace) else { return };
+        self.channels.insert(Arc::clone(name), FollowedChannel::new(shard, partition));
+        self.attach(turn, name, partition);
+    }
+
+    /// Attaches a channel that the engine does not follow; it lingers.
+    pub(super) fn attach_for_a_while(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, partition: PartitionId) {
+        if self.channels.contains_key(name) {
+            return;
+        }
+        self.channels.insert(Arc::clone(name), FollowedChannel::new(ShardIndex(0), partition));
+        self.attach(turn, name, partition);
+        self.unfollow(turn, name);
+    }
+
+    pub(super) fn unfollow(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let due_us = turn.now.after_ms(self.options.limits.linger_ms);
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        channel.is_followed = false;
+        channel.lingers_until_us = due_us;
+        self.set_timer(due_us, Timer::Linger(Arc::clone(name)));
+    }
+
+    pub(super) fn linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let Some(channel) = self.channels.get(name) else { return };
+        if !channel.is_followed && channel.lingers_until_us <= turn.now.mono_us {
+            self.detach(turn, name, LogError::Unavailable);
+        }
+    }
+
+    /// The partition of a channel; `None` if its namespace has no stream.
+    pub(super) fn partition_of(&self, name: &str, namespace: u16) -> Option<PartitionId> {
+        let parts = self.options.namespaces.get(usize::from(namespace))?.as_ref()?.partitions;
+        let id = PartitionId { namespace, part: part_of(name, parts) };
+        self.partitions.contains_key(&id).then_some(id)
+    }
+
+    /// Lets go of a channel. What waits for it is answered with the error.
+    pub(super) fn detach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
+        let Some(channel) = self.channels.remove(name) else { return };
+        if let Some(partition) = self.partitions.get_mut(&channel.partition) {
+            partition.attached.remove(name);
+            partition.attaching.retain(|attaching| attaching != name);
+            if !partition.is_wide {
+                turn.link(LinkEffect::Unsubscribe { subject: partition.names.live_subject(name) });
+            }
+        }
+        for waiting in channel.waiting_loads {
+            let (shard, load) = (waiting.shard, waiting.load);
+            turn.effects.push(CoreEffect::Loaded { shard, channel: Arc::clone(name), load, outcome: Err(error) });
+        }
+        self.drop_reads(turn, channel.partition, name, error);
+        for key in channel.outbox.unresolved {
+            self.end_publishing(turn, key, Err(error));
+        }
+    }
+
+    /// A message on a subscription: a fence, news of a leader, or a message of a followed channel.
+    pub(super) fn delivered(&mut self, turn: &mut Turn<'_>, subject: &str, headers: MessageHeaders, payload: Bytes) {
+        if let Some(id) = self.by_leader_subject.get(subject).copied() {
+            self.needs_audit(id);
+            self.describe(turn, id);
+            self.start_sync(turn, id);
+            return;
+        }
+        // A token has no dot.
+        let Some((prefix, token)) = subject.rsplit_once('.') else { return };
+        let Some(id) = self.by_live_prefix.get(prefix).copied() else { return };
+        let Some(message) = record::republished(headers, payload) else { return };
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.highest = partition.highest.max(message.sequence);
+        }
+        if is_fence(token) {
+            // A wide subscription brings those of other nodes as well.
+            let own = self.partitions.get(&id).map(|partition| partition.names.live_fence_subject(&self.options.node));
+            if own.is_some_and(|own| *own == *subject) {
+                self.fence_returned(turn, id, &message);
+            }
+            return;
+        }
+        let Some(name) = decode_token(token) else { return };
+        let Some((name, _)) = self.channels.get_key_value(&*name) else { return };
+        let name = Arc::clone(name);
+        self.counters.delivered += 1;
+        self.message_arrived(turn, &name, message);
+    }
+
+    /// The rule of the chain.
+    pub(super) fn message_arrived(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: StoredMessage) {
+        let buffered_max = self.options.limits.buffered_max;
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        if let ChannelState::Attaching { buffered } = &mut channel.state {
+            // What does not fit is found missing by the chain.
+            if buffered.len() < buffered_max {
+                buffered.push(message);
+            }
+            return;
+        }
+        if message.sequence <= channel.position && !self.planted.is(CoreBug::LateDuplicatePassedOn) {
+            self.counters.late += 1;
+            return;
+        }
+        if let Some(gap) = &mut channel.gap {
+            if !gap.buffered.contains_key(&message.last_sequence) {
+                gap.through = gap.through.max(message.last_sequence);
+            }
+            if gap.buffered.len() < buffered_max {
+                gap.buffered.insert(message.sequence, message);
+            } else {
+                gap.through = gap.through.max(message.sequence);
+            }
+            return;
+        }
+        let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
+        let Some(age_max_ms) = facts.map(|facts| facts.age_max_ms) else { return };
+        let ignores_gaps = self.planted.is(CoreBug::GapNotNoticed);
+        if ignores_gaps || channel.is_next(&message, turn.now.mono_us, age_max_ms) {
+            self.pass_on(turn, name, &message);
+        } else {
+            self.counters.gaps += 1;
+            let through = message.last_sequence.max(channel.newest + 1).min(message.sequence - 1);
+            self.open_gap(turn, name, through, Some(message));
+        }
+    }
+
+    /// Passes on the next message of a channel.
+    pub(super) fn pass_on(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, message: &StoredMessage) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
+        let entries_max = facts.map_or(1, |facts| facts.history_max.max(1));
+        let advanced = channel.advance(message, turn.now.mono_us, entries_max);
+        let (shard, is_followed) = (channel.shard, channel.is_followed);
+        let returned = channel.take_returned();
+        let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.publishing_by_id.get(id)).copied();
+        let own = own.filter(|key| self.publishing.get(key).is_some_and(|own| own.is_to(name)));
+        match advanced {
+            Advanced::Published(record) => {
+                // The engine has this node's own publication already; a copy of another's it has not.
+                let is_known = own.is_some_and(|key| self.publishing.get(&key).is_some_and(|own| own.has_own_id));
+                if is_followed && !is_known {
+                    turn.effects.push(CoreEffect::Replicated { shard, channel: Arc::clone(name), record });
+                }
+            }
+            Advanced::Purged { through } => {
+                if is_followed {
+                    turn.effects.push(CoreEffect::Trimmed { shard, channel: Arc::clone(name), through });
+                }
+            }
+        }
+        if let Some(key) = own {
+            self.end_publishing(turn, key, Ok(message.sequence));
+        }
+        for (sequence, key) in returned {
+            self.end_publishing(turn, key, Ok(sequence));
+        }
+        // What waited for them can be sent.
+        self.send_of_channel(turn, name);
+    }
+
+    /// Messages of a channel are missing, up to `through`. They are read before anything later is passed on.
+    pub(super) fn open_gap(
+        &mut self,
+        turn: &mut Turn<'_>,
+        name: &Arc<str>,
+        through: u64,
+        behind: Option<StoredMessage>,
+    ) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        if let Some(gap) = &mut channel.gap {
+            gap.through = gap.through.max(through);
+            return;
+        }
+        let buffered: BTreeMap<u64, StoredMessage> =
+            behind.into_iter().map(|message| (message.sequence, message)).collect();
+        let since_us = turn.now.mono_us;
+        channel.gap = Some(Box::new(Gap { through, buffered, since_us, is_reading: false }));
+        let due_us = turn.now.after_ms(self.options.limits.gap_timeout_ms);
+        self.set_timer(due_us, Timer::Gap(Arc::clone(name)));
+        self.fill(turn, name);
+    }
+
+    /// The missing messages have been read: all that the stream has behind the newest known one, up to the gap's end.
+    pub(super) fn gap_filled(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, messages: &[StoredMessage]) {
+        for message in messages {
+            let is_behind = self.channels.get(name).is_some_and(|channel| message.sequence > channel.position);
+            if is_behind {
+                self.counters.filled += 1;
+                self.pass_on(turn, name, message);
+            }
+        }
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(gap) = channel.gap.take() else { return };
+        channel.position = channel.position.max(gap.through);
+        for message in gap.buffered.into_values() {
+            self.message_arrived(turn, name, message);
+        }
+    }
+
+    pub(super) fn gap_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let timeout_ms = self.options.limits.gap_timeout_ms;
+        let is_up = self.links.live && self.links.read;
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(gap) = &mut channel.gap else { return };
+        let due_us = gap.since_us + timeout_ms * 1_000;
+        if !is_up || due_us > turn.now.mono_us {
+            // Without connections nothing can be read. The time counts from when they are back.
+            gap.since_us = if is_up { gap.since_us } else { turn.now.mono_us };
+            let next_us = gap.since_us + timeout_ms * 1_000;
+            self.set_timer(next_us.max(turn.now.mono_us + 1_000), Timer::Gap(Arc::clone(name)));
+            return;
+        }
+        self.interrupt(turn, name);
+    }
+
+    /// What a channel's subscribers have missed cannot be found out. They start anew.
+    pub(super) fn interrupt(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let Some(channel) = self.channels.get(name) else { return };
+        let (shard, is_followed) = (channel.shard, channel.is_followed);
+        self.counters.interrupted += 1;
+        self.detach(turn, name, LogError::Unavailable);
+        if is_followed {
+            turn.effects.push(CoreEffect::Interrupted { shard, channel: Arc::clone(name) });
+        }
+    }
+
+    pub(super) fn interrupt_all(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id && channel.is_attached());
+        let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
+        for name in names {
+            self.interrupt(turn, &name);
+        }
+    }
+
+    /// The newest message of a channel that is being attached is known.
+    pub(super) fn attached(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let ChannelState::Attaching { buffered } = std::mem::replace(&mut channel.state, ChannelState::Attached) else {
+            return;
+        };
+        self.counters.attached += 1;
+        channel.confirmed_us = turn.now.mono_us;
+        if let Some(head) = head {
+            channel.window = Window::starting_at(head.sequence - 1);
+            channel.advance(head, turn.now.mono_us, 1);
+        } else {
+            channel.window = Window::starting_at(fence);
+            channel.position = fence;
+        }
+        if let Some(partition) = self.partitions.get_mut(&channel.partition) {
+            partition.attached.insert(Arc::clone(name));
+        }
+        self.serve_waiting_loads(turn, name);
+        for message in buffered {
+            self.message_arrived(turn, name, message);
+        }
+        self.send_of_channel(turn, name);
+    }
+}

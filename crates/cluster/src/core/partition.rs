@@ -1,0 +1,267 @@
+//! A partition: one stream, what is known of it, and the subjects that all its channels share.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::{
+    link::{LinkEffect, ReadAnswer, ReadFault, StreamState},
+    names::{PartitionId, PartitionNames},
+};
+
+use super::{Core, CoreEffect, Requester, StreamedNamespace, Timer, Turn, read::Reads, sync::HeadSync};
+
+/// The key of a stream's metadata that has its epoch.
+pub const EPOCH_KEY: &str = "dunlin.epoch";
+/// The keys that have the limits that the stream was made with: messages of a channel, and their age in milliseconds.
+pub const KEPT_KEY: &str = "dunlin.kept";
+pub const AGE_KEY: &str = "dunlin.age_ms";
+
+/// How old an age floor may be.
+const AGE_FLOOR_FRESH_US: u64 = 5_000_000;
+/// What may be missing below the age floor because clocks differ, and because the floor is not fresh.
+const AGE_MARGIN_MS: u64 = 10_000;
+/// Descriptions in a row after which a stream is taken to have lost messages.
+const SHORTER_DESCRIPTIONS_MAX: u32 = 6;
+/// Time until a stream that cannot be described is asked for again.
+const DESCRIBE_RETRY_US: u64 = 500_000;
+
+/// What a stream keeps, as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StreamFacts {
+    pub(super) epoch: Box<str>,
+    /// Publications of a channel that its history has at most: one fewer than the stream keeps.
+    pub(super) history_max: u64,
+    /// How long it keeps them; `None` for ever.
+    pub(super) age_max_ms: Option<u64>,
+}
+
+/// The first sequence that age cannot have taken.
+#[derive(Clone, Copy, Debug)]
+struct AgeFloor {
+    sequence: u64,
+    read_us: u64,
+}
+
+/// A stream and its followed channels.
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub(super) names: PartitionNames,
+    pub(super) facts: Option<StreamFacts>,
+    is_describing: bool,
+    /// The highest sequence that was seen when the stream was asked.
+    described_at: u64,
+    /// Descriptions in a row that say that the stream ends before what was seen.
+    shorter: u32,
+    pub(super) history_ttl_ms: u64,
+    /// The highest sequence that was seen.
+    pub(super) highest: u64,
+    age_floor: Option<AgeFloor>,
+    is_reading_age_floor: bool,
+    /// Channels that are to be attached.
+    pub(super) attaching: Vec<Arc<str>>,
+    /// Channels that are attached.
+    pub(super) attached: BTreeSet<Arc<str>>,
+    /// One subscription brings the messages of all channels.
+    pub(super) is_wide: bool,
+    pub(super) sync: Option<HeadSync>,
+    pub(super) needs_audit: bool,
+    /// When the next audit is due; timers for other times are of earlier plans.
+    pub(super) audit_due_us: u64,
+    /// When an audit began last.
+    pub(super) audited_us: u64,
+    pub(super) reads: Reads,
+}
+
+impl Partition {
+    pub(super) fn new(prefix: &str, namespace: &StreamedNamespace, part: u16) -> Self {
+        Self {
+            names: PartitionNames::new(prefix, &namespace.name, part),
+            facts: None,
+            is_describing: false,
+            described_at: 0,
+            shorter: 0,
+            history_ttl_ms: namespace.history_ttl_ms,
+            highest: 0,
+            age_floor: None,
+            is_reading_age_floor: false,
+            attaching: Vec::new(),
+            attached: BTreeSet::new(),
+            is_wide: false,
+            sync: None,
+            needs_audit: false,
+            audit_due_us: 0,
+            audited_us: 0,
+            reads: Reads::default(),
+        }
+    }
+
+    /// The first sequence that age cannot have taken, if it was read lately.
+    pub(super) fn fresh_age_floor(&self, now_us: u64) -> Option<u64> {
+        let facts = self.facts.as_ref()?;
+        if facts.age_max_ms.is_none() {
+            return Some(1);
+        }
+        let floor = self.age_floor.filter(|floor| now_us < floor.read_us + AGE_FLOOR_FRESH_US)?;
+        Some(floor.sequence)
+    }
+}
+
+impl Partition {
+    /// Subscribes to the live subjects of channels; to one for all channels once there are many.
+    pub(super) fn subscribe_to(&mut self, turn: &mut Turn<'_>, channels: &[Arc<str>], wide_channels_min: usize) {
+        if self.is_wide {
+            return;
+        }
+        if self.attached.len() + channels.len() < wide_channels_min {
+            for name in channels {
+                turn.link(LinkEffect::Subscribe { subject: self.names.live_subject(name) });
+            }
+            return;
+        }
+        self.is_wide = true;
+        // What the subscriptions that end have not passed on is looked for.
+        self.needs_audit = true;
+        turn.link(LinkEffect::Subscribe { subject: self.names.republished_subjects() });
+        for name in &self.attached {
+            turn.link(LinkEffect::Unsubscribe { subject: self.names.live_subject(name) });
+        }
+    }
+}
+
+impl Core {
+    /// Has a stream described: its epoch and its limits.
+    pub(super) fn describe(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(partition) = self.partitions.get_mut(&id).filter(|partition| !partition.is_describing) else { return };
+        partition.is_describing = true;
+        partition.described_at = partition.highest;
+        let stream = partition.names.stream.clone();
+        let request = self.request(Requester::Describe(id));
+        turn.link(LinkEffect::Describe { request, stream });
+    }
+
+    pub(super) fn described(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: PartitionId,
+        outcome: Result<Box<StreamState>, ReadFault>,
+    ) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.is_describing = false;
+        let facts = outcome.ok().and_then(|state| Some((facts(&state)?, state.last_sequence)));
+        let Some((facts, last_sequence)) = facts else {
+            self.set_timer(turn.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(id));
+            return;
+        };
+        let is_other = partition.facts.as_ref().is_some_and(|known| known.epoch != facts.epoch);
+        // A stream that has forgotten messages gives their sequences again. A new leader may still be about to apply them.
+        partition.shorter = if last_sequence < partition.described_at { partition.shorter + 1 } else { 0 };
+        let is_shorter = partition.shorter >= SHORTER_DESCRIPTIONS_MAX;
+        if partition.shorter > 0 && !is_shorter {
+            self.set_timer(turn.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(id));
+            return;
+        }
+        let is_first = partition.facts.is_none();
+        if is_other || is_shorter {
+            partition.age_floor = None;
+            partition.highest = last_sequence;
+            partition.shorter = 0;
+        }
+        partition.facts = Some(facts);
+        if is_other || is_shorter {
+            self.interrupt_all(turn, id);
+        }
+        if is_first {
+            self.needs_audit(id);
+        }
+        self.start_sync(turn, id);
+        self.resume_reads(turn, id);
+    }
+
+    /// Reads the age floor if it is not fresh. What waits for it goes on when it comes.
+    pub(super) fn read_age_floor(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(partition) = self.partitions.get_mut(&id).filter(|partition| !partition.is_reading_age_floor) else {
+            return;
+        };
+        let Some(age_max_ms) = partition.facts.as_ref().and_then(|facts| facts.age_max_ms) else { return };
+        partition.is_reading_age_floor = true;
+        let stream = partition.names.stream.clone();
+        let time_ms = turn.now.unix_ms.saturating_sub(age_max_ms) + AGE_MARGIN_MS;
+        let request = self.request(Requester::AgeFloor(id));
+        turn.link(LinkEffect::FirstSince { request, stream, time_ms });
+    }
+
+    pub(super) fn age_floor_read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: PartitionId,
+        outcome: Result<ReadAnswer, ReadFault>,
+    ) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.is_reading_age_floor = false;
+        match outcome {
+            Ok(ReadAnswer { messages, .. }) if !messages.is_empty() => {
+                partition.age_floor =
+                    messages.first().map(|first| AgeFloor { sequence: first.sequence, read_us: turn.now.mono_us });
+                self.resume_reads(turn, id);
+            }
+            // This node's own fence is that new: a replica without it lags.
+            Ok(_) | Err(_) => self.retry_reads(turn, id),
+        }
+    }
+
+    /// The subjects that do not depend on channels: fences, and new leaders.
+    pub(super) fn subscribe_own_subjects(&mut self, turn: &mut Turn<'_>) {
+        if std::mem::replace(&mut self.has_own_subjects, true) {
+            return;
+        }
+        for partition in self.partitions.values_mut() {
+            for subject in [partition.names.live_fence_subject(&self.options.node), partition.names.leader_subject()] {
+                turn.effects.push(CoreEffect::Link(LinkEffect::Subscribe { subject }));
+            }
+        }
+    }
+}
+
+/// What a description says; `None` if the stream is not one of Dunlin's.
+fn facts(state: &StreamState) -> Option<StreamFacts> {
+    let epoch = state.metadata(EPOCH_KEY)?;
+    // A limit that was raised later proves nothing about what was dropped before.
+    let number = |key: &str| state.metadata(key).and_then(|text| text.parse::<u64>().ok());
+    let kept = state.shape.messages_per_subject_max?;
+    let kept = number(KEPT_KEY).map_or(kept, |made_with| made_with.min(kept));
+    let age_ms = state.shape.age_max_ms.filter(|age_ms| *age_ms > 0);
+    let made_with_ms = number(AGE_KEY).filter(|age_ms| *age_ms > 0);
+    Some(StreamFacts {
+        epoch: epoch.into(),
+        history_max: kept.checked_sub(1)?,
+        age_max_ms: age_ms.into_iter().chain(made_with_ms).min(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::StreamShape;
+
+    fn state(kept: u64, age_ms: u64, metadata: &[(&str, &str)]) -> StreamState {
+        let metadata = metadata.iter().map(|(key, value)| ((*key).into(), (*value).into()));
+        let shape =
+            StreamShape { messages_per_subject_max: Some(kept), age_max_ms: Some(age_ms), ..StreamShape::default() };
+        StreamState { shape, metadata: metadata.collect(), ..StreamState::default() }
+    }
+
+    #[test]
+    fn raised_limits_prove_no_more_than_those_that_the_stream_was_made_with() {
+        let made_with = [(EPOCH_KEY, "e"), (KEPT_KEY, "11"), (AGE_KEY, "60000")];
+        for (kept, age_ms, history_max, proven_age_ms) in
+            [(11, 60_000, 10, 60_000), (101, 90_000, 10, 60_000), (6, 30_000, 5, 30_000)]
+        {
+            let facts = facts(&state(kept, age_ms, &made_with)).unwrap();
+            assert_eq!((facts.history_max, facts.age_max_ms), (history_max, Some(proven_age_ms)));
+        }
+    }
+
+    #[test]
+    fn a_stream_without_an_epoch_is_none_of_dunlins() {
+        assert_eq!(facts(&state(11, 60_000, &[])), None);
+    }
+}

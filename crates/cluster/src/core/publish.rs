@@ -1,0 +1,416 @@
+//! This node's messages: sent until the stream has acknowledged them, committed when they come back.
+//!
+//! Messages of a channel are sent in the order in which they were proposed. While one is being sent again, or depends on
+//! the channel's newest message, those behind it wait.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_engine::{
+    ShardIndex,
+    log::{LogError, LogRecord, ProposalNumber},
+};
+
+use crate::{
+    link::{LinkEffect, LinkName, MessageHeaders, PublishAck, PublishFault},
+    names::{PartitionId, encode_token},
+    record::{self, EXPECTED_LAST, MESSAGE_ID, OPERATION, PURGE, ROLLUP},
+};
+
+use super::{Core, CoreEffect, Requester, Timer, Turn};
+
+/// The first pause before a message is sent again; it doubles up to the longest.
+const RETRY_MIN_US: u64 = 50_000;
+const RETRY_MAX_US: u64 = 1_000_000;
+/// Pause where the stream is still at work on an earlier copy, or on another message of the subject.
+const BUSY_RETRY_US: u64 = 20_000;
+/// How long an acknowledged message may take to come back before it is looked for in the stream.
+const RETURN_TIMEOUT_US: u64 = 250_000;
+/// What the headers of NATS may take of a message, beside those of Dunlin.
+const HEADER_BYTES: usize = 4_096;
+
+/// `error_code` of an answer: the newest message of the subject is another one.
+const WRONG_LAST_SEQUENCE: u64 = 10_071;
+/// A copy with the same id is being stored.
+const DUPLICATE_IN_PROCESS: u64 = 10_158;
+/// A message of the subject is being stored.
+const SUBJECT_IN_PROCESS: u64 = 10_164;
+
+/// A message of this node, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PublishingKey(pub(super) u64);
+
+/// Who waits for a message.
+#[derive(Clone, Copy, Debug)]
+struct Proposer {
+    shard: ShardIndex,
+    proposal: ProposalNumber,
+}
+
+/// What a message expects of the channel's newest one.
+#[derive(Clone, Debug)]
+enum Condition {
+    None,
+    /// That its version is lower.
+    Version {
+        version: u64,
+        epoch: Box<str>,
+    },
+    /// That it is the newest: it ends what is before it.
+    Newest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Has to be sent, for the first time or again.
+    Unsent,
+    Sent,
+    /// Pauses before it is sent again.
+    Pausing,
+    /// The stream has it at this sequence. It has not come back.
+    Acknowledged(u64),
+}
+
+/// A message of this node that the stream has not confirmed, or that has not come back.
+#[derive(Debug)]
+pub(super) struct Publishing {
+    channel: Arc<str>,
+    partition: PartitionId,
+    proposer: Option<Proposer>,
+    id: Box<str>,
+    /// The id is this message's alone. One made from an idempotency key may be that of another node's message.
+    pub(super) has_own_id: bool,
+    condition: Condition,
+    headers: MessageHeaders,
+    payload: Bytes,
+    stage: Stage,
+    pause_us: u64,
+    due_us: u64,
+    give_up_us: u64,
+}
+
+impl Publishing {
+    /// Whether it is a message to this channel.
+    pub(super) fn is_to(&self, channel: &str) -> bool {
+        *self.channel == *channel
+    }
+
+    /// Whether it may be stored whatever the channel's newest message is.
+    fn is_unconditional(&self) -> bool {
+        matches!(self.condition, Condition::None)
+    }
+}
+
+impl Core {
+    pub(super) fn propose(
+        &mut self,
+        turn: &mut Turn<'_>,
+        shard: ShardIndex,
+        name: &Arc<str>,
+        namespace: u16,
+        proposal: ProposalNumber,
+        record: &LogRecord,
+    ) {
+        let (mut headers, payload) = record::encode(record);
+        let header_bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+        let is_too_large = header_bytes + payload.len() + HEADER_BYTES > self.payload_bytes_max;
+        let refusal = match self.partition_of(name, namespace) {
+            None => Some(LogError::Unavailable),
+            // Before the first connection nothing is known of the largest message.
+            Some(_) if self.payload_bytes_max > 0 && is_too_large => Some(LogError::TooLarge),
+            Some(_) => None,
+        };
+        let (Some(partition), None) = (self.partition_of(name, namespace), refusal) else {
+            let outcome = Err(refusal.unwrap_or(LogError::Unavailable));
+            turn.effects.push(CoreEffect::Committed { shard, channel: Arc::clone(name), proposal, outcome });
+            return;
+        };
+        let condition = match record.version {
+            0 => Condition::None,
+            version => Condition::Version { version, epoch: record.version_epoch.clone() },
+        };
+        let key_id = record
+            .idempotency_key
+            .as_ref()
+            // A token has no dot, so no two channels have one id.
+            .map(|key| format!("{}.{}", encode_token(name), record::escape(key.as_bytes())));
+        let number = self.next_number();
+        let has_own_id = key_id.is_none();
+        let id: Box<str> = key_id.unwrap_or_else(|| format!("%_{}-{number}", self.options.node)).into();
+        headers.push(MESSAGE_ID, id.clone());
+        let publishing = Publishing {
+            channel: Arc::clone(name),
+            partition,
+            proposer: Some(Proposer { shard, proposal }),
+            id,
+            has_own_id,
+            condition,
+            headers,
+            payload,
+            stage: Stage::Unsent,
+            pause_us: RETRY_MIN_US,
+            due_us: 0,
+            give_up_us: turn.now.after_ms(self.options.limits.publish_timeout_ms),
+        };
+        self.begin_publishing(turn, PublishingKey(number), publishing);
+    }
+
+    /// Ends a channel's history with a message that all nodes see at the same place of the chain.
+    pub(super) fn purge(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, namespace: u16) {
+        let Some(partition) = self.partition_of(name, namespace) else { return };
+        self.attach_for_a_while(turn, name, partition);
+        let number = self.next_number();
+        let id: Box<str> = format!("%_{}-{number}", self.options.node).into();
+        let headers = MessageHeaders::new().with(OPERATION, PURGE).with(ROLLUP, "sub").with(MESSAGE_ID, id.clone());
+        let publishing = Publishing {
+            channel: Arc::clone(name),
+            partition,
+            proposer: None,
+            id,
+            has_own_id: true,
+            condition: Condition::Newest,
+            headers,
+            payload: Bytes::new(),
+            stage: Stage::Unsent,
+            pause_us: RETRY_MIN_US,
+            due_us: 0,
+            give_up_us: turn.now.after_ms(self.options.limits.publish_timeout_ms),
+        };
+        self.begin_publishing(turn, PublishingKey(number), publishing);
+    }
+
+    fn begin_publishing(&mut self, turn: &mut Turn<'_>, key: PublishingKey, publishing: Publishing) {
+        let name = Arc::clone(&publishing.channel);
+        let give_up_us = publishing.give_up_us;
+        let Some(channel) = self.channels.get_mut(&name) else {
+            // The engine proposes only in channels that it follows; without the channel nothing would come back.
+            if let Some(Proposer { shard, proposal }) = publishing.proposer {
+                let outcome = Err(LogError::Unavailable);
+                turn.effects.push(CoreEffect::Committed { shard, channel: name, proposal, outcome });
+            }
+            return;
+        };
+        channel.outbox.push(key);
+        self.publishing_by_id.insert(publishing.id.clone(), key);
+        self.publishing.insert(key, publishing);
+        self.set_timer(give_up_us, Timer::Publish(key));
+        self.send_of_channel(turn, &name);
+    }
+
+    /// Sends what may be sent of a channel.
+    pub(super) fn send_of_channel(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        while let Some(channel) = self.channels.get_mut(name).filter(|channel| channel.is_attached())
+            && let Some(key) = channel.outbox.next()
+            && let Some(publishing) = self.publishing.get(&key)
+        {
+            let is_alone = !publishing.is_unconditional();
+            if is_alone && !channel.outbox.is_first(key) {
+                return;
+            }
+            if self.in_flight >= self.options.limits.publish_window_max {
+                if !std::mem::replace(&mut channel.is_waiting, true) {
+                    self.waiting_channels.push_back(Arc::clone(name));
+                }
+                return;
+            }
+            channel.outbox.unsent.remove(&key);
+            channel.outbox.alone = is_alone.then_some(key);
+            self.send(turn, key);
+        }
+    }
+
+    /// Sends what waits, after a place in the window or a connection has become free.
+    pub(super) fn send_waiting(&mut self, turn: &mut Turn<'_>) {
+        let mut tries = self.waiting_channels.len();
+        while tries > 0
+            && self.in_flight < self.options.limits.publish_window_max
+            && let Some(name) = self.waiting_channels.pop_front()
+        {
+            tries -= 1;
+            if let Some(channel) = self.channels.get_mut(&name) {
+                channel.is_waiting = false;
+            }
+            self.send_of_channel(turn, &name);
+        }
+    }
+
+    fn send(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
+        let Some(publishing) = self.publishing.get(&key) else { return };
+        let Some(channel) = self.channels.get(&publishing.channel) else { return };
+        let Some(partition) = self.partitions.get(&publishing.partition) else { return };
+        let mut headers = publishing.headers.clone();
+        match &publishing.condition {
+            Condition::None => {}
+            // There is nothing to end.
+            Condition::Newest if channel.newest == 0 => return self.end_publishing(turn, key, Ok(0)),
+            Condition::Newest => headers.push(EXPECTED_LAST, channel.newest.to_string()),
+            Condition::Version { version, epoch } => {
+                if let Some(newest) = channel.window.newest()
+                    && is_as_new(&newest.record, *version, epoch)
+                {
+                    let sequence = newest.record.publication.offset;
+                    self.end_publishing(turn, key, Ok(sequence));
+                    return;
+                }
+                headers.push(EXPECTED_LAST, channel.newest.to_string());
+            }
+        }
+        let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());
+        let request = self.request(Requester::Publish(key));
+        self.in_flight += 1;
+        if let Some(publishing) = self.publishing.get_mut(&key) {
+            publishing.stage = Stage::Sent;
+        }
+        turn.link(LinkEffect::Publish { link: LinkName::Publish, request: Some(request), subject, headers, payload });
+    }
+
+    /// The stream has answered, or nobody has.
+    pub(super) fn acknowledged(
+        &mut self,
+        turn: &mut Turn<'_>,
+        key: PublishingKey,
+        outcome: Result<PublishAck, PublishFault>,
+    ) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let Some(publishing) = self.publishing.get_mut(&key) else {
+            // It has come back already.
+            self.send_waiting(turn);
+            return;
+        };
+        let name = Arc::clone(&publishing.channel);
+        match outcome {
+            Ok(ack) => {
+                publishing.stage = Stage::Acknowledged(ack.sequence);
+                self.await_return(turn, key, &name, ack.sequence);
+            }
+            Err(PublishFault::Refused { error_code: WRONG_LAST_SEQUENCE, .. }) => self.newest_was_other(turn, key),
+            Err(PublishFault::Refused { error_code: DUPLICATE_IN_PROCESS | SUBJECT_IN_PROCESS, .. }) => {
+                self.pause(turn, key, BUSY_RETRY_US);
+            }
+            // 429: too many requests. Anything else is refused for good.
+            Err(PublishFault::Refused { code, .. }) if code != 429 && code != 503 => {
+                self.end_publishing(turn, key, Err(LogError::Unavailable));
+            }
+            Err(_) => {
+                let pause_us = publishing.pause_us;
+                publishing.pause_us = (pause_us * 2).min(RETRY_MAX_US);
+                self.pause(turn, key, pause_us);
+            }
+        }
+        self.send_of_channel(turn, &name);
+        self.send_waiting(turn);
+    }
+
+    /// Commits a message whose sequence the channel has reached, or waits until it does.
+    fn await_return(&mut self, turn: &mut Turn<'_>, key: PublishingKey, name: &Arc<str>, sequence: u64) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        if channel.position >= sequence {
+            self.end_publishing(turn, key, Ok(sequence));
+            return;
+        }
+        // Two messages with one idempotency key have one sequence.
+        channel.acknowledged.entry(sequence).or_insert(key);
+        let due_us = turn.now.mono_us + RETURN_TIMEOUT_US;
+        if let Some(publishing) = self.publishing.get_mut(&key) {
+            publishing.due_us = due_us;
+        }
+        self.set_timer(due_us, Timer::Publish(key));
+    }
+
+    /// The channel's newest message is not the one that a message expected. If it was this one's first copy, all is well;
+    /// otherwise the chain brings the other one, and the message is judged again.
+    fn newest_was_other(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
+        self.pause(turn, key, BUSY_RETRY_US);
+        if let Some(publishing) = self.publishing.get(&key) {
+            let partition = publishing.partition;
+            self.audit_soon(turn, partition);
+        }
+    }
+
+    fn pause(&mut self, turn: &mut Turn<'_>, key: PublishingKey, pause_us: u64) {
+        let Some(publishing) = self.publishing.get_mut(&key) else { return };
+        publishing.stage = Stage::Pausing;
+        publishing.due_us = turn.now.mono_us + pause_us;
+        let due_us = publishing.due_us;
+        if let Some(channel) = self.channels.get_mut(&publishing.channel) {
+            channel.outbox.alone.take_if(|alone| *alone == key);
+            channel.outbox.paused.insert(key);
+        }
+        self.set_timer(due_us, Timer::Publish(key));
+    }
+
+    /// A message's time has come: to be sent again, to be looked for, or to be given up.
+    pub(super) fn review_publishing(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
+        let now_us = turn.now.mono_us;
+        let Some(publishing) = self.publishing.get_mut(&key) else { return };
+        let name = Arc::clone(&publishing.channel);
+        if publishing.give_up_us <= now_us {
+            // It may be stored nevertheless; then it arrives as another node's would.
+            self.counters.abandoned += 1;
+            self.end_publishing(turn, key, Err(LogError::Unavailable));
+            self.send_of_channel(turn, &name);
+            return;
+        }
+        if publishing.due_us > now_us {
+            return;
+        }
+        match publishing.stage {
+            Stage::Pausing => {
+                publishing.stage = Stage::Unsent;
+                if let Some(channel) = self.channels.get_mut(&name) {
+                    channel.outbox.paused.remove(&key);
+                    channel.outbox.unsent.insert(key);
+                }
+                self.counters.retries += 1;
+                self.send_of_channel(turn, &name);
+            }
+            Stage::Acknowledged(sequence) => {
+                self.look_behind(turn, &name, sequence);
+                self.pause_return(turn, key);
+            }
+            Stage::Unsent | Stage::Sent => {}
+        }
+    }
+
+    fn pause_return(&mut self, turn: &mut Turn<'_>, key: PublishingKey) {
+        let due_us = turn.now.mono_us + RETURN_TIMEOUT_US;
+        if let Some(publishing) = self.publishing.get_mut(&key) {
+            publishing.due_us = due_us;
+            self.set_timer(due_us, Timer::Publish(key));
+        }
+    }
+
+    /// Messages of the channel are known to be stored up to a sequence, and have not come: they are read.
+    fn look_behind(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, through: u64) {
+        let is_missing =
+            self.channels.get(name).is_some_and(|channel| channel.is_attached() && channel.position < through);
+        if is_missing {
+            self.counters.gaps += 1;
+            self.open_gap(turn, name, through, None);
+        }
+    }
+
+    /// A message's outcome is known.
+    pub(super) fn end_publishing(&mut self, turn: &mut Turn<'_>, key: PublishingKey, outcome: Result<u64, LogError>) {
+        let Some(publishing) = self.publishing.remove(&key) else { return };
+        if self.publishing_by_id.get(&publishing.id) == Some(&key) {
+            self.publishing_by_id.remove(&publishing.id);
+        }
+        if let Some(channel) = self.channels.get_mut(&publishing.channel) {
+            channel.outbox.remove(key);
+            if let Stage::Acknowledged(sequence) = publishing.stage
+                && channel.acknowledged.get(&sequence) == Some(&key)
+            {
+                channel.acknowledged.remove(&sequence);
+            }
+        }
+        if let Some(Proposer { shard, proposal }) = publishing.proposer {
+            turn.effects.push(CoreEffect::Committed { shard, channel: publishing.channel, proposal, outcome });
+        }
+    }
+}
+
+/// Whether a publication has the version, or a higher one.
+fn is_as_new(record: &LogRecord, version: u64, epoch: &str) -> bool {
+    record.version >= version && (epoch.is_empty() || *record.version_epoch == *epoch)
+}

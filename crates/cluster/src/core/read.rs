@@ -1,0 +1,425 @@
+//! Reads of a channel's messages: missing parts of the chain, and pages of history.
+//!
+//! NATS scans the stream between the messages of a subject, and keeps the stream from being written meanwhile. So a read
+//! asks for few messages, one read of a partition is under way at a time, and the window in memory comes first.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use dunlin_engine::{
+    ShardIndex,
+    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord},
+};
+
+use crate::{
+    link::{LinkEffect, ReadAnswer, ReadFault, StoredMessage},
+    names::PartitionId,
+    planted::CoreBug,
+    record,
+};
+
+use super::{Core, CoreEffect, Requester, Timer, Turn, channel::WaitingLoad};
+
+/// Messages of one request.
+const RANGE_MESSAGES_MAX: usize = 20;
+/// The first pause after an answer that lacks what is known to be stored; it doubles up to the longest.
+const STALE_PAUSE_MIN_US: u64 = 2_000;
+const STALE_PAUSE_MAX_US: u64 = 256_000;
+/// Loads of a partition that wait.
+const WAITING_READS_MAX: usize = 16_384;
+
+/// What a read is for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Fill,
+    Load(WaitingLoad),
+}
+
+/// A read of a channel's messages.
+#[derive(Debug)]
+struct Read {
+    number: u64,
+    channel: Arc<str>,
+    purpose: Purpose,
+    /// Everything behind this sequence is read.
+    after: u64,
+    /// A message that is known to be stored: an answer without it, or a later one, is not complete.
+    through: u64,
+    messages: Vec<StoredMessage>,
+    /// Where the channel was when the read began. The messages are all that there is up to here, and perhaps more.
+    position: u64,
+    /// Behind this sequence, the messages are complete.
+    floor: u64,
+    /// Whether the stream may have dropped messages because it had too many.
+    may_be_trimmed: bool,
+    is_asked: bool,
+    /// A replica that lags is given time.
+    not_before_us: u64,
+    pause_us: u64,
+}
+
+/// The reads of a partition: the first one is under way.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    queue: VecDeque<Read>,
+}
+
+impl Core {
+    /// Answers a load from the window, or reads what it asks for.
+    pub(super) fn load(
+        &mut self,
+        turn: &mut Turn<'_>,
+        shard: ShardIndex,
+        name: &Arc<str>,
+        load: LoadNumber,
+        query: LoadQuery,
+    ) {
+        let due_us = turn.now.after_ms(self.options.limits.load_timeout_ms);
+        let waiting = WaitingLoad { due_us, shard, load, query };
+        match self.channels.get_mut(name) {
+            None => refuse(turn, name, waiting, LogError::Unavailable),
+            Some(channel) if !channel.is_attached() => {
+                channel.waiting_loads.push(waiting);
+                self.set_timer(due_us, Timer::Loads(Arc::clone(name)));
+            }
+            Some(_) => self.serve_load(turn, name, waiting),
+        }
+    }
+
+    pub(super) fn serve_waiting_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        for waiting in std::mem::take(&mut channel.waiting_loads) {
+            self.serve_load(turn, name, waiting);
+        }
+    }
+
+    fn serve_load(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad) {
+        let WaitingLoad { shard, load, query, .. } = waiting;
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let opens = query.after.is_none() && std::mem::take(&mut channel.opens);
+        let window = &channel.window;
+        let has_some = window.len() > 0 || channel.newest == 0;
+        let is_in_window = match query.after {
+            Some(after) => after >= window.floor,
+            None => window.len() >= query.publications_max || opens && window.len() > 0,
+        };
+        if is_in_window && has_some {
+            let page = self.page_of_window(turn, name, query);
+            turn.effects.push(loaded(shard, name, load, page));
+            return;
+        }
+        // With nothing stored behind the window's floor, only the proof for what is below is missing.
+        let after = query.after.unwrap_or(0);
+        let through = if channel.newest > after { channel.newest } else { 0 };
+        self.queue_read(turn, name, Purpose::Load(waiting), after, through);
+    }
+
+    /// Reads the messages that a gap lacks.
+    pub(super) fn fill(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Some(gap) = channel.gap.as_mut().filter(|gap| !gap.is_reading) else { return };
+        gap.is_reading = true;
+        let (after, through) = (channel.newest, gap.through);
+        self.queue_read(turn, name, Purpose::Fill, after, through);
+    }
+
+    fn queue_read(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, purpose: Purpose, after: u64, through: u64) {
+        let number = self.next_number();
+        let Some(channel) = self.channels.get(name) else { return };
+        let (id, position) = (channel.partition, channel.position);
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let queue = &mut partition.reads.queue;
+        let read = Read {
+            number,
+            channel: Arc::clone(name),
+            purpose,
+            after,
+            through,
+            messages: Vec::new(),
+            position,
+            floor: after,
+            may_be_trimmed: false,
+            is_asked: false,
+            not_before_us: 0,
+            pause_us: STALE_PAUSE_MIN_US,
+        };
+        match purpose {
+            Purpose::Load(waiting) if queue.len() >= WAITING_READS_MAX => {
+                refuse(turn, name, waiting, LogError::Busy);
+                return;
+            }
+            Purpose::Load(_) => queue.push_back(read),
+            // What is delivered live comes before history, behind the read that is under way.
+            Purpose::Fill => queue.insert(queue.len().min(1), read),
+        }
+        self.counters.reads += 1;
+        self.resume_reads(turn, id);
+    }
+
+    /// Asks for what the first read lacks, unless it is being asked for.
+    pub(super) fn resume_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        while let Some(partition) = self.partitions.get_mut(&id) {
+            let age_floor = partition.fresh_age_floor(turn.now.mono_us);
+            let Some(read) = partition.reads.queue.front_mut() else { return };
+            if read.is_asked || read.not_before_us > turn.now.mono_us {
+                return;
+            }
+            let Some(channel) = self.channels.get(&read.channel) else {
+                partition.reads.queue.pop_front();
+                continue;
+            };
+            if let (Purpose::Fill, Some(gap)) = (read.purpose, &channel.gap) {
+                read.through = gap.through;
+            }
+            if age_floor.is_none() {
+                self.read_age_floor(turn, id);
+                return;
+            }
+            let last = read.messages.last().map_or(read.after, |message| message.sequence);
+            if last >= read.through || read.ended_early() {
+                self.end_read(turn, id);
+                continue;
+            }
+            read.is_asked = true;
+            let (number, from) = (read.number, last + 1);
+            let (stream, subject) =
+                (partition.names.stream.clone(), Some(partition.names.publish_subject(&read.channel)));
+            let request = self.request(Requester::Read { partition: id, read: number });
+            turn.link(LinkEffect::Range { request, stream, subject, from, messages_max: RANGE_MESSAGES_MAX });
+            return;
+        }
+    }
+
+    pub(super) fn range_read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: PartitionId,
+        number: u64,
+        outcome: Result<ReadAnswer, ReadFault>,
+    ) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let age_floor = partition.fresh_age_floor(turn.now.mono_us).unwrap_or(u64::MAX);
+        let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
+        let history_max = history_max + u64::from(self.planted.is(CoreBug::CountRuleOffByOne));
+        let Some(read) = partition.reads.queue.front_mut().filter(|read| read.number == number) else { return };
+        read.is_asked = false;
+        let last = read.messages.last().map_or(read.after, |message| message.sequence);
+        let mut answer = outcome.unwrap_or_default();
+        answer.messages.retain(|message| message.sequence > last);
+        if answer.messages.is_empty() {
+            self.retry_reads(turn, id);
+            return;
+        }
+        let stored = answer.messages.len() as u64 + answer.pending;
+        read.may_be_trimmed |= stored > history_max;
+        let floor = proven_floor(last, answer.messages.first(), stored <= history_max, age_floor);
+        if floor > last {
+            read.floor = read.floor.max(floor);
+        }
+        read.messages.append(&mut answer.messages);
+        self.resume_reads(turn, id);
+    }
+
+    /// Refuses the loads of a partition that have waited for too long.
+    fn refuse_overdue_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.reads.queue.retain(|read| match read.purpose {
+            Purpose::Load(waiting) if waiting.due_us <= turn.now.mono_us => {
+                refuse(turn, &read.channel, waiting, LogError::Unavailable);
+                false
+            }
+            Purpose::Load(_) | Purpose::Fill => true,
+        });
+    }
+
+    /// Refuses the loads that have waited for an attach for too long.
+    pub(super) fn refuse_overdue_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let is_overdue = |waiting: &mut WaitingLoad| waiting.due_us <= turn.now.mono_us;
+        let overdue: Vec<WaitingLoad> = channel.waiting_loads.extract_if(.., is_overdue).collect();
+        // The engine opens the channel with another load.
+        channel.opens |= !overdue.is_empty();
+        for waiting in overdue {
+            refuse(turn, name, waiting, LogError::Unavailable);
+        }
+    }
+
+    /// Tries the first read again after a pause.
+    pub(super) fn retry_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(read) = self.partitions.get_mut(&id).and_then(|partition| partition.reads.queue.front_mut()) else {
+            return;
+        };
+        self.counters.stale_answers += 1;
+        let due_us = turn.now.mono_us + read.pause_us;
+        read.pause_us = (read.pause_us * 2).min(STALE_PAUSE_MAX_US);
+        read.not_before_us = due_us;
+        self.refuse_overdue_reads(turn, id);
+        self.set_timer(due_us, Timer::Read(id));
+    }
+
+    /// The first read is complete.
+    fn end_read(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let age_floor = partition.fresh_age_floor(turn.now.mono_us).unwrap_or(u64::MAX);
+        let Some(read) = partition.reads.queue.pop_front() else { return };
+        let mut floor = read.floor;
+        if read.messages.is_empty() {
+            // Nothing is stored behind it, so nothing was dropped because there was too much.
+            floor = proven_floor(read.after, None, true, age_floor);
+        }
+        // A purge says up to where it has taken publications.
+        let purged = read.messages.iter().filter_map(record::purged_through).max().unwrap_or(0);
+        floor = floor.max(purged);
+        let name = Arc::clone(&read.channel);
+        match read.purpose {
+            Purpose::Fill => {
+                let Some(channel) = self.channels.get_mut(&name) else { return };
+                // While the newest message was confirmed lately, age cannot have taken one behind it.
+                let age_max_ms = self.partitions.get(&id).and_then(|partition| partition.facts.as_ref()?.age_max_ms);
+                let is_recent =
+                    age_max_ms.is_none_or(|age| turn.now.mono_us < channel.confirmed_us.saturating_add(age * 500));
+                if let Some(gap) = &mut channel.gap {
+                    gap.is_reading = false;
+                }
+                if floor <= read.after || is_recent && !read.may_be_trimmed && purged <= read.after {
+                    self.gap_filled(turn, &name, &read.messages);
+                } else {
+                    self.interrupt(turn, &name);
+                }
+            }
+            Purpose::Load(WaitingLoad { shard, load, query, .. }) => {
+                let page = self.page_of_read(turn, &read, query, floor);
+                turn.effects.push(loaded(shard, &name, load, page));
+            }
+        }
+    }
+
+    /// Forgets the reads of a channel; loads are answered with the error.
+    pub(super) fn drop_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId, name: &Arc<str>, error: LogError) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let is_first_dropped = partition.reads.queue.front().is_some_and(|read| read.channel == *name);
+        partition.reads.queue.retain(|read| {
+            let is_kept = read.channel != *name;
+            if let (Purpose::Load(waiting), false) = (read.purpose, is_kept) {
+                refuse(turn, name, waiting, error);
+            }
+            is_kept
+        });
+        if is_first_dropped {
+            self.resume_reads(turn, id);
+        }
+    }
+
+    fn page_of_window(&self, turn: &Turn<'_>, name: &Arc<str>, query: LoadQuery) -> LogPage {
+        let mut page = self.empty_page(name);
+        let Some(channel) = self.channels.get(name) else { return page };
+        let window = &channel.window;
+        page.through = channel.position;
+        if self.is_expired(turn, name, window.newest().map(|newest| newest.time_ms)) {
+            page.floor = channel.position;
+            return page;
+        }
+        if let Some(after) = query.after {
+            page.floor = after;
+            page.records = window.behind(after).take(query.publications_max).map(|one| one.record.clone()).collect();
+            if page.records.len() == query.publications_max {
+                page.through = page.records.last().map_or(page.through, offset);
+            }
+        } else {
+            let left_out = window.len().saturating_sub(query.publications_max);
+            page.records = window.behind(0).skip(left_out).map(|one| one.record.clone()).collect();
+            page.floor = window.floor.max(page.records.first().map_or(0, offset).saturating_sub(1));
+            page.has_more_below = true;
+        }
+        page
+    }
+
+    /// The page of a read. It reaches as far as the read does: what was passed on meanwhile need not be in it, and what has
+    /// not been passed on is not in it.
+    fn page_of_read(&self, turn: &Turn<'_>, read: &Read, query: LoadQuery, floor: u64) -> LogPage {
+        let name = &read.channel;
+        let mut page = self.empty_page(name);
+        let Some(channel) = self.channels.get(name) else { return page };
+        let last_read = read.messages.last().map_or(0, |message| message.sequence);
+        let reached = if read.ended_early() { last_read } else { last_read.max(read.position) };
+        page.through = reached.min(channel.position);
+        page.top = page.through;
+        if self.is_expired(turn, name, channel.window.newest().map(|newest| newest.time_ms)) {
+            page.floor = page.through;
+            return page;
+        }
+        page.floor = floor.min(page.through);
+        let publications = read.messages.iter().filter(|message| record::purged_through(message).is_none());
+        let is_in_page = |record: &LogRecord| (page.floor + 1..=page.through).contains(&offset(record));
+        page.records = publications.map(record::decode).filter(is_in_page).collect();
+        let left_out = page.records.len().saturating_sub(query.publications_max);
+        if left_out == 0 {
+            return page;
+        }
+        if query.after.is_some() {
+            page.records.truncate(query.publications_max);
+            page.through = page.records.last().map_or(page.through, offset);
+        } else {
+            page.floor = page.records.get(left_out - 1).map_or(page.floor, offset);
+            page.records.drain(..left_out);
+            page.has_more_below = true;
+        }
+        page
+    }
+
+    fn empty_page(&self, name: &Arc<str>) -> LogPage {
+        let Some(channel) = self.channels.get(name) else { return LogPage::default() };
+        let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
+        let newest = channel.window.newest().map(|newest| &newest.record);
+        LogPage {
+            epoch: facts.map(|facts| facts.epoch.clone()).unwrap_or_default(),
+            top: channel.position,
+            version: newest.map_or(0, |record| record.version),
+            version_epoch: newest.map(|record| record.version_epoch.clone()).unwrap_or_default(),
+            ..LogPage::default()
+        }
+    }
+
+    /// Whether a channel's history has expired: it ends as a whole, some time after its newest publication.
+    fn is_expired(&self, turn: &Turn<'_>, name: &Arc<str>, newest_ms: Option<u64>) -> bool {
+        let partition = self.channels.get(name).and_then(|channel| self.partitions.get(&channel.partition));
+        let (Some(partition), Some(newest_ms)) = (partition, newest_ms) else { return false };
+        newest_ms > 0 && turn.now.unix_ms > newest_ms.saturating_add(partition.history_ttl_ms)
+    }
+}
+
+impl Read {
+    /// Whether it has more messages than are asked for, and ends before it has all.
+    fn ended_early(&self) -> bool {
+        match self.purpose {
+            Purpose::Load(WaitingLoad { query: LoadQuery { after: Some(_), publications_max }, .. }) => {
+                self.messages.len() > publications_max
+            }
+            Purpose::Load(_) | Purpose::Fill => false,
+        }
+    }
+}
+
+/// From where on the messages behind `after` are complete, given the first one that a read has found.
+///
+/// - Age takes the oldest messages of a stream, and only those below `age_floor`. So what is behind the first message that
+///   is there is complete, and so is what is at or above the age floor.
+/// - The stream keeps one message more of a channel than its history has. If it had dropped one behind `after`, as many
+///   newer ones would be there; `is_untrimmed` says that there are fewer.
+fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimmed: bool, age_floor: u64) -> u64 {
+    let from_first = first.map_or(u64::MAX, |message| message.sequence - 1);
+    let from_age = if is_untrimmed { age_floor.saturating_sub(1) } else { u64::MAX };
+    from_first.min(from_age).max(after)
+}
+
+fn offset(record: &LogRecord) -> u64 {
+    record.publication.offset
+}
+
+fn loaded(shard: ShardIndex, name: &Arc<str>, load: LoadNumber, page: LogPage) -> CoreEffect {
+    CoreEffect::Loaded { shard, channel: Arc::clone(name), load, outcome: Ok(Box::new(page)) }
+}
+
+fn refuse(turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad, error: LogError) {
+    let WaitingLoad { shard, load, .. } = waiting;
+    turn.effects.push(CoreEffect::Loaded { shard, channel: Arc::clone(name), load, outcome: Err(error) });
+}

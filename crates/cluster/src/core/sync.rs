@@ -1,0 +1,316 @@
+//! Attach and audit: the newest message of each channel, read from a replica that has this node's fence.
+//!
+//! A fence is a message of this node's own in the stream. It is published on the connection that has the subscriptions,
+//! behind them. When it comes back, the servers know of the subscriptions, and everything that is stored later comes live.
+//! What was stored earlier is in the answer of any replica that has the fence. So between the two nothing is lost.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+
+use crate::{
+    link::{LinkEffect, LinkName, MessageHeaders, ReadAnswer, ReadFault, StoredMessage},
+    names::{PartitionId, decode_token},
+    planted::CoreBug,
+    record::FENCE,
+};
+
+use super::{Core, Requester, Timer, Turn, partition::Partition};
+
+/// Channels whose newest messages are read with one request. NATS allows 1,024 subjects.
+const CHUNK_CHANNELS: usize = 500;
+/// Time from the beginning of an audit to that of one that a refused publication asks for.
+const AUDIT_PAUSE_US: u64 = 250_000;
+/// Time after which a fence that has not come back is published again.
+const FENCE_TIMEOUT_US: u64 = 2_000_000;
+/// The first pause after an answer without the fence; it doubles up to the longest.
+const STALE_PAUSE_MIN_US: u64 = 2_000;
+const STALE_PAUSE_MAX_US: u64 = 256_000;
+
+/// Channels of which the newest messages are being read.
+#[derive(Debug)]
+struct Chunk {
+    channels: Vec<Arc<str>>,
+    is_read: bool,
+    is_reading: bool,
+}
+
+/// An attach or an audit that is under way.
+#[derive(Debug)]
+pub(super) struct HeadSync {
+    /// Marks the channels that it attaches.
+    attach: u64,
+    /// Changes with each fence.
+    number: u64,
+    /// The number of the fence that has to come back.
+    fence: u64,
+    fenced_us: u64,
+    /// The sequence of the fence, when it has come back.
+    fence_sequence: Option<u64>,
+    /// It includes all channels that were attached when it began.
+    is_audit: bool,
+    chunks: Vec<Chunk>,
+    pause_us: u64,
+}
+
+impl Core {
+    /// Has a channel attached.
+    pub(super) fn attach(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, id: PartitionId) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.attaching.push(Arc::clone(name));
+        self.start_sync(turn, id);
+    }
+
+    /// Notes that messages of the partition may have been missed.
+    pub(super) fn needs_audit(&mut self, id: PartitionId) {
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.needs_audit = true;
+        }
+    }
+
+    /// The connection was interrupted: a fence may have been lost as well.
+    pub(super) fn audit_all(&mut self, turn: &mut Turn<'_>) {
+        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        for id in ids {
+            self.needs_audit(id);
+            if let Some(partition) = self.partitions.get_mut(&id)
+                && let Some(sync) = &mut partition.sync
+            {
+                // Its channels are subscribed to. Whether the subscription was in force at the old fence is not known.
+                sync.fence_sequence = None;
+                sync.chunks.iter_mut().for_each(|chunk| (chunk.is_read, chunk.is_reading) = (false, false));
+                sync.number = 0;
+            }
+            self.restart_fence(turn, id);
+            self.start_sync(turn, id);
+        }
+    }
+
+    /// Messages were dropped on their way. Unlike after a reconnect, the subscriptions are in force, and a fence that was
+    /// lost is sent again when it is overdue.
+    pub(super) fn audit_after_overflow(&mut self, turn: &mut Turn<'_>) {
+        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        for id in ids {
+            self.needs_audit(id);
+            self.start_sync(turn, id);
+        }
+    }
+
+    /// Audits a partition now, or a while after the last audit began.
+    pub(super) fn audit_soon(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let now_us = turn.now.mono_us;
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let due_us = (partition.audited_us + AUDIT_PAUSE_US).max(now_us);
+        if due_us < partition.audit_due_us || partition.audit_due_us <= now_us {
+            partition.audit_due_us = due_us;
+            self.set_timer(due_us, Timer::Audit(id));
+        }
+    }
+
+    pub(super) fn audit(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let is_due = |partition: &Partition| partition.audit_due_us <= turn.now.mono_us;
+        if self.partitions.get(&id).is_some_and(is_due) {
+            self.needs_audit(id);
+            self.start_sync(turn, id);
+        }
+    }
+
+    /// Begins an attach of the channels that wait, and an audit if one is needed, unless one is under way.
+    pub(super) fn start_sync(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        if !self.links.live {
+            return;
+        }
+        let attach = self.next_number();
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let has_work = !partition.attaching.is_empty() || partition.needs_audit;
+        if partition.sync.is_some() || partition.facts.is_none() || !has_work {
+            return;
+        }
+        let attaching = std::mem::take(&mut partition.attaching);
+        let mut channels = attaching.clone();
+        partition.subscribe_to(turn, &attaching, self.options.limits.wide_channels_min);
+        let is_audit = std::mem::take(&mut partition.needs_audit);
+        if is_audit {
+            partition.audited_us = turn.now.mono_us;
+            channels.extend(partition.attached.iter().cloned());
+        }
+        for name in &attaching {
+            if let Some(channel) = self.channels.get_mut(name) {
+                channel.attach = attach;
+            }
+        }
+        let in_chunks = channels.chunks(CHUNK_CHANNELS);
+        let chunks = in_chunks.map(|channels| Chunk { channels: channels.to_vec(), is_read: false, is_reading: false });
+        let sync = HeadSync {
+            attach,
+            number: 0,
+            fence: 0,
+            fenced_us: 0,
+            fence_sequence: None,
+            is_audit,
+            chunks: chunks.collect(),
+            pause_us: STALE_PAUSE_MIN_US,
+        };
+        partition.sync = Some(sync);
+        self.restart_fence(turn, id);
+    }
+
+    /// Publishes a new fence for the attach or audit that is under way.
+    fn restart_fence(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let number = self.next_number();
+        let node = &self.options.node;
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let Some(sync) = &mut partition.sync else { return };
+        (sync.number, sync.fence, sync.fenced_us) = (number, number, turn.now.mono_us);
+        let subject = partition.names.fence_subject(node);
+        let headers = MessageHeaders::new().with(FENCE, number.to_string());
+        turn.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload: Bytes::new() });
+        if self.planted.is(CoreBug::AttachWithoutFence) {
+            sync.fence_sequence = Some(0);
+            self.read_missing_heads(turn, id);
+        }
+        self.set_timer(turn.now.mono_us + FENCE_TIMEOUT_US, Timer::Fence(id));
+    }
+
+    pub(super) fn fence_overdue(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let now_us = turn.now.mono_us;
+        let sync = self.partitions.get(&id).and_then(|partition| partition.sync.as_ref());
+        let is_overdue =
+            sync.is_some_and(|sync| sync.fence_sequence.is_none() && sync.fenced_us + FENCE_TIMEOUT_US <= now_us);
+        if is_overdue {
+            self.restart_fence(turn, id);
+        }
+    }
+
+    /// A fence of this node has come back.
+    pub(super) fn fence_returned(&mut self, turn: &mut Turn<'_>, id: PartitionId, message: &StoredMessage) {
+        let Some(sync) = self.partitions.get_mut(&id).and_then(|partition| partition.sync.as_mut()) else { return };
+        if sync.fence_sequence.is_some() || message.headers.number(FENCE) != Some(sync.fence) {
+            return;
+        }
+        sync.fence_sequence = Some(message.sequence);
+        self.read_missing_heads(turn, id);
+    }
+
+    /// Reads the newest messages of the chunks that are not read.
+    pub(super) fn read_missing_heads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let Some(sync) = partition.sync.as_mut().filter(|sync| sync.fence_sequence.is_some()) else { return };
+        let number = sync.number;
+        let missing: Vec<usize> = (0..sync.chunks.len())
+            .filter(|chunk| !sync.chunks[*chunk].is_read && !sync.chunks[*chunk].is_reading)
+            .collect();
+        for chunk in missing {
+            let requester = Requester::Heads { partition: id, chunk, sync: number };
+            let request = self.request(requester);
+            let Some(partition) = self.partitions.get_mut(&id) else { return };
+            let Some(sync) = &mut partition.sync else { return };
+            sync.chunks[chunk].is_reading = true;
+            let names = &partition.names;
+            let mut subjects: Vec<Box<str>> =
+                sync.chunks[chunk].channels.iter().map(|name| names.publish_subject(name)).collect();
+            subjects.push(names.fence_subject(&self.options.node));
+            let stream = names.stream.clone();
+            turn.link(LinkEffect::LastOf { request, stream, subjects, floor: None });
+        }
+        self.end_sync_if_complete(turn, id);
+    }
+
+    pub(super) fn heads_read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: PartitionId,
+        chunk: usize,
+        sync_number: u64,
+        outcome: Result<ReadAnswer, ReadFault>,
+    ) {
+        let node = self.options.node.clone();
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let Some(sync) = partition.sync.as_mut().filter(|sync| sync.number == sync_number) else { return };
+        let Some(fence_sequence) = sync.fence_sequence else { return };
+        let Some(read) = sync.chunks.get_mut(chunk) else { return };
+        read.is_reading = false;
+        let fence_subject = partition.names.fence_subject(&node);
+        let is_believed =
+            self.planted.is(CoreBug::StaleReplicaBelieved) || self.planted.is(CoreBug::AttachWithoutFence);
+        let has_fence = |answer: &ReadAnswer| {
+            answer.messages.iter().any(|one| one.subject == fence_subject && one.sequence >= fence_sequence)
+                || is_believed
+        };
+        let Some(answer) = outcome.ok().filter(has_fence) else {
+            // A replica that does not have the fence yet, or a server that is gone.
+            self.counters.stale_answers += 1;
+            let due_us = turn.now.mono_us + sync.pause_us;
+            sync.pause_us = (sync.pause_us * 2).min(STALE_PAUSE_MAX_US);
+            self.set_timer(due_us, Timer::Heads(id));
+            return;
+        };
+        read.is_read = true;
+        let channels = read.channels.clone();
+        let attach = sync.attach;
+        let mut heads: BTreeMap<String, &StoredMessage> = BTreeMap::new();
+        for message in &answer.messages {
+            let name = partition.names.stored_token(&message.subject).and_then(decode_token);
+            if let Some(name) = name {
+                heads.insert(name.into_owned(), message);
+            }
+        }
+        for name in channels {
+            self.head_known(turn, &name, attach, heads.get(&*name).copied(), fence_sequence);
+        }
+        self.end_sync_if_complete(turn, id);
+    }
+
+    /// The newest message of a channel is known: all that the stream had when it stored the fence is at or below it.
+    fn head_known(
+        &mut self,
+        turn: &mut Turn<'_>,
+        name: &Arc<str>,
+        attach: u64,
+        head: Option<&StoredMessage>,
+        fence: u64,
+    ) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        if !channel.is_attached() {
+            // One that was let go and is followed again has a new subscription, which this fence does not cover.
+            if channel.attach == attach {
+                self.attached(turn, name, head, fence);
+            }
+            return;
+        }
+        let has_none = head.is_none();
+        let ignores_tails = self.planted.is(CoreBug::TailNotAudited);
+        // What was stored behind the fence may still be on its way.
+        let is_missing = |head: &&StoredMessage| (channel.position + 1..=fence).contains(&head.sequence);
+        let Some(head) = head.filter(is_missing).filter(|_| !ignores_tails) else {
+            if channel.gap.is_none() {
+                channel.confirmed_us = turn.now.mono_us;
+                // Age has taken it.
+                if has_none && channel.newest < fence {
+                    channel.newest = 0;
+                }
+            }
+            return;
+        };
+        if channel.gap.is_none() {
+            self.counters.lost_tails += 1;
+        }
+        self.open_gap(turn, name, head.sequence, None);
+    }
+
+    fn end_sync_if_complete(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let interval_us = self.options.limits.audit_interval_ms * 1_000;
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let is_complete = |sync: &mut HeadSync| sync.chunks.iter().all(|chunk| chunk.is_read);
+        let Some(sync) = partition.sync.take_if(is_complete) else { return };
+        if sync.is_audit {
+            self.counters.audits += 1;
+            // Nodes that were started together drift apart.
+            let jitter_us = self.numbered.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (interval_us / 4).max(1);
+            partition.audit_due_us = turn.now.mono_us + interval_us - jitter_us;
+            let due_us = partition.audit_due_us;
+            self.set_timer(due_us, Timer::Audit(id));
+        }
+        self.start_sync(turn, id);
+    }
+}

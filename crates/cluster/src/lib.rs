@@ -1,0 +1,14 @@
+//! Clusters on NATS `JetStream`: nodes share channels, and the streams of NATS order and store their publications.
+//!
+//! [`core`] is the protocol as a state machine, [`record`] and [`names`] are its format in NATS. [`link`] has the words
+//! between the protocol, which does no I/O, and the connections to NATS in [`links`]. [`streams`] makes and checks streams. [`thread`]
+//! runs all of it beside the shards.
+
+pub mod core;
+pub mod link;
+pub mod links;
+pub mod names;
+pub mod planted;
+pub mod record;
+pub mod streams;
+pub mod thread;

@@ -1,0 +1,220 @@
+//! The three connections to NATS: performs [`LinkEffect`]s and yields [`LinkEvent`]s.
+//!
+//! Each connection is a task of the caller's runtime with a bounded queue. What does not fit waits in [`Links`], in its order.
+//! The caller stops to take requests while [`Links::waiting`] is above its bound.
+
+mod awaited;
+mod connecting;
+mod reads;
+mod replies;
+mod session;
+mod timestamps;
+
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+
+use tokio::sync::mpsc;
+
+use crate::link::{LinkEffect, LinkEvent, LinkName};
+
+pub use async_nats::{Client as NatsClient, ServerAddr};
+pub use connecting::{LinkCredentials, parsed_servers};
+pub(crate) use replies::stream_state_of;
+
+/// Effects that wait for a connection's task.
+const QUEUED_EFFECTS_MAX: usize = 1_024;
+/// Events of all connections that wait for the caller.
+const QUEUED_EVENTS_MAX: usize = 4_096;
+
+/// How the servers are reached.
+#[derive(Clone)]
+pub struct LinkOptions {
+    /// They are tried in turn.
+    pub servers: Vec<ServerAddr>,
+    /// What the servers need to know.
+    pub credentials: LinkCredentials,
+    /// Connections are encrypted with it; without it, where the address or the server says so.
+    pub tls: Option<rustls::ClientConfig>,
+    /// The node, in the servers' lists of connections.
+    pub name: Box<str>,
+    /// Answers come to subjects that begin with it. No other process may have the same.
+    pub inbox: Box<str>,
+    /// For opening a connection.
+    pub dial_timeout: Duration,
+    /// For the acknowledgement of a publication.
+    pub ack_timeout: Duration,
+    /// For the answer to a read.
+    pub read_timeout: Duration,
+    /// Messages of one subscription that wait; over it they are dropped, and [`LinkEvent::SlowConsumer`] is reported.
+    pub subscription_messages_max: usize,
+    /// Takes what is for the log.
+    pub report: Arc<dyn Fn(LinkReport) + Send + Sync>,
+}
+
+impl fmt::Debug for LinkOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<&str> = self.servers.iter().map(ServerAddr::host).collect();
+        f.debug_struct("LinkOptions").field("servers", &servers).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What happened to a connection, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkReport {
+    /// A connection was opened.
+    Connected {
+        /// Which one.
+        link: LinkName,
+        /// Host and port.
+        server: String,
+    },
+    /// A connection went down.
+    Lost {
+        /// Which one.
+        link: LinkName,
+        /// Host and port.
+        server: String,
+    },
+    /// A server did not take a connection. Reported once for each server, until one takes it.
+    ConnectFailed {
+        /// Which one.
+        link: LinkName,
+        /// Host and port.
+        server: String,
+        /// Why, in the words of the system or the server.
+        error: String,
+    },
+    /// A server has reported an error, for example a missing permission.
+    ServerError {
+        /// On which connection.
+        link: LinkName,
+        /// In the server's words.
+        text: String,
+    },
+}
+
+/// Opens a connection for questions before the links are started.
+///
+/// # Errors
+/// If none of the servers takes a connection: what each of them has answered.
+pub async fn open_once(options: &LinkOptions) -> Result<NatsClient, ConnectFaults> {
+    let mut faults = ConnectFaults::default();
+    for server in &options.servers {
+        match connecting::connect(LinkName::Read, server, options).await {
+            Ok((client, _notices)) => return Ok(client),
+            Err(error) => {
+                faults.is_refused |= connecting::is_refused(&error);
+                let server = format!("{}:{}", server.host(), server.port());
+                faults.by_server.push((server, connecting::described(&error)));
+            }
+        }
+    }
+    Err(faults)
+}
+
+/// Why no server takes a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectFaults {
+    /// Host and port of each server, and why.
+    pub by_server: Vec<(String, String)>,
+    /// Whether one of them does not accept the credentials or the certificate, so that trying again changes nothing.
+    pub is_refused: bool,
+}
+
+impl fmt::Display for ConnectFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no NATS server takes a connection")?;
+        for (index, (server, why)) in self.by_server.iter().enumerate() {
+            write!(f, "{} {server}: {why}", if index == 0 { ":" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConnectFaults {}
+
+/// The connections of a node.
+#[derive(Debug)]
+pub struct Links {
+    queues: [EffectQueue; 3],
+    events: mpsc::Receiver<LinkEvent>,
+}
+
+#[derive(Debug)]
+struct EffectQueue {
+    sender: mpsc::Sender<LinkEffect>,
+    waiting: VecDeque<LinkEffect>,
+}
+
+impl Links {
+    /// Starts to open the connections. Must be called in a runtime of tokio.
+    pub fn start(options: &LinkOptions) -> Self {
+        let (event_sender, events) = mpsc::channel(QUEUED_EVENTS_MAX);
+        let queues = LinkName::ALL.map(|link| {
+            let (sender, effects) = mpsc::channel(QUEUED_EFFECTS_MAX);
+            tokio::spawn(session::run(link, options.clone(), effects, event_sender.clone()));
+            EffectQueue { sender, waiting: VecDeque::new() }
+        });
+        Self { queues, events }
+    }
+
+    /// Performs an effect, or has it wait for its turn.
+    pub fn perform(&mut self, effect: LinkEffect) {
+        let link = match &effect {
+            LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } => LinkName::Live,
+            LinkEffect::Publish { link, .. } => *link,
+            LinkEffect::LastOf { .. }
+            | LinkEffect::Range { .. }
+            | LinkEffect::Sequences { .. }
+            | LinkEffect::FirstSince { .. }
+            | LinkEffect::Describe { .. } => LinkName::Read,
+        };
+        self.queues[link as usize].push(effect);
+    }
+
+    /// Effects that wait because a connection's queue is full.
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.waiting.len()).sum()
+    }
+
+    /// The next event. Passes waiting effects on meanwhile. Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<LinkEvent> {
+        let [live, publish, read] = &mut self.queues;
+        loop {
+            tokio::select! {
+                event = self.events.recv() => return event,
+                () = live.pass_on(), if !live.waiting.is_empty() => {}
+                () = publish.pass_on(), if !publish.waiting.is_empty() => {}
+                () = read.pass_on(), if !read.waiting.is_empty() => {}
+            }
+        }
+    }
+
+    /// An event that has come already.
+    pub fn try_next(&mut self) -> Option<LinkEvent> {
+        self.events.try_recv().ok()
+    }
+}
+
+impl EffectQueue {
+    fn push(&mut self, effect: LinkEffect) {
+        self.waiting.push_back(effect);
+        while !self.waiting.is_empty() {
+            let Ok(permit) = self.sender.try_reserve() else { return };
+            if let Some(effect) = self.waiting.pop_front() {
+                permit.send(effect);
+            }
+        }
+    }
+
+    async fn pass_on(&mut self) {
+        match self.sender.reserve().await {
+            Ok(permit) => {
+                if let Some(effect) = self.waiting.pop_front() {
+                    permit.send(effect);
+                }
+            }
+            // The task has ended, which only the end of the runtime causes.
+            Err(_) => self.waiting.clear(),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Opens a connection to one server.
+//!
+//! `async-nats` would open a lost connection again by itself, and then send what was queued meanwhile, however old it is.
+//! A client is therefore given up with its connection: it may authenticate once.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_nats::{Auth, AuthError, Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use tokio::sync::mpsc;
+
+use super::LinkOptions;
+use crate::link::LinkName;
+
+/// A connection that says nothing for three times as long is lost.
+const PING_INTERVAL: Duration = Duration::from_millis(1_500);
+/// Commands that wait for the connection to take them.
+const QUEUED_COMMANDS_MAX: usize = 16_384;
+/// Events of a client that wait for its session.
+const NOTICES_MAX: usize = 128;
+
+/// How a node identifies itself to the servers.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum LinkCredentials {
+    /// By what the server's address contains, if anything.
+    #[default]
+    None,
+    /// By name and password.
+    Password {
+        /// The name.
+        user: Box<str>,
+        /// The password.
+        password: Box<str>,
+    },
+    /// By a token.
+    Token(Box<str>),
+}
+
+impl std::fmt::Debug for LinkCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Password { .. } => "Password",
+            Self::Token(_) => "Token",
+        })
+    }
+}
+
+/// What a client has told about its connection.
+#[derive(Debug)]
+pub enum ClientNotice {
+    Lost,
+    SlowConsumer,
+    Error(String),
+}
+
+/// Opens a connection for a link.
+pub async fn connect(
+    link: LinkName,
+    server: &ServerAddr,
+    options: &LinkOptions,
+) -> Result<(Client, mpsc::Receiver<ClientNotice>), ConnectError> {
+    let (notices, receiver) = mpsc::channel(NOTICES_MAX);
+    let auth = auth_of(server, &options.credentials);
+    let has_connected = Arc::new(AtomicBool::new(false));
+    let mut connecting = ConnectOptions::with_auth_callback(move |_nonce| {
+        let is_first = !has_connected.swap(true, Ordering::Relaxed);
+        let answer = if is_first { Ok(auth.clone()) } else { Err(AuthError::new("the connection was given up")) };
+        async move { answer }
+    })
+    .name(format!("{} {}", options.name, link.label()))
+    .connection_timeout(options.dial_timeout)
+    .ping_interval(PING_INTERVAL)
+    .client_capacity(QUEUED_COMMANDS_MAX)
+    .subscription_capacity(options.subscription_messages_max)
+    .ignore_discovered_servers()
+    .max_reconnects(1)
+    .event_callback(move |event| {
+        let notices = notices.clone();
+        async move {
+            if let Some(notice) = notice_of(&event) {
+                // If the receiver is gone, the session is over.
+                let _ = notices.send(notice).await;
+            }
+        }
+    });
+    if let Some(tls) = &options.tls {
+        connecting = connecting.require_tls(true).tls_client_config(tls.clone());
+    }
+    let client = connecting.connect(server.clone()).await?;
+    Ok((client, receiver))
+}
+
+/// The reason in the words of the system or the server.
+pub fn described(error: &ConnectError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{}: {source}", error.kind()),
+        None => error.kind().to_string(),
+    }
+}
+
+/// Whether the server was reached and wants other credentials, or has a certificate that is not accepted.
+pub fn is_refused(error: &ConnectError) -> bool {
+    let kind = error.kind();
+    let is_tls = std::error::Error::source(error).is_some_and(|source| source.to_string().contains("certificate"));
+    matches!(kind, ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication) || is_tls
+}
+
+fn notice_of(event: &Event) -> Option<ClientNotice> {
+    match event {
+        Event::Disconnected | Event::Closed => Some(ClientNotice::Lost),
+        Event::SlowConsumer(_) => Some(ClientNotice::SlowConsumer),
+        Event::ServerError(error) => Some(ClientNotice::Error(error.to_string())),
+        Event::Connected | Event::LameDuckMode | Event::Draining | Event::ClientError(_) => None,
+    }
+}
+
+fn auth_of(server: &ServerAddr, credentials: &LinkCredentials) -> Auth {
+    let mut auth = Auth::new();
+    match credentials {
+        LinkCredentials::Password { user, password } => {
+            auth.username = Some(user.to_string());
+            auth.password = Some(password.to_string());
+        }
+        LinkCredentials::Token(token) => auth.token = Some(token.to_string()),
+        LinkCredentials::None => match (server.username(), server.password()) {
+            (Some(user), Some(password)) => {
+                auth.username = Some(percent_decoded(user));
+                auth.password = Some(percent_decoded(password));
+            }
+            (Some(token), None) => auth.token = Some(percent_decoded(token)),
+            (None, _) => {}
+        },
+    }
+    auth
+}
+
+/// A part of an address as it was meant. What is no valid escape stays as it is.
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = (first == b'%').then(|| after.get(..2)).flatten();
+        let value = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        bytes.push(value.unwrap_or(first));
+        rest = if value.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// Reads addresses as in Centrifugo's configuration: one, or several with commas between them.
+///
+/// # Errors
+/// If one of them is no address of a NATS server.
+pub fn parsed_servers(text: &str) -> io::Result<Vec<ServerAddr>> {
+    let servers: Vec<ServerAddr> =
+        text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::parse).collect::<io::Result<_>>()?;
+    if servers.is_empty() || servers.iter().any(|server| server.host().is_empty()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address of a NATS server"));
+    }
+    if let Some(server) = servers.iter().find(|server| server.is_websocket()) {
+        let scheme = server.scheme();
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{scheme}:// is not supported: use nats:// or tls://"),
+        ));
+    }
+    Ok(servers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_has_the_credentials_unless_others_are_given() {
+        let servers = parsed_servers("nats://ann:p%40ss@a:4222, nats://s3cr3t@b,c").expect("these are addresses");
+        let auth = auth_of(&servers[0], &LinkCredentials::None);
+        assert_eq!((auth.username.as_deref(), auth.password.as_deref()), (Some("ann"), Some("p@ss")));
+        assert_eq!(auth_of(&servers[1], &LinkCredentials::None).token.as_deref(), Some("s3cr3t"));
+        assert_eq!(auth_of(&servers[2], &LinkCredentials::None).token, None);
+        assert_eq!(auth_of(&servers[1], &LinkCredentials::Token("t".into())).token.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn other_texts_are_no_servers() {
+        for text in ["", " , ", "http://a:1", "ws://a:1", "nats://"] {
+            assert!(parsed_servers(text).is_err(), "{text}");
+        }
+    }
+}

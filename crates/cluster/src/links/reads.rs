@@ -1,0 +1,194 @@
+//! Direct gets: the requests of a read, and what becomes of their answers.
+
+use async_nats::Message;
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::{
+    replies::{ReadPart, read_part},
+    timestamps::timestamp,
+};
+use crate::link::{ReadAnswer, ReadFault, StoredMessage};
+
+/// Bytes of one part of an answer. Without it, an answer may have as many as the server allows a connection to have unsent,
+/// and the server then ends the connection as a slow consumer.
+const PART_BYTES_MAX: usize = 2 << 20;
+/// Single gets that are under way, for the same reason.
+const PIPELINED_MAX: usize = 64;
+
+/// A read that is under way.
+#[derive(Debug)]
+pub struct DirectRead {
+    stream: Box<str>,
+    query: ReadQuery,
+    answer: ReadAnswer,
+    /// Sequence of the message before the next one of this answer, as the server counts it.
+    last_of_part: u64,
+}
+
+#[derive(Debug)]
+pub enum ReadQuery {
+    LastOf { subjects: Vec<Box<str>>, floor: Option<u64> },
+    Range { subject: Option<Box<str>>, from: u64, messages_max: usize },
+    Sequences { sequences: Vec<u64>, answered: usize },
+    FirstSince { time_ms: u64 },
+}
+
+/// What a message has brought a read to.
+#[derive(Debug)]
+pub enum ReadProgress {
+    /// More messages come.
+    Waiting,
+    /// The answer was as long as one may be. The next part is to be requested.
+    Continue,
+    /// The read is over.
+    Done(Result<ReadAnswer, ReadFault>),
+}
+
+#[derive(Default, Serialize)]
+struct GetBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_by_subj: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    multi_last: Option<&'a [Box<str>]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    up_to_seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_bytes: Option<usize>,
+}
+
+impl DirectRead {
+    pub fn new(stream: Box<str>, query: ReadQuery) -> Self {
+        Self { stream, query, answer: ReadAnswer::default(), last_of_part: 0 }
+    }
+
+    /// The subject of its requests.
+    pub fn subject(&self) -> String {
+        format!("$JS.API.DIRECT.GET.{}", self.stream)
+    }
+
+    /// The bodies of the requests for the next part.
+    pub fn bodies(&self) -> Vec<Bytes> {
+        let next = self.answer.messages.last().map(|message| message.sequence + 1);
+        let body = match &self.query {
+            ReadQuery::LastOf { subjects, floor } => GetBody {
+                multi_last: Some(subjects),
+                seq: next.or(*floor),
+                up_to_seq: Some(self.answer.up_to_sequence).filter(|up_to| *up_to > 0),
+                max_bytes: Some(PART_BYTES_MAX),
+                ..GetBody::default()
+            },
+            ReadQuery::Range { subject, from, messages_max } => GetBody {
+                seq: Some(next.unwrap_or(*from).max(1)),
+                next_by_subj: subject.as_deref(),
+                batch: Some(messages_max - self.answer.messages.len()),
+                max_bytes: Some(PART_BYTES_MAX),
+                ..GetBody::default()
+            },
+            ReadQuery::Sequences { sequences, answered } => {
+                let part = sequences.iter().skip(*answered).take(PIPELINED_MAX);
+                return part.map(|sequence| one_sequence(*sequence)).collect();
+            }
+            ReadQuery::FirstSince { time_ms } => {
+                GetBody { start_time: Some(timestamp(*time_ms)), batch: Some(1), ..GetBody::default() }
+            }
+        };
+        vec![encoded(&body)]
+    }
+
+    /// Whether there is nothing to ask for.
+    pub fn is_empty(&self) -> bool {
+        match &self.query {
+            ReadQuery::LastOf { subjects, .. } => subjects.is_empty(),
+            ReadQuery::Range { messages_max, .. } => *messages_max == 0,
+            ReadQuery::Sequences { sequences, .. } => sequences.is_empty(),
+            ReadQuery::FirstSince { .. } => false,
+        }
+    }
+
+    /// Takes one message of the answer.
+    pub fn take(&mut self, message: Message) -> ReadProgress {
+        match read_part(message) {
+            Err(fault) => ReadProgress::Done(Err(fault)),
+            Ok(ReadPart::Stored(message)) => self.take_stored(message),
+            Ok(ReadPart::Nothing) => self.take_nothing(),
+            Ok(ReadPart::End { pending, last_sequence, up_to_sequence }) => {
+                self.take_end(pending, last_sequence, up_to_sequence)
+            }
+        }
+    }
+
+    fn take_stored(&mut self, message: StoredMessage) -> ReadProgress {
+        if let ReadQuery::Sequences { sequences, answered } = &mut self.query {
+            *answered += 1;
+            let progress = single_get_progress(*answered, sequences.len());
+            self.answer.messages.push(message);
+            return progress.unwrap_or_else(|| self.finish());
+        }
+        if message.last_sequence != self.last_of_part || message.sequence <= self.last_of_part {
+            return ReadProgress::Done(Err(ReadFault::Malformed { what: "a message of the answer is missing" }));
+        }
+        self.last_of_part = message.sequence;
+        self.answer.messages.push(message);
+        ReadProgress::Waiting
+    }
+
+    fn take_nothing(&mut self) -> ReadProgress {
+        if let ReadQuery::Sequences { sequences, answered } = &mut self.query {
+            *answered += 1;
+            if let Some(progress) = single_get_progress(*answered, sequences.len()) {
+                return progress;
+            }
+        }
+        self.finish()
+    }
+
+    fn take_end(&mut self, pending: u64, last_sequence: u64, up_to_sequence: u64) -> ReadProgress {
+        if last_sequence != self.last_of_part {
+            return ReadProgress::Done(Err(ReadFault::Malformed { what: "a message of the answer is missing" }));
+        }
+        let is_part_empty = self.last_of_part == 0;
+        self.last_of_part = 0;
+        self.answer.pending = pending;
+        if self.answer.up_to_sequence == 0 {
+            self.answer.up_to_sequence = up_to_sequence;
+        }
+        let wants_more = match &self.query {
+            ReadQuery::LastOf { .. } => pending > 0,
+            ReadQuery::Range { messages_max, .. } => pending > 0 && self.answer.messages.len() < *messages_max,
+            ReadQuery::Sequences { .. } | ReadQuery::FirstSince { .. } => false,
+        };
+        if wants_more && !is_part_empty { ReadProgress::Continue } else { self.finish() }
+    }
+
+    fn finish(&mut self) -> ReadProgress {
+        let mut answer = std::mem::take(&mut self.answer);
+        // Answers to single gets come from several replicas, in any order.
+        answer.messages.sort_by_key(|message| message.sequence);
+        ReadProgress::Done(Ok(answer))
+    }
+}
+
+/// What comes after so many answers to single gets; `None` at their end.
+fn single_get_progress(answered: usize, all: usize) -> Option<ReadProgress> {
+    match answered {
+        _ if answered >= all => None,
+        _ if answered.is_multiple_of(PIPELINED_MAX) => Some(ReadProgress::Continue),
+        _ => Some(ReadProgress::Waiting),
+    }
+}
+
+fn one_sequence(sequence: u64) -> Bytes {
+    encoded(&GetBody { seq: Some(sequence), ..GetBody::default() })
+}
+
+fn encoded(body: &GetBody<'_>) -> Bytes {
+    // Numbers, texts and a list of texts are always JSON.
+    serde_json::to_vec(body).unwrap_or_default().into()
+}

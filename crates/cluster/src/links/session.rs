@@ -1,0 +1,420 @@
+//! One of the three connections: opens it again and again, and performs effects while it is open.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    pin::pin,
+    time::Duration,
+};
+
+use async_nats::{
+    Client, Message, ServerAddr, Subscriber,
+    client::{PublishErrorKind, SubscribeErrorKind},
+};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::{
+    LinkOptions, LinkReport,
+    awaited::{Answered, Awaited, AwaitedRequests, Unanswered},
+    connecting::{ClientNotice, connect, described},
+    reads::{DirectRead, ReadQuery},
+    replies::{header_map, headers_of},
+};
+use crate::link::{
+    LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishFault, ReadAnswer, ReadFault, RequestNumber,
+};
+
+/// Pause after the first round of servers that were all out of reach; doubles up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A client that takes no command for so long has a connection that takes no bytes.
+const STUCK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Performs the effects of one link until their sender is dropped.
+pub async fn run(
+    link: LinkName,
+    options: LinkOptions,
+    mut effects: mpsc::Receiver<LinkEffect>,
+    events: mpsc::Sender<LinkEvent>,
+) {
+    let mut wanted = Wanted::default();
+    let mut servers = Servers::new(link, &options);
+    let mut session_count = 0_u64;
+    loop {
+        let (client, notices) = {
+            let mut connecting = pin!(servers.connect(link, &options));
+            // Effects are answered while the connection is being opened.
+            loop {
+                tokio::select! {
+                    connected = &mut connecting => break connected,
+                    effect = effects.recv() => match effect {
+                        Some(effect) => wanted.refuse(effect, &events).await,
+                        None => return,
+                    },
+                }
+            }
+        };
+        session_count += 1;
+        let inbox = format!("{}.{}{session_count}", options.inbox, link.label());
+        let timeout = if link == LinkName::Read { options.read_timeout } else { options.ack_timeout };
+        let opened = Session::open(Opened { link, client, notices, inbox, timeout }, &wanted, events.clone()).await;
+        let Some(mut session) = opened else { continue };
+        (options.report)(LinkReport::Connected { link, server: servers.current() });
+        let ended = session.run(&mut effects, &mut wanted, &options).await;
+        session.close().await;
+        match ended {
+            SessionEnd::Lost => {
+                (options.report)(LinkReport::Lost { link, server: servers.current() });
+                servers.move_on();
+            }
+            SessionEnd::Stopped => return,
+        }
+    }
+}
+
+/// The servers in the order in which they are tried.
+struct Servers {
+    list: Vec<ServerAddr>,
+    next: usize,
+    /// Connections that are lost at once are not opened in a tight loop.
+    not_before: Instant,
+}
+
+impl Servers {
+    /// Nodes and links begin at different servers.
+    fn new(link: LinkName, options: &LinkOptions) -> Self {
+        let hash = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
+        let start = options.name.bytes().fold(link as usize, hash);
+        Self { next: start % options.servers.len().max(1), list: options.servers.clone(), not_before: Instant::now() }
+    }
+
+    fn current(&self) -> String {
+        self.list.get(self.next).map(|server| format!("{}:{}", server.host(), server.port())).unwrap_or_default()
+    }
+
+    fn move_on(&mut self) {
+        self.next = (self.next + 1) % self.list.len().max(1);
+    }
+
+    /// Tries the servers in turn until one takes the connection. Each one's first failure is reported.
+    async fn connect(&mut self, link: LinkName, options: &LinkOptions) -> (Client, mpsc::Receiver<ClientNotice>) {
+        let mut pause = PAUSE_MIN;
+        sleep_until(self.not_before).await;
+        self.not_before = Instant::now() + PAUSE_MIN;
+        for attempt in 1_usize.. {
+            if let Some(server) = self.list.get(self.next) {
+                match connect(link, server, options).await {
+                    Ok(connected) => return connected,
+                    Err(error) if attempt <= self.list.len() => {
+                        let server = self.current();
+                        (options.report)(LinkReport::ConnectFailed { link, server, error: described(&error) });
+                    }
+                    Err(_) => {}
+                }
+            }
+            self.move_on();
+            if attempt.is_multiple_of(self.list.len().max(1)) {
+                sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+/// What is to be subscribed whenever the connection is open.
+#[derive(Debug, Default)]
+struct Wanted {
+    subjects: BTreeSet<Box<str>>,
+}
+
+impl Wanted {
+    /// Takes an effect while the connection is down.
+    async fn refuse(&mut self, effect: LinkEffect, events: &mpsc::Sender<LinkEvent>) {
+        let event = match effect {
+            LinkEffect::Subscribe { subject } => {
+                self.subjects.insert(subject);
+                return;
+            }
+            LinkEffect::Unsubscribe { subject } => {
+                self.subjects.remove(&subject);
+                return;
+            }
+            LinkEffect::Publish { request, .. } => match request {
+                Some(request) => Awaited::Ack.failed(request, Unanswered::Disconnected),
+                None => return,
+            },
+            LinkEffect::Describe { request, .. } => Awaited::Info.failed(request, Unanswered::Disconnected),
+            LinkEffect::LastOf { request, .. }
+            | LinkEffect::Range { request, .. }
+            | LinkEffect::Sequences { request, .. }
+            | LinkEffect::FirstSince { request, .. } => {
+                let outcome = Err(ReadFault::Disconnected);
+                LinkEvent::Answered { request, outcome }
+            }
+        };
+        // Without a receiver the node is stopping.
+        let _ = events.send(event).await;
+    }
+}
+
+enum SessionEnd {
+    Lost,
+    Stopped,
+}
+
+/// The connection cannot be used any more.
+struct Lost;
+
+struct Opened {
+    link: LinkName,
+    client: Client,
+    notices: mpsc::Receiver<ClientNotice>,
+    inbox: String,
+    timeout: Duration,
+}
+
+/// A link while its connection is open.
+struct Session {
+    link: LinkName,
+    client: Client,
+    notices: mpsc::Receiver<ClientNotice>,
+    inbox: String,
+    answers: Subscriber,
+    awaited: AwaitedRequests,
+    live: HashMap<Box<str>, JoinHandle<()>>,
+    events: mpsc::Sender<LinkEvent>,
+}
+
+impl Session {
+    async fn open(opened: Opened, wanted: &Wanted, events: mpsc::Sender<LinkEvent>) -> Option<Self> {
+        let Opened { link, client, notices, inbox, timeout: answer_timeout } = opened;
+        let answers = timeout(STUCK_TIMEOUT, client.subscribe(format!("{inbox}.*"))).await.ok()?.ok()?;
+        let awaited = AwaitedRequests::new(answer_timeout);
+        let mut session = Self { link, client, notices, inbox, answers, awaited, live: HashMap::new(), events };
+        for subject in &wanted.subjects {
+            session.subscribe(subject.clone()).await.ok()?;
+        }
+        let max_payload = session.client.max_payload();
+        session.events.send(LinkEvent::Connected { link, max_payload }).await.ok()?;
+        Some(session)
+    }
+
+    async fn run(
+        &mut self,
+        effects: &mut mpsc::Receiver<LinkEffect>,
+        wanted: &mut Wanted,
+        options: &LinkOptions,
+    ) -> SessionEnd {
+        loop {
+            let deadline = self.awaited.deadline();
+            let expiry = async {
+                match deadline {
+                    Some(deadline) => sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let outcome = tokio::select! {
+                notice = self.notices.recv() => self.noticed(notice, options).await,
+                message = self.answers.next() => match message {
+                    Some(message) => self.answered(message).await,
+                    None => Err(Lost),
+                },
+                effect = effects.recv() => match effect {
+                    Some(effect) => self.perform(effect, wanted).await,
+                    None => return SessionEnd::Stopped,
+                },
+                () = expiry => {
+                    while let Some(event) = self.awaited.expired(Instant::now()) {
+                        self.report(event).await;
+                    }
+                    Ok(())
+                }
+            };
+            if outcome.is_err() {
+                return SessionEnd::Lost;
+            }
+        }
+    }
+
+    async fn noticed(&mut self, notice: Option<ClientNotice>, options: &LinkOptions) -> Result<(), Lost> {
+        match notice {
+            None | Some(ClientNotice::Lost) => return Err(Lost),
+            Some(ClientNotice::SlowConsumer) => self.report(LinkEvent::SlowConsumer).await,
+            Some(ClientNotice::Error(text)) => (options.report)(LinkReport::ServerError { link: self.link, text }),
+        }
+        Ok(())
+    }
+
+    async fn answered(&mut self, message: Message) -> Result<(), Lost> {
+        let number = message.subject.rsplit('.').next().and_then(|token| token.parse().ok());
+        let Some(number) = number else { return Ok(()) };
+        match self.awaited.take(RequestNumber(number), message) {
+            Answered::Nothing => Ok(()),
+            Answered::Event(event) => {
+                self.report(*event).await;
+                Ok(())
+            }
+            Answered::Continue(request) => self.request_part(request).await,
+        }
+    }
+
+    async fn perform(&mut self, effect: LinkEffect, wanted: &mut Wanted) -> Result<(), Lost> {
+        match effect {
+            LinkEffect::Subscribe { subject } => {
+                wanted.subjects.insert(subject.clone());
+                self.subscribe(subject).await
+            }
+            LinkEffect::Unsubscribe { subject } => {
+                wanted.subjects.remove(&subject);
+                if let Some(task) = self.live.remove(&subject) {
+                    task.abort();
+                }
+                Ok(())
+            }
+            LinkEffect::Publish { request, subject, headers, payload, .. } => {
+                self.publish(request, subject, &headers, payload).await
+            }
+            LinkEffect::LastOf { request, stream, subjects, floor } => {
+                self.read(request, DirectRead::new(stream, ReadQuery::LastOf { subjects, floor })).await
+            }
+            LinkEffect::Range { request, stream, subject, from, messages_max } => {
+                self.read(request, DirectRead::new(stream, ReadQuery::Range { subject, from, messages_max })).await
+            }
+            LinkEffect::Sequences { request, stream, sequences } => {
+                self.read(request, DirectRead::new(stream, ReadQuery::Sequences { sequences, answered: 0 })).await
+            }
+            LinkEffect::FirstSince { request, stream, time_ms } => {
+                self.read(request, DirectRead::new(stream, ReadQuery::FirstSince { time_ms })).await
+            }
+            LinkEffect::Describe { request, stream } => {
+                self.awaited.insert(request, Awaited::Info);
+                self.send(request, format!("$JS.API.STREAM.INFO.{stream}"), Bytes::new()).await
+            }
+        }
+    }
+
+    async fn subscribe(&mut self, subject: Box<str>) -> Result<(), Lost> {
+        if self.live.contains_key(&subject) {
+            return Ok(());
+        }
+        let subscribing = timeout(STUCK_TIMEOUT, self.client.subscribe(String::from(subject.clone())));
+        let subscriber = match subscribing.await {
+            Ok(Ok(subscriber)) => subscriber,
+            // Nothing could ever be published there.
+            Ok(Err(error)) if error.kind() == SubscribeErrorKind::InvalidSubject => return Ok(()),
+            Ok(Err(_)) | Err(_) => return Err(Lost),
+        };
+        let task = tokio::spawn(forward(subscriber, self.events.clone()));
+        self.live.insert(subject, task);
+        Ok(())
+    }
+
+    async fn publish(
+        &mut self,
+        request: Option<RequestNumber>,
+        subject: Box<str>,
+        headers: &MessageHeaders,
+        payload: Bytes,
+    ) -> Result<(), Lost> {
+        let (subject, headers) = (String::from(subject), header_map(headers));
+        let sending = async {
+            match request {
+                Some(request) => {
+                    let reply = self.reply_to(request);
+                    self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await
+                }
+                None => self.client.publish_with_headers(subject, headers, payload).await,
+            }
+        };
+        let refused = match timeout(STUCK_TIMEOUT, sending).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) if error.kind() != PublishErrorKind::Send => Some(error.to_string()),
+            Ok(Err(_)) | Err(_) => {
+                self.await_answer(request);
+                return Err(Lost);
+            }
+        };
+        match (refused, request) {
+            (None, _) => self.await_answer(request),
+            (Some(why), Some(request)) => {
+                let outcome = Err(PublishFault::Refused { code: 400, error_code: 0, description: why.into() });
+                self.report(LinkEvent::Acknowledged { request, outcome }).await;
+            }
+            (Some(_), None) => {}
+        }
+        Ok(())
+    }
+
+    fn await_answer(&mut self, request: Option<RequestNumber>) {
+        if let Some(request) = request {
+            self.awaited.insert(request, Awaited::Ack);
+        }
+    }
+
+    async fn read(&mut self, request: RequestNumber, reading: DirectRead) -> Result<(), Lost> {
+        if reading.is_empty() {
+            self.report(LinkEvent::Answered { request, outcome: Ok(ReadAnswer::default()) }).await;
+            return Ok(());
+        }
+        self.awaited.insert(request, Awaited::Read(reading));
+        self.request_part(request).await
+    }
+
+    async fn request_part(&mut self, request: RequestNumber) -> Result<(), Lost> {
+        let Some(reading) = self.awaited.reading(request) else { return Ok(()) };
+        let (subject, bodies) = (reading.subject(), reading.bodies());
+        for body in bodies {
+            self.send(request, subject.clone(), body).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, request: RequestNumber, subject: String, body: Bytes) -> Result<(), Lost> {
+        within(self.client.publish_with_reply(subject, self.reply_to(request), body)).await
+    }
+
+    fn reply_to(&self, request: RequestNumber) -> String {
+        format!("{}.{}", self.inbox, request.0)
+    }
+
+    async fn report(&self, event: LinkEvent) {
+        // Without a receiver the node is stopping.
+        let _ = self.events.send(event).await;
+    }
+
+    async fn close(mut self) {
+        for task in self.live.values() {
+            task.abort();
+        }
+        for event in self.awaited.disconnected() {
+            self.report(event).await;
+        }
+        self.report(LinkEvent::Disconnected { link: self.link }).await;
+    }
+}
+
+/// Waits for the client to take a command.
+async fn within<T, E>(sending: impl Future<Output = Result<T, E>>) -> Result<T, Lost> {
+    timeout(STUCK_TIMEOUT, sending).await.map_err(|_| Lost)?.map_err(|_| Lost)
+}
+
+/// Passes the messages of a subscription on.
+async fn forward(mut subscriber: Subscriber, events: mpsc::Sender<LinkEvent>) {
+    while let Some(message) = subscriber.next().await {
+        let event = LinkEvent::Delivered {
+            subject: message.subject.as_str().into(),
+            reply: message.reply.as_ref().map(|reply| reply.as_str().into()),
+            headers: message.headers.as_ref().map(headers_of).unwrap_or_default(),
+            payload: message.payload,
+        };
+        if events.send(event).await.is_err() {
+            return;
+        }
+    }
+}

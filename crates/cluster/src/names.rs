@@ -1,0 +1,194 @@
+//! Names in NATS: streams, subjects, and how a channel's name becomes one token of a subject.
+//!
+//! A token holds no dot, no wildcard and no white space. [`encode_token`] writes such bytes, and the percent sign, as
+//! `%XX`; all other characters, also those outside ASCII, stay as they are. Tokens that begin with `%_` are Dunlin's own:
+//! the encoder never writes them.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+/// Longest token that a channel's name may become, in bytes. A subject has to fit into a control line of 4,096 bytes.
+pub const TOKEN_BYTES_MAX: usize = 3 * 255;
+
+/// The token for channels without a namespace. The names of namespaces have at least two characters.
+const NO_NAMESPACE: &str = "-";
+
+/// Begins the token of a fence.
+const FENCE: &str = "%_f";
+
+/// A part of a namespace's channels that share one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartitionId {
+    /// The number of the namespace: 0 for channels without one, then in the order of the options.
+    pub namespace: u16,
+    /// The number of the partition, from 0.
+    pub part: u16,
+}
+
+/// The partition of a channel, of `parts` in all. All nodes compute the same one, so the hash is part of the format.
+pub fn part_of(channel: &str, parts: u16) -> u16 {
+    let hash = channel
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    // FNV-1a leaves little in the low bits of short names.
+    let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    u16::try_from(mixed % u64::from(parts.max(1))).unwrap_or(0)
+}
+
+/// Writes text as one token of a subject.
+pub fn encode_token(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| !(byte <= b' ' || byte == 0x7f || b"%.*>".contains(&byte));
+    if text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut token = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        match u8::try_from(character) {
+            Ok(byte) if !is_plain(byte) => write!(token, "%{byte:02X}").expect("a string takes all text"),
+            _ => token.push(character),
+        }
+    }
+    Cow::Owned(token)
+}
+
+/// Reads a token that [`encode_token`] wrote; `None` for any other.
+pub fn decode_token(token: &str) -> Option<Cow<'_, str>> {
+    if !token.contains('%') {
+        return (!token.is_empty()).then_some(Cow::Borrowed(token));
+    }
+    let mut text = String::with_capacity(token.len());
+    let mut rest = token;
+    while let Some((before, escaped)) = rest.split_once('%') {
+        text.push_str(before);
+        let digits = escaped.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        text.push(char::from(u8::from_str_radix(digits, 16).ok()?));
+        rest = escaped.get(2..)?;
+    }
+    text.push_str(rest);
+    Some(Cow::Owned(text))
+}
+
+/// The names of one partition's stream and subjects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionNames {
+    /// The stream.
+    pub stream: Box<str>,
+    /// Begins the subjects that publications are sent to; the channel's token follows.
+    publish_prefix: Box<str>,
+    /// Begins the subjects under which the stream republishes.
+    live_prefix: Box<str>,
+}
+
+impl PartitionNames {
+    /// Of a partition. `prefix` is the setting `broker.prefix`; a namespace without a name has the empty name.
+    pub fn new(prefix: &str, namespace: &str, part: u16) -> Self {
+        let namespace = if namespace.is_empty() { Cow::Borrowed(NO_NAMESPACE) } else { encode_token(namespace) };
+        let stream_prefix = encode_token(prefix);
+        Self {
+            stream: format!("{stream_prefix}_{namespace}_{part}").into(),
+            publish_prefix: format!("{prefix}.p.{namespace}.{part}.").into(),
+            live_prefix: format!("{prefix}.r.{namespace}.{part}.").into(),
+        }
+    }
+
+    /// Where publications to a channel go.
+    pub fn publish_subject(&self, channel: &str) -> Box<str> {
+        format!("{}{}", self.publish_prefix, encode_token(channel)).into()
+    }
+
+    /// Where the channel's stored publications are republished.
+    pub fn live_subject(&self, channel: &str) -> Box<str> {
+        format!("{}{}", self.live_prefix, encode_token(channel)).into()
+    }
+
+    /// Where a node's fences go.
+    pub fn fence_subject(&self, node: &str) -> Box<str> {
+        format!("{}{FENCE}-{}", self.publish_prefix, encode_token(node)).into()
+    }
+
+    /// Where a node's fences are republished.
+    pub fn live_fence_subject(&self, node: &str) -> Box<str> {
+        format!("{}{FENCE}-{}", self.live_prefix, encode_token(node)).into()
+    }
+
+    /// All subjects that the stream stores.
+    pub fn stored_subjects(&self) -> Box<str> {
+        format!("{}>", self.publish_prefix).into()
+    }
+
+    /// All subjects under which it republishes.
+    pub fn republished_subjects(&self) -> Box<str> {
+        format!("{}>", self.live_prefix).into()
+    }
+
+    /// Where the servers announce a new leader of the stream.
+    pub fn leader_subject(&self) -> Box<str> {
+        format!("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.{}", self.stream).into()
+    }
+
+    /// What live subjects have before the dot and the channel's token.
+    pub fn live_prefix(&self) -> &str {
+        self.live_prefix.trim_end_matches('.')
+    }
+
+    /// The channel's token in the subject of a stored message.
+    pub fn stored_token<'a>(&self, subject: &'a str) -> Option<&'a str> {
+        subject.strip_prefix(&*self.publish_prefix)
+    }
+}
+
+/// Whether a token is that of a fence.
+pub fn is_fence(token: &str) -> bool {
+    token.starts_with(FENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_survives_as_one_token() {
+        for name in
+            ["plain", "a.b", "*", ">", "50%", "%20", "white space", "tab\tand\nline", "é🐦", "%_f", "\u{7f}", "a:b#c"]
+        {
+            let token = encode_token(name);
+            assert!(!token.bytes().any(|byte| byte <= b' ' || byte == 0x7f || b".*>".contains(&byte)), "{token}");
+            assert!(!is_fence(&token), "{token}");
+            assert_eq!(decode_token(&token).as_deref(), Some(name));
+        }
+    }
+
+    #[test]
+    fn other_tokens_are_refused() {
+        for token in ["", "%", "%2", "%zz", "%_f-node", "%é0"] {
+            assert_eq!(decode_token(token), None, "{token}");
+        }
+    }
+
+    #[test]
+    fn the_longest_token_fits_into_a_control_line() {
+        let names = PartitionNames::new("prefix", "namespace", u16::MAX);
+        assert!(names.publish_subject(&"*".repeat(255)).len() < 4_000);
+        assert_eq!(encode_token(&"*".repeat(255)).len(), TOKEN_BYTES_MAX);
+    }
+
+    #[test]
+    fn partitions_are_a_fixed_function_of_the_name() {
+        // Other nodes compute them too, also those of other versions.
+        let parts: Vec<u16> = ["a", "b", "chat:1", "chat:2", "é"].iter().map(|name| part_of(name, 8)).collect();
+        assert_eq!(parts, [4, 3, 5, 6, 6]);
+        let mut counts = [0_u32; 8];
+        (0..8_000).for_each(|number| counts[usize::from(part_of(&format!("chat:{number}"), 8))] += 1);
+        assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
+        assert_eq!(part_of("anything", 1), 0);
+    }
+
+    #[test]
+    fn namespaces_have_streams_of_their_own() {
+        let (none, one) = (PartitionNames::new("dn", "", 0), PartitionNames::new("dn", "chat", 3));
+        assert_eq!((&*none.stream, &*one.stream), ("dn_-_0", "dn_chat_3"));
+        assert_eq!(&*one.publish_subject("chat:a.b"), "dn.p.chat.3.chat:a%2Eb");
+        assert_eq!(one.stored_token("dn.p.chat.3.chat:a%2Eb"), Some("chat:a%2Eb"));
+        assert_eq!(one.stored_token("dn.p.chat.4.x"), None);
+        assert_eq!(one.live_subject("x").rsplit_once('.'), Some((one.live_prefix(), "x")));
+    }
+}

@@ -1,0 +1,50 @@
+//! Bugs that tests of the simulator plant, to check that the simulator finds them. Without the feature `planted-bugs`,
+//! which only tests enable, [`PlantedInCore::is`] is `false` at compile time.
+
+#[cfg(feature = "planted-bugs")]
+use crate::core::Core;
+
+/// A bug of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoreBug {
+    /// The newest messages are read without a fence.
+    AttachWithoutFence,
+    /// A message is passed on though the one before it is missing.
+    GapNotNoticed,
+    /// An audit does not look at channels that are attached.
+    TailNotAudited,
+    /// A page counts as complete with one message more than proves it.
+    CountRuleOffByOne,
+    /// An answer without the fence is believed.
+    StaleReplicaBelieved,
+    /// A message that is known is passed on again.
+    LateDuplicatePassedOn,
+}
+
+/// The bug that a core has, if a test has planted one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PlantedInCore {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<CoreBug>,
+}
+
+impl PlantedInCore {
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) const fn is(self, bug: CoreBug) -> bool {
+        matches!(self.bug, Some(planted) if planted as u8 == bug as u8)
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    #[allow(clippy::unused_self, reason = "the same signature with the feature")]
+    pub(crate) const fn is(self, _: CoreBug) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+impl Core {
+    /// Gives the core a bug.
+    pub fn plant(&mut self, bug: CoreBug) {
+        self.set_planted(PlantedInCore { bug: Some(bug) });
+    }
+}

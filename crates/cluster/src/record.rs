@@ -1,0 +1,260 @@
+//! Publications as messages of NATS: the data is the body, everything else is a header.
+//!
+//! | header | value |
+//! |---|---|
+//! | `Dn-Json` | `1` if the data is known to be JSON |
+//! | `Dn-User`, `Dn-Client` | who published, if a session did |
+//! | `Dn-Conn-Info`, `Dn-Chan-Info` | the session's infos: `j` for JSON or `b`, and the bytes |
+//! | `Dn-Tag` | a tag: name, `=`, value; once for each |
+//! | `Dn-Version`, `Dn-Version-Epoch` | the version of the data |
+//! | `Dn-Op` | `purge`: not a publication, but the end of those before it |
+//!
+//! Values are escaped: bytes outside printable ASCII, the percent sign, and `=` in the names of tags are `%XX`.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use bytes::Bytes;
+use dunlin_engine::log::LogRecord;
+use dunlin_protocol::{ClientInfo, Payload, Publication};
+
+use crate::link::{MessageHeaders, StoredMessage};
+
+/// Header by which a stream drops a message that it has stored already.
+pub const MESSAGE_ID: &str = "Nats-Msg-Id";
+/// Header with the sequence that the subject's newest message must have.
+pub const EXPECTED_LAST: &str = "Nats-Expected-Last-Subject-Sequence";
+/// Header that deletes all earlier messages, with the value `sub` those of the same subject.
+pub const ROLLUP: &str = "Nats-Rollup";
+/// Header with the number of a node's fence.
+pub const FENCE: &str = "Dn-Fence";
+/// Header with the kind of a message that is not a publication.
+pub const OPERATION: &str = "Dn-Op";
+/// The kind of the message that ends a channel's history.
+pub const PURGE: &str = "purge";
+
+/// The headers and the body for a publication.
+pub fn encode(record: &LogRecord) -> (MessageHeaders, Bytes) {
+    let mut headers = MessageHeaders::new();
+    let publication = &record.publication;
+    if publication.data.is_known_json() {
+        headers.push("Dn-Json", "1");
+    }
+    if let Some(info) = publication.info.as_deref() {
+        headers.push("Dn-User", escape(info.user.as_bytes()));
+        headers.push("Dn-Client", escape(info.client.as_bytes()));
+        for (name, payload) in [("Dn-Conn-Info", &info.conn_info), ("Dn-Chan-Info", &info.chan_info)] {
+            if let Some(payload) = payload {
+                let form = if payload.is_known_json() { 'j' } else { 'b' };
+                headers.push(name, format!("{form}{}", escape(payload.bytes())));
+            }
+        }
+    }
+    for (name, value) in &publication.tags {
+        let name = escape(name.as_bytes()).replace('=', "%3D");
+        headers.push("Dn-Tag", format!("{name}={}", escape(value.as_bytes())));
+    }
+    if record.version > 0 {
+        headers.push("Dn-Version", record.version.to_string());
+        if !record.version_epoch.is_empty() {
+            headers.push("Dn-Version-Epoch", escape(record.version_epoch.as_bytes()));
+        }
+    }
+    (headers, publication.data.bytes().clone())
+}
+
+/// The publication of a stored message, with its sequence as the offset. Headers that are not as [`encode`] writes them
+/// are left out: whoever may write to the stream may publish.
+pub fn decode(message: &StoredMessage) -> LogRecord {
+    let headers = &message.headers;
+    let text = |name: &str| headers.get(name).and_then(unescape_text);
+    let payload = |name: &str| {
+        let value = headers.get(name)?;
+        let (form, escaped) = value.split_at_checked(1)?;
+        let bytes = Bytes::from(unescape(escaped)?);
+        Some(payload_of(bytes, form == "j"))
+    };
+    let info = text("Dn-Client").map(|client| {
+        let user = text("Dn-User").unwrap_or_default();
+        Arc::new(ClientInfo {
+            user: user.into(),
+            client: client.into(),
+            conn_info: payload("Dn-Conn-Info"),
+            chan_info: payload("Dn-Chan-Info"),
+        })
+    });
+    let tags = headers.iter().filter(|(name, _)| *name == "Dn-Tag").filter_map(|(_, tag)| {
+        let (name, value) = tag.split_once('=')?;
+        Some((unescape_text(name)?.into(), unescape_text(value)?.into()))
+    });
+    let publication = Publication {
+        // The body is part of the buffer that it was received in, which would be kept with it.
+        data: payload_of(Bytes::copy_from_slice(&message.payload), headers.get("Dn-Json").is_some()),
+        info,
+        offset: message.sequence,
+        tags: tags.collect(),
+        time_ms: 0,
+        epoch: Box::default(),
+    };
+    LogRecord {
+        publication: Arc::new(publication),
+        version: headers.number("Dn-Version").unwrap_or(0),
+        version_epoch: text("Dn-Version-Epoch").unwrap_or_default().into(),
+        idempotency_key: None,
+    }
+}
+
+/// Whether a stored message ends the history before it. Its offset range ends at the sequence that it names.
+pub fn purged_through(message: &StoredMessage) -> Option<u64> {
+    let is_purge = message.headers.get(OPERATION) == Some(PURGE);
+    is_purge.then(|| message.headers.number(EXPECTED_LAST).unwrap_or(message.sequence).min(message.sequence))
+}
+
+/// A message on a live subject as the stream has stored it; `None` if the headers of a stream are missing.
+pub fn republished(headers: MessageHeaders, payload: Bytes) -> Option<StoredMessage> {
+    let message = StoredMessage {
+        subject: headers.get("Nats-Subject")?.into(),
+        sequence: headers.number("Nats-Sequence").filter(|sequence| *sequence > 0)?,
+        last_sequence: headers.number("Nats-Last-Sequence")?,
+        time_ms: headers.get("Nats-Time-Stamp").and_then(unix_ms).unwrap_or(0),
+        headers,
+        payload,
+    };
+    Some(message)
+}
+
+/// Milliseconds since 1970 of a time as NATS writes it: `2026-11-23T04:31:37.123456789Z`.
+pub fn unix_ms(time: &str) -> Option<u64> {
+    let (date, rest) = time.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.splitn(3, '-').map(|part| part.parse::<u64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let (clock, fraction) = rest.split_once('.').unwrap_or((rest, ""));
+    let mut clock = clock.splitn(3, ':').map(|part| part.parse::<u64>().ok());
+    let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
+    let is_date = (1970..10_000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !is_date || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let digits: String = fraction.chars().chain("000".chars()).take(3).collect();
+    let ms: u64 = digits.parse().ok()?;
+    // Days of the civil calendar; years begin in March, so that leap days are at their end.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    let days = era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000 + ms)
+}
+
+/// The flag is only a hint: sessions are sent known JSON as it is, and others may write to the stream as well.
+fn payload_of(bytes: Bytes, is_flagged_json: bool) -> Payload {
+    if is_flagged_json && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok() {
+        Payload::from_json(bytes)
+    } else {
+        Payload::from_opaque(bytes)
+    }
+}
+
+/// Text for a header that stands for any bytes.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        // White space at the ends of a header is lost.
+        if (b'!'..0x7f).contains(&byte) && byte != b'%' {
+            text.push(char::from(byte));
+        } else {
+            write!(text, "%{byte:02X}").expect("a string takes all text");
+        }
+    }
+    text
+}
+
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let (digits, behind) = rest.split_at_checked(2)?;
+        rest = behind;
+        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+    }
+    Some(bytes)
+}
+
+fn unescape_text(text: &str) -> Option<String> {
+    String::from_utf8(unescape(text)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(record: &LogRecord) -> StoredMessage {
+        let (headers, payload) = encode(record);
+        StoredMessage { subject: "s".into(), sequence: 7, last_sequence: 0, time_ms: 0, headers, payload }
+    }
+
+    #[test]
+    fn a_publication_survives_with_all_it_has() {
+        let info = ClientInfo {
+            user: "u=%\n".into(),
+            client: "c".into(),
+            conn_info: Some(Payload::from_json(Bytes::from_static(b"{\n\"name\": \"\xc3\xa9\"}"))),
+            chan_info: Some(Payload::from_opaque(Bytes::from_static(&[0, 1, 255, b'%']))),
+        };
+        let publication = Publication {
+            data: Payload::from_json(Bytes::from_static(b"{}")),
+            info: Some(Arc::new(info)),
+            offset: 0,
+            tags: vec![("a=b".into(), "c=d é".into()), ("x".into(), "".into())],
+            time_ms: 0,
+            epoch: Box::default(),
+        };
+        let record = LogRecord {
+            publication: Arc::new(publication),
+            version: 12,
+            version_epoch: "e 1".into(),
+            idempotency_key: None,
+        };
+        let read = decode(&stored(&record));
+        let expected = Publication { offset: 7, ..(*record.publication).clone() };
+        assert_eq!(*read.publication, expected);
+        assert_eq!((read.version, &*read.version_epoch), (12, "e 1"));
+    }
+
+    #[test]
+    fn headers_of_others_are_no_panic() {
+        for value in ["", "%", "%4", "%zz", "j%", "é", "=", "x"] {
+            let mut headers = MessageHeaders::new();
+            for name in
+                ["Dn-Json", "Dn-User", "Dn-Client", "Dn-Conn-Info", "Dn-Chan-Info", "Dn-Tag", "Dn-Version", "Dn-Op"]
+            {
+                headers.push(name, value);
+            }
+            let message = StoredMessage {
+                subject: "s".into(),
+                sequence: 1,
+                last_sequence: 0,
+                time_ms: 0,
+                headers,
+                payload: Bytes::new(),
+            };
+            assert_eq!(decode(&message).publication.offset, 1);
+            assert_eq!(purged_through(&message), None);
+        }
+    }
+
+    #[test]
+    fn times_of_nats() {
+        assert_eq!(unix_ms("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(unix_ms("2024-02-29T12:00:01.5Z"), Some(1_709_208_001_500));
+        assert_eq!(unix_ms("2026-11-23T04:31:37.123456789Z"), Some(1_795_408_297_123));
+        for wrong in
+            ["", "Z", "2026-11-23", "2026-13-01T00:00:00Z", "2026-11-23T25:00:00Z", "a-b-cTd:e:fZ", "0-1-1T1:1:1Z"]
+        {
+            assert_eq!(unix_ms(wrong), None, "{wrong}");
+        }
+    }
+}

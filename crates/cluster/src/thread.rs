@@ -1,0 +1,461 @@
+//! The thread of a cluster: the protocol and its connections on one runtime, beside the shards.
+//!
+//! Shards queue requests without blocking. Publications and loads beyond the bound are refused; following and unfollowing is
+//! not, because a channel that is followed here and not there would be deaf. What the protocol answers is passed to
+//! [`ClusterAnswers`] on this thread.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use dunlin_engine::{
+    Now, ShardIndex,
+    log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
+};
+use tokio::{sync::mpsc, time::sleep_until};
+
+use crate::{
+    core::{Core, CoreCounters, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
+    links::{ConnectFaults, LinkOptions, Links, NatsClient, open_once},
+    names::PartitionNames,
+    streams::{StreamDifference, StreamFault, StreamTerms, ensure, partitions_there},
+};
+
+/// Requests and events that are handled before effects are performed.
+const EVENTS_PER_TURN: usize = 256;
+/// Effects that may wait for the connections before no more requests are taken.
+const WAITING_EFFECTS_MAX: usize = 8_192;
+/// Headers of a publication, in addition to its body.
+const HEADER_BYTES: usize = 4_096;
+/// Pause between attempts to connect at the start.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Streams keep messages for longer than positions are valid, so that clocks may differ by as much.
+const AGE_MARGIN_MS: u64 = 60_000;
+
+/// A namespace whose channels the cluster orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterNamespace {
+    /// Its name; empty for channels without one.
+    pub name: Box<str>,
+    /// `history_size`.
+    pub history_size: usize,
+    /// `history_ttl`.
+    pub history_ttl_ms: u64,
+    /// `history_meta_ttl`.
+    pub meta_ttl_ms: u64,
+}
+
+/// How a node is part of a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// The connections.
+    pub links: LinkOptions,
+    /// Begins all names in NATS.
+    pub prefix: Box<str>,
+    /// This run of this node; no two runs have the same one.
+    pub node: Box<str>,
+    /// By the number of the namespace: 0 for channels without one, then in the order of the options.
+    pub namespaces: Vec<Option<ClusterNamespace>>,
+    /// Of the streams that this node makes.
+    pub replicas: u16,
+    /// Of the streams that this node makes: whether only the servers' memory keeps them.
+    pub is_in_memory: bool,
+    /// Of the namespaces whose streams this node makes.
+    pub partitions: u16,
+    /// Of the streams that this node makes.
+    pub duplicate_window_ms: u64,
+    /// The largest publication that the node takes.
+    pub publication_bytes_max: usize,
+    /// Bounds and times of the protocol.
+    pub limits: CoreLimits,
+    /// How long servers may be out of reach or without a leader at the start.
+    pub start_timeout: Duration,
+    /// Publications and loads of all shards that wait for the thread.
+    pub requests_max: usize,
+}
+
+/// Takes what the protocol tells the shards, on the cluster's thread.
+pub trait ClusterAnswers: Send + Sync {
+    /// See [`dunlin_engine::Event::Committed`].
+    fn committed(&self, to: ShardIndex, channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>);
+    /// See [`dunlin_engine::Event::Loaded`].
+    fn loaded(&self, to: ShardIndex, channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError>);
+    /// See [`dunlin_engine::Event::Replicated`].
+    fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>);
+    /// See [`dunlin_engine::Event::Trimmed`].
+    fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64);
+    /// See [`dunlin_engine::Event::Interrupted`].
+    fn interrupted(&self, to: ShardIndex, channel: Arc<str>);
+    /// [`ClusterState::is_ready`] has changed. It is false at first.
+    fn readiness_changed(&self, is_ready: bool);
+}
+
+/// Why a node cannot be part of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterFault {
+    /// No server takes a connection.
+    Connect(ConnectFaults),
+    /// A stream is not as it must be, or cannot be made.
+    Stream(StreamFault),
+    /// The servers take smaller messages than the node's publications.
+    MaxPayload {
+        /// `max_payload` of the server.
+        there: usize,
+        /// What is needed.
+        wanted: usize,
+    },
+    /// The thread could not be started.
+    Thread {
+        /// In the words of the operating system.
+        why: String,
+    },
+}
+
+impl fmt::Display for ClusterFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(faults) => write!(f, "{faults}; see `broker.nats.url`"),
+            Self::Stream(fault) => fault.fmt(f),
+            Self::MaxPayload { there, wanted } => write!(
+                f,
+                "the NATS servers take messages of {there} bytes, and publications with their headers have up to {wanted}: \
+                 raise `max_payload` there, or lower `client.queue_max_size`"
+            ),
+            Self::Thread { why } => write!(f, "the thread of the cluster cannot be started: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for ClusterFault {}
+
+/// State of a cluster's thread, for metrics and `/health`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterState {
+    /// What the protocol has counted.
+    pub counters: CoreCounters,
+    /// Whether all connections are up and all streams are known.
+    pub is_ready: bool,
+    /// Requests that wait for the thread.
+    pub requests_queued: usize,
+    /// Publications and loads that were refused because the queue was full.
+    pub requests_refused: usize,
+    /// Effects that wait for the connections.
+    pub effects_waiting: usize,
+}
+
+/// A running cluster thread. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct ClusterThread {
+    requests: Option<mpsc::UnboundedSender<CoreEvent>>,
+    shared: Arc<SharedState>,
+    requests_max: usize,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct SharedState {
+    queued: AtomicUsize,
+    refused: AtomicUsize,
+    state: Mutex<ClusterState>,
+}
+
+impl ClusterThread {
+    /// Connects, makes and checks the streams, and starts the thread. Returns when the streams are there, with the tolerable
+    /// differences.
+    ///
+    /// # Errors
+    /// See [`ClusterFault`].
+    pub fn start(
+        options: ClusterOptions,
+        answers: Arc<dyn ClusterAnswers>,
+    ) -> Result<(Self, Vec<StreamDifference>), ClusterFault> {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let shared = Arc::new(SharedState::default());
+        let (prepared, outcome) = sync_channel(1);
+        let requests_max = options.requests_max;
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("cluster".to_owned())
+            .spawn(move || live(&options, receiver, &of_thread, answers, &prepared))
+            .map_err(|error| ClusterFault::Thread { why: error.to_string() })?;
+        let differences =
+            outcome.recv().unwrap_or_else(|_| Err(ClusterFault::Thread { why: "it has ended".to_owned() }))?;
+        Ok((Self { requests: Some(requests), shared, requests_max, thread: Some(thread) }, differences))
+    }
+
+    /// Queues a publication or a load.
+    ///
+    /// # Errors
+    /// If too many wait, or the thread has ended.
+    pub fn request(&self, request: CoreEvent) -> Result<(), LogError> {
+        if self.shared.queued.load(Ordering::Relaxed) >= self.requests_max {
+            self.shared.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(LogError::Busy);
+        }
+        self.send(request)
+    }
+
+    /// Queues what must not be refused.
+    ///
+    /// # Errors
+    /// If the thread has ended.
+    pub fn send(&self, request: CoreEvent) -> Result<(), LogError> {
+        let requests = self.requests.as_ref().ok_or(LogError::Unavailable)?;
+        self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        requests.send(request).map_err(|_| LogError::Unavailable)
+    }
+
+    /// Its state.
+    pub fn state(&self) -> ClusterState {
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ClusterState {
+            requests_queued: self.shared.queued.load(Ordering::Relaxed),
+            requests_refused: self.shared.refused.load(Ordering::Relaxed),
+            ..state
+        }
+    }
+}
+
+impl Drop for ClusterThread {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported there.
+            let _ = thread.join();
+        }
+    }
+}
+
+type Prepared = Result<Vec<StreamDifference>, ClusterFault>;
+
+fn live(
+    options: &ClusterOptions,
+    requests: mpsc::UnboundedReceiver<CoreEvent>,
+    shared: &SharedState,
+    answers: Arc<dyn ClusterAnswers>,
+    prepared: &SyncSender<Prepared>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(prepared.send(Err(ClusterFault::Thread { why: error.to_string() }))),
+    };
+    runtime.block_on(async {
+        match prepare(options).await {
+            Ok((core, differences)) => {
+                if prepared.send(Ok(differences)).is_ok() {
+                    let links = Links::start(&options.links);
+                    Running { core, links, requests, shared, answers, started: Instant::now() }.run().await;
+                }
+            }
+            Err(fault) => drop(prepared.send(Err(fault))),
+        }
+    });
+    runtime.shutdown_background();
+}
+
+/// Makes and checks the streams.
+async fn prepare(options: &ClusterOptions) -> Result<(Core, Vec<StreamDifference>), ClusterFault> {
+    let give_up = Instant::now() + options.start_timeout;
+    let client = open_patiently(options, give_up).await?;
+    let (there, wanted) = (client.max_payload(), options.publication_bytes_max + HEADER_BYTES);
+    if there < wanted {
+        return Err(ClusterFault::MaxPayload { there, wanted });
+    }
+    let mut differences = Vec::new();
+    let mut namespaces = Vec::new();
+    for namespace in &options.namespaces {
+        let Some(namespace) = namespace else {
+            namespaces.push(None);
+            continue;
+        };
+        let (partitions, found) = prepare_namespace(&client, options, namespace, give_up).await?;
+        differences.extend(found);
+        namespaces.push(Some(StreamedNamespace {
+            name: namespace.name.clone(),
+            partitions,
+            history_ttl_ms: namespace.history_ttl_ms,
+        }));
+    }
+    let core = Core::new(CoreOptions {
+        prefix: options.prefix.clone(),
+        node: options.node.clone(),
+        namespaces,
+        limits: options.limits.clone(),
+    });
+    Ok((core, differences))
+}
+
+async fn open_patiently(options: &ClusterOptions, give_up: Instant) -> Result<NatsClient, ClusterFault> {
+    loop {
+        match open_once(&options.links).await {
+            Ok(client) => return Ok(client),
+            Err(faults) if faults.is_refused || Instant::now() >= give_up => return Err(ClusterFault::Connect(faults)),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Makes and checks the streams of a namespace. Their number is what the first one says.
+async fn prepare_namespace(
+    client: &NatsClient,
+    options: &ClusterOptions,
+    namespace: &ClusterNamespace,
+    give_up: Instant,
+) -> Result<(u16, Vec<StreamDifference>), ClusterFault> {
+    let first = PartitionNames::new(&options.prefix, &namespace.name, 0);
+    let there = loop {
+        match partitions_there(client, &first.stream).await {
+            Ok(there) => break there,
+            Err(StreamFault::Silent { .. } | StreamFault::JetStreamOff { .. }) if Instant::now() < give_up => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(fault) => return Err(ClusterFault::Stream(fault)),
+        }
+    };
+    let partitions = there.unwrap_or(options.partitions).max(1);
+    let mut differences = Vec::new();
+    for part in 0..partitions {
+        let terms = terms_of(options, namespace, part, partitions);
+        let patience = give_up.saturating_duration_since(Instant::now());
+        let ensured = ensure(client, &terms, &epoch_of(&options.node, &terms.name), patience).await;
+        differences.extend(ensured.map_err(ClusterFault::Stream)?.differences);
+    }
+    Ok((partitions, differences))
+}
+
+fn terms_of(options: &ClusterOptions, namespace: &ClusterNamespace, part: u16, partitions: u16) -> StreamTerms {
+    let names = PartitionNames::new(&options.prefix, &namespace.name, part);
+    StreamTerms {
+        source: names.stored_subjects(),
+        destination: names.republished_subjects(),
+        name: names.stream,
+        replicas: options.replicas,
+        is_in_memory: options.is_in_memory,
+        messages_per_subject_max: namespace.history_size as u64 + 1,
+        age_max_ms: namespace.history_ttl_ms.max(namespace.meta_ttl_ms).saturating_add(AGE_MARGIN_MS),
+        duplicate_window_ms: options.duplicate_window_ms,
+        partitions,
+    }
+}
+
+/// An epoch that no other run and no other stream has: a node's name is random for each run.
+fn epoch_of(node: &str, stream: &str) -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let bytes = node.bytes().chain([0]).chain(stream.bytes());
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let mixed = (hash ^ (hash >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..8).map(|place| char::from(ALPHABET[usize::try_from(mixed >> (24 + 5 * place) & 31).unwrap_or(0)])).collect()
+}
+
+struct Running<'a> {
+    core: Core,
+    links: Links,
+    requests: mpsc::UnboundedReceiver<CoreEvent>,
+    shared: &'a SharedState,
+    answers: Arc<dyn ClusterAnswers>,
+    started: Instant,
+}
+
+impl Running<'_> {
+    async fn run(&mut self) {
+        let mut effects = Vec::new();
+        loop {
+            let Some(event) = self.next().await else { return };
+            let now = self.now();
+            self.core.handle(now, event, &mut effects);
+            for _ in 1..EVENTS_PER_TURN {
+                let Some(event) = self.try_next() else { break };
+                self.core.handle(now, event, &mut effects);
+            }
+            for effect in effects.drain(..) {
+                self.perform(effect);
+            }
+            self.publish_state();
+        }
+    }
+
+    /// The next request, event or deadline; `None` at the end.
+    async fn next(&mut self) -> Option<CoreEvent> {
+        let deadline = self.core.next_deadline_us().map(|due_us| self.started + Duration::from_micros(due_us));
+        let is_ready = self.links.waiting() < WAITING_EFFECTS_MAX;
+        let expiry = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            event = self.links.next() => event.map(CoreEvent::Link),
+            () = expiry => Some(CoreEvent::Woke),
+            request = self.requests.recv(), if is_ready => {
+                self.shared.queued.fetch_sub(usize::from(request.is_some()), Ordering::Relaxed);
+                request
+            }
+        }
+    }
+
+    /// An event that is there already. Those of the connections come first, so that their queues stay short.
+    fn try_next(&mut self) -> Option<CoreEvent> {
+        if let Some(event) = self.links.try_next() {
+            return Some(CoreEvent::Link(event));
+        }
+        if self.links.waiting() >= WAITING_EFFECTS_MAX {
+            return None;
+        }
+        let request = self.requests.try_recv().ok()?;
+        self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+        Some(request)
+    }
+
+    fn now(&self) -> Now {
+        let mono_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { mono_us, unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+    }
+
+    fn perform(&mut self, effect: CoreEffect) {
+        match effect {
+            CoreEffect::Link(effect) => self.links.perform(effect),
+            CoreEffect::Committed { shard, channel, proposal, outcome } => {
+                self.answers.committed(shard, channel, proposal, outcome);
+            }
+            CoreEffect::Loaded { shard, channel, load, outcome } => self.answers.loaded(shard, channel, load, outcome),
+            CoreEffect::Replicated { shard, channel, record } => self.answers.replicated(shard, channel, record),
+            CoreEffect::Trimmed { shard, channel, through } => self.answers.trimmed(shard, channel, through),
+            CoreEffect::Interrupted { shard, channel } => self.answers.interrupted(shard, channel),
+        }
+    }
+
+    fn publish_state(&self) {
+        let is_ready = self.core.is_ready();
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.counters = self.core.counters();
+        state.effects_waiting = self.links.waiting();
+        let was_ready = std::mem::replace(&mut state.is_ready, is_ready);
+        drop(state);
+        if was_ready != is_ready {
+            self.answers.readiness_changed(is_ready);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_are_eight_characters_and_differ() {
+        let epochs = [epoch_of("a", "s_0"), epoch_of("a", "s_1"), epoch_of("b", "s_0")];
+        assert!(epochs.iter().all(|epoch| epoch.len() == 8), "{epochs:?}");
+        assert!(epochs[0] != epochs[1] && epochs[0] != epochs[2] && epochs[1] != epochs[2], "{epochs:?}");
+    }
+}

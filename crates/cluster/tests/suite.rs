@@ -1,0 +1,6 @@
+//! The tests against real servers of NATS, in one binary.
+
+mod followed;
+mod links;
+mod streams;
+mod thread;

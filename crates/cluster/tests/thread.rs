@@ -1,0 +1,287 @@
+//! Two nodes' cluster threads on real servers, with shards that only write down what they are told.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use dunlin_cluster::{
+    core::{CoreEvent, CoreLimits},
+    thread::{ClusterAnswers, ClusterFault, ClusterNamespace, ClusterOptions, ClusterThread},
+};
+use dunlin_engine::{
+    ShardIndex,
+    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
+};
+use dunlin_proof::nats::NatsServers;
+use dunlin_protocol::{Payload, Publication};
+
+use crate::links::{PATIENCE, options};
+
+const SHARD: ShardIndex = ShardIndex(0);
+
+#[derive(Debug)]
+enum Told {
+    Committed(u64, Result<u64, LogError>),
+    Loaded(Result<Box<LogPage>, LogError>),
+    Replicated(u64, Bytes),
+    Trimmed,
+    Interrupted,
+    ReadinessChanged(bool),
+}
+
+struct Shards(Mutex<Sender<Told>>);
+
+impl Shards {
+    fn tell(&self, told: Told) {
+        let _ = self.0.lock().expect("nobody panics").send(told);
+    }
+}
+
+impl ClusterAnswers for Shards {
+    fn committed(&self, _: ShardIndex, _: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>) {
+        self.tell(Told::Committed(proposal.0, outcome));
+    }
+    fn loaded(&self, _: ShardIndex, _: Arc<str>, _: LoadNumber, outcome: Result<Box<LogPage>, LogError>) {
+        self.tell(Told::Loaded(outcome));
+    }
+    fn replicated(&self, _: ShardIndex, _: Arc<str>, record: Box<LogRecord>) {
+        self.tell(Told::Replicated(record.publication.offset, record.publication.data.bytes().clone()));
+    }
+    fn trimmed(&self, _: ShardIndex, _: Arc<str>, _: u64) {
+        self.tell(Told::Trimmed);
+    }
+    fn interrupted(&self, _: ShardIndex, _: Arc<str>) {
+        self.tell(Told::Interrupted);
+    }
+    fn readiness_changed(&self, is_ready: bool) {
+        self.tell(Told::ReadinessChanged(is_ready));
+    }
+}
+
+struct ThreadOfNode {
+    thread: ClusterThread,
+    told: Receiver<Told>,
+}
+
+fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions {
+    let mut links = options(urls).0;
+    links.inbox = format!("_DN.{node}").into();
+    links.name = node.into();
+    ClusterOptions {
+        links,
+        prefix: "dn".into(),
+        node: node.into(),
+        namespaces: vec![
+            None,
+            Some(ClusterNamespace {
+                name: "chat".into(),
+                history_size: 10,
+                history_ttl_ms: 60_000,
+                meta_ttl_ms: 3_600_000,
+            }),
+        ],
+        replicas,
+        is_in_memory: false,
+        partitions: 2,
+        duplicate_window_ms: 120_000,
+        publication_bytes_max: 64 << 10,
+        limits: CoreLimits::default(),
+        start_timeout: PATIENCE,
+        requests_max: 1_000,
+    }
+}
+
+impl ThreadOfNode {
+    fn start(urls: &str, node: &str, replicas: u16) -> Self {
+        let (sender, told) = channel();
+        let answers = Arc::new(Shards(Mutex::new(sender)));
+        let (thread, differences) =
+            ClusterThread::start(cluster_options(urls, node, replicas), answers).expect("the cluster takes the node");
+        assert_eq!(differences, []);
+        Self { thread, told }
+    }
+
+    fn follow(&self, channel: &str) -> LogPage {
+        let follow = CoreEvent::Follow { shard: SHARD, channel: channel.into(), namespace: 1 };
+        self.thread.send(follow).expect("the thread runs");
+        self.load(channel, LoadQuery { after: None, publications_max: 100 })
+    }
+
+    fn load(&self, channel: &str, query: LoadQuery) -> LogPage {
+        let load = CoreEvent::Load { shard: SHARD, channel: channel.into(), load: LoadNumber(1), query };
+        self.thread.request(load).expect("the thread runs");
+        loop {
+            if let Told::Loaded(outcome) = self.next() {
+                return *outcome.expect("it is loaded");
+            }
+        }
+    }
+
+    fn publish(&self, channel: &str, number: u64) {
+        let publication = Publication {
+            data: Payload::from_opaque(Bytes::from(number.to_string())),
+            info: None,
+            offset: 0,
+            tags: Vec::default(),
+            time_ms: 0,
+            epoch: Box::default(),
+        };
+        let record = LogRecord {
+            publication: Arc::new(publication),
+            version: 0,
+            version_epoch: Box::default(),
+            idempotency_key: None,
+        };
+        let propose = CoreEvent::Propose {
+            shard: SHARD,
+            channel: channel.into(),
+            namespace: 1,
+            proposal: ProposalNumber(number),
+            record: Box::new(record),
+        };
+        self.thread.request(propose).expect("the thread runs");
+    }
+
+    /// What a shard is told next.
+    fn next(&self) -> Told {
+        loop {
+            match self.told.recv_timeout(PATIENCE).expect("the shard is told something") {
+                Told::ReadinessChanged(_) => {}
+                told => return told,
+            }
+        }
+    }
+
+    /// Waits for the next change of the readiness.
+    fn readiness(&self) -> bool {
+        loop {
+            if let Told::ReadinessChanged(is_ready) = self.told.recv_timeout(PATIENCE).expect("it changes") {
+                return is_ready;
+            }
+        }
+    }
+
+    fn committed(&self, number: u64) -> Result<u64, LogError> {
+        loop {
+            match self.next() {
+                Told::Committed(at, outcome) if at == number => return outcome,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn what_one_node_publishes_another_sees_in_order_and_can_load() {
+    let servers = NatsServers::start(3, "");
+    let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 3), ThreadOfNode::start(&servers.urls(), "b", 3));
+    let page = a.follow("chat:1");
+    assert!(page.records.is_empty() && page.epoch.len() == 8, "{page:?}");
+    assert_eq!(b.follow("chat:1").epoch, page.epoch);
+    let mut offsets = Vec::new();
+    for number in 1..=50 {
+        a.publish("chat:1", number);
+    }
+    for number in 1..=50 {
+        offsets.push(a.committed(number).expect("the quorum stores it"));
+    }
+    assert!(offsets.is_sorted());
+    let mut seen = Vec::new();
+    while seen.len() < 50 {
+        match b.next() {
+            Told::Replicated(offset, data) => seen.push((offset, data)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let published: Vec<_> =
+        offsets.iter().zip(1_u64..).map(|(at, number)| (*at, Bytes::from(number.to_string()))).collect();
+    assert_eq!(seen, published);
+    let page = b.load("chat:1", LoadQuery { after: Some(offsets[44]), publications_max: 100 });
+    assert_eq!(page.records.iter().map(|record| record.publication.offset).collect::<Vec<_>>(), offsets[45..]);
+    assert!(page.floor <= offsets[44], "{page:?}");
+    // The channel keeps ten.
+    let page = b.load("chat:1", LoadQuery { after: Some(offsets[10]), publications_max: 100 });
+    assert!(page.floor > offsets[10], "{page:?}");
+    let state = b.thread.state();
+    assert!(state.is_ready && state.counters.interrupted == 0, "{state:?}");
+}
+
+#[test]
+fn a_killed_server_delays_and_loses_nothing() {
+    let mut servers = NatsServers::start(3, "");
+    let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 3), ThreadOfNode::start(&servers.urls(), "b", 3));
+    a.follow("chat:1");
+    b.follow("chat:1");
+    let mut acknowledged = Vec::new();
+    for round in 0..3 {
+        for number in round * 100 + 1..=round * 100 + 100 {
+            if number == round * 100 + 50 {
+                servers.kill(usize::try_from(round).expect("it is small"));
+            }
+            a.publish("chat:1", number);
+        }
+        for number in round * 100 + 1..=round * 100 + 100 {
+            if let Ok(offset) = a.committed(number) {
+                acknowledged.push((offset, number));
+            }
+        }
+        servers.restart(usize::try_from(round).expect("it is small"));
+    }
+    let last = acknowledged.last().expect("something is acknowledged").0;
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|(offset, _)| *offset < last) {
+        match b.next() {
+            Told::Replicated(offset, data) => {
+                seen.push((
+                    offset,
+                    std::str::from_utf8(&data).expect("it is text").parse::<u64>().expect("it is a number"),
+                ));
+            }
+            // Longer than a second without a leader: subscribers recover, and so does this test.
+            Told::Interrupted => panic!("interrupted"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0), "the order of the stream");
+    let missing: Vec<_> = acknowledged.iter().filter(|one| !seen.contains(one)).collect();
+    assert!(missing.is_empty(), "acknowledged and not seen: {missing:?}");
+}
+
+#[test]
+fn a_node_that_loses_its_server_is_not_ready_until_it_returns() {
+    let mut servers = NatsServers::start(1, "");
+    let node = ThreadOfNode::start(&servers.urls(), "a", 1);
+    assert!(node.readiness());
+    let state = node.thread.state();
+    assert!(state.is_ready && state.counters.links_opened == [1; 3], "{state:?}");
+    servers.kill(0);
+    assert!(!node.readiness());
+    assert!(!node.thread.state().is_ready);
+    servers.restart(0);
+    assert!(node.readiness());
+    let state = node.thread.state();
+    assert!(state.is_ready && state.counters.links_opened.iter().all(|opened| *opened >= 2), "{state:?}");
+}
+
+#[test]
+fn a_node_without_servers_or_with_too_large_publications_is_told_why() {
+    let servers = NatsServers::start(1, "");
+    let start = |options| {
+        let answers = Arc::new(Shards(Mutex::new(channel().0)));
+        ClusterThread::start(options, answers).map(drop).expect_err("it cannot be")
+    };
+    let mut options = cluster_options("nats://127.0.0.1:1", "a", 1);
+    options.start_timeout = Duration::ZERO;
+    assert!(matches!(start(options), ClusterFault::Connect(faults) if faults.by_server.len() == 1));
+    let mut options = cluster_options(&servers.urls(), "a", 1);
+    options.publication_bytes_max = 1 << 20;
+    assert!(matches!(start(options), ClusterFault::MaxPayload { there: 1_048_576, wanted: 1_052_672 }));
+    let mut options = cluster_options(&servers.urls(), "a", 3);
+    options.start_timeout = Duration::ZERO;
+    assert!(start(options).to_string().contains("broker.nats.jetstream.replicas"));
+}
