@@ -1,4 +1,4 @@
-//! Stars: whoever runs over the star has a point, and the star goes elsewhere.
+//! Stars: a player who touches the star scores a point, and the star moves elsewhere.
 
 use std::{collections::BTreeMap, process::ExitCode};
 

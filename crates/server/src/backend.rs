@@ -1,63 +1,69 @@
-//! The application's backend, asked over HTTP about what sessions do: Centrifugo's proxies.
+//! HTTP requests about sessions to the application's backend: Centrifugo's proxies.
 //!
-//! A shard hands a question over and goes on; the request runs on a thread of its own, so that neither a shard nor the
-//! server API waits for a slow backend. What a backend may cost is bounded for each proxy: so many questions at a time, so
-//! long for each, so many bytes for an answer, and after a number of failures in a row it is left alone for a while.
+//! A shard passes a request to a separate thread and continues, so neither a shard nor the server API waits for a slow
+//! backend. Each proxy has limits: the number of concurrent requests, the time and the size of a response. After a
+//! number of consecutive failures the circuit breaker stops requests for a while.
 
-// Bytes of others are read here.
+// This module parses bytes from backends.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
 
-pub(crate) mod answer;
+mod answer;
 mod breaker;
 mod caller;
 mod counters;
-mod headers;
-mod options;
-mod question;
+mod request;
 
 use std::{
-    fmt, io,
+    fmt,
+    hash::{BuildHasher as _, Hash, RandomState},
+    io,
+    net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Instant,
 };
 
-use dunlin_engine::backend::{BackendOutcome, BackendQuestion, BackendRefusal};
+use dunlin_config::ProxyOptions;
+use dunlin_engine::backend::{ProxyError, ProxyRequest, ProxyResult};
+use dunlin_net::{HeaderPicker, PickedHeaders};
 use tokio::sync::mpsc;
 
-use breaker::Breaker;
-use caller::Caller;
+use crate::node::SourceNetwork;
 
-pub use counters::{AskKind, BackendCounts, Outcome, ProxyCounts};
-pub use headers::{HeaderPicker, PickedHeaders};
-pub use options::{ClientTls, ProxyOptions, StatusTransform, Transformed};
+use breaker::{Breaker, ProxyCaller};
+use caller::{Caller, RequestFields};
 
-/// A question on its way, and where its answer goes.
+pub use answer::read as read_answer;
+pub use counters::{BackendCounts, CallOutcome, CodeCount, ProxyCounts, ProxyKind};
+
+/// A request to a backend, and the receiver of its result.
 pub struct BackendCall {
-    /// What is asked, and whom.
-    pub question: BackendQuestion,
-    /// What the session's own request had in the header fields that some proxy wants.
+    /// The request and its proxy.
+    pub request: ProxyRequest,
+    /// The header fields of the session's own request that proxies forward.
     pub headers: Option<PickedHeaders>,
-    /// To be called once, on whatever thread; it neither blocks nor waits.
-    pub answer: Box<dyn FnOnce(BackendOutcome) + Send>,
+    /// The client's address, as far as trusted proxies report it; `None` if it is unknown.
+    pub address: Option<IpAddr>,
+    /// Called once, on any thread. It does not block.
+    pub answer: Box<dyn FnOnce(ProxyResult) + Send>,
 }
 
-/// Asks backends. Called on the shard's thread, where it may neither block nor wait for another thread.
-pub trait AskBackends: Send + Sync + 'static {
-    /// Asks, and has the answer told.
+/// Sends requests to backends. Shards call it on their own threads, so it must not block.
+pub trait ProxyClient: Send + Sync + 'static {
+    /// Sends the request and passes the result to its callback.
     fn ask(&self, call: BackendCall);
 
-    /// Which header fields of a session's request are to be kept for its questions.
+    /// Selects the header fields of a session's request that are kept for backend requests.
     fn wanted_headers(&self) -> &HeaderPicker;
 }
 
-/// Asks nobody, since nobody is configured.
+/// The implementation for a node without backends.
 #[derive(Debug, Default)]
 pub struct NoBackends(HeaderPicker);
 
-impl AskBackends for NoBackends {
+impl ProxyClient for NoBackends {
     fn ask(&self, call: BackendCall) {
-        (call.answer)(Err(BackendRefusal::Failed));
+        (call.answer)(Err(ProxyError::Failed));
     }
 
     fn wanted_headers(&self) -> &HeaderPicker {
@@ -71,9 +77,11 @@ pub struct Backends {
     calls: mpsc::UnboundedSender<Admitted>,
     wanted: HeaderPicker,
     started: Instant,
+    /// Hashes sessions, users and addresses to numbers.
+    hasher: RandomState,
 }
 
-/// One proxy: whom to ask, how, and how that has gone.
+/// One proxy: its options and its state.
 struct Proxy {
     options: ProxyOptions,
     caller: Caller,
@@ -81,28 +89,29 @@ struct Proxy {
     counters: counters::ProxyCounters,
 }
 
-/// A call that may be made.
+/// A request that the limits admit.
 struct Admitted {
     proxy: Arc<Proxy>,
+    questioner: ProxyCaller,
     call: BackendCall,
 }
 
-/// Why backends cannot be asked.
+/// Why the backends cannot be used.
 #[derive(Debug)]
 pub enum BackendError {
-    /// The thread could not be had.
+    /// The thread could not be started.
     Thread(io::Error),
-    /// What a proxy needs for TLS is of no use.
+    /// The TLS options of a proxy are invalid.
     Tls {
-        /// The proxy's place in the configuration.
+        /// The proxy's name in the configuration.
         label: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }
 
 impl Backends {
-    /// Starts the thread. The proxies' places are their [`dunlin_engine::backend::ProxyIndex`].
+    /// Starts the thread. A proxy's [`dunlin_engine::backend::ProxyIndex`] is its index in `proxies`.
     ///
     /// # Errors
     /// [`BackendError`]
@@ -111,7 +120,7 @@ impl Backends {
         let runtime = runtime.map_err(BackendError::Thread)?;
         let proxies: Vec<_> =
             proxies.iter().map(|options| Proxy::new(options).map(Arc::new)).collect::<Result<_, _>>()?;
-        // Not bounded by itself: each proxy bounds its questions from the moment they are asked.
+        // The channel needs no bound of its own, because each proxy limits its requests until they have completed.
         let (calls, called) = mpsc::unbounded_channel();
         let started = Instant::now();
         let run = move || {
@@ -120,36 +129,52 @@ impl Backends {
         };
         thread::Builder::new().name("backend".to_owned()).spawn(run).map_err(BackendError::Thread)?;
         let wanted = HeaderPicker::new(proxies.iter().flat_map(|proxy| proxy.options.http_headers.iter().cloned()));
-        Ok(Self { proxies, calls, wanted, started })
+        Ok(Self { proxies, calls, wanted, started, hasher: RandomState::new() })
     }
 
-    /// What is counted, by proxy.
+    fn questioner(&self, call: &BackendCall) -> ProxyCaller {
+        let asker = &call.request.asker;
+        let number = |what: &dyn Fn(&mut std::hash::DefaultHasher)| {
+            let mut hasher = self.hasher.build_hasher();
+            what(&mut hasher);
+            std::hash::Hasher::finish(&hasher)
+        };
+        let user = asker.user.as_deref().filter(|user| !user.is_empty());
+        ProxyCaller {
+            session: number(&|hasher| asker.client.hash(hasher)),
+            user: user.map(|user| number(&|hasher| user.hash(hasher))),
+            address: call.address.map(|address| number(&|hasher| SourceNetwork::of(address).hash(hasher))),
+        }
+    }
+
+    /// The counters of all proxies.
     pub fn counts(&self) -> BackendCounts {
         let now_ms = now_ms(self.started);
         BackendCounts { proxies: self.proxies.iter().map(|proxy| proxy.counts(now_ms)).collect() }
     }
 }
 
-impl AskBackends for Backends {
+impl ProxyClient for Backends {
     fn ask(&self, call: BackendCall) {
-        let Some(proxy) = self.proxies.get(usize::from(call.question.proxy.0)) else {
-            return (call.answer)(Err(BackendRefusal::Failed));
+        let Some(proxy) = self.proxies.get(usize::from(call.request.proxy.0)) else {
+            return (call.answer)(Err(ProxyError::Failed));
         };
-        let kind = AskKind::of(&call.question.ask);
-        // The number of questions first: whoever tries an open breaker has to go through with it.
+        let kind = ProxyKind::of(&call.request.kind);
+        // First the limit on concurrent requests: a request that passes the half-open breaker must be sent.
         if !proxy.counters.admit(proxy.options.requests_max) {
-            proxy.counters.count(kind, Outcome::Busy);
-            return (call.answer)(Err(BackendRefusal::Busy));
+            proxy.counters.count(kind, CallOutcome::Busy);
+            return (call.answer)(Err(ProxyError::Busy));
         }
-        if !proxy.breaker().admits(now_ms(self.started)) {
+        let questioner = self.questioner(&call);
+        if !proxy.breaker().try_admit(now_ms(self.started), questioner) {
             proxy.counters.dismiss();
-            proxy.counters.count(kind, Outcome::Open);
-            return (call.answer)(Err(BackendRefusal::Failed));
+            proxy.counters.count(kind, CallOutcome::Open);
+            return (call.answer)(Err(ProxyError::Failed));
         }
-        let admitted = Admitted { proxy: Arc::clone(proxy), call };
-        if let Err(mpsc::error::SendError(Admitted { proxy, call })) = self.calls.send(admitted) {
+        let admitted = Admitted { proxy: Arc::clone(proxy), questioner, call };
+        if let Err(mpsc::error::SendError(Admitted { proxy, call, .. })) = self.calls.send(admitted) {
             proxy.counters.dismiss();
-            (call.answer)(Err(BackendRefusal::Failed));
+            (call.answer)(Err(ProxyError::Failed));
         }
     }
 
@@ -177,34 +202,42 @@ impl Proxy {
         self.counters.now(&self.options.label, self.breaker().is_open(now_ms))
     }
 
-    /// Asks, and tells what came of it.
-    async fn carry_out(&self, call: BackendCall, started: Instant) {
-        let BackendCall { question, headers, answer } = call;
-        let kind = AskKind::of(&question.ask);
+    /// Sends a request and passes on its result.
+    async fn carry_out(&self, call: BackendCall, questioner: ProxyCaller, started: Instant) {
+        let BackendCall { request, headers, address, answer } = call;
+        let kind = ProxyKind::of(&request.kind);
         let asked = Instant::now();
-        let (outcome, word) = match question::body(&question, &self.options) {
-            Ok(body) => self.caller.call(kind, body, headers.as_ref(), &self.options).await,
-            // The client's doing: the backend is neither asked nor blamed.
-            Err(refusal) => (Err(refusal), Outcome::NotAsked),
+        let (outcome, word) = match request::body(&request, &self.options) {
+            Ok(body) => {
+                let fields = RequestFields { picked: headers.as_deref(), address };
+                self.caller.call(kind, body, fields, &self.options).await
+            }
+            // The client's data is invalid, so the backend is neither called nor blamed.
+            Err(refusal) => (Err(refusal), CallOutcome::NotAsked),
         };
+        let (proxy, took) = (&self.options.label, asked.elapsed());
+        crate::telemetry::session_events::BackendAsked { proxy, kind: kind.name(), outcome: word.name(), took }.emit();
         let now_ms = now_ms(started);
         let mut breaker = self.breaker();
         match word {
-            Outcome::NotAsked => breaker.withdrawn(),
-            word if word.is_failure() => breaker.failed(now_ms),
+            CallOutcome::NotAsked => breaker.withdrawn(),
+            word if word.is_outage() => breaker.failed(now_ms, questioner),
             _ => breaker.succeeded(),
         }
         drop(breaker);
         self.counters.count(kind, word);
         self.counters.observe(kind, asked.elapsed());
+        if let Err(refusal) = &outcome {
+            self.counters.count_code(kind, word, refusal);
+        }
         self.counters.dismiss();
         answer(outcome);
     }
 }
 
 async fn run(mut called: mpsc::UnboundedReceiver<Admitted>, started: Instant) {
-    while let Some(Admitted { proxy, call }) = called.recv().await {
-        tokio::spawn(async move { proxy.carry_out(call, started).await });
+    while let Some(Admitted { proxy, questioner, call }) = called.recv().await {
+        tokio::spawn(async move { proxy.carry_out(call, questioner, started).await });
     }
 }
 

@@ -1,19 +1,33 @@
-//! The command line: what can be asked of `dunlin`, and what it answers with when it can't.
+//! The command line of `dunlin`: commands and errors.
 
+// These macros panic if the stream is closed; `output` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod backup;
+mod backups;
 mod check_config;
 mod check_token;
 mod config_reference;
 mod gen_config;
 mod gen_token;
+mod health;
+pub(crate) mod hint;
+mod operator_request;
+pub(crate) mod output;
+mod reload;
 mod replay;
+mod restore;
 mod serve;
+mod storage;
 
 use std::{fmt, io, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
+use dunlin_config::{Config, ConfigInput, Flag, Loaded, Problem, Problems};
 use dunlin_games::Registry;
+use dunlin_storage::StorageError;
 
-use crate::config::{Config, Flag, Input, Problem, Problems};
+use crate::demo::site;
 
 /// A realtime server: channels with history, recovery and presence, for clients that speak Centrifugo's protocol.
 #[derive(Debug, Parser)]
@@ -27,23 +41,35 @@ pub struct Cli {
 enum Command {
     /// Run a node
     Serve(serve::ServeArgs),
-    /// Tell what is wrong with a configuration
+    /// Check a configuration and report errors
     CheckConfig(check_config::CheckConfigArgs),
-    /// Write a configuration to start with, with fresh keys
+    /// Write an initial configuration with random keys
     GenConfig(gen_config::GenConfigArgs),
-    /// Make a token for a user, signed with the configuration's key
+    /// Create a connection token for a user, signed with the configured key
     GenToken(gen_token::GenTokenArgs),
-    /// Make a subscription token for a user and a channel, signed with the configuration's key
+    /// Create a subscription token for a user and a channel, signed with the configured key
     GenSubToken(gen_token::GenSubTokenArgs),
-    /// Tell what a connection token says, or what is wrong with it
+    /// Verify a connection token and print its claims
     CheckToken(check_token::CheckTokenArgs),
-    /// Tell what a subscription token says, or what is wrong with it
+    /// Verify a subscription token and print its claims
     CheckSubToken(check_token::CheckTokenArgs),
-    /// Play a room's recording again, and compare
+    /// Reload the configuration of a running node
+    Reload(reload::ReloadArgs),
+    /// Check the health of a running node: exit code 0 if it is healthy, 1 otherwise
+    Health(health::HealthArgs),
+    /// Replay the recording of a room and compare the state hashes
     Replay(replay::ReplayArgs),
-    /// Measure this machine, and a server on it
-    Bench(dunlin_bench::Args),
-    /// Tell the version
+    /// Check, measure, compact or export the storage of a node that is stopped
+    Storage(storage::StorageArgs),
+    /// Have a running node back up its storage
+    Backup(backup::BackupArgs),
+    /// List the backups in a directory
+    Backups(backups::BackupsArgs),
+    /// Restore a backup of a storage into an empty directory, and check it
+    Restore(restore::RestoreArgs),
+    /// Run benchmarks of this machine and of a server on it
+    Bench(Box<dunlin_bench::Args>),
+    /// Print the version
     Version,
     /// Print the reference of all keys, as committed in the repository
     #[command(hide = true)]
@@ -53,82 +79,119 @@ enum Command {
 /// Where the configuration is.
 #[derive(Clone, Debug, Args)]
 struct ConfigFile {
-    /// Configuration file: .json, .yaml, .yml or .toml. Without one the defaults and the environment count.
+    /// Configuration file: .json, .yaml, .yml or .toml. Without it, the first of config.json, config.yaml, config.yml and
+    /// config.toml in the working directory is read
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     path: Option<PathBuf>,
 }
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The configuration can't be used. Exit code 3.
+    /// The configuration is invalid. Exit code 3.
     Config(Problems),
-    /// The configuration is odd, and was to be checked strictly. Exit code 3.
+    /// The configuration has warnings, and `--strict` was given. Exit code 3.
     Strict,
-    /// A command line that can't be carried out. Exit code 2, as for one that can't be read.
+    /// An invalid command line. Exit code 2.
     Usage(String),
+    /// Standard output cannot be written. Exit code 1.
+    Output(io::Error),
+    /// The node is unhealthy or unreachable. Exit code 1.
+    Unhealthy(String),
+    /// A storage or a backup cannot be used. Exit code 1.
+    Storage(StorageError),
+    /// The node is unreachable or could not make a backup. Exit code 1.
+    Backup(String),
+    /// A storage is damaged, or there is none. Exit code 1.
+    UnusableStorage(PathBuf, String),
     /// A recording cannot be replayed to its end. Exit code 1.
     Replay(PathBuf, String),
     /// A file could not be read or written. Exit code 1.
     File(PathBuf, io::Error),
-    /// The operating system gave no random bytes. Exit code 1.
+    /// The operating system returned no random bytes. Exit code 1.
     Random(getrandom::Error),
-    /// A token does not count, for this reason. Exit code 1.
+    /// The token is invalid. Exit code 1.
     Token(&'static str),
-    /// There is no thread for checking tokens' signatures. Exit code 1.
+    /// The thread that verifies tokens could not be started. Exit code 1.
     TokenThread(io::Error),
     /// The node could not run. Exit code 1.
     Serve(crate::serve::ServeError),
-    /// The measurement could not be made. Exit code 1.
+    /// The node is unreachable or rejected the configuration. Exit code 1.
+    Reload(String),
+    /// The benchmark could not be run. Exit code 1.
     Bench(dunlin_bench::Error),
 }
 
 impl Cli {
-    /// Does what is asked, with these simulations.
+    /// Runs the command with these simulations.
     ///
     /// # Errors
-    /// Why it could not be done.
+    /// Why the command failed.
     pub fn run(self, registry: &Registry) -> Result<(), Failure> {
         match self.command {
             Command::Serve(args) => serve::run(&args, registry),
             Command::CheckConfig(args) => check_config::run(&args, registry),
+            Command::Reload(args) => reload::run(&args, registry),
+            Command::Health(args) => health::run(&args, registry),
             Command::Replay(args) => replay::run(&args, registry),
+            Command::Storage(args) => storage::run(&args, registry),
+            Command::Backup(args) => backup::run(&args, registry),
+            Command::Backups(args) => backups::run(&args),
+            Command::Restore(args) => restore::run(&args),
             Command::GenConfig(args) => gen_config::run(&args),
             Command::GenToken(args) => gen_token::run(&args, registry),
             Command::GenSubToken(args) => gen_token::run_for_subscription(&args, registry),
             Command::CheckToken(args) => check_token::connection(&args, registry),
             Command::CheckSubToken(args) => check_token::subscription(&args, registry),
-            Command::Bench(args) => dunlin_bench::run(args).map_err(Failure::Bench),
-            Command::ConfigReference(args) => {
-                config_reference::run(&args);
-                Ok(())
-            }
-            Command::Version => {
-                println!("dunlin {}", env!("CARGO_PKG_VERSION"));
-                Ok(())
-            }
+            Command::Bench(args) => dunlin_bench::run(*args).map_err(Failure::Bench),
+            Command::ConfigReference(args) => config_reference::run(&args),
+            Command::Version => output::line(format_args!("dunlin {}", env!("CARGO_PKG_VERSION"))),
         }
     }
 }
 
 impl ConfigFile {
-    /// Reads it, with the environment and these flags on top.
+    /// Loads the configuration with the environment and these flags.
     fn load(&self, flags: Vec<Flag>, registry: &Registry) -> Result<(Config, Vec<Problem>), Failure> {
-        let input = Input::read(self.path.as_deref(), flags).map_err(Failure::Config)?;
-        Config::with_registry(&input, registry).map_err(Failure::Config)
+        Config::with_registry(&self.read(flags).map_err(Failure::Config)?, registry).map_err(Failure::Config)
+    }
+
+    /// As [`Self::load`], for a node that is about to start: also checks files that the configuration names.
+    fn load_to_start(&self, flags: Vec<Flag>, registry: &Registry) -> Result<Loaded, Failure> {
+        self.read(flags).and_then(|input| Config::load_to_start(&input, registry, site::check)).map_err(Failure::Config)
+    }
+
+    /// As [`Self::load`], with the values that are set.
+    fn load_whole(&self, flags: Vec<Flag>, registry: &Registry) -> Result<Loaded, Failure> {
+        self.reread(flags, registry).map_err(Failure::Config)
+    }
+
+    fn reread(&self, flags: Vec<Flag>, registry: &Registry) -> Result<Loaded, Problems> {
+        Config::load(&self.read(flags)?, registry)
+    }
+
+    fn read(&self, flags: Vec<Flag>) -> Result<ConfigInput, Problems> {
+        let file = self.path.clone().or_else(ConfigInput::default_file);
+        ConfigInput::read(file.as_deref(), flags)
     }
 }
 
 impl Failure {
-    /// What the process ends with.
+    /// The exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::File(..)
+            | Self::Output(_)
+            | Self::Unhealthy(_)
+            | Self::Storage(_)
+            | Self::Backup(_)
+            | Self::UnusableStorage(..)
             | Self::Replay(..)
             | Self::Random(_)
             | Self::Token(_)
             | Self::TokenThread(_)
             | Self::Serve(_)
+            | Self::Reload(_)
             | Self::Bench(_) => 1,
             Self::Usage(_) => 2,
             Self::Config(_) | Self::Strict => 3,
@@ -139,23 +202,33 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Config(problems) => write!(f, "the configuration can't be used\n{problems}"),
-            Self::Strict => f.write_str("the configuration has warnings, and --strict counts them"),
-            Self::Usage(text) => f.write_str(text),
+            Self::Config(problems) => write!(f, "invalid configuration\n{problems}"),
+            Self::Strict => f.write_str("the configuration has warnings, and --strict treats them as errors"),
+            Self::Usage(text) | Self::Reload(text) | Self::Backup(text) | Self::Unhealthy(text) => f.write_str(text),
+            Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Replay(path, text) => write!(f, "{}: {text}", path.display()),
+            Self::Storage(error) => error.fmt(f),
+            Self::UnusableStorage(path, text) | Self::Replay(path, text) => write!(f, "{}: {text}", path.display()),
             Self::Random(error) => write!(f, "no random bytes: {error}"),
-            Self::Token(reason) => write!(f, "the token does not count: {reason}"),
-            Self::TokenThread(error) => write!(f, "can't get a thread for tokens: {error}"),
+            Self::Token(reason) => write!(f, "invalid token: {reason}"),
+            Self::TokenThread(error) => write!(f, "cannot start the token thread: {error}"),
             Self::Serve(error) => error.fmt(f),
             Self::Bench(error) => error.fmt(f),
         }
     }
 }
 
-/// Tells what is odd, where errors are told.
+/// Prints the reason of a failure to stderr. Warnings come first, because they help to correct the configuration.
+pub(crate) fn print_failure(failure: &Failure) {
+    if let Failure::Config(problems) = failure {
+        warn(&problems.warnings);
+    }
+    output::error_line(format_args!("dunlin: {failure}"));
+}
+
+/// Prints warnings to stderr.
 fn warn(warnings: &[Problem]) {
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        output::error_line(format_args!("warning: {warning}"));
     }
 }

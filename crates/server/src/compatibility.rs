@@ -1,18 +1,13 @@
-//! `docs/compatibility.md`: what of Centrifugo holds in Dunlin. What there is to hold is listed in
-//! `schema/compatibility.json`; whether it holds is read from the tables that the server itself works by, as far as they
-//! say so.
+//! Generates `docs/compatibility.md`: which parts of Centrifugo Dunlin supports. `schema/compatibility.json` lists the
+//! parts; the support status is read from the server's own tables where they contain it.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use clap::CommandFactory as _;
+use dunlin_config::holding::{self, Holding, Leaf};
 use serde::Deserialize;
 
-use crate::{
-    cli::Cli,
-    config::holding::{self, Holding, Leaf},
-    http::api::Method,
-    telemetry::metrics::FAMILIES,
-};
+use crate::{cli::Cli, http::api::Method, telemetry::metrics::FAMILIES};
 
 const LIST: &str = include_str!("../../../schema/compatibility.json");
 
@@ -21,11 +16,11 @@ const LIST: &str = include_str!("../../../schema/compatibility.json");
 #[serde(deny_unknown_fields)]
 struct List {
     centrifugo: String,
-    /// Paths of keys, and of tables whose keys are meant.
+    /// Paths of keys and of tables, which stand for all their keys.
     options: Vec<String>,
-    /// Those that only the paid edition has.
+    /// Options that only the paid edition has.
     pro_options: BTreeSet<String>,
-    /// Those that Dunlin will not have.
+    /// Options that Dunlin will not support.
     never_options: BTreeSet<String>,
     methods: Vec<Item>,
     proxies: Vec<ByOption>,
@@ -34,12 +29,12 @@ struct List {
     commands: Vec<Item>,
 }
 
-/// Something that Centrifugo has.
+/// A feature of Centrifugo.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Item {
     name: String,
-    /// What Dunlin has instead; read from the server's own tables where it is missing.
+    /// Dunlin's equivalent; if absent, it is read from the server's own tables.
     #[serde(default)]
     dunlin: Names,
     #[serde(default)]
@@ -50,7 +45,7 @@ struct Item {
     why: String,
 }
 
-/// Something of which an option decides.
+/// An entry whose support depends on an option.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ByOption {
@@ -60,7 +55,7 @@ struct ByOption {
     pro: bool,
 }
 
-/// One name, several, or none.
+/// No, one or several names.
 #[derive(Default, Deserialize)]
 #[serde(untagged)]
 enum Names {
@@ -77,7 +72,7 @@ enum Status {
     Never,
 }
 
-/// The page being written, and what is wrong with the list.
+/// The page, and the errors in the list.
 struct Page {
     text: String,
     counts: [usize; 3],
@@ -87,15 +82,15 @@ struct Page {
 const INTRODUCTION: &str = "\
 <!-- Written by `dunlin config-reference compatibility`. Tests compare it with the tables that the server works by. -->
 
-Option by option, method by method. *Done* means that it does what it does there. *Later* means that Dunlin does not
-have it yet, *never* that it will not, and why. An option that does not hold is either *ignored*, with a warning at the
-start, or *refused*: the node does not start, because ignoring it would change who may do what, or what arrives. At its
-default, and in a table that is not `enabled`, an option is neither. How to move: [migrating from
-Centrifugo](migrating-from-centrifugo.md). Names with ᴾ are those of Centrifugo PRO.
+This page lists the status of each option, method, metric and command of Centrifugo. *Done* means that Dunlin supports it with the same
+meaning. *Later* means that Dunlin does not support it yet, and *never* that it will not. An unsupported option is either *ignored*, with a
+warning at start, or *refused*: the node does not start, because ignoring the option would change permissions or delivery. An option with its
+default value, or in a table that is not `enabled`, is neither. The migration guide is
+[migrating-from-centrifugo.md](migrating-from-centrifugo.md). ᴾ marks names of Centrifugo PRO.
 ";
 
-/// The page, and what is wrong with `schema/compatibility.json`: names that the server does not know, or a judgement that
-/// it contradicts.
+/// Generates the page. Also returns the errors in `schema/compatibility.json`: names that the server does not know, and
+/// statements that contradict the server's tables.
 pub fn markdown() -> (String, Vec<String>) {
     let list: List = match serde_json::from_str(LIST) {
         Ok(list) => list,
@@ -104,9 +99,15 @@ pub fn markdown() -> (String, Vec<String>) {
     let mut page = Page { text: String::new(), counts: [0; 3], problems: Vec::new() };
     let leaves = holding::leaves();
     page.options(&list, &leaves);
-    page.by_option("Proxies", "Events about which an application's backend is asked.", &list.proxies, &list, &leaves);
+    page.by_option(
+        "Proxies",
+        "Events for which Dunlin calls the application's backend.",
+        &list.proxies,
+        &list,
+        &leaves,
+    );
     page.methods(&list.methods);
-    page.by_option("Consumers", "Queues that publications are taken from.", &list.consumers, &list, &leaves);
+    page.by_option("Consumers", "Queues from which publications are consumed.", &list.consumers, &list, &leaves);
     page.metrics(&list.metrics);
     page.commands(&list.commands);
     let [done, later, never] = page.counts;
@@ -127,7 +128,7 @@ impl Page {
         let _ = write!(self.text, "\n## {heading}\n\n{doc}{columns}\n{rule}|\n");
     }
 
-    /// One line; what stands in `cells` behind the status is free.
+    /// Appends one line; the caller determines the cells after the status.
     fn row(&mut self, name: &str, pro: bool, status: Status, rest: &str) {
         let (word, place) = match status {
             Status::Done => ("done", 0),
@@ -148,7 +149,7 @@ impl Page {
                 group = own_group;
                 let doc = match group {
                     "channel.namespaces[]" => "The same in `channel.without_namespace`.",
-                    "client" => "What is said of `client.token` holds for `client.subscription_token` as well.",
+                    "client" => "The options of `client.token` apply to `client.subscription_token` as well.",
                     _ => "",
                 };
                 self.heading(
@@ -177,7 +178,7 @@ impl Page {
         }
     }
 
-    /// A table whose keys all fare alike has one line.
+    /// A table whose keys all have the same status takes one line.
     fn option(&mut self, option: &str, inside: &[&Leaf], list: &List) {
         let pro = list.pro_options.contains(option);
         let never = list.never_options.contains(option);
@@ -188,20 +189,20 @@ impl Page {
                 .filter_map(|leaf| leaf.path.strip_prefix(option)?.strip_prefix('.'))
                 .map(|name| format!("`{name}`"))
                 .collect();
-            let (status, mut rest) = self.told(option, first.holding, never);
+            let (status, mut rest) = self.row_text(option, first.holding, never);
             if !names.is_empty() {
                 let _ = write!(rest, "{}Its keys: {}", if rest.is_empty() { "" } else { ". " }, names.join(" "));
             }
             self.row(option, pro, status, &rest);
         } else {
             for leaf in own_apart() {
-                let (status, rest) = self.told(&leaf.path, leaf.holding, never);
+                let (status, rest) = self.row_text(&leaf.path, leaf.holding, never);
                 self.row(&leaf.path, pro, status, &rest);
             }
         }
     }
 
-    fn told(&mut self, option: &str, holding: Holding, never: bool) -> (Status, String) {
+    fn row_text(&mut self, option: &str, holding: Holding, never: bool) -> (Status, String) {
         let missing = if never { Status::Never } else { Status::Later };
         match holding {
             Holding::Holds | Holding::Own => {
@@ -222,7 +223,7 @@ impl Page {
             match leaves.iter().find(|leaf| is_in(&leaf.path, option)) {
                 Some(leaf) => {
                     let never = list.never_options.contains(option);
-                    let (status, rest) = self.told(option, leaf.holding, never);
+                    let (status, rest) = self.row_text(option, leaf.holding, never);
                     let rest = if rest.is_empty() { format!("by `{option}`") } else { rest };
                     self.row(name, *pro, status, &rest);
                 }
@@ -239,7 +240,7 @@ impl Page {
                 (Some(method), None) => match method.unsupported() {
                     None => self.row(&item.name, item.pro, Status::Done, &item.why),
                     Some(why) => {
-                        self.row(&item.name, item.pro, Status::Later, &format!("answered with error 108: {why}"));
+                        self.row(&item.name, item.pro, Status::Later, &format!("error 108: {why}"));
                     }
                 },
                 (None, Some(_)) => self.stated(item),
@@ -252,7 +253,8 @@ impl Page {
     }
 
     fn metrics(&mut self, items: &[Item]) {
-        let doc = "Centrifugo's names without `centrifugo_`, and what tells the same here ([metrics](metrics.md)).";
+        let doc = "Centrifugo's names without `centrifugo_`, and the corresponding metrics of Dunlin \
+            ([metrics](metrics.md)).";
         self.heading("Metrics", doc, "| metric | status | |");
         for item in items {
             let names = item.dunlin.as_slice();
@@ -286,7 +288,7 @@ impl Page {
         }
     }
 
-    /// Something that the server has no table of.
+    /// A feature that is in none of the server's tables.
     fn stated(&mut self, item: &Item) {
         let status = match item.status.as_deref() {
             Some("never") => Status::Never,
@@ -307,7 +309,26 @@ impl Names {
     }
 }
 
-/// Whether a key is the one listed, or in the table listed.
+/// Whether a key is the listed key or in the listed table.
 fn is_in(path: &str, listed: &str) -> bool {
     path.strip_prefix(listed).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn the_compatibility_table_is_what_the_program_does() {
+        let (written, problems) = markdown();
+        assert!(problems.is_empty(), "edit schema/compatibility.json:\n{}", problems.join("\n"));
+        let path = "docs/compatibility.md";
+        let committed = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).expect(path);
+        assert!(
+            committed == written,
+            "{path} is stale: write it with `dunlin config-reference compatibility > {path}`"
+        );
+    }
 }

@@ -1,7 +1,7 @@
-//! The demonstration: pages at `/`, made-up prices, and players for the arena. On when `demo.dir` is set, and never
-//! otherwise.
+//! The demo: pages at `/`, simulated prices, and bots in the arena. Enabled only if `demo.dir` is set.
 
 pub mod bots;
 mod market;
+pub mod paths;
 pub mod publisher;
 pub mod site;

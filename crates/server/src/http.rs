@@ -1,27 +1,29 @@
-//! The HTTP server on the control thread: the server API, health, metrics, and the pages of a demonstration.
+//! The HTTP server on the control thread: server API, health check, metrics, and the demo pages.
 //!
-//! Connections come from the shards, which hand over whatever is not a WebSocket ([`connection`]); a WebSocket that is
-//! asked for on such a connection goes back to a shard ([`upgrade`]).
+//! Shards pass on each connection that is not a WebSocket ([`connection`]). A WebSocket handshake on such a connection
+//! moves its socket back to a shard ([`upgrade`]).
 
 pub mod api;
+pub mod backup;
 pub mod connection;
+pub mod connection_table;
 pub mod debug;
-pub(crate) mod emulation;
+pub mod emulation;
+mod health;
 mod init;
 pub mod internal;
+pub mod reload;
 mod replay;
 mod stream;
 pub mod surveys;
 pub mod swagger;
+mod tls_stream;
 mod upgrade;
 
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -32,106 +34,135 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get, post},
 };
+use dunlin_net::{Acceptor, ClientEndpoint, Transport};
+use dunlin_token::Verifier;
 
 use crate::{
     backend::Backends,
     demo::site::Site,
-    net::{Door, Place, Transport},
-    node::Node,
+    node::{Node, NodeCluster, NodeStorage},
     telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
-    token::Verifier,
 };
+
+use health::HealthSources;
 
 pub use emulation::Emulation;
 pub use init::Init;
 
-/// What is served on one port, and where.
+/// The endpoints of one port.
 #[derive(Default)]
 pub struct HttpParts {
     /// The server API and its path; `None` when it is off.
-    pub api: Option<(String, api::Service)>,
+    pub api: Option<(String, Arc<api::Service>)>,
     /// Path of the health check.
     pub health_path: Option<String>,
-    /// Whether the node is about to end, so that nobody should be sent here: the health check says so.
+    /// Whether the node is shutting down. The health check reports it, so that load balancers send no new clients.
     pub is_going: Arc<AtomicBool>,
+    /// The health check reports when it stores nothing any more.
+    pub storage: Option<Arc<NodeStorage>>,
+    /// The health check reports when it is not ready.
+    pub cluster: Option<Arc<NodeCluster>>,
     /// Path of the metrics, and what they need.
-    pub metrics: Option<(String, Metrics)>,
-    /// Path of the page of what the shards hold, and what it needs.
+    pub metrics: Option<(String, Arc<Metrics>)>,
+    /// Reloads the configuration. Only on the internal port.
+    pub reload: Option<reload::Reload>,
+    /// Makes backups. Only on the internal port.
+    pub backup: Option<backup::BackupEndpoint>,
+    /// The debug page with its path.
     pub debug: Option<(String, debug::Debug)>,
-    /// Path of the API's description.
+    /// Path of the API's `OpenAPI` description.
     pub swagger_path: Option<String>,
+    /// Paths of players for the arena's page.
+    pub arena_paths: Option<crate::demo::paths::ArenaPaths>,
     /// Pages at `/`.
     pub site: Option<Site>,
     /// Opens sessions; `None` when all transports are off.
-    pub sessions: Option<Arc<SessionDoor>>,
-    /// Takes commands of sessions that come by requests of their own.
+    pub sessions: Option<Arc<SessionAcceptor>>,
+    /// Takes commands in separate HTTP requests.
     pub emulation: Option<Emulation>,
-    /// The endpoint that does nothing but answer.
+    /// The endpoint that tests the connection.
     pub init: Option<Init>,
 }
 
-/// What a page of metrics is computed from.
+impl HttpParts {
+    /// The paths of operators, for which connections are reserved.
+    pub fn operators_paths(&self) -> Arc<[String]> {
+        let api = self.api.as_ref().map(|(prefix, _)| prefix);
+        let metrics = self.metrics.as_ref().map(|(path, _)| path);
+        let paths = [api, metrics, self.health_path.as_ref()].into_iter().flatten();
+        // If the API's path is `/`, its methods are at the top level.
+        paths.map(|path| literal(path).trim_end_matches('/').to_owned()).collect()
+    }
+}
+
+/// The sources of the metrics page.
 pub struct Metrics {
-    /// What the shards report.
+    /// Surveys of the shards.
     pub surveys: Arc<surveys::Surveys>,
-    /// What stays from page to page.
+    /// State that persists between scrapes.
     pub scrape: Scrape,
-    /// What the control thread counts.
+    /// The control thread's counters.
     pub counters: Arc<ControlCounters>,
-    /// Judges tokens, and counts them.
+    /// Verifies tokens and counts them.
     pub tokens: Arc<Verifier>,
-    /// Asks backends, and counts that; `None` where there are none.
+    /// Sends requests to backends and counts them; `None` without backends.
     pub backends: Option<Arc<Backends>>,
-    /// When the node started.
+    /// The start time of the node.
     pub started: Instant,
 }
 
-/// Opens sessions on connections that have carried HTTP before.
+/// Opens sessions on kept-alive HTTP connections.
 #[derive(Clone)]
-pub struct SessionDoor {
-    /// Judges as the shards do.
-    pub door: Door,
-    /// Time for a request's body to come.
+pub struct SessionAcceptor {
+    /// Applies the same checks as the shards.
+    pub acceptor: Acceptor,
+    /// Timeout for a request's body.
     pub body_timeout: Duration,
-    /// Takes the sockets.
+    /// The node that takes over the sockets.
     pub node: Node,
-    /// Counts what is refused.
+    /// Counts refused requests.
     pub counters: Arc<ControlCounters>,
 }
 
-/// Two parts of the server want the same path.
+/// Two endpoints have the same path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PathTaken(pub String);
 
-/// The other end of a connection, where it is known.
+/// The peer's address, if it is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub Option<SocketAddr>);
 
 impl Peer {
-    /// Whose request it is.
+    /// The peer of a request.
     pub fn of(request: &Request) -> Self {
         request.extensions().get::<Self>().copied().unwrap_or(Self(None))
     }
 }
 
-/// The paths and what answers there.
+/// A router for these endpoints.
 ///
 /// # Errors
 /// [`PathTaken`]
 pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     let mut by_path: Vec<(String, MethodRouter)> = Vec::new();
     if let Some((prefix, service)) = parts.api {
-        let service = Arc::new(service);
         let prefix = literal(&prefix);
         let methods = format!("{}/{{method}}", prefix.trim_end_matches('/'));
         by_path.push((methods, post(api::answer).with_state(Arc::clone(&service))));
         by_path.push((prefix, post(api::answer_legacy).with_state(service)));
     }
     if let Some(path) = parts.health_path {
-        by_path.push((literal(&path), get(health).with_state(parts.is_going)));
+        let HttpParts { is_going, storage, cluster, .. } = parts;
+        by_path.push((literal(&path), get(health::answer).with_state(HealthSources { is_going, storage, cluster })));
     }
     if let Some((path, metrics)) = parts.metrics {
-        by_path.push((literal(&path), get(page_of_metrics).with_state(Arc::new(metrics))));
+        by_path.push((literal(&path), get(page_of_metrics).with_state(metrics)));
+    }
+    if let Some(reload) = parts.reload {
+        by_path.push((literal(reload::PATH), post(reload::answer).with_state(reload)));
+    }
+    if let Some(backup) = parts.backup {
+        by_path.push((literal(backup::PATH), post(backup::answer).with_state(backup)));
     }
     if let Some((path, debug)) = parts.debug {
         by_path.push((literal(&path), get(debug::answer).with_state(Arc::new(debug))));
@@ -142,7 +173,7 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((path, get(swagger::page)));
     }
     if let Some(sessions) = parts.sessions {
-        for Place { path, transport } in &sessions.door.places {
+        for ClientEndpoint { path, transport } in &sessions.acceptor.places {
             let answer = match transport {
                 Transport::WebSocket { .. } | Transport::UniWebSocket { .. } => any(upgrade::open),
                 _ => any(stream::open),
@@ -155,6 +186,10 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     }
     if let Some(Init { path, sessions }) = parts.init {
         by_path.push((literal(&path), any(init::answer).with_state(sessions)));
+    }
+    if let Some(paths) = parts.arena_paths {
+        let answer = get(crate::demo::paths::answer).with_state(Arc::new(paths));
+        by_path.push((literal(crate::demo::paths::PATH), answer));
     }
     let mut taken = BTreeSet::new();
     let mut router = Router::new().without_v07_checks();
@@ -170,7 +205,7 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     })
 }
 
-/// A configured path as the router's pattern for exactly that path, without a slash at its end.
+/// A router pattern that matches exactly this path, without a trailing slash.
 fn literal(path: &str) -> String {
     let path = path.trim_end_matches('/').replace('{', "{{").replace('}', "}}");
     if path.starts_with('/') { path } else { format!("/{path}") }
@@ -181,22 +216,24 @@ async fn nothing_here() -> Response {
         .into_response()
 }
 
-async fn health(State(is_going): State<Arc<AtomicBool>>) -> Response {
-    let status = if is_going.load(Ordering::Relaxed) { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    (status, [(header::CONTENT_TYPE, "application/json")], "{}").into_response()
-}
-
 async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
-    let shards = metrics.surveys.reports().await;
+    let survey = metrics.surveys.latest().await;
     let node = metrics.surveys.node();
     let (room_threads, rooms) = (node.room_threads(), node.rooms());
     let moment = Moment {
-        shards: &shards,
+        shards: &survey.reports,
+        silent_shards: &survey.silent,
         room_threads: &room_threads,
+        room_builder: node.room_builder(),
+        room_memory_bytes: node.room_memory_bytes(),
+        room_survival: node.room_survival(),
+        paths: node.path_counts(),
         rooms: &rooms,
         control: &metrics.counters,
         tokens: metrics.tokens.counters().now(),
         backends: metrics.backends.as_ref().map(|backends| backends.counts()).unwrap_or_default(),
+        storage: node.storage().map(|storage| storage.state()),
+        cluster: node.cluster().map(|cluster| cluster.state()),
         process: ProcessUse::now(),
         uptime: metrics.started.elapsed(),
     };

@@ -1,8 +1,10 @@
-//! The shard threads, and the handle by which the control thread talks to them.
+//! The shard threads, and the handle with which the control thread sends them requests.
 
 mod admission;
 mod answers;
+mod busy_window;
 mod clock;
+mod cluster;
 mod deadlines;
 mod doorbell;
 mod drain;
@@ -18,144 +20,162 @@ mod report;
 mod secure;
 mod shard_thread;
 mod start;
+mod storage;
 
 use std::{
     fmt,
     net::{IpAddr, SocketAddr, TcpStream},
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
-use dunlin_engine::Wire;
-use dunlin_engine::api::{Answer, ApiRequest};
+use dunlin_config::RoomsOptions;
+use dunlin_engine::api::{ApiAnswer, ApiRefusal, ApiRequest};
+use dunlin_engine::{NamespaceNames, ShardIndex, Wire};
+use dunlin_net::{NoReactor, OriginCheck, PickedHeaders, ReactorChoice, Refused, TlsSession};
 use dunlin_protocol::ErrorCode;
+use dunlin_token::VerifyTokens;
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 
-use inbox::ToShard;
+use inbox::{ReportRequest, ToShard};
 use shard_thread::Shared;
 
 use crate::{
-    backend::{AskBackends, PickedHeaders},
-    net::Refused,
-    rooms::{RoomReport, Rooms, RoomsOptions, ThreadReport},
-    tls::TlsSession,
+    backend::ProxyClient,
+    rooms::{BuilderReport, PathCounts, RoomReport, Rooms, SurvivalReport, ThreadReport},
 };
 
 pub(crate) use doorbell::Doorbell;
 
-pub use crate::net::{NoReactor, OriginCheck, ReactorChoice, ReactorKind, ReactorWish, RefusalReason, TrustedProxies};
-pub use admission::{AdmissionOptions, Admitted};
+pub use admission::{Admitted, SourceNetwork};
+pub use cluster::NodeCluster;
 pub use drain::DrainPlan;
-pub use options::{Judged, NetOptions, TokenAnswer, TokenKind, TokenQuestion, VerifyTokens};
-pub use report::{NetCounters, ShardReport};
+pub use options::NodeNetOptions;
+pub use report::{NetCounters, NodeSurvey, ShardReport};
+pub use storage::NodeStorage;
 
-/// A connection whose first request is not for the WebSocket path, on its way to the control thread.
+/// A connection on its way to the control thread, because its first request is not for a client path.
 #[derive(Debug)]
 pub struct HandOver {
     /// The socket, in non-blocking mode.
     pub stream: TcpStream,
-    /// The other end.
+    /// The peer's address.
     pub peer: SocketAddr,
-    /// All that was read from it: the request's head, and whatever came behind it.
+    /// All bytes read so far: the request's head, and any bytes after it.
     pub head: Vec<u8>,
-    /// Its TLS, if it has.
+    /// The TLS state, if the connection uses TLS.
     pub tls: Option<Box<TlsSession>>,
 }
 
-/// What a node is started with.
+/// The parts of a node.
 pub struct NodeStart {
-    /// Threads and sockets.
-    pub net: NetOptions,
-    /// Sessions and channels.
+    /// Options of threads and sockets.
+    pub net: NodeNetOptions,
+    /// Options of sessions and channels.
     pub engine: Arc<dunlin_engine::Options>,
-    /// Rooms. There are as many threads for them as the engine's options say.
+    /// Options of rooms. The engine's options contain the number of room threads.
     pub rooms: RoomsOptions,
-    /// Judges tokens.
+    /// Verifies tokens.
     pub tokens: Arc<dyn VerifyTokens>,
-    /// Asks backends.
-    pub backends: Arc<dyn AskBackends>,
-    /// Judges origins.
+    /// Sends requests to backends.
+    pub backends: Arc<dyn ProxyClient>,
+    /// Stores durable channels; `None` if there are none.
+    pub storage: Option<Arc<NodeStorage>>,
+    /// Orders channels that several nodes share; `None` for a node on its own.
+    pub cluster: Option<Arc<NodeCluster>>,
+    /// Checks origins.
     pub origins: OriginCheck,
-    /// Takes connections of which no WebSocket becomes. Bounded: when it is full, the connection gets a 503.
+    /// Takes each connection that does not become a WebSocket. Bounded: when it is full, the connection receives 503.
     pub hand_over: mpsc::Sender<HandOver>,
 }
 
 /// Why a node could not be started.
 #[derive(Debug)]
 pub enum StartError {
-    /// The address cannot be listened on.
+    /// The listener could not be created.
     Listen {
-        /// The address.
+        /// From `http_server.address` and `http_server.port`.
         address: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The reactor, a thread or a file that the shards need could not be had.
+    /// A reactor, a thread or a file could not be created.
     Resource {
-        /// What.
+        /// The missing resource, for the error message.
         what: &'static str,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// There is nothing for the shards to wait on.
+    /// No reactor is available.
     Reactor(NoReactor),
-    /// The system gave no random bytes.
+    /// The operating system returned no random bytes.
     Random,
 }
 
-/// Why a node did not do as it was asked.
+/// Limits on new sessions that can change at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveAdmission {
+    /// Maximum number of sessions of the node; 0 for no limit. Existing sessions above it stay.
+    pub sessions_max: u32,
+    /// Handshakes per second and node; 0 for no limit.
+    pub handshakes_per_second: u32,
+}
+
+/// Why a request to a node failed.
 #[derive(Debug)]
 pub enum NodeError {
     /// Its threads have ended.
     Stopped,
-    /// The stream that it was to adopt is of no use.
+    /// The stream to adopt is unusable.
     Stream(std::io::Error),
 }
 
-/// How a drain ended.
+/// The result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// Every session had its last frames and is gone.
+    /// Every session received its last frames and was closed.
     Complete,
     /// The deadline passed first.
     Late {
-        /// Sessions that were cut off.
+        /// Number of sessions that were cut off.
         sessions: u32,
     },
 }
 
-/// A connection that the control thread has read a request from, as which it becomes a session.
+/// A connection whose request the control thread has read, and which becomes a session.
 #[derive(Debug)]
 pub struct Adoption {
-    /// What the session speaks.
+    /// The session's transport and encoding.
     pub wire: Wire,
-    /// Its client may send compressed messages.
+    /// Whether its client may send compressed messages.
     pub inflates: bool,
-    /// What is to be written first.
+    /// The bytes to write first.
     pub response: Vec<u8>,
-    /// What the session says with its request.
+    /// The session's connect request, from the body of its HTTP request.
     pub request: Option<Vec<u8>>,
-    /// What had already been read behind the request.
+    /// Bytes that were read after the request.
     pub read: Vec<u8>,
-    /// What the request had for backends.
+    /// Header fields that are forwarded to backends.
     pub headers: Option<PickedHeaders>,
-    /// Its TLS, if it has.
+    /// The TLS state, if the connection uses TLS.
     pub tls: Option<Box<TlsSession>>,
-    /// Its place among the sessions.
+    /// The reserved place for the session.
     pub admitted: Admitted,
 }
 
-/// What became of commands that came by a request of their own.
+/// The result of commands in a separate HTTP request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emulated {
-    /// They are or will be carried out.
+    /// The commands are or will be executed.
     Taken,
-    /// There is no such session.
+    /// The session does not exist.
     Unknown,
-    /// Too much waits for the session already.
+    /// Too many bytes are queued for the session.
     Busy,
 }
 
-/// A running node. A handle: cheap to clone, and of no influence on the threads when dropped.
+/// A handle to a running node: cheap to clone; dropping it does not stop the threads.
 #[derive(Clone)]
 pub struct Node {
     inner: Arc<Inner>,
@@ -164,55 +184,73 @@ pub struct Node {
 struct Inner {
     shared: Arc<Shared>,
     rooms: Rooms,
-    shards: Arc<[ShardDoor]>,
+    /// Of the namespaces at the start; a reload adds none with rooms.
+    names: NamespaceNames,
+    shards: Arc<[ShardHandle]>,
     node_seed: u64,
     local_addr: SocketAddr,
     reactor: ReactorChoice,
 }
 
-/// How a shard is reached from outside.
+/// The control thread's connection to a shard.
 #[derive(Debug)]
-struct ShardDoor {
+struct ShardHandle {
     inbox: mpsc::Sender<ToShard>,
+    reports: mpsc::Sender<ReportRequest>,
     doorbell: Arc<Doorbell>,
 }
 
 impl Node {
-    /// Binds the listeners and starts the shard threads. When this returns, connections are accepted.
+    /// Binds the listeners and starts the shard threads. Connections are accepted when this returns.
     ///
     /// # Errors
-    /// [`StartError`]; no thread is left behind.
+    /// [`StartError`]; all threads have ended.
     pub fn start(start: NodeStart) -> Result<Self, StartError> {
         start::start(start)
     }
 
-    /// Where the node listens.
+    /// The address of the listeners.
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.local_addr
     }
 
-    /// What its shards wait on, and why.
+    /// The cluster that the node is in; `None` for a node on its own.
+    pub fn cluster(&self) -> Option<&Arc<NodeCluster>> {
+        self.inner.shared.cluster.as_ref()
+    }
+
+    /// The storage of durable channels; `None` if none is configured.
+    pub fn storage(&self) -> Option<&Arc<NodeStorage>> {
+        self.inner.shared.storage.as_ref()
+    }
+
+    /// The shards' reactor, and why it was chosen.
     pub fn reactor(&self) -> &ReactorChoice {
         &self.inner.reactor
     }
 
-    /// How many shards it has.
+    /// The number of shards.
     pub fn shard_count(&self) -> u16 {
         self.inner.shards.len() as u16
     }
 
-    /// Asks the owner of `channel`. Waits while the shard's inbox is full.
+    /// Sends a request to the owner of `channel`. Waits while the shard's inbox is full.
     ///
     /// # Errors
     /// [`NodeError`]
-    pub async fn ask_owner(&self, channel: &str, request: ApiRequest) -> Result<Answer, NodeError> {
+    pub async fn ask_owner(
+        &self,
+        channel: &str,
+        request: ApiRequest,
+    ) -> Result<Result<ApiAnswer, ApiRefusal>, NodeError> {
         let owner = dunlin_engine::owner_of(channel, self.shard_count(), self.inner.node_seed);
         self.inner.shards[usize::from(owner.0)].ask(request).await
     }
 
-    /// Asks every shard. One answer for each, by shard index; that of a shard that has stopped is an internal error.
-    pub async fn ask_all(&self, request: ApiRequest) -> Vec<Answer> {
-        // All are asked before the first is waited for.
+    /// Sends a request to every shard. Returns one result per shard, by index; an internal error for shards that have
+    /// stopped.
+    pub async fn ask_all(&self, request: ApiRequest) -> Vec<Result<ApiAnswer, ApiRefusal>> {
+        // Send all requests before waiting for the first result.
         let mut waiting = Vec::with_capacity(self.inner.shards.len());
         for shard in self.inner.shards.iter() {
             let (reply, answer) = oneshot::channel();
@@ -225,62 +263,129 @@ impl Node {
                 Some(answer) => answer.await.ok(),
                 None => None,
             };
-            answers.push(answer.unwrap_or(Err(ErrorCode::Internal)));
+            answers.push(answer.unwrap_or(Err(ApiRefusal { code: ErrorCode::Internal, why: None })));
         }
         answers
     }
 
-    /// What every shard counts, by shard index. Shards that have stopped are missing.
-    pub async fn report(&self) -> Vec<ShardReport> {
-        let mut waiting = Vec::with_capacity(self.inner.shards.len());
-        for shard in self.inner.shards.iter() {
-            let (reply, report) = oneshot::channel();
-            if shard.send(ToShard::Report { reply }).await.is_ok() {
-                waiting.push(report);
+    /// The reports of all shards. Shards that do not report within [`REPORT_TIMEOUT`] are listed.
+    pub async fn survey(&self) -> NodeSurvey {
+        let deadline = tokio::time::Instant::now() + REPORT_TIMEOUT;
+        let reports = self.inner.shards.iter().map(|shard| tokio::time::timeout_at(deadline, shard.report()));
+        let mut survey = NodeSurvey::default();
+        for (index, report) in (0..).zip(join_all(reports).await) {
+            match report {
+                Ok(Some(report)) => survey.reports.push(*report),
+                Ok(None) | Err(_) => survey.silent.push(ShardIndex(index)),
             }
         }
-        let mut reports = Vec::with_capacity(waiting.len());
-        for report in waiting {
-            reports.extend(report.await.map(|report| *report));
-        }
-        reports
+        survey
     }
 
-    /// What every room thread counts, by its number.
+    /// Whether every shard's thread has ended.
+    pub fn has_stopped(&self) -> bool {
+        self.inner.shards.iter().all(|shard| shard.inbox.is_closed())
+    }
+
+    /// The reports of the shards that report in time, by index.
+    pub async fn report(&self) -> Vec<ShardReport> {
+        self.survey().await.reports
+    }
+
+    /// The reports of all room threads.
     pub fn room_threads(&self) -> Vec<ThreadReport> {
         self.inner.rooms.threads()
     }
 
-    /// What there is to tell of every room, by its channel's name.
+    /// The report of the room builder.
+    pub fn room_builder(&self) -> BuilderReport {
+        self.inner.rooms.builder()
+    }
+
+    /// Gives up what is kept of a channel's room, if the room is not open.
+    pub fn forget_room(&self, channel: &str) {
+        self.inner.rooms.forget(channel);
+    }
+
+    /// What was done to keep rooms; `None` without a storage.
+    pub fn room_survival(&self) -> Option<SurvivalReport> {
+        self.inner.rooms.survival()
+    }
+
+    /// The memory of all rooms in bytes.
+    pub fn room_memory_bytes(&self) -> u64 {
+        self.inner.rooms.memory_bytes()
+    }
+
+    /// Counts of stored paths.
+    pub fn path_counts(&self) -> PathCounts {
+        self.inner.rooms.path_counts()
+    }
+
+    /// How long a block of a path may be, if the rooms of the channel's namespace store paths.
+    ///
+    /// # Errors
+    /// 102 or 107, as a subscription to the channel gets.
+    pub fn path_block_ms(&self, channel: &str) -> Result<Option<u64>, ErrorCode> {
+        Ok(self.inner.rooms.path_block_ms(self.inner.names.index_of(channel)?))
+    }
+
+    /// The reports of all rooms, sorted by channel.
     pub fn rooms(&self) -> Vec<RoomReport> {
         self.inner.rooms.rooms()
     }
 
-    /// Lets nobody in while the process has more memory than it may.
+    /// Changes the limits on new sessions.
+    pub fn set_admission(&self, limits: LiveAdmission) {
+        let LiveAdmission { sessions_max, handshakes_per_second } = limits;
+        self.inner.shared.sessions_max.store(sessions_max, Ordering::Relaxed);
+        self.inner.shared.gate.set_handshake_rate(handshakes_per_second);
+    }
+
+    /// Replaces the options of every shard. The new options must come from [`dunlin_engine::Options::succeeded_by`] of
+    /// the current ones. Calls must not overlap, so that all shards receive all options in the same order. Returns when
+    /// all shards use the new options.
+    ///
+    /// # Errors
+    /// [`NodeError`]
+    pub async fn reconfigure(&self, options: Arc<dunlin_engine::Options>) -> Result<(), NodeError> {
+        let mut waiting = Vec::with_capacity(self.inner.shards.len());
+        for shard in self.inner.shards.iter() {
+            let (done, is_done) = oneshot::channel();
+            shard.send(ToShard::Reconfigure { options: Arc::clone(&options), done }).await?;
+            waiting.push(is_done);
+        }
+        for is_done in waiting {
+            is_done.await.map_err(|_| NodeError::Stopped)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses new sessions while the process is above its memory limit.
     pub fn set_over_memory(&self, is_over: bool) {
         self.inner.shared.gate.set_over_memory(is_over);
     }
 
-    /// Lets a client in whose connection is from `peer` and who sent a request with this head, or says what to answer. To be
-    /// asked before it is answered that it may.
+    /// Admits a client whose connection is from `peer` and whose request has this head, or returns the response. Must
+    /// be called before the handshake response is sent.
     ///
     /// # Errors
-    /// The answer.
+    /// The response to a refused client.
     pub fn admit(&self, peer: Option<IpAddr>, head: &[u8]) -> Result<Admitted, Refused> {
         Admitted::new(&self.inner.shared, peer, head)
     }
 
-    /// Gives a connection that becomes a session to a shard. The stream may be in either mode.
+    /// Passes a connection that becomes a session to a shard. The stream may be in blocking mode or not.
     ///
     /// # Errors
     /// [`NodeError`]; the stream is closed.
     pub async fn adopt(&self, stream: TcpStream, adoption: Adoption) -> Result<(), NodeError> {
-        crate::net::set_up_adopted(&stream, self.inner.shared.net.notsent_lowat_bytes).map_err(NodeError::Stream)?;
+        dunlin_net::set_up_adopted(&stream, self.inner.shared.net.notsent_lowat_bytes).map_err(NodeError::Stream)?;
         let shard = &self.inner.shards[usize::from(self.inner.shared.loads.place_anywhere())];
         shard.send(ToShard::Adopt { stream, adoption: Box::new(adoption) }).await
     }
 
-    /// Gives commands to the session with this secret id, on whichever shard it is.
+    /// Passes commands to the session with this secret id, on any shard.
     ///
     /// # Errors
     /// [`NodeError`]
@@ -293,9 +398,10 @@ impl Node {
         emulated.await.map_err(|_| NodeError::Stopped)
     }
 
-    /// Ends the node: no more connections are accepted, sessions are closed with 3001 after their reliable lanes, idle ones
-    /// first and as fast as `plan` says, and when all are gone, or its time is over, the threads end.
+    /// Shuts the node down: stops accepting connections, closes sessions with 3001 after their reliable lanes, idle
+    /// ones first, at the rate of `plan`. The threads end when all sessions are closed or the time is over.
     pub async fn drain(&self, plan: DrainPlan) -> Drained {
+        self.inner.rooms.begin_drain();
         let all_gone = async {
             let mut waiting = Vec::with_capacity(self.inner.shards.len());
             for shard in self.inner.shards.iter() {
@@ -305,7 +411,7 @@ impl Node {
                 }
             }
             for is_gone in waiting {
-                // An error: the thread has ended before, and its sessions with it.
+                // An error means that the thread has ended, and its sessions with it.
                 let _ = is_gone.await;
             }
         };
@@ -317,7 +423,7 @@ impl Node {
         for shard in self.inner.shards.iter() {
             shard.inbox.closed().await;
         }
-        // Rooms go last: until then there are players.
+        // Rooms stop last, because they have players until then.
         self.inner.rooms.stop();
         self.inner.rooms.ended().await;
         drained
@@ -333,8 +439,19 @@ impl Inner {
     }
 }
 
-impl ShardDoor {
-    async fn ask(&self, request: ApiRequest) -> Result<Answer, NodeError> {
+/// Timeout for the shards' reports.
+pub const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl ShardHandle {
+    /// The report of the shard; `None` if it has ended.
+    async fn report(&self) -> Option<Box<ShardReport>> {
+        let (reply, report) = oneshot::channel();
+        self.reports.send(reply).await.ok()?;
+        self.doorbell.ring();
+        report.await.ok()
+    }
+
+    async fn ask(&self, request: ApiRequest) -> Result<Result<ApiAnswer, ApiRefusal>, NodeError> {
         let (reply, answer) = oneshot::channel();
         self.send(ToShard::Api { request, reply }).await?;
         answer.await.map_err(|_| NodeError::Stopped)

@@ -1,8 +1,8 @@
-//! Bounded rings from one shard to another, and how one thread calls another that sleeps.
+//! Bounded rings between shards, and wakeups of sleeping threads.
 //!
-//! A ring is single-producer, single-consumer and keeps order. A message that finds it full waits in the sender's own
-//! *overflow*, which is flushed into the ring as the receiver makes room; nothing spins and nothing is lost. What bounds
-//! the overflow is the sender's duty to take in nothing that leads to messages while there is one.
+//! A ring has one producer and one consumer, and preserves order. If it is full, a message waits in the sender's
+//! *overflow*, which moves to the ring when the receiver has made space; no thread spins and no message is lost. To
+//! bound its overflow, a sender must not read input that causes messages while its overflow is not empty.
 
 mod bell;
 
@@ -10,23 +10,26 @@ use std::{collections::VecDeque, sync::Arc};
 
 pub use bell::Bell;
 
-/// What [`bell`] is made of; the model of it in `tests/bell_model.rs` puts loom's in the same place.
+/// The atomics of [`bell`]; the model in `tests/bell_model.rs` replaces them by loom's.
 mod atomics {
     pub(super) use std::sync::atomic::{AtomicBool, Ordering, fence};
 }
 
-/// A ring for `capacity` messages, and its two ends.
-pub fn ring<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+/// Creates a ring for `capacity` messages and returns its ends.
+pub fn ring<T>(capacity: usize) -> (RingSender<T>, RingReceiver<T>) {
     let (producer, consumer) = rtrb::RingBuffer::new(capacity);
     let starved = Arc::new(Bell::default());
-    (Sender { producer, overflow: VecDeque::new(), starved: Arc::clone(&starved) }, Receiver { consumer, starved })
+    (
+        RingSender { producer, overflow: VecDeque::new(), starved: Arc::clone(&starved) },
+        RingReceiver { consumer, starved },
+    )
 }
 
 /// The sending end.
 #[derive(Debug)]
-pub struct Sender<T> {
+pub struct RingSender<T> {
     producer: rtrb::Producer<T>,
-    /// Non-empty only while the ring is full, or was at the last look.
+    /// Non-empty only while the ring is full, or was full at the last check.
     overflow: VecDeque<T>,
     /// Armed while there is an overflow.
     starved: Arc<Bell>,
@@ -34,41 +37,41 @@ pub struct Sender<T> {
 
 /// The receiving end.
 #[derive(Debug)]
-pub struct Receiver<T> {
+pub struct RingReceiver<T> {
     consumer: rtrb::Consumer<T>,
     starved: Arc<Bell>,
 }
 
-/// Where a message went.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// Into the ring: the receiver can take it.
+pub enum SentTo {
+    /// The ring: the receiver can read the message.
     Ring,
-    /// Into the overflow.
+    /// The sender's overflow.
     Overflow,
 }
 
-impl<T> Sender<T> {
-    /// Sends `message` behind all that was sent before.
-    pub fn send(&mut self, message: T) -> Sent {
+impl<T> RingSender<T> {
+    /// Sends `message` after all earlier ones.
+    pub fn send(&mut self, message: T) -> SentTo {
         if self.overflow.is_empty() {
             match self.producer.push(message) {
-                Ok(()) => return Sent::Ring,
+                Ok(()) => return SentTo::Ring,
                 Err(rtrb::PushError::Full(message)) => self.overflow.push_back(message),
             }
         } else {
             self.overflow.push_back(message);
         }
-        Sent::Overflow
+        SentTo::Overflow
     }
 
-    /// Moves what waits in the overflow into the ring, as far as there is room, and returns how many messages went. If some
-    /// are left, the receiver will find that out by [`Receiver::made_room`].
+    /// Moves messages from the overflow to the ring while there is space. Returns their number. If some are left,
+    /// [`RingReceiver::made_room`] will report it to the receiver.
     pub fn flush(&mut self) -> usize {
         let mut moved = self.move_overflow();
         if !self.overflow.is_empty() {
             self.starved.arm();
-            // The receiver may have made room before it could see the bell.
+            // The receiver may have made space before it could see the armed bell.
             moved += self.move_overflow();
         }
         if self.overflow.is_empty() {
@@ -78,7 +81,7 @@ impl<T> Sender<T> {
         moved
     }
 
-    /// Messages that wait in the overflow.
+    /// Number of messages in the overflow.
     pub fn overflow_len(&self) -> usize {
         self.overflow.len()
     }
@@ -96,27 +99,27 @@ impl<T> Sender<T> {
     }
 }
 
-/// Capacity, in messages, that an empty overflow keeps.
+/// Capacity that an empty overflow keeps, in messages.
 const KEPT_OVERFLOW: usize = 64;
 
-impl<T> Receiver<T> {
-    /// Takes the oldest message.
+impl<T> RingReceiver<T> {
+    /// Removes the oldest message.
     pub fn receive(&mut self) -> Option<T> {
         self.consumer.pop().ok()
     }
 
-    /// Whether the sender waits for the room that was made since it asked, and has to be woken. To be asked after
-    /// messages were received; true once for each time that the sender began to wait.
+    /// Whether the sender waits for space that was made, and must be woken. Call this after receiving messages; it
+    /// returns `true` once per wait of the sender.
     pub fn made_room(&self) -> bool {
         self.starved.answer()
     }
 
-    /// Whether there is nothing to receive.
+    /// Whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.consumer.is_empty()
     }
 
-    /// Messages in the ring, without the sender's overflow.
+    /// Number of messages in the ring, without the overflow.
     pub fn len(&self) -> usize {
         self.consumer.slots()
     }
@@ -131,12 +134,12 @@ mod tests {
     #[test]
     fn order_holds_through_the_overflow() {
         let (mut sender, mut receiver) = ring(2);
-        assert_eq!(sender.send(0), Sent::Ring);
-        assert_eq!(sender.send(1), Sent::Ring);
-        assert_eq!(sender.send(2), Sent::Overflow, "one past the ring");
+        assert_eq!(sender.send(0), SentTo::Ring);
+        assert_eq!(sender.send(1), SentTo::Ring);
+        assert_eq!(sender.send(2), SentTo::Overflow, "one past the ring");
         assert_eq!(receiver.receive(), Some(0));
         // There is room, but 2 is still before 3.
-        assert_eq!(sender.send(3), Sent::Overflow);
+        assert_eq!(sender.send(3), SentTo::Overflow);
         assert_eq!(sender.flush(), 1);
         assert_eq!(sender.overflow_len(), 1);
         assert_eq!((receiver.receive(), receiver.receive(), receiver.receive()), (Some(1), Some(2), None));

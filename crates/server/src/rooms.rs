@@ -1,22 +1,28 @@
-//! Room threads: they tick the rooms of a node and keep the time.
+//! Room threads: run the ticks of a node's rooms on time.
 //!
-//! What is decided about a room is decided by `dunlin_engine::host`. Here are the threads, their rings to and from the
-//! shards, when which room ticks, and what happens to a room whose game panics, does not come back, or takes too much
-//! memory: a thread holds its *deck* only between the calls of games' code, so that another can take it over.
+//! `dunlin_engine::host` makes the decisions about a room. This module adds the threads, their rings from and to the
+//! shards, the schedule of ticks, and the handling of rooms whose game panics, does not return, or uses too much
+//! memory. A thread holds the lock of its *scheduler* only while no game code runs, so that another thread can replace
+//! it.
 
-mod deck;
-mod door;
+mod builder;
 mod heap;
+mod held;
 mod job;
-mod post;
+mod keeper;
+mod links;
+mod paths;
 mod recorder;
 mod report;
-mod schedule;
-mod settings;
+mod restore;
+mod scheduled_room;
+mod scheduler;
 mod shared;
-mod slot;
+mod survival;
 mod system;
 mod thread;
+mod thread_waker;
+mod tick_schedule;
 mod watchdog;
 
 use std::{
@@ -26,99 +32,175 @@ use std::{
     time::Duration,
 };
 
+use dunlin_config::RoomsOptions;
 use tokio::sync::{Mutex, mpsc};
 
-use deck::Deck;
+use builder::{RoomBuilder, Task, ToThread};
+use paths::{PathMeter, PathSink};
+use scheduler::Scheduler;
 use shared::Shared;
-use thread::Seat;
+use thread::RoomThread;
 
-use crate::node::Doorbell;
+use crate::node::{Doorbell, NodeStorage};
 
-pub(crate) use door::ThreadDoor;
-pub(crate) use post::RoomLinks;
-pub use report::{FailureReason, RoomCounters, RoomReport, TICK_BOUNDS_US, ThreadReport, TickHistogram};
-pub use settings::{RoomSettings, RoomsOptions};
+pub(crate) use links::RoomLinks;
+pub use paths::PathCounts;
+pub use report::{BuilderReport, FailureReason, RoomCounters, RoomReport, TICK_BOUNDS_US, ThreadReport, TickHistogram};
+pub use survival::SurvivalReport;
 pub use system::Granted;
+pub(crate) use thread_waker::ThreadWaker;
 
 /// The room threads of a node.
 pub(crate) struct Rooms {
     shared: Arc<Shared>,
-    seats: Vec<Arc<Seat>>,
+    room_threads: Vec<Arc<RoomThread>>,
+    builder: Arc<RoomBuilder>,
+    tasks: std::sync::mpsc::Sender<Task>,
     watchdog: Option<Thread>,
-    /// Ends when all threads have ended.
+    paths: PathMeter,
+    /// Disconnected when all threads have ended.
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
-/// How long the end of a node waits for games' code to come back.
+/// How long the shutdown waits for game code to return.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The same if rooms are saved.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
+
 impl Rooms {
-    /// Starts `thread_count` threads, connected with the shards behind `doorbells`. Gives what each shard needs.
+    /// Starts `thread_count` threads and connects them with the shards behind `doorbells`. Returns each shard's ends of
+    /// the rings.
     ///
     /// # Errors
-    /// A thread could not be had. None is left behind.
+    /// A thread could not be started. All others have ended.
     pub(crate) fn start(
         options: RoomsOptions,
         thread_count: u16,
         doorbells: &[Arc<Doorbell>],
         node_seed: u64,
+        storage: Option<Arc<NodeStorage>>,
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
-        let doors: Vec<Arc<ThreadDoor>> = (0..thread_count).map(|_| Arc::default()).collect();
-        let (links, posts) = post::connect(doorbells, &doors, options.ring_messages.max(1));
-        let shared = Arc::new(Shared::new(options, doorbells.len() as u16, node_seed));
+        let wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
+        let (links, outgoing) = links::connect(doorbells, &wakers, options.ring_messages.max(1));
+        let shared = Arc::new(Shared::new(options, doorbells.len() as u16, node_seed, storage.clone()));
         heap::spare_panic_hooks();
         let (alive, ended) = mpsc::channel(1);
-        let seats: Vec<Arc<Seat>> = (0..)
-            .zip(doors.into_iter().zip(posts))
-            .map(|(index, (door, post))| {
-                let deck = Deck::new(index, post, alive.clone());
-                Arc::new(Seat::new(index, Arc::clone(&shared), door, deck))
+        let stores_paths = shared.options.namespaces.iter().flatten().any(|settings| settings.paths.is_some());
+        let paths = match storage.filter(|_| stores_paths && thread_count > 0) {
+            Some(storage) => Some(PathSink::start(storage, shared.options.path_blocks_max, alive.clone())?),
+            None => None,
+        };
+        let (sink, meter) = paths.unzip();
+        let (tasks, waiting_tasks) = std::sync::mpsc::channel();
+        let mut to_threads = Vec::with_capacity(wakers.len());
+        let room_threads: Vec<Arc<RoomThread>> = (0..)
+            .zip(wakers.into_iter().zip(outgoing))
+            .map(|(index, (waker, links))| {
+                let (made, made_rooms) = std::sync::mpsc::channel();
+                to_threads.push(ToThread { made, waker: Arc::clone(&waker) });
+                let scheduler = Scheduler::new(index, links, (tasks.clone(), made_rooms), alive.clone());
+                Arc::new(RoomThread::new(index, Arc::clone(&shared), waker, scheduler))
             })
             .collect();
-        let mut rooms = Self { shared, seats, watchdog: None, ended: Mutex::new(ended) };
-        for seat in &rooms.seats {
-            thread::spawn(seat, 0).inspect_err(|_| rooms.stop())?;
+        let alive = Some(alive).filter(|_| thread_count > 0);
+        let builder = Arc::new(RoomBuilder::new(Arc::clone(&shared), waiting_tasks, to_threads, alive, sink));
+        let mut rooms = Self {
+            shared,
+            room_threads,
+            builder,
+            tasks,
+            watchdog: None,
+            paths: meter.unwrap_or_default(),
+            ended: Mutex::new(ended),
+        };
+        for room_thread in &rooms.room_threads {
+            thread::spawn(room_thread, 0).inspect_err(|_| rooms.stop())?;
         }
         if thread_count > 0 {
-            rooms.watchdog = Some(watchdog::start(rooms.seats.clone()).inspect_err(|_| rooms.stop())?);
+            builder::spawn(&rooms.builder, 0).inspect_err(|_| rooms.stop())?;
+            let watchdog = watchdog::start(rooms.room_threads.clone(), Arc::clone(&rooms.builder));
+            rooms.watchdog = Some(watchdog.inspect_err(|_| rooms.stop())?);
         }
         Ok((rooms, links))
     }
 
-    /// Tells all threads to end.
+    /// The node shuts down: players of kept rooms stay in them without their clients.
+    pub(crate) fn begin_drain(&self) {
+        self.shared.draining.store(true, Ordering::Release);
+    }
+
+    /// Gives up what is kept of a channel's room, if the room is not open.
+    pub(crate) fn forget(&self, channel: &str) {
+        if let Some(kept) = &self.shared.kept {
+            kept.forget(channel);
+        }
+    }
+
+    /// What was done to keep rooms; `None` without a storage.
+    pub(crate) fn survival(&self) -> Option<SurvivalReport> {
+        self.shared.kept.as_ref().map(|kept| kept.report())
+    }
+
+    /// Makes all threads end.
     pub(crate) fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.seats.iter().for_each(|seat| seat.door.call());
+        self.room_threads.iter().for_each(|room_thread| room_thread.waker.call());
+        // The builder may have ended already.
+        let _ = self.tasks.send(Task::Stop);
         if let Some(watchdog) = &self.watchdog {
             watchdog.unpark();
         }
     }
 
-    /// Waits until all threads have ended, or one is held up by a game.
+    /// Waits until all threads have ended, or the timeout has passed.
     pub(crate) async fn ended(&self) {
-        let _ = tokio::time::timeout(END_TIMEOUT, async { self.ended.lock().await.recv().await }).await;
+        let timeout = if self.shared.kept.is_some() { SAVE_TIMEOUT } else { END_TIMEOUT };
+        let _ = tokio::time::timeout(timeout, async { self.ended.lock().await.recv().await }).await;
     }
 
-    /// What every thread counts.
     pub(crate) fn threads(&self) -> Vec<ThreadReport> {
-        let report = |seat: &Arc<Seat>| {
-            let granted = seat.granted();
-            let deck = seat.deck();
+        let report = |room_thread: &Arc<RoomThread>| {
+            let granted = room_thread.granted();
+            let scheduler = room_thread.scheduler();
             ThreadReport {
-                thread: seat.index,
+                thread: room_thread.index,
                 granted,
-                rooms: deck.room_count(),
-                players: deck.player_count(),
-                load_permille: deck.load.permille,
-                counters: deck.counters.clone(),
+                rooms: scheduler.room_count(),
+                unmade: scheduler.unmade_count(),
+                players: scheduler.player_count(),
+                load_permille: scheduler.load.permille,
+                counters: scheduler.counters.clone(),
             }
         };
-        self.seats.iter().map(report).collect()
+        self.room_threads.iter().map(report).collect()
     }
 
-    /// What there is to tell of every room, by its channel's name.
+    /// The report of the room builder.
+    pub(crate) fn builder(&self) -> BuilderReport {
+        self.builder.report()
+    }
+
+    /// Counts of stored paths.
+    pub(crate) fn path_counts(&self) -> PathCounts {
+        self.paths.counts()
+    }
+
+    /// How long a block of a path may be, if the rooms of a namespace store paths.
+    pub(crate) fn path_block_ms(&self, namespace: u16) -> Option<u64> {
+        let settings = self.shared.options.namespaces.get(usize::from(namespace));
+        Some(settings?.as_ref()?.paths?.block_ms)
+    }
+
+    /// The memory of all rooms in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.shared.memory_bytes()
+    }
+
+    /// The reports of all rooms, sorted by channel.
     pub(crate) fn rooms(&self) -> Vec<RoomReport> {
-        let mut rooms: Vec<RoomReport> = self.seats.iter().flat_map(|seat| seat.deck().report()).collect();
+        let mut rooms: Vec<RoomReport> =
+            self.room_threads.iter().flat_map(|room_thread| room_thread.scheduler().report()).collect();
         rooms.sort_unstable_by(|a, b| a.channel.cmp(&b.channel));
         rooms
     }

@@ -1,103 +1,167 @@
-//! The control thread: starts everything, waits for a signal, and ends everything in order.
+//! The control thread: starts all parts, waits for a signal, and shuts them down in order.
 
+mod backups;
 mod certificates;
+mod cluster;
+mod error;
+mod limits;
+mod open_files;
 mod ports;
+mod reload;
+mod reopen;
+mod storage;
 
 use std::{
-    fmt, fs, io,
+    fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use dunlin_config::{ApiAccess, Config, Loaded, ProxyOptions};
+use dunlin_net::OriginCheck;
+use dunlin_token::{Verifier, VerifyTokens};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{Semaphore, mpsc, watch},
+    sync::{mpsc, watch},
     task::JoinHandle,
 };
 
 use crate::{
-    backend::{AskBackends, BackendError, Backends, NoBackends},
-    config::{ApiAccess, Config},
+    backend::{Backends, NoBackends, ProxyClient},
     demo::{bots, publisher, site::Site},
-    http::{
-        HttpParts, PathTaken,
-        api::NodeIdentity,
-        connection::{self, ConnectionLimits},
-        internal,
-    },
-    net::{HEAD_FIELDS_MAX, HeadLimits},
-    node::{DrainPlan, Drained, HandOver, NetOptions, Node, NodeStart, OriginCheck, StartError, VerifyTokens},
-    telemetry::{api_counters::ControlCounters, events, log, lookout, watermark},
-    tls::TlsError,
-    token::Verifier,
+    http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
+    node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
+    telemetry::{api_counters::ControlCounters, config_events, events, log, lookout, watermark},
+    trim,
 };
 
-use ports::Pages;
+use limits::{connection_limits, table_limits};
+use ports::{Pages, Ports};
+use reload::{LiveOrigins, LiveParts};
 
-/// Connections on their way from the shards; one more is answered with 503 there.
+pub use backups::{BackupMaker, BackupOutcome, MadeBackup};
+pub use error::ServeError;
+pub use reload::{Reloaded, Reloader, Reread};
+pub(crate) use storage::storage_options;
+
+/// Maximum number of connections on their way from the shards; further ones receive status 503.
 const HANDED_OVER_MAX: usize = 256;
 
-/// Time for answers that are being written when the node has stopped.
+/// Additional capacity that is reserved for health, metrics and the API.
+const HANDED_OVER_RESERVED: usize = 64;
+
+/// Time to write the last log lines.
+const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time to write the last responses after the node has stopped.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs a node until a signal ends it. SIGTERM and SIGINT close all sessions with 3001 after their reliable lanes; when
-/// all are gone, or the time for that is over, this returns. A second signal ends the process at once.
+/// Runs a node until a signal ends it. SIGTERM and SIGINT close all sessions with 3001 after their reliable lanes.
+/// Returns when all are closed or the timeout has passed. A second signal ends the process at once.
 ///
 /// # Errors
-/// The node could not be started, or its shards stopped by themselves.
-pub fn run(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError> {
+/// The node could not be started, or its shards stopped on their own.
+pub fn run(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<(), ServeError> {
+    let config = &loaded.config;
     log::start(&config.log).map_err(|source| ServeError::Log { path: config.log.file.clone(), source })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Runtime)?;
-    let ended = runtime.block_on(serve(config, tokens));
-    // Tasks that still wait for peers are dropped with their sockets.
+    let ended = runtime.block_on(serve(loaded, tokens, reread));
+    // Drops tasks that wait for peers, with their sockets.
     runtime.shutdown_background();
+    log::flush(LAST_LINES_TIMEOUT);
     ended
 }
 
-async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError> {
+async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<(), ServeError> {
+    let Loaded { mut config, values, .. } = loaded;
     let mut signals = Signals::new().map_err(ServeError::Runtime)?;
+    // Must come early: without a handler, the signal would end the process.
+    let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
+    let uid = uuid(random()?);
+    Arc::make_mut(&mut config.engine).node_id = uid.as_str().into();
+    let config = &config;
     let asked = Asked { tokens, backends: start_backends(config)? };
     let site = load_site(config)?;
     let certificates = certificates::read(config)?;
-    let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX);
-    let origins = origin_check(config);
-    let uid = uuid(random()?);
-    let engine = dunlin_engine::Options { node_id: uid.as_str().into(), ..(*config.engine).clone() };
+    let (storage, cluster) = cluster::open_logs(config, &mut signals).await?;
+    let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX + HANDED_OVER_RESERVED);
+    let live_origins = LiveOrigins::new(config.allowed_origins.clone());
+    let origins = origin_check(config, live_origins.clone());
     let node = Node::start(NodeStart {
-        net: NetOptions { certificates: certificates.clone(), ..net_options(config) },
-        engine: Arc::new(engine),
+        net: NodeNetOptions { certificates: certificates.clone(), ..net_options(config) },
+        engine: Arc::clone(&config.engine),
         rooms: config.rooms.clone(),
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
         backends: asked.backends(),
+        storage: storage.clone(),
+        cluster,
         origins: Arc::clone(&origins),
         hand_over,
     })
     .map_err(ServeError::Start)?;
     let pid_file = PidFile::write(config.pid_file.as_deref())?;
-    let control = Control::start(config, &node, uid, asked, site, origins, handed_over).await?;
-    tell_start(config, &node, &control.identity);
+    let memory_bytes_max = Arc::new(AtomicU64::new(config.net.memory_bytes_max));
+    let counters = Arc::new(ControlCounters::default());
+    let identity = identity(config, &node, uid);
+    let tokens = Arc::clone(&asked.tokens);
+    let ports = ports::divide(config, &node, asked, Pages { site, origins }, &identity, &counters);
+    let live_parts = LiveParts {
+        node: node.clone(),
+        tokens,
+        origins: live_origins,
+        certificates: certificates.clone(),
+        api: ports.api(),
+        metrics: ports.metrics(),
+        memory_bytes_max: Arc::clone(&memory_bytes_max),
+        counters: Arc::clone(&counters),
+    };
+    let reloader = Arc::new(Reloader::new(config.clone(), values, reread, live_parts));
+    let backups = backups::start(config, storage, &counters);
+    let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
+    let mut control = Control::start(config, &node, identity, counters, ports, handed_over).await?;
+    tokio::spawn(reopen::reopen_rooms(node.clone(), reopen::KeptNamespaces::new(config)));
+    tokio::spawn(watermark::watch(node.clone(), memory_bytes_max));
+    log_start(config, &node, &control.identity);
     if let Some(certificates) = certificates {
-        let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
-        tokio::spawn(certificates::renew(certificates, hangup, Arc::clone(&control.counters)));
+        tokio::spawn(certificates::renew(certificates, Arc::clone(&control.counters)));
     }
+    tokio::spawn(reload::on_hangup(Arc::clone(&reloader), hangup));
 
     let signal = tokio::select! {
         signal = signals.next() => signal,
-        () = control.node_lost => {
+        () = &mut control.node_lost => {
             events::NodeLost.emit();
             return Err(ServeError::NodeLost);
         }
     };
-    let plan = drain_plan(config);
+    let ending = end(signal, &mut signals, reloader.shutdown(), &node, control, pid_file);
+    tokio::join!(ending, backups::stop(backups, reloader.shutdown().0.timeout));
+    if let Some(storage) = node.storage() {
+        // All sessions are closed, so nothing else waits for this thread.
+        storage.storage().close();
+    }
+    Ok(())
+}
+
+/// Shuts all parts down in order.
+async fn end(
+    signal: &'static str,
+    signals: &mut Signals,
+    (plan, delay): (DrainPlan, Duration),
+    node: &Node,
+    control: Control,
+    pid_file: PidFile,
+) {
+    let begun = Instant::now();
     events::ShutdownBegun { signal, timeout: plan.timeout }.emit();
     control.is_going.store(true, Ordering::Relaxed);
     let going = async {
-        tokio::time::sleep(Duration::from_millis(config.shutdown.delay_ms)).await;
+        tokio::time::sleep(delay).await;
         let _ = control.stop.send(true);
         node.drain(plan).await
     };
@@ -106,20 +170,19 @@ async fn serve(config: &Config, tokens: Arc<Verifier>) -> Result<(), ServeError>
             let sessions_cut = match drained { Drained::Complete => 0, Drained::Late { sessions } => sessions };
             events::ShutdownEnded { sessions_cut }.emit();
         }
-        signal = signals.next() => {
+        signal = signals.next_after(begun) => {
             events::ShutdownForced { signal }.emit();
             drop(pid_file);
+            log::flush(LAST_LINES_TIMEOUT);
             std::process::exit(FORCED_EXIT_CODE);
         }
     }
-    let all = u32::try_from(control.connections_max).unwrap_or(u32::MAX);
     let all_gone = async {
         for connections in &control.connections {
-            let _ = connections.acquire_many(all).await;
+            connections.empty().await;
         }
     };
     let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, all_gone).await;
-    Ok(())
 }
 
 fn drain_plan(config: &Config) -> DrainPlan {
@@ -129,21 +192,20 @@ fn drain_plan(config: &Config) -> DrainPlan {
     }
 }
 
-/// What the process answers to a second signal.
+/// The exit code after a second signal.
 const FORCED_EXIT_CODE: i32 = 1;
 
-/// What runs on the control thread.
+/// The state of the control thread.
 struct Control {
     identity: NodeIdentity,
     counters: Arc<ControlCounters>,
-    /// For each port one permit for each HTTP connection that may still come.
-    connections: Vec<Arc<Semaphore>>,
-    connections_max: usize,
-    /// Makes the health check fail.
+    /// The HTTP connections of each port.
+    connections: Vec<Arc<ConnectionTable>>,
+    /// Makes the health check return 503.
     is_going: Arc<AtomicBool>,
-    /// Tells HTTP connections to end after the answer that they are at.
+    /// Makes HTTP connections close after the current response.
     stop: watch::Sender<bool>,
-    /// Ends when the shards do not answer any more.
+    /// Completes when the shards have stopped.
     node_lost: std::pin::Pin<Box<dyn Future<Output = ()>>>,
 }
 
@@ -151,31 +213,34 @@ impl Control {
     async fn start(
         config: &Config,
         node: &Node,
-        uid: String,
-        asked: Asked,
-        site: Option<Site>,
-        origins: OriginCheck,
+        identity: NodeIdentity,
+        counters: Arc<ControlCounters>,
+        ports: Ports,
         handed_over: mpsc::Receiver<HandOver>,
     ) -> Result<Self, ServeError> {
-        let identity = identity(config, node, uid);
-        let counters = Arc::new(ControlCounters::default());
-        let ports = ports::divide(config, node, asked, Pages { site, origins }, &identity, &counters);
         let is_going = Arc::new(AtomicBool::new(false));
         let limits = connection_limits(config);
         let (stop, stopped) = watch::channel(false);
         let mut connections = Vec::new();
         let mut serve = |handed_over, of_port: HttpParts| {
-            let of_port = HttpParts { is_going: Arc::clone(&is_going), ..of_port };
-            let router = crate::http::router(of_port).map_err(ServeError::Path)?;
-            let permits = Arc::new(Semaphore::new(limits.connections_max));
-            connections.push(Arc::clone(&permits));
-            let (counters, stopped) = (Arc::clone(&counters), stopped.clone());
-            tokio::spawn(connection::serve_all(handed_over, router, limits, permits, counters, stopped));
+            let (storage, cluster) = (node.storage().cloned(), node.cluster().cloned());
+            let of_port = HttpParts { is_going: Arc::clone(&is_going), storage, cluster, ..of_port };
+            let port = Port {
+                operators_paths: of_port.operators_paths(),
+                router: crate::http::router(of_port).map_err(ServeError::Path)?,
+                limits,
+                connections: ConnectionTable::new(table_limits(config)),
+                trusted_proxies: config.admission.trusted_proxies.clone(),
+                counters: Arc::clone(&counters),
+                stop: stopped.clone(),
+            };
+            connections.push(Arc::clone(&port.connections));
+            tokio::spawn(port.serve_all(handed_over));
             Ok(())
         };
         serve(handed_over, ports.public)?;
-        if let Some((door, parts)) = config.http_server.internal.zip(ports.internal) {
-            let address = SocketAddr::from((door.address.unwrap_or_else(every_address), door.port));
+        if let Some((acceptor, parts)) = config.http_server.internal.zip(ports.internal) {
+            let address = SocketAddr::from((acceptor.address.unwrap_or_else(every_address), acceptor.port));
             let listening = internal::listen(address, stopped.clone()).await;
             let handed_over = listening.map_err(|source| StartError::Listen { address, source });
             serve(handed_over.map_err(ServeError::Start)?, parts)?;
@@ -184,32 +249,33 @@ impl Control {
         if let Some(demo) = &config.demo {
             tokio::spawn(publisher::run(node.clone(), random()?));
             if let Some(path) = config.websocket.handler_prefix.clone().filter(|_| demo.bots > 0) {
-                let place = bots::Place { address: node.local_addr(), path };
+                let seats = config.storage.as_ref().map(|storage| storage.path.join(bots::SEATS_FILE));
+                let place = bots::BotTarget { address: node.local_addr(), path, seats };
                 bots::start(place, demo.bots, random()?).map_err(ServeError::Runtime)?;
             }
         }
-        if config.net.memory_bytes_max > 0 {
-            tokio::spawn(watermark::watch(node.clone(), config.net.memory_bytes_max));
+        if let Err(source) = trim::start() {
+            events::NoTrim { source: &source }.emit();
         }
         let watched: JoinHandle<()> = tokio::spawn(lookout::watch(node.clone()));
         let node_lost = Box::pin(async move {
             let _ = watched.await;
         });
-        Ok(Self { identity, counters, connections, connections_max: limits.connections_max, is_going, stop, node_lost })
+        Ok(Self { identity, counters, connections, is_going, stop, node_lost })
     }
 }
 
-/// Who is asked about sessions.
+/// The verifiers and backends that sessions use.
 struct Asked {
     tokens: Arc<Verifier>,
-    /// `None` where the configuration names no backend.
+    /// `None` if no backend is configured.
     backends: Option<Arc<Backends>>,
 }
 
 impl Asked {
-    fn backends(&self) -> Arc<dyn AskBackends> {
+    fn backends(&self) -> Arc<dyn ProxyClient> {
         match &self.backends {
-            Some(backends) => Arc::clone(backends) as Arc<dyn AskBackends>,
+            Some(backends) => Arc::clone(backends) as Arc<dyn ProxyClient>,
             None => Arc::new(NoBackends::default()),
         }
     }
@@ -219,27 +285,16 @@ fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> 
     if config.backends.is_empty() {
         return Ok(None);
     }
-    Backends::start(&config.backends).map(|backends| Some(Arc::new(backends))).map_err(ServeError::Backends)
+    let trusts_proxies = !config.admission.trusted_proxies.is_empty();
+    let proxies: Vec<_> =
+        config.backends.iter().map(|proxy| ProxyOptions { trusts_proxies, ..proxy.clone() }).collect();
+    Backends::start(&proxies).map(|backends| Some(Arc::new(backends))).map_err(ServeError::Backends)
 }
 
-fn head_limits(config: &Config) -> HeadLimits {
-    HeadLimits { head_bytes_max: config.net.head_bytes_max, request_line_bytes_max: config.net.request_line_bytes_max }
-}
-
-fn connection_limits(config: &Config) -> ConnectionLimits {
-    ConnectionLimits {
-        connections_max: config.net.http_connections_max,
-        head_bytes_max: config.net.head_bytes_max,
-        head_fields_max: HEAD_FIELDS_MAX,
-        head_timeout: Duration::from_millis(config.net.head_timeout_ms),
-        idle_timeout: Duration::from_millis(config.net.idle_timeout_ms),
-    }
-}
-
-fn net_options(config: &Config) -> NetOptions {
+fn net_options(config: &Config) -> NodeNetOptions {
     let address = config.http_server.address.unwrap_or_else(every_address);
     let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    NetOptions {
+    NodeNetOptions {
         reactor: config.reactor,
         listen: SocketAddr::from((address, config.http_server.port)),
         shard_count: u16::try_from(config.shards).unwrap_or(u16::MAX),
@@ -248,6 +303,8 @@ fn net_options(config: &Config) -> NetOptions {
         websocket_limits: config.websocket.limits,
         uni_websocket_limits: config.transports.uni_websocket_limits,
         mail_bytes_max: config.transports.mail_bytes_max,
+        operators_paths: ports::operators_paths(config),
+        handed_over_reserved: HANDED_OVER_RESERVED,
         admission: config.admission.clone(),
         shard_imbalance_max: config.net.shard_imbalance_max,
         sessions_max: narrow(config.net.connections_max),
@@ -257,13 +314,14 @@ fn net_options(config: &Config) -> NetOptions {
         request_line_bytes_max: config.net.request_line_bytes_max,
         head_timeout_ms: config.net.head_timeout_ms,
         linger_timeout_ms: config.net.linger_timeout_ms,
+        pending_address_connections_max: config.net.pending_address_connections_max,
         read_bytes_per_turn: config.net.read_bytes_per_turn,
         ring_messages: config.net.ring_messages_max,
         inbox_requests: config.net.inbox_requests_max,
     }
 }
 
-/// All addresses of the machine: those of IPv6 include IPv4's, but a kernel may come without it.
+/// The wildcard address: IPv6, which includes IPv4, or IPv4 if the kernel has no IPv6.
 fn every_address() -> IpAddr {
     match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)) {
         Ok(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -271,15 +329,20 @@ fn every_address() -> IpAddr {
     }
 }
 
-/// The pages of a demonstration are the node's own, so it lets them in whatever address they were opened under.
-fn origin_check(config: &Config) -> OriginCheck {
-    let (allowed, own_pages) = (config.allowed_origins.clone(), config.demo.is_some());
+/// The demo pages belong to the node, so they may connect from any host name.
+fn origin_check(config: &Config, allowed: LiveOrigins) -> OriginCheck {
+    let own_pages = config.demo.is_some();
     Arc::new(move |origin, host| {
         let from_here = |origin: &str| {
             let origin_host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
             origin_host.is_some_and(|origin_host| !host.is_empty() && origin_host.eq_ignore_ascii_case(host))
         };
-        allowed.allows(origin.map(str::as_bytes)) || (own_pages && origin.is_some_and(from_here))
+        let is_allowed =
+            allowed.now().allows(origin.map(str::as_bytes)) || (own_pages && origin.is_some_and(from_here));
+        if !is_allowed {
+            config_events::OriginRefused { origin: origin.unwrap_or_default() }.emit();
+        }
+        is_allowed
     })
 }
 
@@ -319,7 +382,8 @@ fn random<const N: usize>() -> Result<[u8; N], ServeError> {
     Ok(bytes)
 }
 
-fn tell_start(config: &Config, node: &Node, identity: &NodeIdentity) {
+fn log_start(config: &Config, node: &Node, identity: &NodeIdentity) {
+    events::ConfigurationRead { file: config.file.as_deref() }.emit();
     events::NodeStarted {
         address: node.local_addr(),
         version: identity.version,
@@ -330,19 +394,30 @@ fn tell_start(config: &Config, node: &Node, identity: &NodeIdentity) {
     }
     .emit();
     let doors = [
-        (matches!(config.http_api.access, ApiAccess::Everyone), "http_api.insecure", "the API answers everyone"),
+        (
+            matches!(config.http_api.access, ApiAccess::Everyone),
+            "http_api.insecure",
+            "anyone who can reach the port can use the API",
+        ),
         (config.engine.client.insecure, "client.insecure", "clients need neither tokens nor permissions"),
-        (config.allowed_origins.allows_everything(), "client.allowed_origins", "pages of any site may connect"),
+        (config.allowed_origins.allows_everything(), "client.allowed_origins", "pages of any site can connect"),
     ];
     for (_, key, meaning) in doors.into_iter().filter(|(open, ..)| *open) {
-        events::OpenDoor { key, meaning }.emit();
+        events::InsecureSetting { key, meaning }.emit();
     }
+    if config.admits_no_page() {
+        config_events::NoPageAdmitted.emit();
+    }
+    open_files::provide(config);
     if let Some(demo) = &config.demo {
         events::DemoStarted { dir: &demo.dir, address: node.local_addr() }.emit();
     }
 }
 
-/// The signals that ask a node to go.
+/// A terminal and a supervisor may both send a signal at the same time.
+const SIGNAL_ECHO: Duration = Duration::from_millis(100);
+
+/// The signals that stop a node.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -359,9 +434,19 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
+
+    /// The next signal that is not a duplicate of the first one, which arrived at `first`.
+    async fn next_after(&mut self, first: Instant) -> &'static str {
+        loop {
+            let signal = self.next().await;
+            if first.elapsed() >= SIGNAL_ECHO {
+                return signal;
+            }
+        }
+    }
 }
 
-/// The file with the process id, removed at the end.
+/// The file with the process id, removed on drop.
 struct PidFile(Option<PathBuf>);
 
 impl PidFile {
@@ -382,70 +467,12 @@ impl Drop for PidFile {
     }
 }
 
-/// Why a node does not run.
-#[derive(Debug)]
-pub enum ServeError {
-    /// The log file cannot be written.
-    Log {
-        /// The file, if it is one.
-        path: Option<PathBuf>,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The control thread could not be set up.
-    Runtime(io::Error),
-    /// The shards could not be started.
-    Start(StartError),
-    /// Backends cannot be asked.
-    Backends(BackendError),
-    /// There is nothing for TLS to show.
-    Tls(TlsError),
-    /// Two parts of the server want one path.
-    Path(PathTaken),
-    /// The pages of the demonstration cannot be read.
-    Site {
-        /// Where they should lie.
-        dir: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The file for the process id cannot be written.
-    PidFile {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The shards have stopped by themselves.
-    NodeLost,
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Log { path, source } => {
-                write!(f, "can't log to {}: {source}", path.as_deref().unwrap_or(Path::new("-")).display())
-            }
-            Self::Runtime(source) => write!(f, "can't set up the control thread: {source}"),
-            Self::Start(error) => error.fmt(f),
-            Self::Tls(error) => write!(f, "there is no TLS: {error}"),
-            Self::Backends(error) => error.fmt(f),
-            Self::Path(PathTaken(path)) => write!(f, "two parts of the server want the path {path}"),
-            Self::Site { dir, source } => write!(f, "can't serve the pages in {}: {source}", dir.display()),
-            Self::PidFile { path, source } => write!(f, "can't write the process id to {}: {source}", path.display()),
-            Self::NodeLost => f.write_str("the shards have stopped"),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_says_that_it_is_random() {
+    fn a_uuid_has_the_version_of_random_ones() {
         assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
         assert_eq!(uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
     }
@@ -453,9 +480,9 @@ mod tests {
     #[test]
     fn pages_of_a_demonstration_are_let_in_and_only_they() {
         let check = |demo: bool, origin: Option<&str>, host: &str| {
-            let demo = demo.then(|| crate::config::DemoOptions { dir: "/nowhere".into(), bots: 0 });
+            let demo = demo.then(|| dunlin_config::DemoOptions { dir: "/nowhere".into(), bots: 0 });
             let config = Config { demo, ..Config::default() };
-            origin_check(&config)(origin, host)
+            origin_check(&config, LiveOrigins::new(config.allowed_origins.clone()))(origin, host)
         };
         assert!(check(false, None, "a:1"));
         assert!(!check(false, Some("http://a:1"), "a:1"));

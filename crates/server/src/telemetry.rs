@@ -1,18 +1,25 @@
-//! What the node tells its operator: log lines and metrics.
+//! Log lines and metrics for operators.
 //!
-//! Log lines are events, structs whose `emit` holds wording, level and fields ([`events`]); no other module of the control
-//! thread calls `tracing`. Metrics are listed once ([`metrics::FAMILIES`], committed as `schema/metrics.json`) and
-//! computed when they are asked for: nothing is pushed into a registry while the node works.
+//! A log line is an event: a struct whose `emit` determines message, level and fields ([`events`]). No other module of
+//! the control thread calls `tracing`. All metrics are in one list ([`metrics::FAMILIES`], committed as
+//! `schema/metrics.json`) and computed when they are requested; the node pushes nothing into a registry.
 
 pub mod api_counters;
+pub mod cluster_events;
+pub mod config_events;
 pub mod events;
 mod exposition;
 pub mod log;
+mod log_writer;
 pub mod lookout;
 pub mod metrics;
 pub mod process;
+pub mod room_events;
 mod scrape;
+pub mod session_events;
+pub mod storage_events;
 mod throttle;
+pub mod token_events;
 pub mod watermark;
 
-pub use scrape::{CONTENT_TYPE, Moment, Scrape, count_users, page};
+pub use scrape::{CONTENT_TYPE, Moment, Scrape, StorageState, count_users, page};

@@ -1,5 +1,5 @@
-//! Every interleaving of the bell's protocol, weak memory included, by loom. The bell's own source is compiled here a
-//! second time, on loom's atomics.
+//! Checks every interleaving of the bell's protocol, including weak memory effects, with loom. Compiles the bell's own
+//! source a second time with loom's atomics.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `dunlin bench room` against the server that it is part of: every player sees exactly what there is.
+//! `dunlin bench room` against this server: every player sees exactly the state of the world.
 
 use std::process::Command;
 
@@ -11,8 +11,8 @@ fn bench(arguments: &[&str]) -> Value {
         .args(["--no-pin", "--quiet"])
         .output()
         .expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}\n{}", String::from_utf8_lossy(&output.stdout));
     serde_json::from_slice(&output.stdout).expect("stdout is the JSON report")
 }
 

@@ -1,29 +1,34 @@
-//! The program as its users run it: what it prints, and what it ends with.
+//! The command line: output and exit codes of the binary.
+
+mod health;
 
 use std::{
     fs,
+    fs::OpenOptions,
+    io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use dunlin::{
-    config::{Config, Input},
-    token::Verifier,
-};
+use dunlin_config::{Config, ConfigInput};
+use dunlin_token::Verifier;
+
+/// A private key that belongs to no certificate here, as it stands in JSON.
+const OTHER_KEY: &str = "-----BEGIN PRIVATE KEY-----\\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgNWrmQh4G7MLlAOFf\\nBgX8AqVj+yraqzS62lX3IODebimhRANCAAQHvEqbbKfMEorOZj2yf8jFBVwOMRmV\\nof6y1ciMNsnU5fRpoSFqXxqFnamukfQirKag6Xt+SNKw4WBwVgW7zjzE\\n-----END PRIVATE KEY-----";
 
 /// A directory of its own for each test, gone when the test ends.
-struct Folder(PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("dunlin-cli-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).expect("a temporary directory");
         Self(path)
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.0.join(name);
         fs::write(&path, text).expect("a temporary file");
         path.display().to_string()
@@ -36,15 +41,15 @@ impl Drop for Folder {
     }
 }
 
-fn dunlin(folder: &Folder, args: &[&str]) -> Output {
+pub fn dunlin(folder: &Folder, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_dunlin")).args(args).env_clear().current_dir(&folder.0).output().expect("it runs")
 }
 
-fn stdout(output: &Output) -> &str {
+pub fn stdout(output: &Output) -> &str {
     str::from_utf8(&output.stdout).expect("text")
 }
 
-fn stderr(output: &Output) -> &str {
+pub fn stderr(output: &Output) -> &str {
     str::from_utf8(&output.stderr).expect("text")
 }
 
@@ -60,7 +65,7 @@ fn a_generated_configuration_is_good_private_fresh_and_never_overwritten() {
         let checked = dunlin(&folder, &["check-config", "--strict", "-c", name]);
         assert!(checked.status.success(), "{name}: {}", stderr(&checked));
 
-        let input = Input::read(Some(&path), Vec::new()).expect(name);
+        let input = ConfigInput::read(Some(&path), Vec::new()).expect(name);
         let (config, _) = Config::from_input(&input).expect(name);
         secrets.push(config.token.connection.hmac.expect("a key").reveal().to_vec());
 
@@ -90,8 +95,8 @@ fn a_token_is_signed_with_the_key_of_the_file() {
         ),
     );
     let (config, _) =
-        Config::from_input(&Input::read(Some(Path::new(&file)), Vec::new()).expect("it is there")).expect("good");
-    let verifier = Verifier::new(&config.token).expect("an HMAC key needs no thread");
+        Config::from_input(&ConfigInput::read(Some(Path::new(&file)), Vec::new()).expect("it is there")).expect("good");
+    let verifier = Verifier::new(&config.token, |_| ()).expect("an HMAC key needs no thread");
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let token = |args: &[&str]| {
         let output = dunlin(&folder, &[&["gen-token", "-c", &file, "--user", "42"], args].concat());
@@ -105,7 +110,7 @@ fn a_token_is_signed_with_the_key_of_the_file() {
     assert_eq!(claims.expires_at_s, None);
     let claims = verifier.judge_subscription(&token(&["--channel", "$chat"]), now_s).expect("valid");
     assert_eq!((claims.user.as_str(), claims.channel.as_str()), ("42", "$chat"));
-    assert!(claims.expires_at_s.is_some());
+    assert!(claims.grant.expires_at_s.is_some());
 
     let token = token(&["--ttl", "-1"]);
     let output = dunlin(&folder, &["gen-sub-token", "-c", &file, "--user", "42", "--channel", "news"]);
@@ -116,16 +121,16 @@ fn a_token_is_signed_with_the_key_of_the_file() {
     };
     let good = "valid connection token\nuser: \"42\"\nconnection expires: never\n".to_owned();
     assert_eq!(check("check-token", &token), (Some(0), good));
-    let (code, said) = check("check-sub-token", &sub_token);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.starts_with("valid subscription token\nuser: \"42\"\nchannel: \"news\"\n"), "{said}");
+    let (code, printed) = check("check-sub-token", &sub_token);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.starts_with("valid subscription token\nuser: \"42\"\nchannel: \"news\"\n"), "{printed}");
     for (command, token, reason) in [
-        ("check-token", sub_token.as_str(), "its signature is not made with a key that is set"),
-        ("check-sub-token", token.as_str(), "its signature is not made with a key that is set"),
+        ("check-token", sub_token.as_str(), "its signature does not match a configured key"),
+        ("check-sub-token", token.as_str(), "its signature does not match a configured key"),
         ("check-token", "x", "it is not a signed JSON Web Token"),
         ("check-token", &token.replacen('e', "f", 1), "it is not a signed JSON Web Token"),
     ] {
-        let expected = format!("dunlin: the token does not count: {reason}\n");
+        let expected = format!("dunlin: invalid token: {reason}\n");
         assert_eq!(check(command, token), (Some(1), expected), "{command}");
     }
 
@@ -140,29 +145,32 @@ fn a_bad_configuration_ends_check_and_serve_with_all_reasons() {
     let folder = Folder::new("bad");
     let file = folder.file(
         "dunlin.json",
-        r#"{"client": {"pingInterval": "1s", "pong_timeout": "1h"}, "webtransport": {"enabled": true}}"#,
+        r#"{"client": {"pingInterval": "1s", "pong_timeout": "1h"}, "webtransport": {"enabled": true},
+            "websocket": {"write_timeout": "2s"}}"#,
     );
     let output = dunlin(&folder, &["check-config", "-c", &file]);
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(stdout(&output), "");
-    let said = stderr(&output).to_owned();
-    assert_eq!(said.lines().count(), 4, "{said}");
+    let printed = stderr(&output).to_owned();
+    assert_eq!(printed.lines().count(), 5, "{printed}");
+    // Warnings are also printed.
+    assert!(printed.starts_with("warning: ") && printed.contains("websocket.write_timeout: is ignored"), "{printed}");
     for words in ["did you mean client.ping_interval?", "webtransport: is not supported yet", "client.pong_timeout: 1h"]
     {
-        assert!(said.contains(words), "{said}");
+        assert!(printed.contains(words), "{printed}");
     }
     let output = dunlin(&folder, &["serve", "-c", &file]);
     assert_eq!(output.status.code(), Some(3));
-    assert_eq!(stderr(&output), said);
+    assert_eq!(stderr(&output), printed);
 }
 
 #[test]
-fn warnings_are_told_and_count_only_when_strict() {
+fn warnings_are_printed_and_count_only_when_strict() {
     let folder = Folder::new("warn");
     let file = folder.file("dunlin.toml", "[websocket]\nwrite_timeout = \"2s\"\n");
     let output = dunlin(&folder, &["check-config", "-c", &file]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(stdout(&output).ends_with("dunlin.toml: good, with 0 namespaces and 1 warnings\n"));
+    assert!(stdout(&output).ends_with("dunlin.toml: valid, 0 namespaces, 1 warnings\n"));
     assert!(stderr(&output).starts_with("warning: ") && stderr(&output).contains("websocket.write_timeout"));
     assert_eq!(dunlin(&folder, &["check-config", "--strict", "-c", &file]).status.code(), Some(3));
 }
@@ -202,4 +210,200 @@ fn the_version_and_the_usage() {
     assert_eq!(stdout(&output), format!("dunlin {}\n", env!("CARGO_PKG_VERSION")));
     assert_eq!(dunlin(&folder, &["frobnicate"]).status.code(), Some(2));
     assert_eq!(dunlin(&folder, &[]).status.code(), Some(2));
+}
+
+#[test]
+fn a_full_disk_and_a_closed_pipe_are_no_panic() {
+    let folder = Folder::new("full");
+    let file = folder.file(
+        "dunlin.json",
+        r#"{"client": {"allowed_origins": ["https://example.com"], "token": {"hmac_secret_key": "0123456789abcdef0123456789abcdef"}}}"#,
+    );
+    let token = dunlin(&folder, &["gen-token", "-c", &file, "--user", "42"]);
+    let token = stdout(&token).trim_end();
+    for args in [
+        &["version"][..],
+        &["--help"],
+        &["check-config", "-c", &file],
+        &["gen-token", "-c", &file, "--user", "42"],
+        &["gen-config"],
+        &["check-token", "-c", &file, token],
+        &["config-reference", "markdown"],
+        &["config-reference", "json-schema"],
+        &["config-reference", "compatibility"],
+    ] {
+        let full = || OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+        command.args(args).env_clear().current_dir(&folder.0).stdout(full());
+        let output = command.output().expect("it runs");
+        let code = i32::from(args != ["--help"]);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+        let message = if code == 0 {
+            ""
+        } else {
+            "dunlin: cannot write to standard output: No space left on device (os error 28)\n"
+        };
+        assert_eq!(stderr(&output), message, "{args:?}");
+        let _ = fs::remove_file(folder.0.join("dunlin.yaml"));
+        // Where errors go is full as well.
+        assert_eq!(command.stderr(full()).status().expect("it runs").code(), Some(code), "{args:?}");
+
+        // `gen-config` has written it, and said so where nobody could read it.
+        let _ = fs::remove_file(folder.0.join("dunlin.yaml"));
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = command.stdout(writer).stderr(Stdio::piped()).output().expect("it runs");
+        assert_eq!((output.status.code(), stderr(&output)), (Some(code), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn the_first_configuration_of_the_working_directory_is_read_where_none_is_named() {
+    let folder = Folder::new("default");
+    let checked = |message: &str| {
+        let output = dunlin(&folder, &["check-config"]);
+        assert_eq!(stdout(&output), format!("{message}: valid, 0 namespaces, 0 warnings\n"), "{}", stderr(&output));
+    };
+    checked("the environment");
+    for name in ["config.toml", "config.yml", "config.yaml", "config.json"] {
+        folder.file(name, "");
+        checked(name);
+    }
+    folder.file("config.json", r#"{"http_server": {"port": 99999}}"#);
+    let output = dunlin(&folder, &["serve"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("config.json: http_server.port: 99999 is too large"), "{}", stderr(&output));
+    folder.file("other.yaml", "");
+    assert!(dunlin(&folder, &["check-config", "-c", "other.yaml"]).status.success());
+}
+
+/// A node that runs, and ends with its value.
+struct RunningNode(Child);
+
+impl RunningNode {
+    fn start(folder: &Folder, args: &[&str], stderr: Stdio) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+        command.arg("serve").args(args).env_clear().current_dir(&folder.0).stderr(stderr);
+        Self(command.spawn().expect("it runs"))
+    }
+
+    /// Its log up to the line that has `words`. The rest of it goes nowhere.
+    fn log_until(&mut self, words: &str) -> String {
+        let mut log = String::new();
+        for line in BufReader::new(self.0.stderr.take().expect("its log")).lines() {
+            log.push_str(&line.expect("text"));
+            log.push('\n');
+            if log.contains(words) {
+                break;
+            }
+        }
+        log
+    }
+}
+
+impl Drop for RunningNode {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_log_names_the_configuration_file_at_start() {
+    let folder = Folder::new("start");
+    let log_of_start = || {
+        let args = ["--address", "127.0.0.1", "--port", "0"];
+        RunningNode::start(&folder, &args, Stdio::piped()).log_until("configuration file ")
+    };
+    let log = log_of_start();
+    assert!(log.contains("no configuration file found; using the environment, flags and defaults"), "{log}");
+    folder.file("config.yaml", "shards: 1\n");
+    let log = log_of_start();
+    assert!(log.contains(r#""file":"config.yaml""#), "{log}");
+}
+
+#[test]
+fn a_recording_is_a_file_that_ends() {
+    let folder = Folder::new("replay");
+    let long = folder.file("long.dunlin-room", "");
+    fs::File::options().write(true).open(&long).expect("it is there").set_len((1 << 30) + 1).expect("a sparse file");
+    for (file, message) in [
+        ("/dev/zero", "/dev/zero: is not a regular file"),
+        (".", ".: is not a regular file"),
+        (&long, "is larger than 1073741824 bytes"),
+        ("/nowhere", "/nowhere: No such file"),
+    ] {
+        let output = dunlin(&folder, &["replay", file]);
+        assert_eq!(output.status.code(), Some(1), "{file}");
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn check_config_and_serve_look_at_the_files_that_a_configuration_names() {
+    let folder = Folder::new("files");
+    let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/src/backend/tests/tls");
+    let other_key = folder
+        .file("other.pem", "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgOTHERKEY");
+    let empty = folder.0.join("empty");
+    fs::create_dir_all(&empty).expect("a directory");
+    let empty = empty.display().to_string();
+    let a_file = folder.file("a-file", "");
+    let tls = |certificate: &str, key: &str| {
+        format!(r#"{{"http_server": {{"tls": {{"enabled": true, "cert_pem": "{certificate}", "key_pem": "{key}"}}}}}}"#)
+    };
+    let rooms = |directory: &str| {
+        format!(
+            r#"{{"channel": {{"namespaces": [{{"name": "game", "history_size": 1, "history_ttl": "1m",
+                "room": {{"simulation": "treasure_hunt", "record_directory": "{directory}"}}}}]}}}}"#
+        )
+    };
+    let (certificate, key) = (format!("{authority}/certificate.pem"), format!("{authority}/key.pem"));
+    for (text, message) in [
+        (tls(&certificate, &key), ""),
+        (tls("/nowhere.pem", &key), "http_server.tls.cert_pem: cannot read the file /nowhere.pem: No such file"),
+        (tls(&certificate, "/nowhere.pem"), "http_server.tls.key_pem: cannot read the file /nowhere.pem: No such file"),
+        (
+            tls("/dev/zero", &key),
+            "http_server.tls.cert_pem: cannot read the file /dev/zero: it is larger than 1048576 bytes",
+        ),
+        (tls(&key, &key), "http_server.tls.cert_pem: the certificate is not in PEM format"),
+        (tls(&certificate, &other_key), "http_server.tls.key_pem: the key is not in PEM format"),
+        (tls(&certificate, OTHER_KEY), "http_server.tls.key_pem: does not match the certificate in `cert_pem`"),
+        (r#"{"demo": {"dir": "/nowhere"}}"#.to_owned(), "demo.dir: cannot serve the pages in /nowhere: No such file"),
+        (format!(r#"{{"demo": {{"dir": "{empty}"}}}}"#), "contains no index.html"),
+        (rooms(&empty), ""),
+        (rooms(&format!("{empty}/to/be/made")), ""),
+        (rooms("to/be/made"), ""),
+        (
+            rooms(&format!("{a_file}/rooms")),
+            "channel.namespaces[\"game\"].room.record_directory: recordings cannot be written, because",
+        ),
+        (rooms("/proc/1"), "Dunlin's user cannot write to /proc/1"),
+    ] {
+        let file = folder.file("dunlin.json", &text);
+        let output = dunlin(&folder, &["check-config", "-c", &file]);
+        let printed = stderr(&output);
+        assert!(printed.contains(message), "{text}\n{printed}");
+        assert_eq!(output.status.code(), Some(if message.is_empty() { 0 } else { 3 }), "{text}\n{printed}");
+        if !message.is_empty() {
+            assert_eq!(stderr(&dunlin(&folder, &["serve", "-c", &file])), printed);
+        }
+    }
+}
+
+#[test]
+fn a_command_line_of_centrifugo_gets_a_hint() {
+    let folder = Folder::new("hint");
+    for (args, hint) in [
+        (&["-c", "config.json"][..], "\nhint: the command must come first: dunlin serve -c config.json\n"),
+        (&["serve", "--client.insecure"], "or as DUNLIN_CLIENT_INSECURE=true in the environment\n"),
+        (&["serve", "--http_server.port=9000"], "\nhint: --http_server.port is called --port here\n"),
+    ] {
+        let output = dunlin(&folder, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).ends_with(hint), "{}", stderr(&output));
+    }
+    let help = dunlin(&folder, &["serve", "--help"]);
+    assert!(help.status.success() && !stdout(&help).contains("hint:") && stderr(&help).is_empty());
 }

@@ -1,28 +1,15 @@
-//! The fuzz targets over their committed seeds.
+//! Runs the fuzz targets' bodies over their committed seeds, so that old findings stay fixed.
 
 use dunlin_proof::corpus::play;
 
-#[test]
-fn configurations() {
-    play("config", dunlin::fuzzing::config);
-}
-
-#[test]
-fn tokens() {
-    play("token", dunlin::fuzzing::token);
-}
-
-#[test]
-fn heads_of_requests() {
-    play("http_head", dunlin::fuzzing::http_head);
-}
+use crate::{backend_answer, http_emulation};
 
 #[test]
 fn bodies_of_emulation() {
-    play("http_emulation", dunlin::fuzzing::emulation_body);
+    play("http_emulation", http_emulation::body);
 }
 
 #[test]
 fn answers_of_backends() {
-    play("backend_answer", dunlin::fuzzing::backend_answer);
+    play("backend_answer", backend_answer::answer);
 }

@@ -1,15 +1,16 @@
-//! Arbitrary bytes as bodies of the server API: the corpus of the fuzz target, and bodies that are nearly right.
+//! Arbitrary bytes as bodies of the server API: the corpus of the fuzz target, and nearly valid bodies.
 
-use dunlin::http::api::fuzzing;
 use dunlin_proof::corpus;
 use proptest::prelude::*;
 
+use crate::http_api;
+
 #[test]
 fn the_corpus() {
-    corpus::play("http_api", fuzzing::body);
+    corpus::play("http_api", http_api::body);
 }
 
-/// JSON of which many a part is of the wrong kind.
+/// JSON with values of wrong types.
 fn nearly_right() -> impl Strategy<Value = Vec<u8>> {
     let field = prop::sample::select(vec![
         "channel",
@@ -61,11 +62,11 @@ proptest! {
 
     #[test]
     fn nearly_right_bodies(body in nearly_right()) {
-        fuzzing::body(&body);
+        http_api::body(&body);
     }
 
     #[test]
     fn any_bytes(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        fuzzing::body(&body);
+        http_api::body(&body);
     }
 }

@@ -1,4 +1,4 @@
-//! What the shards of the real binary wait on, where the kernel allows everything and where it forbids `io_uring`.
+//! The reactor that the real binary selects, with and without `io_uring` in the kernel.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -63,17 +63,17 @@ fn forbid_io_uring() -> std::io::Result<()> {
 fn start(args: &[&str], forbidden: bool) -> Server {
     let mut child = command(args, forbidden).spawn().expect("it starts");
     let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
-    let mut told = String::new();
+    let mut reactor_of = String::new();
     loop {
         let mut line = String::new();
-        assert!(log.read_line(&mut line).expect("a log") > 0, "the log ended:\n{told}");
+        assert!(log.read_line(&mut line).expect("a log") > 0, "the log ended:\n{reactor_of}");
         match serde_json::from_str::<Value>(&line) {
             Ok(event) if event["message"] == "dunlin is listening" => {
                 // It goes on being read, lest the server finds nobody.
                 std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
                 return Server { child, listening: event };
             }
-            _ => told.push_str(&line),
+            _ => reactor_of.push_str(&line),
         }
     }
 }
@@ -89,7 +89,7 @@ fn ask(server: &Server, request: &str) -> String {
 }
 
 /// What the log, the API and the metrics say, which is the same; and the log's reason.
-fn told(server: &Server) -> (String, String) {
+fn reactor_of(server: &Server) -> (String, String) {
     let kind = server.listening["reactor"].as_str().expect("a kind").to_owned();
     let info =
         "POST /api/info HTTP/1.1\r\nHost: here\r\nConnection: close\r\nX-API-Key: k3y\r\nContent-Length: 2\r\n\r\n{}";
@@ -102,45 +102,45 @@ fn told(server: &Server) -> (String, String) {
 
 fn fails(args: &[&str], forbidden: bool) -> (ExitStatus, String) {
     let mut child = command(args, forbidden).spawn().expect("it starts");
-    let mut said = String::new();
-    child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("a log");
-    (child.wait().expect("a child"), said)
+    let mut errors = String::new();
+    child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("a log");
+    (child.wait().expect("a child"), errors)
 }
 
 #[test]
 fn io_uring_is_taken_where_it_is_allowed() {
     for args in [&[][..], &["--reactor", "auto"], &["--reactor", "io_uring"]] {
-        let (kind, reason) = told(&start(args, false));
+        let (kind, reason) = reactor_of(&start(args, false));
         assert_eq!(kind, "io_uring", "{reason}");
-        assert_eq!(reason.starts_with("it was asked for"), args.last() == Some(&"io_uring"), "{reason}");
+        assert_eq!(reason.starts_with("configured"), args.last() == Some(&"io_uring"), "{reason}");
     }
 }
 
 #[test]
 fn epoll_is_taken_where_it_is_asked_for() {
-    assert_eq!(told(&start(&["--reactor", "epoll"], false)), ("epoll".to_owned(), "it was asked for".to_owned()));
+    assert_eq!(reactor_of(&start(&["--reactor", "epoll"], false)), ("epoll".to_owned(), "configured".to_owned()));
 }
 
 #[test]
 fn epoll_is_taken_where_io_uring_is_forbidden() {
-    let (kind, reason) = told(&start(&[], true));
+    let (kind, reason) = reactor_of(&start(&[], true));
     assert_eq!(kind, "epoll");
-    assert!(reason.starts_with("there is no io_uring: the kernel answers io_uring_setup with: "), "{reason}");
+    assert!(reason.starts_with("io_uring is unavailable: io_uring_setup failed: "), "{reason}");
     assert!(reason.contains("seccomp"), "{reason}");
 }
 
 #[test]
-fn who_insists_on_io_uring_is_told_what_to_do_where_it_is_forbidden() {
-    let (status, said) = fails(&["--reactor", "io_uring"], true);
-    assert_eq!(status.code(), Some(1), "{said}");
+fn a_required_but_forbidden_io_uring_is_an_error_with_a_remedy() {
+    let (status, errors) = fails(&["--reactor", "io_uring"], true);
+    assert_eq!(status.code(), Some(1), "{errors}");
     for part in [r#"reactor is "io_uring""#, "io_uring_setup", "seccomp", r#"set reactor to "auto""#] {
-        assert!(said.contains(part), "no {part:?} in: {said}");
+        assert!(errors.contains(part), "no {part:?} in: {errors}");
     }
 }
 
 #[test]
 fn a_reactor_that_there_is_not_is_no_setting() {
-    let (status, said) = fails(&["--reactor", "kqueue"], false);
-    assert_eq!(status.code(), Some(3), "{said}");
-    assert!(said.contains("kqueue") && said.contains("io_uring"), "{said}");
+    let (status, errors) = fails(&["--reactor", "kqueue"], false);
+    assert_eq!(status.code(), Some(3), "{errors}");
+    assert!(errors.contains("kqueue") && errors.contains("io_uring"), "{errors}");
 }

@@ -1,4 +1,4 @@
-//! A backend's answer: the JSON that Centrifugo's proxies understand.
+//! Parses a backend's response: the JSON of Centrifugo's proxies.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -6,18 +6,18 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use dunlin_engine::{
     backend::{
-        BackendAnswer, BackendOutcome, BackendRefusal, ConnectAnswer, Overrides, PublishAnswer, PublishHow,
-        RefreshAnswer, SubscribeAnswer,
+        ConnectResponse, Overrides, ProxyError, ProxyResponse, ProxyResult, PublishHow, PublishResponse,
+        RefreshResponse,
     },
-    event::ServerSubscription,
+    event::{ServerSubscription, SubscriptionGrant},
 };
 use dunlin_protocol::{Disconnect, Payload};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{AskKind, Outcome};
+use super::{CallOutcome, ProxyKind};
 
-/// What is answered is none of ours.
+/// The response does not have the documented format.
 #[derive(Debug)]
 struct NotOurs;
 
@@ -47,7 +47,7 @@ struct DisconnectBody {
     reason: String,
 }
 
-/// The fields of all kinds of result; each kind has some of them.
+/// The fields of all kinds of results; each kind uses some of them.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ResultBody<'a> {
@@ -105,13 +105,13 @@ struct BoolBody {
     value: bool,
 }
 
-/// What the body of an answer with status 200 says to a question of this kind.
-pub(crate) fn read(kind: AskKind, body: &[u8]) -> (BackendOutcome, Outcome) {
+/// Parses the body of a response with status 200 to a request of this kind.
+pub fn read(kind: ProxyKind, body: &[u8]) -> (ProxyResult, CallOutcome) {
     let envelope = serde_json::from_slice::<&RawValue>(body).map_err(|_| NotOurs);
     let Ok(envelope) = envelope.and_then(object::<Envelope<'_>>) else {
-        return (Err(BackendRefusal::Failed), Outcome::NotOurs);
+        return (Err(ProxyError::Failed), CallOutcome::NotOurs);
     };
-    // In this order, as Centrifugo does.
+    // Centrifugo checks the fields in this order.
     if let Some(DisconnectBody { code, reason }) = envelope.disconnect {
         return disconnect(code, reason);
     }
@@ -119,12 +119,12 @@ pub(crate) fn read(kind: AskKind, body: &[u8]) -> (BackendOutcome, Outcome) {
         return error(code, message, temporary);
     }
     match result(kind, envelope.result) {
-        Ok(outcome) => (outcome, Outcome::Result),
-        Err(NotOurs) => (Err(BackendRefusal::Failed), Outcome::NotOurs),
+        Ok(outcome) => (outcome, CallOutcome::Result),
+        Err(NotOurs) => (Err(ProxyError::Failed), CallOutcome::NotOurs),
     }
 }
 
-/// What an object says. A list with the fields' values in their order is none.
+/// Parses an object. A list of the field values, which serde would accept, is an error.
 fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, NotOurs> {
     if !raw.get().starts_with('{') {
         return Err(NotOurs);
@@ -132,32 +132,32 @@ fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, NotOurs> {
     serde_json::from_str(raw.get()).map_err(|_| NotOurs)
 }
 
-/// A code that no client may be closed with is a mistake of the backend.
-pub(super) fn disconnect(code: u32, reason: String) -> (BackendOutcome, Outcome) {
+/// An invalid disconnect code is an error of the backend.
+pub(super) fn disconnect(code: u32, reason: String) -> (ProxyResult, CallOutcome) {
     match u16::try_from(code) {
         Ok(code @ 3_000..=4_999) => {
             let reason = Cow::Owned(reason);
-            (Err(BackendRefusal::Disconnect(Disconnect { code, reason })), Outcome::Disconnect)
+            (Err(ProxyError::Disconnect(Disconnect { code, reason })), CallOutcome::Disconnect)
         }
-        _ => (Err(BackendRefusal::Failed), Outcome::NotOurs),
+        _ => (Err(ProxyError::Failed), CallOutcome::NotOurs),
     }
 }
 
-/// A code that is none of an error's is a mistake of the backend.
-pub(super) fn error(code: u32, message: Box<str>, temporary: bool) -> (BackendOutcome, Outcome) {
+/// An invalid error code is an error of the backend.
+pub(super) fn error(code: u32, message: Box<str>, temporary: bool) -> (ProxyResult, CallOutcome) {
     match u16::try_from(code) {
-        Ok(code @ 100..=1_999) => (Err(BackendRefusal::Error { code, message, temporary }), Outcome::Error),
-        _ => (Err(BackendRefusal::Failed), Outcome::NotOurs),
+        Ok(code @ 100..=1_999) => (Err(ProxyError::Error { code, message, temporary }), CallOutcome::Error),
+        _ => (Err(ProxyError::Failed), CallOutcome::NotOurs),
     }
 }
 
-fn result(kind: AskKind, raw: Option<&RawValue>) -> Result<BackendOutcome, NotOurs> {
+fn result(kind: ProxyKind, raw: Option<&RawValue>) -> Result<ProxyResult, NotOurs> {
     let Some(raw) = raw else { return Ok(without_result(kind)) };
     let body: ResultBody<'_> = object(raw)?;
     let info = payload(body.info, &body.b64info)?;
     let expires_at_s = expires_at_s(body.expire_at);
     Ok(Ok(match kind {
-        AskKind::Connect => BackendAnswer::Connect(Box::new(ConnectAnswer {
+        ProxyKind::Connect => ProxyResponse::Connect(Box::new(ConnectResponse {
             user: body.user,
             expires_at_s,
             info,
@@ -165,19 +165,19 @@ fn result(kind: AskKind, raw: Option<&RawValue>) -> Result<BackendOutcome, NotOu
             meta: json(body.meta),
             subscriptions: subscriptions(body.channels, body.subs)?,
         })),
-        AskKind::Refresh => {
-            BackendAnswer::Refresh(RefreshAnswer { expired: body.expired, expires_at_s, info, meta: json(body.meta) })
+        ProxyKind::Refresh => {
+            ProxyResponse::Refresh(RefreshResponse { expired: body.expired, expires_at_s, info, meta: json(body.meta) })
         }
-        AskKind::SubRefresh => {
-            BackendAnswer::SubRefresh(RefreshAnswer { expired: body.expired, expires_at_s, info, meta: None })
+        ProxyKind::SubRefresh => {
+            ProxyResponse::SubRefresh(RefreshResponse { expired: body.expired, expires_at_s, info, meta: None })
         }
-        AskKind::Subscribe => BackendAnswer::Subscribe(Box::new(SubscribeAnswer {
+        ProxyKind::Subscribe => ProxyResponse::Subscribe(Box::new(SubscriptionGrant {
             expires_at_s,
             info,
             data: payload(body.data, &body.b64data)?,
             overrides: overrides(body.overrides.as_ref()),
         })),
-        AskKind::Publish => BackendAnswer::Publish(Box::new(PublishAnswer {
+        ProxyKind::Publish => ProxyResponse::Publish(Box::new(PublishResponse {
             data: payload(body.data, &body.b64data)?,
             how: PublishHow {
                 tags: body.tags.into_iter().collect(),
@@ -188,20 +188,20 @@ fn result(kind: AskKind, raw: Option<&RawValue>) -> Result<BackendOutcome, NotOu
                 version_epoch: body.version_epoch,
             },
         })),
-        AskKind::Rpc => BackendAnswer::Rpc { data: payload(body.data, &body.b64data)? },
+        ProxyKind::Rpc => ProxyResponse::Rpc { data: payload(body.data, &body.b64data)? },
     }))
 }
 
-/// What `{}` means: nobody is known, nothing goes on; or, where only a permission was asked for, it is given.
-fn without_result(kind: AskKind) -> BackendOutcome {
-    let over = RefreshAnswer { expired: true, ..RefreshAnswer::default() };
+/// The meaning of `{}`: no user, no extension, and no data; for permission requests, permission.
+fn without_result(kind: ProxyKind) -> ProxyResult {
+    let over = RefreshResponse { expired: true, ..RefreshResponse::default() };
     match kind {
-        AskKind::Connect => Err(BackendRefusal::Disconnect(Disconnect::BAD_REQUEST)),
-        AskKind::Refresh => Ok(BackendAnswer::Refresh(over)),
-        AskKind::SubRefresh => Ok(BackendAnswer::SubRefresh(over)),
-        AskKind::Subscribe => Ok(BackendAnswer::Subscribe(Box::default())),
-        AskKind::Publish => Ok(BackendAnswer::Publish(Box::default())),
-        AskKind::Rpc => Ok(BackendAnswer::Rpc { data: None }),
+        ProxyKind::Connect => Err(ProxyError::Disconnect(Disconnect::BAD_REQUEST)),
+        ProxyKind::Refresh => Ok(ProxyResponse::Refresh(over)),
+        ProxyKind::SubRefresh => Ok(ProxyResponse::SubRefresh(over)),
+        ProxyKind::Subscribe => Ok(ProxyResponse::Subscribe(Box::default())),
+        ProxyKind::Publish => Ok(ProxyResponse::Publish(Box::default())),
+        ProxyKind::Rpc => Ok(ProxyResponse::Rpc { data: None }),
     }
 }
 
@@ -217,11 +217,13 @@ fn subscriptions(
     for (channel, body) in subs {
         subscriptions.push(ServerSubscription {
             channel,
-            info: payload(body.info, &body.b64info)?,
-            data: payload(body.data, &body.b64data)?,
-            expires_at_s: expires_at_s(body.expire_at),
-            overrides: overrides(body.overrides.as_ref()),
-            recover_since: None,
+            grant: SubscriptionGrant {
+                info: payload(body.info, &body.b64info)?,
+                data: payload(body.data, &body.b64data)?,
+                expires_at_s: expires_at_s(body.expire_at),
+                overrides: overrides(body.overrides.as_ref()),
+            },
+            ..ServerSubscription::default()
         });
     }
     Ok(subscriptions)
@@ -239,12 +241,12 @@ fn overrides(body: Option<&OverrideBody>) -> Overrides {
     }
 }
 
-/// 0 is for never.
+/// 0 means never.
 fn expires_at_s(expire_at: i64) -> Option<u64> {
     u64::try_from(expire_at).ok().filter(|at_s| *at_s > 0)
 }
 
-/// The base64 form wins.
+/// The base64 form takes precedence.
 fn payload(json_value: Option<&RawValue>, base64: &str) -> Result<Option<Payload>, NotOurs> {
     if base64.is_empty() {
         return Ok(json(json_value));
@@ -261,14 +263,14 @@ fn json(value: Option<&RawValue>) -> Option<Payload> {
 mod tests {
     use super::*;
 
-    fn answer(kind: AskKind, body: &str) -> BackendAnswer {
+    fn answer(kind: ProxyKind, body: &str) -> ProxyResponse {
         read(kind, body.as_bytes()).0.unwrap()
     }
 
     #[test]
     fn results_of_every_kind() {
-        let BackendAnswer::Connect(connect) = answer(
-            AskKind::Connect,
+        let ProxyResponse::Connect(connect) = answer(
+            ProxyKind::Connect,
             r#"{"result":{"user":"42","expire_at":1700000000,"info":{"a":1},"b64data":"AAE=","meta":{"m":1},"unknown":[],
                 "channels":["b","a","b"],"subs":{"a":{"data":[],"expire_at":5,"override":{"presence":{"value":true}}}}}}"#,
         ) else {
@@ -279,10 +281,10 @@ mod tests {
         assert_eq!(&connect.data.unwrap().bytes()[..], &[0, 1]);
         assert_eq!(&connect.meta.unwrap().bytes()[..], br#"{"m":1}"#);
         let [b, a] = &connect.subscriptions[..] else { panic!("{:?}", connect.subscriptions) };
-        assert_eq!((&*b.channel, &*a.channel, a.expires_at_s), ("b", "a", Some(5)));
-        assert_eq!(a.overrides.presence, Some(true));
+        assert_eq!((&*b.channel, &*a.channel, a.grant.expires_at_s), ("b", "a", Some(5)));
+        assert_eq!(a.grant.overrides.presence, Some(true));
 
-        for kind in [AskKind::Refresh, AskKind::SubRefresh] {
+        for kind in [ProxyKind::Refresh, ProxyKind::SubRefresh] {
             for (body, expired) in [
                 (r#"{"result":{"expire_at":9}}"#, false),
                 (r#"{"result":{"expired":true}}"#, true),
@@ -290,13 +292,13 @@ mod tests {
                 (r#"{"result":null}"#, true),
             ] {
                 let answer = answer(kind, body);
-                let (BackendAnswer::Refresh(answer) | BackendAnswer::SubRefresh(answer)) = answer else { panic!() };
+                let (ProxyResponse::Refresh(answer) | ProxyResponse::SubRefresh(answer)) = answer else { panic!() };
                 assert_eq!(answer.expired, expired, "{body}");
             }
         }
 
-        let BackendAnswer::Publish(publish) = answer(
-            AskKind::Publish,
+        let ProxyResponse::Publish(publish) = answer(
+            ProxyKind::Publish,
             r#"{"result":{"data":{"x":1},"skip_history":true,"tags":{"k":"v"},"idempotency_key":"i","delta":true,
                 "version":7,"version_epoch":"e"}}"#,
         ) else {
@@ -312,10 +314,10 @@ mod tests {
             version_epoch: "e".into(),
         };
         assert_eq!(publish.how, how);
-        assert!(matches!(answer(AskKind::Publish, "{}"), BackendAnswer::Publish(publish) if publish.data.is_none()));
-        assert!(matches!(answer(AskKind::Subscribe, "{}"), BackendAnswer::Subscribe(_)));
-        assert!(matches!(answer(AskKind::Rpc, "{}"), BackendAnswer::Rpc { data: None }));
-        assert!(matches!(answer(AskKind::Rpc, r#"{"result":{"data":7}}"#), BackendAnswer::Rpc { data: Some(_) }));
+        assert!(matches!(answer(ProxyKind::Publish, "{}"), ProxyResponse::Publish(publish) if publish.data.is_none()));
+        assert!(matches!(answer(ProxyKind::Subscribe, "{}"), ProxyResponse::Subscribe(_)));
+        assert!(matches!(answer(ProxyKind::Rpc, "{}"), ProxyResponse::Rpc { data: None }));
+        assert!(matches!(answer(ProxyKind::Rpc, r#"{"result":{"data":7}}"#), ProxyResponse::Rpc { data: Some(_) }));
     }
 
     #[test]
@@ -323,36 +325,36 @@ mod tests {
         for (body, expected, word) in [
             (
                 r#"{"error":{"code":1000,"message":"no","temporary":true},"result":{}}"#,
-                BackendRefusal::Error { code: 1_000, message: "no".into(), temporary: true },
-                Outcome::Error,
+                ProxyError::Error { code: 1_000, message: "no".into(), temporary: true },
+                CallOutcome::Error,
             ),
             (
                 r#"{"disconnect":{"code":4501,"reason":"go"},"error":{"code":1000}}"#,
-                BackendRefusal::Disconnect(Disconnect { code: 4_501, reason: "go".into() }),
-                Outcome::Disconnect,
+                ProxyError::Disconnect(Disconnect { code: 4_501, reason: "go".into() }),
+                CallOutcome::Disconnect,
             ),
-            (r#"{"error":{"code":99}}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            (r#"{"error":{"code":2000}}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            (r#"{"error":{}}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            (r#"{"disconnect":{"code":2999}}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            (r#"{"disconnect":{"code":5000}}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            (r#"{"disconnect":{"code":70000}}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            (r#"{"result":{"b64info":"!"}}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            (r#"{"result":[]}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            (r#"{"result":{"user":7}}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            (r#"{"result":{}"#, BackendRefusal::Failed, Outcome::NotOurs),
-            ("", BackendRefusal::Failed, Outcome::NotOurs),
-            ("null", BackendRefusal::Failed, Outcome::NotOurs),
-            ("7", BackendRefusal::Failed, Outcome::NotOurs),
-            ("[]", BackendRefusal::Failed, Outcome::NotOurs),
-            ("[null,null,null]", BackendRefusal::Failed, Outcome::NotOurs),
+            (r#"{"error":{"code":99}}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"error":{"code":2000}}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"error":{}}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"disconnect":{"code":2999}}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"disconnect":{"code":5000}}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"disconnect":{"code":70000}}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"result":{"b64info":"!"}}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"result":[]}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"result":{"user":7}}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            (r#"{"result":{}"#, ProxyError::Failed, CallOutcome::NotOurs),
+            ("", ProxyError::Failed, CallOutcome::NotOurs),
+            ("null", ProxyError::Failed, CallOutcome::NotOurs),
+            ("7", ProxyError::Failed, CallOutcome::NotOurs),
+            ("[]", ProxyError::Failed, CallOutcome::NotOurs),
+            ("[null,null,null]", ProxyError::Failed, CallOutcome::NotOurs),
         ] {
-            for kind in AskKind::ALL {
-                let (outcome, told) = read(kind, body.as_bytes());
-                assert_eq!((outcome.err(), told), (Some(expected.clone()), word), "{kind:?} {body}");
+            for kind in ProxyKind::ALL {
+                let (outcome, outcome_word) = read(kind, body.as_bytes());
+                assert_eq!((outcome.err(), outcome_word), (Some(expected.clone()), word), "{kind:?} {body}");
             }
         }
-        let nobody = read(AskKind::Connect, b"{}").0.err();
-        assert_eq!(nobody, Some(BackendRefusal::Disconnect(Disconnect::BAD_REQUEST)));
+        let nobody = read(ProxyKind::Connect, b"{}").0.err();
+        assert_eq!(nobody, Some(ProxyError::Disconnect(Disconnect::BAD_REQUEST)));
     }
 }

@@ -1,47 +1,50 @@
-//! What is counted about calls to backends.
+//! Counters of requests to backends.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use dunlin_engine::{backend::Ask, counters::Histogram};
+use dunlin_engine::{
+    backend::{ProxyError, ProxyRequestKind},
+    counters::Histogram,
+};
 
-/// What kind a question is of.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskKind {
-    /// Who a session is.
+pub enum ProxyKind {
+    /// Authenticate a session.
     Connect,
-    /// Whether a session goes on.
+    /// Extend a session.
     Refresh,
-    /// Whether a session may subscribe.
+    /// Authorize a subscription.
     Subscribe,
-    /// Whether a session may publish.
+    /// Authorize a publication.
     Publish,
-    /// Whether a subscription goes on.
+    /// Extend a subscription.
     SubRefresh,
-    /// A call.
+    /// Call a method.
     Rpc,
 }
 
-impl AskKind {
-    /// Every kind, in the order of the counts.
+impl ProxyKind {
+    /// All kinds, in the order of the counters.
     pub const ALL: [Self; 6] =
         [Self::Connect, Self::Refresh, Self::Subscribe, Self::Publish, Self::SubRefresh, Self::Rpc];
 
-    /// Of a question.
-    pub const fn of(ask: &Ask) -> Self {
+    /// The kind of a request.
+    pub const fn of(ask: &ProxyRequestKind) -> Self {
         match ask {
-            Ask::Connect { .. } => Self::Connect,
-            Ask::Refresh => Self::Refresh,
-            Ask::Subscribe { .. } => Self::Subscribe,
-            Ask::Publish { .. } => Self::Publish,
-            Ask::SubRefresh { .. } => Self::SubRefresh,
-            Ask::Rpc { .. } => Self::Rpc,
+            ProxyRequestKind::Connect { .. } => Self::Connect,
+            ProxyRequestKind::Refresh => Self::Refresh,
+            ProxyRequestKind::Subscribe { .. } => Self::Subscribe,
+            ProxyRequestKind::Publish { .. } => Self::Publish,
+            ProxyRequestKind::SubRefresh { .. } => Self::SubRefresh,
+            ProxyRequestKind::Rpc { .. } => Self::Rpc,
         }
     }
 
-    /// The kind as metrics and the configuration write it.
+    /// The kind as a metric label and in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -54,36 +57,38 @@ impl AskKind {
     }
 }
 
-/// What came of a call.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A result.
+pub enum CallOutcome {
+    /// The response contained `result`.
     Result,
-    /// The backend's own error.
+    /// The backend returned an error.
     Error,
-    /// The backend wants the session closed.
+    /// The backend requested the end of the session.
     Disconnect,
-    /// It was not asked, since the session's data is not JSON.
+    /// Not sent, because the session's data is not JSON.
     NotAsked,
-    /// It was not asked, since as many questions waited as may.
+    /// Not sent, because of the limit on concurrent requests.
     Busy,
-    /// It was not asked, since it had failed too often.
+    /// Not sent, because the circuit breaker is open.
     Open,
-    /// It was not reached, or broke off.
+    /// The connection failed.
     Unreachable,
-    /// It did not answer in time.
+    /// The response did not arrive in time.
     Timeout,
-    /// It answered with another status than 200.
+    /// A status other than 200, below 500.
     Status,
-    /// Its answer was too long.
+    /// A status of 500 or above.
+    ServerError,
+    /// The response was too long.
     TooLong,
-    /// Its answer was not in the documented form.
+    /// The response did not have the documented format.
     NotOurs,
 }
 
-impl Outcome {
-    /// Every outcome, in the order of the counts.
-    pub const ALL: [Self; 11] = [
+impl CallOutcome {
+    /// All results, in the order of the counters.
+    pub const ALL: [Self; 12] = [
         Self::Result,
         Self::Error,
         Self::Disconnect,
@@ -93,11 +98,12 @@ impl Outcome {
         Self::Unreachable,
         Self::Timeout,
         Self::Status,
+        Self::ServerError,
         Self::TooLong,
         Self::NotOurs,
     ];
 
-    /// The outcome as metrics write it.
+    /// The result as a metric label.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Result => "result",
@@ -109,48 +115,67 @@ impl Outcome {
             Self::Unreachable => "unreachable",
             Self::Timeout => "timeout",
             Self::Status => "status",
+            Self::ServerError => "server_error",
             Self::TooLong => "too_long",
             Self::NotOurs => "malformed",
         }
     }
 
-    /// Whether the backend is to blame.
-    pub const fn is_failure(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Timeout | Self::Status | Self::TooLong | Self::NotOurs)
+    /// Whether the backend may be down. Any other response proves that it is running.
+    pub const fn is_outage(self) -> bool {
+        matches!(self, Self::Unreachable | Self::Timeout | Self::ServerError)
     }
 }
 
-/// Counts of all proxies at one moment.
+/// The counters of all proxies at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct BackendCounts {
     /// In the order of the configuration.
     pub proxies: Vec<ProxyCounts>,
 }
 
-/// Counts of one proxy at one moment.
+/// The counters of one proxy at one moment.
 #[derive(Clone, Debug)]
 pub struct ProxyCounts {
-    /// Its place in the configuration.
+    /// The proxy's name in the configuration.
     pub label: String,
-    /// By kind and outcome, in the orders of [`AskKind::ALL`] and [`Outcome::ALL`].
-    pub outcomes: [[u64; Outcome::ALL.len()]; AskKind::ALL.len()],
-    /// How long calls took, by kind.
-    pub durations: [Histogram; AskKind::ALL.len()],
-    /// Questions that wait for an answer now.
+    /// By kind and outcome, in the orders of [`ProxyKind::ALL`] and [`CallOutcome::ALL`].
+    pub outcomes: [[u64; CallOutcome::ALL.len()]; ProxyKind::ALL.len()],
+    /// The codes of errors and disconnects from the backend.
+    pub codes: Vec<CodeCount>,
+    /// The duration of requests by kind.
+    pub durations: [Histogram; ProxyKind::ALL.len()],
+    /// Number of requests in progress.
     pub waiting: u64,
-    /// Whether it is left alone for its failures.
+    /// Whether the circuit breaker is open.
     pub is_open: bool,
 }
 
+/// How often a backend returned a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeCount {
+    /// The kind of request.
+    pub kind: ProxyKind,
+    /// The code of an error or a disconnect; `None` for all codes that are not counted individually.
+    pub code: Option<u16>,
+    /// The number of responses.
+    pub count: u64,
+}
+
+/// Maximum number of codes per proxy that are counted individually. The limit is necessary because backends choose the
+/// codes.
+pub(super) const CODES_MAX: usize = 64;
+
 #[derive(Debug, Default)]
 pub(super) struct ProxyCounters {
-    outcomes: [[AtomicU64; Outcome::ALL.len()]; AskKind::ALL.len()],
-    durations: [std::sync::Mutex<Histogram>; AskKind::ALL.len()],
+    codes: std::sync::Mutex<Vec<CodeCount>>,
+    outcomes: [[AtomicU64; CallOutcome::ALL.len()]; ProxyKind::ALL.len()],
+    durations: [std::sync::Mutex<Histogram>; ProxyKind::ALL.len()],
     waiting: AtomicU64,
 }
 
 impl ProxyCounters {
-    /// One more question, unless as many wait as may.
+    /// Counts a request, unless the limit is reached.
     pub(super) fn admit(&self, waiting_max: usize) -> bool {
         let admit = |waiting| (waiting < waiting_max as u64).then_some(waiting + 1);
         self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit).is_ok()
@@ -160,13 +185,29 @@ impl ProxyCounters {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count(&self, kind: AskKind, outcome: Outcome) {
+    pub(super) fn count(&self, kind: ProxyKind, outcome: CallOutcome) {
         if let Some(count) = self.outcomes.get(kind as usize).and_then(|counts| counts.get(outcome as usize)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn observe(&self, kind: AskKind, took: Duration) {
+    /// Counts the code of an error or a disconnect from the backend.
+    pub(super) fn count_code(&self, kind: ProxyKind, outcome: CallOutcome, refusal: &ProxyError) {
+        let code = match (outcome, refusal) {
+            (CallOutcome::Error, ProxyError::Error { code, .. }) => *code,
+            (CallOutcome::Disconnect, ProxyError::Disconnect(disconnect)) => disconnect.code,
+            _ => return,
+        };
+        let mut codes = self.codes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_known = codes.len() < CODES_MAX || codes.iter().any(|one| one.kind == kind && one.code == Some(code));
+        let code = is_known.then_some(code);
+        match codes.iter_mut().find(|one| one.kind == kind && one.code == code) {
+            Some(one) => one.count += 1,
+            None => codes.push(CodeCount { kind, code, count: 1 }),
+        }
+    }
+
+    pub(super) fn observe(&self, kind: ProxyKind, took: Duration) {
         if let Some(durations) = self.durations.get(kind as usize) {
             let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             durations.lock().unwrap_or_else(std::sync::PoisonError::into_inner).observe(us);
@@ -183,6 +224,7 @@ impl ProxyCounters {
         ProxyCounts {
             label: label.to_owned(),
             outcomes: self.outcomes.each_ref().map(|kind| kind.each_ref().map(|count| count.load(Ordering::Relaxed))),
+            codes: self.codes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone(),
             durations,
             waiting: self.waiting.load(Ordering::Relaxed),
             is_open,

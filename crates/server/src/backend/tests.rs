@@ -1,13 +1,21 @@
-//! Backends behind real sockets: everything that one can answer, and everything else that it can do.
+//! Backends with real sockets: every kind of response and of failure.
 
 mod service;
 mod tls;
 
-use std::{collections::BTreeMap, sync::mpsc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
 
+use dunlin_config::{StatusTransform, Transformed};
 use dunlin_engine::{
     Wire,
-    backend::{Ask, BackendAnswer, BackendAsker, ProxyIndex, QuestionId},
+    backend::{ProxyIndex, ProxyRequestId, ProxyRequestKind, ProxyResponse, ProxySession},
 };
 use hyper::header::{HeaderName, HeaderValue};
 
@@ -40,22 +48,36 @@ impl Rig {
         Self { backends: Backends::start(&[options]).unwrap(), service }
     }
 
-    /// Asks, and gives back where the answer will come.
-    fn ask(&self, headers: Option<PickedHeaders>) -> mpsc::Receiver<BackendOutcome> {
-        let (told, heard) = mpsc::channel();
-        let asker = BackendAsker { client: "c".into(), wire: Wire::WebSocketJson, user: None, meta: None };
-        let ask = Ask::Rpc { method: "m".into(), data: None };
-        let question = BackendQuestion { id: QuestionId(7), proxy: ProxyIndex(0), asker, ask };
-        self.backends.ask(BackendCall { question, headers, answer: Box::new(move |outcome| drop(told.send(outcome))) });
-        heard
+    /// Asks for a client of its own, and gives back where the answer will come.
+    fn ask(&self, headers: Option<PickedHeaders>) -> mpsc::Receiver<ProxyResult> {
+        static CLIENTS: AtomicU32 = AtomicU32::new(0);
+        let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        self.ask_for(number, headers)
     }
 
-    fn answer(&self) -> BackendOutcome {
+    /// Asks for this client.
+    fn ask_for(&self, number: u32, headers: Option<PickedHeaders>) -> mpsc::Receiver<ProxyResult> {
+        let (sender, receiver) = mpsc::channel();
+        let asker = ProxySession {
+            client: number.to_string().as_str().into(),
+            wire: Wire::WebSocketJson,
+            user: None,
+            meta: None,
+        };
+        let kind = ProxyRequestKind::Rpc { method: "m".into(), data: None };
+        let request = ProxyRequest { id: ProxyRequestId(7), proxy: ProxyIndex(0), asker, kind };
+        let address = Some(number.to_be_bytes().into());
+        let answer = Box::new(move |outcome| drop(sender.send(outcome)));
+        self.backends.ask(BackendCall { request, headers, address, answer });
+        receiver
+    }
+
+    fn answer(&self) -> ProxyResult {
         self.ask(None).recv_timeout(PATIENCE).expect("an answer")
     }
 
-    fn count(&self, outcome: Outcome) -> u64 {
-        self.backends.counts().proxies[0].outcomes[AskKind::Rpc as usize][outcome as usize]
+    fn count(&self, outcome: CallOutcome) -> u64 {
+        self.backends.counts().proxies[0].outcomes[ProxyKind::Rpc as usize][outcome as usize]
     }
 }
 
@@ -67,38 +89,42 @@ fn ok(body: &str) -> Reaction {
 fn a_result_is_an_answer() {
     let rig = Rig::start(ok(r#"{"result":{"data":{"year":2026}}}"#), |_| {});
     let outcome = rig.answer();
-    let Ok(BackendAnswer::Rpc { data: Some(data) }) = &outcome else { panic!("{outcome:?}") };
+    let Ok(ProxyResponse::Rpc { data: Some(data) }) = &outcome else { panic!("{outcome:?}") };
     assert_eq!(&data.bytes()[..], br#"{"year":2026}"#);
     let requests = rig.service.requests();
     let body: serde_json::Value = serde_json::from_str(&requests[0].body).unwrap();
     assert_eq!((&*requests[0].line, &body["method"]), ("POST /hook HTTP/1.1", &serde_json::json!("m")));
     assert_eq!(requests[0].fields["content-type"], "application/json");
-    assert_eq!(rig.count(Outcome::Result), 1);
+    assert_eq!(rig.count(CallOutcome::Result), 1);
     let counts = rig.backends.counts();
-    assert_eq!((counts.proxies[0].waiting, counts.proxies[0].durations[AskKind::Rpc as usize].count()), (0, 1));
+    assert_eq!((counts.proxies[0].waiting, counts.proxies[0].durations[ProxyKind::Rpc as usize].count()), (0, 1));
 }
 
 #[test]
 fn whatever_else_a_backend_does_is_its_failure() {
     let huge = format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(20_000));
     for (reaction, outcome) in [
-        (Reaction::answer("500 Internal Server Error", "{}"), Outcome::Status),
-        (Reaction::answer("404 Not Found", ""), Outcome::Status),
-        (Reaction::answer("204 No Content", ""), Outcome::Status),
-        (Reaction::answer("302 Found", ""), Outcome::Status),
-        (ok(""), Outcome::NotOurs),
-        (ok("{"), Outcome::NotOurs),
-        (ok("<html>"), Outcome::NotOurs),
-        (ok(r#"{"result":{"data":1}"#), Outcome::NotOurs),
-        (ok(r#"{"error":{"code":7}}"#), Outcome::NotOurs),
-        (ok(&huge), Outcome::TooLong),
-        (Reaction::Raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"result\":".to_owned()), Outcome::Unreachable),
-        (Reaction::Raw("what is this\r\n\r\n".to_owned()), Outcome::Unreachable),
-        (Reaction::Raw(String::new()), Outcome::Unreachable),
+        (Reaction::answer("500 Internal Server Error", "{}"), CallOutcome::ServerError),
+        (Reaction::answer("503 Service Unavailable", "{}"), CallOutcome::ServerError),
+        (Reaction::answer("404 Not Found", ""), CallOutcome::Status),
+        (Reaction::answer("204 No Content", ""), CallOutcome::Status),
+        (Reaction::answer("302 Found", ""), CallOutcome::Status),
+        (ok(""), CallOutcome::NotOurs),
+        (ok("{"), CallOutcome::NotOurs),
+        (ok("<html>"), CallOutcome::NotOurs),
+        (ok(r#"{"result":{"data":1}"#), CallOutcome::NotOurs),
+        (ok(r#"{"error":{"code":7}}"#), CallOutcome::NotOurs),
+        (ok(&huge), CallOutcome::TooLong),
+        (
+            Reaction::Raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"result\":".to_owned()),
+            CallOutcome::Unreachable,
+        ),
+        (Reaction::Raw("what is this\r\n\r\n".to_owned()), CallOutcome::Unreachable),
+        (Reaction::Raw(String::new()), CallOutcome::Unreachable),
     ] {
         let words = format!("{reaction:?}");
         let rig = Rig::start(reaction, |_| {});
-        assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed), "{words}");
+        assert_eq!(rig.answer().err(), Some(ProxyError::Failed), "{words}");
         assert_eq!(rig.count(outcome), 1, "{words}");
     }
 }
@@ -106,7 +132,7 @@ fn whatever_else_a_backend_does_is_its_failure() {
 #[test]
 fn an_answer_may_be_as_long_as_it_may() {
     let body = |len: usize| format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(len - 22));
-    for (len, outcome) in [(10_000, Outcome::Result), (10_001, Outcome::TooLong)] {
+    for (len, outcome) in [(10_000, CallOutcome::Result), (10_001, CallOutcome::TooLong)] {
         assert_eq!(body(len).len(), len);
         let rig = Rig::start(ok(&body(len)), |_| {});
         let _ = rig.answer();
@@ -117,20 +143,20 @@ fn an_answer_may_be_as_long_as_it_may() {
 #[test]
 fn nobody_listens() {
     let rig = Rig::start(ok("{}"), |options| options.endpoint = "http://127.0.0.1:1/hook".parse().unwrap());
-    assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed));
-    assert_eq!(rig.count(Outcome::Unreachable), 1);
+    assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
+    assert_eq!(rig.count(CallOutcome::Unreachable), 1);
 }
 
 #[test]
 fn a_backend_that_hangs_is_given_up() {
     let rig = Rig::start(Reaction::Hang, |options| options.timeout_ms = 20);
-    assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed));
-    assert_eq!(rig.count(Outcome::Timeout), 1);
+    assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
+    assert_eq!(rig.count(CallOutcome::Timeout), 1);
     // So is one that begins an answer and never ends it.
     let begun = Reaction::RawThenHang("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{".to_owned());
     let rig = Rig::start(begun, |options| options.timeout_ms = 20);
-    assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed));
-    assert_eq!(rig.count(Outcome::Timeout), 1);
+    assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
+    assert_eq!(rig.count(CallOutcome::Timeout), 1);
 }
 
 /// Whoever asks another backend does not wait for one that hangs.
@@ -139,23 +165,23 @@ fn a_backend_that_hangs_delays_nobody_else() {
     let (hanging, lively) = (Service::start(Reaction::Hang), Service::start(ok("{}")));
     let proxies = [options(&hanging.endpoint()), options(&lively.endpoint())];
     let backends = Backends::start(&proxies).unwrap();
-    let (told, heard) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let ask = |proxy: u16| {
-        let asker = BackendAsker { client: "c".into(), wire: Wire::WebSocketJson, user: None, meta: None };
-        let ask = Ask::Rpc { method: "m".into(), data: None };
-        let question = BackendQuestion { id: QuestionId(1), proxy: ProxyIndex(proxy), asker, ask };
-        let told = told.clone();
-        let answer = Box::new(move |outcome: BackendOutcome| {
-            let _ = told.send((proxy, outcome.is_ok()));
+        let asker = ProxySession { client: "c".into(), wire: Wire::WebSocketJson, user: None, meta: None };
+        let kind = ProxyRequestKind::Rpc { method: "m".into(), data: None };
+        let request = ProxyRequest { id: ProxyRequestId(1), proxy: ProxyIndex(proxy), asker, kind };
+        let sender = sender.clone();
+        let answer = Box::new(move |outcome: ProxyResult| {
+            let _ = sender.send((proxy, outcome.is_ok()));
         });
-        backends.ask(BackendCall { question, headers: None, answer });
+        backends.ask(BackendCall { request, headers: None, address: None, answer });
     };
     for _ in 0..60 {
         ask(0);
     }
     for _ in 0..200 {
         ask(1);
-        assert_eq!(heard.recv_timeout(PATIENCE), Ok((1, true)));
+        assert_eq!(receiver.recv_timeout(PATIENCE), Ok((1, true)));
     }
     assert_eq!(backends.counts().proxies[0].waiting, 60, "they still wait");
 }
@@ -164,11 +190,11 @@ fn a_backend_that_hangs_delays_nobody_else() {
 fn so_many_wait_and_no_more() {
     let rig = Rig::start(Reaction::Gate, |options| options.requests_max = 2);
     let first = [rig.ask(None), rig.ask(None)];
-    assert_eq!(rig.answer().err(), Some(BackendRefusal::Busy), "one past the limit");
-    assert_eq!((rig.count(Outcome::Busy), rig.backends.counts().proxies[0].waiting), (1, 2));
+    assert_eq!(rig.answer().err(), Some(ProxyError::Busy), "one past the limit");
+    assert_eq!((rig.count(CallOutcome::Busy), rig.backends.counts().proxies[0].waiting), (1, 2));
     rig.service.open_gate();
-    for heard in first {
-        assert!(heard.recv_timeout(PATIENCE).unwrap().is_ok());
+    for receiver in first {
+        assert!(receiver.recv_timeout(PATIENCE).unwrap().is_ok());
     }
     assert!(rig.answer().is_ok(), "there is room again");
 }
@@ -182,16 +208,55 @@ fn a_backend_that_fails_is_left_alone_and_then_tried() {
     for _ in 0..3 {
         assert!(rig.answer().is_err());
     }
-    assert_eq!((rig.count(Outcome::Status), rig.service.requests().len()), (3, 3));
+    assert_eq!((rig.count(CallOutcome::ServerError), rig.service.requests().len()), (3, 3));
     rig.service.react(ok("{}"));
     // Until the pause is over nobody asks; then one does, and all may again.
     let deadline = Instant::now() + PATIENCE;
     while rig.answer().is_err() {
         assert!(Instant::now() < deadline, "it is never tried again");
     }
-    assert_eq!((rig.count(Outcome::Status), rig.count(Outcome::Result)), (3, 1));
+    assert_eq!((rig.count(CallOutcome::ServerError), rig.count(CallOutcome::Result)), (3, 1));
     assert_eq!(rig.service.requests().len(), 4);
     assert!(rig.answer().is_ok() && !rig.backends.counts().proxies[0].is_open);
+}
+
+/// Only failed connections, timeouts and statuses of 500 and above say that a backend is down.
+#[test]
+fn an_answer_is_no_outage() {
+    let huge = format!(r#"{{"result":{{"data":"{}"}}}}"#, "x".repeat(20_000));
+    for (reaction, is_outage) in [
+        (Reaction::answer("400 Bad Request", ""), false),
+        (Reaction::answer("429 Too Many Requests", ""), false),
+        (Reaction::answer("302 Found", ""), false),
+        (ok("<html>"), false),
+        (ok(&huge), false),
+        (ok(r#"{"error":{"code":1000}}"#), false),
+        (Reaction::answer("500 Oh", ""), true),
+        (Reaction::answer("599 Oh", ""), true),
+        (Reaction::Raw(String::new()), true),
+        (Reaction::Hang, true),
+    ] {
+        let words = format!("{reaction:?}");
+        let rig = Rig::start(reaction, |options| {
+            options.breaker_failures_max = 3;
+            options.breaker_pause_ms = 3_600_000;
+            options.timeout_ms = 20;
+        });
+        for _ in 0..3 {
+            assert!(rig.answer().is_err(), "{words}");
+        }
+        assert_eq!(rig.backends.counts().proxies[0].is_open, is_outage, "{words}");
+    }
+}
+
+#[test]
+fn one_client_alone_does_not_open_the_breaker() {
+    let rig = Rig::start(Reaction::answer("500 Oh", ""), |options| options.breaker_failures_max = 3);
+    for _ in 0..50 {
+        assert!(rig.ask_for(7, None).recv_timeout(PATIENCE).unwrap().is_err());
+    }
+    assert!(!rig.backends.counts().proxies[0].is_open);
+    assert_eq!(rig.service.requests().len(), 50);
 }
 
 #[test]
@@ -224,11 +289,11 @@ fn statuses_can_have_a_meaning() {
     let transforms =
         vec![StatusTransform { status: 401, to: to_error }, StatusTransform { status: 403, to: to_disconnect.clone() }];
     let Transformed::Disconnect(disconnect) = to_disconnect else { unreachable!() };
-    let refusal = BackendRefusal::Error { code: 1_001, message: "who".into(), temporary: false };
+    let refusal = ProxyError::Error { code: 1_001, message: "who".into(), temporary: false };
     for (status, expected, outcome) in [
-        ("401 Unauthorized", refusal, Outcome::Error),
-        ("403 Forbidden", BackendRefusal::Disconnect(disconnect), Outcome::Disconnect),
-        ("404 Not Found", BackendRefusal::Failed, Outcome::Status),
+        ("401 Unauthorized", refusal, CallOutcome::Error),
+        ("403 Forbidden", ProxyError::Disconnect(disconnect), CallOutcome::Disconnect),
+        ("404 Not Found", ProxyError::Failed, CallOutcome::Status),
     ] {
         let rig = Rig::start(Reaction::answer(status, ""), |options| options.transforms.clone_from(&transforms));
         assert_eq!(rig.answer().err(), Some(expected), "{status}");
@@ -240,5 +305,5 @@ fn statuses_can_have_a_meaning() {
 fn an_unknown_proxy_is_nobody() {
     let service = Service::start(ok("{}"));
     let rig = Rig { backends: Backends::start(&[]).unwrap(), service };
-    assert_eq!(rig.answer().err(), Some(BackendRefusal::Failed));
+    assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
 }

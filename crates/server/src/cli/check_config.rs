@@ -1,27 +1,32 @@
 //! `dunlin check-config`.
 
 use clap::Args;
+use dunlin_config::Loaded;
 use dunlin_games::Registry;
 
-use super::{ConfigFile, Failure, warn};
+use super::{ConfigFile, Failure, output, warn};
 
-/// Tell what is wrong with a configuration.
+/// Check a configuration and report errors.
 #[derive(Debug, Args)]
 pub(super) struct CheckConfigArgs {
     #[command(flatten)]
     config: ConfigFile,
-    /// Count warnings as errors
+    /// Treat warnings as errors
     #[arg(short, long)]
     strict: bool,
 }
 
 pub(super) fn run(args: &CheckConfigArgs, registry: &Registry) -> Result<(), Failure> {
-    let (config, warnings) = args.config.load(Vec::new(), registry)?;
+    let Loaded { config, warnings, .. } = args.config.load_to_start(Vec::new(), registry)?;
     warn(&warnings);
+    // Not affected by `--strict`, because a node may have no browser clients.
+    if config.admits_no_page() {
+        output::error_line(format_args!("warning: {}", dunlin_config::NO_PAGE_ADMITTED));
+    }
     if args.strict && !warnings.is_empty() {
         return Err(Failure::Strict);
     }
-    let name = args.config.path.as_ref().map_or("the environment".to_owned(), |path| path.display().to_string());
-    println!("{name}: good, with {} namespaces and {} warnings", config.engine.namespaces.len(), warnings.len());
-    Ok(())
+    let name = config.file.as_deref().unwrap_or("the environment");
+    let (namespaces, warnings) = (config.engine.namespaces.len(), warnings.len());
+    output::line(format_args!("{name}: valid, {namespaces} namespaces, {warnings} warnings"))
 }

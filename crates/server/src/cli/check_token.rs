@@ -12,41 +12,38 @@ use dunlin_engine::{
 };
 use dunlin_games::Registry;
 use dunlin_protocol::Payload;
+use dunlin_token::Verifier;
 
-use super::{ConfigFile, Failure};
-use crate::token::Verifier;
+use super::{ConfigFile, Failure, output};
+use crate::telemetry::token_events::log_token_event;
 
-/// Bytes of standard input that are looked at.
+/// Maximum number of bytes read from standard input.
 const INPUT_BYTES_MAX: u64 = 1 << 20;
 
-/// Tell what a token says, or what is wrong with it.
+/// Print the claims of a token, or why it is invalid.
 #[derive(Debug, Args)]
 pub(super) struct CheckTokenArgs {
     #[command(flatten)]
     config: ConfigFile,
-    /// The token; - reads it from standard input, so that no list of processes shows it
+    /// The token, or - to read it from standard input, which hides it from process lists
     token: String,
 }
 
-/// Of a connection token.
 pub(super) fn connection(args: &CheckTokenArgs, registry: &Registry) -> Result<(), Failure> {
     let (verifier, token, now_s) = prepare(args, registry)?;
     let claims = verifier.judge_connection(&token, now_s).map_err(|fault| Failure::Token(fault.reason()))?;
-    tell_connection(&claims, now_s);
-    Ok(())
+    print_connection(&claims, now_s)
 }
 
-/// Of a subscription token.
 pub(super) fn subscription(args: &CheckTokenArgs, registry: &Registry) -> Result<(), Failure> {
     let (verifier, token, now_s) = prepare(args, registry)?;
     let claims = verifier.judge_subscription(&token, now_s).map_err(|fault| Failure::Token(fault.reason()))?;
-    tell_subscription(&claims, now_s);
-    Ok(())
+    print_subscription(&claims, now_s)
 }
 
 fn prepare(args: &CheckTokenArgs, registry: &Registry) -> Result<(Verifier, String, u64), Failure> {
     let (config, _) = args.config.load(Vec::new(), registry)?;
-    let verifier = Verifier::new(&config.token).map_err(Failure::TokenThread)?;
+    let verifier = Verifier::new(&config.token, log_token_event).map_err(Failure::TokenThread)?;
     let mut token = args.token.clone();
     if token == "-" {
         token.clear();
@@ -57,27 +54,33 @@ fn prepare(args: &CheckTokenArgs, registry: &Registry) -> Result<(Verifier, Stri
     Ok((verifier, token.trim().to_owned(), now_s))
 }
 
-fn tell_connection(claims: &ConnectionClaims, now_s: u64) {
-    println!("valid connection token");
-    println!("user: {}", user(&claims.user));
-    println!("connection expires: {}", expiry(claims.expires_at_s, now_s));
-    tell_payload("info", claims.info.as_ref());
-    tell_payload("meta", claims.meta.as_ref());
+fn print_connection(claims: &ConnectionClaims, now_s: u64) -> Result<(), Failure> {
+    output::line("valid connection token")?;
+    output::line(format_args!("user: {}", user(&claims.user)))?;
+    output::line(format_args!("connection expires: {}", expiry(claims.expires_at_s, now_s)))?;
+    print_payload("info", claims.info.as_ref())?;
+    print_payload("meta", claims.meta.as_ref())?;
     for subscription in &claims.subscriptions {
-        println!("subscribed by the server to: {:?}{}", subscription.channel, overrides(subscription.overrides));
+        output::line(format_args!(
+            "subscribed by the server to: {:?}{}",
+            subscription.channel,
+            overrides(subscription.grant.overrides)
+        ))?;
     }
+    Ok(())
 }
 
-fn tell_subscription(claims: &SubscriptionClaims, now_s: u64) {
-    println!("valid subscription token");
-    println!("user: {}", user(&claims.user));
-    println!("channel: {:?}{}", claims.channel, overrides(claims.overrides));
+fn print_subscription(claims: &SubscriptionClaims, now_s: u64) -> Result<(), Failure> {
+    let grant = &claims.grant;
+    output::line("valid subscription token")?;
+    output::line(format_args!("user: {}", user(&claims.user)))?;
+    output::line(format_args!("channel: {:?}{}", claims.channel, overrides(grant.overrides)))?;
     if !claims.client.is_empty() {
-        println!("for this session alone: {:?}", claims.client);
+        output::line(format_args!("for this session alone: {:?}", claims.client))?;
     }
-    println!("subscription expires: {}", expiry(claims.expires_at_s, now_s));
-    tell_payload("info", claims.info.as_ref());
-    tell_payload("data", claims.data.as_ref());
+    output::line(format_args!("subscription expires: {}", expiry(grant.expires_at_s, now_s)))?;
+    print_payload("info", grant.info.as_ref())?;
+    print_payload("data", grant.data.as_ref())
 }
 
 fn user(user: &str) -> String {
@@ -89,16 +92,18 @@ fn expiry(expires_at_s: Option<u64>, now_s: u64) -> String {
         None => "never".to_owned(),
         Some(at_s) => match at_s.checked_sub(now_s) {
             Some(in_s) => format!("at {at_s}, in {in_s} seconds"),
-            None => format!("at {at_s}, which is over, so that it has to be refreshed at once"),
+            None => format!("at {at_s}, which is in the past, so it must be refreshed at once"),
         },
     }
 }
 
-fn tell_payload(name: &str, payload: Option<&Payload>) {
+fn print_payload(name: &str, payload: Option<&Payload>) -> Result<(), Failure> {
     match payload {
-        Some(payload) if payload.is_known_json() => println!("{name}: {}", String::from_utf8_lossy(payload.bytes())),
-        Some(payload) => println!("{name}: {} bytes", payload.bytes().len()),
-        None => {}
+        Some(payload) if payload.is_known_json() => {
+            output::line(format_args!("{name}: {}", String::from_utf8_lossy(payload.bytes())))
+        }
+        Some(payload) => output::line(format_args!("{name}: {} bytes", payload.bytes().len())),
+        None => Ok(()),
     }
 }
 

@@ -1,13 +1,15 @@
-//! `dunlin config-reference`: how `docs/configuration.md`, `docs/compatibility.md` and `schema/config.json` are made.
+//! `dunlin config-reference`: generates `docs/configuration.md`, `docs/compatibility.md` and `schema/config.json`.
 
 use clap::{Args, ValueEnum};
+use dunlin_config::reference;
 
-use crate::{compatibility, config::reference};
+use super::{Failure, output};
+use crate::compatibility;
 
 /// Print the reference of all keys.
 #[derive(Debug, Args)]
 pub(super) struct ConfigReferenceArgs {
-    /// In which form
+    /// Output format
     form: Form,
 }
 
@@ -21,16 +23,16 @@ enum Form {
     Compatibility,
 }
 
-pub(super) fn run(args: &ConfigReferenceArgs) {
+pub(super) fn run(args: &ConfigReferenceArgs) -> Result<(), Failure> {
     match args.form {
-        Form::Markdown => print!("{}", reference::markdown()),
-        Form::JsonSchema => print!("{}", reference::json_schema()),
+        Form::Markdown => output::text(reference::markdown()),
+        Form::JsonSchema => output::text(reference::json_schema()),
         Form::Compatibility => {
             let (page, problems) = compatibility::markdown();
             for problem in problems {
-                eprintln!("schema/compatibility.json: {problem}");
+                output::error_line(format_args!("schema/compatibility.json: {problem}"));
             }
-            print!("{page}");
+            output::text(page)
         }
     }
 }

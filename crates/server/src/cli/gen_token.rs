@@ -4,19 +4,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use dunlin_games::Registry;
+use dunlin_token::{Grant, TokenKeys, TokenOptions, issue};
 
-use super::{ConfigFile, Failure};
-use crate::{
-    config::{TokenKeys, TokenOptions},
-    token::{Grant, issue},
-};
+use super::{ConfigFile, Failure, output};
 
 /// Make a token for a user.
 #[derive(Debug, Args)]
 pub(super) struct GenTokenArgs {
     #[command(flatten)]
     for_user: ForUserArgs,
-    /// Make a subscription token for this channel, in place of a connection token
+    /// Create a subscription token for this channel instead of a connection token
     #[arg(long, value_name = "CHANNEL")]
     channel: Option<String>,
 }
@@ -26,7 +23,7 @@ pub(super) struct GenTokenArgs {
 pub(super) struct GenSubTokenArgs {
     #[command(flatten)]
     for_user: ForUserArgs,
-    /// The channel
+    /// Channel of the subscription
     #[arg(short = 's', long, value_name = "CHANNEL")]
     channel: String,
 }
@@ -35,10 +32,10 @@ pub(super) struct GenSubTokenArgs {
 struct ForUserArgs {
     #[command(flatten)]
     config: ConfigFile,
-    /// The user's id; empty for the anonymous user
+    /// User id; empty for an anonymous user
     #[arg(short, long, value_name = "ID")]
     user: String,
-    /// Seconds until it expires; -1 for never
+    /// Lifetime in seconds; -1: no expiration
     #[arg(short, long, value_name = "SECONDS", default_value_t = 604_800, allow_negative_numbers = true,
         value_parser = clap::value_parser!(i64).range(-1..=3_155_760_000))]
     ttl: i64,
@@ -55,12 +52,11 @@ pub(super) fn run_for_subscription(args: &GenSubTokenArgs, registry: &Registry) 
 fn make(args: &ForUserArgs, channel: Option<&str>, registry: &Registry) -> Result<(), Failure> {
     let (config, _) = args.config.load(Vec::new(), registry)?;
     if channel.is_some_and(str::is_empty) {
-        return Err(Failure::Usage("a subscription token is for a channel: its name can't be empty".to_owned()));
+        return Err(Failure::Usage("a subscription token needs a channel: --channel must not be empty".to_owned()));
     }
     let (keys, table) = keys_for(channel, &config.token);
     if keys.jwks.is_some() {
-        let text =
-            format!("{table}.jwks_public_endpoint is set, so that no token counts that is signed with our own key");
+        let text = format!("{table}.jwks_public_endpoint is set, so tokens signed with an HMAC key are not valid");
         return Err(Failure::Usage(text));
     }
     let Some(secret) = &keys.hmac else {
@@ -75,8 +71,7 @@ fn make(args: &ForUserArgs, channel: Option<&str>, registry: &Registry) -> Resul
         rules: &keys.rules,
     };
     let token = issue(&grant, secret).map_err(|why| Failure::Usage(format!("{table}.{why}")))?;
-    println!("{token}");
-    Ok(())
+    output::line(token)
 }
 
 fn keys_for<'o>(channel: Option<&str>, options: &'o TokenOptions) -> (&'o TokenKeys, &'static str) {

@@ -3,10 +3,12 @@
 use std::{path::PathBuf, sync::Arc};
 
 use clap::Args;
+use dunlin_config::Flag;
 use dunlin_games::Registry;
+use dunlin_token::Verifier;
 
 use super::{ConfigFile, Failure, warn};
-use crate::{config::Flag, token::Verifier};
+use crate::telemetry::token_events::log_token_event;
 
 /// Run a node.
 #[derive(Debug, Args)]
@@ -16,31 +18,33 @@ pub(super) struct ServeArgs {
     /// IP address to listen on (`http_server.address`)
     #[arg(short, long, value_name = "ADDRESS")]
     address: Option<String>,
-    /// TCP port; 0 for any that is free (`http_server.port`)
+    /// TCP port; 0: any free port (`http_server.port`)
     #[arg(short, long, value_name = "PORT")]
     port: Option<u16>,
-    /// I/O threads; 0 for one per core (`shards`)
+    /// Number of I/O threads; 0: one per core (`shards`)
     #[arg(long, value_name = "N")]
     shards: Option<u16>,
-    /// What the shards wait on: auto, `io_uring` or epoll (`reactor`)
+    /// I/O interface of the kernel: auto, `io_uring` or epoll (`reactor`)
     #[arg(long, value_name = "KIND")]
     reactor: Option<String>,
-    /// none, error, warn, info, debug or trace (`log.level`)
+    /// Log level: none, error, warn, info, debug or trace (`log.level`)
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Serve the files of DIR at / and publish made-up prices (`demo.dir`)
+    /// Serve the demo pages in DIR at / and publish demo prices (`demo.dir`)
     #[arg(long, value_name = "DIR")]
     demo: Option<PathBuf>,
-    /// Players for the arena of the demonstration (`demo.bots`)
+    /// Number of bots in the demo arena (`demo.bots`)
     #[arg(long, value_name = "N", requires = "demo")]
     demo_bots: Option<u16>,
 }
 
 pub(super) fn run(args: &ServeArgs, registry: &Registry) -> Result<(), Failure> {
-    let (config, warnings) = args.config.load(args.flags(), registry)?;
-    warn(&warnings);
-    let verifier = Arc::new(Verifier::new(&config.token).map_err(Failure::TokenThread)?);
-    crate::serve::run(&config, verifier).map_err(Failure::Serve)
+    let loaded = args.config.load_to_start(args.flags(), registry)?;
+    warn(&loaded.warnings);
+    let verifier = Verifier::new(&loaded.config.token, log_token_event).map_err(Failure::TokenThread)?;
+    let (file, flags, registry) = (args.config.clone(), args.flags(), registry.clone());
+    let reread = Arc::new(move || file.reread(flags.clone(), &registry));
+    crate::serve::run(loaded, Arc::new(verifier), reread).map_err(Failure::Serve)
 }
 
 impl ServeArgs {

@@ -1,12 +1,14 @@
-//! Players for the arena, so that a visitor is not alone: clients like any other, on the loopback interface and a thread of
-//! their own.
+//! Bots in the arena, so that a visitor is not alone: ordinary clients on the loopback interface, on one separate
+//! thread.
 
 mod connection;
 mod hunter;
+mod seats;
 
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -16,53 +18,57 @@ use rand_chacha::{
     rand_core::{RngCore as _, SeedableRng as _},
 };
 
+pub use self::seats::SEATS_FILE;
 use self::{
-    connection::{Connection, Heard, Lost},
+    connection::{BotConnection, BotUpdate, Lost},
     hunter::Hunter,
+    seats::BotSeats,
 };
 use crate::telemetry::events;
 
-/// The room that they play in.
-const ROOM: &str = "arena:hunt";
+/// The bots' room.
+pub(super) const ROOM: &str = "arena:hunt";
 
-/// A bot looks at its socket and thinks this often. The kernel keeps the few snapshots that come meanwhile.
+/// Interval at which a bot reads its socket and decides. Snapshots that arrive in between stay in the socket.
 const TURN: Duration = Duration::from_millis(50);
 
-/// The bots take turns in so many groups, so that they do not all think at once.
+/// Number of groups that act in turn, so that not all bots compute at once.
 const GROUPS: usize = 10;
 
-/// A bot acts in every so many of its turns.
+/// A bot acts in one of this number of its turns.
 const TURNS_PER_ACT: u32 = 5;
 
-/// How many bots of a group connect in one turn.
+/// Number of bots per group that connect in one turn.
 const CONNECTS_PER_TURN: usize = 2;
 
-/// A bot that lost its connection tries again after this.
+/// Delay before a bot reconnects.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Bytes read at once.
+/// Size of a read.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Where the bots connect to.
+/// The address of the node.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// Where the node listens.
+pub struct BotTarget {
+    /// The address of the node's listener.
     pub address: SocketAddr,
-    /// The WebSocket endpoint's path.
+    /// The path of the WebSocket endpoint.
     pub path: String,
+    /// A file in which the bots keep their seats for the next start of the process; `None` to forget them.
+    pub seats: Option<PathBuf>,
 }
 
-/// Starts the bots. They play until the process ends, or until they are refused.
+/// Starts the bots. They play until the process ends, or until the server rejects them.
 ///
 /// # Errors
-/// There can be no more threads.
-pub fn start(place: Place, bots: usize, seed: [u8; 32]) -> io::Result<()> {
+/// The thread could not be started.
+pub fn start(place: BotTarget, bots: usize, seed: [u8; 32]) -> io::Result<()> {
     let address = SocketAddr::new(loopback(place.address.ip()), place.address.port());
-    let place = Place { address, ..place };
+    let place = BotTarget { address, ..place };
     thread::Builder::new().name("demo-bots".to_owned()).spawn(move || Troop::new(place, bots, seed).play()).map(|_| ())
 }
 
-/// Where a node is reached from its own machine that listens on this.
+/// The loopback address at which this machine reaches a node with this listener.
 fn loopback(listens: IpAddr) -> IpAddr {
     match listens {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -71,29 +77,31 @@ fn loopback(listens: IpAddr) -> IpAddr {
     }
 }
 
-/// All bots.
+/// The state of all bots.
 struct Troop {
-    place: Place,
+    place: BotTarget,
     bots: Vec<Bot>,
+    seats: BotSeats,
     random: ChaCha8Rng,
     buffer: Vec<u8>,
 }
 
-/// A bot, and its connection while it has one.
+/// A bot with its connection, if it has one.
 struct Bot {
     number: usize,
-    playing: Option<(Connection, Hunter)>,
+    playing: Option<(BotConnection, Hunter)>,
     turn: u32,
     retry: Option<Instant>,
 }
 
 impl Troop {
-    fn new(place: Place, bots: usize, seed: [u8; 32]) -> Self {
+    fn new(place: BotTarget, bots: usize, seed: [u8; 32]) -> Self {
         let mut random = ChaCha8Rng::from_seed(seed);
+        let seats = BotSeats::read(place.seats.clone(), bots);
         let bots = (0..bots)
             .map(|number| Bot { number, playing: None, turn: random.next_u32() % TURNS_PER_ACT, retry: None })
             .collect();
-        Self { place, bots, random, buffer: vec![0; BUFFER_BYTES] }
+        Self { place, bots, seats, random, buffer: vec![0; BUFFER_BYTES] }
     }
 
     fn play(mut self) {
@@ -103,21 +111,22 @@ impl Troop {
                 events::DemoBotsRefused { room: ROOM, code }.emit();
                 return;
             }
-            // What was missed while the machine slept is not made up for.
+            self.seats.write_changed(Instant::now());
+            // Turns that were missed while the machine was suspended are skipped.
             next = (next + TURN / GROUPS as u32).max(Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
     }
 
-    /// One group's turn. Fails with the code of the error if the room does not want bots.
+    /// Runs a turn of one group. Returns the error code if the room rejects bots.
     fn turn(&mut self, group: usize) -> Result<(), u32> {
-        let Self { place, bots, random, buffer } = self;
+        let Self { place, bots, seats, random, buffer } = self;
         let mut connects = CONNECTS_PER_TURN;
         for bot in bots.iter_mut().skip(group).step_by(GROUPS) {
             if bot.playing.is_none() && connects > 0 {
                 connects -= usize::from(bot.connect(place, random));
             }
-            match bot.turn(buffer) {
+            match bot.turn(buffer, seats) {
                 Ok(()) => {}
                 Err(Lost::Refused(code)) => return Err(code),
                 Err(Lost::Closed) => {
@@ -131,29 +140,34 @@ impl Troop {
 }
 
 impl Bot {
-    /// Returns whether it tried.
-    fn connect(&mut self, place: &Place, random: &mut ChaCha8Rng) -> bool {
+    /// Returns whether it tried to connect.
+    fn connect(&mut self, place: &BotTarget, random: &mut ChaCha8Rng) -> bool {
         if self.retry.is_some_and(|retry| Instant::now() < retry) {
             return false;
         }
-        match Connection::open(place) {
+        match BotConnection::open(place) {
             Ok(connection) => self.playing = Some((connection, Hunter::new(random.next_u64()))),
             Err(_) => self.retry = Some(Instant::now() + RETRY),
         }
         true
     }
 
-    fn turn(&mut self, buffer: &mut [u8]) -> Result<(), Lost> {
+    fn turn(&mut self, buffer: &mut [u8], seats: &mut BotSeats) -> Result<(), Lost> {
         let Some((connection, hunter)) = &mut self.playing else { return Ok(()) };
         let number = self.number;
-        let hear = |heard: Heard<'_>| match heard {
-            Heard::Snapshot(snapshot) => hunter.see(snapshot),
-            Heard::Event(event) => {
-                hunter.hear(event);
+        let join = join_data(number, seats.token(number));
+        let on_update = |update: BotUpdate<'_>| match update {
+            BotUpdate::Snapshot(snapshot) => hunter.see(snapshot),
+            BotUpdate::Event(event) => {
+                hunter.on_event(event);
+                Ok(())
+            }
+            BotUpdate::Joined(answer) => {
+                seats.joined(number, answer);
                 Ok(())
             }
         };
-        connection.read(ROOM, &join_data(number), buffer, hear)?;
+        connection.read(ROOM, &join, buffer, on_update)?;
         self.turn = (self.turn + 1) % TURNS_PER_ACT;
         if self.turn == 0
             && let Some(input) = hunter.act()
@@ -164,7 +178,7 @@ impl Bot {
     }
 }
 
-/// Names of waders, as the demonstration's shares have.
+/// Names of shorebirds, like the symbols of the ticker.
 const NAMES: [&str; 16] = [
     "Avocet",
     "Curlew",
@@ -184,10 +198,11 @@ const NAMES: [&str; 16] = [
     "Whimbrel",
 ];
 
-fn join_data(number: usize) -> String {
+fn join_data(number: usize, seat_token: Option<&str>) -> String {
     let name = NAMES.get(number % NAMES.len()).copied().unwrap_or_default();
     let colour = number % 12;
-    format!(r#"{{"name":"{name} {}","colour":{colour}}}"#, number / NAMES.len() + 1)
+    let seat = seat_token.map(|token| format!(r#","seat_token":"{token}""#)).unwrap_or_default();
+    format!(r#"{{"name":"{name} {}","colour":{colour}{seat}}}"#, number / NAMES.len() + 1)
 }
 
 #[cfg(test)]
@@ -206,7 +221,7 @@ mod tests {
 
     #[test]
     fn bots_have_names() {
-        assert_eq!(join_data(0), r#"{"name":"Avocet 1","colour":0}"#);
-        assert_eq!(join_data(35), r#"{"name":"Dunlin 3","colour":11}"#);
+        assert_eq!(join_data(0, None), r#"{"name":"Avocet 1","colour":0}"#);
+        assert_eq!(join_data(35, Some("ab")), r#"{"name":"Dunlin 3","colour":11,"seat_token":"ab"}"#);
     }
 }

@@ -1,4 +1,4 @@
-//! Prices that walk at random. What they are for, and the form of the payloads, is in `web/ticker/CONTRACT.md`.
+//! Prices that follow a random walk. `web/ticker/CONTRACT.md` describes their purpose and the format of the payloads.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use rand_chacha::{
     rand_core::{RngCore as _, SeedableRng as _},
 };
 
-/// Symbols and their prices at the opening, in cents.
+/// Symbols with their opening prices in cents.
 const LISTINGS: [(&str, u32); 12] = [
     ("ACME", 10_120),
     ("DUNL", 8_810),
@@ -23,16 +23,16 @@ const LISTINGS: [(&str, u32); 12] = [
     ("OYST", 16_650),
 ];
 
-/// Symbols of the market.
+/// Number of symbols.
 pub const SYMBOLS: usize = LISTINGS.len();
 
-/// A price stays between a fifth of its opening and five times that.
+/// A price stays between a fifth of its opening price and five times that.
 const DRIFT_MAX: f64 = 5.0;
 
-/// A step is up to so much of the price, either way.
+/// Maximum relative change of a price per step.
 const STEP_MAX: f64 = 0.002;
 
-/// Pieces traded in one step.
+/// Maximum volume traded per step.
 const TRADED_MAX: u32 = 400;
 
 /// Twelve symbols.
@@ -49,7 +49,7 @@ struct Listing {
 }
 
 impl Market {
-    /// A market at its opening. The same seed makes the same day.
+    /// A market at its opening. The same seed leads to the same prices.
     pub fn open(seed: [u8; 32]) -> Self {
         let listings = LISTINGS.map(|(symbol, cents)| {
             let opening = f64::from(cents) / 100.0;
@@ -58,10 +58,10 @@ impl Market {
         Self { random: ChaCha8Rng::from_seed(seed), listings }
     }
 
-    /// Moves one symbol a step: its channel, and what to publish there.
+    /// Moves the price of one symbol. Returns its channel and the payload to publish.
     pub fn step(&mut self, index: usize, time_ms: u64) -> Option<(String, String)> {
         let listing = self.listings.get_mut(index)?;
-        // Two draws make small steps likelier than large ones.
+        // The sum of two random numbers makes small steps more likely than large ones.
         let step = STEP_MAX * (unit(&mut self.random) + unit(&mut self.random) - 1.0);
         let (least, most) = (listing.opening / DRIFT_MAX, listing.opening * DRIFT_MAX);
         listing.price = (listing.price * (1.0 + step)).clamp(least, most);
@@ -74,7 +74,7 @@ impl Market {
         Some((format!("ticker:{symbol}"), payload))
     }
 
-    /// What to publish into [`QUOTES_CHANNEL`].
+    /// The payload for [`QUOTES_CHANNEL`].
     pub fn quotes(&self, time_ms: u64) -> String {
         let mut payload = String::from(r#"{"quotes":{"#);
         for (index, Listing { symbol, price, .. }) in self.listings.iter().enumerate() {
@@ -86,10 +86,10 @@ impl Market {
     }
 }
 
-/// The channel that holds all prices at once.
+/// The channel with all prices.
 pub const QUOTES_CHANNEL: &str = "quotes:all";
 
-/// From 0 to 1.
+/// A random number from 0 to 1.
 fn unit(random: &mut ChaCha8Rng) -> f64 {
     f64::from(random.next_u32()) / f64::from(u32::MAX)
 }

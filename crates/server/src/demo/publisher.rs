@@ -1,4 +1,4 @@
-//! Publishes the market's prices, at the rates of `web/ticker/CONTRACT.md`.
+//! Publishes the simulated prices at the rates of `web/ticker/CONTRACT.md`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,17 +9,17 @@ use tokio::time::MissedTickBehavior;
 use super::market::{Market, QUOTES_CHANNEL, SYMBOLS};
 use crate::{node::Node, telemetry::events};
 
-/// Each symbol five times a second, one after the other.
+/// Five steps per second for each symbol.
 const STEPS_PER_SECOND: u32 = 5 * SYMBOLS as u32;
 
-/// All prices at once, 20 times a second.
+/// Steps between two publications of all prices, 20 per second.
 const STEPS_PER_QUOTES: u32 = STEPS_PER_SECOND / 20;
 
 /// Publishes until the node stops.
 pub async fn run(node: Node, seed: [u8; 32]) {
     let mut market = Market::open(seed);
     let mut steps = tokio::time::interval(Duration::from_secs(1) / STEPS_PER_SECOND);
-    // What was missed while the machine slept is not made up for.
+    // Steps that were missed while the machine was suspended are skipped.
     steps.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut step: u32 = 0;
     loop {
@@ -36,7 +36,7 @@ pub async fn run(node: Node, seed: [u8; 32]) {
     }
 }
 
-/// Whether to go on.
+/// Returns whether to continue.
 async fn publish(node: &Node, channel: &str, payload: String) -> bool {
     let request = ApiRequest::Publish {
         channel: channel.into(),
@@ -45,8 +45,8 @@ async fn publish(node: &Node, channel: &str, payload: String) -> bool {
     };
     match node.ask_owner(channel, request).await {
         Ok(Ok(_)) => true,
-        Ok(Err(error)) => {
-            events::DemoRefused { channel, error }.emit();
+        Ok(Err(refusal)) => {
+            events::DemoRefused { channel, error: refusal.code }.emit();
             false
         }
         Err(_) => false,

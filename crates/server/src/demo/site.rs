@@ -1,4 +1,4 @@
-//! Static files at `/`: read once at the start, so that no request can name a file that is not meant.
+//! Static files at `/`, all loaded at the start, so that no request can name a file outside the directory.
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
@@ -10,20 +10,20 @@ use axum::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// Files of a site.
+/// Maximum number of files.
 const FILES_MAX: usize = 1_000;
 
-/// Bytes of a site.
+/// Maximum total size of the files.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Directories inside of directories.
+/// Maximum nesting depth of directories.
 const DEPTH_MAX: usize = 8;
 
-/// What pages may load: their own files, and a WebSocket to where they came from.
+/// The Content-Security-Policy: only the site's own files, and a WebSocket to its own origin.
 const POLICY: &str =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'";
 
-/// The files, by path.
+/// Files by path.
 #[derive(Debug, Default)]
 pub struct Site {
     files: BTreeMap<String, File>,
@@ -37,25 +37,38 @@ struct File {
     etag: HeaderValue,
 }
 
+/// Checks whether the pages in `dir` can be served.
+///
+/// # Errors
+/// The reason.
+pub fn check(dir: &Path) -> Result<(), String> {
+    let shown = dir.display();
+    match Site::load(dir) {
+        Err(error) => Err(format!("cannot serve the pages in {shown}: {error}")),
+        Ok(site) if !site.has_index() => Err(format!("{shown} contains no index.html: build the pages")),
+        Ok(_) => Ok(()),
+    }
+}
+
 impl Site {
-    /// Reads the files of `dir` and its directories. Those whose names begin with a dot, and links, are left out.
+    /// Loads the files of `dir` and its subdirectories, except links and names that begin with a dot.
     ///
     /// # Errors
-    /// A file or directory cannot be read, or there is too much of them.
+    /// A file or directory cannot be read, or the site exceeds a limit.
     pub fn load(dir: &Path) -> io::Result<Self> {
         let mut site = Self::default();
         site.add_dir(dir, "/", 0)?;
         Ok(site)
     }
 
-    /// Whether there is a page at `/`.
+    /// Whether there is an `index.html` at `/`.
     pub fn has_index(&self) -> bool {
         self.file("/").is_some()
     }
 
     fn add_dir(&mut self, dir: &Path, prefix: &str, depth: usize) -> io::Result<()> {
         if depth > DEPTH_MAX {
-            return Err(io::Error::other("the site's directories lie too deep"));
+            return Err(io::Error::other("the directories are nested too deeply"));
         }
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
@@ -90,7 +103,7 @@ impl Site {
     }
 }
 
-/// Answers a request for a page.
+/// Handles a request for a file.
 pub async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response {
     let Some(file) = site.file(request.uri().path()) else {
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
@@ -98,7 +111,7 @@ pub async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response
     };
     let mut headers = HeaderMap::new();
     headers.insert(header::ETAG, file.etag.clone());
-    // The names carry no hash, so a browser asks each time, and mostly hears that nothing changed.
+    // The names contain no hash, so browsers must revalidate. Usually they receive 304.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -110,7 +123,7 @@ pub async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response
     (headers, file.bytes.clone()).into_response()
 }
 
-/// Whether a list of tags names this one; a weak tag counts as well (RFC 9110, section 13.1.2).
+/// Whether a list of entity tags contains this one, by weak comparison (RFC 9110, section 13.1.2).
 fn names(tags: &HeaderValue, etag: &HeaderValue) -> bool {
     let tags = tags.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     tags.map(|tag| tag.strip_prefix(b"W/").unwrap_or(tag)).any(|tag| tag == b"*" || tag == etag.as_bytes())

@@ -1,27 +1,28 @@
-//! The server API: what an application's backend asks of the node (`docs/http-api.md`).
+//! The server API for the application's backend (`docs/http-api.md`).
 //!
-//! A request passes three doors: [`Command`] (its bytes become types, and what cannot be true is refused), [`Executor`]
-//! (which asks the shards), and back as JSON. Names of methods and fields, and the codes of errors, are Centrifugo's.
+//! A request passes three stages: [`ApiCommand`] parses and checks its bytes, [`Executor`] sends requests to the shards,
+//! and the result becomes JSON. Names of methods and fields and error codes are Centrifugo's.
 
 mod command;
 mod error;
 mod execute;
-#[doc(hidden)]
-pub mod fuzzing;
-mod glob;
-mod legacy;
+pub mod glob;
+pub mod legacy;
 mod method;
+mod paths;
 mod result;
 mod service;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub use command::{Batch, Command, Malformed, Parsed, RequestLimits};
+pub use command::{ApiCommand, CommandBatch, Malformed, Parsed, RequestLimits};
 pub use error::ApiError;
 pub use execute::{Executor, NodeIdentity};
 pub use method::Method;
+pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
+pub(crate) use service::is_authorized;
 pub use service::{ApiOptions, Service, answer, answer_legacy};
 
 /// What a command led to: the JSON of its result, or an error.
-pub type Outcome = Result<Box<serde_json::value::RawValue>, ApiError>;
+pub type JsonResult = Result<Box<serde_json::value::RawValue>, ApiError>;

@@ -1,5 +1,4 @@
-//! What the shards hold, for people who look for what is wrong. Names of channels are in it, so it is served on the
-//! internal port alone.
+//! The debug page: the state of the shards. It contains channel names, so only the internal port serves it.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
@@ -16,19 +15,22 @@ use tokio::sync::Semaphore;
 use super::surveys::Surveys;
 use crate::node::ShardReport;
 
-/// Channels that are shown: those with the most subscribers.
+/// Number of channels on the page: those with the most subscribers.
 const CHANNELS_SHOWN: usize = 20;
 
-/// What the page is made of.
+/// The sources of the page.
 pub struct Debug {
     surveys: Arc<Surveys>,
-    /// One page at a time: each looks at the names of all channels.
+    /// Allows one request at a time, because each reads the names of all channels.
     permit: Semaphore,
 }
 
 #[derive(Serialize)]
 struct Page {
     shards: Vec<Shard>,
+    /// Shards that did not report in time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    silent_shards: Vec<u16>,
     top_channels: Vec<Channel>,
 }
 
@@ -59,13 +61,15 @@ struct Channel {
 }
 
 impl Debug {
-    /// Over these reports.
+    /// The page for these reports.
     pub fn new(surveys: Arc<Surveys>) -> Self {
         Self { surveys, permit: Semaphore::new(1) }
     }
 
     async fn page(&self) -> Page {
-        let shards = self.surveys.reports().await.iter().map(Shard::new).collect();
+        let survey = self.surveys.latest().await;
+        let shards = survey.reports.iter().map(Shard::new).collect();
+        let silent_shards = survey.silent.iter().map(|shard| shard.0).collect();
         let mut top = BinaryHeap::new();
         for answer in self.surveys.node().ask_all(ApiRequest::Channels).await {
             let Ok(ApiAnswer::Channels(found)) = answer else { continue };
@@ -80,7 +84,7 @@ impl Debug {
         let top_channels = top.into_sorted_vec().into_iter();
         let top_channels =
             top_channels.map(|Reverse((num_clients, channel))| Channel { channel: channel.to_string(), num_clients });
-        Page { shards, top_channels: top_channels.collect() }
+        Page { shards, silent_shards, top_channels: top_channels.collect() }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Commands of sessions whose transport carries only what the server says: each comes by a request of its own, which names
-//! the session by the secret id that it was told.
+//! Commands of sessions whose transport carries data only from the server. Each request selects its session by the
+//! session's secret id.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -11,23 +11,25 @@ use axum::{
 use serde::Deserialize;
 
 use super::{
-    SessionDoor,
+    SessionAcceptor,
     stream::{preflight, read_body},
 };
 use crate::node::Emulated;
 
-/// What serves these requests.
+/// The state of the endpoint.
 #[derive(Clone)]
 pub struct Emulation {
-    /// The path.
+    /// `emulation.handler_prefix`.
     pub path: String,
-    /// Bytes of a request's body.
+    /// Maximum length of a request's body.
     pub body_bytes_max: usize,
-    /// Where sessions come in.
-    pub sessions: Arc<SessionDoor>,
+    /// The node's id, which clients receive when they connect.
+    pub node_id: Arc<str>,
+    /// Access to the sessions.
+    pub sessions: Arc<SessionAcceptor>,
 }
 
-/// Answers one request.
+/// Handles one request.
 pub async fn answer(State(emulation): State<Arc<Emulation>>, request: Request) -> Response {
     let sessions = &emulation.sessions;
     match *request.method() {
@@ -45,7 +47,7 @@ pub async fn answer(State(emulation): State<Arc<Emulation>>, request: Request) -
         .is_some_and(|content_type| content_type.as_bytes().trim_ascii() == b"application/octet-stream");
     let coming = read_body(request.into_body(), emulation.body_bytes_max);
     *response.status_mut() = match tokio::time::timeout(sessions.body_timeout, coming).await {
-        Ok(Ok(body)) => emulate(sessions, is_protobuf, &body).await,
+        Ok(Ok(body)) => emulate(&emulation, is_protobuf, &body).await,
         Ok(Err(status)) => status,
         Err(_) => StatusCode::REQUEST_TIMEOUT,
     };
@@ -55,47 +57,56 @@ pub async fn answer(State(emulation): State<Arc<Emulation>>, request: Request) -
     response
 }
 
-async fn emulate(sessions: &SessionDoor, is_protobuf: bool, body: &[u8]) -> StatusCode {
+async fn emulate(emulation: &Emulation, is_protobuf: bool, body: &[u8]) -> StatusCode {
     let parsed = if is_protobuf { read_protobuf(body) } else { read_json(body) };
     let Some(parsed) = parsed else { return StatusCode::BAD_REQUEST };
-    match sessions.node.emulate(&parsed.session, parsed.data.into_owned()).await {
-        Ok(Emulated::Taken) => StatusCode::NO_CONTENT,
-        Ok(Emulated::Unknown) => StatusCode::NOT_FOUND,
+    if !parsed.node.is_empty() && *parsed.node != *emulation.node_id {
+        return StatusCode::NOT_FOUND;
+    }
+    match emulation.sessions.node.emulate(&parsed.session, parsed.data.into_owned()).await {
+        // A session may have just ended. This is not an error of its client, which sees the end in its stream.
+        Ok(Emulated::Taken | Emulated::Unknown) => StatusCode::NO_CONTENT,
         Ok(Emulated::Busy) | Err(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
-/// One request. The node that it names as well is this one: there is no other.
+/// One request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Parsed<'b> {
-    pub(crate) session: Cow<'b, str>,
-    /// The commands, as they would stand in a frame.
-    pub(crate) data: Cow<'b, [u8]>,
+pub struct EmulationBody<'b> {
+    /// The id of the session's node; may be empty.
+    pub node: Cow<'b, str>,
+    /// The session's id.
+    pub session: Cow<'b, str>,
+    /// The commands, in the format of a frame.
+    pub data: Cow<'b, [u8]>,
 }
 
-pub(crate) fn read_json(body: &[u8]) -> Option<Parsed<'_>> {
+/// Parses a JSON object with the fields of [`EmulationBody`].
+pub fn read_json(body: &[u8]) -> Option<EmulationBody<'_>> {
     #[derive(Deserialize)]
     struct Fields<'b> {
+        #[serde(borrow, default)]
+        node: Cow<'b, str>,
         #[serde(borrow, default)]
         session: Cow<'b, str>,
         #[serde(borrow, default)]
         data: Cow<'b, str>,
     }
-    // A list would do as well for the fields of a struct.
+    // The derived `Deserialize` of a struct would also accept an array.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }
-    let Fields { session, data } = serde_json::from_slice(body).ok()?;
+    let Fields { node, session, data } = serde_json::from_slice(body).ok()?;
     let data = match data {
         Cow::Borrowed(data) => Cow::Borrowed(data.as_bytes()),
         Cow::Owned(data) => Cow::Owned(data.into_bytes()),
     };
-    Some(Parsed { session, data })
+    Some(EmulationBody { node, session, data })
 }
 
-/// `node` is field 1, `session` 2, `data` 3, all with a length; others are passed over.
-pub(crate) fn read_protobuf(mut body: &[u8]) -> Option<Parsed<'_>> {
-    let (mut session, mut data) = ("", &[][..]);
+/// Parses Protobuf: `node` is field 1, `session` 2, `data` 3, all length-delimited; other fields are skipped.
+pub fn read_protobuf(mut body: &[u8]) -> Option<EmulationBody<'_>> {
+    let (mut node, mut session, mut data) = ("", "", &[][..]);
     while !body.is_empty() {
         let tag = take_number(&mut body)?;
         let value = match tag & 7 {
@@ -120,12 +131,13 @@ pub(crate) fn read_protobuf(mut body: &[u8]) -> Option<Parsed<'_>> {
             _ => return None,
         };
         match tag >> 3 {
+            1 => node = std::str::from_utf8(value).ok()?,
             2 => session = std::str::from_utf8(value).ok()?,
             3 => data = value,
             _ => {}
         }
     }
-    Some(Parsed { session: Cow::Borrowed(session), data: Cow::Borrowed(data) })
+    Some(EmulationBody { node: Cow::Borrowed(node), session: Cow::Borrowed(session), data: Cow::Borrowed(data) })
 }
 
 fn take_number(bytes: &mut &[u8]) -> Option<u64> {
@@ -145,17 +157,17 @@ fn take_number(bytes: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn parsed<'b>(session: &'b str, data: &'b [u8]) -> Parsed<'b> {
-        Parsed { session: session.into(), data: data.into() }
+    fn parsed<'b>(node: &'b str, session: &'b str, data: &'b [u8]) -> EmulationBody<'b> {
+        EmulationBody { node: node.into(), session: session.into(), data: data.into() }
     }
 
     #[test]
     fn both_encodings_name_a_session_and_its_commands() {
         let json = br#"{"session":"s","node":"n","data":"{\"id\":1}\n{}"}"#;
-        assert_eq!(read_json(json), Some(parsed("s", b"{\"id\":1}\n{}")));
-        assert_eq!(read_json(br#"{"session":"s"}"#), Some(parsed("s", b"")));
+        assert_eq!(read_json(json), Some(parsed("n", "s", b"{\"id\":1}\n{}")));
+        assert_eq!(read_json(br#"{"session":"s"}"#), Some(parsed("", "s", b"")));
         let protobuf = b"\x0a\x01n\x12\x01s\x1a\x03\x02\x08\x01\x20\x07";
-        assert_eq!(read_protobuf(protobuf), Some(parsed("s", b"\x02\x08\x01")));
+        assert_eq!(read_protobuf(protobuf), Some(parsed("n", "s", b"\x02\x08\x01")));
     }
 
     #[test]

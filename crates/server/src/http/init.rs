@@ -1,4 +1,4 @@
-//! The endpoint for clients and balancers that want to know whether they get through, before they open a session.
+//! The endpoint with which clients and load balancers test the connection before they open a session.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{SessionDoor, stream::preflight};
+use super::{SessionAcceptor, stream::preflight};
 
-/// What serves these requests.
+/// The state of the endpoint.
 #[derive(Clone)]
 pub struct Init {
-    /// The path.
+    /// `init.handler_prefix`.
     pub path: String,
-    /// Where sessions come in: pages of the same origins may ask.
-    pub sessions: Arc<SessionDoor>,
+    /// The allowed origins are those of the sessions.
+    pub sessions: Arc<SessionAcceptor>,
 }
 
-/// Answers one request.
-pub(super) async fn answer(State(sessions): State<Arc<SessionDoor>>, request: Request) -> Response {
+/// Handles one request.
+pub(super) async fn answer(State(sessions): State<Arc<SessionAcceptor>>, request: Request) -> Response {
     match *request.method() {
         Method::OPTIONS => return preflight(&sessions, &request),
         Method::GET => {}

@@ -1,4 +1,4 @@
-//! The internal port: a listener of the control thread for what clients have no business with.
+//! The internal port: a listener of the control thread for endpoints that are not for clients.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -9,16 +9,16 @@ use tokio::{
 
 use crate::node::HandOver;
 
-/// Time before the next try when no connection could be accepted, such as for want of file descriptors.
+/// Pause after a failed accept, for example because of a lack of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Connections that are accepted and wait for their task.
+/// Maximum number of accepted connections that wait for their task.
 const ACCEPTED_MAX: usize = 16;
 
-/// Listens, and hands over what comes until told to stop.
+/// Listens, and passes on connections until `stop` changes.
 ///
 /// # Errors
-/// The address cannot be listened on.
+/// The listener could not be created.
 pub async fn listen(address: SocketAddr, stop: watch::Receiver<bool>) -> io::Result<mpsc::Receiver<HandOver>> {
     let listener = TcpListener::bind(address).await?;
     let (accepted, handed_over) = mpsc::channel(ACCEPTED_MAX);

@@ -1,4 +1,4 @@
-//! A socket of which a part has been read already: that part is read again first.
+//! A socket from which some bytes have already been read; they are returned first.
 
 use std::{
     io,
@@ -8,22 +8,22 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
+use dunlin_net::{RequestScanner, Scanned};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::Activity;
-use crate::tls::TlsStream;
+use super::{connection::Activity, tls_stream::TlsStream};
 
-/// A socket that can be taken away from whoever reads and writes it; then it is at its end for them.
+/// A socket that can be detached from its user, which then sees its end.
 #[derive(Clone, Debug)]
 pub struct Socket(Arc<Mutex<Option<TlsStream>>>);
 
 impl Socket {
-    /// Of a connection.
+    /// The socket of a connection.
     pub fn new(stream: TlsStream) -> Self {
         Self(Arc::new(Mutex::new(Some(stream))))
     }
 
-    /// Takes it away, if nobody has before.
+    /// Detaches the socket, unless it is detached.
     pub fn take(&self) -> Option<TlsStream> {
         self.stream().take()
     }
@@ -32,7 +32,7 @@ impl Socket {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `act` does with it; an error once it has been taken away.
+    /// Polls the socket; an error if it is detached.
     fn poll<T>(&self, act: impl FnOnce(Pin<&mut TlsStream>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match self.stream().as_mut() {
             Some(stream) => act(Pin::new(stream)),
@@ -42,44 +42,99 @@ impl Socket {
 }
 
 /// The socket of an HTTP connection.
-pub struct Replay {
+pub struct ReplaySocket {
     socket: Socket,
-    /// Read by the shard, and not yet by us.
+    /// Bytes that the shard has read and that are not returned yet.
     head: Bytes,
     activity: Arc<Activity>,
+    scanner: RequestScanner,
+    /// The result of the next read after the scanner has stopped the connection.
+    fault: Option<Fault>,
 }
 
-impl Replay {
-    /// Of `socket`, from which `head` was read. Bytes that come are told to `activity`.
-    pub fn new(socket: Socket, head: Vec<u8>, activity: Arc<Activity>) -> Self {
-        Self { socket, head: head.into(), activity }
+/// How a stopped connection ends for its reader.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// The reader receives the end of a head with an invalid byte, to which it responds with 400.
+    Head,
+    /// The read of the body fails.
+    Body,
+}
+
+impl ReplaySocket {
+    /// Wraps `socket`, from which `head` was read. `activity` is notified of reads, and `scanner` scans the bytes.
+    pub fn new(socket: Socket, head: Vec<u8>, activity: Arc<Activity>, scanner: RequestScanner) -> Self {
+        Self { socket, head: head.into(), activity, scanner, fault: None }
     }
 
-    /// The socket, and what was read and not yet taken.
+    /// Scans the bytes after the first `before` bytes of `buf`, and removes those that must not be passed on.
+    fn scan(&mut self, before: usize, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        let came = buf.filled().get(before..).unwrap_or_default();
+        if came.is_empty() {
+            return Ok(());
+        }
+        self.activity.bytes_came();
+        let scanned = self.scanner.scan(came);
+        if self.scanner.is_lost() {
+            self.activity.close_after_response();
+        }
+        match scanned {
+            Scanned::All => Ok(()),
+            Scanned::BadHead { good } => {
+                self.fault = Some(Fault::Head);
+                self.activity.stop_requests();
+                buf.set_filled(before + good);
+                self.head = Bytes::from_static(INVALID_HEAD);
+                self.put_head(buf);
+                Ok(())
+            }
+            Scanned::BadBody { good } => {
+                self.fault = Some(Fault::Body);
+                buf.set_filled(before + good);
+                if good > 0 { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+            }
+        }
+    }
+
+    /// Copies as much of `head` to `buf` as fits.
+    fn put_head(&mut self, buf: &mut ReadBuf<'_>) {
+        let taken = self.head.len().min(buf.remaining());
+        buf.put_slice(self.head.get(..taken).unwrap_or_default());
+        self.head.advance(taken);
+    }
+
+    /// The socket, and the bytes that were read but not returned.
     pub fn into_parts(self) -> Option<(TlsStream, Bytes)> {
         Some((self.socket.take()?, self.head))
     }
 }
 
-impl AsyncRead for Replay {
+impl AsyncRead for ReplaySocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if !self.head.is_empty() {
-            let taken = self.head.len().min(buf.remaining());
-            buf.put_slice(self.head.get(..taken).unwrap_or_default());
-            self.head.advance(taken);
-            self.activity.bytes_came();
-            return Poll::Ready(Ok(()));
+        match self.fault {
+            None => {}
+            Some(Fault::Head) => {
+                self.put_head(buf);
+                return Poll::Ready(Ok(()));
+            }
+            Some(Fault::Body) => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
         }
         let before = buf.filled().len();
-        let polled = self.socket.poll(|stream| stream.poll_read(cx, buf));
-        if polled.is_ready() && buf.filled().len() > before {
-            self.activity.bytes_came();
+        if !self.head.is_empty() {
+            self.put_head(buf);
+            return Poll::Ready(self.scan(before, buf));
         }
-        polled
+        match self.socket.poll(|stream| stream.poll_read(cx, buf)) {
+            Poll::Ready(Ok(())) => Poll::Ready(self.scan(before, buf)),
+            polled => polled,
+        }
     }
 }
 
-impl AsyncWrite for Replay {
+/// Completes any partial head with a byte that is invalid in a head (RFC 9110, section 5.5).
+const INVALID_HEAD: &[u8] = b"\0\r\n\r\n";
+
+impl AsyncWrite for ReplaySocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.socket.poll(|stream| stream.poll_write(cx, bytes))
     }

@@ -1,5 +1,5 @@
-//! A session whose transport is an HTTP response, asked for on a connection that has carried HTTP before, as browsers and
-//! proxies keep them open to us. The request is judged by the same rules as on a shard, and the connection goes to one.
+//! A streaming session on a kept-alive connection of the HTTP server, as browsers and proxies use them. The request
+//! must pass the same checks as on a shard, and the connection moves to a shard.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,55 +9,53 @@ use axum::{
     http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use dunlin_net::{HeadBuffer, HeadVerdict};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::sync::Notify;
 
-use super::{SessionDoor, upgrade};
-use crate::{
-    net::{HeadBuffer, Verdict},
-    node::Adoption,
-};
+use super::{SessionAcceptor, upgrade};
+use crate::node::Adoption;
 
-/// Where a service says that a connection is to become a session.
+/// Where a service requests that a connection becomes a session.
 #[derive(Clone, Default)]
 pub struct TakeOver(Arc<Wanted>);
 
 #[derive(Default)]
 struct Wanted {
-    adoption: Mutex<Option<(Arc<SessionDoor>, Adoption)>>,
-    told: Notify,
+    adoption: Mutex<Option<(Arc<SessionAcceptor>, Adoption)>>,
+    notify: Notify,
 }
 
 impl TakeOver {
-    /// Asks for the connection. There is no answer after that.
-    fn ask(&self, sessions: Arc<SessionDoor>, adoption: Adoption) {
+    /// Requests the connection. The caller sends no response.
+    fn ask(&self, sessions: Arc<SessionAcceptor>, adoption: Adoption) {
         *self.0.adoption.lock().unwrap_or_else(PoisonError::into_inner) = Some((sessions, adoption));
-        self.0.told.notify_one();
+        self.0.notify.notify_one();
     }
 
-    /// Waits until the connection is asked for.
-    pub async fn asked(&self) -> (Arc<SessionDoor>, Adoption) {
+    /// Waits until a session is requested for the connection.
+    pub async fn asked(&self) -> (Arc<SessionAcceptor>, Adoption) {
         loop {
             let asked = self.0.adoption.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(asked) = asked {
                 return asked;
             }
-            self.0.told.notified().await;
+            self.0.notify.notified().await;
         }
     }
 }
 
-/// Answers a request for the path of a transport over HTTP.
-pub async fn open(State(sessions): State<Arc<SessionDoor>>, request: Request) -> Response {
+/// Handles a request for the path of a streaming transport.
+pub async fn open(State(sessions): State<Arc<SessionAcceptor>>, request: Request) -> Response {
     if request.method() == Method::OPTIONS {
         return preflight(&sessions, &request);
     }
     let head = upgrade::head_of(&request);
-    let (wire, response, body, headers) = match sessions.door.judge(&mut HeadBuffer::default(), &head) {
-        Verdict::Stream { wire, response, body, headers, .. } => (wire, response, body, headers),
-        Verdict::Refused(refused) => return sessions.refused(&request, &refused),
-        // The router's paths are the door's, and the head is whole.
-        Verdict::WebSocket { .. } | Verdict::Unfinished | Verdict::HandOver => {
+    let (wire, response, body, headers) = match sessions.acceptor.judge(&mut HeadBuffer::default(), &head) {
+        HeadVerdict::Stream { wire, response, body, headers, .. } => (wire, response, body, headers),
+        HeadVerdict::Refused(refused) => return sessions.refused(&request, &refused),
+        // The router's paths are those of the acceptor, and the head is complete.
+        HeadVerdict::WebSocket { .. } | HeadVerdict::Unfinished | HeadVerdict::HandOver => {
             return StatusCode::BAD_REQUEST.into_response();
         }
     };
@@ -82,11 +80,11 @@ pub async fn open(State(sessions): State<Arc<SessionDoor>>, request: Request) ->
     let adoption =
         Adoption { wire, inflates: false, response, request, read: Vec::new(), headers, tls: None, admitted };
     take_over.ask(sessions, adoption);
-    // Whoever serves the connection drops this.
+    // The task that serves the connection drops this future.
     std::future::pending().await
 }
 
-/// The whole body, or the status that says why not.
+/// Reads the whole body, or returns the status for the error.
 pub(super) async fn read_body(body: Body, bytes_max: usize) -> Result<Vec<u8>, StatusCode> {
     match Limited::new(body, bytes_max).collect().await {
         Ok(collected) => Ok(collected.to_bytes().into()),
@@ -95,8 +93,8 @@ pub(super) async fn read_body(body: Body, bytes_max: usize) -> Result<Vec<u8>, S
     }
 }
 
-/// What a page of another origin is told before it sends a request.
-pub(super) fn preflight(sessions: &SessionDoor, request: &Request) -> Response {
+/// The response to a preflight request of a page from another origin.
+pub(super) fn preflight(sessions: &SessionAcceptor, request: &Request) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let fields = response.headers_mut();
     fields.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("300"));
@@ -107,16 +105,16 @@ pub(super) fn preflight(sessions: &SessionDoor, request: &Request) -> Response {
     response
 }
 
-impl SessionDoor {
-    /// Lets pages of the request's origin read `response`. Returns whether they may; where there is no origin, there is
-    /// nothing to allow.
+impl SessionAcceptor {
+    /// Allows pages of the request's origin to read `response`. Returns whether they may; without an origin nothing is
+    /// to be allowed.
     pub(super) fn allow_origin(&self, request: &Request, response: &mut Response) -> bool {
         let mut origins = request.headers().get_all(header::ORIGIN).iter();
         let (Some(origin), None) = (origins.next(), origins.next()) else {
             return !request.headers().contains_key(header::ORIGIN);
         };
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        if !origin.to_str().is_ok_and(|origin| (self.door.origins)(Some(origin), host)) {
+        if !origin.to_str().is_ok_and(|origin| (self.acceptor.origins)(Some(origin), host)) {
             return false;
         }
         let fields = response.headers_mut();

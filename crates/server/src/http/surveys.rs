@@ -1,16 +1,16 @@
-//! What the shards report, asked for once for all who want to know it at about the same time.
+//! Surveys of the shards. Concurrent readers share one survey.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::Mutex, time::Instant};
 
-use crate::node::{Node, ShardReport};
+use crate::node::{Node, NodeSurvey};
 
 /// The last reports.
 pub struct Surveys {
     node: Node,
     age_max: Duration,
-    last: Mutex<Option<(Instant, Arc<[ShardReport]>)>>,
+    last: Mutex<Option<(Instant, Arc<NodeSurvey>)>>,
 }
 
 impl Surveys {
@@ -19,22 +19,22 @@ impl Surveys {
         Self { node, age_max, last: Mutex::new(None) }
     }
 
-    /// The node that is asked.
+    /// The node of the surveys.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
     /// What every shard counts. Who comes while the shards are being asked waits for the same answer.
-    pub async fn reports(&self) -> Arc<[ShardReport]> {
+    pub async fn latest(&self) -> Arc<NodeSurvey> {
         let mut last = self.last.lock().await;
-        if let Some((asked, reports)) = &*last
+        if let Some((asked, survey)) = &*last
             && asked.elapsed() < self.age_max
         {
-            return Arc::clone(reports);
+            return Arc::clone(survey);
         }
         let asked = Instant::now();
-        let reports: Arc<[ShardReport]> = self.node.report().await.into();
-        *last = Some((asked, Arc::clone(&reports)));
-        reports
+        let survey = Arc::new(self.node.survey().await);
+        *last = Some((asked, Arc::clone(&survey)));
+        survey
     }
 }

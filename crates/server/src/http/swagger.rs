@@ -1,5 +1,5 @@
-//! The description of the server API: `schema/openapi.json`, and a page for people that is written from it and needs
-//! nothing from elsewhere.
+//! The `OpenAPI` description of the server API, `schema/openapi.json`, and a page that renders it without external
+//! resources.
 
 use std::fmt::Write as _;
 
@@ -50,8 +50,8 @@ fn html() -> String {
                 Value::String(name) => name.clone(),
                 _ => String::new(),
             };
-            let (name, says) = (escaped(name), text(&field["description"]));
-            let _ = write!(page, "<tr><td><code>{name}</code><td>{field_type}<td>{says}");
+            let (name, description) = (escaped(name), text(&field["description"]));
+            let _ = write!(page, "<tr><td><code>{name}</code><td>{field_type}<td>{description}");
         }
         page.push_str("</table>");
     }

@@ -1,5 +1,5 @@
-//! A WebSocket handshake on a connection that has carried HTTP before, as proxies keep them open to us. It is judged by
-//! the same rules as on a shard, and its socket goes to one.
+//! A WebSocket handshake on a kept-alive connection of the HTTP server, as proxies use them. It must pass the same
+//! checks as on a shard, and the socket moves to a shard.
 
 use std::{io::Write as _, sync::Arc};
 
@@ -10,14 +10,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use dunlin_engine::Wire;
+use dunlin_net::{HeadBuffer, HeadVerdict, PickedHeaders, RefusalReason, Refused};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
-use super::{Peer, SessionDoor, replay::Replay};
+use super::{Peer, SessionAcceptor, replay::ReplaySocket};
 use crate::{
-    backend::PickedHeaders,
-    net::{HeadBuffer, Refused, Verdict},
-    node::{Admitted, Adoption, RefusalReason},
+    node::{Admitted, Adoption},
     telemetry::{api_counters::HttpRefusal, events},
 };
 
@@ -25,10 +24,10 @@ use crate::{
 const ANSWER_FIELDS_MAX: usize = 16;
 
 /// Answers a request for the WebSocket's path.
-pub async fn open(State(sessions): State<Arc<SessionDoor>>, mut request: Request) -> Response {
+pub async fn open(State(sessions): State<Arc<SessionAcceptor>>, mut request: Request) -> Response {
     let head = head_of(&request);
-    match sessions.door.judge(&mut HeadBuffer::default(), &head) {
-        Verdict::WebSocket { wire, inflates, response, connect, headers, .. } => {
+    match sessions.acceptor.judge(&mut HeadBuffer::default(), &head) {
+        HeadVerdict::WebSocket { wire, inflates, response, connect, headers, .. } => {
             let admitted = match sessions.admit(&request, &head) {
                 Ok(admitted) => admitted,
                 Err(refused) => return sessions.refused(&request, &refused),
@@ -38,9 +37,11 @@ pub async fn open(State(sessions): State<Arc<SessionDoor>>, mut request: Request
             tokio::spawn(adopt(Arc::clone(&sessions), upgraded, session));
             parsed(&response)
         }
-        Verdict::Refused(refused) => sessions.refused(&request, &refused),
-        // The router's path is the door's, and the head is whole.
-        Verdict::Stream { .. } | Verdict::Unfinished | Verdict::HandOver => StatusCode::BAD_REQUEST.into_response(),
+        HeadVerdict::Refused(refused) => sessions.refused(&request, &refused),
+        // The router's path is the acceptor's, and the head is whole.
+        HeadVerdict::Stream { .. } | HeadVerdict::Unfinished | HeadVerdict::HandOver => {
+            StatusCode::BAD_REQUEST.into_response()
+        }
     }
 }
 
@@ -53,23 +54,23 @@ struct NewSession {
     admitted: Admitted,
 }
 
-impl SessionDoor {
-    /// Lets the client of a request with this head in, or says what to answer.
+impl SessionAcceptor {
+    /// Admits the client of a request with this head, or returns the response.
     pub(super) fn admit(&self, request: &Request, head: &[u8]) -> Result<Admitted, Refused> {
         let peer = Peer::of(request).0.map(|peer| peer.ip());
         self.node.admit(peer, head)
     }
 
-    /// Counts and tells that a request was refused, and answers it.
+    /// Counts, logs and answers a refused request.
     pub(super) fn refused(&self, request: &Request, refused: &Refused) -> Response {
         let (refusal, detail) = match refused.reason {
-            RefusalReason::Origin => (HttpRefusal::Origin, "this origin may not connect here"),
+            RefusalReason::Origin => (HttpRefusal::Origin, "this origin is not allowed; see client.allowed_origins"),
             RefusalReason::SessionLimit
             | RefusalReason::SourceSessions
             | RefusalReason::SourceRate
             | RefusalReason::HandshakeRate
-            | RefusalReason::Memory => (HttpRefusal::Admission, "no further session is let in"),
-            _ => (HttpRefusal::Handshake, "this is no request for a session"),
+            | RefusalReason::Memory => (HttpRefusal::Admission, "the node admits no more sessions at present"),
+            _ => (HttpRefusal::Handshake, "not a valid request for a session"),
         };
         self.counters.count_refusal(refusal);
         events::HttpRefused { reason: refusal, peer: Peer::of(request).0, detail: &detail }.emit();
@@ -78,8 +79,8 @@ impl SessionDoor {
 }
 
 /// Waits until the answer is written, and gives the socket away.
-async fn adopt(sessions: Arc<SessionDoor>, upgraded: OnUpgrade, session: NewSession) {
-    let Ok(parts) = upgraded.await.map(Upgraded::downcast::<TokioIo<Replay>>) else { return };
+async fn adopt(sessions: Arc<SessionAcceptor>, upgraded: OnUpgrade, session: NewSession) {
+    let Ok(parts) = upgraded.await.map(Upgraded::downcast::<TokioIo<ReplaySocket>>) else { return };
     let Ok(parts) = parts else { unreachable!("connections are served over this one type") };
     let mut read = parts.read_buf.to_vec();
     let Some((stream, rest)) = parts.io.into_inner().into_parts() else { return };
@@ -113,7 +114,7 @@ fn parsed(text: &[u8]) -> Response {
     let mut fields = [httparse::EMPTY_HEADER; ANSWER_FIELDS_MAX];
     let mut answer = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(head_len)) = answer.parse(text) else {
-        unreachable!("the door writes whole responses");
+        unreachable!("the acceptor writes whole responses");
     };
     let body = text.get(head_len..).unwrap_or_default().to_vec();
     let mut response = Response::new(if body.is_empty() { Body::empty() } else { Body::from(body) });

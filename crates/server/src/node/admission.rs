@@ -1,22 +1,29 @@
-//! How a connection becomes a session, somebody else's, or nothing; and how it ends.
+//! Decides whether a connection becomes a session, is passed to the HTTP server, or is refused. Also closes
+//! connections.
 
 mod admitted;
 mod entrants;
-mod gate;
+mod handshake_limits;
+mod pending;
 mod sources;
 
-use std::net::TcpStream;
+use std::{io, net::TcpStream};
 
 use dunlin_engine::{Event, Wire};
+use dunlin_net::{
+    BodyStage, ConnectionKey, ConnectionStage, HeadBuffer, HeadStage, HeadVerdict, PickedHeaders, Reactor,
+    RefusalReason, Refused, Released, SendOutcome, SessionStage, is_out_of_files,
+};
 use tokio::sync::mpsc::error::TrySendError;
 
 pub use admitted::Admitted;
-pub use gate::AdmissionOptions;
+pub use sources::SourceNetwork;
 
 pub(super) use entrants::Entrants;
-pub(super) use gate::Gate;
+pub(super) use handshake_limits::Gate;
+pub(super) use pending::PendingConnections;
 
-use crate::backend::PickedHeaders;
+use crate::telemetry::session_events::{ConnectionAccepted, ConnectionEnded, ConnectionRefused};
 
 use super::{
     Adoption, HandOver,
@@ -24,12 +31,8 @@ use super::{
     intake::Feeder,
     shard_thread::{Life, ShardThread},
 };
-use crate::net::{
-    BodyStage, ConnectionKey, HeadBuffer, HeadStage, Reactor, RefusalReason, Refused, Released, SendOutcome,
-    SessionStage, Stage, Verdict,
-};
 
-/// Bytes that a refused client may still send before it is cut off.
+/// Maximum number of bytes that are read from a refused client.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
 
 impl<R: Reactor> ShardThread<R> {
@@ -39,12 +42,12 @@ impl<R: Reactor> ShardThread<R> {
         if there == self.index.0 {
             return self.settle(stream);
         }
-        // Without waiting: a shard whose inbox is full is not the one to wait for.
-        let door = &self.doors[usize::from(there)];
-        match door.inbox.try_send(ToShard::Accepted { stream }) {
+        // Do not wait: a shard with a full inbox is a bad choice.
+        let handle = &self.shard_handles[usize::from(there)];
+        match handle.inbox.try_send(ToShard::Accepted { stream }) {
             Ok(()) => {
                 self.counters.placed += 1;
-                self.counters.wakes += u64::from(door.doorbell.ring());
+                self.counters.wakes += u64::from(handle.doorbell.ring());
             }
             Err(TrySendError::Full(message) | TrySendError::Closed(message)) => {
                 self.shared.loads.leave(there);
@@ -55,69 +58,90 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// Takes up a socket that is placed here.
+    /// Registers a socket on this shard.
     pub(super) fn settle(&mut self, stream: TcpStream) {
-        let peer = self.shared.gate.knows_sources().then(|| stream.peer_addr().ok().map(|peer| peer.ip()));
-        let connection = self.connections.insert(Stage::Head(HeadStage::default()));
-        if self.reactor.open(connection, stream).is_err() {
-            self.counters.accepts_failed += 1;
+        let peer = stream.peer_addr().ok().map(|peer| peer.ip());
+        let connection = self.connections.insert(ConnectionStage::Head(HeadStage::default()));
+        if let Err(error) = self.reactor.open(connection, stream) {
+            self.count_failed_accept(&error);
             self.forget(connection);
             return;
         }
-        if let Some(peer) = peer {
-            self.entrants.came_from(connection, peer);
-        }
+        self.entrants.came_from(connection, peer);
+        ConnectionAccepted { shard: self.index, connection }.emit();
         if self.secure.as_mut().is_some_and(|secure| !secure.open(connection)) {
             self.counters.tls_failures += 1;
             return self.end(connection);
         }
         self.head_deadlines.set(self.now.mono_us + self.shared.net.head_timeout_ms * 1_000, connection);
+        if let Some(oldest) = peer.and_then(|peer| self.pending.insert(connection, peer)) {
+            self.evict_pending(oldest);
+        }
+    }
+
+    /// Closes a connection without a session, because its address has too many of them.
+    fn evict_pending(&mut self, connection: ConnectionKey) {
+        let refused = Refused::from(RefusalReason::AddressPending);
+        self.counters.refused[refused.reason.index()] += 1;
+        ConnectionRefused { shard: self.index, connection, reason: refused.reason.name() }.emit();
+        if matches!(self.connections.get_mut(connection), Some(ConnectionStage::Head(_) | ConnectionStage::Body(_))) {
+            self.send_now(connection, &refused.response);
+        }
+        self.end(connection);
     }
 
     pub(super) fn adopt(&mut self, stream: TcpStream, adoption: Adoption) {
         let Adoption { wire, inflates, response, request, mut read, headers, tls, admitted } = adoption;
-        let connection = self.connections.insert(Stage::Session(SessionStage::new(wire, inflates)));
+        let connection = self.connections.insert(ConnectionStage::Session(SessionStage::new(wire, inflates)));
         if !matches!(self.life, Life::Open) {
-            // The client may have its 101 already; all that is left is to hang up.
+            // The client may have received status 101 already, so the only option is to close the connection.
             self.counters.refused[RefusalReason::Draining.index()] += 1;
             self.forget(connection);
             return;
         }
-        if self.reactor.open(connection, stream).is_err() {
-            self.counters.accepts_failed += 1;
+        if let Err(error) = self.reactor.open(connection, stream) {
+            self.count_failed_accept(&error);
             self.forget(connection);
             return;
         }
-        if self.shared.gate.knows_sources() {
-            self.entrants.was_found(connection, admitted.source());
-        }
+        self.entrants.was_found(connection, admitted.address());
         admitted.take_over();
         self.counters.adopted += 1;
         if let (Some(secure), Some(tls)) = (&mut self.secure, tls) {
             secure.insert(connection, tls);
-            // Something may have been left over from what was said before.
+            // Earlier bytes may be left to write.
             self.effects.dirty.push(connection);
         }
         self.keep_headers(connection, headers);
-        let is_told = response.is_empty() || self.send_now(connection, &response);
+        let is_sent = response.is_empty() || self.send_now(connection, &response);
         self.open_session(connection, wire, request.as_deref(), &mut read);
-        if !is_told {
+        if !is_sent {
             self.end(connection);
         }
     }
 
-    /// Does what was found to be right with a connection's first request.
-    pub(super) fn carry_out(&mut self, connection: ConnectionKey, verdict: Verdict) {
-        if !matches!(verdict, Verdict::Unfinished)
-            && let Some(Stage::Head(HeadStage { buffer })) = self.connections.get_mut(connection)
+    fn count_failed_accept(&mut self, error: &io::Error) {
+        let count = if is_out_of_files(error) {
+            &mut self.counters.accepts_out_of_files
+        } else {
+            &mut self.counters.accepts_failed
+        };
+        *count += 1;
+    }
+
+    /// Carries out the decision about a connection's first request.
+    pub(super) fn carry_out(&mut self, connection: ConnectionKey, verdict: HeadVerdict) {
+        if !matches!(verdict, HeadVerdict::Unfinished)
+            && let Some(ConnectionStage::Head(HeadStage { buffer })) = self.connections.get_mut(connection)
         {
             self.entrants.find_source(connection, self.shared.gate.proxies(), buffer.bytes());
         }
         match verdict {
-            Verdict::Unfinished => {}
-            Verdict::Refused(refused) => self.refuse(connection, &refused),
-            Verdict::HandOver => self.hand_over(connection),
-            Verdict::WebSocket { wire, inflates, response, connect, head_len, headers } => match self.admit(connection)
+            HeadVerdict::Unfinished => {}
+            HeadVerdict::Refused(refused) => self.refuse(connection, &refused),
+            HeadVerdict::HandOver => self.hand_over(connection),
+            HeadVerdict::WebSocket { wire, inflates, response, connect, head_len, headers } => match self
+                .admit(connection)
             {
                 Ok(()) => {
                     self.keep_headers(connection, headers);
@@ -130,26 +154,26 @@ impl<R: Reactor> ShardThread<R> {
                     self.refuse(connection, &refused);
                 }
             },
-            Verdict::Stream { wire, response, body, head_len, headers } => {
+            HeadVerdict::Stream { wire, response, body, head_len, headers } => {
                 let Some(stage) = self.connections.get_mut(connection) else { return };
-                let Stage::Head(HeadStage { buffer }) = stage else { return };
+                let ConnectionStage::Head(HeadStage { buffer }) = stage else { return };
                 let behind_head = std::mem::take(buffer).into_bytes().split_off(head_len);
                 let due_us = self.now.mono_us + self.shared.net.head_timeout_ms * 1_000;
                 let mut body = body;
                 let pushed = body.push(&behind_head);
-                *stage = Stage::Body(Box::new(BodyStage { wire, response, body, headers, due_us }));
+                *stage = ConnectionStage::Body(Box::new(BodyStage { wire, response, body, headers, due_us }));
                 self.head_deadlines.set(due_us, connection);
                 self.body_came(connection, pushed);
             }
         }
     }
 
-    /// More of a request's body came, or what is none; with the last of it the connection becomes a session.
+    /// Processes a piece of a request's body, or its error. The last piece makes the connection a session.
     pub(super) fn body_came(&mut self, connection: ConnectionKey, pushed: Result<(), RefusalReason>) {
         if let Err(reason) = pushed {
             return self.refuse(connection, &reason.into());
         }
-        let Some(Stage::Body(stage)) = self.connections.get_mut(connection) else { return };
+        let Some(ConnectionStage::Body(stage)) = self.connections.get_mut(connection) else { return };
         if !stage.body.is_whole() {
             return;
         }
@@ -159,7 +183,9 @@ impl<R: Reactor> ShardThread<R> {
             return self.refuse(connection, &refused);
         }
         let Some(stage) = self.connections.get_mut(connection) else { return };
-        let Stage::Body(request) = std::mem::replace(stage, Stage::Session(SessionStage::new(wire, false))) else {
+        let ConnectionStage::Body(request) =
+            std::mem::replace(stage, ConnectionStage::Session(SessionStage::new(wire, false)))
+        else {
             unreachable!("it was one just now")
         };
         let BodyStage { response, body, headers, .. } = *request;
@@ -168,8 +194,8 @@ impl<R: Reactor> ShardThread<R> {
         self.begin_session(connection, wire, &response, Some(&body.into_bytes()), &mut []);
     }
 
-    /// Lets a connection become a session, and counts it, or says why it may not. Before anything is done about the
-    /// handshake.
+    /// Admits a connection as a session and counts it, or returns the reason for a refusal. Must be called before the
+    /// handshake is processed.
     fn admit(&mut self, connection: ConnectionKey) -> Result<(), RefusalReason> {
         if !matches!(self.life, Life::Open) {
             return Err(RefusalReason::Draining);
@@ -181,24 +207,25 @@ impl<R: Reactor> ShardThread<R> {
         admitted.inspect_err(|_| self.shared.dismiss_session())
     }
 
-    /// Takes back what [`Self::admit`] counted.
+    /// Reverts the counting of [`Self::admit`].
     fn dismiss(&mut self, connection: ConnectionKey) {
         self.shared.dismiss_session();
         self.shared.gate.dismiss(self.entrants.source(connection), self.now.mono_us);
     }
 
-    /// Takes a connection out of the table. What is known of where it came from stays until another has its place.
-    fn forget(&mut self, connection: ConnectionKey) -> Option<Stage> {
+    /// Removes a connection from the table. Its source address is kept until the index is reused.
+    fn forget(&mut self, connection: ConnectionKey) -> Option<ConnectionStage> {
         let stage = self.connections.remove(connection)?;
+        self.pending.remove(connection);
         self.shared.loads.leave(self.index.0);
         Some(stage)
     }
 
-    /// Makes a connection whose head was judged a session; returns what came behind the head.
+    /// Makes a connection a session. Returns the bytes after the head.
     fn become_session(&mut self, connection: ConnectionKey, session: SessionStage, head_len: usize) -> Vec<u8> {
         let stage = self.connections.get_mut(connection);
-        match stage.map(|stage| std::mem::replace(stage, Stage::Session(session))) {
-            Some(Stage::Head(HeadStage { buffer })) => buffer.into_bytes().split_off(head_len),
+        match stage.map(|stage| std::mem::replace(stage, ConnectionStage::Session(session))) {
+            Some(ConnectionStage::Head(HeadStage { buffer })) => buffer.into_bytes().split_off(head_len),
             _ => unreachable!("only a head is judged"),
         }
     }
@@ -211,10 +238,10 @@ impl<R: Reactor> ShardThread<R> {
         request: Option<&[u8]>,
         read: &mut [u8],
     ) {
-        // The first bytes on a fresh socket: if it does not take them whole, it takes nothing.
-        let is_told = self.send_now(connection, response);
+        // The first bytes on a new socket fit into its buffer, or the socket is broken.
+        let is_sent = self.send_now(connection, response);
         self.open_session(connection, wire, request, read);
-        if !is_told {
+        if !is_sent {
             self.end(connection);
         }
     }
@@ -226,9 +253,11 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     fn open_session(&mut self, connection: ConnectionKey, wire: Wire, request: Option<&[u8]>, read: &mut [u8]) {
+        self.pending.remove(connection);
         self.sessions += 1;
         self.counters.opened[wire.index()] += 1;
-        self.shard.handle(self.now, Event::Opened { session: connection, wire }, &mut self.effects);
+        let source = self.entrants.source(connection).map(SourceNetwork::key);
+        self.shard.handle(self.now, Event::Opened { session: connection, wire, source }, &mut self.effects);
         let Some(session) = self.connections.session_mut(connection) else { return };
         let Self { shard, inflater, shared, effects, now, .. } = self;
         let mut feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
@@ -239,11 +268,27 @@ impl<R: Reactor> ShardThread<R> {
         self.watch(connection);
     }
 
+    /// Whether the queue to the control thread has space for this connection.
+    fn may_hand_over(&mut self, connection: ConnectionKey) -> bool {
+        let net = &self.shared.net;
+        if self.shared.hand_over.capacity() > net.handed_over_reserved {
+            return true;
+        }
+        match self.connections.get_mut(connection) {
+            Some(ConnectionStage::Head(HeadStage { buffer })) => {
+                net.operators_paths.iter().any(|path| is_request_for(buffer.bytes(), path))
+            }
+            _ => false,
+        }
+    }
+
     fn hand_over(&mut self, connection: ConnectionKey) {
-        let Ok(place) = self.shared.hand_over.clone().try_reserve_owned() else {
+        let may_hand_over = self.may_hand_over(connection);
+        let place = self.shared.hand_over.clone().try_reserve_owned().ok();
+        let Some(place) = place.filter(|_| may_hand_over) else {
             return self.refuse(connection, &RefusalReason::ControlBusy.into());
         };
-        let Some(Stage::Head(HeadStage { buffer })) = self.forget(connection) else { return };
+        let Some(ConnectionStage::Head(HeadStage { buffer })) = self.forget(connection) else { return };
         let Some(Released { stream, mut read }) = self.reactor.release(connection) else { return };
         let mut tls = self.secure.as_mut().and_then(|secure| secure.remove(connection));
         match stream.peer_addr() {
@@ -251,25 +296,26 @@ impl<R: Reactor> ShardThread<R> {
                 self.counters.handed_over += 1;
                 let mut head = buffer.into_bytes();
                 match &mut tls {
-                    // What went wrong with it shows when more is read.
+                    // The next read reports an error.
                     Some(tls) => drop(tls.decrypt(&mut read, &mut head)),
                     None => head.extend_from_slice(&read),
                 }
                 place.send(HandOver { stream, peer, head, tls });
             }
-            // It has gone while its request was read.
+            // The peer has closed the connection during the request.
             Err(_) => self.counters.abandoned += 1,
         }
     }
 
-    /// Answers, and waits for the client to hang up.
+    /// Responds, and waits for the client to close the connection.
     pub(super) fn refuse(&mut self, connection: ConnectionKey, refused: &Refused) {
         self.counters.refused[refused.reason.index()] += 1;
-        let is_told = self.send_now(connection, &refused.response);
+        ConnectionRefused { shard: self.index, connection, reason: refused.reason.name() }.emit();
+        let is_sent = self.send_now(connection, &refused.response);
         self.finish_sending(connection);
         let Some(stage) = self.connections.get_mut(connection) else { return };
-        *stage = Stage::Lingering { bytes_left: LINGER_BYTES_MAX };
-        if is_told {
+        *stage = ConnectionStage::Lingering { bytes_left: LINGER_BYTES_MAX };
+        if is_sent {
             self.linger_deadlines.set(self.now.mono_us + self.shared.net.linger_timeout_ms * 1_000, connection);
         } else {
             self.end(connection);
@@ -280,26 +326,27 @@ impl<R: Reactor> ShardThread<R> {
         if self.send_secure(connection, bytes) {
             return true;
         }
-        // SAFETY: the result is asked for at once.
+        // SAFETY: the results are fetched at once.
         unsafe { self.reactor.send(connection, std::iter::once(bytes)) };
-        let is_told = self.reactor.sent().is_some_and(|sent| sent.outcome == SendOutcome::All);
+        let is_sent = self.reactor.sent().is_some_and(|sent| sent.outcome == SendOutcome::All);
         let next = self.reactor.sent();
         debug_assert!(next.is_none(), "nobody else's batch is open");
-        is_told
+        is_sent
     }
 
-    /// Drops a connection, in whatever stage it is.
+    /// Closes a connection in any stage.
     pub(super) fn end(&mut self, connection: ConnectionKey) {
         let Some(stage) = self.forget(connection) else { return };
         self.reactor.close(connection);
         if let Some(secure) = &mut self.secure {
             drop(secure.remove(connection));
         }
+        ConnectionEnded { shard: self.index, connection, stage: stage.name() }.emit();
         match stage {
-            Stage::Head(HeadStage { buffer }) => self.counters.abandoned += u64::from(was_begun(&buffer)),
-            Stage::Body(_) => self.counters.abandoned += 1,
-            Stage::Lingering { .. } => {}
-            Stage::Session(_) => {
+            ConnectionStage::Head(HeadStage { buffer }) => self.counters.abandoned += u64::from(was_begun(&buffer)),
+            ConnectionStage::Body(_) => self.counters.abandoned += 1,
+            ConnectionStage::Lingering { .. } => {}
+            ConnectionStage::Session(_) => {
                 self.sessions -= 1;
                 self.picked_headers.remove(&connection.index);
                 self.dismiss(connection);
@@ -309,6 +356,33 @@ impl<R: Reactor> ShardThread<R> {
     }
 }
 
+/// Whether a request is for `path` or for a path below it.
+fn is_request_for(head: &[u8], path: &str) -> bool {
+    let mut words = head.trim_ascii_start().split(u8::is_ascii_whitespace);
+    let rest = words.nth(1).and_then(|target| target.strip_prefix(path.as_bytes()));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/' | b'?')))
+}
+
 fn was_begun(buffer: &HeadBuffer) -> bool {
     !buffer.bytes().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_request_for;
+
+    #[test]
+    fn a_request_is_for_its_path_and_what_lies_behind_it() {
+        for (line, path, expected) in [
+            ("GET /health HTTP/1.1\r\n", "/health", true),
+            ("\r\nGET /health?a=b HTTP/1.1\r\n", "/health", true),
+            ("POST /api/publish HTTP/1.1\r\n", "/api", true),
+            ("POST /apis HTTP/1.1\r\n", "/api", false),
+            ("GET /elsewhere/health HTTP/1.1\r\n", "/health", false),
+            ("GET", "/health", false),
+            ("", "/health", false),
+        ] {
+            assert_eq!(is_request_for(line.as_bytes(), path), expected, "{line:?} {path}");
+        }
+    }
 }

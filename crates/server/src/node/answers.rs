@@ -1,35 +1,48 @@
-//! What other threads have found out for sessions that wait for it: of what worth a token is, what a backend says.
+//! Passes results from other threads to a shard: verified tokens, backend responses, and answers of the storage
+//! and of the cluster.
 
 use std::sync::Arc;
 
 use dunlin_engine::{
     Event, SessionKey,
-    backend::{BackendOutcome, QuestionId},
+    backend::{ProxyRequestId, ProxyResult},
+    log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
+use dunlin_token::TokenAnswer;
 use tokio::sync::mpsc;
 
-use super::{TokenAnswer, doorbell::Doorbell};
+use super::doorbell::Doorbell;
 
-/// Something found out.
+/// A result from another thread.
 #[derive(Debug)]
 pub(super) enum Answered {
-    /// What a token is worth.
+    /// The result of a token verification.
     Token { session: SessionKey, answer: TokenAnswer },
-    /// What a backend says.
-    Backend { session: SessionKey, question: QuestionId, outcome: BackendOutcome },
+    /// The result of a backend request.
+    Backend { session: SessionKey, request_id: ProxyRequestId, outcome: ProxyResult },
+    /// A publication is stored, or it is not.
+    Committed { channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError> },
+    /// A part of a channel was read, or it was not.
+    Loaded { channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError> },
+    /// Another node has published.
+    Replicated { channel: Arc<str>, record: Box<LogRecord> },
+    /// A node has removed a history.
+    Trimmed { channel: Arc<str>, through: u64 },
+    /// A channel has a gap that cannot be filled.
+    Interrupted { channel: Arc<str> },
 }
 
-/// Answers on their way to a shard. There is one for each question, and the number of questions is bounded by those who are
-/// asked, so this needs no bound of its own.
+/// Results on their way to a shard. There is one per request, and the receivers of requests limit their number, so the
+/// channel needs no bound of its own. What other nodes publish comes as fast as this node's NATS connection reads it.
 #[derive(Debug)]
 pub(super) struct Answers {
     receiver: mpsc::UnboundedReceiver<Answered>,
-    door: AnswerDoor,
+    sender: AnswerSender,
 }
 
-/// Where an answer goes.
+/// The sending side of a shard's results.
 #[derive(Clone, Debug)]
-pub(super) struct AnswerDoor {
+pub(super) struct AnswerSender {
     sender: mpsc::UnboundedSender<Answered>,
     doorbell: Arc<Doorbell>,
 }
@@ -37,11 +50,11 @@ pub(super) struct AnswerDoor {
 impl Answers {
     pub(super) fn new(doorbell: Arc<Doorbell>) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
-        Self { receiver, door: AnswerDoor { sender, doorbell } }
+        Self { receiver, sender: AnswerSender { sender, doorbell } }
     }
 
-    pub(super) fn door(&self) -> AnswerDoor {
-        self.door.clone()
+    pub(super) fn sender(&self) -> AnswerSender {
+        self.sender.clone()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -53,9 +66,9 @@ impl Answers {
     }
 }
 
-impl AnswerDoor {
-    /// Neither blocks nor waits. Of a shard that has ended nobody wants to know.
-    pub(super) fn tell(&self, answered: Answered) {
+impl AnswerSender {
+    /// Sends a result without blocking. It is dropped if the shard has ended.
+    pub(super) fn send_answer(&self, answered: Answered) {
         if self.sender.send(answered).is_ok() {
             self.doorbell.ring();
         }
@@ -71,7 +84,12 @@ impl From<Answered> for Event<'static> {
             Answered::Token { session, answer: TokenAnswer::Subscription(outcome) } => {
                 Self::SubscriptionAuthorized { session, outcome }
             }
-            Answered::Backend { session, question, outcome } => Self::BackendAnswered { session, question, outcome },
+            Answered::Backend { session, request_id, outcome } => Self::ProxyResponded { session, request_id, outcome },
+            Answered::Committed { channel, proposal, outcome } => Self::Committed { channel, proposal, outcome },
+            Answered::Loaded { channel, load, outcome } => Self::Loaded { channel, load, outcome },
+            Answered::Replicated { channel, record } => Self::Replicated { channel, record },
+            Answered::Trimmed { channel, through } => Self::Trimmed { channel, through },
+            Answered::Interrupted { channel } => Self::Interrupted { channel },
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Time, as all shards of a process see it.
+//! The monotonic and the Unix clock, the same for all shards of a process.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_engine::Now;
 
-/// Counts from one moment that all shards share.
+/// A clock with an origin that all shards share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     origin: Instant,
@@ -15,7 +15,7 @@ impl Clock {
         Self { origin: Instant::now() }
     }
 
-    /// Reads both clocks. For once or twice a turn.
+    /// Reads both clocks. Called once or twice per turn.
     pub(super) fn now(self) -> Now {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Now { mono_us: as_u64(self.origin.elapsed().as_micros()), unix_ms: as_u64(unix.as_millis()) }

@@ -1,11 +1,11 @@
-//! Deadlines of connections that are not, or not wholly, the engine's business.
+//! Deadlines of connections that the engine does not manage, such as incomplete handshakes.
 
 use std::collections::VecDeque;
 
-use crate::net::ConnectionKey;
+use dunlin_net::ConnectionKey;
 
-/// Deadlines of one kind. All are set the same time ahead, so they come in the order in which they were set, and a queue is
-/// enough; that a connection needs its deadline no more is seen when it has come.
+/// Deadlines of one kind. All have the same timeout, so a queue keeps them in order. An obsolete deadline is ignored
+/// when it expires.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
     queue: VecDeque<(u64, ConnectionKey)>,
@@ -20,7 +20,7 @@ impl Deadlines {
         self.queue.front().map(|(due_us, _)| *due_us)
     }
 
-    /// Takes one that has passed.
+    /// Removes a deadline that has passed.
     pub(super) fn pop_due(&mut self, now_us: u64) -> Option<ConnectionKey> {
         let (_, connection) = self.queue.pop_front_if(|(due_us, _)| *due_us <= now_us)?;
         Some(connection)

@@ -1,10 +1,12 @@
-//! How a shard is woken.
+//! Wakes a sleeping shard.
 
 use std::sync::Arc;
 
-use crate::{net::Waker, ring::Bell};
+use dunlin_net::Waker;
 
-/// Wakes a shard that sleeps, and costs next to nothing while it does not.
+use crate::ring::Bell;
+
+/// Wakes a sleeping shard. Costs next to nothing while the shard is awake.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     /// Armed while the shard sleeps or is about to.
@@ -17,11 +19,11 @@ impl Doorbell {
         Self { sleeping: Bell::default(), waker }
     }
 
-    /// To be called after something was put where the shard will find it. Whether the shard had to be woken.
+    /// Must be called after work was added for the shard. Returns whether the shard had to be woken.
     pub(crate) fn ring(&self) -> bool {
         let sleeps = self.sleeping.answer();
         if sleeps {
-            // Fails only if the eventfd's count overflows, and then the shard is woken anyway.
+            // Fails only if the eventfd's counter overflows, and then the shard is awake.
             let _ = self.waker.wake();
         }
         sleeps

@@ -1,48 +1,48 @@
-//! How a node goes: not all of its sessions at once, so that those who take them over are not overrun.
+//! Closes the sessions of a node in steps at shutdown, so that the nodes that take them over are not overloaded.
 
 use std::time::Duration;
 
-/// How fast sessions are closed, and when all that is left is.
+/// The rate at which sessions are closed, and the deadline.
 #[derive(Clone, Copy, Debug)]
 pub struct DrainPlan {
-    /// Time until the node ends, whoever is still there.
+    /// Maximum duration of the drain. Remaining sessions are then closed at once.
     pub timeout: Duration,
-    /// Sessions of the node closed in a second; 0 for as many as it takes to be through in half of the time.
+    /// Sessions closed per second and node; 0 for the rate that closes all within half of the timeout.
     pub sessions_per_second: u32,
 }
 
 /// Time between two steps.
 const STEP_US: u64 = 50_000;
 
-/// Without a rate of their own, few sessions need not be closed one by one.
+/// Minimum of the computed rate, so that a few sessions are closed quickly.
 const RATE_MIN: u64 = 200;
 
-/// What a shard does of the plan: its part of the sessions in each step.
+/// A shard's part of the plan: its share of the sessions in each step.
 #[derive(Debug)]
 pub(super) struct Stages {
     began_us: u64,
-    /// When all that is left is closed: a quarter of the time is left for its last frames.
+    /// When all remaining sessions are closed: a quarter of the timeout is left for their last frames.
     last_us: u64,
     next_us: u64,
     per_second: u64,
-    /// Sessions of this shard, and of the node, when it began.
+    /// Number of sessions of this shard and of the node at the begin.
     sessions: (u64, u64),
     asked: u64,
 }
 
-/// What a shard has to do now.
+/// The next action of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing yet.
+    /// Nothing to do yet.
     Wait,
-    /// Close so many sessions.
+    /// Close this number of sessions.
     Some(usize),
-    /// Close all.
+    /// Close all sessions.
     All,
 }
 
 impl Stages {
-    /// For a shard with `sessions` sessions of the node's `node_sessions`.
+    /// The stages of a shard with `sessions` of the node's `node_sessions`.
     pub(super) fn begin(plan: DrainPlan, sessions: u32, node_sessions: u32, now_us: u64) -> Self {
         let timeout_us = u64::try_from(plan.timeout.as_micros()).unwrap_or(u64::MAX).max(4);
         let node_sessions = u64::from(node_sessions.max(sessions).max(1));
@@ -60,7 +60,7 @@ impl Stages {
         }
     }
 
-    /// When there is something to do again.
+    /// The time of the next action.
     pub(super) fn next_us(&self) -> u64 {
         self.next_us.min(self.last_us)
     }
@@ -73,7 +73,7 @@ impl Stages {
             return Step::Wait;
         }
         self.next_us = now_us + STEP_US;
-        // Of this step too. Wide enough for any number of sessions and any time.
+        // Includes this step. The type is wide enough for any number of sessions and any time.
         let (of_shard, of_node) = self.sessions;
         let elapsed_us = u128::from(now_us - self.began_us + STEP_US);
         let due =

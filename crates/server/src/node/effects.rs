@@ -1,20 +1,23 @@
-//! Doing what the engine says.
+//! Performs the effects that the engine returns.
+
+use std::sync::Arc;
 
 use dunlin_engine::{
     Effect, Event, SessionKey,
-    api::{Answer, ApiAnswer},
-    backend::BackendQuestion,
+    api::{ApiAnswer, ApiRefusal},
+    backend::ProxyRequest,
     event::Ticket,
+    log::{LoadNumber, LoadQuery, LogError, LogRecord, LogTerms, ProposalNumber},
 };
+use dunlin_net::Reactor;
+use dunlin_token::{Judged, TokenKind, TokenRequest};
 
-use super::{
-    Judged, ShardReport, TokenKind, TokenQuestion, answers::Answered, inbox::Asker, shard_thread::ShardThread,
-};
-use crate::{backend::BackendCall, net::Reactor, ring::Sent};
+use super::{ShardReport, answers::Answered, inbox::Asker, shard_thread::ShardThread};
+use crate::{backend::BackendCall, ring::SentTo, telemetry::session_events};
 
 impl<R: Reactor> ShardThread<R> {
-    /// Performs all effects, those that come of performing them included. That ends: an answer about a token or a hang-up
-    /// leads to messages and replies, never to another of its kind for the same session.
+    /// Performs all effects, including those that result from performing them. This terminates: a token result or a
+    /// hang-up causes messages and replies, but no further effect of its kind for the same session.
     pub(super) fn perform_effects(&mut self) {
         let mut performing = std::mem::take(&mut self.performing);
         while !self.effects.list.is_empty() {
@@ -24,6 +27,9 @@ impl<R: Reactor> ShardThread<R> {
             }
         }
         self.performing = performing;
+        for record in self.effects.records.drain(..) {
+            session_events::log_record(self.index, &record);
+        }
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -31,11 +37,11 @@ impl<R: Reactor> ShardThread<R> {
             Effect::Send { to, message } => {
                 self.counters.ring_messages += 1;
                 let sent = self.peers.send(to, message);
-                self.counters.ring_overflowed += u64::from(sent == Sent::Overflow);
+                self.counters.ring_overflowed += u64::from(sent == SentTo::Overflow);
             }
             Effect::Authenticate { session, token } => self.authenticate(session, token),
             Effect::AuthorizeSubscription { session, token } => self.authorize(session, token),
-            Effect::AskBackend { session, question } => self.ask_backend(session, *question),
+            Effect::SendProxyRequest { session, request } => self.send_proxy_request(session, *request),
             Effect::Pause { session } => {
                 if let Some(stage) = self.connections.session_mut(session) {
                     stage.paused = true;
@@ -52,14 +58,76 @@ impl<R: Reactor> ShardThread<R> {
                     }
                 }
             }
-            Effect::Finish { session } => self.finish_sending(session),
+            Effect::Recall { session } => self.recalled.push(session),
+            Effect::Finish { session } => self.finish(session),
             Effect::HangUp { session } => self.end(session),
             Effect::ToRoom { thread, message } => {
                 self.counters.ring_messages += 1;
                 let sent = self.room_links.send(thread, message);
-                self.counters.ring_overflowed += u64::from(sent == Sent::Overflow);
+                self.counters.ring_overflowed += u64::from(sent == SentTo::Overflow);
             }
-            Effect::Answer { ticket, answer } => self.answer(ticket, answer),
+            Effect::Propose { channel, proposal, record, terms } => self.propose(channel, proposal, record, terms),
+            Effect::Load { channel, load, query, terms } => self.load(channel, load, query, terms),
+            Effect::Trim { channel, through } => {
+                if let Some(cluster) = &self.shared.cluster {
+                    cluster.trim(channel);
+                } else if let Some(storage) = &self.shared.storage {
+                    storage.trim(channel, through);
+                }
+            }
+            // On disk, no other node publishes.
+            Effect::Follow { channel } => {
+                if let Some(cluster) = &self.shared.cluster {
+                    cluster.follow(self.index, channel);
+                }
+            }
+            Effect::Unfollow { channel } => {
+                if let Some(cluster) = &self.shared.cluster {
+                    cluster.unfollow(channel);
+                }
+            }
+            Effect::Answer { ticket, answer, why } => {
+                self.answer(ticket, answer.map_err(|code| ApiRefusal { code, why }));
+            }
+        }
+    }
+
+    /// Shuts down the sending side of a session's socket, and keeps reading for a short time.
+    fn finish(&mut self, session: SessionKey) {
+        self.finish_sending(session);
+        // With TLS, encrypted bytes may be left. This method is called again when they are sent.
+        if self.has_secure_waiting(session) {
+            return;
+        }
+        if let Some(stage) = self.connections.session_mut(session)
+            && !std::mem::replace(&mut stage.finished, true)
+        {
+            let due_us = self.now.mono_us + self.shared.net.linger_timeout_ms * 1_000;
+            self.linger_deadlines.set(due_us, session);
+        }
+    }
+
+    fn propose(&mut self, channel: Arc<str>, proposal: ProposalNumber, record: Box<LogRecord>, terms: LogTerms) {
+        let stored = match (&self.shared.cluster, &self.shared.storage) {
+            (Some(cluster), _) => cluster.propose(self.index, Arc::clone(&channel), proposal, record),
+            (None, Some(storage)) => storage.store(self.index, Arc::clone(&channel), proposal, record, terms),
+            (None, None) => Err(LogError::Unavailable),
+        };
+        if let Err(error) = stored {
+            let event = Event::Committed { channel, proposal, outcome: Err(error) };
+            self.shard.handle(self.now, event, &mut self.effects);
+        }
+    }
+
+    fn load(&mut self, channel: Arc<str>, load: LoadNumber, query: LoadQuery, terms: LogTerms) {
+        let queued = match (&self.shared.cluster, &self.shared.storage) {
+            (Some(cluster), _) => cluster.load(self.index, Arc::clone(&channel), load, query),
+            (None, Some(storage)) => storage.load(self.index, Arc::clone(&channel), load, query, terms),
+            (None, None) => Err(LogError::Unavailable),
+        };
+        if let Err(error) = queued {
+            let event = Event::Loaded { channel, load, outcome: Err(error) };
+            self.shard.handle(self.now, event, &mut self.effects);
         }
     }
 
@@ -82,20 +150,22 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     fn verify_elsewhere(&mut self, session: SessionKey, kind: TokenKind, token: Box<str>) {
-        let door = self.answers.door();
-        let answer = Box::new(move |answer| door.tell(Answered::Token { session, answer }));
-        self.shared.tokens.verify_elsewhere(TokenQuestion { kind, token, answer });
+        let sender = self.answers.sender();
+        let answer = Box::new(move |answer| sender.send_answer(Answered::Token { session, answer }));
+        self.shared.tokens.verify_elsewhere(TokenRequest { kind, token, answer });
     }
 
-    fn ask_backend(&mut self, session: SessionKey, question: BackendQuestion) {
-        let (door, id) = (self.answers.door(), question.id);
-        let answer = Box::new(move |outcome| door.tell(Answered::Backend { session, question: id, outcome }));
+    fn send_proxy_request(&mut self, session: SessionKey, request: ProxyRequest) {
+        let (sender, id) = (self.answers.sender(), request.id);
+        let answer =
+            Box::new(move |outcome| sender.send_answer(Answered::Backend { session, request_id: id, outcome }));
         let headers = self.picked_headers.get(&session.index).cloned();
-        self.shared.backends.ask(BackendCall { question, headers, answer });
+        let address = self.entrants.address(session);
+        self.shared.backends.ask(BackendCall { request, headers, address, answer });
     }
 
-    /// Whoever does not wait any more gets no answer.
-    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+    /// Passes a result to its requester, unless that has stopped waiting.
+    fn answer(&mut self, ticket: Ticket, answer: Result<ApiAnswer, ApiRefusal>) {
         match self.tickets.redeem(ticket) {
             Asker::Api(reply) => drop(reply.send(answer)),
             Asker::Report(reply) => {
@@ -103,6 +173,7 @@ impl<R: Reactor> ShardThread<R> {
                 let mut net = self.counters.clone();
                 net.connections = self.connections.len() as u64;
                 net.reactor = self.reactor.counters();
+                net.busy_ppm = self.busy_window.busy_ppm(self.now.mono_us, self.counters.busy_us);
                 net.sessions = u64::from(self.sessions);
                 net.ring_overflow = (self.peers.overflow_len() + self.room_links.overflow_len()) as u64;
                 net.ring_depth = (self.peers.depth() + self.room_links.depth()) as u64;

@@ -1,10 +1,11 @@
-//! Commands that come by requests of their own, to sessions whose transport carries nothing but what the server says.
+//! Commands from separate HTTP requests, for sessions whose transport carries data only from the server.
+
+use dunlin_net::Reactor;
 
 use super::{Emulated, intake::Feeder, shard_thread::ShardThread};
-use crate::net::Reactor;
 
 impl<R: Reactor> ShardThread<R> {
-    /// Gives `commands` to the session with this secret id. Those for a session that is paused wait for it, in order.
+    /// Passes `commands` to the session with this secret id. If the session is paused, they are queued in order.
     pub(super) fn emulate(&mut self, secret: &str, commands: Vec<u8>) -> Emulated {
         let Some(key) = self.shard.find_session(secret) else { return Emulated::Unknown };
         let Some(session) = self.connections.session_mut(key).filter(|session| session.wire.is_emulated()) else {
@@ -25,5 +26,5 @@ impl<R: Reactor> ShardThread<R> {
     }
 }
 
-/// Requests whose commands wait for one session.
+/// Maximum number of queued requests per session.
 const MAIL_MAX: usize = 256;

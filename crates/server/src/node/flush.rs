@@ -1,14 +1,14 @@
-//! Writing: once a turn to every session that has something.
+//! Writes each session with pending data once per turn.
 
 use dunlin_engine::{Effect, Event};
+use dunlin_net::{Reactor, SEND_SLICES_MAX, SendCompletion, SendOutcome};
 
 use super::shard_thread::ShardThread;
-use crate::net::{Reactor, SEND_SLICES_MAX, SendOutcome, Sent};
 
 impl<R: Reactor> ShardThread<R> {
-    /// Writes to every dirty session.
+    /// Writes every dirty session.
     ///
-    /// This is the path of a delivery: two lookups by index, one system call, nothing else of ours.
+    /// This is the path of a delivery: two lookups by index and one system call.
     pub(super) fn flush(&mut self) {
         std::mem::swap(&mut self.flushing, &mut self.effects.dirty);
         let mut flushing = std::mem::take(&mut self.flushing);
@@ -17,10 +17,11 @@ impl<R: Reactor> ShardThread<R> {
         }
         for batch in flushing.chunks(R::BATCH_MAX) {
             for session in batch {
-                // A session whose socket is full comes back when it no longer is; one that has gone does not.
+                // A session with a full socket is marked dirty when the socket is writable again.
                 if self.reactor.takes_bytes(*session) {
-                    // SAFETY: until results are asked for, the engine is asked for nothing but the slices of other
-                    // sessions, which leaves these as they are (see `Shard::outgoing`), and the reactor for more sends.
+                    // SAFETY: until the results are fetched, the engine is called only for the slices of other
+                    // sessions, which does not change these (see `Shard::outgoing`), and the reactor only for more
+                    // sends.
                     unsafe {
                         match &self.secure {
                             None => self.reactor.send(*session, self.shard.outgoing(*session)),
@@ -40,7 +41,7 @@ impl<R: Reactor> ShardThread<R> {
         self.flushing.clear();
     }
 
-    fn count_sent(&mut self, sent: Sent) {
+    fn count_sent(&mut self, sent: SendCompletion) {
         let session = sent.connection;
         self.counters.writes += 1;
         if sent.written_bytes > 0 {
@@ -54,21 +55,21 @@ impl<R: Reactor> ShardThread<R> {
         }
         match sent.outcome {
             SendOutcome::All => {
-                // Only a write that may have reached its bound can have left something behind.
+                // Only a write that may have reached the limit per write can leave data behind.
                 let is_large = sent.slices > 1 || sent.offered_bytes >= LARGE_BYTES || self.secure.is_some();
                 if is_large && self.shard.has_outgoing(session) {
                     self.effects.dirty.push(session);
                 }
             }
             SendOutcome::Full => self.counters.blocked_writes += 1,
-            // Not at once: its end may put leaves into the lanes of sessions of this batch whose writes the engine has
-            // not been told of yet.
+            // Deferred: closing a session may queue leaves for other sessions of this batch, whose writes the engine
+            // has not processed yet.
             SendOutcome::Broken => self.effects.list.push(Effect::HangUp { session }),
         }
     }
 }
 
-/// The engine's bound for one write lies above this, and above one slice.
+/// The engine's limit for one write is above this value and above one slice.
 const LARGE_BYTES: usize = 65_536;
 
 const _: () = assert!(SEND_SLICES_MAX > 1);

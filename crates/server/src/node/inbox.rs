@@ -1,45 +1,51 @@
-//! What the control thread puts into a shard's inbox, and who waits for the answers.
+//! The requests of the control thread to a shard, and the receivers of the results.
 
-use std::net::TcpStream;
+use std::{net::TcpStream, sync::Arc};
 
 use dunlin_engine::{
-    api::{Answer, ApiRequest},
+    api::{ApiAnswer, ApiRefusal, ApiRequest},
     event::Ticket,
 };
 use tokio::sync::oneshot;
 
 use super::{Adoption, DrainPlan, Emulated, ShardReport};
 
-/// Something for a shard to do.
+/// A request to a shard.
 #[derive(Debug)]
 pub(super) enum ToShard {
-    /// Answer a request of the server API.
-    Api { request: ApiRequest, reply: oneshot::Sender<Answer> },
-    /// Tell all that is counted.
-    Report { reply: oneshot::Sender<Box<ShardReport>> },
+    /// Execute a request of the server API.
+    Api { request: ApiRequest, reply: oneshot::Sender<Result<ApiAnswer, ApiRefusal>> },
     /// Take over a socket that another shard accepted.
     Accepted { stream: TcpStream },
     /// Take over a connection that becomes a session.
     Adopt { stream: TcpStream, adoption: Box<Adoption> },
-    /// Carry out commands of a session that came by a request of their own.
+    /// Execute commands from a separate HTTP request.
     Emulate { secret: Box<str>, commands: Vec<u8>, reply: oneshot::Sender<Emulated> },
-    /// Take no more connections, close all sessions as the plan says, and say when they are gone.
+    /// Use new options, and notify `done`.
+    Reconfigure { options: Arc<dunlin_engine::Options>, done: oneshot::Sender<()> },
+    /// Accept no more connections, close all sessions according to the plan, and notify `gone` after the last one.
     Drain { plan: DrainPlan, gone: oneshot::Sender<()> },
 }
 
-/// Who waits for the answer to a ticket.
+/// A request for a shard's report.
+pub(super) type ReportRequest = oneshot::Sender<Box<ShardReport>>;
+
+/// Maximum number of report requests that wait for one shard. Further ones wait outside of the shard.
+pub(super) const REPORT_REQUESTS_MAX: usize = 16;
+
+/// The requester of a ticket's result.
 #[derive(Debug)]
 pub(super) enum Asker {
-    /// Somebody who wants it as it is.
-    Api(oneshot::Sender<Answer>),
-    /// Somebody who wants a report, of which the answer is a part.
-    Report(oneshot::Sender<Box<ShardReport>>),
+    /// A caller that receives the result unchanged.
+    Api(oneshot::Sender<Result<ApiAnswer, ApiRefusal>>),
+    /// A request for a report to which each shard contributes.
+    Report(ReportRequest),
 }
 
-/// Requests in flight that a shard may have; its inbox waits beyond that.
+/// Maximum number of requests in progress; beyond it the shard does not read its inbox.
 pub(super) const TICKETS_MAX: usize = 1_024;
 
-/// The requests in flight, by ticket.
+/// The requests in progress, by ticket.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     askers: Vec<Option<Asker>>,

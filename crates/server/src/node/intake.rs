@@ -1,4 +1,5 @@
-//! What comes in: completions of the reactor, messages of other shards, requests of the control thread, deadlines.
+//! Reads the input of a turn: completions of the reactor, messages of other shards, requests of the control thread,
+//! deadlines.
 
 use std::sync::atomic::Ordering;
 
@@ -6,29 +7,32 @@ use dunlin_engine::{
     Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex, api::ApiRequest, message::ShardMessage,
     room::RoomThreadIndex,
 };
+use dunlin_net::{
+    Acceptor, Completion, ConnectionKey, ConnectionStage, HeadStage, HeadVerdict, Reactor, RefusalReason, SessionStage,
+    Unread,
+};
 use dunlin_websocket::{Received, deflate::Inflater};
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::{
-    NetOptions,
+    NodeNetOptions,
     deadlines::Deadlines,
     drain::{Stages, Step},
     inbox::{Asker, ToShard},
     shard_thread::{Life, ShardThread},
 };
-use crate::net::{Completion, ConnectionKey, Door, HeadStage, Reactor, RefusalReason, SessionStage, Stage, Verdict};
 
-/// Messages taken from one ring in one turn: about as many as one write takes frames.
+/// Messages read from one ring per turn: about as many as one write sends frames.
 const MESSAGES_PER_TURN: usize = 64;
 
-/// Requests of the control thread taken in one turn.
+/// Requests of the control thread processed per turn.
 const REQUESTS_PER_TURN: usize = 64;
 
 impl<R: Reactor> ShardThread<R> {
     pub(super) fn take_completions(&mut self, intake: bool) {
         while let Some(completion) = self.reactor.next(intake && self.shard.takes_more()) {
             match completion {
-                // What it was called for is looked for in every turn.
+                // Every turn checks all sources, so nothing else is to be done.
                 Completion::Woken => {}
                 Completion::Accepted { stream } => self.accept(stream),
                 Completion::AcceptFailed { out_of_files: true } => self.counters.accepts_out_of_files += 1,
@@ -48,30 +52,30 @@ impl<R: Reactor> ShardThread<R> {
                     } else {
                         let Some(stage) = connections.get_mut(connection) else { continue };
                         let feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
-                        let heard = hear(stage, feeder, &shared.door, connection, bytes);
-                        self.follow(connection, heard);
+                        let outcome = on_bytes(stage, feeder, &shared.acceptor, connection, bytes);
+                        self.follow(connection, outcome);
                     }
                 }
             }
         }
     }
 
-    /// Takes what a connection said.
-    pub(super) fn hear(&mut self, connection: ConnectionKey, bytes: &mut [u8]) {
+    /// Processes bytes of a connection.
+    pub(super) fn on_bytes(&mut self, connection: ConnectionKey, bytes: &mut [u8]) {
         let Self { connections, shard, inflater, shared, effects, now, .. } = self;
         let Some(stage) = connections.get_mut(connection) else { return };
         let feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
-        let heard = hear(stage, feeder, &shared.door, connection, bytes);
-        self.follow(connection, heard);
+        let outcome = on_bytes(stage, feeder, &shared.acceptor, connection, bytes);
+        self.follow(connection, outcome);
     }
 
-    fn follow(&mut self, connection: ConnectionKey, heard: Heard) {
-        match heard {
-            Heard::Nothing => {}
-            Heard::Session => self.watch(connection),
-            Heard::Head(verdict) => self.carry_out(connection, verdict),
-            Heard::Body(pushed) => self.body_came(connection, pushed),
-            Heard::TooMuch => self.end(connection),
+    fn follow(&mut self, connection: ConnectionKey, outcome: IntakeOutcome) {
+        match outcome {
+            IntakeOutcome::Nothing => {}
+            IntakeOutcome::Session => self.watch(connection),
+            IntakeOutcome::Head(verdict) => self.carry_out(connection, verdict),
+            IntakeOutcome::Body(pushed) => self.body_came(connection, pushed),
+            IntakeOutcome::TooMuch => self.end(connection),
         }
     }
 
@@ -86,7 +90,7 @@ impl<R: Reactor> ShardThread<R> {
                 let message = ShardMessage::Notice(notice);
                 self.shard.handle(self.now, Event::Message { from, message }, &mut self.effects);
             }
-            // What requests led to so far is still among the effects; it counts in the next turn.
+            // The messages caused by requests are still in the effects; they count in the next turn.
             for _ in 0..if self.peers.may_take_requests() { MESSAGES_PER_TURN } else { 0 } {
                 if !self.shard.takes_more() {
                     return;
@@ -98,7 +102,7 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// As many from each thread as from a shard, so that no room holds up the rest.
+    /// Reads the same number of messages from each room thread, so that no room delays the others.
     pub(super) fn take_room_messages(&mut self) {
         for place in 0..self.room_links.len() {
             let from = RoomThreadIndex(place as u16);
@@ -123,13 +127,17 @@ impl<R: Reactor> ShardThread<R> {
             };
             match request {
                 ToShard::Api { request, reply } => self.ask_engine(Asker::Api(reply), request),
-                ToShard::Report { reply } => self.ask_engine(Asker::Report(reply), ApiRequest::Survey),
                 ToShard::Accepted { stream } => self.settle(stream),
                 ToShard::Adopt { stream, adoption } => self.adopt(stream, *adoption),
                 ToShard::Emulate { secret, commands, reply } => {
                     let emulated = self.emulate(&secret, commands);
-                    // Whoever does not wait any more does not want to know.
+                    // An error means that the requester has stopped waiting.
                     let _ = reply.send(emulated);
+                }
+                ToShard::Reconfigure { options, done } => {
+                    self.shard.handle(self.now, Event::Reconfigured { options }, &mut self.effects);
+                    // An error means that the requester has stopped waiting. It asks the shard again.
+                    let _ = done.send(());
                 }
                 ToShard::Drain { plan, gone } => {
                     let of_node = self.shared.sessions.load(Ordering::Relaxed);
@@ -141,7 +149,14 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// Tells the engine what others have found out for its sessions.
+    /// Sends reports even while an overflow waits, because a report causes no message.
+    pub(super) fn take_report_requests(&mut self) {
+        while let Ok(reply) = self.report_requests.try_recv() {
+            self.ask_engine(Asker::Report(reply), ApiRequest::Survey);
+        }
+    }
+
+    /// Passes results from other threads to the engine.
     pub(super) fn take_answers(&mut self) {
         for _ in 0..REQUESTS_PER_TURN {
             if !self.shard.takes_more() {
@@ -157,7 +172,7 @@ impl<R: Reactor> ShardThread<R> {
         self.shard.handle(self.now, Event::Api { ticket, request }, &mut self.effects);
     }
 
-    /// When the next deadline is. Those of connections count only with `intake`: nobody can be late whom nobody reads.
+    /// The next deadline. Deadlines of connections count only with `intake`, because without it nothing is read.
     pub(super) fn next_deadline_us(&self, intake: bool) -> Option<u64> {
         let own = [&self.head_deadlines, &self.linger_deadlines, &self.message_deadlines];
         let own = own.into_iter().filter_map(Deadlines::next_us).filter(|_| intake);
@@ -168,7 +183,7 @@ impl<R: Reactor> ShardThread<R> {
         own.chain(self.shard.next_deadline_us()).chain(stages).min()
     }
 
-    /// Closes those sessions whose turn it is, when the node is going.
+    /// Closes the sessions of the current step during a drain.
     pub(super) fn drain_on(&mut self) {
         let Life::Draining { stages, .. } = &mut self.life else { return };
         match stages.as_mut().map(|stages| stages.step(self.now.mono_us)) {
@@ -189,22 +204,24 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// To be called after the sockets were read.
+    /// Must be called after the sockets were read.
     pub(super) fn meet_own_deadlines(&mut self) {
         let now_us = self.now.mono_us;
         while let Some(connection) = self.head_deadlines.pop_due(now_us) {
             match self.connections.get_mut(connection) {
-                Some(Stage::Head(_)) => self.refuse(connection, &RefusalReason::HeadTimeout.into()),
-                // The first deadline of such a connection was that of its head.
-                Some(Stage::Body(stage)) if stage.due_us <= now_us => {
+                Some(ConnectionStage::Head(_)) => self.refuse(connection, &RefusalReason::HeadTimeout.into()),
+                // The deadline of the head has passed, but that of the body has not.
+                Some(ConnectionStage::Body(stage)) if stage.due_us <= now_us => {
                     self.refuse(connection, &RefusalReason::BodyTimeout.into());
                 }
                 _ => {}
             }
         }
         while let Some(connection) = self.linger_deadlines.pop_due(now_us) {
-            if let Some(Stage::Lingering { .. }) = self.connections.get_mut(connection) {
-                self.end(connection);
+            match self.connections.get_mut(connection) {
+                Some(ConnectionStage::Lingering { .. }) => self.end(connection),
+                Some(ConnectionStage::Session(session)) if session.finished => self.end(connection),
+                _ => {}
             }
         }
         while let Some(connection) = self.message_deadlines.pop_due(now_us) {
@@ -212,7 +229,14 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// Receives what paused sessions had left when they were paused, each once a turn.
+    /// Executes commands that waited for earlier replies.
+    pub(super) fn recall(&mut self) {
+        for session in std::mem::take(&mut self.recalled) {
+            self.shard.handle(self.now, Event::Recalled { session }, &mut self.effects);
+        }
+    }
+
+    /// Processes the unread bytes of resumed sessions, once per turn each.
     pub(super) fn feed_resumed(&mut self) {
         for connection in std::mem::take(&mut self.resumed) {
             let Some(session) = self.connections.session_mut(connection) else { continue };
@@ -222,7 +246,9 @@ impl<R: Reactor> ShardThread<R> {
             let mut unread = std::mem::take(&mut session.unread);
             let Self { shard, inflater, shared, effects, now, .. } = self;
             let mut feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
-            feeder.feed(session, connection, &mut unread);
+            let left = feeder.receive(session, connection, unread.rest_mut());
+            unread.keep_last(left);
+            session.unread = unread;
             feeder.feed_mail(session, connection);
             if !session.paused {
                 self.reactor.resume(connection);
@@ -231,13 +257,13 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// Sees to it that a message that has begun is finished in time.
+    /// Sets a deadline for an incomplete message.
     pub(super) fn watch(&mut self, connection: ConnectionKey) {
         let Some(session) = self.connections.session_mut(connection) else { return };
         if session.receiver.unfinished_since_ms().is_some() && !session.watched {
             session.watched = true;
             let age_max_us = self.shared.net.limits(session.wire).unfinished_age_max_ms * 1_000;
-            // The receiver counts in whole milliseconds, and "longer than" begins with the next.
+            // The receiver counts whole milliseconds, so "longer than" begins with the next one.
             self.message_deadlines.set(self.now.mono_us + age_max_us + 1_000, connection);
         }
     }
@@ -246,74 +272,86 @@ impl<R: Reactor> ShardThread<R> {
         let Some(session) = self.connections.session_mut(connection) else { return };
         let limits = self.shared.net.limits(session.wire);
         session.watched = false;
-        // Whose rest is here already, but could not be looked at, is not late.
+        // A message whose rest has arrived but was not processed is not late.
         let is_waiting_for_us = session.paused || !session.unread.is_empty() || self.reactor.has_unread(connection);
         if session.receiver.overdue(self.now.mono_ms(), limits) && !is_waiting_for_us {
             session.deaf = true;
             let error = dunlin_websocket::ReceiveError::MessageOverdue;
             self.shard.handle(self.now, violated(connection, error), &mut self.effects);
         } else {
-            // Another message may have begun since; it is looked at again after the same time.
+            // A different message may have begun since; check again after the same time.
             self.watch(connection);
         }
     }
 }
 
-/// What came, as far as it takes more than the connection to go on with it.
-enum Heard {
+/// Input that needs more than the connection's own state to be processed.
+enum IntakeOutcome {
     Nothing,
     Session,
-    Head(Verdict),
+    Head(HeadVerdict),
     Body(Result<(), RefusalReason>),
     TooMuch,
 }
 
-fn hear(stage: &mut Stage, mut feeder: Feeder<'_>, door: &Door, connection: ConnectionKey, bytes: &mut [u8]) -> Heard {
+fn on_bytes(
+    stage: &mut ConnectionStage,
+    mut feeder: Feeder<'_>,
+    acceptor: &Acceptor,
+    connection: ConnectionKey,
+    bytes: &mut [u8],
+) -> IntakeOutcome {
     match stage {
-        Stage::Session(session) if !session.wire.is_websocket() => {
-            let came = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-            match session.behind_bytes_left.checked_sub(came) {
-                Some(fewer) => {
-                    session.behind_bytes_left = fewer;
-                    Heard::Nothing
-                }
-                None => Heard::TooMuch,
+        ConnectionStage::Session(session) => {
+            if !session.count_needless(bytes.len()) {
+                return IntakeOutcome::TooMuch;
             }
-        }
-        Stage::Session(session) => {
+            // An HTTP client sends no commands after its request.
+            if !session.wire.is_websocket() {
+                return IntakeOutcome::Nothing;
+            }
             feeder.feed(session, connection, bytes);
-            Heard::Session
+            IntakeOutcome::Session
         }
-        Stage::Body(stage) => Heard::Body(stage.body.push(bytes)),
-        Stage::Head(HeadStage { buffer }) => Heard::Head(door.judge(buffer, bytes)),
-        Stage::Lingering { bytes_left } => match bytes_left.checked_sub(bytes.len()) {
+        ConnectionStage::Body(stage) => IntakeOutcome::Body(stage.body.push(bytes)),
+        ConnectionStage::Head(HeadStage { buffer }) => IntakeOutcome::Head(acceptor.judge(buffer, bytes)),
+        ConnectionStage::Lingering { bytes_left } => match bytes_left.checked_sub(bytes.len()) {
             Some(fewer) => {
                 *bytes_left = fewer;
-                Heard::Nothing
+                IntakeOutcome::Nothing
             }
-            None => Heard::TooMuch,
+            None => IntakeOutcome::TooMuch,
         },
     }
 }
 
-/// Tells the engine what sessions say.
+/// Passes the input of sessions to the engine.
 pub(super) struct Feeder<'f> {
     pub(super) shard: &'f mut Shard,
     pub(super) inflater: &'f mut Inflater,
-    pub(super) net: &'f NetOptions,
+    pub(super) net: &'f NodeNetOptions,
     pub(super) now: Now,
     pub(super) effects: &'f mut Effects,
 }
 
 impl Feeder<'_> {
-    /// Takes what was read from a session, until all bytes are used up or the engine has had enough; the rest is kept.
-    pub(super) fn feed(&mut self, session: &mut SessionStage, key: SessionKey, mut bytes: &mut [u8]) {
+    /// Processes bytes read from a session until they are used up or the engine pauses the session. The rest is stored.
+    pub(super) fn feed(&mut self, session: &mut SessionStage, key: SessionKey, bytes: &mut [u8]) {
         debug_assert!(session.unread.is_empty(), "what came first is received first");
+        let left = self.receive(session, key, bytes);
+        if left > 0 {
+            session.unread = Unread::new(bytes.get(bytes.len() - left..).unwrap_or_default());
+        }
+    }
+
+    /// Processes bytes of a session until they are used up or the engine pauses the session. Returns the number of
+    /// remaining bytes.
+    fn receive(&mut self, session: &mut SessionStage, key: SessionKey, mut bytes: &mut [u8]) -> usize {
         let limits = self.net.limits(session.wire);
         while !session.paused && !session.deaf {
             let received = session.receiver.receive(self.now.mono_ms(), limits, &mut bytes);
             let event = match &received {
-                Ok(None) => return,
+                Ok(None) => return 0,
                 Ok(Some(Received::Message { payload, .. })) => Event::Received { session: key, frame: payload },
                 Ok(Some(Received::Compressed { kind, payload })) => {
                     match self.inflater.inflate(*kind, payload, limits) {
@@ -332,20 +370,18 @@ impl Feeder<'_> {
                     violated(key, *error)
                 }
             };
-            session.paused = tell(self.shard, self.now, key, event, self.effects);
+            session.paused = pass_event(self.shard, self.now, key, event, self.effects);
         }
-        // What a deaf one says is dropped, whenever it is looked at.
-        if session.paused && !session.deaf {
-            session.unread = Box::from(&*bytes);
-        }
+        // Input of a deaf session is dropped when it is read.
+        if session.paused && !session.deaf { bytes.len() } else { 0 }
     }
 
-    /// Takes a message that came by itself, from a session that is not paused.
+    /// Processes one message of a session that is not paused.
     pub(super) fn feed_message(&mut self, session: &mut SessionStage, key: SessionKey, frame: &[u8]) {
-        session.paused = tell(self.shard, self.now, key, Event::Received { session: key, frame }, self.effects);
+        session.paused = pass_event(self.shard, self.now, key, Event::Received { session: key, frame }, self.effects);
     }
 
-    /// Takes what came by requests of their own, until the engine has had enough.
+    /// Processes queued commands from separate HTTP requests until the engine pauses the session.
     pub(super) fn feed_mail(&mut self, session: &mut SessionStage, key: SessionKey) {
         let Some(mut mail) = session.mail.take() else { return };
         while !session.paused
@@ -357,8 +393,8 @@ impl Feeder<'_> {
     }
 }
 
-/// Tells the engine. Returns whether the session is paused by it.
-fn tell(shard: &mut Shard, now: Now, key: SessionKey, event: Event<'_>, effects: &mut Effects) -> bool {
+/// Passes an event to the engine. Returns whether the session is paused afterwards.
+fn pass_event(shard: &mut Shard, now: Now, key: SessionKey, event: Event<'_>, effects: &mut Effects) -> bool {
     let performed = effects.list.len();
     shard.handle(now, event, effects);
     effects.list.iter().skip(performed).any(|effect| matches!(effect, Effect::Pause { session } if *session == key))

@@ -1,50 +1,50 @@
 //! A shard's rings to and from the other shards of its node.
 //!
-//! Two rings lead from each shard to each other: requests, which make their receiver send notices, and notices, which make
-//! it send nothing. What a shard takes in depends on what waits for room in its overflows:
+//! Each ordered pair of shards has two rings: one for requests, whose receiver may send notices, and one for notices,
+//! whose receiver sends nothing. The shard's overflows determine what it reads:
 //!
-//! - notices are always taken,
-//! - requests while no notice waits,
-//! - sockets and the control thread's inbox, which lead to both, while nothing waits.
+//! - notices: always,
+//! - requests: while none of its notices waits,
+//! - sockets and the inbox of the control thread: while none of its messages waits.
 //!
-//! So a notice that waits will find room, whatever else is full; therefore a request that waits will, too; and no shards
-//! wait for each other in a circle. (Were requests not taken while *requests* wait, two shards could.) The overflow is what
-//! one turn produced, and at most one message for each subscription that ends.
+//! So every waiting notice finds space eventually, whatever else is full. Therefore every waiting request does, too,
+//! and shards cannot deadlock. (If a shard stopped reading requests while its own *requests* wait, two shards could
+//! deadlock.) The overflow contains at most the messages of one turn, plus one message per subscription that ends.
 
 use std::sync::Arc;
 
 use dunlin_engine::{
     ShardIndex,
-    message::{Notice, Request, ShardMessage},
+    message::{Notice, ShardMessage, ShardRequest},
 };
 
 use super::doorbell::Doorbell;
-use crate::ring::{Receiver, Sender, Sent, ring};
+use crate::ring::{RingReceiver, RingSender, SentTo, ring};
 
-/// The other shards, as one shard sees them.
+/// One shard's links to the other shards.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// By shard index; `None` in the shard's own place.
+    /// By shard index; `None` at the shard's own index.
     links: Vec<Option<Link>>,
-    /// Messages in the overflows of all rings for requests, and for notices.
+    /// Number of messages in the overflows, separately for requests and notices.
     requests_overflow: usize,
     notices_overflow: usize,
 }
 
 #[derive(Debug)]
 struct Link {
-    requests_out: Sender<Request>,
-    notices_out: Sender<Notice>,
-    requests_in: Receiver<Request>,
-    notices_in: Receiver<Notice>,
-    door: Arc<Doorbell>,
-    /// Something was put into a ring since the door's bell was rung.
+    requests_out: RingSender<ShardRequest>,
+    notices_out: RingSender<Notice>,
+    requests_in: RingReceiver<ShardRequest>,
+    notices_in: RingReceiver<Notice>,
+    doorbell: Arc<Doorbell>,
+    /// A message was sent whose receiver was not woken yet.
     unannounced: bool,
 }
 
-/// Connects the shards behind `doors`, in order, with rings of `capacity` messages.
-pub(super) fn connect(doors: &[Arc<Doorbell>], capacity: usize) -> Vec<Peers> {
-    let count = doors.len();
+/// Connects the shards behind `doorbells`, in order, with rings of `capacity` messages.
+pub(super) fn connect(doorbells: &[Arc<Doorbell>], capacity: usize) -> Vec<Peers> {
+    let count = doorbells.len();
     let mut peers: Vec<Peers> = (0..count)
         .map(|_| Peers { links: (0..count).map(|_| None).collect(), requests_overflow: 0, notices_overflow: 0 })
         .collect();
@@ -58,7 +58,7 @@ pub(super) fn connect(doors: &[Arc<Doorbell>], capacity: usize) -> Vec<Peers> {
                 notices_out: there_notices_out,
                 requests_in: back_requests_in,
                 notices_in: back_notices_in,
-                door: Arc::clone(&doors[right]),
+                doorbell: Arc::clone(&doorbells[right]),
                 unannounced: false,
             });
             peers[right].links[left] = Some(Link {
@@ -66,7 +66,7 @@ pub(super) fn connect(doors: &[Arc<Doorbell>], capacity: usize) -> Vec<Peers> {
                 notices_out: back_notices_out,
                 requests_in: there_requests_in,
                 notices_in: there_notices_in,
-                door: Arc::clone(&doors[left]),
+                doorbell: Arc::clone(&doorbells[left]),
                 unannounced: false,
             });
         }
@@ -75,36 +75,36 @@ pub(super) fn connect(doors: &[Arc<Doorbell>], capacity: usize) -> Vec<Peers> {
 }
 
 impl Peers {
-    /// How many places there are, the shard's own included.
+    /// The number of shards, including this one.
     pub(super) fn len(&self) -> usize {
         self.links.len()
     }
 
-    /// Sends `message`. Its receiver is told by [`Peers::announce`].
-    pub(super) fn send(&mut self, to: ShardIndex, message: ShardMessage) -> Sent {
+    /// Sends `message`. [`Peers::announce`] wakes its receiver.
+    pub(super) fn send(&mut self, to: ShardIndex, message: ShardMessage) -> SentTo {
         let link = self.links[usize::from(to.0)].as_mut().expect("a shard sends itself nothing");
         let (sent, overflow) = match message {
             ShardMessage::Request(request) => (link.requests_out.send(request), &mut self.requests_overflow),
             ShardMessage::Notice(notice) => (link.notices_out.send(notice), &mut self.notices_overflow),
         };
         match sent {
-            Sent::Ring => link.unannounced = true,
-            Sent::Overflow => *overflow += 1,
+            SentTo::Ring => link.unannounced = true,
+            SentTo::Overflow => *overflow += 1,
         }
         sent
     }
 
-    /// Tells the receivers of what was sent; returns how many had to be woken.
+    /// Wakes the receivers of sent messages. Returns how many of them slept.
     pub(super) fn announce(&mut self) -> u64 {
         let unannounced = self
             .links
             .iter_mut()
             .flatten()
-            .filter_map(|link| std::mem::take(&mut link.unannounced).then(|| u64::from(link.door.ring())));
+            .filter_map(|link| std::mem::take(&mut link.unannounced).then(|| u64::from(link.doorbell.ring())));
         unannounced.sum()
     }
 
-    /// Moves overflows into their rings, as far as there is room.
+    /// Moves messages from overflows to their rings while there is space.
     pub(super) fn flush(&mut self) {
         if self.overflow_len() == 0 {
             return;
@@ -117,49 +117,49 @@ impl Peers {
         }
     }
 
-    /// Messages that wait in overflows.
+    /// Number of messages in overflows.
     pub(super) fn overflow_len(&self) -> usize {
         self.requests_overflow + self.notices_overflow
     }
 
-    /// Whether requests of other shards may be taken.
+    /// Whether requests of other shards may be read.
     pub(super) fn may_take_requests(&self) -> bool {
         self.notices_overflow == 0
     }
 
-    /// Whether anything may be taken that can lead to any message.
+    /// Whether input that can cause messages may be read.
     pub(super) fn may_take_in(&self) -> bool {
         self.overflow_len() == 0
     }
 
-    /// The next notice from the shard in `place`.
+    /// The next notice from the shard with index `place`.
     pub(super) fn next_notice(&mut self, place: usize) -> Option<Notice> {
         self.links.get_mut(place)?.as_mut()?.notices_in.receive()
     }
 
-    /// The next request from the shard in `place`.
-    pub(super) fn next_request(&mut self, place: usize) -> Option<Request> {
+    /// The next request from the shard with index `place`.
+    pub(super) fn next_request(&mut self, place: usize) -> Option<ShardRequest> {
         self.links.get_mut(place)?.as_mut()?.requests_in.receive()
     }
 
-    /// Wakes the shards that wait for the room that was made since they began to. Returns how many were woken.
+    /// Wakes the shards that wait for space in their rings to this shard. Returns how many.
     pub(super) fn announce_room(&self) -> u64 {
         let starved = self.links.iter().flatten().filter(|link| {
-            // Both are asked: each bell rings once.
+            // Both must be evaluated, because each bell rings once.
             let (requests, notices) = (link.requests_in.made_room(), link.notices_in.made_room());
             requests || notices
         });
-        starved.map(|link| u64::from(link.door.ring())).sum()
+        starved.map(|link| u64::from(link.doorbell.ring())).sum()
     }
 
-    /// Whether there is a message that may be taken.
+    /// Whether there is a message that may be read.
     pub(super) fn has_messages(&self) -> bool {
         let requests = self.may_take_requests();
         let mut links = self.links.iter().flatten();
         links.any(|link| !link.notices_in.is_empty() || (requests && !link.requests_in.is_empty()))
     }
 
-    /// Messages that wait in the rings to this shard.
+    /// Number of messages in the rings to this shard.
     pub(super) fn depth(&self) -> usize {
         self.links.iter().flatten().map(|link| link.notices_in.len() + link.requests_in.len()).sum()
     }

@@ -1,17 +1,16 @@
-//! Which shard a connection goes to.
+//! Chooses the shard of a new connection.
 //!
-//! The kernel spreads connections over the listeners by a hash of their addresses: evenly by chance, not by what is there
-//! already, so that shards drift apart as sessions go. A shard that has too many more connections than the emptiest one
-//! hands a socket over as it is accepted: nothing was read from it yet, so that is one message and, where the other sleeps,
-//! one wake.
+//! The kernel distributes connections over the listeners by a hash of their addresses, regardless of the current load,
+//! so shards drift apart when sessions end. A shard with too many more connections than the emptiest shard passes the
+//! socket to that shard before reading from it. This costs one message and, if the other shard sleeps, one wakeup.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Connections of each shard, those on their way to it included.
+/// The number of connections of each shard, including those on their way to it.
 #[derive(Debug)]
 pub(super) struct Loads {
     connections: Box<[AtomicU32]>,
-    /// Connections that a shard may have more than the emptiest one; 0 leaves them where the kernel puts them.
+    /// Maximum difference to the emptiest shard; 0 to keep the kernel's choice.
     imbalance_max: u32,
 }
 
@@ -20,7 +19,7 @@ impl Loads {
         Self { connections: (0..shard_count).map(|_| AtomicU32::new(0)).collect(), imbalance_max }
     }
 
-    /// Counts a connection that shard `here` accepted, and tells on which shard it is to be.
+    /// Counts a connection that shard `here` accepted, and returns its shard.
     pub(super) fn place(&self, here: u16) -> u16 {
         let emptiest = self.emptiest();
         let excess = self.at(here).load(Ordering::Relaxed).saturating_sub(self.at(emptiest).load(Ordering::Relaxed));
@@ -29,19 +28,19 @@ impl Loads {
         there
     }
 
-    /// Counts a connection that no shard accepted, and tells on which it is to be.
+    /// Counts a connection that no shard accepted, and returns its shard.
     pub(super) fn place_anywhere(&self) -> u16 {
         let there = self.emptiest();
         self.enter(there);
         there
     }
 
-    /// One more on `shard`.
+    /// Counts a connection on `shard`.
     pub(super) fn enter(&self, shard: u16) {
         self.at(shard).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One less on `shard`.
+    /// Counts the end of a connection on `shard`.
     pub(super) fn leave(&self, shard: u16) {
         self.at(shard).fetch_sub(1, Ordering::Relaxed);
     }
@@ -85,8 +84,8 @@ mod tests {
     }
 
     proptest! {
-        /// However skewed the kernel is and whoever goes: who comes never makes the difference larger than it may be, and as
-        /// many as the difference is make it small again.
+        /// For any skew of the kernel and any departures: new connections never increase the difference beyond the
+        /// limit, and as many new connections as the difference reduce it again.
         #[test]
         fn arrivals_keep_the_difference_in_bounds(
             imbalance_max in 1_u32..40,

@@ -1,23 +1,31 @@
-//! What a shard tells about itself when it is asked.
+//! A shard's report about itself, for metrics and the debug page.
 
 use dunlin_engine::{ShardIndex, Wire, api::Survey, counters::Counters};
+use dunlin_net::{ReactorCounters, RefusalReason};
 
-use crate::net::{ReactorCounters, RefusalReason};
-
-/// Everything that one shard counts, as of one moment between two turns.
+/// The counters of one shard, consistent because they are read between two turns.
 #[derive(Clone, Debug)]
 pub struct ShardReport {
-    /// Which shard.
+    /// The index of the shard.
     pub shard: ShardIndex,
-    /// What its engine counted.
+    /// The engine's counters.
     pub counters: Counters,
-    /// What it has now.
+    /// The engine's current state.
     pub survey: Survey,
-    /// What its thread and its sockets counted.
+    /// The counters of the thread and its sockets.
     pub net: NetCounters,
 }
 
-/// Counts of a shard's thread and sockets. Everything but the gauges only grows.
+/// The reports of a node's shards.
+#[derive(Clone, Debug, Default)]
+pub struct NodeSurvey {
+    /// The reports that arrived in time, by shard index.
+    pub reports: Vec<ShardReport>,
+    /// The shards that did not report in time.
+    pub silent: Vec<ShardIndex>,
+}
+
+/// Counters of a shard's thread and sockets. All except the gauges are monotonic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetCounters {
     /// Sockets accepted.
@@ -25,11 +33,11 @@ pub struct NetCounters {
     /// Accepts that failed because the process or the system has no file descriptor left. Each such connection is
     /// accepted with the spare descriptor and dropped.
     pub accepts_out_of_files: u64,
-    /// Accepts that failed otherwise.
+    /// Accepts that failed for other reasons.
     pub accepts_failed: u64,
-    /// Sockets accepted here and given to a shard with fewer.
+    /// Sockets that this shard accepted and passed to another shard.
     pub placed: u64,
-    /// Requests given to the control thread.
+    /// Requests passed to the control thread.
     pub handed_over: u64,
     /// Sessions opened on this shard's listener.
     pub upgraded: u64,
@@ -37,44 +45,46 @@ pub struct NetCounters {
     pub adopted: u64,
     /// Connections refused before they became a session, in the order of [`RefusalReason::ALL`].
     pub refused: [u64; RefusalReason::ALL.len()],
-    /// Connections that ended before their request had come, by the peer's doing.
+    /// Connections that the peer closed before its request was complete.
     pub abandoned: u64,
-    /// Sockets open now (gauge).
+    /// Open sockets (gauge).
     pub connections: u64,
-    /// TLS handshakes that were finished.
+    /// Completed TLS handshakes.
     pub tls_handshakes: u64,
-    /// Connections that ended because their TLS failed, in the handshake or later.
+    /// Connections that ended because of a TLS failure.
     pub tls_failures: u64,
-    /// Sessions opened, by what they speak ([`Wire::index`]).
+    /// Sessions opened, by wire ([`Wire::index`]).
     pub opened: [u64; Wire::ALL.len()],
-    /// Sessions open now (gauge).
+    /// Open sessions (gauge).
     pub sessions: u64,
-    /// Bytes read.
+    /// Bytes received from sockets, before decryption.
     pub read_bytes: u64,
-    /// Calls that gave bytes to the kernel.
+    /// Write calls to sockets.
     pub writes: u64,
-    /// Bytes given to the kernel.
+    /// Bytes written to sockets.
     pub write_bytes: u64,
-    /// Writes of which the socket took less than was offered.
+    /// Writes of which the socket took only a part.
     pub blocked_writes: u64,
-    /// What the reactor counted.
+    /// The reactor's counters.
     pub reactor: ReactorCounters,
-    /// Turns of the loop.
+    /// Turns of the event loop.
     pub turns: u64,
     /// Time spent in turns.
     pub busy_us: u64,
-    /// Time spent waiting for something to do.
+    /// Time spent waiting.
     pub idle_us: u64,
+    /// Busy share of about the last five seconds, in parts per million (gauge).
+    pub busy_ppm: u32,
     /// Messages sent to other shards.
     pub ring_messages: u64,
-    /// Messages that found their ring full and waited in this shard's overflow.
+    /// Messages that found their ring full and waited in the overflow.
     pub ring_overflowed: u64,
-    /// Messages that wait in this shard's overflow now (gauge).
+    /// Messages in this shard's overflows (gauge).
     pub ring_overflow: u64,
-    /// Messages that wait in the rings to this shard now (gauge).
+    /// Messages in the rings to this shard (gauge).
     pub ring_depth: u64,
-    /// Turns that took in nothing from sockets and from the control thread because of an overflow.
+    /// Turns without input from sockets and from the control thread because of an overflow.
     pub held_turns: u64,
-    /// Times that this shard woke another.
+    /// Number of times that this shard woke another thread.
     pub wakes: u64,
 }

@@ -1,36 +1,33 @@
-//! TLS between the sockets of a shard and everything else of it.
+//! TLS between the sockets of a shard and the rest of the shard.
 //!
-//! What comes is decrypted before anybody looks at it. What leaves is encrypted when a session is written, and counts as
-//! written from then on; what the socket does not take waits with the connection, and nothing more is taken from the
-//! session's lanes until it is gone. So one write is the most that waits here.
+//! Received data is decrypted before any other code reads it. Sent data is encrypted when a session is written and
+//! counts as written from then on. If the socket does not take all of it, the rest waits with the connection, and the
+//! session's lanes provide no more data until it is sent. So at most one write waits here.
 
 use std::sync::Arc;
 
 use dunlin_engine::{Effect, Event, SessionKey};
+use dunlin_net::{Certificates, ConnectionKey, ConnectionStage, Decrypted, Reactor, TlsSession};
 
 use super::shard_thread::ShardThread;
-use crate::{
-    net::{ConnectionKey, Reactor, Stage},
-    tls::{Certificates, Decrypted, TlsSession},
-};
 
-/// The TLS of a shard's connections.
+/// The TLS states of a shard's connections.
 pub(super) struct Secure {
     certificates: Arc<Certificates>,
-    /// By the index of the connection's key.
+    /// Indexed by `ConnectionKey::index`.
     entries: Vec<Option<Entry>>,
-    /// Lends its capacity: what was decrypted, or is to be encrypted.
+    /// A buffer for plaintext; reused to keep its capacity.
     plain: Vec<u8>,
 }
 
 struct Entry {
     generation: u32,
-    /// Ends the sending side when nothing waits any more.
+    /// The sending side is shut down when nothing is left to send.
     finishes: bool,
     tls: Box<TlsSession>,
 }
 
-/// Capacity beyond this is given back after a use.
+/// A larger capacity is freed after use.
 const PLAIN_BYTES_KEPT: usize = 128 * 1024;
 
 impl Secure {
@@ -38,7 +35,7 @@ impl Secure {
         Self { certificates, entries: Vec::new(), plain: Vec::new() }
     }
 
-    /// Begins with a connection that has just been accepted. Returns whether that can be.
+    /// Begins TLS on a new connection. Returns `false` if that fails.
     pub(super) fn open(&mut self, connection: ConnectionKey) -> bool {
         match TlsSession::new(self.certificates.now()) {
             Ok(tls) => {
@@ -49,7 +46,7 @@ impl Secure {
         }
     }
 
-    /// Goes on with a connection whose TLS was begun elsewhere.
+    /// Continues the TLS of a connection from the control thread.
     pub(super) fn insert(&mut self, connection: ConnectionKey, tls: Box<TlsSession>) {
         let index = connection.index as usize;
         if index >= self.entries.len() {
@@ -63,7 +60,7 @@ impl Secure {
         self.entries[connection.index as usize].take().map(|entry| entry.tls)
     }
 
-    /// Decrypts what came. What it says is put aside for [`ShardThread::take_decrypted`].
+    /// Decrypts received bytes. [`ShardThread::take_decrypted`] returns the plaintext.
     pub(super) fn decrypt(&mut self, connection: ConnectionKey, bytes: &mut [u8]) -> Decrypted {
         let mut plain = std::mem::take(&mut self.plain);
         plain.clear();
@@ -75,7 +72,7 @@ impl Secure {
         decrypted
     }
 
-    /// What waits for the connection's socket.
+    /// The encrypted bytes for the connection's socket.
     pub(super) fn waiting(&self, connection: ConnectionKey) -> &[u8] {
         self.entries
             .get(connection.index as usize)
@@ -91,7 +88,7 @@ impl Secure {
 }
 
 impl<R: Reactor> ShardThread<R> {
-    /// Does what follows from bytes that were decrypted.
+    /// Processes the result of a decryption.
     pub(super) fn take_decrypted(&mut self, connection: ConnectionKey, decrypted: Decrypted) {
         let Some(secure) = &mut self.secure else { return };
         if !secure.waiting(connection).is_empty() {
@@ -104,7 +101,7 @@ impl<R: Reactor> ShardThread<R> {
         self.counters.tls_handshakes += u64::from(shook);
         let mut plain = std::mem::take(&mut secure.plain);
         if !plain.is_empty() {
-            self.hear(connection, &mut plain);
+            self.on_bytes(connection, &mut plain);
         }
         plain.clear();
         plain.shrink_to(PLAIN_BYTES_KEPT);
@@ -116,33 +113,33 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// Ends a connection whose TLS has failed, after it was told so, if it can be.
+    /// Closes a connection whose TLS has failed, after sending an alert if possible.
     fn hang_up_insecure(&mut self, connection: ConnectionKey) {
         match self.connections.get_mut(connection) {
-            Some(stage @ (Stage::Head(_) | Stage::Body(_))) => {
-                *stage = Stage::Lingering { bytes_left: 0 };
+            Some(stage @ (ConnectionStage::Head(_) | ConnectionStage::Body(_))) => {
+                *stage = ConnectionStage::Lingering { bytes_left: 0 };
                 self.finish_sending(connection);
                 let due_us = self.now.mono_us + self.shared.net.linger_timeout_ms * 1_000;
                 self.linger_deadlines.set(due_us, connection);
             }
-            Some(Stage::Session(_) | Stage::Lingering { .. }) => self.end(connection),
+            Some(ConnectionStage::Session(_) | ConnectionStage::Lingering { .. }) => self.end(connection),
             None => {}
         }
     }
 
-    /// Encrypts `bytes` for the connection, if it has TLS. Returns whether it has.
+    /// Encrypts `bytes` for the connection, if it uses TLS. Returns whether it does.
     pub(super) fn send_secure(&mut self, connection: ConnectionKey, bytes: &[u8]) -> bool {
         let Some(entry) = self.secure.as_mut().and_then(|secure| secure.entry(connection)) else { return false };
-        // A connection whose handshake is not done is told nothing.
+        // Nothing is sent to a connection with an incomplete handshake.
         entry.tls.encrypt(bytes);
         self.effects.dirty.push(connection);
         true
     }
 
-    /// Ends the sending side of the connection, behind all that waits for it.
+    /// Shuts down the sending side after all pending bytes.
     pub(super) fn finish_sending(&mut self, connection: ConnectionKey) {
         if let Some(entry) = self.secure.as_mut().and_then(|secure| secure.entry(connection)) {
-            entry.tls.say_goodbye();
+            entry.tls.send_close_notify();
             entry.finishes = entry.tls.has_waiting();
             if entry.finishes {
                 self.effects.dirty.push(connection);
@@ -152,15 +149,15 @@ impl<R: Reactor> ShardThread<R> {
         self.reactor.finish(connection);
     }
 
-    /// Whether something encrypted waits for the connection's socket.
+    /// Whether encrypted bytes wait for the connection's socket.
     pub(super) fn has_secure_waiting(&self, connection: ConnectionKey) -> bool {
         self.secure.as_ref().is_some_and(|secure| !secure.waiting(connection).is_empty())
     }
 
-    /// Encrypts what sessions have to say of whom nothing waits. From here on it counts as written.
+    /// Encrypts the output of sessions that have no pending bytes. From then on the engine counts it as written.
     pub(super) fn encrypt_outgoing(&mut self, flushing: &mut Vec<SessionKey>) {
         let Self { secure: Some(secure), shard, effects, now, .. } = self else { return };
-        // Others than the engine list connections too, and each is to be offered for once.
+        // The list may contain duplicates, and each session must be offered once.
         flushing.sort_unstable();
         flushing.dedup();
         let mut plain = std::mem::take(&mut secure.plain);
@@ -186,7 +183,7 @@ impl<R: Reactor> ShardThread<R> {
         secure.plain = plain;
     }
 
-    /// The kernel has the first `bytes` of what waited for a connection with TLS.
+    /// Removes the first `bytes` of the pending bytes, which the kernel has taken.
     pub(super) fn wrote_secure(&mut self, connection: ConnectionKey, bytes: usize) {
         let Some(entry) = self.secure.as_mut().and_then(|secure| secure.entry(connection)) else { return };
         entry.tls.wrote(bytes);

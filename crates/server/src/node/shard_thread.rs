@@ -1,4 +1,4 @@
-//! A shard thread: everything that one shard has, and its loop.
+//! A shard thread: its state and its event loop.
 
 use std::{
     collections::HashMap,
@@ -11,45 +11,50 @@ use std::{
 };
 
 use dunlin_engine::{Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex};
+use dunlin_net::{Acceptor, Connections, PickedHeaders, Reactor};
+use dunlin_token::VerifyTokens;
 use dunlin_websocket::deflate::Inflater;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    HandOver, NetCounters, NetOptions, ShardDoor, VerifyTokens,
-    admission::{Entrants, Gate},
+    HandOver, NetCounters, NodeNetOptions, ShardHandle,
+    admission::{Entrants, Gate, PendingConnections},
     answers::Answers,
+    busy_window::BusyWindow,
     clock::Clock,
+    cluster::NodeCluster,
     deadlines::Deadlines,
     doorbell::Doorbell,
     drain::Stages,
-    inbox::{Tickets, ToShard},
+    inbox::{ReportRequest, Tickets, ToShard},
     peers::Peers,
     placement::Loads,
     secure::Secure,
+    storage::NodeStorage,
 };
-use crate::{
-    backend::{AskBackends, PickedHeaders},
-    net::{Connections, Door, Reactor},
-    rooms::RoomLinks,
-};
+use crate::{backend::ProxyClient, rooms::RoomLinks, telemetry::session_events::RingOverflow};
 
-/// What all shards of a node have in common.
+/// The state that all shards of a node share.
 pub(super) struct Shared {
-    pub(super) net: NetOptions,
-    pub(super) door: Door,
+    pub(super) net: NodeNetOptions,
+    pub(super) acceptor: Acceptor,
     pub(super) tokens: Arc<dyn VerifyTokens>,
-    pub(super) backends: Arc<dyn AskBackends>,
+    pub(super) backends: Arc<dyn ProxyClient>,
+    pub(super) storage: Option<Arc<NodeStorage>>,
+    pub(super) cluster: Option<Arc<NodeCluster>>,
     pub(super) hand_over: mpsc::Sender<HandOver>,
     pub(super) clock: Clock,
     pub(super) gate: Gate,
     pub(super) loads: Loads,
-    /// Sessions of the node.
+    /// Number of sessions of the node.
     pub(super) sessions: AtomicU32,
-    /// Tells the threads to end. Whoever sets it rings every doorbell.
+    /// Maximum number of sessions; 0 for no limit.
+    pub(super) sessions_max: AtomicU32,
+    /// Makes the threads end. After setting it, all doorbells must be rung.
     pub(super) stopping: AtomicBool,
 }
 
-/// Everything that belongs to one shard.
+/// The state of one shard's thread.
 pub(super) struct ShardThread<R> {
     pub(super) index: ShardIndex,
     pub(super) shared: Arc<Shared>,
@@ -57,45 +62,52 @@ pub(super) struct ShardThread<R> {
     pub(super) shard: Shard,
     pub(super) connections: Connections,
     pub(super) sessions: u32,
-    /// What sessions' own requests had in the header fields that backends want, by the index of the session.
+    /// Forwarded header fields of sessions, by session index.
     pub(super) picked_headers: HashMap<u32, PickedHeaders>,
     pub(super) peers: Peers,
     pub(super) room_links: RoomLinks,
     /// All shards of the node, by index.
-    pub(super) doors: Arc<[ShardDoor]>,
+    pub(super) shard_handles: Arc<[ShardHandle]>,
     pub(super) entrants: Entrants,
+    pub(super) pending: PendingConnections,
     pub(super) inbox: mpsc::Receiver<ToShard>,
+    pub(super) report_requests: mpsc::Receiver<ReportRequest>,
     pub(super) answers: Answers,
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) tickets: Tickets,
     pub(super) effects: Effects,
-    /// Lends its capacity to [`ShardThread::perform_effects`].
+    /// A buffer of [`ShardThread::perform_effects`]; reused to keep its capacity.
     pub(super) performing: Vec<Effect>,
-    /// Lends its capacity to [`ShardThread::flush`].
+    /// A buffer of [`ShardThread::flush`]; reused to keep its capacity.
     pub(super) flushing: Vec<SessionKey>,
-    /// Sessions that go on reading, and have something left that was read before.
+    /// Resumed sessions with unread bytes.
     pub(super) resumed: Vec<SessionKey>,
-    /// Undoes the compression of what clients send.
+    /// Sessions whose waiting commands can be executed now.
+    pub(super) recalled: Vec<SessionKey>,
+    /// Decompresses messages of clients.
     pub(super) inflater: Inflater,
-    /// The TLS of the connections; `None` where they have none.
+    /// The TLS states; `None` without TLS.
     pub(super) secure: Option<Secure>,
     pub(super) head_deadlines: Deadlines,
     pub(super) linger_deadlines: Deadlines,
     pub(super) message_deadlines: Deadlines,
     pub(super) counters: NetCounters,
-    /// Read after the wait, and again at the end of the turn.
+    /// Whether the last turn read no input because of an overflow.
+    pub(super) is_held: bool,
+    pub(super) busy_window: BusyWindow,
+    /// Read after the wait and at the end of the turn.
     pub(super) now: Now,
     pub(super) life: Life,
 }
 
-/// How far the shard is on its way out.
+/// The state of the shard's shutdown.
 #[derive(Debug)]
 pub(super) enum Life {
     Open,
-    /// No connection is taken; `gone` is told when no session is left.
+    /// No connection is accepted; `gone` is notified when no session is left.
     Draining {
         gone: Option<oneshot::Sender<()>>,
-        /// Until all sessions are told.
+        /// `None` after the last stage has begun.
         stages: Option<Stages>,
     },
 }
@@ -104,7 +116,7 @@ impl<R: Reactor> ShardThread<R> {
     /// Runs until it is stopped.
     ///
     /// # Errors
-    /// Of the reactor.
+    /// The error of the reactor.
     pub(super) fn run(mut self) -> io::Result<()> {
         while !self.shared.stopping.load(Ordering::Relaxed) {
             self.turn()?;
@@ -112,8 +124,7 @@ impl<R: Reactor> ShardThread<R> {
         Ok(())
     }
 
-    /// One turn: wait, take in what happened, let the engine say what follows from it, do that, write once to every
-    /// session that has something to write.
+    /// One turn: waits, reads input, passes it to the engine, performs the effects, and writes each dirty session once.
     fn turn(&mut self) -> io::Result<()> {
         let timeout = self.timeout();
         self.reactor.wait(timeout)?;
@@ -128,19 +139,25 @@ impl<R: Reactor> ShardThread<R> {
         self.room_links.flush();
         let intake = self.peers.may_take_in();
         self.counters.held_turns += u64::from(!intake);
+        if intake == self.is_held {
+            self.is_held = !intake;
+            RingOverflow { shard: self.index, waiting: self.peers.overflow_len() }.emit();
+        }
         self.take_completions(intake);
         self.take_messages();
         self.take_room_messages();
+        self.take_report_requests();
         if intake {
             self.take_requests();
             self.take_answers();
+            self.recall();
             self.feed_resumed();
             self.meet_own_deadlines();
         }
         self.meet_engine_deadlines();
         self.drain_on();
         self.perform_effects();
-        // Before the writes, so that the other shards write at the same time.
+        // Before the writes, so that the other shards can write at the same time.
         self.counters.wakes += self.peers.announce() + self.room_links.announce();
         self.flush();
         self.perform_effects();
@@ -150,26 +167,31 @@ impl<R: Reactor> ShardThread<R> {
         self.now = self.shared.clock.now();
         self.shard.handle(self.now, Event::TurnEnded, &mut self.effects);
         self.counters.busy_us += self.now.mono_us - began_us;
-        self.tell_if_drained();
+        self.busy_window.turn_ended(self.now.mono_us, self.counters.busy_us);
+        self.report_drained();
         Ok(())
     }
 
-    /// How long the next wait may be; zero if there is something to do already. Otherwise the doorbell is armed, so that
-    /// whoever has something for this shard rings it.
+    /// The maximum duration of the next wait; zero if there is work. Otherwise this arms the doorbell, so that threads
+    /// with messages for this shard ring it.
     fn timeout(&mut self) -> Option<Duration> {
         if self.has_own_work() {
             return Some(Duration::ZERO);
         }
         self.doorbell.sleeping.arm();
-        // To be looked for after the arming: what comes from here on rings.
+        // Check after arming: later messages ring the bell.
         self.peers.flush();
         self.room_links.flush();
         self.counters.wakes += self.peers.announce() + self.room_links.announce();
         let intake = self.peers.may_take_in();
-        // The flush may have ended a time without intake, of which reads and resumed sessions are left.
-        let has_left =
-            !self.inbox.is_empty() || !self.answers.is_empty() || self.reactor.has_more() || !self.resumed.is_empty();
-        let is_called = self.peers.has_messages() || self.has_room_messages() || (intake && has_left);
+        // The flush may have ended a phase without intake, which leaves unread sockets and resumed sessions.
+        let has_left = !self.inbox.is_empty()
+            || !self.answers.is_empty()
+            || self.reactor.has_more()
+            || !self.resumed.is_empty()
+            || !self.recalled.is_empty();
+        let is_asked = !self.report_requests.is_empty();
+        let is_called = is_asked || self.peers.has_messages() || self.has_room_messages() || (intake && has_left);
         if is_called || self.shared.stopping.load(Ordering::Relaxed) {
             self.doorbell.sleeping.disarm();
             return Some(Duration::ZERO);
@@ -177,32 +199,33 @@ impl<R: Reactor> ShardThread<R> {
         self.next_deadline_us(intake).map(|due_us| Duration::from_micros(due_us.saturating_sub(self.now.mono_us)))
     }
 
-    /// Whether the last turn left something that nobody will call for.
+    /// Whether work is left for which no thread will ring.
     fn has_own_work(&self) -> bool {
-        let reads = self.peers.may_take_in() && (self.reactor.has_more() || !self.resumed.is_empty());
+        let has_sessions = || !self.resumed.is_empty() || !self.recalled.is_empty();
+        let reads = self.peers.may_take_in() && (self.reactor.has_more() || has_sessions());
         reads || !self.effects.dirty.is_empty() || !self.effects.list.is_empty()
     }
 
-    /// What room threads say leads to notices, as requests do.
+    /// Whether there are messages of room threads. They cause notices, as requests do.
     fn has_room_messages(&self) -> bool {
         self.peers.may_take_requests() && self.room_links.has_messages()
     }
 
-    fn tell_if_drained(&mut self) {
+    fn report_drained(&mut self) {
         if let Life::Draining { gone, .. } = &mut self.life
             && self.sessions == 0
             && let Some(gone) = gone.take()
         {
-            // Nobody waits any more if the deadline has passed.
+            // An error means that the deadline has passed and nothing waits.
             let _ = gone.send(());
         }
     }
 }
 
 impl Shared {
-    /// Counts one more session, if there may be one.
+    /// Counts a session, if the limit allows one more.
     pub(super) fn admit_session(&self) -> bool {
-        let max = match self.net.sessions_max {
+        let max = match self.sessions_max.load(Ordering::Relaxed) {
             0 => u32::MAX,
             max => max,
         };
@@ -211,7 +234,7 @@ impl Shared {
             .is_ok()
     }
 
-    /// Counts one less.
+    /// Counts the end of a session.
     pub(super) fn dismiss_session(&self) {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
     }

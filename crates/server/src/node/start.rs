@@ -1,4 +1,4 @@
-//! Starting a node.
+//! Starts the threads of a node.
 
 use std::{
     collections::HashMap,
@@ -11,31 +11,36 @@ use std::{
         atomic::{AtomicBool, AtomicU32},
     },
     thread,
+    time::Duration,
 };
 
-use dunlin_engine::{Effects, Now, Options, Seed, Shard, ShardIdentity, ShardIndex};
+use dunlin_engine::{Effects, NamespaceNames, Now, Options, Seed, Shard, ShardIdentity, ShardIndex};
+use dunlin_net::{
+    Acceptor, Connections, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose,
+};
 use dunlin_websocket::deflate::Inflater;
 use tokio::sync::mpsc;
 
 use super::{
-    Inner, NetCounters, Node, NodeStart, ShardDoor, StartError,
-    admission::{Entrants, Gate},
+    Inner, NetCounters, Node, NodeStart, ShardHandle, StartError,
+    admission::{Entrants, Gate, PendingConnections},
     answers::Answers,
+    busy_window::BusyWindow,
     clock::Clock,
     deadlines::Deadlines,
     doorbell::Doorbell,
-    inbox::{Tickets, ToShard},
+    inbox::{REPORT_REQUESTS_MAX, ReportRequest, Tickets, ToShard},
     peers::{self, Peers},
     placement::Loads,
     secure::Secure,
     shard_thread::{Life, ShardThread, Shared},
 };
 use crate::{
-    net::{Connections, Door, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose},
     rooms::{RoomLinks, Rooms},
+    telemetry::log,
 };
 
-/// What a thread is given to make its shard of. The engine's shard itself stays on the thread on which it was made.
+/// The parts of a shard that are sent to its thread. The engine's shard is created on the thread itself.
 pub(super) struct Ingredients<R> {
     pub(super) identity: ShardIdentity,
     pub(super) seed: Seed,
@@ -44,13 +49,14 @@ pub(super) struct Ingredients<R> {
     pub(super) reactor: R,
     pub(super) peers: Peers,
     pub(super) room_links: RoomLinks,
-    pub(super) doors: Arc<[ShardDoor]>,
+    pub(super) shard_handles: Arc<[ShardHandle]>,
     pub(super) inbox: mpsc::Receiver<ToShard>,
+    pub(super) report_requests: mpsc::Receiver<ReportRequest>,
     pub(super) doorbell: Arc<Doorbell>,
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, backends, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, storage, cluster, origins, hand_over } = start;
     assert!(net.shard_count > 0, "a node has at least one shard");
     let socket_options = SocketOptions { backlog: net.backlog, notsent_lowat_bytes: net.notsent_lowat_bytes };
     let listen_error = |source| StartError::Listen { address: net.listen, source };
@@ -58,32 +64,36 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let local_addr = listeners.first().expect("there is a shard").local_addr().map_err(listen_error)?;
 
     let (reactors, choice) = choose(net.reactor, listeners, net.read_bytes_per_turn).map_err(StartError::Reactor)?;
-    let start = NodeStart { net, engine, rooms, tokens, backends, origins, hand_over };
+    let start = NodeStart { net, engine, rooms, tokens, backends, storage, cluster, origins, hand_over };
     match reactors {
         Reactors::IoUring(reactors) => start_with(start, reactors, choice, local_addr),
         Reactors::Epoll(reactors) => start_with(start, reactors, choice, local_addr),
     }
 }
 
-/// Starts a node whose shards wait on reactors of this kind: all of a shard's loop is compiled for it.
+/// Starts a node with reactors of this kind. The whole event loop is compiled for each kind.
 fn start_with<R: Reactor + Send + 'static>(
     start: NodeStart,
     reactors: Vec<(R, Arc<Waker>)>,
     choice: ReactorChoice,
     local_addr: SocketAddr,
 ) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, backends, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, storage, cluster, origins, hand_over } = start;
     let headers = backends.wanted_headers().clone();
     let doorbells: Vec<_> = reactors.iter().map(|(_, waker)| Arc::new(Doorbell::new(Arc::clone(waker)))).collect();
     let node_seed = u64::from_ne_bytes(random()?);
     let (ring_messages, inbox_requests, count) = (net.ring_messages, net.inbox_requests, net.shard_count);
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
+    let storage_of_rooms = storage.clone();
     let shared = Arc::new(Shared {
-        door: Door { places: net.places.clone(), origins, limits, headers },
+        acceptor: Acceptor { places: net.places.clone(), origins, limits, headers },
         tokens,
         backends,
+        storage,
+        cluster,
         hand_over,
         gate: Gate::new(&net.admission),
+        sessions_max: AtomicU32::new(net.sessions_max),
         loads: Loads::new(count, net.shard_imbalance_max),
         net,
         clock: Clock::start(),
@@ -91,15 +101,21 @@ fn start_with<R: Reactor + Send + 'static>(
         stopping: AtomicBool::new(false),
     });
     let peers = peers::connect(&doorbells, ring_messages.max(1));
-    let (rooms, room_links) =
-        Rooms::start(rooms, engine.room_threads, &doorbells, node_seed).map_err(resource("a thread for rooms"))?;
+    let (rooms, room_links) = Rooms::start(rooms, engine.room_threads, &doorbells, node_seed, storage_of_rooms)
+        .map_err(resource("a thread for rooms"))?;
     let (senders, inboxes): (Vec<_>, Vec<_>) = doorbells.iter().map(|_| mpsc::channel(inbox_requests.max(1))).unzip();
-    let doors = senders.into_iter().zip(&doorbells);
-    let doors = doors.map(|(inbox, doorbell)| ShardDoor { inbox, doorbell: Arc::clone(doorbell) }).collect();
-    let inner = Inner { shared, rooms, shards: doors, node_seed, local_addr, reactor: choice };
+    let (reports, report_inboxes): (Vec<_>, Vec<_>) =
+        doorbells.iter().map(|_| mpsc::channel(REPORT_REQUESTS_MAX)).unzip();
+    let shard_handles = senders.into_iter().zip(reports).zip(&doorbells);
+    let shard_handles = shard_handles
+        .map(|((inbox, reports), doorbell)| ShardHandle { inbox, reports, doorbell: Arc::clone(doorbell) })
+        .collect();
+    let names = NamespaceNames::new(&engine);
+    let inner = Inner { shared, rooms, names, shards: shard_handles, node_seed, local_addr, reactor: choice };
     let reactors = reactors.into_iter().map(|(reactor, _)| reactor);
+    let inboxes = inboxes.into_iter().zip(report_inboxes);
     let parts = reactors.zip(peers).zip(room_links).zip(inboxes).zip(doorbells);
-    for (index, ((((reactor, peers), room_links), inbox), doorbell)) in (0..count).zip(parts) {
+    for (index, ((((reactor, peers), room_links), (inbox, report_requests)), doorbell)) in (0..count).zip(parts) {
         let ingredients = Ingredients {
             identity: ShardIdentity { index: ShardIndex(index), count },
             seed: Seed { node: node_seed, shard: random().inspect_err(|_| inner.stop())? },
@@ -108,8 +124,9 @@ fn start_with<R: Reactor + Send + 'static>(
             reactor,
             peers,
             room_links,
-            doors: Arc::clone(&inner.shards),
+            shard_handles: Arc::clone(&inner.shards),
             inbox,
+            report_requests,
             doorbell,
         };
         let spawned = thread::Builder::new().name(format!("shard-{index}")).spawn(move || live(ingredients));
@@ -121,29 +138,56 @@ fn start_with<R: Reactor + Send + 'static>(
     Ok(Node { inner: Arc::new(inner) })
 }
 
-/// A shard's life. A shard that fails takes the process with it: what it owned can't be served by the others, and their
-/// clients come back to a node that is whole.
+/// Time to write the last log lines before the process ends.
+const LAST_LINES_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Runs a shard. If a shard fails, the process ends: other shards cannot serve its channels, and clients reconnect to a
+/// working node.
 fn live<R: Reactor>(ingredients: Ingredients<R>) {
     let ShardIndex(index) = ingredients.identity.index;
     let ending = catch_unwind(AssertUnwindSafe(|| make(ingredients).run()));
     match ending {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            eprintln!("dunlin: shard {index} can't wait for its sockets: {error}; the process ends");
+            eprintln!("dunlin: shard {index} cannot wait for its sockets: {error}; the process ends");
+            log::flush(LAST_LINES_TIMEOUT);
             process::abort();
         }
         Err(_) => {
             eprintln!("dunlin: shard {index} panicked, see above; the process ends");
+            log::flush(LAST_LINES_TIMEOUT);
             process::abort();
         }
     }
 }
 
 pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
-    let Ingredients { identity, seed, options, shared, reactor, peers, room_links, doors, inbox, doorbell } =
-        ingredients;
+    let Ingredients {
+        identity,
+        seed,
+        options,
+        shared,
+        reactor,
+        peers,
+        room_links,
+        shard_handles,
+        inbox,
+        report_requests,
+        doorbell,
+    } = ingredients;
     let now: Now = shared.clock.now();
     let secure = shared.net.certificates.clone().map(Secure::new);
+    let pending = PendingConnections::new(
+        shared.net.pending_address_connections_max,
+        shared.net.admission.trusted_proxies.clone(),
+    );
+    let answers = Answers::new(Arc::clone(&doorbell));
+    if let Some(storage) = &shared.storage {
+        storage.connect(identity.index, answers.sender());
+    }
+    if let Some(cluster) = &shared.cluster {
+        cluster.connect(identity.index, answers.sender());
+    }
     ShardThread {
         index: identity.index,
         shared,
@@ -154,22 +198,27 @@ pub(super) fn make<R: Reactor>(ingredients: Ingredients<R>) -> ShardThread<R> {
         picked_headers: HashMap::new(),
         peers,
         room_links,
-        doors,
+        shard_handles,
         entrants: Entrants::default(),
+        pending,
         inbox,
-        answers: Answers::new(Arc::clone(&doorbell)),
+        report_requests,
+        answers,
         doorbell,
         tickets: Tickets::default(),
         effects: Effects::default(),
         performing: Vec::new(),
         flushing: Vec::new(),
         resumed: Vec::new(),
+        recalled: Vec::new(),
         inflater: Inflater::default(),
         secure,
         head_deadlines: Deadlines::default(),
         linger_deadlines: Deadlines::default(),
         message_deadlines: Deadlines::default(),
         counters: NetCounters::default(),
+        is_held: false,
+        busy_window: BusyWindow::new(now.mono_us),
         now,
         life: Life::Open,
     }

@@ -1,11 +1,12 @@
-//! How much memory a room takes: an allocator that counts, for each thread, what it allocates and frees.
+//! Measures the memory of a room: an allocator that counts, per thread, the bytes that it allocates and frees.
 //!
-//! The count is a plain number of the thread, so that it costs an addition. What a thread allocates and another frees is
-//! not made up for; whoever measures sees to it that what leaves a room is a copy, and that what was lent to others is
-//! dropped where it is counted ([`Account`]).
+//! The count is a plain integer of the thread, so an allocation costs one addition. Memory that one thread allocates
+//! and another frees is not corrected. The caller must copy data that leaves a room, and must drop lent data where it
+//! is counted ([`Account`]).
 //!
-//! A call that would grow past its ceiling is not let go on: its thread stops inside of the allocator for ever, since an
-//! allocator may neither unwind nor, without the process ending, refuse. Others see the flag and go on without the thread.
+//! A call that would exceed its ceiling does not continue: its thread stops inside the allocator for ever, since an
+//! allocator must not unwind and cannot refuse without ending the process. Other threads see the flag and continue
+//! without this thread.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -22,27 +23,27 @@ use dunlin_rooms::TickUpdate;
 
 use super::system;
 
-/// The system's allocator, counted.
+/// The system's allocator with counters.
 pub struct CountingHeap;
 
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;
 
 thread_local! {
-    /// Bytes that this thread allocated, less those that it freed.
+    /// Bytes allocated by this thread minus bytes freed by it.
     static BALANCE_BYTES: Cell<i64> = const { Cell::new(0) };
-    /// The balance past which this thread stops.
+    /// The balance above which this thread stops.
     static CEILING_BYTES: Cell<i64> = const { Cell::new(i64::MAX) };
-    /// Told when it does.
+    /// Set when this thread stops.
     static STOPPED: Cell<Option<&'static AtomicBool>> = const { Cell::new(None) };
 }
 
-// SAFETY: every call is handed to the system's allocator as it came, and its answer is given back unchanged. The counting
-// around it touches only `Cell`s without a destructor, which neither allocate nor unwind.
+// SAFETY: every call is passed to the system's allocator unchanged, as is its result. The counters are `Cell`s without
+// a destructor, which neither allocate nor unwind.
 unsafe impl GlobalAlloc for CountingHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller guarantees what `System` requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -54,7 +55,7 @@ unsafe impl GlobalAlloc for CountingHeap {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-signed(layout.size()));
-        // SAFETY: as above; `pointer` came from `System`, as all of ours do.
+        // SAFETY: as above; `pointer` came from `System`, like all pointers of this allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
@@ -71,7 +72,7 @@ fn signed(bytes: usize) -> i64 {
 }
 
 fn count(bytes: i64) {
-    // A thread that is ending may have no such variables any more; nobody measures it.
+    // The variables of a thread that is ending may be gone; it is not measured.
     let Ok(balance) = BALANCE_BYTES.try_with(|balance| {
         balance.set(balance.get().saturating_add(bytes));
         balance.get()
@@ -83,7 +84,7 @@ fn count(bytes: i64) {
     }
 }
 
-/// Does not return. Nothing in here allocates.
+/// Stops the thread for ever. Nothing in this function allocates.
 #[cold]
 fn stop_here() {
     let _ = STOPPED.try_with(|stopped| {
@@ -96,16 +97,17 @@ fn stop_here() {
     }
 }
 
-/// Makes a flag that is told when this thread is stopped by its ceiling. Called once by a thread; the flag outlives it.
+/// Creates a flag that is set when this thread exceeds its ceiling and stops. Call it once per thread. The flag
+/// outlives the thread.
 pub fn stopped_flag() -> &'static AtomicBool {
     let flag: &'static AtomicBool = Box::leak(Box::default());
     STOPPED.with(|stopped| stopped.set(Some(flag)));
     flag
 }
 
-/// Calls `work`, and stops this thread if that allocates more than `growth_bytes_max`. Returns by how many bytes it grew.
+/// Calls `work`, and stops this thread if it allocates more than `growth_bytes_max`. Returns the growth in bytes.
 pub fn measured<T>(growth_bytes_max: i64, work: impl FnOnce() -> T) -> (T, i64) {
-    /// Lifts the ceiling when `work` unwinds as well.
+    /// Lifts the ceiling even if `work` unwinds.
     struct Lift;
     impl Drop for Lift {
         fn drop(&mut self) {
@@ -120,8 +122,8 @@ pub fn measured<T>(growth_bytes_max: i64, work: impl FnOnce() -> T) -> (T, i64) 
     (done, BALANCE_BYTES.with(Cell::get) - before)
 }
 
-/// Lets panic hooks, from now on, allocate as they like and on nobody's account: a thread that is stopped within one keeps
-/// whatever it has locked, such as the standard error stream, and everybody else who panics waits for that.
+/// Lifts the ceiling in panic hooks: a thread that stopped within a hook would keep its locks, such as that of stderr,
+/// and every other panicking thread would wait for them.
 pub fn spare_panic_hooks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(spared(std::panic::take_hook())));
@@ -131,7 +133,7 @@ type PanicHook = Box<dyn Fn(&PanicHookInfo<'_>) + Sync + Send>;
 
 fn spared(hook: PanicHook) -> PanicHook {
     Box::new(move |info| {
-        // A thread without these variables is ending, and has no ceiling.
+        // The variables of a thread that is ending may be gone; it has no ceiling.
         let ceiling = CEILING_BYTES.try_with(|ceiling| ceiling.replace(i64::MAX));
         let balance = BALANCE_BYTES.try_with(Cell::get);
         hook(info);
@@ -142,19 +144,20 @@ fn spared(hook: PanicHook) -> PanicHook {
     })
 }
 
-/// What one room takes.
+/// The memory account of one room.
 #[derive(Debug, Default)]
 pub struct Account {
     bytes: i64,
-    /// Updates that shards still hold. They are kept until nobody else does, so that they are freed on the room's account.
+    /// Updates that shards may still hold. They are kept until no shard holds them, so that they are freed on the
+    /// room's account.
     lent: VecDeque<Arc<TickUpdate>>,
 }
 
-/// Updates that are kept for that, at most: a mirror remembers fewer.
+/// Maximum number of kept updates. A mirror keeps fewer.
 const LENT_MAX: usize = 64;
 
 impl Account {
-    /// How many bytes it takes now.
+    /// The current balance in bytes.
     pub fn bytes(&self) -> u64 {
         u64::try_from(self.bytes).unwrap_or(0)
     }
@@ -166,19 +169,19 @@ impl Account {
         done
     }
 
-    /// Keeps an update that was made on this account and goes to shards. If too many are kept, because a shard is far
-    /// behind, whoever has it last frees it: then it counts no more from now on.
+    /// Keeps an update that was allocated on this account and is shared with shards. If a shard is far behind and too
+    /// many are kept, its last owner frees it, and this account no longer counts it.
     pub fn lend(&mut self, update: &Arc<TickUpdate>) {
         if self.lent.len() < LENT_MAX {
             self.lent.push_back(Arc::clone(update));
         } else {
-            // Itself, and the two counts that an `Arc` has.
+            // The update itself and the two counters of an `Arc`.
             let bytes = update.memory_bytes() + size_of::<TickUpdate>() + 2 * size_of::<usize>();
             self.bytes = self.bytes.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
     }
 
-    /// Frees the updates that nobody else holds any more.
+    /// Frees the updates that only this account holds.
     pub fn collect(&mut self) {
         let mut lent = std::mem::take(&mut self.lent);
         self.charge(u64::MAX, || lent.retain(|update| Arc::strong_count(update) > 1));

@@ -1,5 +1,5 @@
-//! Recordings of rooms: what happens to a room goes through a bounded channel to a thread of the recording's own, which
-//! writes it to a file. A disk that is slower than the room ends the recording, never the room.
+//! Recordings of rooms: each recording has a thread that writes records from a bounded channel to a file. A disk that
+//! is slower than the room ends the recording, never the room.
 
 use std::{
     collections::HashMap,
@@ -15,8 +15,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use dunlin_config::RoomSettings;
 use dunlin_engine::{
-    host::{Done, Step},
+    host::{CompletedTick, Step},
     room::SeatKey,
 };
 use dunlin_rooms::{
@@ -25,48 +26,48 @@ use dunlin_rooms::{
 };
 use tokio::sync::mpsc;
 
-use super::RoomSettings;
 use crate::telemetry::events;
 
-/// What recordings' names end in.
+/// The extension of recordings.
 const EXTENSION: &str = "dunlin-room";
-/// Bytes that are worth the way to the writer.
+/// Minimum size of a complete chunk.
 const CHUNK_BYTES: usize = 16 * 1_024;
-/// Ticks after which what there is goes there anyway.
+/// Number of ticks after which an incomplete chunk is written.
 const CHUNK_TICKS: u32 = 60;
-/// Chunks that may wait for the disk.
+/// Maximum number of chunks that wait for the disk.
 const CHUNKS_MAX: usize = 64;
-/// Characters of a channel's name in a file's name.
+/// Maximum number of characters of a channel name in a file name.
 const NAME_CHARS_MAX: usize = 100;
 
-/// Records one room. It goes where the room goes, and with it is lost when a game does not come back.
+/// Records one room. It moves with the room's runner, and is lost with it if the game does not return.
 pub(super) struct RoomRecorder {
     recording: Recorder,
-    /// Who sits where.
+    /// The player of each seat.
     players: HashMap<SeatKey, PlayerId>,
-    /// Steps of the tick that is under way that are recorded.
+    /// Number of recorded steps of the current tick.
     steps_recorded: usize,
     tail: Arc<Tail>,
 }
 
-/// The end of a recording. The room's place in its deck has it as well, so that what a room did last is written even if
-/// the room never comes back.
+/// The end of a recording. The scheduler holds it as well, so that the last records are written even if the runner
+/// never returns.
 pub(super) struct Tail {
     unwritten: Mutex<Unwritten>,
     /// The recording ended before its room.
     is_cut: Arc<AtomicBool>,
 }
 
-/// What is not with the writer yet.
+/// Records that are not sent to the writer yet.
 struct Unwritten {
     bytes: Vec<u8>,
     ticks: u32,
-    /// `None` once nothing more is written.
+    /// `None` after the recording has ended.
     writer: Option<SyncSender<Vec<u8>>>,
 }
 
 impl RoomRecorder {
-    /// Begins to record a room that is at tick 0, if its namespace says so. `alive` is held until all is written.
+    /// Starts the recording of a room at tick 0, if its namespace requires it. `alive` is held until everything is
+    /// written.
     pub(super) fn start(
         channel: &str,
         settings: &RoomSettings,
@@ -84,10 +85,10 @@ impl RoomRecorder {
         let bytes = Vec::with_capacity(CHUNK_BYTES);
         let (writer, chunks) = sync_channel(CHUNKS_MAX);
         let is_cut = Arc::new(AtomicBool::new(false));
-        let told_cut = Arc::clone(&is_cut);
+        let is_cut_shared = Arc::clone(&is_cut);
         let spawned = thread::Builder::new().name("room-record".to_owned()).spawn(move || {
             let written = write_all(&path, &chunks);
-            let is_behind = told_cut.load(Ordering::Acquire);
+            let is_behind = is_cut_shared.load(Ordering::Acquire);
             if is_behind || written.is_err() {
                 events::RecordingCut { path: &path, source: written.err().as_ref() }.emit();
             }
@@ -99,14 +100,14 @@ impl RoomRecorder {
         Some(Self { recording, players: HashMap::new(), steps_recorded: 0, tail })
     }
 
-    /// Where the recording ends.
+    /// The tail of the recording.
     pub(super) fn tail(&self) -> &Arc<Tail> {
         &self.tail
     }
 
-    /// A tick is about to begin with `steps`. They are recorded before anything comes of them: the tick that a room fails
-    /// in is the one that somebody wants to see again. Only from the first step of a player who joins in this very tick on
-    /// they wait for its end, since nobody knows the player's number before.
+    /// Records `steps` at the begin of a tick. They are recorded before the game runs, because the tick in which a room
+    /// fails is the most interesting one. Exception: from the first step of a player who joins in this tick on, steps
+    /// are recorded at its end, because the player's id is not known before.
     pub(super) fn begin_tick(&mut self, steps: &[Step]) {
         let mut joining = Vec::new();
         self.steps_recorded = 0;
@@ -114,15 +115,15 @@ impl RoomRecorder {
             match step {
                 Step::Join { seat, .. } => joining.push(*seat),
                 Step::Leave { seat } | Step::Input { seat, .. } if joining.contains(seat) => break,
-                Step::Leave { .. } | Step::Input { .. } => {}
+                Step::Leave { .. } | Step::Input { .. } | Step::Away { .. } | Step::AllAway { .. } => {}
             }
             self.record(step);
             self.steps_recorded += 1;
         }
     }
 
-    /// The tick has led to `done`. Asks the game for its state.
-    pub(super) fn end_tick(&mut self, steps: &[Step], done: &Done, room: &Room) {
+    /// Records the result of a tick. Calls the game for its state.
+    pub(super) fn end_tick(&mut self, steps: &[Step], done: &CompletedTick, room: &Room) {
         let mut joins = done.joins();
         for (index, step) in steps.iter().enumerate() {
             if let Step::Join { seat, .. } = step
@@ -150,10 +151,12 @@ impl RoomRecorder {
                     self.recording.input(*player, *number, data);
                 }
             }
+            // Nothing happens to the room.
+            Step::Away { .. } | Step::AllAway { .. } => {}
         }
     }
 
-    /// Copies what was recorded to the tail: what another thread frees must not be of the room's account.
+    /// Copies the records to the tail, so that no other thread frees memory of the room's account.
     pub(super) fn keep(&mut self, ticks: u32) {
         self.tail.keep(self.recording.written(), ticks);
         self.recording.written().clear();
@@ -166,7 +169,7 @@ impl Tail {
         self.is_cut.load(Ordering::Acquire)
     }
 
-    /// Writes what there is. Nothing comes after it.
+    /// Writes the remaining records. No records may follow.
     pub(super) fn end(&self) {
         let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
         self.hand_over(&mut unwritten);
@@ -203,7 +206,7 @@ impl Drop for Tail {
     }
 }
 
-/// `chat:1` of the Unix time 5 s is `chat_1-5000.dunlin-room`.
+/// Channel `chat:1` at Unix time 5 s becomes `chat_1-5000.dunlin-room`.
 fn file_of(dir: &Path, channel: &str) -> PathBuf {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let name: String = channel.chars().take(NAME_CHARS_MAX).map(|c| if is_plain(c) { c } else { '_' }).collect();
@@ -211,7 +214,7 @@ fn file_of(dir: &Path, channel: &str) -> PathBuf {
     dir.join(format!("{name}-{unix_ms}.{EXTENSION}"))
 }
 
-/// Never over a file that is there.
+/// Never overwrites a file.
 fn write_all(path: &Path, chunks: &Receiver<Vec<u8>>) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;

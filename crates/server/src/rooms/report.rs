@@ -1,40 +1,49 @@
-//! What room threads count, and what they tell about their rooms.
+//! Counters of room threads and reports about their rooms.
 
 use std::sync::Arc;
 
+use dunlin_protocol::ErrorCode;
+use dunlin_rooms::Refusal;
+
 use super::system::Granted;
 
-/// Upper bounds in microseconds of the buckets of [`TickHistogram`]; the last bucket has none.
+/// Upper bounds of the buckets of [`TickHistogram`] in microseconds; the last bucket has none.
 pub const TICK_BOUNDS_US: [u64; 16] =
     [10, 25, 50, 100, 200, 300, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 33_000, 100_000, 500_000, 2_000_000];
 
-/// A histogram of durations of ticks, or of how late they begin.
+/// A histogram of the duration or the lateness of ticks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TickHistogram {
-    /// Observations per bucket, not cumulated; one more than there are bounds.
+    /// Observations per bucket, not cumulative; one more than there are bounds.
     pub buckets: [u64; TICK_BOUNDS_US.len() + 1],
     /// Sum of all observations.
     pub sum_ns: u64,
 }
 
-/// Why rooms end that nobody closed.
+/// Why a room failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
-    /// The simulation could not be made, or has an impossible map.
+    /// The simulation could not be created, or has an invalid map.
     Start,
-    /// It panicked.
+    /// The simulation panicked.
     Panic,
     /// A tick did not end.
     Stuck,
-    /// It took more memory than it may.
+    /// The room exceeded its memory limit.
     Memory,
-    /// Its ticks took longer than their interval, too many in a row.
+    /// Too many ticks in a row took longer than their interval.
     Overrun,
-    /// It was not opened: rooms of its namespace have cost as many threads as they may.
+    /// Not opened: rooms of its namespace have blocked too many threads.
     Barred,
+    /// Not opened: all rooms together exceed the node's memory limit.
+    TotalMemory,
+    /// Not opened: its checkpoint or its log is of no use. They are kept.
+    Restore,
+    /// Its inputs could not be logged. Its checkpoint and its log are kept.
+    Storage,
 }
 
-/// What a room thread counts. Everything but the gauges only grows.
+/// Counters of a room thread. All except the gauges are monotonic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoomCounters {
     /// Rooms opened.
@@ -43,89 +52,104 @@ pub struct RoomCounters {
     pub closed: u64,
     /// Rooms that failed, in the order of [`FailureReason::ALL`].
     pub failed: [u64; FailureReason::ALL.len()],
-    /// Ticks carried out.
+    /// Ticks that ran.
     pub ticks: u64,
-    /// Ticks passed over because their time was too long ago.
+    /// Ticks skipped because they were too late.
     pub skipped: u64,
-    /// Ticks passed over because too much waited for a shard.
+    /// Ticks skipped because too many messages waited for a shard.
     pub held: u64,
+    /// Ticks skipped because too many ticks waited for the log.
+    pub held_for_log: u64,
     /// Ticks that took longer than their interval.
     pub overruns: u64,
-    /// Ticks that began when the next one was due already.
+    /// Ticks that began after the next tick was due.
     pub late: u64,
-    /// Players let in.
+    /// Players who joined.
     pub joins: u64,
-    /// Players whom the game, or a full room, did not let in.
+    /// Joins refused by the game or because the room was full.
     pub joins_refused: u64,
-    /// Inputs applied, or found to be of somebody who had left.
+    /// Inputs that were applied, or whose player had left.
     pub inputs: u64,
-    /// Of these, those that the game could make nothing of.
+    /// How many of these the game rejected.
     pub inputs_senseless: u64,
     /// Events sent to owners.
     pub events: u64,
     /// Publications in other channels.
     pub publications: u64,
-    /// Whole worlds sent to shards.
+    /// Keyframes sent to shards.
     pub keyframes: u64,
-    /// Changes of worlds sent to shards.
+    /// Tick updates sent to shards.
     pub updates: u64,
-    /// How long ticks took.
+    /// Duration of ticks.
     pub tick_duration: TickHistogram,
-    /// How late they began.
+    /// Lateness of ticks.
     pub tick_lateness: TickHistogram,
-    /// Time that games' code ran.
+    /// Time in which game code ran.
     pub busy_ns: u64,
-    /// Recordings that ended because the disk was slower than the room, or failed.
+    /// Recordings that ended early because the disk was too slow or failed.
     pub recordings_cut: u64,
-    /// Times that the thread was given up, and another took its place.
+    /// Number of times that the thread was abandoned and replaced.
     pub replaced: u64,
-    /// Of the threads that were given up, those that came back, and ended.
+    /// How many abandoned threads returned and ended.
     pub came_back: u64,
 }
 
-/// A room thread, as of one moment.
+/// The state of a room thread at one moment.
 #[derive(Clone, Debug)]
 pub struct ThreadReport {
-    /// Its number.
+    /// The index of the thread.
     pub thread: u16,
-    /// What the kernel granted it.
+    /// The scheduling settings that the kernel granted.
     pub granted: Granted,
-    /// Rooms that it has.
+    /// Number of rooms.
     pub rooms: u32,
-    /// Players in them.
+    /// Number of rooms whose world is being created.
+    pub unmade: u32,
+    /// Number of players.
     pub players: u64,
-    /// Thousandths of the last second that games' code ran.
+    /// Permille of the last second in which game code ran.
     pub load_permille: u16,
-    /// What it counted.
+    /// The counters.
     pub counters: RoomCounters,
 }
 
-/// A room, as of one moment.
+/// Counters of the room builder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuilderReport {
+    /// Time spent creating and dropping rooms.
+    pub busy_ns: u64,
+    /// Number of times that the thread was abandoned.
+    pub replaced: u64,
+    /// How many abandoned threads returned and ended.
+    pub came_back: u64,
+}
+
+/// The state of a room at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoomReport {
     /// Its channel.
     pub channel: Arc<str>,
-    /// The number of its thread.
+    /// The index of its thread.
     pub thread: u16,
-    /// How many players it has.
+    /// Number of players.
     pub players: u32,
-    /// How many objects.
+    /// Number of objects.
     pub objects: u32,
-    /// Its last tick.
+    /// The last tick.
     pub tick: u32,
-    /// How long the median of the last ticks took, and the longest of a hundred.
+    /// Median duration of the last hundred ticks.
     pub tick_p50_us: u32,
-    /// See `tick_p50_us`.
+    /// Maximum duration of the last hundred ticks.
     pub tick_p99_us: u32,
-    /// Ticks that began when the next one was due already.
+    /// Ticks that began after the next tick was due.
     pub late: u64,
-    /// Ticks passed over.
+    /// Ticks that were skipped.
     pub skipped: u64,
     /// Ticks that took longer than their interval.
     pub overruns: u64,
-    /// About what its world takes.
+    /// Estimated size of the world.
     pub world_bytes: u64,
-    /// What its world and its game take, as counted.
+    /// Memory of the world and the simulation, as counted.
     pub memory_bytes: u64,
 }
 
@@ -137,12 +161,12 @@ impl TickHistogram {
         self.sum_ns += duration_ns;
     }
 
-    /// How many observations there were.
+    /// The number of observations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Adds all observations of another.
+    /// Adds all observations of another histogram.
     pub fn add(&mut self, other: &Self) {
         for (own, others) in self.buckets.iter_mut().zip(other.buckets) {
             *own += others;
@@ -152,10 +176,20 @@ impl TickHistogram {
 }
 
 impl FailureReason {
-    /// Every reason.
-    pub const ALL: [Self; 6] = [Self::Start, Self::Panic, Self::Stuck, Self::Memory, Self::Overrun, Self::Barred];
+    /// All reasons.
+    pub const ALL: [Self; 9] = [
+        Self::Start,
+        Self::Panic,
+        Self::Stuck,
+        Self::Memory,
+        Self::Overrun,
+        Self::Barred,
+        Self::TotalMemory,
+        Self::Restore,
+        Self::Storage,
+    ];
 
-    /// As metrics and logs write it.
+    /// The reason as a metric label and in logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -164,20 +198,42 @@ impl FailureReason {
             Self::Memory => "memory",
             Self::Overrun => "overrun",
             Self::Barred => "barred",
+            Self::TotalMemory => "total_memory",
+            Self::Restore => "restore",
+            Self::Storage => "storage",
         }
+    }
+
+    /// The reply to a join whose room is not created for this reason: a refusal, so that SDKs do not retry. `None` if
+    /// they may retry.
+    pub(super) fn refusal(self) -> Option<Refusal> {
+        match self {
+            Self::Barred => Some(Refusal { code: 400, message: "rooms of this kind have failed too often".into() }),
+            Self::TotalMemory => {
+                let error = ErrorCode::LimitExceeded;
+                Some(Refusal { code: error.code() as u16, message: error.message().into() })
+            }
+            Self::Restore => Some(Refusal { code: 400, message: "the room cannot be restored".into() }),
+            Self::Start | Self::Panic | Self::Stuck | Self::Memory | Self::Overrun | Self::Storage => None,
+        }
+    }
+
+    /// Whether a room that ends for this reason may go on after a restart.
+    pub const fn keeps_checkpoint(self) -> bool {
+        matches!(self, Self::Restore | Self::Storage)
     }
 }
 
-/// How long the last ticks of one room took: a histogram of eight buckets for each doubling, of which older ticks fade.
+/// A histogram of the duration of one room's ticks: eight buckets per power of two. Older ticks lose weight.
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
     buckets: [u16; RECENT_BUCKETS],
     count: u32,
 }
 
-/// Up to 2^24 µs.
+/// Durations up to 2^24 µs.
 const RECENT_BUCKETS: usize = 24 * 8;
-/// When there are so many observations, each is worth half.
+/// Number of observations after which the weight of all is halved.
 const RECENT_COUNT_MAX: u32 = 4_096;
 
 impl Default for Recent {
@@ -200,7 +256,7 @@ impl Recent {
         }
     }
 
-    /// The upper bound of the bucket in which this share of the observations is reached; 0 without any.
+    /// The upper bound of the bucket that contains this quantile; 0 without observations.
     pub(super) fn quantile_us(&self, share: f64) -> u32 {
         if self.count == 0 {
             return 0;

@@ -1,27 +1,44 @@
-//! What all room threads of a node share.
+//! State that all room threads of a node share.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use super::RoomsOptions;
+use dunlin_config::RoomsOptions;
 
-/// Shared by all room threads.
+use super::{FailureReason, job::Failure, survival::KeptRooms};
+use crate::node::NodeStorage;
+
+/// State that all room threads share.
 pub(super) struct Shared {
     pub(super) options: RoomsOptions,
     pub(super) shard_count: u16,
     pub(super) node_seed: u64,
     pub(super) origin: Instant,
     pub(super) stopping: AtomicBool,
-    /// Added to whatever the system gives as randomness, so that no two rooms share a seed should it give none.
+    /// The node shuts down: players whose clients are gone stay in rooms that are kept.
+    pub(super) draining: AtomicBool,
+    /// The rooms that are kept; `None` without a storage.
+    pub(super) kept: Option<Arc<KeptRooms>>,
+    /// Added to the system's randomness, so that seeds differ even if the system returns none.
     pub(super) rooms_seeded: AtomicU64,
-    /// By namespace: threads that were given up because of its rooms, and have not come back.
+    /// Memory of all rooms in bytes.
+    memory_bytes: Arc<AtomicU64>,
+    /// By namespace: threads that were abandoned because of its rooms and have not returned.
     lost_threads: Vec<AtomicU32>,
 }
 
 impl Shared {
-    pub(super) fn new(options: RoomsOptions, shard_count: u16, node_seed: u64) -> Self {
+    pub(super) fn new(
+        options: RoomsOptions,
+        shard_count: u16,
+        node_seed: u64,
+        storage: Option<Arc<NodeStorage>>,
+    ) -> Self {
         Self {
             lost_threads: options.namespaces.iter().map(|_| AtomicU32::new(0)).collect(),
             options,
@@ -29,36 +46,62 @@ impl Shared {
             node_seed,
             origin: Instant::now(),
             stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            kept: storage.map(|storage| Arc::new(KeptRooms::new(storage))),
             rooms_seeded: AtomicU64::new(0),
+            memory_bytes: Arc::default(),
         }
     }
 
-    /// A thread was given up because of a room of this namespace.
+    /// Counts an abandoned thread because of a room of this namespace.
     pub(super) fn lose_thread(&self, namespace: u16) {
         self.lost_of(namespace).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Such a thread has come back.
+    /// Counts the return of such a thread.
     pub(super) fn regain_thread(&self, namespace: u16) {
         self.lost_of(namespace).fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// How many have not.
+    /// The number of threads that have not returned.
     pub(super) fn lost_threads(&self, namespace: u16) -> u32 {
         self.lost_of(namespace).load(Ordering::Acquire)
     }
 
-    /// Whether rooms of this namespace have cost so many threads that no more are opened. Each keeps its world, and takes
-    /// processor time if it runs, so there must be an end to it.
+    /// Whether rooms of this namespace have blocked so many threads that no more rooms are opened. A blocked thread
+    /// keeps its world in memory, and uses processor time if the game loops.
     pub(super) fn is_barred(&self, namespace: u16) -> bool {
         self.lost_threads(namespace) >= self.options.lost_threads_max
+    }
+
+    /// Why no room of this namespace may be created now, if so.
+    pub(super) fn refusal_of_room(&self, namespace: u16) -> Option<Failure> {
+        if self.is_barred(namespace) {
+            let detail = format!("{} threads are lost to its namespace", self.lost_threads(namespace));
+            return Some(Failure { reason: FailureReason::Barred, detail });
+        }
+        let (bytes, bytes_max) = (self.memory_bytes(), self.options.memory_bytes_max);
+        (bytes >= bytes_max).then(|| {
+            let detail = format!("all rooms take {bytes} bytes, and room.total_memory_limit is {bytes_max}");
+            Failure { reason: FailureReason::TotalMemory, detail }
+        })
+    }
+
+    /// Memory of all rooms in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The share of a new room.
+    pub(super) fn share_of_memory(&self) -> MemoryShare {
+        MemoryShare { all_bytes: Arc::clone(&self.memory_bytes), bytes: 0 }
     }
 
     fn lost_of(&self, namespace: u16) -> &AtomicU32 {
         self.lost_threads.get(usize::from(namespace)).expect("rooms are of namespaces that there are")
     }
 
-    /// Monotonic, the same on all room threads.
+    /// Monotonic time, the same on all room threads.
     pub(super) fn now_ns(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -70,16 +113,44 @@ impl Shared {
         unix_us.saturating_sub((now_ns - moment_ns) / 1_000)
     }
 
-    /// A seed for a room.
+    /// A random seed for a room.
     pub(super) fn random_seed(&self) -> u64 {
         let mut bytes = [0; 8];
-        // A system without randomness has not let the node start; if it runs out later, the node's own is left.
+        // Without randomness the node would not have started. If it fails later, the node's own counter remains.
         let is_random = getrandom::fill(&mut bytes).is_ok();
         let drawn = if is_random { u64::from_ne_bytes(bytes) } else { self.node_seed };
         drawn.wrapping_add(self.rooms_seeded.fetch_add(1, Ordering::Relaxed))
     }
 
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+}
+
+/// One room's part of the memory of all rooms, subtracted on drop.
+#[derive(Debug)]
+pub(super) struct MemoryShare {
+    all_bytes: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl MemoryShare {
+    /// Sets the memory of the room in bytes.
+    pub(super) fn set(&mut self, bytes: u64) {
+        if bytes != self.bytes {
+            // Wraps around if the room shrinks; the sum is correct.
+            self.all_bytes.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+            self.bytes = bytes;
+        }
+    }
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }

@@ -1,15 +1,19 @@
-//! Room threads with games that behave and games that do not. The test is the shard.
+//! Room threads with correct and with faulty games. The test acts as the shard.
 
 mod bounds;
-mod games;
+mod builder;
+pub(super) mod games;
+mod replay;
 mod rig;
+mod survival;
 
 use std::sync::atomic::Ordering;
 
+use dunlin_config::RoomSettings;
 use dunlin_engine::room::{FromRoom, NotJoined};
 use dunlin_protocol::UnsubscribeCode;
 
-use super::{FailureReason, RoomSettings};
+use super::FailureReason;
 use rig::{Rig, settings, wait_until};
 
 #[test]
@@ -88,7 +92,7 @@ fn events_reach_the_owner_and_their_audience_is_named() {
 }
 
 #[test]
-fn an_empty_room_says_so_and_goes_on_until_it_is_closed() {
+fn an_empty_room_reports_it_and_continues_until_it_is_closed() {
     let mut rig = Rig::start(1, vec![RoomSettings { empty_timeout_ms: 50, ..settings("walk") }]);
     let room = rig.open(0, "a");
     for _ in 0..2 {
@@ -99,7 +103,7 @@ fn an_empty_room_says_so_and_goes_on_until_it_is_closed() {
 }
 
 #[test]
-fn a_join_to_a_room_that_is_gone_is_told_so() {
+fn a_join_to_a_missing_room_is_refused() {
     let mut rig = Rig::start(1, vec![settings("walk")]);
     let room = rig.open(0, "a");
     rig.close(room, UnsubscribeCode::ROOM_CLOSED);
@@ -207,7 +211,7 @@ fn a_game_that_cannot_be_made_fails_its_room() {
     let mut rig = Rig::start(1, vec![settings("broken")]);
     let room = rig.open(0, "a");
     rig.join(room, "ann");
-    // The join may come while the game is being made, or when that has failed: so the two are told in either order.
+    // The join may arrive while the room is being created or after that has failed, so both orders are possible.
     let (mut has_failed, mut is_refused) = (false, false);
     rig.take_until("the failure and the answer", |message| {
         has_failed |= matches!(message, FromRoom::Failed { .. });

@@ -1,4 +1,4 @@
-//! A room thread: takes what is due from its deck, runs it, puts it back, and sleeps until the next tick.
+//! A room thread: takes the next due room from its scheduler, runs it, returns it, and sleeps until the next tick.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,192 +12,212 @@ use std::{
 };
 
 use super::{
-    ThreadDoor,
-    deck::Deck,
-    heap,
-    job::{Job, discard},
+    FailureReason, ThreadWaker, heap,
+    job::{Job, save_and_discard},
+    scheduler::Scheduler,
     shared::Shared,
     system::{self, Granted, ThreadId},
 };
 
-/// A place for a room thread: everything that its successor would need.
-pub(super) struct Seat {
+/// The state of a room thread that survives the replacement of the thread.
+pub(super) struct RoomThread {
     pub(super) index: u16,
     pub(super) shared: Arc<Shared>,
-    pub(super) door: Arc<ThreadDoor>,
-    deck: Mutex<Deck>,
-    /// When what the thread is at will have taken too long; never, while it is at nothing.
+    pub(super) waker: Arc<ThreadWaker>,
+    scheduler: Mutex<Scheduler>,
+    /// When the current job counts as stuck; never without a job.
     pub(super) stuck_at_ns: AtomicU64,
-    /// Who sits there.
+    /// The current thread.
     pub(super) worker: Mutex<Option<Worker>>,
-    /// Somebody failed since the watchdog last looked.
+    /// A room has failed since the watchdog's last check.
     pub(super) has_news: AtomicBool,
 }
 
-/// A thread that works.
+/// A running thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Worker {
     pub(super) thread: ThreadId,
-    /// Told when the thread is stopped for taking too much memory.
+    /// Set when the thread is stopped because of its memory.
     pub(super) stopped: &'static AtomicBool,
     pub(super) granted: Granted,
 }
 
-/// A thread that waits for a tick looks for messages after this time at the latest: somebody may want a new room.
+impl Worker {
+    /// Why the thread must be abandoned, if so: it was stopped, or its job is stuck.
+    pub(super) fn reason_to_give_up(self, stuck_at_ns: &AtomicU64, now_ns: u64) -> Option<FailureReason> {
+        if self.stopped.load(Ordering::Acquire) {
+            return Some(FailureReason::Memory);
+        }
+        (stuck_at_ns.load(Ordering::Acquire) <= now_ns).then_some(FailureReason::Stuck)
+    }
+}
+
+/// Maximum time that a thread waits for a tick before it checks for messages, because there may be a request for a new
+/// room.
 const NAP_MAX: Duration = Duration::from_millis(20);
 
-/// What was sent to shards is announced after this time, whatever there is to do; later only if a job takes longer than
-/// expected, and then by the watchdog.
+/// Maximum delay before shards are woken for new messages; longer only if a job takes longer than expected, in which
+/// case the watchdog wakes them.
 const UNANNOUNCED_NS_MAX: u64 = 500_000;
 
-impl Seat {
-    pub(super) fn new(index: u16, shared: Arc<Shared>, door: Arc<ThreadDoor>, deck: Deck) -> Self {
+impl RoomThread {
+    pub(super) fn new(index: u16, shared: Arc<Shared>, waker: Arc<ThreadWaker>, scheduler: Scheduler) -> Self {
         Self {
             index,
             shared,
-            door,
-            deck: Mutex::new(deck),
+            waker,
+            scheduler: Mutex::new(scheduler),
             stuck_at_ns: AtomicU64::new(u64::MAX),
             worker: Mutex::new(None),
             has_news: AtomicBool::new(false),
         }
     }
 
-    /// The deck. Nothing that is done with it runs a game's code, so it is whole whoever had it before.
-    pub(super) fn deck(&self) -> MutexGuard<'_, Deck> {
-        self.deck.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the scheduler. No game code runs with the lock held, so a poisoned lock still protects consistent data.
+    pub(super) fn scheduler(&self) -> MutexGuard<'_, Scheduler> {
+        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells shards of what was sent to them before the job that the thread is at: it may take longer than anybody thought.
+    /// Wakes shards for messages that were sent before the current job, which may take unexpectedly long.
     pub(super) fn announce_if_at_work(&self) {
         if self.stuck_at_ns.load(Ordering::Acquire) != u64::MAX {
             let now_ns = self.shared.now_ns();
-            self.deck().announce(now_ns);
+            self.scheduler().announce(now_ns);
         }
     }
 
-    /// What the kernel granted who sits there.
+    /// Notifies the watchdog of failures.
+    fn note_news(&self, scheduler: &Scheduler) {
+        if !scheduler.news.is_empty() {
+            self.has_news.store(true, Ordering::Release);
+        }
+    }
+
+    /// The settings that the kernel granted the current thread.
     pub(super) fn granted(&self) -> Granted {
         let worker = *self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         worker.map_or(Granted::default(), |worker| worker.granted)
     }
 }
 
-/// Starts a thread for this seat, to work as number `crew`.
+/// Starts a thread with this generation.
 ///
 /// # Errors
-/// The system's.
-pub(super) fn spawn(seat: &Arc<Seat>, crew: u32) -> std::io::Result<()> {
-    let seat = Arc::clone(seat);
-    let name = format!("rooms-{}", seat.index);
-    thread::Builder::new().name(name).spawn(move || live(&seat, crew)).map(drop)
+/// The error of the operating system.
+pub(super) fn spawn(room_thread: &Arc<RoomThread>, generation: u32) -> std::io::Result<()> {
+    let room_thread = Arc::clone(room_thread);
+    let name = format!("rooms-{}", room_thread.index);
+    thread::Builder::new().name(name).spawn(move || live(&room_thread, generation)).map(drop)
 }
 
-/// A game's panics are caught where it is called. One that comes here is a mistake of the server's, which what a shard
-/// makes of its own holds for.
-fn live(seat: &Seat, crew: u32) {
-    if catch_unwind(AssertUnwindSafe(|| work(seat, crew))).is_err() {
-        eprintln!("dunlin: room thread {} panicked, see above; the process ends", seat.index);
+/// Panics of games are caught where their code is called. A panic that arrives here is a bug in the server, with the
+/// same consequences as on a shard.
+fn live(room_thread: &RoomThread, generation: u32) {
+    if catch_unwind(AssertUnwindSafe(|| work(room_thread, generation))).is_err() {
+        eprintln!("dunlin: room thread {} panicked, see above; the process ends", room_thread.index);
         process::abort();
     }
 }
 
-fn work(seat: &Seat, crew: u32) {
-    seat.door.attend();
+fn work(room_thread: &RoomThread, generation: u32) {
+    room_thread.waker.attend();
     let granted = system::ask_for_punctuality();
     let worker = Worker { thread: system::this_thread(), stopped: heap::stopped_flag(), granted };
-    *seat.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+    *room_thread.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
     loop {
-        match next(seat, crew) {
+        match next(room_thread, generation) {
             Next::Run(job) => {
                 let namespace = job.namespace;
                 let finished = job.run();
-                let mut deck = seat.deck();
-                if deck.crew != crew {
-                    drop(deck);
-                    // Whatever comes of it now, its room is over.
+                let mut scheduler = room_thread.scheduler();
+                if scheduler.generation != generation {
+                    drop(scheduler);
+                    // Its room has ended, whatever the result.
                     discard_finished(finished);
-                    seat.shared.regain_thread(namespace);
-                    seat.deck().counters.came_back += 1;
+                    room_thread.shared.regain_thread(namespace);
+                    room_thread.scheduler().counters.came_back += 1;
                     return;
                 }
-                seat.stuck_at_ns.store(u64::MAX, Ordering::Release);
-                deck.put_back(finished, &seat.shared, seat.shared.now_ns());
-                if !deck.news.is_empty() {
-                    seat.has_news.store(true, Ordering::Release);
-                }
+                room_thread.stuck_at_ns.store(u64::MAX, Ordering::Release);
+                scheduler.put_back(finished, room_thread.shared.now_ns());
+                room_thread.note_news(&scheduler);
             }
             Next::Nap(time) => thread::park_timeout(time),
             Next::Sleep => {
                 thread::park();
-                seat.door.waiting.disarm();
+                room_thread.waker.waiting.disarm();
             }
             Next::Replaced => return,
-            Next::Stop => return end(seat),
+            Next::Stop => return end(room_thread),
         }
     }
 }
 
-/// What a thread does next.
+/// The next action of a thread.
 enum Next {
     Run(Job),
     /// Wait for a tick.
     Nap(Duration),
     /// Wait for a message.
     Sleep,
-    /// Somebody else has the deck.
+    /// Another thread has taken over the scheduler.
     Replaced,
     Stop,
 }
 
-fn next(seat: &Seat, crew: u32) -> Next {
-    let shared = &*seat.shared;
-    let mut deck = seat.deck();
-    if deck.crew != crew {
+fn next(room_thread: &RoomThread, generation: u32) -> Next {
+    let shared = &*room_thread.shared;
+    let mut scheduler = room_thread.scheduler();
+    if scheduler.generation != generation {
         return Next::Replaced;
     }
     if shared.is_stopping() {
         return Next::Stop;
     }
     let now_ns = shared.now_ns();
-    deck.post.flush();
-    deck.take_messages(shared, now_ns);
-    deck.tell_load(now_ns);
-    if let Some(job) = deck.next_job(shared, now_ns) {
-        // Mostly once for all rooms of a time, since waking a shard costs more than the tick of a small room. But nobody's
-        // news waits for a job that is known to be long, or for many short ones.
-        if now_ns.saturating_sub(deck.announced_ns).saturating_add(job.expected_ns) > UNANNOUNCED_NS_MAX {
-            deck.announce(now_ns);
+    scheduler.links.flush();
+    scheduler.take_messages(shared, now_ns);
+    scheduler.take_made(shared, now_ns);
+    scheduler.release_held();
+    room_thread.note_news(&scheduler);
+    scheduler.report_load(now_ns);
+    if let Some(job) = scheduler.next_job(shared, now_ns) {
+        // Shards are usually woken once for all rooms that are due at the same time, because waking costs more than the
+        // tick of a small room. But messages do not wait for a long job or for many short ones.
+        if now_ns.saturating_sub(scheduler.announced_ns).saturating_add(job.expected_ns) > UNANNOUNCED_NS_MAX {
+            scheduler.announce(now_ns);
         }
         let timeout_ns = job.settings.tick_stuck_timeout_ms.saturating_mul(1_000_000);
-        seat.stuck_at_ns.store(now_ns.saturating_add(timeout_ns), Ordering::Release);
+        room_thread.stuck_at_ns.store(now_ns.saturating_add(timeout_ns), Ordering::Release);
         return Next::Run(job);
     }
-    deck.announce(now_ns);
-    if let Some(due_ns) = deck.next_ns() {
-        // The time that telling took is part of the wait.
+    scheduler.announce(now_ns);
+    if let Some(due_ns) = scheduler.next_ns() {
+        // The time spent on reporting is part of the wait.
         return Next::Nap(Duration::from_nanos(due_ns.saturating_sub(shared.now_ns())).min(NAP_MAX));
     }
-    seat.door.waiting.arm();
-    // To be looked for after the arming: what comes from here on rings. So does room for what waits.
-    deck.post.flush();
-    deck.post.announce();
-    if deck.post.has_messages() || shared.is_stopping() {
-        seat.door.waiting.disarm();
+    room_thread.waker.waiting.arm();
+    // Check after arming: later messages and space in rings ring the bell.
+    scheduler.links.flush();
+    scheduler.links.announce();
+    let has_made = scheduler.take_made(shared, now_ns);
+    room_thread.note_news(&scheduler);
+    if has_made || scheduler.links.has_messages() || shared.is_stopping() {
+        room_thread.waker.waiting.disarm();
         return Next::Nap(Duration::ZERO);
     }
     Next::Sleep
 }
 
 fn discard_finished(finished: super::job::Finished) {
-    // Unwinding out of a game's own dropping ends with this thread, which ends anyway.
+    // If the game's drop panics, this thread ends, which it does anyway.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(finished)));
 }
 
-fn end(seat: &Seat) {
-    let rooms = seat.deck().empty_out();
-    rooms.for_each(discard);
-    seat.deck().alive = None;
+fn end(room_thread: &RoomThread) {
+    let rooms = room_thread.scheduler().empty_out();
+    rooms.for_each(save_and_discard);
+    room_thread.scheduler().alive = None;
 }
 
 #[cfg(test)]

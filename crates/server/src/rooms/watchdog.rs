@@ -1,4 +1,5 @@
-//! The watchdog: sees to it that a game that does not come back costs its own room alone, and tells the log what failed.
+//! The watchdog: abandons a room whose game code does not return, so that it costs only its own room, and logs
+//! failures.
 
 use std::{
     sync::{Arc, PoisonError, atomic::Ordering},
@@ -7,79 +8,82 @@ use std::{
 };
 
 use super::{
-    FailureReason, system,
-    thread::{Seat, spawn},
+    builder::{self, RoomBuilder},
+    system,
+    thread::{RoomThread, spawn},
 };
 use crate::telemetry::events;
 
-/// Time between two looks.
+/// Interval between two checks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Starts it.
+/// Starts the watchdog.
 ///
 /// # Errors
-/// The system's.
-pub(super) fn start(seats: Vec<Arc<Seat>>) -> std::io::Result<thread::Thread> {
-    let watchdog = thread::Builder::new().name("rooms-watch".to_owned()).spawn(move || watch(&seats))?;
+/// The error of the operating system.
+pub(super) fn start(room_threads: Vec<Arc<RoomThread>>, builder: Arc<RoomBuilder>) -> std::io::Result<thread::Thread> {
+    let watchdog =
+        thread::Builder::new().name("rooms-watch".to_owned()).spawn(move || watch(&room_threads, &builder))?;
     Ok(watchdog.thread().clone())
 }
 
-fn watch(seats: &[Arc<Seat>]) {
-    // Seats whose thread could not be replaced yet.
-    let mut vacant = vec![false; seats.len()];
+fn watch(room_threads: &[Arc<RoomThread>], builder: &Arc<RoomBuilder>) {
+    // Room threads whose thread could not be replaced yet.
+    let mut vacant = vec![false; room_threads.len()];
+    let mut has_no_builder = false;
     loop {
-        for (seat, vacant) in seats.iter().zip(&mut vacant) {
-            seat.announce_if_at_work();
-            *vacant |= give_up_stuck(seat);
+        for (room_thread, vacant) in room_threads.iter().zip(&mut vacant) {
+            room_thread.announce_if_at_work();
+            *vacant |= give_up_stuck(room_thread);
             if *vacant {
-                let crew = seat.deck().crew;
-                match spawn(seat, crew) {
+                let generation = room_thread.scheduler().generation;
+                match spawn(room_thread, generation) {
                     Ok(()) => *vacant = false,
-                    Err(source) => events::RoomThreadMissing { thread: seat.index, source: &source }.emit(),
+                    Err(source) => events::RoomThreadMissing { thread: room_thread.index, source: &source }.emit(),
                 }
             }
-            tell_news(seat);
+            report_changes(room_thread);
         }
-        if seats.iter().all(|seat| seat.shared.is_stopping()) {
+        has_no_builder |= builder.give_up_stuck();
+        if has_no_builder {
+            match builder::spawn(builder, builder.generation()) {
+                Ok(()) => has_no_builder = false,
+                Err(source) => events::RoomBuilderMissing { source: &source }.emit(),
+            }
+        }
+        if room_threads.iter().all(|room_thread| room_thread.shared.is_stopping()) {
             return;
         }
         thread::park_timeout(LOOK_INTERVAL);
     }
 }
 
-/// Takes the deck from a thread that has been at one thing for too long. Whether it did.
-fn give_up_stuck(seat: &Seat) -> bool {
-    let worker = *seat.worker.lock().unwrap_or_else(PoisonError::into_inner);
+/// Takes the scheduler from a thread whose job takes too long. Returns whether it did.
+fn give_up_stuck(room_thread: &RoomThread) -> bool {
+    let worker = *room_thread.worker.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(worker) = worker else { return false };
-    let is_stopped = || worker.stopped.load(Ordering::Acquire);
-    let is_late = || seat.stuck_at_ns.load(Ordering::Acquire) <= seat.shared.now_ns();
-    if !is_stopped() && !is_late() {
+    let reason = || worker.reason_to_give_up(&room_thread.stuck_at_ns, room_thread.shared.now_ns());
+    if reason().is_none() {
         return false;
     }
-    let mut deck = seat.deck();
-    // Only with the deck does it count: the thread may just have come back.
-    let reason = if is_stopped() {
-        FailureReason::Memory
-    } else if is_late() {
-        FailureReason::Stuck
-    } else {
-        return false;
-    };
-    deck.abandon_running(reason, &seat.shared);
-    seat.stuck_at_ns.store(u64::MAX, Ordering::Release);
-    *seat.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    seat.has_news.store(true, Ordering::Release);
-    drop(deck);
-    // It may have come back in the meantime, and ended.
+    let mut scheduler = room_thread.scheduler();
+    // Check again under the lock, because the job may have just ended.
+    let Some(reason) = reason() else { return false };
+    scheduler.abandon_running(reason, &room_thread.shared);
+    room_thread.stuck_at_ns.store(u64::MAX, Ordering::Release);
+    *room_thread.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    room_thread.has_news.store(true, Ordering::Release);
+    drop(scheduler);
+    // An error means that the thread has ended in the meantime.
     let _ = system::make_idle(worker.thread);
     true
 }
 
-fn tell_news(seat: &Seat) {
-    if !seat.has_news.swap(false, Ordering::AcqRel) {
+fn report_changes(room_thread: &RoomThread) {
+    if !room_thread.has_news.swap(false, Ordering::AcqRel) {
         return;
     }
-    let news: Vec<_> = seat.deck().news.drain(..).collect();
+    let news: Vec<_> = room_thread.scheduler().news.drain(..).collect();
     for failed in news {
         events::RoomFailed {
             channel: &failed.channel,

@@ -1,20 +1,17 @@
-//! What TLS shows: read at the start, and again when it changes or a signal asks for it.
+//! Reads TLS certificates at the start and when their files change.
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::signal::unix::Signal;
+use dunlin_config::Config;
+use dunlin_net::Certificates;
 
 use super::ServeError;
-use crate::{
-    config::Config,
-    telemetry::{api_counters::ControlCounters, events},
-    tls::Certificates,
-};
+use crate::telemetry::{api_counters::ControlCounters, events};
 
-/// Time between two looks at the files.
+/// Interval between two checks of the files.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 
-/// Reads them, where TLS is on.
+/// Reads the certificates, if TLS is enabled.
 pub(super) fn read(config: &Config) -> Result<Option<Arc<Certificates>>, ServeError> {
     let Some(files) = config.http_server.tls.clone() else { return Ok(None) };
     let certificates = Certificates::read(files).map_err(ServeError::Tls)?;
@@ -24,14 +21,11 @@ pub(super) fn read(config: &Config) -> Result<Option<Arc<Certificates>>, ServeEr
     Ok(Some(Arc::new(certificates)))
 }
 
-/// Reads them again when their files have changed, and whenever a signal asks for it.
-pub(super) async fn renew(certificates: Arc<Certificates>, mut hangup: Signal, counters: Arc<ControlCounters>) {
+/// Reloads them when their files change.
+pub(super) async fn renew(certificates: Arc<Certificates>, counters: Arc<ControlCounters>) {
     loop {
-        let always = tokio::select! {
-            signal = hangup.recv() => signal.is_some(),
-            () = tokio::time::sleep(LOOKED_AT_EVERY) => false,
-        };
-        let renewed = certificates.renew(always);
+        tokio::time::sleep(LOOKED_AT_EVERY).await;
+        let renewed = certificates.renew();
         if let Ok(false) = renewed {
             continue;
         }

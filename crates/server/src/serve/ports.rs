@@ -1,34 +1,65 @@
-//! Which port serves what: clients have their endpoints on the public one; what they have no business with is on the
-//! internal one, where there is one.
+//! Assigns endpoints to ports: the public port serves clients; the internal port, if configured, serves operators.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Asked, head_limits};
+use dunlin_config::Config;
+use dunlin_net::{Acceptor, ClientEndpoint, OriginCheck, Transport};
+
+use super::{Asked, BackupMaker, Reloader, limits::head_limits};
 use crate::{
-    config::Config,
-    demo::site::Site,
+    demo::{paths::ArenaPaths, site::Site},
     http::{
-        Emulation, HttpParts, Init, Metrics, SessionDoor,
+        Emulation, HttpParts, Init, Metrics, SessionAcceptor,
         api::{ApiOptions, Executor, NodeIdentity, RequestLimits, Service},
+        backup::BackupEndpoint,
         debug::Debug,
+        reload::Reload,
         surveys::Surveys,
     },
-    net::{Door, Place, Transport},
-    node::{Node, OriginCheck},
+    node::Node,
     telemetry::{Scrape, api_counters::ControlCounters},
 };
 
-/// What browsers come for.
+/// The endpoints for browsers.
 pub(super) struct Pages {
     pub(super) site: Option<Site>,
     pub(super) origins: OriginCheck,
 }
 
-/// What each port serves.
+/// The endpoints of each port.
 pub(super) struct Ports {
     pub(super) public: HttpParts,
-    /// `None` when there is one port.
+    /// `None` without an internal port.
     pub(super) internal: Option<HttpParts>,
+}
+
+impl Ports {
+    /// The server API, on either port.
+    pub(super) fn api(&self) -> Option<Arc<Service>> {
+        let parts = [Some(&self.public), self.internal.as_ref()];
+        parts.into_iter().flatten().find_map(|parts| parts.api.as_ref().map(|(_, api)| Arc::clone(api)))
+    }
+
+    /// The metrics page, on either port.
+    pub(super) fn metrics(&self) -> Option<Arc<Metrics>> {
+        let parts = [Some(&self.public), self.internal.as_ref()];
+        parts.into_iter().flatten().find_map(|parts| parts.metrics.as_ref().map(|(_, metrics)| Arc::clone(metrics)))
+    }
+
+    /// Adds the endpoints for reloads and backups to the internal port, if there is one.
+    pub(super) fn with_operations(
+        mut self,
+        reloader: &Arc<Reloader>,
+        counters: &Arc<ControlCounters>,
+        backups: Option<&Arc<BackupMaker>>,
+    ) -> Self {
+        if let Some(internal) = &mut self.internal {
+            let reload = Reload { reloader: Arc::clone(reloader), counters: Arc::clone(counters) };
+            internal.backup = backups.map(|maker| BackupEndpoint { maker: Arc::clone(maker), reload: reload.clone() });
+            internal.reload = Some(reload);
+        }
+        self
+    }
 }
 
 pub(super) fn divide(
@@ -44,8 +75,8 @@ pub(super) fn divide(
     let places = places(config);
     let init = config.transports.init_prefix.clone();
     let sessions = (!places.is_empty() || init.is_some()).then(|| {
-        Arc::new(SessionDoor {
-            door: Door { places, origins, limits: head_limits(config), headers },
+        Arc::new(SessionAcceptor {
+            acceptor: Acceptor { places, origins, limits: head_limits(config), headers },
             body_timeout: Duration::from_millis(config.net.head_timeout_ms),
             node: node.clone(),
             counters: Arc::clone(counters),
@@ -55,22 +86,25 @@ pub(super) fn divide(
     let emulation = emulation.map(|(emulation, sessions)| Emulation {
         path: emulation.handler_prefix,
         body_bytes_max: emulation.body_bytes_max,
+        node_id: identity.uid.as_str().into(),
         sessions,
     });
     let init = init.zip(sessions.clone()).map(|(path, sessions)| Init { path, sessions });
     let api = config.http_api.handler_prefix.clone().map(|prefix| {
         let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
-        (prefix, Service::new(executor, api_options(config), Arc::clone(counters)))
+        (prefix, Arc::new(Service::new(executor, api_options(config), Arc::clone(counters))))
     });
-    let for_clients = HttpParts { site, sessions, emulation, init, ..HttpParts::default() };
+    let arena_paths = site.is_some().then(|| ArenaPaths::new(node.clone()));
+    let for_clients = HttpParts { arena_paths, site, sessions, emulation, init, ..HttpParts::default() };
     let for_operators = for_operators(config, node, asked, identity, counters);
     match config.http_server.internal {
         None => Ports {
-            // The page of what the shards hold shows names of channels.
+            // The debug page contains channel names.
             public: HttpParts {
                 api,
                 debug: None,
                 site: for_clients.site,
+                arena_paths: for_clients.arena_paths,
                 sessions: for_clients.sessions,
                 emulation: for_clients.emulation,
                 init: for_clients.init,
@@ -85,11 +119,19 @@ pub(super) fn divide(
     }
 }
 
-/// Where clients come in.
-pub(super) fn places(config: &Config) -> Vec<Place> {
+/// The operators' paths on the public port, if any.
+pub(super) fn operators_paths(config: &Config) -> Vec<String> {
+    let has_all = config.http_server.internal.is_none();
+    let api = config.http_api.handler_prefix.as_ref().filter(|_| has_all || config.http_api.external);
+    let others = [&config.health_prefix, &config.prometheus_prefix].into_iter().flatten().filter(|_| has_all);
+    others.chain(api).map(|path| path.trim_end_matches('/').to_owned()).collect()
+}
+
+/// The paths of transports.
+pub(super) fn places(config: &Config) -> Vec<ClientEndpoint> {
     let websocket = config.websocket.handler_prefix.clone().map(|path| {
         let deflate = config.websocket.compression;
-        Place { path, transport: Transport::WebSocket { deflate } }
+        ClientEndpoint { path, transport: Transport::WebSocket { deflate } }
     });
     websocket.into_iter().chain(config.transports.places.iter().cloned()).collect()
 }
@@ -108,7 +150,7 @@ fn for_operators(
         let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
         let (surveys, counters) = (Arc::clone(&surveys), Arc::clone(counters));
         let Asked { tokens, backends } = asked;
-        (path, Metrics { surveys, scrape, counters, tokens, backends, started: identity.started })
+        (path, Arc::new(Metrics { surveys, scrape, counters, tokens, backends, started: identity.started }))
     });
     HttpParts {
         health_path: config.health_prefix.clone(),
@@ -119,7 +161,7 @@ fn for_operators(
     }
 }
 
-fn api_options(config: &Config) -> ApiOptions {
+pub(super) fn api_options(config: &Config) -> ApiOptions {
     let http_api = &config.http_api;
     ApiOptions {
         access: http_api.access.clone(),

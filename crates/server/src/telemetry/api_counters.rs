@@ -1,52 +1,92 @@
-//! What the control thread counts: requests of the server API and HTTP connections.
+//! Counters of the control thread: API requests and HTTP connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::http::api::{ApiError, Method};
 
-/// Counts of the control thread.
+/// Counters of the control thread.
 #[derive(Default)]
 pub struct ControlCounters {
     requests: [AtomicU64; Method::ALL.len()],
-    /// By method and place of the code in [`ApiError::CODES`].
+    /// By method and index of the code in [`ApiError::CODES`].
     errors: [[AtomicU64; ApiError::CODES.len()]; Method::ALL.len()],
     refused: [AtomicU64; HttpRefusal::ALL.len()],
     connections: AtomicU64,
-    /// Certificates that were read again, and those that could not be.
+    /// Successful and failed reloads of certificates.
     certificates: [AtomicU64; 2],
+    /// Successful and failed backups of the storage.
+    backups: [AtomicU64; 2],
+    /// Failures to delete old backups.
+    undeleted_backups: AtomicU64,
+    /// Unix seconds.
+    last_backup_s: AtomicU64,
+    reloads: [AtomicU64; ReloadOutcome::ALL.len()],
+    /// Unix seconds.
+    last_reload_s: AtomicU64,
 }
 
-/// Why an HTTP connection or request was refused before anyone looked into it.
+/// The result of a configuration reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReloadOutcome {
+    /// Some keys have changed, or wait for a restart.
+    Applied,
+    /// The configuration is unchanged.
+    Unchanged,
+    /// The configuration is invalid.
+    Refused,
+}
+
+impl ReloadOutcome {
+    /// All results, in the order of the counters.
+    pub const ALL: [Self; 3] = [Self::Applied, Self::Unchanged, Self::Refused];
+
+    /// The result as a metric label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// Why an HTTP connection or request was refused before it was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpRefusal {
-    /// The server has all the HTTP connections that it may have.
+    /// The limit on HTTP connections is reached.
     Connections,
-    /// The API answers as many requests as it may at a time.
+    /// The limit on HTTP connections per address is reached.
+    AddressConnections,
+    /// The longest idle connection was closed in favor of another one.
+    GaveWay,
+    /// The limit on concurrent API requests is reached.
     Busy,
-    /// No API key, or not the right one.
+    /// The API key is missing or wrong.
     Unauthorized,
-    /// The body is too large.
+    /// The request body exceeds `http_api.request_size_limit`.
     BodyTooLarge,
-    /// The body did not come in time.
+    /// The body did not arrive in time.
     BodyTimeout,
-    /// The body is not JSON, or not of the method's form.
+    /// The body is not JSON, or does not have the method's format.
     Malformed,
-    /// A WebSocket handshake on a kept-alive connection that breaks a rule.
+    /// An invalid WebSocket handshake on a kept-alive connection.
     Handshake,
-    /// A WebSocket handshake of a page that may not.
+    /// A WebSocket handshake from an origin that is not allowed.
     Origin,
-    /// No further session is let in, or none from there.
+    /// A limit on new sessions is reached.
     Admission,
-    /// The connection said nothing for too long.
+    /// The connection was idle for too long.
     Idle,
-    /// A begun request did not come in time.
+    /// The head of a request did not arrive in time.
     HeadTimeout,
 }
 
 impl HttpRefusal {
-    /// Every reason, in the order of the counts.
-    pub const ALL: [Self; 11] = [
+    /// All reasons, in the order of the counters.
+    pub const ALL: [Self; 13] = [
         Self::Connections,
+        Self::AddressConnections,
+        Self::GaveWay,
         Self::Busy,
         Self::Unauthorized,
         Self::BodyTooLarge,
@@ -59,10 +99,12 @@ impl HttpRefusal {
         Self::HeadTimeout,
     ];
 
-    /// The reason as metrics and logs write it.
+    /// The reason as a metric label and in logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
+            Self::AddressConnections => "address_connections",
+            Self::GaveWay => "gave_way",
             Self::Busy => "busy",
             Self::Unauthorized => "unauthorized",
             Self::BodyTooLarge => "body_too_large",
@@ -78,7 +120,7 @@ impl HttpRefusal {
 }
 
 impl ControlCounters {
-    /// Counts a request, and the error it was answered with.
+    /// Counts a request and its error, if any.
     pub fn count_request(&self, method: Method, error: Option<&ApiError>) {
         add(self.requests.get(method as usize));
         if let Some(error) = error {
@@ -86,50 +128,104 @@ impl ControlCounters {
         }
     }
 
-    /// Counts a refusal.
+    /// Adds one to the counter of this reason.
     pub fn count_refusal(&self, reason: HttpRefusal) {
         add(self.refused.get(reason as usize));
     }
 
-    /// Certificates were read again, or could not be.
+    /// Counts a configuration reload.
+    pub fn count_reload(&self, outcome: ReloadOutcome, now_s: u64) {
+        add(self.reloads.get(outcome as usize));
+        if outcome != ReloadOutcome::Refused {
+            self.last_reload_s.store(now_s, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of configuration reloads with this result.
+    pub fn reloads(&self, outcome: ReloadOutcome) -> u64 {
+        load(self.reloads.get(outcome as usize))
+    }
+
+    /// Unix time in seconds of the last successful reload; 0 before the first.
+    pub fn last_reload_s(&self) -> u64 {
+        self.last_reload_s.load(Ordering::Relaxed)
+    }
+
+    /// Counts a reload of certificates.
     pub fn count_certificates(&self, is_renewed: bool) {
         add(self.certificates.get(usize::from(!is_renewed)));
     }
 
-    /// How often certificates were read again, or could not be.
+    /// The number of successful or failed reloads of certificates.
     pub fn certificates(&self, is_renewed: bool) -> u64 {
         load(self.certificates.get(usize::from(!is_renewed)))
     }
 
-    /// A connection was opened.
+    /// Counts a backup of the storage that was made at this time.
+    pub fn count_backup(&self, made_s: u64) {
+        add(self.backups.first());
+        self.last_backup_s.store(made_s, Ordering::Relaxed);
+    }
+
+    /// Counts a backup of the storage that failed.
+    pub fn count_failed_backup(&self) {
+        add(self.backups.get(1));
+    }
+
+    /// Counts a failure to delete old backups.
+    pub fn count_undeleted_backups(&self) {
+        self.undeleted_backups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often old backups could not be deleted.
+    pub fn undeleted_backups(&self) -> u64 {
+        self.undeleted_backups.load(Ordering::Relaxed)
+    }
+
+    /// The number of successful or failed backups of the storage.
+    pub fn backups(&self, is_made: bool) -> u64 {
+        load(self.backups.get(usize::from(!is_made)))
+    }
+
+    /// Unix time in seconds of the newest backup; 0 if none is known.
+    pub fn last_backup_s(&self) -> u64 {
+        self.last_backup_s.load(Ordering::Relaxed)
+    }
+
+    /// Notes the newest backup in the directory at the start.
+    pub fn note_last_backup(&self, made_s: u64) {
+        self.last_backup_s.store(made_s, Ordering::Relaxed);
+    }
+
+    /// Counts a new connection.
     pub fn connection_opened(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection was closed.
+    /// Counts the end of a connection.
     pub fn connection_closed(&self) {
         let before = self.connections.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "a connection is closed once");
     }
 
-    /// Open connections.
+    /// The number of open connections.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Requests of a method.
+    /// The number of requests of a method.
     pub fn requests(&self, method: Method) -> u64 {
         load(self.requests.get(method as usize))
     }
 
-    /// Errors of a method, with their codes; codes that never came are left out.
+    /// The errors of a method by code; codes that have not occurred are omitted.
     pub fn errors(&self, method: Method) -> impl Iterator<Item = (u32, u64)> + '_ {
         let counts = self.errors.get(method as usize).into_iter().flatten();
         let counts = counts.map(|count| count.load(Ordering::Relaxed));
         ApiError::CODES.iter().copied().zip(counts).filter(|(_, count)| *count > 0)
     }
 
-    /// Refusals for a reason.
+    /// The number of refusals for a reason.
     pub fn refused(&self, reason: HttpRefusal) -> u64 {
         load(self.refused.get(reason as usize))
     }

@@ -1,7 +1,7 @@
-//! What is worth a log line: an event is a struct, and its `emit` is the one place that knows level, wording and fields.
+//! Log events. An event is a struct, and its `emit` determines level, message and fields.
 //!
-//! No event holds a payload, a token or a key. What comes from outside is written through [`Outside`]. Events whose cause
-//! lies outside are told at most once a second each, with the number of those that were not told.
+//! No event contains a payload, a token or a key. Text from outside is written through [`Outside`]. Events that
+//! clients can cause are logged at most once per second each, with the number of suppressed ones.
 
 use std::{fmt, io, net::SocketAddr, path::Path, sync::OnceLock, time::Duration, time::Instant};
 
@@ -13,221 +13,208 @@ use crate::{http::api::Method, rooms::FailureReason};
 
 /// The node accepts connections.
 pub struct NodeStarted<'a> {
-    /// Where.
+    /// Address and port of the listener.
     pub address: SocketAddr,
     /// The server's version.
     pub version: &'a str,
     /// The node's name.
     pub name: &'a str,
-    /// How many shards.
+    /// The number of shards.
     pub shards: usize,
-    /// What they wait on.
+    /// The shards' reactor.
     pub reactor: &'a str,
-    /// Why on that.
+    /// Why this reactor was chosen.
     pub reactor_reason: &'a str,
 }
 
 impl NodeStarted<'_> {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
         info!(address = %self.address, version = self.version, node = %Outside(self.name), shards = self.shards,
             reactor = self.reactor, reactor_reason = self.reactor_reason, "dunlin is listening");
     }
 }
 
-/// A set of public keys for tokens was fetched.
-pub struct KeysFetched<'a> {
-    /// From where.
-    pub url: &'a str,
-    /// How many of its keys can be used.
-    pub keys: usize,
+/// The source of the configuration.
+pub struct ConfigurationRead<'a> {
+    /// The configuration file, if one was read.
+    pub file: Option<&'a str>,
 }
 
-impl KeysFetched<'_> {
-    /// Tells it.
+impl ConfigurationRead<'_> {
+    /// Logs it.
     pub fn emit(&self) {
-        info!(url = %Outside(self.url), keys = self.keys, "keys for tokens were fetched");
+        if let Some(file) = self.file {
+            info!(file = %Outside(file), "configuration file loaded");
+        } else {
+            info!("no configuration file found; using the environment, flags and defaults");
+        }
     }
 }
 
-/// A set of public keys for tokens could not be fetched. It is tried at most once a second.
-pub struct KeysNotFetched<'a> {
-    /// From where.
-    pub url: &'a str,
-    /// Why not.
-    pub why: &'a dyn fmt::Display,
-}
-
-impl KeysNotFetched<'_> {
-    /// Tells it.
-    pub fn emit(&self) {
-        let why = self.why.to_string();
-        warn!(url = %Outside(self.url), why = %Outside(&why), "keys for tokens could not be fetched");
-    }
-}
-
-/// A backend did not answer, or not as it should.
+/// A backend request failed.
 pub struct BackendFailed<'a> {
-    /// The proxy's place in the configuration.
+    /// The proxy's name in the configuration.
     pub proxy: &'a str,
-    /// What was asked.
+    /// The kind of request.
     pub kind: &'a str,
-    /// What came of it.
+    /// The result.
     pub outcome: &'a str,
-    /// Why.
+    /// The error, unescaped.
     pub why: &'a dyn fmt::Display,
 }
 
 impl BackendFailed<'_> {
-    /// Tells it, at most once a second.
+    /// Logs it, at most once a second.
     pub fn emit(&self) {
         static THROTTLE: Throttle = Throttle::new();
         let Some(suppressed) = THROTTLE.admit(now_s()) else { return };
         let why = self.why.to_string();
         warn!(proxy = self.proxy, kind = self.kind, outcome = self.outcome, why = %Outside(&why), suppressed,
-            "a backend failed");
+            "backend request failed");
     }
 }
 
-/// There is an internal port.
+/// The node listens on the internal port.
 pub struct InternalPort {
-    /// Where.
+    /// Address and port of the listener.
     pub address: SocketAddr,
 }
 
 impl InternalPort {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
-        info!(address = %self.address, "the internal port is open");
+        info!(address = %self.address, "listening on the internal port");
     }
 }
 
-/// The settings leave a door open that an operator should know of.
-pub struct OpenDoor {
-    /// Which, as the key that opens it.
+/// A setting is insecure.
+pub struct InsecureSetting {
+    /// The key.
     pub key: &'static str,
-    /// What it means.
+    /// The consequence.
     pub meaning: &'static str,
 }
 
-impl OpenDoor {
-    /// Tells it.
+impl InsecureSetting {
+    /// Logs it.
     pub fn emit(&self) {
         warn!(key = self.key, "{}", self.meaning);
     }
 }
 
-/// A key that others than its owner may read.
+/// Users other than the owner can read the private key.
 pub struct OpenKeyFile<'a> {
-    /// Where it is.
+    /// Path of the key file.
     pub path: &'a Path,
 }
 
 impl OpenKeyFile<'_> {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
-        warn!(path = %Outside(&self.path.to_string_lossy()), "others than its owner may read the key of TLS; make its mode 0600");
+        warn!(path = %Outside(&self.path.to_string_lossy()), "users other than its owner can read the TLS key file; \
+            change its mode to 0600");
     }
 }
 
-/// Certificates were read again.
+/// The certificates were reloaded.
 pub struct CertificatesRenewed<'a> {
-    /// Why those from before are still shown, if they are.
+    /// Why the reload failed and the old certificates stay in use; `None` if it succeeded.
     pub error: Option<&'a dyn std::fmt::Display>,
 }
 
 impl CertificatesRenewed<'_> {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
         match self.error {
-            None => info!("new connections are shown the certificates that were just read"),
-            Some(error) => warn!(%error, "certificates could not be read again; those from before are still shown"),
+            None => info!("certificates reloaded; new connections use them"),
+            Some(error) => warn!(%error, "failed to reload certificates; the old ones stay in use"),
         }
     }
 }
 
-/// The demonstration runs.
+/// The demo is running.
 pub struct DemoStarted<'a> {
-    /// Where its pages lie.
+    /// The directory of its pages.
     pub dir: &'a Path,
-    /// Where to look at it.
+    /// The address of the pages.
     pub address: SocketAddr,
 }
 
 impl DemoStarted<'_> {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
         info!(dir = %Outside(&self.dir.to_string_lossy()), url = %format_args!("http://{}/", self.address),
-            "the demonstration is on: anyone who reaches the port may look at it");
+            "demo pages enabled: anyone who can reach the port can see them");
     }
 }
 
-/// The demonstration's publisher was refused, and ends.
+/// The demo's publisher ends, because a publication was refused.
 pub struct DemoRefused<'a> {
-    /// Where it wanted to publish.
+    /// The channel.
     pub channel: &'a str,
-    /// Why it may not.
+    /// The error.
     pub error: ErrorCode,
 }
 
 impl DemoRefused<'_> {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
         error!(
             channel = self.channel,
             error = self.error.message(),
-            "the demonstration cannot publish its prices; it needs the namespaces of demo/config.json"
+            "failed to publish demo prices; the demo needs the namespaces of demo/config.json"
         );
     }
 }
 
-/// The demonstration's players were refused, and end.
+/// The demo's bots end, because the room rejected them.
 pub struct DemoBotsRefused<'a> {
-    /// Where they wanted to play.
+    /// The room.
     pub room: &'a str,
-    /// The code of the error.
+    /// The error code.
     pub code: u32,
 }
 
 impl DemoBotsRefused<'_> {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
         error!(
             channel = self.room,
             code = self.code,
-            "the demonstration's players are not let in; they need the namespaces of demo/config.json"
+            "the demo bots cannot join; they need the namespaces of demo/config.json"
         );
     }
 }
 
-/// A signal asks the node to go.
+/// A signal started the shutdown.
 pub struct ShutdownBegun {
     /// The signal's name.
     pub signal: &'static str,
-    /// How long sessions may take.
+    /// The maximum duration of the shutdown.
     pub timeout: Duration,
 }
 
 impl ShutdownBegun {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
         info!(signal = self.signal, timeout_s = self.timeout.as_secs_f64(), "closing sessions with 3001 (shutdown)");
     }
 }
 
-/// The node has gone.
+/// The shutdown is complete.
 pub struct ShutdownEnded {
-    /// Sessions that were cut off at the deadline.
+    /// Number of sessions that were cut off at the timeout.
     pub sessions_cut: u32,
 }
 
 impl ShutdownEnded {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
         if self.sessions_cut == 0 {
             info!("all sessions are closed");
         } else {
-            warn!(sessions = self.sessions_cut, "cut off sessions that did not take their last frames in time");
+            warn!(sessions = self.sessions_cut, "sessions cut off at the shutdown timeout with unsent frames");
         }
     }
 }
@@ -239,54 +226,54 @@ pub struct ShutdownForced {
 }
 
 impl ShutdownForced {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
-        warn!(signal = self.signal, "a second signal: stopping at once");
+        warn!(signal = self.signal, "second signal; exiting immediately");
     }
 }
 
-/// All shard threads ended although nobody asked them to.
+/// All shard threads have ended unexpectedly.
 pub struct NodeLost;
 
 impl NodeLost {
-    /// Tells it.
+    /// Logs it.
     pub fn emit(&self) {
-        error!("the shards have stopped answering");
+        error!("the shards have stopped");
     }
 }
 
 /// An HTTP connection or request was refused.
 pub struct HttpRefused<'a> {
-    /// Why.
+    /// Selects the counter and the throttle.
     pub reason: HttpRefusal,
-    /// Who.
+    /// `None` if the socket is closed already.
     pub peer: Option<SocketAddr>,
-    /// What was wrong, without anything of the request's content.
+    /// The reason, without any content of the request.
     pub detail: &'a dyn fmt::Display,
 }
 
 impl HttpRefused<'_> {
-    /// Tells it, at most once a second for each reason.
+    /// Logs it, at most once a second for each reason.
     pub fn emit(&self) {
         static THROTTLES: [Throttle; HttpRefusal::ALL.len()] = [const { Throttle::new() }; HttpRefusal::ALL.len()];
         let Some(suppressed) = THROTTLES.get(self.reason as usize).and_then(|throttle| throttle.admit(now_s())) else {
             return;
         };
-        warn!(reason = self.reason.name(), peer = self.peer.map(tracing::field::display), suppressed,
-            detail = %self.detail, "refused an HTTP request");
+        info!(reason = self.reason.name(), peer = self.peer.map(tracing::field::display), suppressed,
+            detail = %self.detail, "HTTP request refused");
     }
 }
 
-/// A request of the server API asks for what this version does not have.
+/// An API request uses an unsupported method or field.
 pub struct ApiFieldUnsupported {
-    /// The method.
+    /// The requested API method.
     pub method: Method,
     /// The field, or the whole method.
     pub field: &'static str,
 }
 
 impl ApiFieldUnsupported {
-    /// Tells it, at most once a second.
+    /// Logs it, at most once a second.
     pub fn emit(&self) {
         static THROTTLE: Throttle = Throttle::new();
         if let Some(suppressed) = THROTTLE.admit(now_s()) {
@@ -294,50 +281,86 @@ impl ApiFieldUnsupported {
                 method = self.method.name(),
                 field = self.field,
                 suppressed,
-                "the API was asked for what this version does not support; answered 108"
+                "unsupported API method or field; error 108"
             );
         }
     }
 }
 
-/// A room ended that nobody closed.
+/// A room has failed.
 pub struct RoomFailed<'a> {
-    /// Its channel.
+    /// Channel of the room, unescaped.
     pub channel: &'a str,
     /// Its simulation's name.
     pub simulation: &'a str,
-    /// Why.
+    /// Also the label of `dunlin_rooms_failed_total`.
     pub reason: FailureReason,
-    /// What the simulation said, or what was measured.
+    /// The simulation's message, or the measured value.
     pub detail: &'a str,
 }
 
 impl RoomFailed<'_> {
-    /// Tells it, at most once a second.
+    /// Logs it, at most once a second.
     pub fn emit(&self) {
         static THROTTLE: Throttle = Throttle::new();
         if let Some(suppressed) = THROTTLE.admit(now_s()) {
-            error!(channel = %Outside(self.channel), simulation = %Outside(self.simulation),
-                reason = self.reason.name(), suppressed, detail = %Outside(self.detail),
-                "a room failed; its players are unsubscribed with 2510 and may come back to a new one");
+            let reason = self.reason.name();
+            if self.reason.keeps_checkpoint() {
+                error!(channel = %Outside(self.channel), simulation = %Outside(self.simulation), reason, suppressed,
+                    detail = %Outside(self.detail), "room failed; its checkpoint is kept");
+            } else {
+                error!(channel = %Outside(self.channel), simulation = %Outside(self.simulation), reason, suppressed,
+                    detail = %Outside(self.detail),
+                    "room failed; players are unsubscribed with 2510 and can rejoin a new room");
+            }
         }
     }
 }
 
-/// A thread that a game held up could not be replaced; it is tried again.
+/// A room thread that is stuck in a game could not be replaced. Another attempt follows.
 pub struct RoomThreadMissing<'a> {
-    /// The thread's number.
+    /// The index of the thread.
     pub thread: u16,
-    /// Why.
+    /// The error of the operating system.
     pub source: &'a io::Error,
 }
 
 impl RoomThreadMissing<'_> {
-    /// Tells it, at most once a second.
+    /// Logs it, at most once a second.
     pub fn emit(&self) {
         static THROTTLE: Throttle = Throttle::new();
         if let Some(suppressed) = THROTTLE.admit(now_s()) {
-            error!(thread = self.thread, error = %self.source, suppressed, "cannot replace a room thread; its rooms stand still");
+            error!(thread = self.thread, error = %self.source, suppressed, "cannot replace a room thread; its rooms \
+                do not tick");
+        }
+    }
+}
+
+/// The thread that returns freed memory to the operating system could not be started.
+pub struct NoTrim<'a> {
+    /// The error of the operating system.
+    pub source: &'a io::Error,
+}
+
+impl NoTrim<'_> {
+    /// Logs it.
+    pub fn emit(&self) {
+        warn!(error = %self.source, "cannot start the thread that returns freed memory to the operating system");
+    }
+}
+
+/// The room builder's thread, which is stuck in a game, could not be replaced. Another attempt follows.
+pub struct RoomBuilderMissing<'a> {
+    /// The error of the operating system.
+    pub source: &'a io::Error,
+}
+
+impl RoomBuilderMissing<'_> {
+    /// Logs it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            error!(error = %self.source, suppressed, "cannot replace the room builder's thread; no rooms can open");
         }
     }
 }
@@ -346,61 +369,23 @@ impl RoomThreadMissing<'_> {
 pub struct RecordingCut<'a> {
     /// The file.
     pub path: &'a Path,
-    /// Why it could not be written; `None` if it was not written fast enough.
+    /// The error; `None` if the disk was too slow.
     pub source: Option<&'a io::Error>,
 }
 
 impl RecordingCut<'_> {
-    /// Tells it, at most once a second.
+    /// Logs it, at most once a second.
     pub fn emit(&self) {
         static THROTTLE: Throttle = Throttle::new();
         if let Some(suppressed) = THROTTLE.admit(now_s()) {
             warn!(file = %Outside(&self.path.to_string_lossy()), error = self.source.map(tracing::field::display), suppressed,
-                "a room's recording ends before the room: the disk was too slow, or failed");
-        }
-    }
-}
-
-/// Clients did, in the time that was looked at, what an operator may want to know.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct ClientsMisbehaved {
-    /// The time that was looked at.
-    pub interval_s: u64,
-    /// Messages that were not of the protocol.
-    pub malformed_frames: u64,
-    /// Breaches of the WebSocket protocol.
-    pub violations: u64,
-    /// Sessions that read too slowly.
-    pub slow_sessions: u64,
-    /// Connections that were refused.
-    pub refused: u64,
-    /// The most frequent reason of those.
-    pub refused_mostly: &'static str,
-    /// Connections that could not be accepted.
-    pub accept_failures: u64,
-}
-
-impl ClientsMisbehaved {
-    /// Tells it, if there is anything to tell.
-    pub fn emit(&self) {
-        let nothing = Self { interval_s: self.interval_s, refused_mostly: self.refused_mostly, ..Self::default() };
-        if *self != nothing {
-            warn!(
-                interval_s = self.interval_s,
-                malformed_frames = self.malformed_frames,
-                violations = self.violations,
-                slow_sessions = self.slow_sessions,
-                refused = self.refused,
-                refused_mostly = self.refused_mostly,
-                accept_failures = self.accept_failures,
-                "clients were closed or refused"
-            );
+                "the recording of a room ended early: the disk was too slow or failed");
         }
     }
 }
 
 /// Seconds since the first event, for [`Throttle`].
-fn now_s() -> u64 {
+pub(super) fn now_s() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_secs()
 }

@@ -2,30 +2,30 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::metrics::{Family, Kind};
+use super::metrics::{Family, MetricKind};
 
-/// What a scrape's answer says it is.
+/// The content type of the metrics page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A page of metrics while it is written.
+/// A metrics page in progress.
 #[derive(Default)]
 pub struct Page {
     text: String,
 }
 
 impl Page {
-    /// Writes a family; `samples` writes its samples, and may write none.
+    /// Writes a family; `samples` writes any number of samples.
     pub fn family(&mut self, family: &'static Family, samples: impl FnOnce(&mut Samples<'_>)) {
         let _ = writeln!(self.text, "# HELP {} {}\n# TYPE {0} {}", family.name, family.help, family.kind.name());
         samples(&mut Samples { text: &mut self.text, family });
     }
 
-    /// Writes a family of one sample without labels.
+    /// Writes a family with one sample without labels.
     pub fn single(&mut self, family: &'static Family, value: impl Display) {
         self.family(family, |samples| samples.add(&[], value));
     }
 
-    /// The page.
+    /// The text of the page.
     pub fn into_text(self) -> String {
         self.text
     }
@@ -38,16 +38,16 @@ pub struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    /// Adds a sample, with the values of the family's labels in their order.
+    /// Adds a sample. `label_values` are in the order of the family's labels.
     pub fn add(&mut self, label_values: &[&str], value: impl Display) {
-        assert!(self.family.kind != Kind::Histogram, "{} is a histogram", self.family.name);
+        assert!(self.family.kind != MetricKind::Histogram, "{} is a histogram", self.family.name);
         self.line("", label_values, None, value);
     }
 
-    /// Adds a histogram. `buckets` are upper bounds in seconds and counts, not cumulated; `beyond` is the count above
-    /// the last bound.
+    /// Adds a histogram. `buckets` contains upper bounds in seconds and counts, not cumulative; `beyond` is the count
+    /// above the last bound.
     pub fn add_histogram(&mut self, label_values: &[&str], buckets: &[(f64, u64)], beyond: u64, sum_s: f64) {
-        assert!(self.family.kind == Kind::Histogram, "{} is no histogram", self.family.name);
+        assert!(self.family.kind == MetricKind::Histogram, "{} is no histogram", self.family.name);
         let mut count = 0;
         for (bound_s, observations) in buckets {
             count += observations;
@@ -93,9 +93,9 @@ fn escape_into(value: &str, text: &mut String) {
 mod tests {
     use super::*;
 
-    static PLAIN: Family = Family { name: "t_plain", kind: Kind::Gauge, labels: &[], help: "Plain." };
-    static LABELLED: Family = Family { name: "t_total", kind: Kind::Counter, labels: &["a", "b"], help: "Two." };
-    static TIMED: Family = Family { name: "t_seconds", kind: Kind::Histogram, labels: &["a"], help: "Time." };
+    static PLAIN: Family = Family { name: "t_plain", kind: MetricKind::Gauge, labels: &[], help: "Plain." };
+    static LABELLED: Family = Family { name: "t_total", kind: MetricKind::Counter, labels: &["a", "b"], help: "Two." };
+    static TIMED: Family = Family { name: "t_seconds", kind: MetricKind::Histogram, labels: &["a"], help: "Time." };
 
     #[test]
     fn every_form_of_sample() {

@@ -1,40 +1,71 @@
-//! Where log lines go, and in what form.
+//! The destination and the format of the log.
 
 use std::{
     fmt,
-    fs::{File, OpenOptions},
+    fs::OpenOptions,
     io::{self, IsTerminal},
-    path::Path,
-    sync::Arc,
+    sync::OnceLock,
+    time::Duration,
 };
 
-use tracing_subscriber::{Layer, filter::LevelFilter, layer::SubscriberExt, util::SubscriberInitExt};
+use dunlin_config::{LogLevel, LogOptions};
+use tracing_subscriber::{
+    Layer,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
-use crate::config::{LogLevel, LogOptions};
+use super::log_writer::{self, LineSender};
 
-/// Starts logging: lines for people when they go to a terminal, otherwise a JSON object a line.
+/// The queue of the process's log.
+static LINES: OnceLock<LineSender> = OnceLock::new();
+
+/// Starts the log: plain text on a terminal, otherwise one JSON object per line.
 ///
 /// # Errors
-/// The log file cannot be opened for appending. Without a file nothing can fail; a second call changes nothing.
+/// The log file cannot be opened, or the thread cannot be started. A second call has no effect.
 pub fn start(options: &LogOptions) -> io::Result<()> {
-    let level = level_filter(options.level);
-    let (writer, human) = match &options.file {
-        Some(path) => (Destination::File(Arc::new(open(path)?)), false),
-        None => (Destination::StandardError, io::stderr().is_terminal()),
+    let human = options.file.is_none() && io::stderr().is_terminal();
+    let sender = match &options.file {
+        Some(path) => {
+            let file = OpenOptions::new().create(true).append(true).open(path)?;
+            log_writer::start(file, options.lines_max)?
+        }
+        None => log_writer::start(io::stderr(), options.lines_max)?,
     };
-    let layer = tracing_subscriber::fmt::layer().with_target(false).with_writer(move || writer.clone());
+    let destination = Destination(sender.clone());
+    let layer = tracing_subscriber::fmt::layer().with_target(false).with_writer(move || destination.clone());
+    let filter = filter(options);
     let layer = if human {
-        layer.with_filter(level).boxed()
+        layer.with_filter(filter).boxed()
     } else {
-        layer.json().flatten_event(true).with_current_span(false).with_span_list(false).with_filter(level).boxed()
+        layer.json().flatten_event(true).with_current_span(false).with_span_list(false).with_filter(filter).boxed()
     };
-    // Fails only when something already logs, as in a test that starts two nodes.
-    let _ = tracing_subscriber::registry().with(layer).try_init();
+    // Fails only if a logger is already installed, as in a test that starts two nodes.
+    if tracing_subscriber::registry().with(layer).try_init().is_ok() {
+        let _ = LINES.set(sender);
+    }
     Ok(())
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+/// Waits until all lines are written, at most for `timeout`. For the end of the process.
+pub fn flush(timeout: Duration) {
+    if let Some(lines) = LINES.get() {
+        lines.state().flush(timeout);
+    }
+}
+
+/// Number of lines that were dropped because the queue was full.
+pub fn lines_dropped() -> u64 {
+    LINES.get().map_or(0, |lines| lines.state().dropped())
+}
+
+/// Libraries have a separate level, because at `trace` one of them logs several lines per socket event.
+fn filter(options: &LogOptions) -> Targets {
+    let own = level_filter(options.level);
+    let libraries = level_filter(options.library_level).min(own);
+    Targets::new().with_default(libraries).with_target("dunlin", own)
 }
 
 fn level_filter(level: LogLevel) -> LevelFilter {
@@ -48,19 +79,14 @@ fn level_filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// Writes of one line are one `write`, so lines of several threads do not mix.
+/// Each line is written with one `write`, so lines of several threads do not mix.
 #[derive(Clone)]
-enum Destination {
-    StandardError,
-    File(Arc<File>),
-}
+struct Destination(LineSender);
 
 impl io::Write for Destination {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::StandardError => io::stderr().write(line),
-            Self::File(file) => (&**file).write(line),
-        }
+        self.0.send(line);
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -68,11 +94,11 @@ impl io::Write for Destination {
     }
 }
 
-/// Most characters of one outside text in a line.
+/// Maximum number of characters of an outside text in a line.
 const OUTSIDE_CHARS_MAX: usize = 200;
 
-/// Text from outside on its way into a log line: shortened, and with every control character escaped, so that it can
-/// neither begin a line of its own nor reach a terminal as a command.
+/// Text from outside for a log line: shortened, and with control characters escaped, so that it cannot begin a new line
+/// or send escape sequences to a terminal.
 pub struct Outside<'a>(pub &'a str);
 
 impl fmt::Display for Outside<'_> {
@@ -80,7 +106,7 @@ impl fmt::Display for Outside<'_> {
         use fmt::Write as _;
         let mut chars = self.0.chars();
         for c in chars.by_ref().take(OUTSIDE_CHARS_MAX) {
-            // Besides control characters: those that end a line or turn the writing direction.
+            // Control characters, line separators, and characters that change the writing direction.
             if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}') {
                 write!(f, "{}", c.escape_unicode())?;
             } else {
@@ -93,7 +119,19 @@ impl fmt::Display for Outside<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
+
+    #[test]
+    fn libraries_are_silent_unless_they_are_asked_for() {
+        let options = |level, library_level| LogOptions { level, library_level, file: None, lines_max: 1 };
+        let quiet = filter(&options(LogLevel::Trace, LogLevel::Warn));
+        assert!(quiet.would_enable("dunlin::node", &Level::TRACE) && quiet.would_enable("mio::poll", &Level::WARN));
+        assert!(!quiet.would_enable("mio::poll", &Level::INFO));
+        let asked = filter(&options(LogLevel::Debug, LogLevel::Trace));
+        assert!(asked.would_enable("mio::poll", &Level::DEBUG) && !asked.would_enable("mio::poll", &Level::TRACE));
+    }
 
     #[test]
     fn outside_text_stays_on_its_line() {

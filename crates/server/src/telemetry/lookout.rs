@@ -1,25 +1,31 @@
-//! Turns what the shards count about clients into at most one log line every few seconds, so that no shard ever logs.
+//! Summarizes the shards' counters about clients in at most one log line every few seconds, so that shards never log.
 
 use std::time::Duration;
 
-use super::events::ClientsMisbehaved;
-use crate::node::{Node, RefusalReason, ShardReport};
+use dunlin_net::RefusalReason;
 
-/// Time between two looks.
+use super::session_events::ClientsMisbehaved;
+use crate::node::{Node, ShardReport};
+
+/// Interval between two checks.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Looks at the counts until the node has gone.
+/// Checks the counters until the node has ended.
 pub async fn watch(node: Node) {
     let mut before = Totals::default();
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let shards = node.report().await;
-        if shards.is_empty() {
+        let survey = node.survey().await;
+        if node.has_stopped() {
             return;
         }
-        let now = Totals::of(&shards);
+        // The next check includes the counters of a late shard.
+        if !survey.silent.is_empty() {
+            continue;
+        }
+        let now = Totals::of(&survey.reports);
         now.since(&before).emit();
         before = now;
     }
@@ -51,14 +57,15 @@ impl Totals {
 
     fn since(&self, before: &Self) -> ClientsMisbehaved {
         let refused = self.refused.iter().zip(before.refused).map(|(now, before)| now.saturating_sub(before));
-        let mostly = refused.clone().zip(RefusalReason::ALL).max_by_key(|(count, _)| *count);
+        let mostly = refused.clone().zip(RefusalReason::ALL).filter(|(count, _)| *count > 0);
+        let mostly = mostly.max_by_key(|(count, _)| *count);
         ClientsMisbehaved {
             interval_s: INTERVAL.as_secs(),
             malformed_frames: self.malformed_frames.saturating_sub(before.malformed_frames),
             violations: self.violations.saturating_sub(before.violations),
             slow_sessions: self.slow_sessions.saturating_sub(before.slow_sessions),
             refused: refused.sum(),
-            refused_mostly: mostly.map_or("", |(_, reason)| reason.name()),
+            refused_mostly: mostly.map(|(_, reason)| reason.name()),
             accept_failures: self.accept_failures.saturating_sub(before.accept_failures),
         }
     }
@@ -69,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_new_is_told() {
+    fn only_changes_are_reported() {
         let mut before = Totals { malformed_frames: 4, ..Totals::default() };
         before.refused[RefusalReason::HeadTimeout.index()] = 9;
         let mut now = Totals { malformed_frames: 6, slow_sessions: 1, ..Totals::default() };
@@ -80,9 +87,11 @@ mod tests {
             malformed_frames: 2,
             slow_sessions: 1,
             refused: 4,
-            refused_mostly: "origin",
+            refused_mostly: Some("origin"),
             ..ClientsMisbehaved::default()
         };
         assert_eq!(now.since(&before), expected);
+        let quiet = ClientsMisbehaved { interval_s: INTERVAL.as_secs(), ..ClientsMisbehaved::default() };
+        assert_eq!(now.since(&now), quiet, "where nobody was refused, there is no reason");
     }
 }

@@ -1,10 +1,10 @@
-//! Every metric that the node has: name, kind, labels and meaning, once. `schema/metrics.json` and `docs/metrics.md` are
-//! written from this list, and the tests below fail when they are not.
+//! All metrics of a node: name, kind, labels and help. `schema/metrics.json` and `docs/metrics.md` are generated from
+//! this list, and the tests below check that they are fresh.
 
-/// What a sample's value does.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows while the process lives.
+pub enum MetricKind {
+    /// Monotonic for the lifetime of the process.
     Counter,
     /// Goes up and down.
     Gauge,
@@ -17,16 +17,16 @@ pub enum Kind {
 pub struct Family {
     /// Its name, with the unit at the end.
     pub name: &'static str,
-    /// What its value does.
-    pub kind: Kind,
-    /// Its labels, in the order in which values are given.
+    /// The type.
+    pub kind: MetricKind,
+    /// Label names, in the order of the values.
     pub labels: &'static [&'static str],
-    /// What it tells, in one sentence.
+    /// The description, in one sentence.
     pub help: &'static str,
 }
 
-impl Kind {
-    /// The word of the exposition format.
+impl MetricKind {
+    /// The type in the exposition format.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -45,7 +45,7 @@ macro_rules! families {
             #[doc = $help]
             #[allow(clippy::doc_markdown, reason = "the same words stand in the exposition")]
             pub static $constant: Family =
-                Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };
+                Family { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };
         )*
 
         /// Every metric, in the order of the page.
@@ -54,131 +54,202 @@ macro_rules! families {
 }
 
 families! {
-    BUILD_INFO = Gauge "dunlin_build_info" ["version", "reactor"] "Always 1; the labels tell the version and what the shards wait on.";
+    BUILD_INFO = Gauge "dunlin_build_info" ["version", "reactor"] "Always 1. The labels contain the version and the reactor.";
     UPTIME = Gauge "dunlin_uptime_seconds" [] "Time since the node started.";
-    PROCESS_CPU = Counter "dunlin_process_cpu_seconds_total" [] "Processor time of the process, user and kernel.";
-    PROCESS_RESIDENT = Gauge "dunlin_process_resident_memory_bytes" [] "Memory of the process in RAM.";
+    STANDARD_CPU = Counter "process_cpu_seconds_total" [] "CPU time of the process, user and kernel.";
+    STANDARD_RESIDENT = Gauge "process_resident_memory_bytes" [] "Resident memory of the process.";
+    STANDARD_VIRTUAL = Gauge "process_virtual_memory_bytes" [] "Virtual address space of the process.";
+    STANDARD_OPEN_FILES = Gauge "process_open_fds" [] "Open file descriptors of the process.";
+    STANDARD_FILES_MAX = Gauge "process_max_fds" [] "Maximum number of open file descriptors of the process.";
+    STANDARD_START = Gauge "process_start_time_seconds" [] "Start time of the process in Unix seconds.";
+    PROCESS_CPU = Counter "dunlin_process_cpu_seconds_total" [] "CPU time of the process, user and kernel.";
+    PROCESS_RESIDENT = Gauge "dunlin_process_resident_memory_bytes" [] "Resident memory of the process.";
     PROCESS_OPEN_FILES = Gauge "dunlin_process_open_fds" [] "Open file descriptors.";
-    PROCESS_FILES_MAX = Gauge "dunlin_process_max_fds" [] "File descriptors that may be open.";
+    PROCESS_FILES_MAX = Gauge "dunlin_process_max_fds" [] "Maximum number of open file descriptors.";
     PROCESS_THREADS = Gauge "dunlin_process_threads" [] "Threads of the process.";
 
-    SESSIONS = Gauge "dunlin_sessions" ["shard"] "Sessions that have connected in the client protocol.";
-    USERS = Gauge "dunlin_users" [] "Distinct users with a session.";
-    CHANNELS = Gauge "dunlin_channels" [] "Channels that have subscribers.";
+    SESSIONS = Gauge "dunlin_sessions" ["shard"] "Connected sessions.";
+    USERS = Gauge "dunlin_users" [] "Distinct users with at least one session.";
+    CHANNELS = Gauge "dunlin_channels" [] "Channels with subscribers.";
     SUBSCRIPTIONS = Gauge "dunlin_subscriptions" ["namespace"] "Subscriptions of sessions.";
     SESSIONS_OPENED = Counter "dunlin_sessions_opened_total" [] "Sessions opened.";
+    CHANNELS_KEPT = Gauge "dunlin_channels_remembered" [] "Channels in memory, with subscribers or with history.";
+    CHANNELS_EVICTED = Counter "dunlin_channels_evicted_total" [] "Channels without subscribers that were removed with their history, because channel.max_channels was reached.";
+    CHANNELS_REFUSED = Counter "dunlin_channels_refused_total" ["reason"] "Channels that were not created. node: channel.max_channels was reached and all channels have subscribers. session, user, address: the limit of channels per session, user or address was reached.";
+    HISTORY_BYTES = Gauge "dunlin_history_bytes" [] "Bytes of the publications in all histories.";
+    HISTORY_EVICTED = Counter "dunlin_history_evicted_total" ["namespace"] "Publications removed from histories because of a byte limit.";
+    HISTORY_REFUSED = Counter "dunlin_history_refused_total" ["namespace"] "Publications refused with error 111 because of a history byte limit.";
 
-    PUBLICATIONS = Counter "dunlin_publications_total" ["namespace"] "Publications accepted by the channel's owner.";
-    ENCODES = Counter "dunlin_encodes_total" ["namespace"] "Frames that publications, joins and leaves were encoded into, once for each encoding in use.";
-    ENCODES_SKIPPED = Counter "dunlin_encodes_skipped_tag_total" ["namespace"] "Frames encoded again with the tag skipped, for sessions that had fallen behind.";
-    DELIVERIES = Counter "dunlin_deliveries_total" ["namespace"] "Publications put into sessions' lanes.";
-    JOIN_LEAVE_DELIVERIES = Counter "dunlin_join_leave_deliveries_total" ["namespace"] "Joins and leaves put into sessions' lanes.";
-    SKIPPED = Counter "dunlin_skipped_total" ["namespace"] "Publications replaced by a newer one in a latest lane before they were written.";
-    FILTERED = Counter "dunlin_tags_filtered_total" ["namespace"] "Publications that subscribers' tags filters kept from them.";
-    PATCHES = Counter "dunlin_patches_total" ["namespace"] "Publications of which a difference to the one before was made.";
-    SUPPRESSED = Counter "dunlin_publications_suppressed_total" ["namespace", "reason"] "Publications that were answered and not published, since their idempotency key or version was old.";
-    RECOVERIES = Counter "dunlin_recoveries_total" ["namespace", "recovered"] "Recoveries asked for by subscribers, by whether nothing was missing.";
-    RECOVERY_ANSWERS = Counter "dunlin_recovery_answers_total" ["namespace", "shared"] "Recoveries that brought publications, by whether these had been encoded for another one from the same position.";
-    HISTORIES_CUT = Counter "dunlin_history_replies_cut_total" ["namespace"] "History replies to clients that end sooner than asked for, since they would have been too long.";
-    PRESENCES_REFUSED = Counter "dunlin_presence_replies_refused_total" ["namespace"] "Presence replies to clients that would have been too long, answered with error 106.";
-    PUBLISH_TO_SOCKET = Histogram "dunlin_publish_to_socket_seconds" ["namespace"] "Time from a publication's acceptance until a shard has given it to the last socket that took it at once.";
+    PUBLICATIONS = Counter "dunlin_publications_total" ["namespace"] "Publications accepted by the owners of their channels.";
+    ENCODES = Counter "dunlin_encodes_total" ["namespace"] "Frames encoded for publications, joins and leaves, one per frame class in use.";
+    ENCODES_SKIPPED = Counter "dunlin_encodes_skipped_tag_total" ["namespace"] "Frames encoded again with the tag skipped, for slow sessions on the latest lane.";
+    DELIVERIES = Counter "dunlin_deliveries_total" ["namespace"] "Publications queued for sessions.";
+    JOIN_LEAVE_DELIVERIES = Counter "dunlin_join_leave_deliveries_total" ["namespace"] "Joins and leaves queued for sessions.";
+    SKIPPED = Counter "dunlin_skipped_total" ["namespace"] "Publications replaced by a newer one in the latest lane before they were written.";
+    FILTERED = Counter "dunlin_tags_filtered_total" ["namespace"] "Deliveries suppressed by tags filters of subscriptions.";
+    PATCHES = Counter "dunlin_patches_total" ["namespace"] "Publications encoded as a delta.";
+    SUPPRESSED = Counter "dunlin_publications_suppressed_total" ["namespace", "reason"] "Publish requests that succeeded without a publication, because their idempotency key was known or their version was old.";
+    RECOVERIES = Counter "dunlin_recoveries_total" ["namespace", "recovered"] "Recovery requests of subscriptions, by success.";
+    RECOVERY_ANSWERS = Counter "dunlin_recovery_answers_total" ["namespace", "shared"] "Recoveries with publications, by whether they used a shared encoding.";
+    KEYS_EVICTED = Counter "dunlin_cached_keys_evicted_total" ["namespace"] "Cached keys (cache_keys) that were evicted because of a limit.";
+    CACHED_BYTES = Gauge "dunlin_cached_keys_bytes" ["shard"] "Bytes of cached keys (cache_keys).";
+    HISTORIES_CUT = Counter "dunlin_history_replies_cut_total" ["namespace"] "History replies to clients that were cut because of client.history_reply_size_limit.";
+    PRESENCES_REFUSED = Counter "dunlin_presence_replies_refused_total" ["namespace"] "Presence requests of clients that were refused with error 106 because of client.presence_reply_size_limit.";
+    PUBLISH_TO_SOCKET = Histogram "dunlin_publish_to_socket_seconds" ["namespace"] "Time from accepting a publication to writing it to the last socket that was writable at once.";
 
     COMMANDS = Counter "dunlin_commands_total" ["command"] "Commands from clients.";
-    ERROR_REPLIES = Counter "dunlin_error_replies_total" ["code"] "Error replies to clients.";
-    DISCONNECTS = Counter "dunlin_disconnects_total" ["code"] "Sessions closed by the server.";
-    MALFORMED_FRAMES = Counter "dunlin_malformed_frames_total" [] "Messages from clients that were not of the protocol.";
-    VIOLATIONS = Counter "dunlin_websocket_violations_total" [] "Breaches of the WebSocket protocol by clients.";
-    SLOW_SESSIONS = Counter "dunlin_slow_sessions_total" ["reason"] "Sessions closed because they read too slowly: more bytes or more frames waited than may.";
-    LATE_MESSAGES = Counter "dunlin_late_messages_total" [] "Messages between shards whose session or channel had gone.";
-    USER_SESSIONS_REFUSED = Counter "dunlin_user_sessions_refused_total" [] "Sessions refused because their users had as many as they may.";
-    SERVER_SUBSCRIPTIONS_REFUSED = Counter "dunlin_server_subscriptions_refused_total" [] "Subscriptions made by the API that their channels' owners refused.";
+    ERROR_REPLIES = Counter "dunlin_error_replies_total" ["code"] "Error replies to clients, by code.";
+    DISCONNECTS = Counter "dunlin_disconnects_total" ["code"] "Sessions closed by the server, by code.";
+    MALFORMED_FRAMES = Counter "dunlin_malformed_frames_total" [] "Messages from clients that violate the client protocol.";
+    VIOLATIONS = Counter "dunlin_websocket_violations_total" [] "Violations of the WebSocket protocol by clients.";
+    SLOW_SESSIONS = Counter "dunlin_slow_sessions_total" ["reason"] "Sessions closed because their queue exceeded the limit of bytes or frames.";
+    RECOVERIES_CUT = Counter "dunlin_recoveries_cut_total" [] "Server-side subscriptions that were not recovered because together they exceed the session's queue.";
+    WRITES_BEYOND_OFFER = Counter "dunlin_writes_beyond_offer_total" [] "Sessions closed because the reactor reported more written bytes than were queued. This is a bug of the server.";
+    LATE_MESSAGES = Counter "dunlin_late_messages_total" [] "Messages between shards for sessions or channels that no longer exist.";
+    USER_SESSIONS_REFUSED = Counter "dunlin_user_sessions_refused_total" [] "Sessions refused because of client.user_connection_limit.";
+    SERVER_SUBSCRIPTIONS_REFUSED = Counter "dunlin_server_subscriptions_refused_total" [] "Subscriptions by the API that the owners of the channels refused.";
 
-    QUEUE_BYTES = Gauge "dunlin_queue_bytes" ["shard"] "Bytes waiting in sessions' lanes.";
-    QUEUE_FRAMES = Gauge "dunlin_queue_frames" ["shard"] "Frames waiting in sessions' lanes.";
-    QUEUE_AGE = Gauge "dunlin_queue_age_seconds" ["shard"] "How long the longest-waiting frame has waited.";
-    SESSIONS_BEHIND = Gauge "dunlin_sessions_behind" ["over_seconds"] "Sessions that have waited for their socket for longer than so many seconds.";
+    QUEUE_BYTES = Gauge "dunlin_queue_bytes" ["shard"] "Bytes queued for sessions.";
+    QUEUE_FRAMES = Gauge "dunlin_queue_frames" ["shard"] "Frames queued for sessions.";
+    QUEUE_AGE = Gauge "dunlin_queue_age_seconds" ["shard"] "Age of the oldest queued frame.";
+    SESSIONS_BEHIND = Gauge "dunlin_sessions_behind" ["over_seconds"] "Sessions whose oldest queued frame is older than over_seconds.";
 
-    CONNECTIONS = Gauge "dunlin_connections" ["shard"] "Sockets open on shards, handshakes included.";
-    WEBSOCKETS = Gauge "dunlin_websockets" ["shard"] "WebSockets open on shards.";
+    CONNECTIONS = Gauge "dunlin_connections" ["shard"] "Open sockets of shards, including handshakes.";
+    WEBSOCKETS = Gauge "dunlin_websockets" ["shard"] "Open WebSockets of shards.";
     ACCEPTED = Counter "dunlin_connections_accepted_total" ["shard"] "Sockets accepted.";
-    ACCEPT_FAILURES = Counter "dunlin_accept_failures_total" ["reason"] "Connections that could not be accepted.";
-    REFUSED = Counter "dunlin_connections_refused_total" ["reason"] "Connections refused before they became a session.";
-    PLACED = Counter "dunlin_connections_placed_total" ["shard"] "Sockets accepted by the shard and given to one with fewer.";
-    IMBALANCE = Gauge "dunlin_shard_imbalance_ratio" [] "Sessions of the shard that has most, over the mean of all; 1 when they are spread evenly.";
-    RATE_REFUSED = Counter "dunlin_rate_refused_total" ["what"] "Connects, recoveries and commands of one session answered with error 111 because too many came in a second.";
-    ABANDONED = Counter "dunlin_connections_abandoned_total" [] "Connections that the peer ended before its request had come.";
-    TRANSPORTS = Counter "dunlin_transport_sessions_opened_total" ["transport"] "Sessions opened, by their transport.";
-    TLS_HANDSHAKES = Counter "dunlin_tls_handshakes_total" ["outcome"] "TLS handshakes that were finished, and connections whose TLS failed.";
-    HANDED_OVER = Counter "dunlin_connections_handed_over_total" [] "Connections given to the HTTP server because their request was for another path than the WebSockets'.";
+    ACCEPT_FAILURES = Counter "dunlin_accept_failures_total" ["reason"] "Failed accepts, by reason.";
+    REFUSED = Counter "dunlin_connections_refused_total" ["reason"] "Connections refused before they became sessions, by reason.";
+    PLACED = Counter "dunlin_connections_placed_total" ["shard"] "Sockets accepted by the shard and passed to a shard with fewer connections.";
+    IMBALANCE = Gauge "dunlin_shard_imbalance_ratio" [] "Largest number of sessions of a shard, divided by the mean. 1 means an even distribution.";
+    RATE_REFUSED = Counter "dunlin_rate_refused_total" ["what"] "Connects, recoveries and commands refused with error 111 because of a rate limit.";
+    LOG_SUPPRESSED = Counter "dunlin_log_records_suppressed_total" [] "Log lines about clients that were suppressed by a rate limit.";
+    LOG_DROPPED = Counter "dunlin_log_lines_dropped_total" [] "Log lines that were dropped because the log queue was full (log.queue_limit).";
+    ABANDONED = Counter "dunlin_connections_abandoned_total" [] "Connections that the peer closed before its request was complete.";
+    TRANSPORTS = Counter "dunlin_transport_sessions_opened_total" ["transport"] "Sessions opened, by transport.";
+    TLS_HANDSHAKES = Counter "dunlin_tls_handshakes_total" ["outcome"] "TLS handshakes, by outcome.";
+    HANDED_OVER = Counter "dunlin_connections_handed_over_total" [] "Connections passed to the HTTP server because of the path of their request.";
     OPENED_WEBSOCKETS = Counter "dunlin_websockets_opened_total" ["by"] "WebSockets opened, by a shard or on a kept-alive connection of the HTTP server.";
 
     READ_BYTES = Counter "dunlin_read_bytes_total" ["shard"] "Bytes read from sockets of shards.";
-    WRITTEN_BYTES = Counter "dunlin_written_bytes_total" ["shard"] "Bytes given to the kernel for sockets of shards.";
-    WRITES = Counter "dunlin_writes_total" ["shard"] "Calls that gave bytes to the kernel.";
-    BLOCKED_WRITES = Counter "dunlin_blocked_writes_total" ["shard"] "Writes of which the socket took less than was offered.";
-    REACTOR_CALLS = Counter "dunlin_reactor_calls_total" ["shard"] "Times that a shard on io_uring entered the kernel for it.";
-    SEND_SUBMISSIONS = Counter "dunlin_send_submissions_total" ["shard"] "Of these, how often it was to submit sends.";
-    SUBMITTED_SENDS = Counter "dunlin_submitted_sends_total" ["shard"] "Sends in all of these submissions.";
-    BUFFERS_EMPTY = Counter "dunlin_receive_buffers_empty_total" ["shard"] "Receives on io_uring that found all of the shard's buffers filled, and went on later.";
+    WRITTEN_BYTES = Counter "dunlin_written_bytes_total" ["shard"] "Bytes written to sockets of shards.";
+    WRITES = Counter "dunlin_writes_total" ["shard"] "Writes to sockets of shards.";
+    BLOCKED_WRITES = Counter "dunlin_blocked_writes_total" ["shard"] "Writes that the socket accepted only in part.";
+    REACTOR_CALLS = Counter "dunlin_reactor_calls_total" ["shard"] "System calls of the shard for io_uring.";
+    SEND_SUBMISSIONS = Counter "dunlin_send_submissions_total" ["shard"] "System calls that submitted sends to io_uring.";
+    SUBMITTED_SENDS = Counter "dunlin_submitted_sends_total" ["shard"] "Sends submitted to io_uring.";
+    BUFFERS_EMPTY = Counter "dunlin_receive_buffers_empty_total" ["shard"] "Receives on io_uring that found no free buffer and continued later.";
 
-    TURNS = Counter "dunlin_shard_turns_total" ["shard"] "Turns of the shard's loop.";
-    BUSY = Counter "dunlin_shard_busy_seconds_total" ["shard"] "Time that the shard worked.";
-    IDLE = Counter "dunlin_shard_idle_seconds_total" ["shard"] "Time that the shard waited for something to do.";
-    BUSY_RATIO = Gauge "dunlin_shard_busy_ratio" ["shard"] "Share of the time since the page was last asked for (at first, since the start) that the shard worked, from 0 to 1.";
-    HELD_TURNS = Counter "dunlin_shard_held_turns_total" ["shard"] "Turns that took in no sockets and no requests because messages to other shards waited.";
-    WAKES = Counter "dunlin_shard_wakes_total" ["shard"] "Times that the shard woke another.";
-    RING_MESSAGES = Counter "dunlin_ring_messages_total" ["shard"] "Messages that the shard sent to others.";
-    RING_OVERFLOWED = Counter "dunlin_ring_overflowed_total" ["shard"] "Messages of the shard that found their ring full and had to wait.";
-    RING_OVERFLOW = Gauge "dunlin_ring_overflow_messages" ["shard"] "Messages of the shard that wait for room in a ring.";
-    RING_DEPTH = Gauge "dunlin_ring_depth_messages" ["shard"] "Messages that wait in the rings to the shard.";
+    SHARD_ANSWERED = Gauge "dunlin_shard_answered" ["shard"] "1 if the shard reported its metrics, 0 if it did not report within one second and its other series are missing.";
+    TURNS = Counter "dunlin_shard_turns_total" ["shard"] "Turns of the shard's event loop.";
+    BUSY = Counter "dunlin_shard_busy_seconds_total" ["shard"] "Time that the shard was busy.";
+    IDLE = Counter "dunlin_shard_idle_seconds_total" ["shard"] "Time that the shard was idle.";
+    BUSY_RATIO = Gauge "dunlin_shard_busy_ratio" ["shard"] "Busy share of the shard over about five seconds, from 0 to 1.";
+    HELD_TURNS = Counter "dunlin_shard_held_turns_total" ["shard"] "Turns without reading sockets and requests, because messages to other shards were waiting.";
+    WAKES = Counter "dunlin_shard_wakes_total" ["shard"] "Wakeups of other shards by the shard.";
+    RING_MESSAGES = Counter "dunlin_ring_messages_total" ["shard"] "Messages from the shard to other shards.";
+    RING_OVERFLOWED = Counter "dunlin_ring_overflowed_total" ["shard"] "Messages from the shard that had to wait because the ring was full.";
+    RING_OVERFLOW = Gauge "dunlin_ring_overflow_messages" ["shard"] "Messages from the shard that are waiting for space in a ring.";
+    RING_DEPTH = Gauge "dunlin_ring_depth_messages" ["shard"] "Messages in the rings to the shard.";
 
-    ROOMS = Gauge "dunlin_rooms" ["thread"] "Rooms that are open.";
+    ROOMS = Gauge "dunlin_rooms" ["thread"] "Open rooms.";
+    ROOMS_UNMADE = Gauge "dunlin_rooms_unmade" ["thread"] "Rooms whose world is being created.";
     ROOM_PLAYERS = Gauge "dunlin_room_players" ["thread"] "Players in rooms.";
+    ROOMS_MEMORY = Gauge "dunlin_rooms_memory_bytes" [] "Memory of all rooms, which room.total_memory_limit limits.";
+    ROOM_BUILDER_BUSY = Counter "dunlin_room_builder_busy_seconds_total" [] "Time that the room builder created and dropped worlds.";
+    ROOM_BUILDER_REPLACED = Counter "dunlin_room_builder_replaced_total" [] "Replacements of the room builder's thread because a game did not return.";
+    ROOM_BUILDER_LOST = Gauge "dunlin_room_builder_threads_lost" [] "Abandoned threads of the room builder that have not returned.";
     ROOMS_OPENED = Counter "dunlin_rooms_opened_total" [] "Rooms opened.";
-    ROOMS_REFUSED = Counter "dunlin_rooms_refused_total" ["namespace"] "Rooms that were not opened because as many were open as may be.";
-    ROOMS_CLOSED = Counter "dunlin_rooms_closed_total" [] "Rooms closed, by the server API or because nobody was there.";
-    ROOMS_FAILED = Counter "dunlin_rooms_failed_total" ["reason"] "Rooms that ended by themselves.";
-    ROOM_JOINS = Counter "dunlin_room_joins_total" ["outcome"] "Joins of players, by whether the game let them in.";
+    ROOMS_REFUSED = Counter "dunlin_rooms_refused_total" ["namespace", "reason"] "Rooms that were not opened because of a limit: open rooms, memory, worlds being created, or rooms per second of the node, a session or an address.";
+    ROOMS_CLOSED = Counter "dunlin_rooms_closed_total" [] "Rooms closed by the server API or because they were empty.";
+    ROOMS_FAILED = Counter "dunlin_rooms_failed_total" ["reason"] "Rooms that failed, by reason.";
+    ROOM_JOINS = Counter "dunlin_room_joins_total" ["outcome"] "Joins of players, by outcome.";
     ROOM_TICKS = Counter "dunlin_room_ticks_total" ["thread"] "Ticks of rooms.";
-    ROOM_TICK_DURATION = Histogram "dunlin_room_tick_seconds" ["thread"] "How long ticks took.";
-    ROOM_TICK_LATENESS = Histogram "dunlin_room_tick_lateness_seconds" ["thread"] "How long after their time ticks began.";
-    ROOM_TICK_LONGEST = Gauge "dunlin_room_tick_slowest_seconds" ["thread"] "The longest of a hundred of the last ticks, in the room where that is longest.";
-    ROOM_TICKS_LATE = Counter "dunlin_room_ticks_late_total" ["thread"] "Ticks that began when the next one was due already.";
-    ROOM_TICKS_SKIPPED = Counter "dunlin_room_ticks_skipped_total" ["thread", "reason"] "Ticks that were passed over: their time was too long ago, or too much waited for a shard.";
+    ROOM_TICK_DURATION = Histogram "dunlin_room_tick_seconds" ["thread"] "Duration of ticks.";
+    ROOM_TICK_LATENESS = Histogram "dunlin_room_tick_lateness_seconds" ["thread"] "Delay between the scheduled and the actual start of ticks.";
+    ROOM_TICK_LONGEST = Gauge "dunlin_room_tick_slowest_seconds" ["thread"] "Maximum of 100 recent tick durations, in the slowest room.";
+    ROOM_TICKS_LATE = Counter "dunlin_room_ticks_late_total" ["thread"] "Ticks that started after the next tick was due.";
+    ROOM_TICKS_SKIPPED = Counter "dunlin_room_ticks_skipped_total" ["thread", "reason"] "Ticks that did not run, because they were too late, too many messages waited for a shard, or too many ticks waited for the log.";
     ROOM_OVERRUNS = Counter "dunlin_room_overruns_total" ["thread"] "Ticks that took longer than their interval.";
-    ROOM_LOAD = Gauge "dunlin_room_thread_load_ratio" ["thread"] "Share of the last second or so that games' code ran, from 0 to 1.";
-    ROOM_BUSY = Counter "dunlin_room_thread_busy_seconds_total" ["thread"] "Time that games' code ran.";
-    ROOM_THREADS_REPLACED = Counter "dunlin_room_threads_replaced_total" ["thread"] "Times that a room thread was given up because a game did not come back.";
-    ROOM_THREADS_LOST = Gauge "dunlin_room_threads_lost" ["thread"] "Threads that were given up and have not come back.";
-    ROOM_PRIORITY = Gauge "dunlin_room_thread_priority" ["thread"] "1 if the kernel lets the room thread go before others.";
-    ROOM_INPUTS = Counter "dunlin_room_inputs_total" ["outcome"] "Inputs of players: applied, senseless to the game, or refused for a reason.";
+    ROOM_LOAD = Gauge "dunlin_room_thread_load_ratio" ["thread"] "Share of about one second in which game code ran, from 0 to 1.";
+    ROOM_BUSY = Counter "dunlin_room_thread_busy_seconds_total" ["thread"] "Time that game code ran.";
+    ROOM_THREADS_REPLACED = Counter "dunlin_room_threads_replaced_total" ["thread"] "Replacements of the room thread because a game did not return.";
+    ROOM_THREADS_LOST = Gauge "dunlin_room_threads_lost" ["thread"] "Abandoned threads that have not returned.";
+    ROOM_PRIORITY = Gauge "dunlin_room_thread_priority" ["thread"] "1 if the room thread has a raised scheduling priority.";
+    ROOM_INPUTS = Counter "dunlin_room_inputs_total" ["outcome"] "Inputs of players, by outcome: applied, rejected by the game, or refused for a reason.";
     ROOM_EVENTS = Counter "dunlin_room_events_total" [] "Events of rooms.";
-    ROOM_PUBLICATIONS = Counter "dunlin_room_publications_total" ["outcome"] "Publications of rooms in other channels.";
-    ROOM_KEYFRAMES = Counter "dunlin_room_keyframes_total" [] "Whole worlds sent to shards.";
-    ROOM_UPDATES = Counter "dunlin_room_updates_total" [] "Changes of worlds sent to shards.";
-    ROOM_RECORDINGS_CUT = Counter "dunlin_room_recordings_cut_total" [] "Recordings that ended before their room because the disk was too slow, or failed.";
-    ROOM_FRAMES = Counter "dunlin_room_frames_total" ["namespace"] "Frames of what players see that were begun to be written.";
-    ROOM_FRAME_BYTES = Counter "dunlin_room_frame_bytes_total" ["namespace"] "Bytes of those.";
-    ROOM_BODIES = Counter "dunlin_room_bodies_total" ["namespace"] "Bodies of frames asked for, most of which others had asked for before.";
-    ROOM_SKIPPED = Counter "dunlin_room_frames_skipped_total" ["namespace"] "Ticks that players were not sent because newer ones replaced them.";
-    ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Bodies of frames put together: from the last tick, from a tick before it, or in full.";
+    ROOM_PUBLICATIONS = Counter "dunlin_room_publications_total" ["outcome"] "Publications of rooms into other channels, by outcome.";
+    ROOM_KEYFRAMES = Counter "dunlin_room_keyframes_total" [] "Keyframes sent to shards.";
+    ROOM_UPDATES = Counter "dunlin_room_updates_total" [] "Tick updates sent to shards.";
+    ROOM_RECORDINGS_CUT = Counter "dunlin_room_recordings_cut_total" [] "Recordings that ended before their room, because the disk was too slow or failed.";
+    ROOM_CHECKPOINTS = Counter "dunlin_room_checkpoints_total" ["outcome"] "Checkpoints of rooms, by outcome: written or failed.";
+    ROOM_CHECKPOINT_BYTES = Counter "dunlin_room_checkpoint_bytes_total" [] "Bytes of checkpoints of rooms.";
+    ROOM_LOG_RECORDS = Counter "dunlin_room_log_records_total" [] "Ticks whose inputs were logged, in rooms with survival: exact.";
+    ROOM_LOG_BYTES = Counter "dunlin_room_log_bytes_total" [] "Bytes of logged inputs of rooms.";
+    ROOM_TICKS_REPLAYED = Counter "dunlin_room_ticks_replayed_total" [] "Ticks that were replayed from logs after a restart.";
+    ROOMS_RESTORED = Counter "dunlin_rooms_restored_total" ["outcome"] "Rooms that went on from a checkpoint, or failed to because the checkpoint or the log is of no use.";
+    ROOM_PATH_BLOCKS = Counter "dunlin_room_path_blocks_total" ["outcome"] "Blocks of players' paths, by outcome: stored, or dropped because the queue was full or the storage failed.";
+    ROOM_PATH_POINTS = Counter "dunlin_room_path_points_total" [] "Points of players' paths that are stored.";
+    ROOM_PATH_BYTES = Counter "dunlin_room_path_bytes_total" [] "Compressed bytes of the blocks that are stored.";
+    ROOM_FRAMES = Counter "dunlin_room_frames_total" ["namespace"] "Snapshot frames written to players.";
+    ROOM_FRAME_BYTES = Counter "dunlin_room_frame_bytes_total" ["namespace"] "Bytes of snapshot frames written to players.";
+    ROOM_BODIES = Counter "dunlin_room_bodies_total" ["namespace"] "Snapshot bodies requested from mirrors. Most of them are shared.";
+    ROOM_SKIPPED = Counter "dunlin_room_frames_skipped_total" ["namespace"] "Ticks without a snapshot for a player, because a newer snapshot replaced it.";
+    ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Snapshot bodies assembled, by kind: from the last tick, from an older tick, or in full.";
 
-    TOKENS = Counter "dunlin_tokens_total" ["outcome"] "Tokens judged: accepted, expired, refused, or not to be judged at the time.";
-    TOKEN_CACHE = Counter "dunlin_token_cache_total" ["result"] "Tokens signed for public keys, by whether they had been verified before.";
-    TOKEN_SIGNATURES = Counter "dunlin_token_signatures_total" [] "Signatures of tokens by public keys that were checked.";
-    TOKENS_WAITING = Gauge "dunlin_tokens_waiting" [] "Tokens that wait for their signature to be checked, or for keys.";
+    TOKENS = Counter "dunlin_tokens_total" ["outcome"] "Tokens by result of the verification: accepted, expired, refused, or not verifiable at the time.";
+    TOKEN_CACHE = Counter "dunlin_token_cache_total" ["result"] "Lookups of public-key tokens in the token cache, by result.";
+    TOKEN_SIGNATURES = Counter "dunlin_token_signatures_total" [] "Public-key signatures of tokens that were verified.";
+    TOKENS_WAITING = Gauge "dunlin_tokens_waiting" [] "Tokens that wait for a signature verification or for keys.";
     KEY_FETCHES = Counter "dunlin_token_key_fetches_total" ["outcome"] "Fetches of key sets (JWKS).";
 
-    BACKEND_CALLS = Counter "dunlin_backend_calls_total" ["proxy", "type", "outcome"] "Questions to backends, by what came of them.";
-    BACKEND_DURATION = Histogram "dunlin_backend_seconds" ["proxy", "type"] "How long backends took to answer, or not to.";
-    BACKEND_WAITING = Gauge "dunlin_backend_waiting" ["proxy"] "Questions that wait for a backend's answer.";
-    BACKEND_OPEN = Gauge "dunlin_backend_breaker_open" ["proxy"] "1 while a backend is left alone because it failed too often in a row.";
+    BACKEND_CALLS = Counter "dunlin_backend_calls_total" ["proxy", "type", "outcome"] "Requests to backends, by outcome.";
+    BACKEND_CODES = Counter "dunlin_backend_error_codes_total" ["proxy", "type", "code"] "Errors and disconnects from backends, by code. Only the first 64 codes of a proxy are counted individually; the others count as other.";
+    BACKEND_DURATION = Histogram "dunlin_backend_seconds" ["proxy", "type"] "Duration of requests to backends, including failed ones.";
+    BACKEND_WAITING = Gauge "dunlin_backend_waiting" ["proxy"] "Requests that wait for a backend.";
+    BACKEND_OPEN = Gauge "dunlin_backend_breaker_open" ["proxy"] "1 while the circuit breaker of a backend is open.";
 
-    API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests of the server API, those inside of batches included.";
-    API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Error answers of the server API.";
-    TLS_RELOADS = Counter "dunlin_tls_certificate_reloads_total" ["outcome"] "Times that changed certificates were taken up, or could not be and those from before were kept.";
-    HTTP_CONNECTIONS = Gauge "dunlin_http_connections" [] "Connections open on the HTTP server.";
-    HTTP_REFUSED = Counter "dunlin_http_refused_total" ["reason"] "HTTP connections and requests refused before they were looked into.";
+    STORAGE_PUBLICATIONS = Counter "dunlin_storage_publications_total" [] "Publications committed to the storage.";
+    STORAGE_PUBLICATION_BYTES = Counter "dunlin_storage_publication_bytes_total" [] "Bytes of the records of these publications.";
+    STORAGE_COMMITS = Counter "dunlin_storage_commits_total" [] "Group commits. Each writes the publications that all shards have queued.";
+    STORAGE_SYNCS = Counter "dunlin_storage_syncs_total" [] "Group commits that were synced, because one of their publications is of a namespace with disk_sync.";
+    STORAGE_PAGES = Counter "dunlin_storage_pages_total" [] "Pages of history loaded from the storage.";
+    STORAGE_PAGE_PUBLICATIONS = Counter "dunlin_storage_page_publications_total" [] "Publications in these pages.";
+    STORAGE_REFUSED = Counter "dunlin_storage_refused_total" [] "Publications and loads refused with error 111, because a queue of the storage was full.";
+    STORAGE_READ_FAULTS = Counter "dunlin_storage_read_faults_total" [] "Reads from the storage that failed.";
+    STORAGE_COMMIT_SECONDS = Counter "dunlin_storage_commit_seconds_total" [] "Time spent in group commits.";
+    STORAGE_COMMIT_SECONDS_MAX = Gauge "dunlin_storage_commit_seconds_max" [] "Duration of the longest group commit since the start.";
+    STORAGE_POISONED = Gauge "dunlin_storage_poisoned" ["fault"] "1 after a write failed. Durable namespaces then refuse publications until a restart. The label is the reason.";
+    STORAGE_BACKUPS = Counter "dunlin_storage_backups_total" ["outcome"] "Backups of the storage, by outcome.";
+    STORAGE_UNDELETED_BACKUPS = Counter "dunlin_storage_backup_deletions_failed_total" [] "Failures to delete old backups. Their directory grows until the cause is removed.";
+    STORAGE_LAST_BACKUP = Gauge "dunlin_storage_last_backup_timestamp_seconds" [] "Unix time of the newest backup in storage.backup.path; 0 if there is none.";
+
+    CLUSTER_READY = Gauge "dunlin_cluster_ready" [] "1 while all connections to NATS are open and all streams are known, otherwise 0.";
+    CLUSTER_CONNECTIONS_OPENED = Counter "dunlin_cluster_connections_opened_total" ["link"] "Connections to NATS opened, by link: live (subscriptions), publish, read. All but the first of a link are reconnects.";
+    CLUSTER_FOLLOWED = Gauge "dunlin_cluster_channels_followed" [] "Channels that the node receives from NATS, including those without subscribers for less than broker.nats.jetstream.linger.";
+    CLUSTER_ATTACHED = Counter "dunlin_cluster_channels_attached_total" [] "Channels that the node started to receive, or started to receive again.";
+    CLUSTER_IN_FLIGHT = Gauge "dunlin_cluster_publications_in_flight" [] "Publications sent to NATS and not acknowledged yet, limited by broker.nats.jetstream.publish_window.";
+    CLUSTER_RETRIES = Counter "dunlin_cluster_publications_retried_total" [] "Publications sent to NATS again, because no acknowledgement came.";
+    CLUSTER_ABANDONED = Counter "dunlin_cluster_publications_abandoned_total" [] "Publications given up after broker.nats.jetstream.publish_timeout. They may be stored nevertheless.";
+    CLUSTER_RECEIVED = Counter "dunlin_cluster_messages_received_total" [] "Messages of followed channels received from NATS, including the node's own.";
+    CLUSTER_KNOWN = Counter "dunlin_cluster_messages_known_total" [] "Received messages that were dropped because the node already had them.";
+    CLUSTER_GAPS = Counter "dunlin_cluster_gaps_total" [] "Gaps found in the messages of a channel, because a later message arrived or was acknowledged.";
+    CLUSTER_LOST_TAILS = Counter "dunlin_cluster_lost_tails_total" [] "Channels whose newest messages were missing, found by comparing with the stream.";
+    CLUSTER_FILLED = Counter "dunlin_cluster_messages_filled_total" [] "Missing messages that were read from the stream.";
+    CLUSTER_INTERRUPTED = Counter "dunlin_cluster_channels_interrupted_total" [] "Channels whose subscriptions ended with 2500, because a gap could not be filled in broker.nats.jetstream.gap_timeout or the stream was replaced.";
+    CLUSTER_AUDITS = Counter "dunlin_cluster_audits_total" [] "Completed comparisons of all followed channels of a stream with the stream.";
+    CLUSTER_READS = Counter "dunlin_cluster_reads_total" [] "Reads of messages of a channel from its stream, for history, recovery and gaps.";
+    CLUSTER_STALE_ANSWERS = Counter "dunlin_cluster_stale_answers_total" [] "Reads and comparisons that were tried again, because a replica was behind or did not answer.";
+    CLUSTER_REQUESTS_QUEUED = Gauge "dunlin_cluster_requests_queued" [] "Requests of shards that wait for the cluster's thread.";
+    CLUSTER_REQUESTS_REFUSED = Counter "dunlin_cluster_requests_refused_total" [] "Publications and loads refused with error 111, because broker.nats.jetstream.requests_limit requests were waiting.";
+    CLUSTER_EFFECTS_WAITING = Gauge "dunlin_cluster_operations_waiting" [] "Operations that wait for a connection to NATS.";
+
+    API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests to the server API, including commands in batches.";
+    API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Errors of the server API.";
+    TLS_RELOADS = Counter "dunlin_tls_certificate_reloads_total" ["outcome"] "Reloads of changed certificates, by outcome. After a failure the old certificates stay in use.";
+    CONFIG_RELOADS = Counter "dunlin_config_reloads_total" ["outcome"] "Configuration reloads, by outcome.";
+    CONFIG_LAST_RELOAD = Gauge "dunlin_config_last_reload_success_timestamp_seconds" [] "Unix time of the last successful configuration reload; 0 before the first one.";
+    HTTP_CONNECTIONS = Gauge "dunlin_http_connections" [] "Open connections of the HTTP server.";
+    HTTP_REFUSED = Counter "dunlin_http_refused_total" ["reason"] "HTTP connections and requests refused by a limit, and idle connections that were closed, by reason (gave_way: closed in favor of another connection).";
 }
 
 #[cfg(test)]
@@ -191,10 +262,11 @@ mod tests {
     fn names_follow_the_conventions() {
         let mut seen = HashSet::new();
         for family in FAMILIES {
-            assert!(seen.insert(family.name), "{} stands there twice", family.name);
-            assert!(family.name.starts_with("dunlin_"), "{}", family.name);
+            assert!(seen.insert(family.name), "{} occurs twice", family.name);
+            let is_standard = family.name.starts_with("process_");
+            assert!(is_standard || family.name.starts_with("dunlin_"), "{}", family.name);
             assert!(family.name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'_')), "{}", family.name);
-            assert_eq!(family.name.ends_with("_total"), family.kind == Kind::Counter, "{}", family.name);
+            assert_eq!(family.name.ends_with("_total"), family.kind == MetricKind::Counter, "{}", family.name);
             assert!(family.help.ends_with('.') && !family.help.contains(['\n', '\\']), "{}", family.name);
             assert!(!family.labels.contains(&"le"), "{}", family.name);
         }
@@ -210,17 +282,14 @@ mod tests {
         prove_fresh("docs/metrics.md", &as_markdown());
     }
 
-    /// Compares a committed file with what the list says; with `DUNLIN_WRITE=1` in the environment it is written.
+    /// Compares a committed file with the generated text; with `DUNLIN_WRITE=1` in the environment, rewrites it.
     fn prove_fresh(path: &str, expected: &str) {
         let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
         if std::env::var_os("DUNLIN_WRITE").is_some_and(|value| value == "1") {
             fs::write(&file, expected).expect("the file is writable");
         }
         let committed = fs::read_to_string(&file).unwrap_or_default();
-        assert!(
-            committed == expected,
-            "{path} is not what the code says; DUNLIN_WRITE=1 cargo test -p dunlin fresh writes it"
-        );
+        assert!(committed == expected, "{path} is stale; DUNLIN_WRITE=1 cargo test -p dunlin fresh rewrites it");
     }
 
     fn as_json() -> String {
@@ -239,12 +308,13 @@ mod tests {
     fn as_markdown() -> String {
         let mut text = String::from(
             "# Metrics\n\n\
-             `GET /metrics` (`prometheus.enabled`, `prometheus.handler_prefix`) answers with the Prometheus text format,\n\
-             computed at that moment. This page is written from the code; `schema/metrics.json` is the same for programs.\n\n\
-             - `namespace` is the name of a channel namespace of the configuration; `-` stands for channels without one.\n\
-             - `shard` is the number of a shard, from 0, and `thread` that of a room thread.\n\
-             - No label holds a value that clients choose: the number of series depends on the configuration alone.\n\n\
-             | metric | type | labels | what it tells |\n|---|---|---|---|\n",
+             `GET /metrics` (`prometheus.enabled`, `prometheus.handler_prefix`) returns all metrics in the Prometheus text\n\
+             format. This page is generated from the code; `schema/metrics.json` has the same content for programs.\n\n\
+             - `namespace` is the name of a channel namespace; `-` stands for channels without a namespace.\n\
+             - `shard` is the index of a shard, starting at 0, and `thread` the index of a room thread.\n\
+             - The `process_` metrics have the names of the official Prometheus client libraries.\n\
+             - No label contains a value that clients choose, so the number of series depends only on the configuration.\n\n\
+             | metric | type | labels | meaning |\n|---|---|---|---|\n",
         );
         for family in FAMILIES {
             let labels = family.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");

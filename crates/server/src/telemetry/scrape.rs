@@ -1,18 +1,28 @@
-//! The page of metrics, computed from what the shards report.
+//! The metrics page, computed from the shards' reports.
 
 mod backends;
+mod channels;
+mod cluster;
 mod rooms;
+mod storage;
 
-use std::{collections::BTreeMap, sync::Mutex, time::Duration};
-
-use dunlin_engine::{
-    Wire,
-    counters::{COMMAND_KINDS, Counters, Histogram, LATENCY_BOUNDS_US, NamespaceCounters, Suppression},
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
+
+use dunlin_cluster::thread::ClusterState;
+use dunlin_engine::{
+    ShardIndex, Wire,
+    counters::{CommandKind, Counters, Histogram, LATENCY_BOUNDS_US, NamespaceCounters, Suppression},
+};
+use dunlin_net::RefusalReason;
 use dunlin_protocol::{Disconnect, ErrorCode};
+use dunlin_token::TokenCounts;
 
 use super::{
-    api_counters::{ControlCounters, HttpRefusal},
+    api_counters::{ControlCounters, HttpRefusal, ReloadOutcome},
     exposition::{Page, Samples},
     metrics as m,
     process::ProcessUse,
@@ -20,83 +30,94 @@ use super::{
 use crate::{
     backend::BackendCounts,
     http::api::Method,
-    node::{NetCounters, RefusalReason, ShardReport},
-    rooms::{RoomReport, ThreadReport},
-    token::TokenCounts,
+    node::{NetCounters, ShardReport},
+    rooms::{BuilderReport, PathCounts, RoomReport, SurvivalReport, ThreadReport},
 };
 
+pub use self::storage::StorageState;
 pub use super::exposition::CONTENT_TYPE;
 
-/// What stays the same from page to page, and what one page must remember for the next.
+/// State that persists between scrapes.
 pub struct Scrape {
     /// The server's version.
     pub version: &'static str,
-    /// What the shards wait on.
+    /// The shards' reactor.
     pub reactor: &'static str,
     /// Names of the namespaces, in the order of [`Counters::namespaces`].
-    pub namespaces: Vec<String>,
-    /// Busy and idle time of each shard at the last page.
-    last_turns: Mutex<Vec<(u64, u64)>>,
+    namespaces: RwLock<Arc<[String]>>,
 }
 
-/// What is true at the moment of the page.
+/// The state of the node at the time of a scrape.
 pub struct Moment<'a> {
-    /// What the shards counted.
+    /// The shards' reports.
     pub shards: &'a [ShardReport],
-    /// What the room threads counted.
+    /// The shards that did not report in time.
+    pub silent_shards: &'a [ShardIndex],
+    /// The room threads' reports.
     pub room_threads: &'a [ThreadReport],
-    /// What there is to tell of each room.
+    /// The room builder's report.
+    pub room_builder: BuilderReport,
+    /// Memory of all rooms in bytes.
+    pub room_memory_bytes: u64,
+    /// What was done to keep rooms on disk; `None` without a storage.
+    pub room_survival: Option<SurvivalReport>,
+    /// Counts of stored paths.
+    pub paths: PathCounts,
+    /// Reports of all rooms.
     pub rooms: &'a [RoomReport],
-    /// What the control thread counted.
+    /// The control thread's counters.
     pub control: &'a ControlCounters,
-    /// What was counted about tokens.
+    /// Counters of tokens.
     pub tokens: TokenCounts,
-    /// What was counted about backends.
+    /// Counters of backends.
     pub backends: BackendCounts,
-    /// What the process uses.
+    /// The storage; `None` without one.
+    pub storage: Option<StorageState>,
+    /// The cluster; `None` for a node on its own.
+    pub cluster: Option<ClusterState>,
+    /// The resources of the process.
     pub process: ProcessUse,
     /// Time since the start.
     pub uptime: Duration,
 }
 
 impl Scrape {
-    /// For a node whose options name these `namespaces`.
+    /// State for a node with these `namespaces`.
     pub fn new(version: &'static str, reactor: &'static str, namespaces: impl IntoIterator<Item = String>) -> Self {
-        let namespaces = std::iter::once(m::NO_NAMESPACE.to_owned()).chain(namespaces).collect();
-        Self { version, reactor, namespaces, last_turns: Mutex::default() }
+        Self { version, reactor, namespaces: RwLock::new(labels(namespaces)) }
     }
 
-    /// The share of time that each shard worked since the last call.
-    fn busy_ratios(&self, shards: &[ShardReport]) -> Vec<f64> {
-        let now: Vec<_> = shards.iter().map(|shard| (shard.net.busy_us, shard.net.idle_us)).collect();
-        let mut last = self.last_turns.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let before = std::mem::replace(&mut *last, now.clone());
-        let before = before.into_iter().chain(std::iter::repeat((0, 0)));
-        now.into_iter()
-            .zip(before)
-            .map(|((busy_us, idle_us), (busy_before_us, idle_before_us))| {
-                let busy_us = busy_us.saturating_sub(busy_before_us);
-                let whole_us = busy_us + idle_us.saturating_sub(idle_before_us);
-                if whole_us == 0 { 0.0 } else { busy_us as f64 / whole_us as f64 }
-            })
-            .collect()
+    /// Changes the namespaces after a reload.
+    pub fn set_namespaces(&self, namespaces: impl IntoIterator<Item = String>) {
+        *self.namespaces.write().unwrap_or_else(PoisonError::into_inner) = labels(namespaces);
+    }
+
+    fn namespaces(&self) -> Arc<[String]> {
+        Arc::clone(&self.namespaces.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The page of metrics.
+fn labels(namespaces: impl IntoIterator<Item = String>) -> Arc<[String]> {
+    std::iter::once(m::NO_NAMESPACE.to_owned()).chain(namespaces).collect()
+}
+
+/// Generates the metrics page.
 pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     let mut page = Page::default();
     process(&mut page, scrape, moment);
     sessions(&mut page, scrape, moment.shards);
+    channels::channels(&mut page, scrape, moment.shards);
     publications(&mut page, scrape, moment.shards);
     clients(&mut page, moment.shards);
     queues(&mut page, moment.shards);
     connections(&mut page, moment.shards);
-    turns(&mut page, moment.shards, &scrape.busy_ratios(moment.shards));
+    turns(&mut page, moment.shards, moment.silent_shards);
     rooms::threads(&mut page, scrape, moment);
     rooms::frames(&mut page, scrape, moment.shards);
     backends::tokens(&mut page, &moment.tokens);
     backends::backends(&mut page, &moment.backends);
+    storage::storage(&mut page, moment.storage, moment.control);
+    cluster::cluster(&mut page, moment.cluster.as_ref());
     control(&mut page, moment.control);
     page.into_text()
 }
@@ -104,6 +125,12 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
 fn process(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     page.family(&m::BUILD_INFO, |samples| samples.add(&[scrape.version, scrape.reactor], 1));
     page.single(&m::UPTIME, moment.uptime.as_secs_f64());
+    page.single(&m::STANDARD_CPU, moment.process.cpu.as_secs_f64());
+    page.single(&m::STANDARD_RESIDENT, moment.process.resident_bytes);
+    page.single(&m::STANDARD_VIRTUAL, moment.process.virtual_bytes);
+    page.single(&m::STANDARD_OPEN_FILES, moment.process.open_files);
+    page.single(&m::STANDARD_FILES_MAX, moment.process.open_files_max);
+    page.single(&m::STANDARD_START, moment.process.started_unix.as_secs_f64());
     page.single(&m::PROCESS_CPU, moment.process.cpu.as_secs_f64());
     page.single(&m::PROCESS_RESIDENT, moment.process.resident_bytes);
     page.single(&m::PROCESS_OPEN_FILES, moment.process.open_files);
@@ -121,7 +148,7 @@ fn sessions(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     page.single(&m::SESSIONS_OPENED, sum(shards, |counters| counters.sessions_opened));
 }
 
-/// Users, each counted once for however many shards they have sessions on.
+/// The number of users. A user with sessions on several shards counts once.
 pub fn count_users(shards: &[ShardReport]) -> usize {
     let mut users: Vec<u64> = shards.iter().flat_map(|shard| shard.survey.users.iter().copied()).collect();
     users.sort_unstable();
@@ -145,7 +172,7 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
         page.family(family, |samples| per_namespace(samples, scrape, shards, pick));
     }
     page.family(&m::SUPPRESSED, |samples| {
-        for (index, namespace) in scrape.namespaces.iter().enumerate() {
+        for (index, namespace) in scrape.namespaces().iter().enumerate() {
             for why in Suppression::ALL {
                 let total = in_namespace(shards, index).map(|counters| counters.suppressed[why as usize]);
                 samples.add(&[namespace, why.name()], total.sum::<u64>());
@@ -158,13 +185,17 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     ];
     for (family, yes, no) in by_yes_and_no {
         page.family(family, |samples| {
-            for (index, namespace) in scrape.namespaces.iter().enumerate() {
+            for (index, namespace) in scrape.namespaces().iter().enumerate() {
                 let total = |pick: Pick| in_namespace(shards, index).map(pick).sum::<u64>();
                 samples.add(&[namespace, "yes"], total(yes));
                 samples.add(&[namespace, "no"], total(no));
             }
         });
     }
+    page.family(&m::KEYS_EVICTED, |samples| {
+        per_namespace(samples, scrape, shards, |counters| counters.keys_evicted);
+    });
+    page.family(&m::CACHED_BYTES, |samples| per_shard(samples, shards, |shard| shard.survey.cached_bytes));
     let too_long: [(_, Pick); 2] = [
         (&m::HISTORIES_CUT, |counters| counters.histories_cut),
         (&m::PRESENCES_REFUSED, |counters| counters.presences_refused),
@@ -173,7 +204,7 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
         page.family(family, |samples| per_namespace(samples, scrape, shards, pick));
     }
     page.family(&m::PUBLISH_TO_SOCKET, |samples| {
-        for (index, namespace) in scrape.namespaces.iter().enumerate() {
+        for (index, namespace) in scrape.namespaces().iter().enumerate() {
             add_latency(samples, namespace, in_namespace(shards, index).map(|counters| &counters.publish_to_socket));
         }
     });
@@ -195,8 +226,8 @@ fn add_latency<'a>(samples: &mut Samples<'_>, label: &str, parts: impl Iterator<
 
 fn clients(page: &mut Page, shards: &[ShardReport]) {
     page.family(&m::COMMANDS, |samples| {
-        for (index, kind) in COMMAND_KINDS.iter().enumerate() {
-            samples.add(&[kind], sum(shards, |counters| place(&counters.commands, index)));
+        for kind in CommandKind::ALL {
+            samples.add(&[kind.name()], sum(shards, |counters| place(&counters.commands, kind as usize)));
         }
     });
     page.family(&m::ERROR_REPLIES, |samples| {
@@ -212,12 +243,14 @@ fn clients(page: &mut Page, shards: &[ShardReport]) {
         samples.add(&["bytes"], sum(shards, |counters| counters.slow_bytes));
         samples.add(&["frames"], sum(shards, |counters| counters.slow_frames));
     });
+    page.single(&m::RECOVERIES_CUT, sum(shards, |counters| counters.recoveries_cut));
+    page.single(&m::WRITES_BEYOND_OFFER, sum(shards, |counters| counters.writes_beyond_offer));
     page.single(&m::LATE_MESSAGES, sum(shards, |counters| counters.late_messages));
     page.single(&m::USER_SESSIONS_REFUSED, sum(shards, |counters| counters.user_sessions_refused));
     page.single(&m::SERVER_SUBSCRIPTIONS_REFUSED, sum(shards, |counters| counters.server_subscriptions_refused));
 }
 
-/// The codes of the tables always; others that applications have used, once they have.
+/// Codes of the tables are always present; codes of applications after their first use.
 fn disconnects(samples: &mut Samples<'_>, shards: &[ShardReport]) {
     let slots = shards.iter().map(|shard| shard.counters.closes.len()).max().unwrap_or(0);
     for slot in 0..slots {
@@ -271,6 +304,8 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
         samples.add(&["command"], sum(shards, |counters| counters.commands_refused));
         samples.add(&["recovery"], sum(shards, |counters| counters.recoveries_refused));
     });
+    page.single(&m::LOG_SUPPRESSED, sum(shards, |counters| counters.records_suppressed));
+    page.single(&m::LOG_DROPPED, crate::telemetry::log::lines_dropped());
     page.single(&m::ABANDONED, total(|net| net.abandoned));
     page.family(&m::TRANSPORTS, |samples| {
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
@@ -301,15 +336,21 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
     page.family(&m::BUFFERS_EMPTY, |samples| per_shard(samples, shards, |shard| shard.net.reactor.buffers_ran_out));
 }
 
-/// Most sessions of a shard over the mean; 1 where there are none.
+/// The maximum number of sessions of a shard, divided by the mean; 1 without sessions.
 fn imbalance(shards: &[ShardReport]) -> f64 {
     let sessions = || shards.iter().map(|shard| shard.net.sessions);
     let (most, all) = (sessions().max().unwrap_or(0), sessions().sum::<u64>());
     if all == 0 { 1.0 } else { (most * shards.len() as u64) as f64 / all as f64 }
 }
 
-fn turns(page: &mut Page, shards: &[ShardReport], busy_ratios: &[f64]) {
+fn turns(page: &mut Page, shards: &[ShardReport], silent_shards: &[ShardIndex]) {
     type Pick = fn(&NetCounters) -> u64;
+    page.family(&m::SHARD_ANSWERED, |samples| {
+        let answered = shards.iter().map(|shard| (shard.shard, 1));
+        for (shard, is_there) in answered.chain(silent_shards.iter().map(|shard| (*shard, 0))) {
+            samples.add(&[&shard.0.to_string()], is_there);
+        }
+    });
     page.family(&m::TURNS, |samples| per_shard(samples, shards, |shard| shard.net.turns));
     let seconds: [(&'static m::Family, Pick); 2] = [(&m::BUSY, |net| net.busy_us), (&m::IDLE, |net| net.idle_us)];
     for (family, pick) in seconds {
@@ -320,8 +361,8 @@ fn turns(page: &mut Page, shards: &[ShardReport], busy_ratios: &[f64]) {
         });
     }
     page.family(&m::BUSY_RATIO, |samples| {
-        for (shard, ratio) in shards.iter().zip(busy_ratios) {
-            samples.add(&[&shard.shard.0.to_string()], ratio);
+        for shard in shards {
+            samples.add(&[&shard.shard.0.to_string()], f64::from(shard.net.busy_ppm) / 1e6);
         }
     });
     page.family(&m::HELD_TURNS, |samples| per_shard(samples, shards, |shard| shard.net.held_turns));
@@ -349,6 +390,12 @@ fn control(page: &mut Page, control: &ControlCounters) {
         samples.add(&["renewed"], control.certificates(true));
         samples.add(&["failed"], control.certificates(false));
     });
+    page.family(&m::CONFIG_RELOADS, |samples| {
+        for outcome in ReloadOutcome::ALL {
+            samples.add(&[outcome.name()], control.reloads(outcome));
+        }
+    });
+    page.single(&m::CONFIG_LAST_RELOAD, control.last_reload_s());
     page.single(&m::HTTP_CONNECTIONS, control.connections());
     page.family(&m::HTTP_REFUSED, |samples| {
         for reason in HttpRefusal::ALL {
@@ -369,7 +416,7 @@ fn per_namespace(
     shards: &[ShardReport],
     pick: impl Fn(&NamespaceCounters) -> u64,
 ) {
-    for (index, namespace) in scrape.namespaces.iter().enumerate() {
+    for (index, namespace) in scrape.namespaces().iter().enumerate() {
         samples.add(&[namespace], in_namespace(shards, index).map(&pick).sum::<u64>());
     }
 }
@@ -387,107 +434,4 @@ fn place(counts: &[u64], index: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use dunlin_engine::{ShardIndex, api::Survey};
-
-    use super::*;
-    use crate::http::api::ApiError;
-
-    fn shard(index: u16) -> ShardReport {
-        let mut report = ShardReport {
-            shard: ShardIndex(index),
-            counters: Counters::new(2),
-            survey: Survey { sessions: 3, users: vec![1, 2 + u64::from(index)], channels: 5, ..Survey::default() },
-            net: NetCounters { busy_us: 250_000, idle_us: 750_000, writes: 11, ..NetCounters::default() },
-        };
-        report.counters.namespaces[1].publications = 7;
-        report.counters.namespaces[1].publish_to_socket.observe(60);
-        report.counters.namespaces[1].publish_to_socket.observe(20_000_000);
-        report.counters.count_close(3008);
-        report.counters.count_close(4321);
-        report.survey.queue_age_ms_max = 1_500;
-        report.survey.behind_sessions = [5, 4, 3, 2, 1];
-        report
-    }
-
-    fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment<'a> {
-        let (process, uptime) = (ProcessUse::default(), Duration::ZERO);
-        let (tokens, backends) = (TokenCounts::default(), BackendCounts::default());
-        Moment { shards, room_threads: &[], rooms: &[], control, tokens, backends, process, uptime }
-    }
-
-    fn samples_of(text: &str) -> HashMap<&str, f64> {
-        let samples = text.lines().filter(|line| !line.starts_with('#'));
-        samples.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, value)| (name, value.parse().unwrap())).collect()
-    }
-
-    #[test]
-    fn the_page_holds_every_family_and_no_other() {
-        let scrape = Scrape::new("0", "epoll", ["chat".to_owned()]);
-        let (control, shard) = (ControlCounters::default(), shard(0));
-        let moment = moment(std::slice::from_ref(&shard), &control);
-        let text = page(&scrape, &moment);
-        let on_page: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-        let listed: Vec<_> = m::FAMILIES.iter().map(|family| family.name).collect();
-        assert_eq!(on_page, listed);
-    }
-
-    #[test]
-    fn the_imbalance_is_that_of_the_fullest_shard() {
-        let with = |sessions: u64| {
-            let mut report = shard(0);
-            report.net.sessions = sessions;
-            report
-        };
-        assert!((imbalance(&[with(30), with(10)]) - 1.5).abs() < 1e-9);
-        assert!((imbalance(&[with(0), with(0)]) - 1.0).abs() < 1e-9 && (imbalance(&[]) - 1.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn shards_are_added_up_or_told_apart() {
-        let scrape = Scrape::new("0", "epoll", ["chat".to_owned()]);
-        let control = ControlCounters::default();
-        control.count_request(Method::Publish, Some(&ApiError::NOT_AVAILABLE));
-        let shards = [shard(0), shard(1)];
-        let moment = moment(&shards, &control);
-        let text = page(&scrape, &moment);
-        let samples = samples_of(&text);
-        for (name, value) in [
-            ("dunlin_publications_total{namespace=\"chat\"}", 14.0),
-            ("dunlin_publications_total{namespace=\"-\"}", 0.0),
-            ("dunlin_sessions{shard=\"1\"}", 3.0),
-            ("dunlin_users", 3.0),
-            ("dunlin_channels", 10.0),
-            ("dunlin_writes_total{shard=\"0\"}", 11.0),
-            ("dunlin_shard_busy_ratio{shard=\"1\"}", 0.25),
-            ("dunlin_shard_busy_seconds_total{shard=\"1\"}", 0.25),
-            ("dunlin_disconnects_total{code=\"3008\"}", 2.0),
-            ("dunlin_disconnects_total{code=\"other\"}", 2.0),
-            ("dunlin_disconnects_total{code=\"3500\"}", 0.0),
-            ("dunlin_queue_age_seconds{shard=\"0\"}", 1.5),
-            ("dunlin_sessions_behind{over_seconds=\"0.1\"}", 6.0),
-            ("dunlin_publish_to_socket_seconds_bucket{namespace=\"chat\",le=\"0.00005\"}", 0.0),
-            ("dunlin_publish_to_socket_seconds_bucket{namespace=\"chat\",le=\"0.0001\"}", 2.0),
-            ("dunlin_publish_to_socket_seconds_bucket{namespace=\"chat\",le=\"10\"}", 2.0),
-            ("dunlin_publish_to_socket_seconds_bucket{namespace=\"chat\",le=\"+Inf\"}", 4.0),
-            ("dunlin_publish_to_socket_seconds_count{namespace=\"chat\"}", 4.0),
-            ("dunlin_api_requests_total{method=\"publish\"}", 1.0),
-            ("dunlin_api_errors_total{method=\"publish\",code=\"108\"}", 1.0),
-        ] {
-            assert_eq!(samples.get(name), Some(&value), "{name}");
-        }
-    }
-
-    #[test]
-    fn the_busy_ratio_is_of_the_time_since_the_last_page() {
-        let scrape = Scrape::new("0", "epoll", []);
-        let mut report = shard(0);
-        assert_eq!(scrape.busy_ratios(std::slice::from_ref(&report)), [0.25]);
-        assert_eq!(scrape.busy_ratios(std::slice::from_ref(&report)), [0.0]);
-        report.net.busy_us += 30;
-        report.net.idle_us += 10;
-        assert_eq!(scrape.busy_ratios(std::slice::from_ref(&report)), [0.75]);
-    }
-}
+mod tests;

@@ -1,21 +1,30 @@
-//! Keeps new sessions out while the process has as much memory as it may, so that those that there are stay.
+//! Refuses new sessions while the process uses more memory than its limit, so that existing sessions stay connected.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use super::process;
 use crate::node::Node;
 
-/// Time between two looks. A storm of handshakes takes longer than this to fill what an operator leaves free.
+/// Interval between two checks. A storm of handshakes needs longer to use the memory that operators should reserve.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks at the process's resident memory for as long as the runtime lives.
-pub async fn watch(node: Node, bytes_max: u64) {
+/// Checks the process's resident memory. A limit of 0 disables the check.
+pub async fn watch(node: Node, bytes_max: Arc<AtomicU64>) {
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut is_over = false;
     loop {
         ticks.tick().await;
-        is_over = judge(is_over, process::resident_bytes(), bytes_max);
+        is_over = match bytes_max.load(Ordering::Relaxed) {
+            0 => false,
+            bytes_max => judge(is_over, process::resident_bytes(), bytes_max),
+        };
         node.set_over_memory(is_over);
     }
 }

@@ -1,16 +1,20 @@
-//! The demonstration, with the configuration that `make run` starts it with.
+//! The demo with the configuration of `make run`.
 
 use std::{fs, path::PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::server::{Client, Server, handshake};
+use crate::{
+    each_reactor,
+    http::server::{Client, Server, handshake},
+};
 
 struct Pages(PathBuf);
 
 impl Pages {
     fn new() -> Self {
-        let dir = std::env::temp_dir().join(format!("dunlin-pages-{}", std::process::id()));
+        let name = format!("dunlin-pages-{}-{}", std::process::id(), each_reactor::current_name());
+        let dir = std::env::temp_dir().join(name);
         fs::create_dir_all(&dir).expect("a temporary directory");
         fs::write(dir.join("index.html"), "<p>ticker").expect("a page");
         fs::write(dir.join(".built-from"), "note").expect("a note");
@@ -30,6 +34,7 @@ fn the_page_is_served_and_its_prices_move() {
     let mut settings: Value = serde_json::from_str(include_str!("../../../../demo/config.json")).expect("JSON");
     settings["http_server"]["port"] = 0.into();
     settings["demo"] = json!({ "dir": pages.0 });
+    settings["storage"]["path"] = json!(pages.0.join(".storage"));
     let server = Server::start(&settings);
 
     let page = server.ask("GET", "/", "");
@@ -46,6 +51,15 @@ fn the_page_is_served_and_its_prices_move() {
         client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         // The length of an answer to HEAD is that of a body that does not follow.
         assert_eq!(client.status(), status, "{method} {path}");
+    }
+
+    // The page has no API key, so it is given the paths of the demo's room, and nothing else of the API.
+    let paths = server.ask("GET", "/arena/paths?interval_ms=500&avatar=1", "");
+    assert_eq!((paths.status, paths.json()), (200, json!({ "paths": [] })));
+    for (path, status) in
+        [("/arena/paths?cursor=x", 400), ("/arena/paths?avatar=x", 400), ("/arena/paths?from_ms=-1", 400)]
+    {
+        assert_eq!(server.ask("GET", path, "").status, status, "{path}");
     }
 
     let mut session = server.connect();
@@ -79,3 +93,5 @@ fn messages(session: &mut Client) -> Vec<Value> {
     let text = String::from_utf8(payload).expect("text");
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
+
+on_io_uring![the_page_is_served_and_its_prices_move,];

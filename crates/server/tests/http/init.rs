@@ -1,12 +1,12 @@
-//! The endpoint that does nothing but answer.
+//! The endpoint that tests the connection.
 
 use serde_json::json;
 
-use crate::server::Server;
+use crate::http::server::Server;
 
 const PATH: &str = "/connection/init";
 
-fn ask(server: &Server, method: &str, fields: &str) -> crate::server::Answer {
+fn ask(server: &Server, method: &str, fields: &str) -> crate::http::server::Answer {
     let mut client = server.connect();
     client.send(format!("{method} {PATH} HTTP/1.1\r\nHost: dunlin.example\r\nContent-Length: 0\r\n{fields}\r\n"));
     client.answer()
@@ -35,3 +35,5 @@ fn it_is_off_unless_it_is_switched_on_and_lies_where_it_is_put() {
     assert_eq!(ask(&server, "GET", "").status, 404);
     assert_eq!(server.ask("GET", "/there", "").text(), "{}");
 }
+
+on_io_uring![who_may_connect_may_ask, it_is_off_unless_it_is_switched_on_and_lies_where_it_is_put,];

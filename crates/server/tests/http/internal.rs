@@ -1,10 +1,10 @@
-//! The internal port: what is there, and no longer on the public one.
+//! The internal port: its endpoints, which the public port then no longer has.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Client, Server, handshake};
+use crate::http::server::{Answer, Client, Server, handshake};
 
 /// What clients have no business with.
 const OPERATORS_PATHS: [&str; 5] = ["/health", "/metrics", "/debug/pprof", "/swagger", "/swagger/openapi.json"];
@@ -48,7 +48,7 @@ fn what_clients_have_no_business_with_is_there_alone() {
 
 #[test]
 fn the_api_may_stay_outside() {
-    let (server, internal) = start(&json!({ "http_api": { "key": crate::server::KEY, "external": true } }));
+    let (server, internal) = start(&json!({ "http_api": { "key": crate::http::server::KEY, "external": true } }));
     assert_eq!(ask(server.address, "POST", "/api/info").status, 200);
     assert_eq!(ask(internal, "POST", "/api/info").status, 404);
     assert_eq!(ask(internal, "GET", "/health").status, 200);
@@ -62,13 +62,9 @@ fn with_one_port_what_shards_hold_is_not_shown() {
 }
 
 #[test]
-fn the_debug_page_tells_what_shards_hold() {
+fn the_debug_page_shows_the_content_of_shards() {
     let (server, internal) = start(&json!({}));
-    let mut session = server.connect();
-    session.send(handshake(""));
-    session.answer();
-    session.send_text(r#"{"id":1,"connect":{}}"#);
-    session.frame();
+    let mut session = server.open_session();
     for number in 0..30 {
         session.send_text(&format!(r#"{{"id":{},"subscribe":{{"channel":"open:{number}"}}}}"#, number + 2));
         session.frame();
@@ -80,7 +76,7 @@ fn the_debug_page_tells_what_shards_hold() {
     let sum = |field: &str| shards.iter().filter_map(|shard| shard[field].as_u64()).sum::<u64>();
     assert_eq!((sum("sessions"), sum("subscriptions"), sum("channels")), (1, 30, 30));
     let channels = page["top_channels"].as_array().expect("channels");
-    assert_eq!(channels.len(), 20, "no more than so many are shown");
+    assert_eq!(channels.len(), 20, "the page shows at most 20");
     assert!(channels.iter().all(|channel| channel["num_clients"] == 1));
 }
 
@@ -101,11 +97,7 @@ fn scrapes_that_come_together_share_one_survey() {
     let server = Server::start(&json!({ "prometheus": { "survey_max_age": "1h" } }));
     let turns = || server.metric("dunlin_sessions_opened_total");
     assert!(turns() < 0.5);
-    let mut session = server.connect();
-    session.send(handshake(""));
-    session.answer();
-    session.send_text(r#"{"id":1,"connect":{}}"#);
-    session.frame();
+    let _session = server.open_session();
     assert!(turns() < 0.5, "the page still tells the survey of before");
 }
 
@@ -116,3 +108,13 @@ fn without_a_key_every_call_is_refused() {
         assert_eq!(server.ask("POST", path, "{}").status, 401, "{path}");
     }
 }
+
+on_io_uring![
+    what_clients_have_no_business_with_is_there_alone,
+    the_api_may_stay_outside,
+    with_one_port_what_shards_hold_is_not_shown,
+    the_debug_page_shows_the_content_of_shards,
+    the_description_is_the_one_in_the_repository_and_its_page_loads_nothing,
+    scrapes_that_come_together_share_one_survey,
+    without_a_key_every_call_is_refused,
+];

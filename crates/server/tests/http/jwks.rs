@@ -1,4 +1,4 @@
-//! Key sets that are fetched over HTTPS.
+//! Key sets fetched over HTTPS.
 
 use std::{
     fs,
@@ -16,10 +16,13 @@ use rustls::{
 };
 use serde_json::{Value, json};
 
-use crate::server::{Client, Server, handshake};
+use crate::{
+    each_reactor,
+    http::server::{Client, Server, handshake},
+};
 
-const CERTIFICATE: &str = include_str!("../node/tls/cert.pem");
-const KEY: &str = include_str!("../node/tls/key.pem");
+const CERTIFICATE: &str = include_str!("../../../net/src/tls/session/cert.pem");
+const KEY: &str = include_str!("../../../net/src/tls/session/key.pem");
 const STRANGER: &str = include_str!("tls/next_cert.pem");
 
 /// Serves this set over HTTPS, as `localhost`. Its port.
@@ -50,7 +53,11 @@ fn serve(set: String) -> u16 {
 
 /// A node that trusts this authority and nobody else, and takes tokens by the keys at the port.
 fn start(port: u16, authority: &str) -> Server {
-    let folder = std::env::temp_dir().join(format!("dunlin-jwks-{}-{}-{port}", crate::REACTOR, std::process::id()));
+    let folder = std::env::temp_dir().join(format!(
+        "dunlin-jwks-{}-{}-{port}",
+        each_reactor::current_name(),
+        std::process::id()
+    ));
     fs::create_dir_all(&folder).expect("a temporary directory");
     let path = folder.join("authority.pem");
     fs::write(&path, authority).expect("a temporary file");
@@ -89,3 +96,5 @@ fn keys_come_over_https_from_who_can_prove_to_be_the_host() {
     let reply = connect(&start(port, STRANGER), &token);
     assert_eq!(reply["error"]["code"], 100, "{reply}");
 }
+
+on_io_uring![keys_come_over_https_from_who_can_prove_to_be_the_host,];

@@ -1,8 +1,8 @@
-//! Each bound, at it and one past it.
+//! Each limit, at its value and one past it.
 
 use serde_json::json;
 
-use crate::server::{Answer, Client, KEY, Server, request};
+use crate::http::server::{Answer, Client, KEY, Server, request};
 
 #[test]
 fn a_body_is_as_large_as_it_may_be() {
@@ -60,24 +60,88 @@ fn broadcasts_and_batches_are_as_long_as_they_may_be() {
 
 #[test]
 fn so_many_connections_and_no_more() {
-    let server = Server::start(&json!({ "net": { "http_connections_limit": 2 } }));
+    let net = json!({ "http_connections_limit": 2, "http_reserved_connections": 0 });
+    let server = Server::start(&json!({ "net": net, "http_api": { "timeout": "20s" } }));
+    let (mut one, mut two) = (busy(&server), busy(&server));
+    let refused = server.ask("GET", "/health", "");
+    assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")));
+    one.send("{}");
+    assert_eq!(one.answer().status, 200, "those that are open go on");
+    assert_eq!(server.ask("GET", "/health", "").status, 200, "the one that waits gives way");
+    assert!(one.is_ended());
+    two.send("{}");
+    assert_eq!(two.answer().status, 200);
+    assert!(server.metric("dunlin_http_refused_total{reason=\"gave_way\"}") > 0.5);
+}
+
+#[test]
+fn connections_that_wait_give_way_the_longest_waiting_first() {
+    let server = Server::start(&json!({ "net": { "http_connections_limit": 2, "http_reserved_connections": 0 } }));
     let (mut one, mut two) = (server.connect(), server.connect());
     assert_eq!(one.ask("GET", "/health", "").status, 200);
     assert_eq!(two.ask("GET", "/health", "").status, 200);
-    let refused = server.ask("GET", "/health", "");
+    assert_eq!(one.ask("GET", "/health", "").status, 200);
+    let mut three = server.connect();
+    assert_eq!(three.ask("GET", "/health", "").status, 200);
+    assert!(two.is_ended(), "it had waited longest");
+    assert_eq!((one.ask("GET", "/health", "").status, three.ask("GET", "/health", "").status), (200, 200));
+}
+
+#[test]
+fn operators_are_answered_when_all_connections_are_taken() {
+    let net = json!({ "http_connections_limit": 1, "http_reserved_connections": 1 });
+    let server = Server::start(&json!({ "net": net, "http_api": { "timeout": "20s" } }));
+    let mut one = busy(&server);
+    let mut kept_back = server.connect();
+    assert_eq!(kept_back.ask("GET", "/health", "").status, 200);
+    assert_eq!(kept_back.ask("POST", "/api/info", "{}").status, 200);
+    assert_eq!(kept_back.ask("GET", "/metrics", "").status, 200);
+    let refused = kept_back.ask("GET", "/elsewhere", "");
     assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")));
-    assert_eq!(one.ask("GET", "/health", "").status, 200, "those that are open go on");
-    drop(one);
-    until(|| server.ask("GET", "/health", "").status == 200);
+    assert!(kept_back.is_ended());
+    // Those that are kept back give way to each other as well.
+    let mut waiting = server.connect();
+    assert_eq!(waiting.ask("GET", "/health", "").status, 200);
+    assert_eq!(server.ask("GET", "/health", "").status, 200);
+    assert!(waiting.is_ended());
+    one.send("{}");
+    assert_eq!(one.answer().status, 200);
+}
+
+#[test]
+fn an_address_has_so_many_connections_and_no_more() {
+    let net = json!({ "http_address_connections_limit": 2 });
+    let server = Server::start(&json!({ "net": net, "http_api": { "timeout": "20s" } }));
+    let (mut one, mut two) = (busy(&server), busy(&server));
+    let refused = server.ask("GET", "/health", "");
+    assert_eq!((refused.status, refused.field("retry-after")), (429, Some("1")));
+    one.send("{}");
+    assert_eq!(one.answer().status, 200);
+    assert_eq!(server.ask("GET", "/health", "").status, 200, "the one that waits gives way");
+    assert!(one.is_ended());
+    two.send("{}");
+    assert_eq!(two.answer().status, 200);
+    // A proxy's connections are those of many.
+    let settings = json!({ "http_server": { "trusted_proxies": ["127.0.0.1"] },
+        "net": { "http_address_connections_limit": 1 }, "http_api": { "timeout": "20s" } });
+    let server = Server::start(&settings);
+    let _one = busy(&server);
+    assert_eq!(server.ask("GET", "/health", "").status, 200);
+}
+
+/// A connection whose request is being answered, until `{}` is sent.
+fn busy(server: &Server) -> Client {
+    let mut client = server.connect();
+    let fields = format!("Host: a\r\nX-API-Key: {KEY}\r\nContent-Length: 2\r\nExpect: 100-continue");
+    client.send(format!("POST /api/info HTTP/1.1\r\n{fields}\r\n\r\n"));
+    assert_eq!(client.answer().status, 100, "it is let in");
+    client
 }
 
 #[test]
 fn so_many_requests_at_a_time_and_no_more() {
     let server = Server::start(&json!({ "http_api": { "requests_limit": 1, "timeout": "10s" } }));
-    let mut slow = server.connect();
-    let fields = format!("Host: a\r\nX-API-Key: {KEY}\r\nContent-Length: 2\r\nExpect: 100-continue");
-    slow.send(format!("POST /api/info HTTP/1.1\r\n{fields}\r\n\r\n"));
-    assert_eq!(slow.answer().status, 100, "it is let in before the next one asks");
+    let mut slow = busy(&server);
     assert_eq!(server.ask("POST", "/api/info", "{}").status, 503);
     slow.send("{}");
     assert_eq!(slow.answer().status, 200);
@@ -117,7 +181,7 @@ fn heads_on_kept_connections_are_as_large_as_they_may_be() {
 }
 
 #[test]
-fn errors_are_told_by_the_status_where_the_operator_says_so() {
+fn errors_are_http_statuses_where_configured() {
     let server = Server::start(&json!({ "http_api": { "error_mode": "transport" } }));
     let answer = server.ask("POST", "/api/publish", r#"{"channel":"unknown:a","data":1}"#);
     assert_eq!((answer.status, answer.json()), (404, json!({ "code": 102, "message": "unknown channel" })));
@@ -134,5 +198,20 @@ fn without_a_key_nobody_gets_in_and_insecure_lets_everyone_in() {
 }
 
 fn until(condition: impl FnMut() -> bool) {
-    crate::observation::until(condition);
+    crate::http::observation::until(condition);
 }
+
+on_io_uring![
+    a_body_is_as_large_as_it_may_be,
+    a_body_comes_in_time,
+    broadcasts_and_batches_are_as_long_as_they_may_be,
+    so_many_connections_and_no_more,
+    connections_that_wait_give_way_the_longest_waiting_first,
+    operators_are_answered_when_all_connections_are_taken,
+    an_address_has_so_many_connections_and_no_more,
+    so_many_requests_at_a_time_and_no_more,
+    silence_and_trickles_end,
+    heads_on_kept_connections_are_as_large_as_they_may_be,
+    errors_are_http_statuses_where_configured,
+    without_a_key_nobody_gets_in_and_insecure_lets_everyone_in,
+];

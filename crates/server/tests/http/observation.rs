@@ -1,4 +1,4 @@
-//! What an operator sees.
+//! Metrics and log lines.
 
 use std::{
     collections::BTreeSet,
@@ -7,10 +7,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::server::{PATIENCE, Server, handshake};
+use crate::http::server::{Client, PATIENCE, Server, handshake};
 
 #[test]
-fn the_page_of_metrics_holds_what_the_list_says() {
+fn the_metrics_page_has_the_listed_metrics() {
     let server = Server::start(&json!({}));
     let answer = server.ask("GET", "/metrics", "");
     assert_eq!(answer.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
@@ -28,18 +28,14 @@ fn the_page_of_metrics_holds_what_the_list_says() {
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (name, value) = line.rsplit_once(' ').expect("a sample");
         assert!(value.parse::<f64>().is_ok(), "{line}");
-        assert!(series.insert(name), "{line} stands there twice");
+        assert!(series.insert(name), "{line} occurs twice");
     }
 }
 
 #[test]
 fn what_happens_is_counted() {
     let server = Server::start(&json!({}));
-    let mut session = server.connect();
-    session.send(handshake(""));
-    session.answer();
-    session.send_text(r#"{"id":1,"connect":{}}"#);
-    session.frame();
+    let mut session = server.open_session();
     session.send_text(r#"{"id":2,"subscribe":{"channel":"open:a"}}"#);
     session.frame();
     session.send_text(r#"{"id":3,"presence":{"channel":"open:a"}}"#);
@@ -76,13 +72,87 @@ fn no_line_of_the_log_holds_what_came_from_outside_as_it_came() {
     let secret = "s3cr3t-p4yl04d";
     let body = format!("{{\"channel\": \"open:a\", \"data\": \"{secret}\", \"tags\": 5}}");
     assert_eq!(server.ask("POST", "/api/publish", &body).status, 400);
-    let line = server.logged("refused an HTTP request");
+    let line = server.logged("HTTP request refused");
     assert_eq!(line["reason"], "malformed");
     assert!(!line.to_string().contains(secret), "{line}");
     server.ask("POST", &format!("/api/info?api_key={secret}"), "[");
     server.signal("TERM");
     let line = server.logged("closing sessions with 3001 (shutdown)");
     assert!(!line.to_string().contains(secret), "{line}");
+}
+
+#[test]
+fn errors_and_disconnects_are_logged_with_what_they_are_about() {
+    let mut server = Server::start(&json!({}));
+    let mut session = server.open_session();
+    session.send_text(r#"{"id":2,"presence":{"channel":"open:a"}}"#);
+    session.frame();
+    let line = server.logged("command failed");
+    let about = ["level", "user", "command", "channel", "error"].map(|field| line[field].as_str().expect(field));
+    assert_eq!(about, ["INFO", "", "presence", "open:a", "not available"]);
+    assert_eq!((line["id"].as_u64(), line["code"].as_u64()), (Some(2), Some(108)));
+    let client = line["client"].as_str().expect("a client").to_owned();
+    session.send_text("not of the protocol");
+    let line = server.logged("session closed by the server");
+    assert_eq!((line["code"].as_u64(), line["reason"].as_str()), (Some(3501), Some("bad request")));
+    assert_eq!(line["client"], client);
+}
+
+#[test]
+fn everything_is_logged_at_trace_but_what_libraries_do() {
+    let mut server = Server::start(&json!({ "log": { "level": "trace" } }));
+    let mut session = server.connect();
+    server.logged("connection accepted");
+    session.send(handshake(""));
+    session.answer();
+    session.send_text(r#"{"id":1,"connect":{}}"#);
+    session.frame();
+    assert_eq!(server.logged("command received")["command"], "connect");
+    server.logged("session connected");
+    session.send_text(r#"{"id":2,"subscribe":{"channel":"open:a"}}"#);
+    session.frame();
+    assert_eq!(server.logged("command received")["channel"], "open:a");
+    drop(session);
+    server.logged("session ended");
+    let mut refused = server.connect();
+    refused.send(handshake("Origin: http://evil.example\r\n"));
+    assert_eq!(refused.answer().status, 403);
+    assert_eq!(server.logged("connection refused")["reason"], "origin");
+    server.signal("TERM");
+    server.logged("all sessions are closed");
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_nobody() {
+    let server = Server::start(&json!({
+        "log": { "queue_limit": 16, "client_rate_limit": 0, "session_rate_limit": 0 }
+    }));
+    let mut session = server.open_session();
+    // Many times what a pipe holds.
+    for _ in 0..3_000 {
+        session.send_text(r#"{"id":2,"presence":{"channel":"open:a"}}"#);
+        session.frame();
+    }
+    until(|| server.metric("dunlin_log_lines_dropped_total") > 0.5);
+    assert!(server.metric("dunlin_log_records_suppressed_total") < 0.5);
+}
+
+#[test]
+fn one_session_does_not_fill_the_log() {
+    let server = Server::start(&json!({ "log": { "session_rate_limit": 1 } }));
+    let mut session = server.open_session();
+    for _ in 0..100 {
+        session.send_text(r#"{"id":2,"presence":{"channel":"open:a"}}"#);
+        session.frame();
+    }
+    until(|| server.metric("dunlin_log_records_suppressed_total") > 0.5);
+}
+
+#[test]
+fn one_senseless_request_raises_no_warning() {
+    let mut server = Server::start(&json!({}));
+    assert_eq!(server.ask("POST", "/api/publish", "{").status, 400);
+    assert_eq!(server.logged("HTTP request refused")["level"], "INFO");
 }
 
 pub fn until(mut condition: impl FnMut() -> bool) {
@@ -93,3 +163,83 @@ pub fn until(mut condition: impl FnMut() -> bool) {
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }
+
+#[test]
+fn a_refused_origin_is_named_with_the_key_to_set() {
+    let mut server = Server::start(&json!({}));
+    let origin = format!("http://evil.example/\u{1b}[31m{}", "x".repeat(1_000));
+    let mut page = server.connect();
+    page.send(handshake(&format!("Origin: {}\r\n", origin.replace('\u{1b}', "%1b"))));
+    assert_eq!(page.answer().status, 403);
+    let log_line =
+        server.logged("page refused: its origin is not in client.allowed_origins; add the origin if this is your page");
+    assert_eq!(log_line["key"], "client.allowed_origins");
+    let shown = log_line["origin"].as_str().expect("an origin");
+    assert!(shown.starts_with("http://evil.example/") && shown.chars().count() <= 201, "{shown}");
+}
+
+#[test]
+fn a_node_that_no_page_can_reach_warns() {
+    let mut server = Server::start(&json!({ "client": { "allowed_origins": [] } }));
+    let warning = "client.allowed_origins is empty, so no page of a browser can connect; set it to the origins of your pages, \
+                such as [\"https://example.com\"]";
+    server.logged(warning);
+    let checked = server.run("check-config");
+    assert_eq!((checked.code, checked.text.contains(warning)), (Some(0), true), "{}", checked.text);
+}
+
+#[test]
+fn open_files_are_raised_to_what_is_allowed_and_too_few_are_logged() {
+    let mut server =
+        Server::start_below("ulimit -n 6000 && ulimit -Sn 64", &json!({ "client": { "connection_limit": 9_000 } }));
+    let log_line = server.logged(
+        "the limit of open files is below what client.connection_limit and net.http_connections_limit allow; raise the hard \
+         limit (LimitNOFILE in systemd, ulimit -Hn in a shell), or lower them",
+    );
+    assert_eq!((&log_line["limit"], &log_line["needed"]), (&json!(6_000), &json!(13_352)));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.process())).expect("it runs");
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    assert_eq!(files.split_ascii_whitespace().nth(3), Some("6000"), "{files}");
+    assert_eq!(server.metric("dunlin_accept_failures_total{reason=\"other\"}").to_string(), "0");
+}
+
+#[test]
+fn an_accept_without_an_open_file_left_is_counted_as_such() {
+    let server = Server::start_below("ulimit -n 96", &json!({}));
+    let mut scraper = server.connect();
+    let failures = |scraper: &mut Client, reason: &str| -> u64 {
+        let name = format!("dunlin_accept_failures_total{{reason=\"{reason}\"}} ");
+        let page = scraper.ask("GET", "/metrics", "").text();
+        let value = page.lines().find_map(|line| line.strip_prefix(&*name)).expect("a metric");
+        value.parse().expect("a number")
+    };
+    assert_eq!(failures(&mut scraper, "out_of_files"), 0);
+    // Each takes a file of the server's until its head is overdue.
+    let crowd: Vec<_> = (0..96).map(|_| server.connect()).collect();
+    let deadline = Instant::now() + PATIENCE;
+    while failures(&mut scraper, "out_of_files") == 0 {
+        assert!(Instant::now() < deadline, "no accept failed for want of files");
+    }
+    assert_eq!(failures(&mut scraper, "other"), 0);
+    drop(crowd);
+    let files = || std::fs::read_dir(format!("/proc/{}/fd", server.process())).expect("it runs").count();
+    while files() > 60 {
+        assert!(Instant::now() < deadline, "the files of closed connections are not closed");
+    }
+    assert_eq!(server.ask("GET", "/health", "").status, 200);
+}
+
+on_io_uring![
+    the_metrics_page_has_the_listed_metrics,
+    what_happens_is_counted,
+    no_line_of_the_log_holds_what_came_from_outside_as_it_came,
+    errors_and_disconnects_are_logged_with_what_they_are_about,
+    everything_is_logged_at_trace_but_what_libraries_do,
+    a_log_that_nobody_reads_holds_up_nobody,
+    one_session_does_not_fill_the_log,
+    one_senseless_request_raises_no_warning,
+    a_refused_origin_is_named_with_the_key_to_set,
+    a_node_that_no_page_can_reach_warns,
+    open_files_are_raised_to_what_is_allowed_and_too_few_are_logged,
+    an_accept_without_an_open_file_left_is_counted_as_such,
+];

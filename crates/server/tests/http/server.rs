@@ -1,4 +1,4 @@
-//! A `dunlin` of its own process, and a client that writes bytes and reads whole answers.
+//! A `dunlin` process, and a client that writes bytes and reads complete responses.
 
 use std::{
     fs,
@@ -6,11 +6,16 @@ use std::{
     net::{SocketAddr, TcpStream},
     path::PathBuf,
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
+
+use crate::each_reactor;
 
 /// Nothing here takes so long unless it never comes.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,6 +27,14 @@ pub struct Server {
     log: BufReader<ChildStderr>,
     pub address: SocketAddr,
     folder: PathBuf,
+    config: Mutex<Value>,
+}
+
+/// What a command came to.
+pub struct Ran {
+    pub code: Option<i32>,
+    /// Everything that it wrote.
+    pub text: String,
 }
 
 impl Server {
@@ -32,6 +45,17 @@ impl Server {
 
     /// The same with these in its environment.
     pub fn start_with(settings: &Value, environment: &[(&str, &str)]) -> Self {
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_dunlin")), settings, environment)
+    }
+
+    /// The same under limits of a shell.
+    pub fn start_below(limits: &str, settings: &Value) -> Self {
+        let mut shell = Command::new("/bin/bash");
+        shell.args(["-c", &format!("{limits} && exec \"$@\""), "bash", env!("CARGO_BIN_EXE_dunlin")]);
+        Self::start_by(shell, settings, &[])
+    }
+
+    fn start_by(mut command: Command, settings: &Value, environment: &[(&str, &str)]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("dunlin-http-{}-{number}", std::process::id()));
@@ -39,7 +63,7 @@ impl Server {
         let mut config = serde_json::json!({
             "http_server": { "address": "127.0.0.1", "port": 0 },
             "shards": 2,
-            "reactor": crate::REACTOR,
+            "reactor": each_reactor::current_name(),
             "health": { "enabled": true },
             "prometheus": { "enabled": true, "survey_max_age": "0s" },
             "http_api": { "key": KEY },
@@ -51,7 +75,7 @@ impl Server {
         merge(&mut config, settings);
         let path = folder.join("config.json");
         fs::write(&path, config.to_string()).expect("a temporary file");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        let mut child = command
             .args(["serve", "--config"])
             .arg(&path)
             .env_clear()
@@ -64,14 +88,45 @@ impl Server {
         let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
         let listening = next_event(&mut log, "dunlin is listening");
         let address = listening["address"].as_str().expect("an address").parse().expect("an address");
-        Self { child, log, address, folder }
+        Self { child, log, address, folder, config: Mutex::new(config) }
+    }
+
+    /// Changes the configuration's file. The node does not notice by itself.
+    pub fn rewrite(&self, change: impl FnOnce(&mut Value)) {
+        let mut config = self.config.lock().expect("nobody panicked");
+        change(&mut config);
+        fs::write(self.folder.join("config.json"), config.to_string()).expect("a temporary file");
+    }
+
+    /// Runs a command of the binary with the node's configuration.
+    pub fn run(&self, command: &str) -> Ran {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+        let run = run.args([command, "--config"]).arg(self.folder.join("config.json")).env_clear();
+        let output = run.output().expect("it starts");
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text")).concat();
+        Ran { code: output.status.code(), text }
+    }
+
+    /// The process's id.
+    pub fn process(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn connect(&self) -> Client {
         Client::new(TcpStream::connect(self.address).expect("it listens"))
     }
 
-    /// One request on a connection of its own.
+    /// A WebSocket session after the reply to its `connect`.
+    pub fn open_session(&self) -> Client {
+        let mut session = self.connect();
+        session.send(handshake(""));
+        assert_eq!(session.answer().status, 101);
+        session.send_text(r#"{"id":1,"connect":{}}"#);
+        session.frame();
+        session
+    }
+
+    /// Sends one request on a new connection.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
         self.connect().ask(method, path, body)
     }
@@ -85,7 +140,19 @@ impl Server {
         assert!(sent.expect("kill(1)").success());
     }
 
-    /// The next line of the log that says this.
+    /// Sends the signal again and again. What comes right behind another one does not count.
+    pub fn signal_until_it_ends(&mut self, name: &str) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it goes on");
+            self.signal(name);
+        }
+    }
+
+    /// The next log line with this message.
     pub fn logged(&mut self, message: &str) -> Value {
         next_event(&mut self.log, message)
     }
@@ -120,14 +187,14 @@ pub fn metric_on(page: &str, name: &str) -> f64 {
 }
 
 fn next_event(log: &mut BufReader<ChildStderr>, message: &str) -> Value {
-    let mut told = String::new();
+    let mut log_text = String::new();
     loop {
         let mut line = String::new();
         let len = log.read_line(&mut line).expect("a log");
-        assert!(len > 0, "the log ended without {message:?}:\n{told}");
+        assert!(len > 0, "the log ended without {message:?}:\n{log_text}");
         match serde_json::from_str::<Value>(&line) {
             Ok(event) if event["message"] == message => return event,
-            _ => told.push_str(&line),
+            _ => log_text.push_str(&line),
         }
     }
 }
@@ -197,6 +264,13 @@ impl Client {
         status.unwrap_or_else(|| panic!("no status in {line:?}"))
     }
 
+    /// Reads one line.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+
     /// Whether the server ends the connection without another byte.
     pub fn is_ended(&mut self) -> bool {
         let mut byte = [0];
@@ -208,9 +282,14 @@ impl Client {
 
     /// Sends a text frame under a mask of zeros.
     pub fn send_text(&mut self, text: &str) {
-        let len = u8::try_from(text.len()).expect("a short text");
-        assert!(len < 126);
-        let frame = [&[0x81, 0x80 | len, 0, 0, 0, 0], text.as_bytes()].concat();
+        let mask = [0; 4];
+        let frame = match u8::try_from(text.len()) {
+            Ok(len) if len < 126 => [&[0x81, 0x80 | len], &mask[..], text.as_bytes()].concat(),
+            _ => {
+                let len = u16::try_from(text.len()).expect("a text below 64 KiB").to_be_bytes();
+                [&[0x81, 0xfe], &len[..], &mask, text.as_bytes()].concat()
+            }
+        };
         self.send(frame);
     }
 

@@ -1,18 +1,14 @@
-//! What signals do.
+//! Signals.
 
 use serde_json::json;
 
-use crate::server::{Server, handshake};
+use crate::http::server::{Server, handshake};
 
 #[test]
-fn sessions_are_told_and_the_process_ends_well() {
+fn sessions_are_disconnected_and_the_process_exits_with_success() {
     for signal in ["TERM", "INT"] {
         let mut server = Server::start(&json!({}));
-        let mut session = server.connect();
-        session.send(handshake(""));
-        assert_eq!(session.answer().status, 101);
-        session.send_text(r#"{"id":1,"connect":{}}"#);
-        session.frame();
+        let mut session = server.open_session();
         let mut idle = server.connect();
         assert_eq!(idle.ask("GET", "/health", "").status, 200);
         server.signal(signal);
@@ -29,13 +25,9 @@ fn sessions_are_told_and_the_process_ends_well() {
 #[test]
 fn a_session_that_does_not_hang_up_is_cut_off_in_time() {
     let mut server = Server::start(&json!({ "shutdown": { "timeout": "300ms" } }));
-    let mut session = server.connect();
-    session.send(handshake(""));
-    assert_eq!(session.answer().status, 101);
-    session.send_text(r#"{"id":1,"connect":{}}"#);
-    session.frame();
+    let _session = server.open_session();
     server.signal("TERM");
-    let cut = server.logged("cut off sessions that did not take their last frames in time");
+    let cut = server.logged("sessions cut off at the shutdown timeout with unsent frames");
     assert_eq!(cut["sessions"], 1);
     assert_eq!(server.wait().code(), Some(0));
 }
@@ -43,20 +35,27 @@ fn a_session_that_does_not_hang_up_is_cut_off_in_time() {
 #[test]
 fn a_second_signal_is_the_last() {
     let mut server = Server::start(&json!({ "shutdown": { "timeout": "10m" } }));
-    let mut session = server.connect();
-    session.send(handshake(""));
-    assert_eq!(session.answer().status, 101);
-    session.send_text(r#"{"id":1,"connect":{}}"#);
-    session.frame();
+    let _session = server.open_session();
     server.signal("TERM");
     server.logged("closing sessions with 3001 (shutdown)");
-    server.signal("TERM");
-    server.logged("a second signal: stopping at once");
-    assert_eq!(server.wait().code(), Some(1));
+    assert_eq!(server.signal_until_it_ends("TERM").code(), Some(1));
+    server.logged("second signal; exiting immediately");
 }
 
 #[test]
-fn a_load_balancer_is_told_before_anybody_is_closed() {
+fn two_signals_at_once_are_one() {
+    let mut server = Server::start(&json!({ "shutdown": { "timeout": "300ms" } }));
+    let _session = server.open_session();
+    // Both are delivered when the process goes on.
+    for signal in ["STOP", "TERM", "INT", "CONT"] {
+        server.signal(signal);
+    }
+    server.logged("sessions cut off at the shutdown timeout with unsent frames");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn readiness_fails_before_any_session_is_closed() {
     let mut server = Server::start(&json!({ "shutdown": { "delay": "10m" } }));
     let mut session = server.connect();
     session.send(handshake(""));
@@ -64,7 +63,7 @@ fn a_load_balancer_is_told_before_anybody_is_closed() {
     assert_eq!(server.ask("GET", "/health", "").status, 200);
     server.signal("TERM");
     server.logged("closing sessions with 3001 (shutdown)");
-    let deadline = std::time::Instant::now() + crate::server::PATIENCE;
+    let deadline = std::time::Instant::now() + crate::http::server::PATIENCE;
     while server.ask("GET", "/health", "").status != 503 {
         assert!(std::time::Instant::now() < deadline, "the health check notices nothing");
     }
@@ -74,6 +73,13 @@ fn a_load_balancer_is_told_before_anybody_is_closed() {
     let mut late = server.connect();
     late.send(handshake(""));
     assert_eq!(late.answer().status, 101);
-    server.signal("TERM");
-    assert_eq!(server.wait().code(), Some(1));
+    assert_eq!(server.signal_until_it_ends("TERM").code(), Some(1));
 }
+
+on_io_uring![
+    sessions_are_disconnected_and_the_process_exits_with_success,
+    a_session_that_does_not_hang_up_is_cut_off_in_time,
+    a_second_signal_is_the_last,
+    two_signals_at_once_are_one,
+    readiness_fails_before_any_session_is_closed,
+];

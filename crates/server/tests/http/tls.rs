@@ -15,9 +15,13 @@ use rustls::{
 };
 use serde_json::json;
 
-use crate::server::{PATIENCE, Server, handshake, metric_on, request};
+use crate::{
+    each_reactor,
+    http::server::{PATIENCE, Server, handshake, metric_on, request},
+};
 
-const FIRST: (&str, &str) = (include_str!("../node/tls/cert.pem"), include_str!("../node/tls/key.pem"));
+const FIRST: (&str, &str) =
+    (include_str!("../../../net/src/tls/session/cert.pem"), include_str!("../../../net/src/tls/session/key.pem"));
 const NEXT: (&str, &str) = (include_str!("tls/next_cert.pem"), include_str!("tls/next_key.pem"));
 
 type Secure = StreamOwned<ClientConnection, TcpStream>;
@@ -29,7 +33,8 @@ struct Files {
 
 impl Files {
     fn new(pair: (&str, &str)) -> Self {
-        let folder = std::env::temp_dir().join(format!("dunlin-tls-{}-{}", crate::REACTOR, std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("dunlin-tls-{}-{}", each_reactor::current_name(), std::process::id()));
         fs::create_dir_all(&folder).expect("a temporary directory");
         let files = Self { folder };
         files.write(pair);
@@ -116,7 +121,7 @@ fn a_renewed_certificate_is_shown_to_who_comes_and_a_bad_one_to_nobody() {
 
     files.write(NEXT);
     server.signal("HUP");
-    server.logged("new connections are shown the certificates that were just read");
+    server.logged("certificates reloaded; new connections use them");
     let (page, shown) = look(&server);
     // More than once if the node looked of its own accord as well, which may have been between two files.
     let renewed = reloads(&page, "renewed");
@@ -127,8 +132,8 @@ fn a_renewed_certificate_is_shown_to_who_comes_and_a_bad_one_to_nobody() {
     for pair in [("no certificate", NEXT.1), (FIRST.0, NEXT.1)] {
         files.write(pair);
         server.signal("HUP");
-        let told = server.logged("certificates could not be read again; those from before are still shown");
-        assert!(told["error"].as_str().is_some_and(|error| !error.is_empty()), "{told}");
+        let log_line = server.logged("failed to reload certificates; the old ones stay in use");
+        assert!(log_line["error"].as_str().is_some_and(|error| !error.is_empty()), "{log_line}");
         let (page, shown) = look(&server);
         assert_eq!((shown, reloads(&page, "renewed")), (der(NEXT.0), renewed));
         assert!(reloads(&page, "failed") > failed);
@@ -140,3 +145,5 @@ fn a_renewed_certificate_is_shown_to_who_comes_and_a_bad_one_to_nobody() {
     session.write_all(&[&[0x81, 0x80 | text.len() as u8, 0, 0, 0, 0], &text[..]].concat()).expect("written");
     read_until(&mut session, r#"{"id":1,"connect""#);
 }
+
+on_io_uring![a_renewed_certificate_is_shown_to_who_comes_and_a_bad_one_to_nobody,];

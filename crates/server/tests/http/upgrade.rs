@@ -1,8 +1,8 @@
-//! A proxy keeps its connections to us open and may ask for a WebSocket on any of them.
+//! WebSocket handshakes on kept-alive connections, as proxies send them.
 
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Client, Server, handshake};
+use crate::http::server::{Answer, Client, Server, handshake};
 
 #[test]
 fn a_websocket_opens_on_a_connection_that_carried_requests() {
@@ -26,7 +26,7 @@ fn nothing_that_came_with_the_handshake_is_lost() {
     // A request, the handshake and the first frame in one segment: the shard reads all of it before it hands over.
     let connect = r#"{"id":1,"connect":{}}"#;
     let frame = [&[0x81, 0x80 | connect.len() as u8, 0, 0, 0, 0], connect.as_bytes()].concat();
-    let health = crate::server::request("GET", "/health", "");
+    let health = crate::http::server::request("GET", "/health", "");
     client.send([health.as_bytes(), handshake("").as_bytes(), &frame].concat());
     assert_eq!(client.answer().status, 200);
     assert_eq!(client.answer().status, 101);
@@ -38,7 +38,7 @@ fn refusals_are_those_of_a_fresh_connection() {
     let server = Server::start(&json!({}));
     let plain = |line: &str| format!("{line}\r\nHost: dunlin.example\r\n\r\n");
     for (request, status) in [
-        (plain("GET /connection/websocket HTTP/1.1"), 426),
+        (plain("GET /connection/websocket HTTP/1.1"), 400),
         (plain("POST /connection/websocket HTTP/1.1"), 405),
         (handshake("Origin: http://evil.example\r\n"), 403),
         (handshake("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"), 400),
@@ -105,7 +105,7 @@ fn knock(server: &Server, fields: &str) -> (Answer, Client) {
 }
 
 #[test]
-fn who_may_not_come_in_is_told_so_before_the_handshake_is_answered() {
+fn refused_clients_get_their_status_before_the_handshake_is_answered() {
     let server = Server::start(&json!({
         "http_server": { "trusted_proxies": ["127.0.0.0/8"] }, "client": { "address_connection_limit": 1 },
     }));
@@ -124,7 +124,7 @@ fn who_may_not_come_in_is_told_so_before_the_handshake_is_answered() {
 
     // The place is given back with the session, and by who was let in and did not come.
     drop(client);
-    let deadline = std::time::Instant::now() + crate::server::PATIENCE;
+    let deadline = std::time::Instant::now() + crate::http::server::PATIENCE;
     while knock(&server, "X-Forwarded-For: 198.51.100.1\r\n").0.status != 101 {
         assert!(std::time::Instant::now() < deadline, "the place is never given back");
     }
@@ -151,3 +151,12 @@ fn a_stream_on_a_kept_connection_is_let_in_by_the_same_rules() {
     let (other, _other) = ask("198.51.100.2");
     assert_eq!((first, again, other), (200, 429, 200));
 }
+
+on_io_uring![
+    a_websocket_opens_on_a_connection_that_carried_requests,
+    nothing_that_came_with_the_handshake_is_lost,
+    refusals_are_those_of_a_fresh_connection,
+    the_encoding_is_that_of_the_subprotocol,
+    refused_clients_get_their_status_before_the_handshake_is_answered,
+    a_stream_on_a_kept_connection_is_let_in_by_the_same_rules,
+];

@@ -1,6 +1,6 @@
-//! What is found out on other threads for sessions that wait for it.
+//! Results from other threads for sessions that wait for them.
 
-use crate::{
+use crate::node::{
     client::Client,
     rig::{Rig, engine_options, net_options},
 };
@@ -18,8 +18,8 @@ fn a_token_that_is_judged_elsewhere_lets_its_user_in() {
     let rig = rig();
     let mut client = Client::open(rig.address());
     // The second command comes while the first waits, and is answered behind it.
-    client.say(r#"{"id":1,"connect":{"token":"later:ann"}}"#);
-    client.say(r#"{"id":2,"subscribe":{"channel":"news"}}"#);
+    client.send(r#"{"id":1,"connect":{"token":"later:ann"}}"#);
+    client.send(r#"{"id":2,"subscribe":{"channel":"news"}}"#);
     let replies = client.read_lines(2);
     assert!(replies[0].starts_with(r#"{"id":1,"connect":{"#), "{}", replies[0]);
     assert!(replies[1].starts_with(r#"{"id":2,"subscribe":{"#), "{}", replies[1]);
@@ -29,7 +29,7 @@ fn a_token_that_is_judged_elsewhere_lets_its_user_in() {
 fn a_token_that_cannot_be_judged_now_is_worth_another_try() {
     let rig = rig();
     let mut client = Client::open(rig.address());
-    client.say(r#"{"id":1,"connect":{"token":"later?"}}"#);
+    client.send(r#"{"id":1,"connect":{"token":"later?"}}"#);
     assert_eq!(
         client.read_line(),
         r#"{"id":1,"error":{"code":100,"message":"internal server error","temporary":true}}"#
@@ -42,21 +42,27 @@ fn who_waits_for_an_answer_waits_alone() {
     let rig = rig();
     let mut waiting: Vec<_> = (0..50).map(|_| Client::open(rig.address())).collect();
     for client in &mut waiting {
-        client.say(r#"{"id":1,"connect":{"token":"never:ann"}}"#);
+        client.send(r#"{"id":1,"connect":{"token":"never:ann"}}"#);
     }
     let mut client = Client::open(rig.address());
-    client.say(r#"{"id":1,"connect":{"token":"user:bob"}}"#);
+    client.send(r#"{"id":1,"connect":{"token":"user:bob"}}"#);
     assert!(client.read_line().starts_with(r#"{"id":1,"connect":{"#));
-    client.say(r#"{"id":2,"subscribe":{"channel":"news"}}"#);
+    client.send(r#"{"id":2,"subscribe":{"channel":"news"}}"#);
     assert!(client.read_line().starts_with(r#"{"id":2,"subscribe":{"#));
     for id in 3..103 {
-        client.say(&format!(r#"{{"id":{id},"publish":{{"channel":"news","data":{id}}}}}"#));
-        let mut said = client.read_lines(2);
-        said.sort();
-        assert_eq!(said[0], format!(r#"{{"id":{id},"publish":{{}}}}"#));
-        assert!(said[1].starts_with(r#"{"push":{"channel":"news","pub":{"#), "{}", said[1]);
+        client.send(&format!(r#"{{"id":{id},"publish":{{"channel":"news","data":{id}}}}}"#));
+        let mut lines = client.read_lines(2);
+        lines.sort();
+        assert_eq!(lines[0], format!(r#"{{"id":{id},"publish":{{}}}}"#));
+        assert!(lines[1].starts_with(r#"{"push":{"channel":"news","pub":{"#), "{}", lines[1]);
     }
     // They can go before they are answered.
     drop(waiting);
     rig.wait_for("the publisher to be alone", 1, |net| u64::from(net.sessions == 1));
 }
+
+on_io_uring![
+    a_token_that_is_judged_elsewhere_lets_its_user_in,
+    a_token_that_cannot_be_judged_now_is_worth_another_try,
+    who_waits_for_an_answer_waits_alone,
+];

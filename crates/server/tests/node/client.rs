@@ -5,7 +5,7 @@ use std::{
     net::{Shutdown, SocketAddr, TcpStream},
 };
 
-use crate::rig::PATIENCE;
+use crate::node::rig::PATIENCE;
 
 pub const TEXT: u8 = 1;
 pub const CLOSE: u8 = 8;
@@ -65,7 +65,7 @@ impl Client {
     /// A session: a WebSocket that is connected.
     pub fn session(address: SocketAddr) -> Self {
         let mut client = Self::open(address);
-        client.say(r#"{"id":1,"connect":{}}"#);
+        client.send(r#"{"id":1,"connect":{}}"#);
         let reply = client.read_line();
         assert!(reply.starts_with(r#"{"id":1,"connect":{"#), "{reply}");
         client
@@ -75,7 +75,7 @@ impl Client {
     pub fn subscribed(address: SocketAddr, channels: &[String]) -> Self {
         let mut client = Self::session(address);
         for (id, channel) in (2..).zip(channels) {
-            client.say(&format!(r#"{{"id":{id},"subscribe":{{"channel":"{channel}"}}}}"#));
+            client.send(&format!(r#"{{"id":{id},"subscribe":{{"channel":"{channel}"}}}}"#));
             let reply = client.read_line();
             assert!(reply.starts_with(&format!(r#"{{"id":{id},"subscribe":{{"#)), "{reply}");
         }
@@ -92,7 +92,7 @@ impl Client {
     }
 
     /// Sends a text frame.
-    pub fn say(&mut self, text: &str) {
+    pub fn send(&mut self, text: &str) {
         self.write(&frame(TEXT, text.as_bytes()));
     }
 

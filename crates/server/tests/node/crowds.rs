@@ -1,16 +1,19 @@
-//! Crowds: who is let in, on which shard, and how a node gets rid of them.
+//! Many clients: admission, placement on shards, and drain.
 
 use std::{net::TcpStream, time::Duration};
 
-use dunlin::node::{AdmissionOptions, DrainPlan, Drained, NetOptions, RefusalReason, TrustedProxies};
+use dunlin_config::AdmissionOptions;
+use dunlin_net::{RefusalReason, TrustedProxies};
 
-use crate::{
+use dunlin::node::{DrainPlan, Drained, NodeNetOptions};
+
+use crate::node::{
     client::{CLOSE, Client, TEXT, upgrade_request},
     rig::{PATIENCE, Rig, engine_options, net_options, wait_until},
 };
 
 fn rig(admission: AdmissionOptions) -> Rig {
-    Rig::start(NetOptions { admission, shard_count: 2, ..net_options() }, engine_options())
+    Rig::start(NodeNetOptions { admission, shard_count: 2, ..net_options() }, engine_options())
 }
 
 /// What a handshake with these further fields is answered with, and the client.
@@ -58,7 +61,7 @@ fn an_address_has_as_many_sessions_as_it_may_whatever_it_claims_to_be() {
 }
 
 #[test]
-fn behind_a_proxy_clients_are_told_apart_by_what_the_proxy_says() {
+fn behind_a_proxy_clients_are_distinguished_by_the_forwarded_address() {
     let trusted_proxies = TrustedProxies::parse(["127.0.0.0/8"]).expect("a network");
     let rig = rig(AdmissionOptions { source_sessions_max: 1, trusted_proxies, ..AdmissionOptions::default() });
     let (one, _client) = knock(&rig, "X-Forwarded-For: 198.51.100.1\r\n");
@@ -78,7 +81,7 @@ fn nobody_new_comes_in_while_memory_is_short() {
     let (late, _) = knock(&rig, "");
     assert!(late.starts_with("HTTP/1.1 503 "), "{late}");
     assert_eq!(refused(&rig, RefusalReason::Memory), 1);
-    there.say(r#"{"id":1,"connect":{}}"#);
+    there.send(r#"{"id":1,"connect":{}}"#);
     assert!(there.read_line().starts_with(r#"{"id":1,"connect":"#), "who is there is served");
     rig.node.set_over_memory(false);
     assert!(knock(&rig, "").0.starts_with("HTTP/1.1 101 "));
@@ -86,7 +89,7 @@ fn nobody_new_comes_in_while_memory_is_short() {
 
 #[test]
 fn whoever_comes_to_a_full_shard_is_placed_on_the_emptiest() {
-    let net = NetOptions { shard_count: 2, shard_imbalance_max: 4, ..net_options() };
+    let net = NodeNetOptions { shard_count: 2, shard_imbalance_max: 4, ..net_options() };
     let rig = Rig::start(net, engine_options());
     let sessions = || rig.counters().iter().map(|net| net.sessions).collect::<Vec<_>>();
     let mut by_shard: [Vec<Client>; 2] = [Vec::new(), Vec::new()];
@@ -109,7 +112,7 @@ fn whoever_comes_to_a_full_shard_is_placed_on_the_emptiest() {
 #[test]
 fn a_node_that_goes_closes_some_and_serves_the_rest() {
     const CLIENTS: usize = 20;
-    let rig = Rig::start(NetOptions { shard_count: 2, ..net_options() }, engine_options());
+    let rig = Rig::start(NodeNetOptions { shard_count: 2, ..net_options() }, engine_options());
     let channels = ["news".to_owned()];
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::subscribed(rig.address(), &channels)).collect();
     let node = rig.node.clone();
@@ -122,9 +125,9 @@ fn a_node_that_goes_closes_some_and_serves_the_rest() {
     wait_until("nobody to listen", || TcpStream::connect(rig.address()).is_err());
     rig.publish("news", r#""still there""#).expect("it is published");
     let frames: Vec<_> = clients.iter_mut().map(|client| client.read_frame().expect("a frame")).collect();
-    let (told, closed): (Vec<_>, Vec<_>) = frames.iter().partition(|(opcode, _)| *opcode == TEXT);
+    let (answered, closed): (Vec<_>, Vec<_>) = frames.iter().partition(|(opcode, _)| *opcode == TEXT);
     assert!(closed.iter().all(|(opcode, code)| *opcode == CLOSE && code[..2] == 3001_u16.to_be_bytes()), "{closed:?}");
-    assert!(!closed.is_empty() && told.len() > CLIENTS / 2, "{} told, {} closed", told.len(), closed.len());
+    assert!(!closed.is_empty() && answered.len() > CLIENTS / 2, "{} told, {} closed", answered.len(), closed.len());
     drop(clients);
     assert_eq!(draining.join().expect("it ends"), Drained::Complete);
 }
@@ -156,7 +159,7 @@ fn a_session_that_is_closed_by_a_drain_has_had_all_that_was_published_before() {
 }
 
 #[test]
-fn what_a_proxy_says_counts_wherever_the_head_is_cut() {
+fn forwarded_addresses_count_wherever_the_head_is_cut() {
     let trusted_proxies = TrustedProxies::parse(["127.0.0.0/8"]).expect("a network");
     let rig = rig(AdmissionOptions { source_sessions_max: 1, trusted_proxies, ..AdmissionOptions::default() });
     let (_, _there) = knock(&rig, "X-Forwarded-For: 198.51.100.1\r\n");
@@ -176,3 +179,14 @@ fn what_a_proxy_says_counts_wherever_the_head_is_cut() {
     let (other, _other) = knock(&rig, "X-Forwarded-For: 198.51.100.2\r\n");
     assert!(other.starts_with("HTTP/1.1 101 "), "{other}");
 }
+
+on_io_uring![
+    handshakes_past_the_rate_get_a_503_and_when_to_come_back,
+    an_address_has_as_many_sessions_as_it_may_whatever_it_claims_to_be,
+    behind_a_proxy_clients_are_distinguished_by_the_forwarded_address,
+    nobody_new_comes_in_while_memory_is_short,
+    whoever_comes_to_a_full_shard_is_placed_on_the_emptiest,
+    a_node_that_goes_closes_some_and_serves_the_rest,
+    a_session_that_is_closed_by_a_drain_has_had_all_that_was_published_before,
+    forwarded_addresses_count_wherever_the_head_is_cut,
+];

@@ -1,15 +1,16 @@
-//! What goes to the control thread, and what comes back from it.
+//! Connections that move to the control thread and back.
 
 use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
 };
 
-use dunlin::node::{Adoption, DrainPlan, Drained, NetOptions, RefusalReason};
+use dunlin::node::{Adoption, DrainPlan, Drained, NodeNetOptions};
 use dunlin_engine::Wire;
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use dunlin_net::RefusalReason;
 
-use crate::{
+use crate::node::{
     client::{Client, TEXT, frame, upgrade_request},
     rig::{PATIENCE, Rig, engine_options, net_options},
 };
@@ -108,7 +109,7 @@ fn a_drained_node_closes_its_sessions_with_3001_and_takes_no_more() {
 }
 
 #[test]
-fn a_drain_does_not_wait_longer_than_it_is_told() {
+fn a_drain_waits_no_longer_than_its_timeout() {
     let rig = Rig::simple();
     // It never hangs up.
     let client = Client::session(rig.address());
@@ -143,7 +144,7 @@ fn an_upgrade_on_a_node_that_drains_gets_a_503() {
 #[test]
 fn requests_beyond_the_inbox_wait_for_their_turn() {
     const REQUESTS: usize = 200;
-    let rig = Rig::start(NetOptions { inbox_requests: 1, ..net_options() }, engine_options());
+    let rig = Rig::start(NodeNetOptions { inbox_requests: 1, ..net_options() }, engine_options());
     let answered = rig.runtime.block_on(async {
         let tasks: Vec<_> = (0..REQUESTS)
             .map(|_| {
@@ -161,3 +162,28 @@ fn requests_beyond_the_inbox_wait_for_their_turn() {
     });
     assert_eq!(answered, REQUESTS);
 }
+
+#[test]
+fn operators_are_handed_over_when_others_are_refused() {
+    let net = NodeNetOptions { operators_paths: vec!["/health".to_owned()], handed_over_reserved: 1, ..net_options() };
+    let mut rig = Rig::start(net, engine_options());
+    let mut other = Client::connect(rig.address());
+    other.write(b"GET /elsewhere HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(other.read_to_end().starts_with("HTTP/1.1 503 "));
+    let mut operator = Client::connect(rig.address());
+    operator.write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    let handed_over = rig.runtime.block_on(rig.handed_over.recv()).expect("the node runs");
+    assert!(handed_over.head.starts_with(b"GET /health "));
+    assert_eq!(rig.count(|net| net.refused[RefusalReason::ControlBusy.index()]), 1);
+}
+
+on_io_uring![
+    a_request_for_another_path_is_handed_over_with_every_byte,
+    when_the_control_thread_has_too_much_to_do_the_client_learns_it,
+    a_websocket_is_adopted_with_what_was_read_behind_its_request,
+    a_drained_node_closes_its_sessions_with_3001_and_takes_no_more,
+    a_drain_waits_no_longer_than_its_timeout,
+    an_upgrade_on_a_node_that_drains_gets_a_503,
+    requests_beyond_the_inbox_wait_for_their_turn,
+    operators_are_handed_over_when_others_are_refused,
+];

@@ -6,9 +6,14 @@ use std::{
     process::{Command, Stdio},
 };
 
+use dunlin_net::ReactorOption;
+
 use crate::{
-    client::Client,
-    rig::{Rig, wait_until},
+    each_reactor,
+    node::{
+        client::Client,
+        rig::{Rig, wait_until},
+    },
 };
 
 /// Set in the process that is given few file descriptors.
@@ -23,7 +28,12 @@ fn a_node_out_of_file_descriptors_sheds_clients_and_recovers() {
     if env::var_os(IS_CHILD).is_some() {
         return serve_with_few_files();
     }
-    let this_test = "limits::a_node_out_of_file_descriptors_sheds_clients_and_recovers";
+    let this_test = match each_reactor::current() {
+        ReactorOption::IoUring => {
+            "node::limits::on_io_uring::a_node_out_of_file_descriptors_sheds_clients_and_recovers"
+        }
+        _ => "node::limits::a_node_out_of_file_descriptors_sheds_clients_and_recovers",
+    };
     let mut child = Command::new("sh")
         .args(["-c", r#"ulimit -n 48 && exec "$0" "$@""#])
         .arg(env::current_exe().expect("this test"))
@@ -36,7 +46,7 @@ fn a_node_out_of_file_descriptors_sheds_clients_and_recovers() {
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
     let mut value_of = move |name: &str| -> String {
         let value = lines.find_map(|line| line.split_once(name).map(|(_, value)| value.trim().to_owned()));
-        value.expect("the child says it")
+        value.expect("the child prints it")
     };
     let address = value_of("listening=").parse().expect("an address");
 
@@ -44,16 +54,16 @@ fn a_node_out_of_file_descriptors_sheds_clients_and_recovers() {
     // The last are dropped rather than left waiting, and learn it.
     let shed = clients.iter_mut().rev().take(CLIENTS - 48).map(Client::read_to_end);
     for end in shed {
-        assert_eq!(end, "", "a connection that is dropped is told nothing");
+        assert_eq!(end, "", "a connection that is dropped receives nothing");
     }
     // Those that were accepted are served as ever.
     let first = clients.first_mut().expect("there are some");
-    first.write(crate::client::upgrade_request("").as_bytes());
+    first.write(crate::node::client::upgrade_request("").as_bytes());
     assert!(first.read_head().starts_with("HTTP/1.1 101 "));
     drop(clients);
     wait_until("the node to take clients again", || {
         let mut client = Client::connect(address);
-        client.try_write(crate::client::upgrade_request("").as_bytes()).is_ok()
+        client.try_write(crate::node::client::upgrade_request("").as_bytes()).is_ok()
             && client.try_read_status().is_some_and(|status| status == "101")
     });
 
@@ -67,6 +77,8 @@ fn serve_with_few_files() {
     let rig = Rig::simple();
     println!("\nlistening={}", rig.address());
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("the parent says when it is enough");
+    std::io::stdin().read_line(&mut line).expect("the parent ends the wait");
     println!("\nout_of_files={}", rig.count(|net| net.accepts_out_of_files));
 }
+
+on_io_uring![a_node_out_of_file_descriptors_sheds_clients_and_recovers,];

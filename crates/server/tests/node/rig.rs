@@ -1,26 +1,27 @@
-//! A running node, and how a test talks to it.
+//! A running node and its test client.
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
-    sync::Arc,
+    sync::{Arc, Condvar, Mutex},
     time::{Duration, Instant},
 };
 
-use dunlin::node::{
-    HandOver, Judged, NetCounters, NetOptions, Node, NodeStart, OriginCheck, TokenAnswer, TokenQuestion, VerifyTokens,
-};
-use dunlin::{
-    backend::{AskBackends, NoBackends},
-    rooms::RoomsOptions,
-};
+use dunlin::backend::{NoBackends, ProxyClient};
+use dunlin::node::{HandOver, NetCounters, Node, NodeNetOptions, NodeStart};
+use dunlin_config::RoomsOptions;
 use dunlin_engine::{
     Options,
-    api::{Answer, ApiRequest},
+    api::{ApiAnswer, ApiRefusal, ApiRequest},
     backend::PublishHow,
     event::{ConnectionClaims, SubscriptionClaims, TokenError},
 };
+use dunlin_net::OriginCheck;
 use dunlin_protocol::Payload;
+use dunlin_token::{Judged, TokenAnswer, TokenRequest, VerifyTokens};
 use tokio::{runtime::Runtime, sync::mpsc};
+
+use crate::each_reactor;
 
 /// How long a test waits for what must happen. Only a failing test ever waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,8 +34,12 @@ pub struct Rig {
 }
 
 /// Options for a node on a free port.
-pub fn net_options() -> NetOptions {
-    NetOptions { reactor: crate::REACTOR, listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..NetOptions::default() }
+pub fn net_options() -> NodeNetOptions {
+    NodeNetOptions {
+        reactor: each_reactor::current(),
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        ..NodeNetOptions::default()
+    }
 }
 
 /// Options under which everybody may do everything.
@@ -46,17 +51,18 @@ pub fn engine_options() -> Options {
 }
 
 impl Rig {
-    pub fn start(net: NetOptions, engine: Options) -> Self {
+    pub fn start(net: NodeNetOptions, engine: Options) -> Self {
         Self::with_backends(net, engine, Arc::new(NoBackends::default()))
     }
 
-    pub fn with_backends(net: NetOptions, engine: Options, backends: Arc<dyn AskBackends>) -> Self {
+    pub fn with_backends(net: NodeNetOptions, engine: Options, backends: Arc<dyn ProxyClient>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (hand_over, handed_over) = mpsc::channel(1);
         let origins: OriginCheck = Arc::new(|origin, _| origin != Some("https://evil.example"));
         let tokens: Arc<dyn VerifyTokens> = Arc::new(Tokens);
         let (engine, rooms) = (Arc::new(engine), RoomsOptions::default());
-        let start = NodeStart { net, engine, rooms, tokens, backends, origins, hand_over };
+        let start =
+            NodeStart { net, engine, rooms, tokens, backends, storage: None, cluster: None, origins, hand_over };
         Self { node: Node::start(start).expect("a node"), handed_over, runtime }
     }
 
@@ -83,7 +89,7 @@ impl Rig {
         wait_until(what, || self.count(&pick) >= least);
     }
 
-    pub fn publish(&self, channel: &str, json: &str) -> Answer {
+    pub fn publish(&self, channel: &str, json: &str) -> Result<ApiAnswer, ApiRefusal> {
         let data = Payload::from_json(json.as_bytes().to_vec().into());
         let request = ApiRequest::Publish { channel: channel.into(), data, how: PublishHow::default() };
         self.runtime.block_on(self.node.ask_owner(channel, request)).expect("the node runs")
@@ -99,11 +105,32 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Takes `user:NAME` as NAME's connection token and `channel:NAME` as a subscription token for NAME.
+/// Tokens of blocked shards that may continue.
+static RELEASED: (Mutex<BTreeSet<String>>, Condvar) = (Mutex::new(BTreeSet::new()), Condvar::new());
+
+/// Blocks the calling thread, which is a shard's, until the token is released.
+fn stall(token: &str) {
+    let (released, changed) = &RELEASED;
+    let guard = released.lock().expect("nobody panicked");
+    drop(changed.wait_while(guard, |released| !released.contains(token)).expect("nobody panicked"));
+}
+
+/// Lets the shard go on that judges `token`.
+pub fn release(token: &str) {
+    let (released, changed) = &RELEASED;
+    released.lock().expect("nobody panicked").insert(token.to_owned());
+    changed.notify_all();
+}
+
+/// Takes `user:NAME` as NAME's connection token and `channel:NAME` as a subscription token for NAME. A token that begins with
+/// `stall:` keeps the shard's thread until it is released.
 struct Tokens;
 
 impl VerifyTokens for Tokens {
     fn verify_connection(&self, token: &str, _now_unix_s: u64) -> Judged<ConnectionClaims> {
+        if token.starts_with("stall:") {
+            stall(token);
+        }
         if token.starts_with("later") || token.starts_with("never") {
             return Judged::Elsewhere;
         }
@@ -121,8 +148,8 @@ impl VerifyTokens for Tokens {
     }
 
     /// On a thread of its own, which is what a verifier does.
-    fn verify_elsewhere(&self, question: TokenQuestion) {
-        let TokenQuestion { kind, token, answer } = question;
+    fn verify_elsewhere(&self, question: TokenRequest) {
+        let TokenRequest { kind, token, answer } = question;
         if token.starts_with("never") {
             return;
         }

@@ -1,12 +1,15 @@
-//! Sessions: order, pauses, full sockets, goodbyes.
+//! Sessions: order, pauses, full sockets, closing.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use dunlin_engine::api::{ApiAnswer, ApiRequest, SessionFilter};
 use dunlin_protocol::Disconnect;
-use dunlin_websocket::Limits;
+use dunlin_websocket::WebSocketLimits;
 
-use crate::{
+use crate::node::{
     client::{CLOSE, Client, PING, PONG, TEXT, frame},
     rig::{Rig, engine_options, net_options, wait_until},
 };
@@ -55,12 +58,12 @@ fn a_full_socket_holds_nobody_up_and_loses_nothing() {
     check(&mut quick);
     wait_until("the slow one's socket to be full", || rig.count(|net| net.blocked_writes) > 0);
     check(&mut slow);
-    slow.say(r#"{"id":9,"unsubscribe":{"channel":"news"}}"#);
+    slow.send(r#"{"id":9,"unsubscribe":{"channel":"news"}}"#);
     assert!(slow.read_line().starts_with(r#"{"id":9,"unsubscribe":"#));
 }
 
 #[test]
-fn a_client_that_says_goodbye_gets_its_code_back() {
+fn a_client_that_closes_gets_its_code_back() {
     let rig = Rig::simple();
     let mut client = Client::session(rig.address());
     client.write(&frame(CLOSE, &1000_u16.to_be_bytes()));
@@ -70,7 +73,7 @@ fn a_client_that_says_goodbye_gets_its_code_back() {
 }
 
 #[test]
-fn a_client_that_is_told_goodbye_reads_it_and_the_end() {
+fn a_disconnected_client_reads_the_close_frame_and_the_end() {
     let rig = Rig::simple();
     let mut client = Client::session(rig.address());
     let request = ApiRequest::Disconnect {
@@ -110,9 +113,36 @@ fn pings_are_answered_in_order_with_replies() {
 }
 
 #[test]
+fn a_ping_and_a_connect_with_subscriptions_in_one_segment_are_both_answered() {
+    for shard_count in [1, 2] {
+        let mut engine = engine_options();
+        engine.without_namespace.allow_subscribe_for_client = true;
+        engine.without_namespace.allow_subscribe_for_anonymous = true;
+        let rig = Rig::start(dunlin::node::NodeNetOptions { shard_count, ..net_options() }, engine);
+        let mut clients = Vec::new();
+        for number in 0..50 {
+            let mut client = Client::open(rig.address());
+            let mut segment = frame(PING, b"first");
+            let connect = format!(r#"{{"id":1,"connect":{{"subs":{{"a{number}":{{}},"b{number}":{{}}}}}}}}"#);
+            segment.extend(frame(TEXT, connect.as_bytes()));
+            segment.extend(frame(PING, b"last"));
+            client.write(&segment);
+            let mut frames: Vec<(u8, Vec<u8>)> = (0..3).filter_map(|_| client.read_frame()).collect();
+            frames.sort_unstable();
+            let [(TEXT, reply), (PONG, first), (PONG, last)] = frames.as_slice() else { panic!("{frames:?}") };
+            let reply = String::from_utf8_lossy(reply);
+            assert!(reply.starts_with(r#"{"id":1,"connect":{"#) && reply.contains(&format!("b{number}")), "{reply}");
+            assert_eq!((first.as_slice(), last.as_slice()), (&b"first"[..], &b"last"[..]));
+            clients.push(client);
+        }
+        assert_eq!(rig.count(|net| net.sessions), 50, "nobody was closed");
+    }
+}
+
+#[test]
 fn frames_that_break_the_rules_end_the_session_with_their_code() {
-    let limits = Limits { unfinished_age_max_ms: 50, ..Limits::default() };
-    let rig = Rig::start(dunlin::node::NetOptions { websocket_limits: limits, ..net_options() }, engine_options());
+    let limits = WebSocketLimits { unfinished_age_max_ms: 50, ..WebSocketLimits::default() };
+    let rig = Rig::start(dunlin::node::NodeNetOptions { websocket_limits: limits, ..net_options() }, engine_options());
     let mut masked_not = frame(TEXT, b"{}");
     masked_not[1] &= 0x7f;
     let unfinished = frame(TEXT, b"{}")[..5].to_vec();
@@ -130,28 +160,69 @@ fn frames_that_break_the_rules_end_the_session_with_their_code() {
         assert!(client.read_frame().is_none());
     }
     let reports = rig.runtime.block_on(rig.node.report());
-    assert_eq!(reports[0].counters.violations, count, "each is told once");
+    assert_eq!(reports[0].counters.violations, count, "each is reported once");
 }
 
 #[test]
 fn a_client_that_never_stops_talking_leaves_room_for_others() {
-    static ENOUGH: AtomicBool = AtomicBool::new(false);
+    let has_enough = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&has_enough);
     let rig = Rig::simple();
     let address = rig.address();
     let talking = std::thread::spawn(move || {
         let mut client = Client::session(address);
         let pongs = frame(10, b"unasked").repeat(5_000);
-        while !ENOUGH.load(Ordering::Relaxed) {
+        while !stops.load(Ordering::Relaxed) {
             client.write(&pongs);
         }
     });
     let mut client = Client::session(address);
-    rig.wait_for("the talker to be heard", 1 << 20, |net| net.read_bytes);
+    rig.wait_for("the client's bytes to be read", 1 << 20, |net| net.read_bytes);
     for id in 2..200 {
-        client.say(&format!(r#"{{"id":{id},"publish":{{"channel":"news","data":{{}}}}}}"#));
+        client.send(&format!(r#"{{"id":{id},"publish":{{"channel":"news","data":{{}}}}}}"#));
         let reply = client.read_line();
         assert!(reply.starts_with(&format!(r#"{{"id":{id},"#)), "{reply}");
     }
-    ENOUGH.store(true, Ordering::Relaxed);
+    has_enough.store(true, Ordering::Relaxed);
     talking.join().expect("the talker was never cut off");
 }
+
+/// A session that breaks the rules and goes on sending, or reads nothing and stays, is followed neither for long nor far.
+#[test]
+fn a_closed_session_is_not_read_for_long() {
+    let violate = |rig: &Rig| {
+        let mut client = Client::session(rig.address());
+        client.write(&[0x81, 0x02, b'{', b'}']);
+        assert_eq!(client.read_close(), 1002);
+        assert!(client.read_frame().is_none(), "the server has ended its side");
+        client
+    };
+    let mut engine = engine_options();
+    engine.client.close_timeout_ms = 3_600_000;
+    let net = |linger_timeout_ms| dunlin::node::NodeNetOptions { linger_timeout_ms, ..net_options() };
+    let rig = Rig::start(net(50), engine.clone());
+    let _stays = violate(&rig);
+    wait_until("the node to hang up", || rig.count(|net| net.connections + net.sessions) == 0);
+
+    let rig = Rig::start(net(3_600_000), engine);
+    let mut talks_on = violate(&rig);
+    let before = rig.count(|net| net.read_bytes);
+    let chunk = vec![b'x'; 16_384];
+    wait_until("the node to have had enough", || talks_on.try_write(&chunk).is_err());
+    assert_eq!(rig.count(|net| net.connections + net.sessions), 0);
+    let read = rig.count(|net| net.read_bytes) - before;
+    assert!((256 * 1024..=256 * 1024 + 2 * 16_384).contains(&read), "{read}");
+}
+
+on_io_uring![
+    pauses_keep_the_order_of_commands,
+    a_full_socket_holds_nobody_up_and_loses_nothing,
+    a_client_that_closes_gets_its_code_back,
+    a_disconnected_client_reads_the_close_frame_and_the_end,
+    a_client_that_just_goes_is_forgotten,
+    pings_are_answered_in_order_with_replies,
+    a_ping_and_a_connect_with_subscriptions_in_one_segment_are_both_answered,
+    frames_that_break_the_rules_end_the_session_with_their_code,
+    a_client_that_never_stops_talking_leaves_room_for_others,
+    a_closed_session_is_not_read_for_long,
+];

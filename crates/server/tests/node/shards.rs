@@ -1,17 +1,17 @@
-//! Several shards: publications go everywhere, in order, through rings of any size.
+//! Several shards: publications reach all of them, in order, with rings of any size.
 
-use dunlin::node::NetOptions;
+use dunlin::node::NodeNetOptions;
 
-use crate::{
+use crate::node::{
     client::Client,
     rig::{Rig, engine_options, net_options, wait_until},
 };
 
 /// Everybody publishes `rounds` times and everybody listens, over `shard_count` shards with rings for `ring_messages` messages.
-fn everybody_hears_everything(shard_count: u16, ring_messages: usize, rounds: usize) -> Rig {
+fn every_subscriber_receives_everything(shard_count: u16, ring_messages: usize, rounds: usize) -> Rig {
     const CLIENTS: usize = 12;
     const CHANNELS: usize = 8;
-    let rig = Rig::start(NetOptions { shard_count, ring_messages, ..net_options() }, engine_options());
+    let rig = Rig::start(NodeNetOptions { shard_count, ring_messages, ..net_options() }, engine_options());
     let channels: Vec<String> = (0..CHANNELS).map(|index| format!("channel{index}")).collect();
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::subscribed(rig.address(), &channels)).collect();
     // Commands go out in one burst, so that the rings have something to hold.
@@ -22,7 +22,7 @@ fn everybody_hears_everything(shard_count: u16, ring_messages: usize, rounds: us
                 let id = 1_000 + round * CHANNELS + index;
                 let command =
                     format!(r#"{{"id":{id},"publish":{{"channel":"{channel}","data":"p{publisher} r{round}"}}}}"#);
-                bytes.extend(crate::client::frame(crate::client::TEXT, command.as_bytes()));
+                bytes.extend(crate::node::client::frame(crate::node::client::TEXT, command.as_bytes()));
             }
         }
         client.write(&bytes);
@@ -48,26 +48,26 @@ fn everybody_hears_everything(shard_count: u16, ring_messages: usize, rounds: us
             next_round[publisher][channel] += 1;
         }
         assert_eq!(replies, CHANNELS * rounds);
-        assert!(next_round.iter().flatten().all(|heard| *heard == rounds));
+        assert!(next_round.iter().flatten().all(|received| *received == rounds));
     }
     rig
 }
 
 #[test]
 fn one_shard_needs_no_ring() {
-    let rig = everybody_hears_everything(1, 1, 40);
+    let rig = every_subscriber_receives_everything(1, 1, 40);
     assert_eq!(rig.count(|net| net.ring_messages), 0);
 }
 
 #[test]
 fn two_shards_talk() {
-    let rig = everybody_hears_everything(2, 1_024, 40);
+    let rig = every_subscriber_receives_everything(2, 1_024, 40);
     assert!(rig.count(|net| net.ring_messages) > 0);
 }
 
 #[test]
 fn three_shards_get_through_rings_of_one_message() {
-    let rig = everybody_hears_everything(3, 1, 40);
+    let rig = every_subscriber_receives_everything(3, 1, 40);
     let counters = rig.counters();
     assert!(counters.iter().any(|net| net.ring_overflowed > 0), "{counters:?}");
     assert!(counters.iter().any(|net| net.held_turns > 0), "{counters:?}");
@@ -79,10 +79,17 @@ fn three_shards_get_through_rings_of_one_message() {
 
 #[test]
 fn the_connections_are_spread_over_the_shards() {
-    let rig = Rig::start(NetOptions { shard_count: 2, ..net_options() }, engine_options());
+    let rig = Rig::start(NodeNetOptions { shard_count: 2, ..net_options() }, engine_options());
     // Each goes to either shard with the same chance: all to one would be one in 2^63.
     let clients: Vec<Client> = (0..64).map(|_| Client::open(rig.address())).collect();
     let counters = rig.counters();
     assert_eq!(counters.iter().map(|net| net.sessions).sum::<u64>(), clients.len() as u64);
     assert!(counters.iter().all(|net| net.sessions > 0), "{counters:?}");
 }
+
+on_io_uring![
+    one_shard_needs_no_ring,
+    two_shards_talk,
+    three_shards_get_through_rings_of_one_message,
+    the_connections_are_spread_over_the_shards,
+];

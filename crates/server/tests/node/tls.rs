@@ -1,4 +1,4 @@
-//! TLS on the shards, over real sockets, with a client of rustls.
+//! TLS on the shards, over real sockets, with a rustls client.
 
 use std::{
     io::{Read as _, Write as _},
@@ -6,23 +6,21 @@ use std::{
     sync::Arc,
 };
 
-use dunlin::{
-    node::NetOptions,
-    tls::{Certificates, TlsFiles},
-};
+use dunlin::node::NodeNetOptions;
+use dunlin_net::{Certificates, TlsFiles};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 
-use crate::{
+use crate::node::{
     client::{TEXT, frame, upgrade_request},
     rig::{PATIENCE, Rig, engine_options, net_options, wait_until},
 };
 
-const CERTIFICATE: &str = include_str!("tls/cert.pem");
-const KEY: &str = include_str!("tls/key.pem");
+const CERTIFICATE: &str = include_str!("../../../net/src/tls/session/cert.pem");
+const KEY: &str = include_str!("../../../net/src/tls/session/key.pem");
 
 const CLIENT_CA: &str = include_str!("tls/client_ca.pem");
 const CLIENT_CERTIFICATE: &str = include_str!("tls/client_cert.pem");
@@ -36,7 +34,7 @@ fn rig() -> Rig {
 fn rig_asking_for(client_ca: &str) -> Rig {
     let files = TlsFiles { certificate: CERTIFICATE.to_owned(), key: KEY.to_owned(), client_ca: client_ca.to_owned() };
     let certificates = Some(Arc::new(Certificates::read(files).expect("they are good")));
-    Rig::start(NetOptions { certificates, ..net_options() }, engine_options())
+    Rig::start(NodeNetOptions { certificates, ..net_options() }, engine_options())
 }
 
 type Secure = StreamOwned<ClientConnection, TcpStream>;
@@ -157,3 +155,10 @@ fn who_is_asked_for_a_certificate_shows_one_of_the_authority() {
     assert_eq!(rig.count(|counters| counters.upgraded), 2);
     wait_until("those who were not let in are gone", || rig.count(|counters| counters.connections) == 0);
 }
+
+on_io_uring![
+    a_websocket_over_both_versions,
+    what_is_no_tls_ends_its_connection,
+    another_request_is_handed_over_with_its_tls,
+    who_is_asked_for_a_certificate_shows_one_of_the_authority,
+];

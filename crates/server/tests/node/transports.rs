@@ -1,22 +1,20 @@
-//! Transports beside the plain WebSocket, over real sockets.
+//! Transports other than the plain WebSocket, over real sockets.
 
-use dunlin::{
-    net::{Place, STREAM_BEHIND_BYTES_MAX, Transport},
-    node::NetOptions,
-};
+use dunlin::node::NodeNetOptions;
+use dunlin_net::{ClientEndpoint, STREAM_BEHIND_BYTES_MAX, Transport};
 use dunlin_websocket::{
-    Kind, Limits,
+    MessageKind, WebSocketLimits,
     deflate::{Deflater, Inflater},
 };
 
-use crate::{
+use crate::node::{
     client::Client,
     rig::{Rig, engine_options, net_options, wait_until},
 };
 
 fn rig_with(transport: Transport) -> Rig {
-    let places = vec![Place { path: "/t".to_owned(), transport }];
-    Rig::start(NetOptions { places, ..net_options() }, engine_options())
+    let places = vec![ClientEndpoint { path: "/t".to_owned(), transport }];
+    Rig::start(NodeNetOptions { places, ..net_options() }, engine_options())
 }
 
 const UPGRADE: &str = "Host: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
@@ -50,7 +48,7 @@ fn messages_are_compressed_in_both_directions() {
     let reply = match first {
         0xc1 => {
             let mut inflater = Inflater::default();
-            inflater.inflate(Kind::Text, &payload, &Limits::default()).expect("deflate").to_vec()
+            inflater.inflate(MessageKind::Text, &payload, &WebSocketLimits::default()).expect("deflate").to_vec()
         }
         other => {
             assert_eq!(other, 0x81);
@@ -59,7 +57,7 @@ fn messages_are_compressed_in_both_directions() {
     };
     assert!(reply.starts_with(br#"{"id":1,"connect":{"#), "{}", String::from_utf8_lossy(&reply));
 
-    client.say(r#"{"id":2,"subscribe":{"channel":"news"}}"#);
+    client.send(r#"{"id":2,"subscribe":{"channel":"news"}}"#);
     client.read_raw_frame().expect("a reply");
     let words = "the same words again ".repeat(20);
     rig.publish("news", &format!("{words:?}")).expect("published");
@@ -67,7 +65,7 @@ fn messages_are_compressed_in_both_directions() {
     assert_eq!(first, 0xc1, "compressed text");
     assert!(payload.len() < 100, "{} bytes", payload.len());
     let mut inflater = Inflater::default();
-    let message = inflater.inflate(Kind::Text, &payload, &Limits::default()).expect("deflate");
+    let message = inflater.inflate(MessageKind::Text, &payload, &WebSocketLimits::default()).expect("deflate");
     assert!(String::from_utf8_lossy(message).contains(&words));
 }
 
@@ -106,7 +104,7 @@ fn a_bomb_ends_its_connection_and_nothing_else() {
     let mut client = connect();
     client.write(&compressed_frame(&vec![b' '; 65_537]));
     assert_eq!(client.read_close(), 1009);
-    other.say(r#"{"id":1,"connect":{}}"#);
+    other.send(r#"{"id":1,"connect":{}}"#);
     assert!(other.read_raw_frame().is_some());
 }
 
@@ -145,14 +143,14 @@ fn an_http_stream_carries_replies_and_publications_as_lines() {
     rig.publish("news", "{\"a\":1}").expect("published");
     let publication = client.read_chunk();
     assert!(publication.starts_with(r#"{"push":{"#) && publication.ends_with('\n'), "{publication}");
-    // What else the client says is no command.
+    // Further bytes from the client are not commands.
     client.write(b"POST /t HTTP/1.1\r\n\r\n");
     rig.publish("news", "{\"a\":2}").expect("published");
     assert!(client.read_chunk().contains("\"a\":2"));
 }
 
 #[test]
-fn server_sent_events_begin_with_what_the_address_says() {
+fn server_sent_events_begin_with_the_command_in_the_url() {
     let rig = rig_with(Transport::Sse { body_bytes_max: 1_000 });
     let mut client = Client::connect(rig.address());
     client.write(
@@ -184,12 +182,12 @@ fn a_request_that_is_no_stream_has_its_status() {
 
 #[test]
 fn a_body_that_does_not_come_is_not_waited_for() {
-    let places = vec![Place { path: "/t".to_owned(), transport: HTTP_STREAM }];
-    let rig = Rig::start(NetOptions { places, head_timeout_ms: 50, ..net_options() }, engine_options());
+    let places = vec![ClientEndpoint { path: "/t".to_owned(), transport: HTTP_STREAM }];
+    let rig = Rig::start(NodeNetOptions { places, head_timeout_ms: 50, ..net_options() }, engine_options());
     let mut client = Client::connect(rig.address());
     client.write(b"POST /t HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{");
     assert_eq!(client.try_read_status().as_deref(), Some("408"));
-    rig.wait_for("the refusal", 1, |counters| counters.refused[dunlin::node::RefusalReason::BodyTimeout.index()]);
+    rig.wait_for("the refusal", 1, |counters| counters.refused[dunlin_net::RefusalReason::BodyTimeout.index()]);
 }
 
 #[test]
@@ -216,3 +214,15 @@ fn what_comes_behind_a_streams_request_has_a_bound() {
     client.write(b" ");
     wait_until("the connection to be ended", || rig.count(|net| net.connections) == 0);
 }
+
+on_io_uring![
+    messages_are_compressed_in_both_directions,
+    a_client_with_a_smaller_window_gets_messages_as_they_are,
+    a_bomb_ends_its_connection_and_nothing_else,
+    without_an_offer_and_without_the_option_nothing_is_compressed,
+    an_http_stream_carries_replies_and_publications_as_lines,
+    server_sent_events_begin_with_the_command_in_the_url,
+    a_request_that_is_no_stream_has_its_status,
+    a_body_that_does_not_come_is_not_waited_for,
+    what_comes_behind_a_streams_request_has_a_bound,
+];

@@ -1,4 +1,4 @@
-//! An HTTP service that does as it is told, each connection on a thread of its own.
+//! A scripted HTTP service, with a thread for each connection.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Backends behind TLS. The certificate is for `backend.example`, and its authority is nobody's but these tests'.
+//! Backends with TLS. The certificate is for `backend.example`, signed by an authority that only these tests use.
 
 use std::{
     io::{Read as _, Write as _},
@@ -13,14 +13,15 @@ use rustls::{
     server::WebPkiClientVerifier,
 };
 
+use dunlin_net::ClientTls;
+
 use super::*;
-use crate::config::Secret;
 
 const AUTHORITY: &str = include_str!("tls/authority.pem");
 const CERTIFICATE: &str = include_str!("tls/certificate.pem");
 const KEY: &str = include_str!("tls/key.pem");
 
-/// An HTTPS service that answers `{}`, and asks for a certificate if it is told to. Its port.
+/// Starts an HTTPS service that responds with `{}`, and optionally requires a client certificate. Returns its port.
 fn serve(asks_for_certificate: bool) -> u16 {
     let provider = Arc::new(default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
@@ -50,7 +51,7 @@ fn serve(asks_for_certificate: bool) -> u16 {
     port
 }
 
-fn ask(port: u16, tls: ClientTls) -> Option<BackendRefusal> {
+fn ask(port: u16, tls: ClientTls) -> Option<ProxyError> {
     let mut options = options(&format!("https://127.0.0.1:{port}/hook"));
     options.tls = Some(Arc::new(tls));
     let rig = Rig { backends: Backends::start(&[options]).unwrap(), service: Service::start(Reaction::Hang) };
@@ -70,7 +71,7 @@ fn a_certificate_is_from_the_authority_and_for_the_name() {
         ("another name", ClientTls { server_name: "other.example".to_owned(), ..trusting() }),
         ("the address's own name", ClientTls { server_name: String::new(), ..trusting() }),
     ] {
-        assert_eq!(ask(port, tls), Some(BackendRefusal::Failed), "{what}");
+        assert_eq!(ask(port, tls), Some(ProxyError::Failed), "{what}");
     }
     assert_eq!(ask(port, ClientTls { insecure_skip_verify: true, ..ClientTls::default() }), None);
 }
@@ -78,18 +79,18 @@ fn a_certificate_is_from_the_authority_and_for_the_name() {
 #[test]
 fn our_own_certificate_is_shown_where_it_is_asked_for() {
     let port = serve(true);
-    assert_eq!(ask(port, trusting()), Some(BackendRefusal::Failed));
-    let (cert_pem, key_pem) = (CERTIFICATE.to_owned(), Secret::new(KEY));
+    assert_eq!(ask(port, trusting()), Some(ProxyError::Failed));
+    let (cert_pem, key_pem) = (CERTIFICATE.to_owned(), KEY.to_owned());
     assert_eq!(ask(port, ClientTls { cert_pem, key_pem, ..trusting() }), None);
 }
 
 #[test]
-fn what_is_no_certificate_is_told_before_anybody_is_asked() {
+fn an_invalid_certificate_is_reported_before_any_request() {
     for tls in [
         ClientTls { server_ca_pem: "x".to_owned(), ..ClientTls::default() },
         ClientTls { server_name: "not a name".to_owned(), ..trusting() },
-        ClientTls { cert_pem: CERTIFICATE.to_owned(), key_pem: Secret::new("x"), ..trusting() },
-        ClientTls { cert_pem: String::new(), key_pem: Secret::new(KEY), ..trusting() },
+        ClientTls { cert_pem: CERTIFICATE.to_owned(), key_pem: "x".to_owned(), ..trusting() },
+        ClientTls { cert_pem: String::new(), key_pem: KEY.to_owned(), ..trusting() },
     ] {
         assert!(tls.check().is_err(), "{tls:?}");
     }

@@ -1,6 +1,6 @@
-//! A bot's connection: the WebSocket protocol and the client protocol in Protobuf, as far as a bot needs them.
+//! A bot's connection: the subset of the WebSocket protocol and of the Protobuf client protocol that a bot needs.
 //!
-//! Field numbers are those of `centrifugal/protocol`, `definitions/client.proto`.
+//! Field numbers are from `centrifugal/protocol`, `definitions/client.proto`.
 
 use std::{
     borrow::Cow,
@@ -15,39 +15,39 @@ use dunlin_protocol::{
 };
 use dunlin_rooms::wire::{Input, encode_input};
 
-use super::Place;
+use super::BotTarget;
 
-/// On the loopback interface a connection is there at once, or not at all.
+/// On loopback, a connection is established at once or fails.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What may wait for the rest of a frame.
+/// Maximum number of bytes of an incomplete frame.
 const UNREAD_BYTES_MAX: usize = 4 << 20;
 
 const CONNECT_ID: u64 = 1;
 const SUBSCRIBE_ID: u64 = 2;
 
-/// A connection.
-pub struct Connection {
+pub struct BotConnection {
     socket: TcpStream,
     upgraded: bool,
     unread: Vec<u8>,
     number: u32,
 }
 
-/// What the room says.
-pub enum Heard<'a> {
-    /// A snapshot.
+/// A message from the room.
+pub enum BotUpdate<'a> {
     Snapshot(&'a [u8]),
-    /// An event, as JSON.
+    /// An event as JSON.
     Event(&'a [u8]),
+    /// The data of the answer to the join.
+    Joined(&'a [u8]),
 }
 
-/// Why a connection is over.
+/// Why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The server closed it, or is not to be understood.
+    /// The server closed it, or sent invalid data.
     Closed,
-    /// The server does not let the bot in, and says why by an error's code.
+    /// The server rejected the bot with this error code.
     Refused(u32),
 }
 
@@ -57,9 +57,9 @@ impl From<DecodeError> for Lost {
     }
 }
 
-impl Connection {
-    /// Connects, and asks for a WebSocket.
-    pub fn open(place: &Place) -> std::io::Result<Self> {
+impl BotConnection {
+    /// Connects and sends the WebSocket handshake.
+    pub fn open(place: &BotTarget) -> std::io::Result<Self> {
         let mut socket = TcpStream::connect_timeout(&place.address, CONNECT_TIMEOUT)?;
         socket.set_nodelay(true)?;
         let request = format!(
@@ -72,16 +72,16 @@ impl Connection {
         Ok(Self { socket, upgraded: false, unread: Vec::new(), number: 0 })
     }
 
-    /// Reads what has come. Once the WebSocket is there, joins `room` with `join`.
+    /// Reads the available data. When the WebSocket is open, joins `room` with `join`.
     ///
     /// # Errors
-    /// [`Lost`]; also from `hear`.
+    /// [`Lost`], also from `on_update`.
     pub fn read(
         &mut self,
         room: &str,
         join: &str,
         buffer: &mut [u8],
-        mut hear: impl FnMut(Heard<'_>) -> Result<(), Lost>,
+        mut on_update: impl FnMut(BotUpdate<'_>) -> Result<(), Lost>,
     ) -> Result<(), Lost> {
         loop {
             let bytes = match self.socket.read(buffer) {
@@ -91,7 +91,7 @@ impl Connection {
                 Err(_) => return Err(Lost::Closed),
             };
             self.unread.extend_from_slice(buffer.get(..bytes).unwrap_or_default());
-            self.take_in(room, join, &mut hear)?;
+            self.take_in(room, join, &mut on_update)?;
             if self.unread.len() > UNREAD_BYTES_MAX {
                 return Err(Lost::Closed);
             }
@@ -121,7 +121,7 @@ impl Connection {
         &mut self,
         room: &str,
         join: &str,
-        hear: &mut impl FnMut(Heard<'_>) -> Result<(), Lost>,
+        on_update: &mut impl FnMut(BotUpdate<'_>) -> Result<(), Lost>,
     ) -> Result<(), Lost> {
         let unread = std::mem::take(&mut self.unread);
         let mut rest = unread.as_slice();
@@ -140,7 +140,7 @@ impl Connection {
         while let Some((opcode, payload, after)) = split_frame(rest) {
             rest = after;
             match opcode {
-                BINARY => self.messages(payload, hear)?,
+                BINARY => self.messages(payload, on_update)?,
                 PING => self.write(PONG, payload)?,
                 PONG => {}
                 _ => return Err(Lost::Closed),
@@ -162,19 +162,24 @@ impl Connection {
         self.write(BINARY, &commands)
     }
 
-    fn messages(&mut self, payload: &[u8], hear: &mut impl FnMut(Heard<'_>) -> Result<(), Lost>) -> Result<(), Lost> {
+    fn messages(
+        &mut self,
+        payload: &[u8],
+        on_update: &mut impl FnMut(BotUpdate<'_>) -> Result<(), Lost>,
+    ) -> Result<(), Lost> {
         let mut messages = Reader::new(payload);
         while !messages.rest().is_empty() {
             let reply = messages.length_prefixed()?;
             if reply.is_empty() {
-                // The server's ping, and the answer to it.
+                // The server's ping. Send a pong.
                 self.write(BINARY, &[0])?;
             }
             let mut fields = Reader::new(reply);
             while let Some((number, value)) = fields.field()? {
                 match number {
                     2 => return Err(Lost::Refused(error_code(value.bytes()?)?)),
-                    4 => read_push(value.bytes()?, hear)?,
+                    4 => read_push(value.bytes()?, on_update)?,
+                    6 => read_subscribed(value.bytes()?, on_update)?,
                     _ => {}
                 }
             }
@@ -182,7 +187,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends all of it or fails: who says so little fills no buffer unless the server stops reading.
+    /// Sends all bytes or fails. A bot sends so little that the socket is full only if the server has stopped reading.
     fn write(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Lost> {
         let mut frame = vec![0x80 | opcode];
         if let Ok(length @ 0..TWO_BYTES_FOLLOW) = u8::try_from(payload.len()) {
@@ -192,7 +197,8 @@ impl Connection {
             frame.push(MASKED | TWO_BYTES_FOLLOW);
             frame.extend_from_slice(&length.to_be_bytes());
         }
-        // A mask of zeros leaves the payload as it is. Masks are against proxies that misread; there is none on the way.
+        // A zero mask leaves the payload unchanged. Masks protect against faulty proxies, and there is none on
+        // loopback.
         frame.extend_from_slice(&[0; 4]);
         frame.extend_from_slice(payload);
         let written = self.socket.write(&frame).map_err(|_| Lost::Closed)?;
@@ -204,11 +210,11 @@ const BINARY: u8 = 2;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 const MASKED: u8 = 0x80;
-/// In the place of a length: it follows in two bytes (RFC 6455, 5.2).
+/// The value of the length byte if the length follows in two bytes (RFC 6455, section 5.2).
 const TWO_BYTES_FOLLOW: u8 = 0x7e;
 
-/// The opcode and payload of the frame at the front, and what follows it (RFC 6455, section 5.2). Servers do not mask, and
-/// this one does not split messages.
+/// The opcode and payload of the first frame, and the bytes after it (RFC 6455, section 5.2). Servers do not mask, and
+/// this one does not fragment messages.
 fn split_frame(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[first, length], rest) = bytes.split_first_chunk()?;
     let (length, rest) = match length {
@@ -220,9 +226,9 @@ fn split_frame(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((first & 0x0f, payload, rest))
 }
 
-/// Appends a command whose field `method` has the parameters.
+/// Appends a command with parameters in the field `method`.
 fn append_command(id: u64, method: u32, params: &[u8], out: &mut Vec<u8>) {
-    use dunlin_protocol::protobuf::wire::Sink as _;
+    use dunlin_protocol::protobuf::wire::ProtobufSink as _;
     let mut command = Vec::new();
     write_number(&mut command, 1, id);
     write_entry_bytes(&mut command, method, params);
@@ -240,12 +246,12 @@ fn error_code(error: &[u8]) -> Result<u32, Lost> {
     Ok(0)
 }
 
-/// A push: either it carries a publication, or, among others, the end of the subscription.
-fn read_push(push: &[u8], hear: &mut impl FnMut(Heard<'_>) -> Result<(), Lost>) -> Result<(), Lost> {
+/// Parses a push: a publication, or for example the end of the subscription.
+fn read_push(push: &[u8], on_update: &mut impl FnMut(BotUpdate<'_>) -> Result<(), Lost>) -> Result<(), Lost> {
     let mut fields = Reader::new(push);
     while let Some((number, value)) = fields.field()? {
         match number {
-            4 => read_publication(value.bytes()?, hear)?,
+            4 => read_publication(value.bytes()?, on_update)?,
             7 => return Err(Lost::Closed),
             _ => {}
         }
@@ -253,8 +259,22 @@ fn read_push(push: &[u8], hear: &mut impl FnMut(Heard<'_>) -> Result<(), Lost>) 
     Ok(())
 }
 
-/// A publication with an offset is an event, one without a snapshot.
-fn read_publication(publication: &[u8], hear: &mut impl FnMut(Heard<'_>) -> Result<(), Lost>) -> Result<(), Lost> {
+/// Parses the answer to the join.
+fn read_subscribed(result: &[u8], on_update: &mut impl FnMut(BotUpdate<'_>) -> Result<(), Lost>) -> Result<(), Lost> {
+    let mut fields = Reader::new(result);
+    while let Some((number, value)) = fields.field()? {
+        if number == 11 {
+            on_update(BotUpdate::Joined(value.bytes()?))?;
+        }
+    }
+    Ok(())
+}
+
+/// A publication with an offset is an event; one without is a snapshot.
+fn read_publication(
+    publication: &[u8],
+    on_update: &mut impl FnMut(BotUpdate<'_>) -> Result<(), Lost>,
+) -> Result<(), Lost> {
     let (mut data, mut offset) = (&[][..], 0);
     let mut fields = Reader::new(publication);
     while let Some((number, value)) = fields.field()? {
@@ -264,7 +284,7 @@ fn read_publication(publication: &[u8], hear: &mut impl FnMut(Heard<'_>) -> Resu
             _ => {}
         }
     }
-    hear(if offset == 0 { Heard::Snapshot(data) } else { Heard::Event(data) })
+    on_update(if offset == 0 { BotUpdate::Snapshot(data) } else { BotUpdate::Event(data) })
 }
 
 #[cfg(test)]

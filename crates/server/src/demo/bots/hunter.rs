@@ -1,4 +1,4 @@
-//! What a bot knows and wants. What the hunt and its players say to each other is in `docs/rooms.md`.
+//! The behavior of a bot. `docs/rooms.md` describes the messages of the hunt.
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{ObjectId, Position, Replica, SeenObject};
@@ -13,19 +13,19 @@ use super::connection::Lost;
 const CHEST: u16 = 3;
 const PURSE: u16 = 7;
 
-/// Energy that a dig takes.
+/// Energy cost of a dig.
 const DIG_ENERGY: u8 = 10;
 
-/// A bot digs when it is this near, in units: well within what a dig reaches.
+/// Distance in units at which a bot digs, well within the reach of a dig.
 const NEAR: u32 = 24;
 
-/// Units from which on it slows down, so that it does not run past: as far as it goes between two acts.
+/// Distance in units below which a bot slows down, so that it does not overshoot: its path between two acts.
 const BRAKING: u32 = 160;
 
-/// Units that a chest may be further away than another and still be preferred by some, so that bots spread.
+/// Maximum preference for a chest, in units of distance. Preferences differ between bots, so that they spread.
 const TASTE: u64 = 1_500;
 
-/// In a hundred bots, how many run to clues.
+/// Percentage of bots that run to clues.
 const RUNNERS_PERCENT: u32 = 80;
 
 /// A bot.
@@ -34,14 +34,14 @@ pub struct Hunter {
     taste: u64,
     replica: Replica,
     runs_to_clues: bool,
-    /// Where it digs at a clue: they cannot all stand at the same place.
+    /// Offset of its dig from a clue, so that not all bots stand at the same place.
     place_at_clue: (i32, i32),
     clue: Option<Position>,
     stroll: Option<Position>,
     last_walk: [u8; 3],
 }
 
-/// What a bot knows of itself and its surroundings.
+/// A bot's state and what it sees.
 struct Surroundings {
     me: Position,
     is_digging: bool,
@@ -50,7 +50,7 @@ struct Surroundings {
 }
 
 impl Hunter {
-    /// A bot that behaves as the seed says.
+    /// A bot whose behavior the seed determines.
     pub fn new(seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut offset = || (random.next_u32() % (2 * NEAR)).cast_signed() - NEAR.cast_signed();
@@ -67,17 +67,17 @@ impl Hunter {
         }
     }
 
-    /// Takes in a snapshot.
+    /// Applies a snapshot.
     ///
     /// # Errors
-    /// [`Lost::Closed`] if it makes no sense: then a new connection brings everything again.
+    /// [`Lost::Closed`] if it is invalid; a new connection receives the full state.
     pub fn see(&mut self, snapshot: &[u8]) -> Result<(), Lost> {
         self.replica.apply(Encoding::Protobuf, snapshot).map_err(|_| Lost::Closed)
     }
 
-    /// Takes in an event; only clues matter to it.
-    pub fn hear(&mut self, event: &[u8]) {
-        let Ok(Told { event }) = serde_json::from_slice(event) else { return };
+    /// Processes an event. Only clues matter to bots.
+    pub fn on_event(&mut self, event: &[u8]) {
+        let Ok(EventBody { event }) = serde_json::from_slice(event) else { return };
         if let Some(clue) = event.clue.or_else(|| event.welcome.and_then(|welcome| welcome.clue)) {
             self.clue = Some(Position { x: clue.x, y: clue.y });
         } else if event.clue_over.is_some() {
@@ -85,7 +85,7 @@ impl Hunter {
         }
     }
 
-    /// What it does now; `None` to go on.
+    /// The next input; `None` to continue.
     pub fn act(&mut self) -> Option<Vec<u8>> {
         let Surroundings { me, is_digging, energy, chest } = self.look_around()?;
         if is_digging {
@@ -116,7 +116,7 @@ impl Hunter {
             if kind == &PURSE {
                 energy = state.get(6).copied().unwrap_or(0);
             } else if kind == &CHEST && state.first() == Some(&0) {
-                // Of equals the older one: objects come in no particular order.
+                // Prefer the older one of two equal chests, because the iteration order is unspecified.
                 let rank = (self.unattractiveness(me, id, *position), id);
                 best = best.filter(|(other, _)| *other < rank).or(Some((rank, *position)));
             }
@@ -125,14 +125,14 @@ impl Hunter {
         Some(Surroundings { me, is_digging, energy, chest: best.map(|(_, position)| position) })
     }
 
-    /// How far away a chest is, and how little this bot likes it: the same every time, so that it does not waver.
+    /// The distance of a chest plus this bot's preference. The value is stable, so the bot does not waver.
     fn unattractiveness(&self, me: Position, chest: ObjectId, place: Position) -> u64 {
         let distance = u64::from(me.x.abs_diff(place.x)) + u64::from(me.y.abs_diff(place.y));
         let taste = (u64::from(chest.0) ^ self.taste).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         distance + taste % TASTE
     }
 
-    /// Where it goes if there is nothing to dig for: somewhere else now and then.
+    /// The destination if there is nothing to dig for; changes from time to time.
     fn choose_stroll(&mut self, me: Position) {
         let Some((width, height)) = self.replica.grid().map(dunlin_rooms::Grid::size_units) else { return };
         let arrived = self.stroll.is_none_or(|goal| me.x.abs_diff(goal.x).max(me.y.abs_diff(goal.y)) <= NEAR);
@@ -144,13 +144,13 @@ impl Hunter {
     fn walk(&mut self, me: Position, goal: Position) -> Option<Vec<u8>> {
         let way = |from: u32, to: u32| i64::from(to) - i64::from(from);
         let (x, y) = (way(me.x, goal.x), way(me.y, goal.y));
-        // Full speed is 127; the world sees to it that a diagonal is no faster.
+        // Full speed is 127. The world limits the length of the vector.
         let slow = x.abs().max(y.abs()).max(i64::from(BRAKING));
         let component = |way: i64| ((way * 127 / slow) as i8).cast_unsigned();
         self.send_walk([0, component(x), component(y)])
     }
 
-    /// Nothing is sent that is not news.
+    /// Sends only changes.
     fn send_walk(&mut self, walk: [u8; 3]) -> Option<Vec<u8>> {
         let is_news = walk != self.last_walk;
         self.last_walk = walk;
@@ -158,9 +158,9 @@ impl Hunter {
     }
 }
 
-/// An event, as far as bots listen.
+/// The part of an event that bots use.
 #[derive(Deserialize)]
-struct Told {
+struct EventBody {
     event: Event,
 }
 

@@ -1,112 +1,119 @@
-//! Commands as types: what is in one of these can be asked of the shards.
+//! Typed commands. A value of these types is valid input for the shards.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use dunlin_engine::{
     api::{ApiRequest, HistoryQuery, SessionFilter},
     backend::{Overrides, PublishHow},
-    event::ServerSubscription,
+    event::{ServerSubscription, SubscriptionGrant},
 };
 use dunlin_protocol::{Disconnect, Payload, Tags, UnsubscribeCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{ApiError, Method, glob::Glob, wire};
+use super::{
+    ApiError, Method,
+    glob::Glob,
+    paths::{PathFields, PathsWanted},
+    wire,
+};
 
-/// A command.
+/// A parsed request of the server API.
 #[derive(Clone, Debug)]
-pub enum Command {
+pub enum ApiCommand {
     /// See [`Method::Publish`].
     Publish {
-        /// The channel.
+        /// Channel name, not checked yet.
         channel: Box<str>,
-        /// What to publish.
-        publication: Publication,
+        /// The content of the publication.
+        publication: ApiPublication,
     },
     /// See [`Method::Broadcast`].
     Broadcast {
-        /// The channels, of which some may be empty: the answer to those is an error.
+        /// The channels. An empty name causes an error in the response.
         channels: Vec<Box<str>>,
-        /// What to publish.
-        publication: Publication,
+        /// The content of the publications.
+        publication: ApiPublication,
     },
     /// See [`Method::Presence`].
     Presence {
-        /// The channel.
+        /// Channel name, not checked yet.
         channel: Box<str>,
     },
     /// See [`Method::PresenceStats`].
     PresenceStats {
-        /// The channel.
+        /// Channel name, not checked yet.
         channel: Box<str>,
     },
     /// See [`Method::History`].
     History {
-        /// The channel.
+        /// Channel name, not checked yet.
         channel: Box<str>,
-        /// What part of it.
+        /// The requested part of the history.
         query: HistoryQuery,
     },
     /// See [`Method::HistoryRemove`].
     HistoryRemove {
-        /// The channel.
+        /// Channel name, not checked yet.
         channel: Box<str>,
     },
     /// See [`Method::Channels`].
     Channels {
-        /// Which names; `None` for all.
+        /// The pattern of channel names; `None` for all channels.
         pattern: Option<Glob>,
     },
-    /// See [`Method::Disconnect`], [`Method::Unsubscribe`], [`Method::Subscribe`] and [`Method::Refresh`]: what every shard
-    /// is asked to do with its sessions.
+    /// See [`Method::Disconnect`], [`Method::Unsubscribe`], [`Method::Subscribe`] and [`Method::Refresh`]: every shard
+    /// executes it on its sessions.
     WithSessions(ApiRequest),
     /// See [`Method::Info`].
     Info,
     /// See [`Method::RoomOpen`].
     RoomOpen {
-        /// The channel.
+        /// Channel name, not checked yet.
         channel: Box<str>,
     },
     /// See [`Method::RoomClose`].
     RoomClose {
-        /// The channel.
+        /// Channel name, not checked yet.
         channel: Box<str>,
     },
     /// See [`Method::Rooms`].
     Rooms,
+    /// See [`Method::RoomPaths`].
+    RoomPaths(Box<PathsWanted>),
 }
 
-/// What to publish.
+/// The content of a publication.
 #[derive(Clone, Debug)]
-pub struct Publication {
-    /// The application's bytes.
+pub struct ApiPublication {
+    /// The application's data.
     pub data: Payload,
-    /// How.
+    /// Options of the publication.
     pub how: PublishHow,
 }
 
-/// A command, or the error that it is answered with because it cannot be true.
-pub type Parsed = Result<Command, ApiError>;
+/// A command, or its error if the command is invalid.
+pub type Parsed = Result<ApiCommand, ApiError>;
 
-/// Commands of one request.
+/// The commands of one request.
 #[derive(Debug)]
-pub struct Batch {
-    /// In order; those of an unknown kind have no method.
+pub struct CommandBatch {
+    /// In order. Unknown commands have no method.
     pub commands: Vec<(Option<Method>, Parsed)>,
-    /// They may be carried out in any order.
+    /// The commands may be executed concurrently.
     pub parallel: bool,
 }
 
-/// A body that is not JSON, or not of the method's form. The text says where, and nothing of what stands there.
+/// A body that is not JSON or not of the method's format. The message contains the position, but nothing of the body.
 #[derive(Debug)]
 pub struct Malformed(String);
 
-/// What one request may hold.
+/// Limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// Channels of one broadcast.
+    /// `http_api.broadcast_channels_limit`; requests above it get error 107.
     pub broadcast_channels_max: usize,
-    /// Commands of one batch, and of one request of the one-path form.
+    /// Maximum number of commands in a batch, or in a request to the single path.
     pub batch_commands_max: usize,
 }
 
@@ -116,48 +123,50 @@ impl Default for RequestLimits {
     }
 }
 
-impl Command {
-    /// Reads the body of a request for `method`, which is not [`Method::Batch`].
+impl ApiCommand {
+    /// Parses the body of a request for `method`, which is not [`Method::Batch`].
     ///
     /// # Errors
     /// [`Malformed`]
     pub fn parse(method: Method, body: &[u8], limits: &RequestLimits) -> Result<Parsed, Malformed> {
+        let of_channel = |make: fn(Box<str>) -> Self| parse_as(body, |body| channel_of(body).map(make));
         Ok(match method {
-            Method::Publish => publish(read(body)?),
-            Method::Broadcast => broadcast(read(body)?, limits),
-            Method::Presence => channel_of(read(body)?).map(|channel| Self::Presence { channel }),
-            Method::PresenceStats => channel_of(read(body)?).map(|channel| Self::PresenceStats { channel }),
-            Method::History => history(read(body)?),
-            Method::HistoryRemove => channel_of(read(body)?).map(|channel| Self::HistoryRemove { channel }),
-            Method::Channels => channels(&read(body)?),
-            Method::Disconnect => disconnect(read(body)?),
-            Method::Unsubscribe => unsubscribe(read(body)?),
-            Method::Info => read::<wire::Nothing>(body).map(|_| Ok(Self::Info))?,
-            Method::RoomOpen => channel_of(read(body)?).map(|channel| Self::RoomOpen { channel }),
-            Method::RoomClose => channel_of(read(body)?).map(|channel| Self::RoomClose { channel }),
-            Method::Rooms => read::<wire::Nothing>(body).map(|_| Ok(Self::Rooms))?,
-            Method::Rpc => rpc(&read(body)?),
+            Method::Publish => parse_as(body, publish)?,
+            Method::Broadcast => parse_as(body, |body| broadcast(body, limits))?,
+            Method::Presence => of_channel(|channel| Self::Presence { channel })?,
+            Method::PresenceStats => of_channel(|channel| Self::PresenceStats { channel })?,
+            Method::History => parse_as(body, history)?,
+            Method::HistoryRemove => of_channel(|channel| Self::HistoryRemove { channel })?,
+            Method::Channels => parse_as(body, |body| channels(&body))?,
+            Method::Disconnect => parse_as(body, disconnect)?,
+            Method::Unsubscribe => parse_as(body, unsubscribe)?,
+            Method::Info => read::<wire::NoParams>(body).map(|_| Ok(Self::Info))?,
+            Method::RoomOpen => of_channel(|channel| Self::RoomOpen { channel })?,
+            Method::RoomClose => of_channel(|channel| Self::RoomClose { channel })?,
+            Method::Rooms => read::<wire::NoParams>(body).map(|_| Ok(Self::Rooms))?,
+            Method::RoomPaths => parse_as(body, room_paths)?,
+            Method::Rpc => parse_as(body, |body| rpc(&body))?,
             Method::Batch => Err(ApiError::NOT_FOUND),
-            Method::Subscribe => subscribe(read(body)?),
-            Method::Refresh => refresh(read(body)?),
+            Method::Subscribe => parse_as(body, subscribe)?,
+            Method::Refresh => parse_as(body, refresh)?,
             Method::MapPublish
             | Method::MapRemove
             | Method::MapReadState
             | Method::MapReadStream
             | Method::MapStats
             | Method::MapClear
-            | Method::SharedPollPublish => read::<wire::Nothing>(body).map(|_| Err(unsupported(method)))?,
+            | Method::SharedPollPublish => read::<wire::NoParams>(body).map(|_| Err(unsupported(method)))?,
         })
     }
 }
 
-impl Batch {
-    /// Reads the body of a [`Method::Batch`].
+impl CommandBatch {
+    /// Parses the body of a [`Method::Batch`].
     ///
     /// # Errors
-    /// [`Malformed`] if any of the commands is; then none is carried out.
+    /// [`Malformed`] if any of the commands is malformed; then none is executed.
     pub fn parse(body: &[u8], limits: &RequestLimits) -> Result<Result<Self, ApiError>, Malformed> {
-        let batch: wire::Batch = read(body)?;
+        let batch: wire::BatchParams = read(body)?;
         if batch.commands.len() > limits.batch_commands_max {
             let most = limits.batch_commands_max;
             return Ok(Err(ApiError::bad_request(format_args!("at most {most} commands in a batch"))));
@@ -167,12 +176,14 @@ impl Batch {
     }
 }
 
-/// The order of the questions is that of Centrifugo, for commands of which two fields are set.
+/// If two fields of a command are set, the order of these checks determines which is used. It is Centrifugo's order.
 fn batch_command(
     command: Option<wire::Object<wire::BatchCommand>>,
     limits: &RequestLimits,
 ) -> (Option<Method>, Parsed) {
-    let Some(wire::Object(command)) = command else { return (None, Err(ApiError::BAD_REQUEST)) };
+    let Some(wire::Object(command)) = command else {
+        return (None, Err(ApiError::bad_request("a command is null")));
+    };
     macro_rules! first {
         ($($field:ident => $method:ident, $parse:expr;)*) => {
             $(if let Some(wire::Object(body)) = command.$field {
@@ -188,53 +199,80 @@ fn batch_command(
         unsubscribe => Unsubscribe, unsubscribe;
         disconnect => Disconnect, disconnect;
         history => History, history;
-        history_remove => HistoryRemove, |body| channel_of(body).map(|channel| Command::HistoryRemove { channel });
-        presence => Presence, |body| channel_of(body).map(|channel| Command::Presence { channel });
-        presence_stats => PresenceStats, |body| channel_of(body).map(|channel| Command::PresenceStats { channel });
-        info => Info, |_: wire::Nothing| Ok(Command::Info);
-        room_open => RoomOpen, |body| channel_of(body).map(|channel| Command::RoomOpen { channel });
-        room_close => RoomClose, |body| channel_of(body).map(|channel| Command::RoomClose { channel });
-        rooms => Rooms, |_: wire::Nothing| Ok(Command::Rooms);
+        history_remove => HistoryRemove, |body| channel_of(body).map(|channel| ApiCommand::HistoryRemove { channel });
+        presence => Presence, |body| channel_of(body).map(|channel| ApiCommand::Presence { channel });
+        presence_stats => PresenceStats, |body| channel_of(body).map(|channel| ApiCommand::PresenceStats { channel });
+        info => Info, |_: wire::NoParams| Ok(ApiCommand::Info);
+        room_open => RoomOpen, |body| channel_of(body).map(|channel| ApiCommand::RoomOpen { channel });
+        room_close => RoomClose, |body| channel_of(body).map(|channel| ApiCommand::RoomClose { channel });
+        rooms => Rooms, |_: wire::NoParams| Ok(ApiCommand::Rooms);
+        room_paths => RoomPaths, room_paths;
         rpc => Rpc, |body| rpc(&body);
         refresh => Refresh, refresh;
         channels => Channels, |body| channels(&body);
-        map_publish => MapPublish, |_: wire::Nothing| Err(unsupported(Method::MapPublish));
-        map_remove => MapRemove, |_: wire::Nothing| Err(unsupported(Method::MapRemove));
-        map_read_state => MapReadState, |_: wire::Nothing| Err(unsupported(Method::MapReadState));
-        map_read_stream => MapReadStream, |_: wire::Nothing| Err(unsupported(Method::MapReadStream));
-        map_stats => MapStats, |_: wire::Nothing| Err(unsupported(Method::MapStats));
-        map_clear => MapClear, |_: wire::Nothing| Err(unsupported(Method::MapClear));
-        shared_poll_publish => SharedPollPublish, |_: wire::Nothing| Err(unsupported(Method::SharedPollPublish));
+        map_publish => MapPublish, |_: wire::NoParams| Err(unsupported(Method::MapPublish));
+        map_remove => MapRemove, |_: wire::NoParams| Err(unsupported(Method::MapRemove));
+        map_read_state => MapReadState, |_: wire::NoParams| Err(unsupported(Method::MapReadState));
+        map_read_stream => MapReadStream, |_: wire::NoParams| Err(unsupported(Method::MapReadStream));
+        map_stats => MapStats, |_: wire::NoParams| Err(unsupported(Method::MapStats));
+        map_clear => MapClear, |_: wire::NoParams| Err(unsupported(Method::MapClear));
+        shared_poll_publish => SharedPollPublish, |_: wire::NoParams| Err(unsupported(Method::SharedPollPublish));
     }
     (None, Err(ApiError::NOT_FOUND))
 }
 
-/// `null` is an object without fields, as it is to Centrifugo.
+/// Parses a body and converts it to a command. If a required field is missing, an unknown field is reported as the
+/// likely cause.
+fn parse_as<'a, T: Default + Deserialize<'a>>(
+    body: &'a [u8],
+    make: impl FnOnce(T) -> Parsed,
+) -> Result<Parsed, Malformed> {
+    let parsed = make(read(body)?);
+    Ok(parsed.map_err(|error| match unknown_field::<T>(body) {
+        Some(field) if [ApiError::NO_CHANNEL, ApiError::NO_DATA].contains(&error) => {
+            ApiError::bad_request(format_args!("unknown field {field:?}"))
+        }
+        _ => error,
+    }))
+}
+
+/// Maximum number of characters of a field name in an error message.
+const FIELD_CHARS_MAX: usize = 60;
+
+/// The first field of a body that `T` does not have.
+fn unknown_field<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<String> {
+    let fields: std::collections::BTreeMap<String, &serde_json::value::RawValue> = serde_json::from_slice(body).ok()?;
+    let known = wire::fields_of::<T>();
+    let unknown = fields.into_keys().find(|field| !known.contains(&field.as_str()))?;
+    Some(unknown.chars().take(FIELD_CHARS_MAX).collect())
+}
+
+/// `null` is equivalent to an empty object, as in Centrifugo.
 fn read<'a, T: Default + Deserialize<'a>>(body: &'a [u8]) -> Result<T, Malformed> {
     let body: Option<wire::Object<T>> = serde_json::from_slice(body).map_err(|error| Malformed::from(&error))?;
     Ok(body.unwrap_or_default().0)
 }
 
-fn publish(body: wire::Publish) -> Parsed {
+fn publish(body: wire::PublishParams) -> Parsed {
     let (channel, publication) = body.split();
-    Ok(Command::Publish { channel: named(channel)?, publication: publication_of(publication)? })
+    Ok(ApiCommand::Publish { channel: named(channel)?, publication: publication_of(publication)? })
 }
 
-fn broadcast(body: wire::Broadcast, limits: &RequestLimits) -> Parsed {
+fn broadcast(body: wire::BroadcastParams, limits: &RequestLimits) -> Parsed {
     let (channels, publication) = body.split();
     if channels.is_empty() {
-        return Err(ApiError::BAD_REQUEST);
+        return Err(ApiError::NO_CHANNEL);
     }
     if channels.len() > limits.broadcast_channels_max {
         let most = limits.broadcast_channels_max;
         return Err(ApiError::bad_request(format_args!("at most {most} channels in a broadcast")));
     }
     let channels = channels.into_iter().map(|channel| channel.0.into()).collect();
-    Ok(Command::Broadcast { channels, publication: publication_of(publication)? })
+    Ok(ApiCommand::Broadcast { channels, publication: publication_of(publication)? })
 }
 
-fn publication_of(body: wire::Publication) -> Result<Publication, ApiError> {
-    let data = payload_of(body.data, body.b64data)?.ok_or(ApiError::BAD_REQUEST)?;
+fn publication_of(body: wire::PublicationFields) -> Result<ApiPublication, ApiError> {
+    let data = payload_of(body.data, body.b64data)?.ok_or(ApiError::NO_DATA)?;
     let tags: Tags = body.tags.into_iter().map(|(key, value)| (key.into(), value.0.into())).collect();
     let how = PublishHow {
         tags,
@@ -244,32 +282,32 @@ fn publication_of(body: wire::Publication) -> Result<Publication, ApiError> {
         version: body.version,
         version_epoch: body.version_epoch.into(),
     };
-    Ok(Publication { data, how })
+    Ok(ApiPublication { data, how })
 }
 
-/// What a pair of fields such as `data` and `b64data` holds, if it holds anything.
+/// The payload in a pair of fields such as `data` and `b64data`, if any.
 fn payload_of(json: Option<Box<RawValue>>, base64: String) -> Result<Option<Payload>, ApiError> {
     if !base64.is_empty() {
-        let bytes = STANDARD.decode(base64).map_err(|_| ApiError::BAD_REQUEST)?;
+        let bytes = STANDARD.decode(base64).map_err(|_| ApiError::bad_request("a field is not base64"))?;
         return Ok(Some(Payload::from_opaque(bytes.into())));
     }
     Ok(json.map(|json| Payload::from_json(Bytes::from(Box::<str>::from(json).into_string()))))
 }
 
-fn history(body: wire::History) -> Parsed {
+fn history(body: wire::HistoryParams) -> Parsed {
     let since = body.since.map(|wire::Object(position)| (position.offset, position.epoch.into()));
     let query = HistoryQuery { limit: body.limit, since, reverse: body.reverse, bytes_max: None };
-    Ok(Command::History { channel: named(body.channel)?, query })
+    Ok(ApiCommand::History { channel: named(body.channel)?, query })
 }
 
-fn channels(body: &wire::Channels) -> Parsed {
+fn channels(body: &wire::ChannelsParams) -> Parsed {
     if body.pattern.is_empty() {
-        return Ok(Command::Channels { pattern: None });
+        return Ok(ApiCommand::Channels { pattern: None });
     }
-    Ok(Command::Channels { pattern: Some(Glob::compile(&body.pattern).map_err(ApiError::bad_request)?) })
+    Ok(ApiCommand::Channels { pattern: Some(Glob::compile(&body.pattern).map_err(ApiError::bad_request)?) })
 }
 
-fn disconnect(body: wire::Disconnect) -> Parsed {
+fn disconnect(body: wire::DisconnectParams) -> Parsed {
     refuse_labels(Method::Disconnect, body.label_filter.is_some(), body.all_users)?;
     let disconnect = match body.disconnect {
         None => Disconnect::FORCE_NO_RECONNECT,
@@ -277,7 +315,7 @@ fn disconnect(body: wire::Disconnect) -> Parsed {
             Disconnect { code: close_code(code)?, reason: reason.into() }
         }
     };
-    Ok(Command::WithSessions(ApiRequest::Disconnect {
+    Ok(ApiCommand::WithSessions(ApiRequest::Disconnect {
         user: body.user.into(),
         only: only(body.client, body.session),
         whitelist: body.whitelist.into_iter().map(|client| client.0.into()).collect(),
@@ -285,17 +323,17 @@ fn disconnect(body: wire::Disconnect) -> Parsed {
     }))
 }
 
-/// What an application may send in a close frame (RFC 6455, section 7.4.2).
+/// A close code that applications may use (RFC 6455, section 7.4.2).
 fn close_code(code: u32) -> Result<u16, ApiError> {
     match u16::try_from(code) {
         Ok(code @ 3_000..=4_999) => Ok(code),
-        _ => Err(ApiError::bad_request("a disconnect code lies between 3000 and 4999")),
+        _ => Err(ApiError::bad_request("a disconnect code must be from 3000 to 4999")),
     }
 }
 
-fn unsubscribe(body: wire::Unsubscribe) -> Parsed {
+fn unsubscribe(body: wire::UnsubscribeParams) -> Parsed {
     refuse_labels(Method::Unsubscribe, body.label_filter.is_some(), body.all_users)?;
-    Ok(Command::WithSessions(ApiRequest::Unsubscribe {
+    Ok(ApiCommand::WithSessions(ApiRequest::Unsubscribe {
         channel: body.channel.into(),
         user: body.user.into(),
         only: only(body.client, body.session),
@@ -303,34 +341,37 @@ fn unsubscribe(body: wire::Unsubscribe) -> Parsed {
     }))
 }
 
-fn subscribe(body: wire::Subscribe) -> Parsed {
+fn subscribe(body: wire::SubscribeParams) -> Parsed {
     refuse_labels(Method::Subscribe, body.label_filter.is_some(), body.all_users)?;
     let wire::Object(overrides) = body.r#override.unwrap_or_default();
     let switch = |switch: Option<wire::Object<wire::Switch>>| switch.map(|wire::Object(switch)| switch.value);
     let subscription = ServerSubscription {
         channel: named(body.channel)?,
-        info: payload_of(body.info, body.b64info)?,
-        data: payload_of(body.data, body.b64data)?,
-        expires_at_s: moment_of(body.expire_at)?,
-        overrides: Overrides {
-            presence: switch(overrides.presence),
-            join_leave: switch(overrides.join_leave),
-            force_push_join_leave: switch(overrides.force_push_join_leave),
-            force_positioning: switch(overrides.force_positioning),
-            force_recovery: switch(overrides.force_recovery),
+        grant: SubscriptionGrant {
+            info: payload_of(body.info, body.b64info)?,
+            data: payload_of(body.data, body.b64data)?,
+            expires_at_s: moment_of(body.expire_at)?,
+            overrides: Overrides {
+                presence: switch(overrides.presence),
+                join_leave: switch(overrides.join_leave),
+                force_push_join_leave: switch(overrides.force_push_join_leave),
+                force_positioning: switch(overrides.force_positioning),
+                force_recovery: switch(overrides.force_recovery),
+            },
         },
         recover_since: body.recover_since.map(|wire::Object(position)| (position.offset, position.epoch.into())),
+        from_token: false,
     };
-    Ok(Command::WithSessions(ApiRequest::Subscribe {
+    Ok(ApiCommand::WithSessions(ApiRequest::Subscribe {
         user: body.user.into(),
         only: only(body.client, body.session),
         subscription: Box::new(subscription),
     }))
 }
 
-fn refresh(body: wire::Refresh) -> Parsed {
+fn refresh(body: wire::RefreshParams) -> Parsed {
     refuse_labels(Method::Refresh, body.label_filter.is_some(), body.all_users)?;
-    Ok(Command::WithSessions(ApiRequest::Refresh {
+    Ok(ApiCommand::WithSessions(ApiRequest::Refresh {
         user: body.user.into(),
         only: only(body.client, body.session),
         expired: body.expired,
@@ -339,31 +380,37 @@ fn refresh(body: wire::Refresh) -> Parsed {
     }))
 }
 
-/// Unix time in seconds; 0 is never.
+fn room_paths(body: wire::RoomPathsParams) -> Parsed {
+    let wire::RoomPathsParams { channel, user, player, avatar, from_ms, to_ms, limit, interval_ms, cursor } = body;
+    let fields = PathFields { user, player, avatar, from_ms, to_ms, limit, interval_ms, cursor };
+    Ok(ApiCommand::RoomPaths(Box::new(PathsWanted::new(named(channel)?, fields)?)))
+}
+
+/// Unix time in seconds; 0 means never.
 fn moment_of(expire_at: i64) -> Result<Option<u64>, ApiError> {
     match u64::try_from(expire_at) {
         Ok(0) => Ok(None),
         Ok(moment_s) => Ok(Some(moment_s)),
-        Err(_) => Err(ApiError::bad_request("expire_at is a Unix time in seconds, or 0 for never")),
+        Err(_) => Err(ApiError::bad_request("expire_at must be a Unix time in seconds, or 0 for never")),
     }
 }
 
-/// Ignoring who is meant would concern others.
+/// Rejects filters of sessions: ignoring them would affect other sessions.
 fn refuse_labels(method: Method, label_filter: bool, all_users: bool) -> Result<(), ApiError> {
     refuse_fields(method, &[("label_filter", label_filter), ("all_users", all_users)])
 }
 
-/// There are no extensions, so every method that is named is unknown.
-fn rpc(body: &wire::Rpc) -> Parsed {
-    Err(if body.method.is_empty() { ApiError::BAD_REQUEST } else { ApiError::NOT_FOUND })
+/// There are no extensions, so every method is unknown.
+fn rpc(body: &wire::RpcParams) -> Parsed {
+    Err(if body.method.is_empty() { ApiError::bad_request("no method is named") } else { ApiError::NOT_FOUND })
 }
 
-fn channel_of(body: wire::OneChannel) -> Result<Box<str>, ApiError> {
+fn channel_of(body: wire::ChannelParams) -> Result<Box<str>, ApiError> {
     named(body.channel)
 }
 
 fn named(channel: String) -> Result<Box<str>, ApiError> {
-    if channel.is_empty() { Err(ApiError::BAD_REQUEST) } else { Ok(channel.into()) }
+    if channel.is_empty() { Err(ApiError::NO_CHANNEL) } else { Ok(channel.into()) }
 }
 
 fn only(client: String, session: String) -> SessionFilter {
@@ -392,12 +439,12 @@ fn refuse(method: Method, field: &'static str) -> ApiError {
 
 impl Malformed {
     pub(super) fn empty() -> Self {
-        Self("the body holds nothing".to_owned())
+        Self("the body is empty".to_owned())
     }
 }
 
 impl From<&serde_json::Error> for Malformed {
-    /// The parser's own words could quote the body.
+    /// The parser's own message could quote the body.
     fn from(error: &serde_json::Error) -> Self {
         let what = match error.classify() {
             serde_json::error::Category::Eof => "ends too early",

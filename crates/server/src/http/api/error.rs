@@ -1,11 +1,12 @@
-//! Errors of the server API: Centrifugo's numbers and words, of which a few differ from the client protocol's.
+//! Errors of the server API: Centrifugo's codes and messages. A few differ from those of the client protocol.
 
 use std::borrow::Cow;
 
+use dunlin_engine::api::ApiRefusal;
 use dunlin_protocol::ErrorCode;
 use serde::Serialize;
 
-/// An error answer.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ApiError {
     code: u32,
@@ -13,49 +14,64 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// Every code of the API, in the order of [`ApiError::index`].
+    /// All codes of the API, in the order of [`ApiError::index`].
     pub const CODES: [u32; 7] = [100, 102, 104, 107, 108, 112, 113];
 
     /// The server failed.
     pub const INTERNAL: Self = Self::constant(100, "internal server error");
     /// The channel's namespace does not exist.
     pub const UNKNOWN_CHANNEL: Self = Self::constant(102, "unknown channel");
-    /// No such command.
+    /// Unknown command.
     pub const NOT_FOUND: Self = Self::constant(104, "not found");
-    /// The request makes no sense.
+    /// Invalid request.
     pub const BAD_REQUEST: Self = Self::constant(107, "bad request");
-    /// Not switched on for the channel, or not supported.
+    /// A request without a channel.
+    pub const NO_CHANNEL: Self = Self::constant(107, "bad request: channel is missing");
+    /// A request without the data that it needs.
+    pub const NO_DATA: Self = Self::constant(107, "bad request: data is missing");
+    /// Not enabled for the channel, or not supported.
     pub const NOT_AVAILABLE: Self = Self::constant(108, "not available");
-    /// What lies behind the position asked for is no longer there.
+    /// The history after the requested position is no longer available.
     pub const UNRECOVERABLE_POSITION: Self = Self::constant(112, "unrecoverable position");
-    /// Two requests contradict each other.
+    /// Two requests conflict.
     pub const CONFLICT: Self = Self::constant(113, "conflict");
 
     const fn constant(code: u32, message: &'static str) -> Self {
         Self { code, message: Cow::Borrowed(message) }
     }
 
-    /// A bad request, with what is wrong behind the general words.
+    /// A bad request with the reason.
     pub fn bad_request(what: impl std::fmt::Display) -> Self {
         Self { message: format!("{}: {what}", Self::BAD_REQUEST.message).into(), ..Self::BAD_REQUEST }
     }
 
-    /// Something that this version does not support.
+    /// A failure of the server with the reason.
+    pub fn internal(why: impl std::fmt::Display) -> Self {
+        Self { message: format!("{}: {why}", Self::INTERNAL.message).into(), ..Self::INTERNAL }
+    }
+
+    /// The same error about a channel.
+    #[must_use]
+    pub fn about(self, channel: &str) -> Self {
+        Self { message: format!("{} (channel {channel})", self.message).into(), ..self }
+    }
+
+    /// A feature that this version does not support.
     pub fn unsupported(what: impl std::fmt::Display) -> Self {
         Self { message: format!("{}: {what}", Self::NOT_AVAILABLE.message).into(), ..Self::NOT_AVAILABLE }
     }
 
-    /// The number.
+    /// The error code.
     pub const fn code(&self) -> u32 {
         self.code
     }
 
-    /// The place of the code in [`ApiError::CODES`].
+    /// The index of the code in [`ApiError::CODES`].
     pub fn index(&self) -> usize {
         Self::CODES.iter().position(|code| *code == self.code).unwrap_or(0)
     }
 
-    /// The HTTP status, where the caller wants errors told that way.
+    /// The HTTP status, for callers that want errors as statuses.
     pub const fn http_status(&self) -> u16 {
         match self.code {
             102 | 104 => 404,
@@ -63,6 +79,17 @@ impl ApiError {
             112 => 416,
             113 => 409,
             _ => 500,
+        }
+    }
+}
+
+impl From<ApiRefusal> for ApiError {
+    fn from(ApiRefusal { code, why }: ApiRefusal) -> Self {
+        match (code, why) {
+            (ErrorCode::BadRequest, Some(why)) => Self::bad_request(why),
+            (ErrorCode::NotAvailable, Some(why)) => Self::unsupported(why),
+            (ErrorCode::Internal | ErrorCode::TooManyRequests, Some(why)) => Self::internal(why),
+            _ => Self::from(code),
         }
     }
 }
@@ -75,7 +102,7 @@ impl From<ErrorCode> for ApiError {
             ErrorCode::BadRequest => Self::BAD_REQUEST,
             ErrorCode::NotAvailable => Self::NOT_AVAILABLE,
             ErrorCode::UnrecoverablePosition => Self::UNRECOVERABLE_POSITION,
-            // The node holds as many channels as it may; a subscription would have ended before it began.
+            // The node has reached its channel limit, or the subscription would have expired at once.
             ErrorCode::LimitExceeded | ErrorCode::Expired => Self::bad_request(code.message()),
             _ => Self::INTERNAL,
         }

@@ -1,4 +1,4 @@
-//! Carries commands out: asks the shards, and joins what they answer.
+//! Executes commands: sends requests to the shards and combines the results.
 
 use std::{
     collections::BTreeMap,
@@ -6,65 +6,66 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::api::{Answer, ApiAnswer, ApiRequest};
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use futures_util::{StreamExt as _, stream};
 
 use super::{
-    ApiError, Batch, Command, Method, Outcome, Parsed,
-    command::Publication,
+    ApiCommand, ApiError, CommandBatch, JsonResult, Method, Parsed,
+    command::ApiPublication,
     glob::{Budget, Exhausted, Glob},
+    paths::{self, BinaryPaths},
     result,
 };
 use crate::{
-    node::{Node, ShardReport},
+    node::{Node, NodeSurvey, ShardReport},
     telemetry::{api_counters::ControlCounters, count_users, process::ProcessUse},
 };
 
-/// What `info` says of the node and what never changes.
+/// The constant values in the response to `info`.
 #[derive(Clone, Debug)]
 pub struct NodeIdentity {
-    /// Random, new at each start.
+    /// A random id, new at each start.
     pub uid: String,
-    /// For people.
+    /// A name for people.
     pub name: String,
     /// The server's version.
     pub version: &'static str,
-    /// What the shards wait on.
+    /// The shards' reactor.
     pub reactor: &'static str,
-    /// When it started.
+    /// The start time.
     pub started: Instant,
 }
 
-/// Questions to shards that one request has under way at a time.
+/// Maximum number of concurrent requests to shards per API request.
 const QUESTIONS_AT_ONCE: usize = 64;
 
-/// Steps of a pattern over all channels of the node: some tenths of a second.
+/// Maximum number of steps to match a pattern with all channels of the node: a few tenths of a second.
 const PATTERN_STEPS_MAX: u64 = 50_000_000;
 
-/// Channels that are looked at before others get a turn.
+/// Number of channels that are matched before other tasks may run.
 const CHANNELS_PER_TURN: usize = 1_024;
 
-/// Carries out commands.
+/// Executes commands.
 pub struct Executor {
     node: Node,
     identity: NodeIdentity,
     counters: std::sync::Arc<ControlCounters>,
-    /// Processor time and moment of the last `info`.
+    /// Processor time and time of the last `info`.
     last_cpu: Mutex<(Duration, Instant)>,
 }
 
 impl Executor {
-    /// For a running node.
+    /// An executor for a running node.
     pub fn new(node: Node, identity: NodeIdentity, counters: std::sync::Arc<ControlCounters>) -> Self {
         let last_cpu = Mutex::new((Duration::ZERO, identity.started));
         Self { node, identity, counters, last_cpu }
     }
 
-    /// Carries out one command, and counts it.
+    /// Executes one command and counts it.
     ///
     /// # Errors
-    /// The one to answer with.
-    pub async fn run(&self, method: Method, command: Parsed) -> Outcome {
+    /// The error for the response.
+    pub async fn run(&self, method: Method, command: Parsed) -> JsonResult {
         let outcome = match command {
             Ok(command) => self.carry_out(command).await,
             Err(error) => Err(error),
@@ -73,12 +74,26 @@ impl Executor {
         outcome
     }
 
-    /// Carries out the commands of a batch. One reply for each, in order, under the method's name.
-    pub async fn run_batch(&self, batch: Batch) -> Vec<(Option<Method>, Outcome)> {
+    /// Executes [`Method::RoomPaths`] for a binary response, and counts it.
+    ///
+    /// # Errors
+    /// As [`Executor::run`].
+    pub async fn run_binary(&self, command: Parsed) -> Result<BinaryPaths, ApiError> {
+        let outcome = match command {
+            Ok(ApiCommand::RoomPaths(wanted)) => paths::read_binary(&self.node, *wanted).await,
+            Ok(_) => Err(ApiError::INTERNAL),
+            Err(error) => Err(error),
+        };
+        self.counters.count_request(Method::RoomPaths, outcome.as_ref().err());
+        outcome
+    }
+
+    /// Executes the commands of a batch. Returns one reply for each, in order, with its method.
+    pub async fn run_batch(&self, batch: CommandBatch) -> Vec<(Option<Method>, JsonResult)> {
         let at_once = if batch.parallel { QUESTIONS_AT_ONCE } else { 1 };
         let replies = stream::iter(batch.commands).map(|(method, command)| async move {
             let outcome = match method {
-                // Boxed, since a broadcast in here is as large as one outside.
+                // Boxed, because the future of a broadcast is as large as this one.
                 Some(known) => Box::pin(self.run(known, command)).await,
                 None => Err(command.err().unwrap_or(ApiError::NOT_FOUND)),
             };
@@ -88,88 +103,92 @@ impl Executor {
         replies.buffered(at_once).collect().await
     }
 
-    async fn carry_out(&self, command: Command) -> Outcome {
+    async fn carry_out(&self, command: ApiCommand) -> JsonResult {
         match command {
-            Command::Publish { channel, publication } => self.publish(channel, publication).await,
-            Command::Broadcast { channels, publication } => self.broadcast(channels, publication).await,
-            Command::Presence { channel } => self.presence(channel).await,
-            Command::PresenceStats { channel } => self.presence_stats(channel).await,
-            Command::History { channel, query } => {
+            ApiCommand::Publish { channel, publication } => self.publish(channel, publication).await,
+            ApiCommand::Broadcast { channels, publication } => self.broadcast(channels, publication).await,
+            ApiCommand::Presence { channel } => self.presence(channel).await,
+            ApiCommand::PresenceStats { channel } => self.presence_stats(channel).await,
+            ApiCommand::History { channel, query } => {
                 let request = ApiRequest::History { channel: channel.clone(), query };
                 let ApiAnswer::History { publications, epoch, offset } = self.ask(&channel, request).await? else {
                     return Err(ApiError::INTERNAL);
                 };
                 let publications =
-                    publications.iter().map(|publication| result::Publication::new(publication)).collect();
-                result::to_outcome(&result::History { publications, epoch: &epoch, offset })
+                    publications.iter().map(|publication| result::PublicationJson::new(publication)).collect();
+                result::to_outcome(&result::HistoryJson { publications, epoch: &epoch, offset })
             }
-            Command::HistoryRemove { channel } => {
+            ApiCommand::HistoryRemove { channel } => {
                 let request = ApiRequest::HistoryRemove { channel: channel.clone() };
                 self.ask(&channel, request).await?;
-                result::to_outcome(&result::Done {})
+                result::to_outcome(&result::EmptyJson {})
             }
-            Command::Channels { pattern } => self.channels(pattern).await,
-            Command::WithSessions(request) => self.done_by_all(request).await,
-            Command::Info => self.info().await,
-            Command::RoomOpen { channel } => {
+            ApiCommand::Channels { pattern } => self.channels(pattern).await,
+            ApiCommand::WithSessions(request) => self.done_by_all(request).await,
+            ApiCommand::Info => self.info().await,
+            ApiCommand::RoomOpen { channel } => {
                 self.ask(&channel, ApiRequest::OpenRoom { channel: channel.clone() }).await?;
-                result::to_outcome(&result::Done {})
+                result::to_outcome(&result::EmptyJson {})
             }
-            Command::RoomClose { channel } => {
+            ApiCommand::RoomClose { channel } => {
                 match self.ask(&channel, ApiRequest::CloseRoom { channel: channel.clone() }).await? {
-                    ApiAnswer::Done { sessions } => result::to_outcome(&result::RoomClosed { num_players: sessions }),
+                    ApiAnswer::Done { sessions } => {
+                        self.node.forget_room(&channel);
+                        result::to_outcome(&result::RoomClosedJson { num_players: sessions })
+                    }
                     _ => Err(ApiError::INTERNAL),
                 }
             }
-            Command::Rooms => {
+            ApiCommand::Rooms => {
                 let rooms = self.node.rooms();
-                let rooms = rooms.iter().map(|room| (&*room.channel, result::Room::new(room))).collect();
-                result::to_outcome(&result::Rooms { rooms })
+                let rooms = rooms.iter().map(|room| (&*room.channel, result::RoomJson::new(room))).collect();
+                result::to_outcome(&result::RoomsJson { rooms })
             }
+            ApiCommand::RoomPaths(wanted) => paths::read_json(&self.node, *wanted).await,
         }
     }
 
-    async fn publish(&self, channel: Box<str>, publication: Publication) -> Outcome {
-        let Publication { data, how } = publication;
+    async fn publish(&self, channel: Box<str>, publication: ApiPublication) -> JsonResult {
+        let ApiPublication { data, how } = publication;
         let request = ApiRequest::Publish { channel: channel.clone(), data, how };
         match self.ask(&channel, request).await? {
-            ApiAnswer::Published { offset, epoch } => result::to_outcome(&result::Published { offset, epoch }),
+            ApiAnswer::Published { offset, epoch } => result::to_outcome(&result::PublishedJson { offset, epoch }),
             _ => Err(ApiError::INTERNAL),
         }
     }
 
-    async fn broadcast(&self, channels: Vec<Box<str>>, publication: Publication) -> Outcome {
+    async fn broadcast(&self, channels: Vec<Box<str>>, publication: ApiPublication) -> JsonResult {
         let publication = &publication;
         let responses = stream::iter(channels).map(|channel| async move {
             if channel.is_empty() {
-                return result::Answer::Error(ApiError::BAD_REQUEST);
+                return result::ApiResponse::Error(ApiError::NO_CHANNEL);
             }
-            result::Answer::from(self.publish(channel, publication.clone()).await)
+            result::ApiResponse::from(self.publish(channel, publication.clone()).await)
         });
         let responses = responses.buffered(QUESTIONS_AT_ONCE).collect().await;
-        result::to_outcome(&result::Broadcast { responses })
+        result::to_outcome(&result::BroadcastJson { responses })
     }
 
-    async fn presence(&self, channel: Box<str>) -> Outcome {
+    async fn presence(&self, channel: Box<str>) -> JsonResult {
         let request = ApiRequest::Presence { channel: channel.clone() };
         let ApiAnswer::Presence(clients) = self.ask(&channel, request).await? else {
             return Err(ApiError::INTERNAL);
         };
-        let presence = clients.iter().map(|info| (&*info.client, result::Client::new(info))).collect();
-        result::to_outcome(&result::Presence { presence })
+        let presence = clients.iter().map(|info| (&*info.client, result::ClientJson::new(info))).collect();
+        result::to_outcome(&result::PresenceJson { presence })
     }
 
-    async fn presence_stats(&self, channel: Box<str>) -> Outcome {
+    async fn presence_stats(&self, channel: Box<str>) -> JsonResult {
         let request = ApiRequest::PresenceStats { channel: channel.clone() };
         match self.ask(&channel, request).await? {
             ApiAnswer::PresenceStats { num_clients, num_users } => {
-                result::to_outcome(&result::PresenceStats { num_clients, num_users })
+                result::to_outcome(&result::PresenceStatsJson { num_clients, num_users })
             }
             _ => Err(ApiError::INTERNAL),
         }
     }
 
-    async fn channels(&self, pattern: Option<Glob>) -> Outcome {
+    async fn channels(&self, pattern: Option<Glob>) -> JsonResult {
         let mut budget = Budget::new(PATTERN_STEPS_MAX);
         let mut channels = BTreeMap::new();
         for answer in self.ask_all(ApiRequest::Channels).await? {
@@ -181,24 +200,24 @@ impl Executor {
                 let fits = pattern.as_ref().map_or(Ok(true), |pattern| pattern.matches(&name, &mut budget));
                 match fits {
                     Ok(true) => {
-                        let channel = channels.entry(Box::from(&*name)).or_insert_with(result::Channel::default);
+                        let channel = channels.entry(Box::from(&*name)).or_insert_with(result::ChannelJson::default);
                         channel.num_clients += num_clients;
                     }
                     Ok(false) => {}
                     Err(Exhausted) => {
-                        return Err(ApiError::bad_request("the pattern is too costly for so many channels"));
+                        return Err(ApiError::bad_request("the pattern is too expensive for this number of channels"));
                     }
                 }
             }
         }
-        result::to_outcome(&result::Channels { channels })
+        result::to_outcome(&result::ChannelsJson { channels })
     }
 
-    async fn info(&self) -> Outcome {
-        let shards = self.node.report().await;
+    async fn info(&self) -> JsonResult {
+        let NodeSurvey { reports: shards, silent } = self.node.survey().await;
         let process = ProcessUse::now();
         let add = |pick: fn(&ShardReport) -> u32| shards.iter().map(pick).sum();
-        let node = result::Node {
+        let node = result::NodeJson {
             uid: &self.identity.uid,
             name: &self.identity.name,
             version: self.identity.version,
@@ -207,14 +226,15 @@ impl Executor {
             num_channels: add(|shard| shard.survey.channels),
             num_subs: add(|shard| shard.survey.subscriptions),
             uptime: self.identity.started.elapsed().as_secs(),
-            process: result::Process { cpu: self.cpu_percent(&process), rss: process.resident_bytes },
+            process: result::ProcessJson { cpu: self.cpu_percent(&process), rss: process.resident_bytes },
             reactor: self.identity.reactor,
-            shards: shards.len() as u32,
+            shards: (shards.len() + silent.len()) as u32,
+            silent_shards: silent.iter().map(|shard| shard.0).collect(),
         };
-        result::to_outcome(&result::Info { nodes: [node] })
+        result::to_outcome(&result::InfoJson { nodes: [node] })
     }
 
-    /// Since the last call, or the start.
+    /// CPU usage since the last call or the start.
     fn cpu_percent(&self, process: &ProcessUse) -> f64 {
         let now = (process.cpu, Instant::now());
         let mut last = self.last_cpu.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -224,18 +244,24 @@ impl Executor {
     }
 
     async fn ask(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
-        self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?.map_err(ApiError::from)
+        let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
+        answer.map_err(|refusal| {
+            // One request may concern many channels, and the storage of some of them.
+            let is_of_log = refusal.why.is_some() && refusal.code.temporary();
+            let error = ApiError::from(refusal);
+            if is_of_log { error.about(channel) } else { error }
+        })
     }
 
-    /// Asks all shards to do something to their sessions.
-    async fn done_by_all(&self, request: ApiRequest) -> Outcome {
+    /// Executes a request on the sessions of all shards.
+    async fn done_by_all(&self, request: ApiRequest) -> JsonResult {
         self.ask_all(request).await?;
-        result::to_outcome(&result::Done {})
+        result::to_outcome(&result::EmptyJson {})
     }
 
-    /// The answers of all shards; an error if one has one.
+    /// The results of all shards; an error if any shard failed.
     async fn ask_all(&self, request: ApiRequest) -> Result<Vec<ApiAnswer>, ApiError> {
         let answers = self.node.ask_all(request).await;
-        answers.into_iter().map(|answer: Answer| answer.map_err(ApiError::from)).collect()
+        answers.into_iter().map(|answer| answer.map_err(ApiError::from)).collect()
     }
 }

@@ -1,45 +1,45 @@
-//! Patterns over channel names: `*` and `**` for any run of characters, `?` for one, `[a-z]` and `[!a-z]` for one of a
-//! class, `{one,two}` for alternatives, `\` before a character that is meant itself.
+//! Patterns for channel names: `*` and `**` match any sequence of characters, `?` one character, `[a-z]` and `[!a-z]`
+//! one character of a class, `{one,two}` alternatives; `\` escapes the next character.
 //!
-//! A pattern becomes a small program that is run over a name with all its threads at once, so a name costs at most its
-//! length times the length of the program, whatever the pattern. A [`Budget`] bounds the sum over all names.
+//! A pattern is compiled to a nondeterministic automaton, which is simulated with all its states at once. So matching
+//! costs at most the length of the name times the length of the program, for any pattern. A [`Budget`] limits the sum
+//! over all names.
 
-/// Bytes of a pattern.
 const PATTERN_BYTES_MAX: usize = 255;
 
-/// Alternatives inside of alternatives.
+/// Maximum nesting depth of alternatives.
 const DEPTH_MAX: usize = 8;
 
-/// A pattern that can be asked whether it fits.
+/// A compiled pattern.
 #[derive(Clone, Debug)]
 pub struct Glob {
     program: Vec<Step>,
 }
 
-/// Steps that may still be made.
+/// The remaining number of steps.
 #[derive(Debug)]
 pub struct Budget(u64);
 
-/// All steps are made.
+/// The budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// Takes this character.
+    /// Matches this character.
     One(char),
-    /// Takes any character.
+    /// Matches any character.
     Any,
-    /// Takes a character that is, or is not, in one of the ranges.
+    /// Matches a character that is, or is not, in one of the ranges.
     Class { within: bool, ranges: Vec<(char, char)> },
-    /// Goes on in both places.
+    /// Continues at both instructions.
     Fork(usize, usize),
-    /// Goes on elsewhere.
+    /// Continues at this instruction.
     Jump(usize),
 }
 
 impl Budget {
-    /// For so many steps.
+    /// A budget of this number of steps.
     pub const fn new(steps: u64) -> Self {
         Self(steps)
     }
@@ -51,10 +51,10 @@ impl Budget {
 }
 
 impl Glob {
-    /// Reads a pattern.
+    /// Compiles a pattern.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the pattern is invalid.
     pub fn compile(pattern: &str) -> Result<Self, &'static str> {
         if pattern.len() > PATTERN_BYTES_MAX {
             return Err("the pattern is too long");
@@ -64,10 +64,10 @@ impl Glob {
         Ok(Self { program: compiler.program })
     }
 
-    /// Whether the whole of `name` fits.
+    /// Whether the whole `name` matches.
     ///
     /// # Errors
-    /// [`Exhausted`]: nobody knows.
+    /// [`Exhausted`] if the budget was used up before the result was known.
     pub fn matches(&self, name: &str, budget: &mut Budget) -> Result<bool, Exhausted> {
         let mut threads = Threads::new(self.program.len());
         let mut next = Threads::new(self.program.len());
@@ -86,11 +86,11 @@ impl Glob {
             }
         }
         budget.spend(1 + threads.steps)?;
-        // The place behind the last step is the end.
+        // The index after the last instruction is the accepting state.
         Ok(threads.list.contains(&self.program.len()))
     }
 
-    /// Adds the places that `at` leads to without taking a character.
+    /// Adds the states that are reachable from `at` without consuming a character.
     fn follow(&self, at: usize, threads: &mut Threads) {
         let mut open = vec![at];
         while let Some(at) = open.pop() {
@@ -117,7 +117,7 @@ impl Step {
     }
 }
 
-/// Places in the program, each at most once.
+/// A set of states.
 struct Threads {
     list: Vec<usize>,
     visited: Vec<bool>,
@@ -147,7 +147,7 @@ struct Compiler<'p> {
 }
 
 impl Compiler<'_> {
-    /// Up to the end, or up to the `,` or `}` that ends this alternative.
+    /// Parses up to the end of the pattern, or up to the `,` or `}` that ends this alternative.
     fn sequence(&mut self, depth: usize) -> Result<(), &'static str> {
         while let Some(&c) = self.chars.peek() {
             if depth > 0 && matches!(c, ',' | '}') {
@@ -169,7 +169,7 @@ impl Compiler<'_> {
         if depth > 0 { Err("the pattern has a { without }") } else { Ok(()) }
     }
 
-    /// Fork past the loop, or take one and come back.
+    /// A loop: fork to the end, or match any character and repeat.
     fn any_run(&mut self) {
         while self.chars.next_if_eq(&'*').is_some() {}
         let at = self.program.len();

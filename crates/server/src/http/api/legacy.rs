@@ -1,22 +1,22 @@
-//! The one-path form of the API: `{"method":"publish","params":{…}}`, several of them one after the other, `id`s
-//! returned. Centrifugo keeps it for old programs, and so does Dunlin.
+//! The API at a single path: `{"method":"publish","params":{…}}`, with several commands one after another, whose `id`s
+//! are returned. Centrifugo keeps it for old programs, and so does Dunlin.
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 
-use super::{ApiError, Command, Malformed, Method, Outcome, Parsed, RequestLimits, wire::Object};
+use super::{ApiCommand, ApiError, JsonResult, Malformed, Method, Parsed, RequestLimits, wire::Object};
 
-/// A command of the one-path form.
+/// A command of the single-path form.
 pub struct LegacyCommand {
-    /// Given back with the reply.
+    /// Returned with the reply.
     pub id: u32,
-    /// What it asks for; `None` for a number that no method has.
+    /// The method; `None` for an unknown number.
     pub method: Option<Method>,
     /// Its parameters.
     pub command: Parsed,
 }
 
-/// The reply to one.
+/// The reply to a [`LegacyCommand`].
 #[derive(Serialize)]
 pub struct LegacyReply {
     #[serde(skip_serializing_if = "is_zero")]
@@ -39,11 +39,10 @@ struct Wire<'a> {
 
 struct WireMethod(Option<Method>);
 
-/// Reads all commands of a body.
+/// Parses all commands of a body.
 ///
 /// # Errors
-/// [`Malformed`] if one is not of the form; then none is carried out. Parameters that are not of their method's form
-/// make an error reply.
+/// [`Malformed`] if a command is malformed; then none is executed. Invalid parameters lead to an error reply.
 pub fn parse(body: &[u8], limits: &RequestLimits) -> Result<Result<Vec<LegacyCommand>, ApiError>, Malformed> {
     let mut commands = Vec::new();
     for wire in serde_json::Deserializer::from_slice(body).into_iter::<Object<Wire<'_>>>() {
@@ -62,7 +61,7 @@ pub fn parse(body: &[u8], limits: &RequestLimits) -> Result<Result<Vec<LegacyCom
 
 impl LegacyReply {
     /// The reply to command `id`.
-    pub fn new(id: u32, outcome: Outcome) -> Self {
+    pub fn new(id: u32, outcome: JsonResult) -> Self {
         let (error, result) = match outcome {
             Ok(result) => (None, Some(result)),
             Err(error) => (Some(error), None),
@@ -73,11 +72,11 @@ impl LegacyReply {
 
 impl Wire<'_> {
     fn command(self, limits: &RequestLimits) -> LegacyCommand {
-        // The first method is number 0, which a command without a method has as well.
+        // The first method has number 0, which is also the default of an absent field.
         let method = self.method.map_or(Some(Method::Publish), |method| method.0);
         let params = self.params.map_or("", RawValue::get);
         let command = match method {
-            Some(method) => Command::parse(method, params.as_bytes(), limits).unwrap_or(Err(ApiError::BAD_REQUEST)),
+            Some(method) => ApiCommand::parse(method, params.as_bytes(), limits).unwrap_or(Err(ApiError::BAD_REQUEST)),
             None => Err(ApiError::NOT_FOUND),
         };
         LegacyCommand { id: self.id.unwrap_or(0), method, command }

@@ -7,15 +7,15 @@ macro_rules! methods {
         pub enum Method { $($(#[$doc])* $variant,)* }
 
         impl Method {
-            /// Every method.
+            /// All methods.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
 
-            /// The last part of its path.
+            /// The last segment of the path.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// Its number in the one-path form of the API; `None` for methods that came after that form.
+            /// The number in the single-path form of the API; `None` for newer methods.
             const fn number(self) -> Option<u32> {
                 match self { $(Self::$variant => $number,)* }
             }
@@ -26,33 +26,35 @@ macro_rules! methods {
 methods! {
     /// Publishes into a channel.
     Publish = "publish", Some(0);
-    /// Publishes the same into several channels.
+    /// Publishes the same data into several channels.
     Broadcast = "broadcast", Some(1);
-    /// Several commands in one request.
+    /// Executes several commands.
     Batch = "batch", None;
-    /// Who is in a channel.
+    /// Lists the clients in a channel.
     Presence = "presence", Some(4);
-    /// How many are in a channel.
+    /// Counts the clients in a channel.
     PresenceStats = "presence_stats", Some(5);
-    /// A channel's publications.
+    /// Returns a channel's publications.
     History = "history", Some(6);
-    /// Forgets a channel's publications.
+    /// Removes a channel's publications.
     HistoryRemove = "history_remove", Some(7);
-    /// Channels that have subscribers.
+    /// Lists channels with subscribers.
     Channels = "channels", Some(8);
     /// Closes sessions of a user.
     Disconnect = "disconnect", Some(3);
     /// Ends subscriptions of a user.
     Unsubscribe = "unsubscribe", Some(2);
-    /// What the node is and has.
+    /// Describes the node.
     Info = "info", Some(9);
-    /// Opens a channel's room. Dunlin's own, as are the next two.
+    /// Opens a channel's room. Only Dunlin has this method and the next three.
     RoomOpen = "room_open", None;
     /// Closes a channel's room.
     RoomClose = "room_close", None;
-    /// The rooms of the node.
+    /// Lists the rooms of the node.
     Rooms = "rooms", None;
-    /// A method that an extension would bring; there are none.
+    /// Returns where the players of a room went.
+    RoomPaths = "room_paths", None;
+    /// Calls a method of an extension; there are none.
     Rpc = "rpc", Some(10);
     /// Subscribes sessions of a user.
     Subscribe = "subscribe", Some(11);
@@ -75,12 +77,12 @@ methods! {
 }
 
 impl Method {
-    /// The method at the end of a path.
+    /// The method with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
 
-    /// Why it is answered with error 108, if it is.
+    /// Why the method gets error 108, if it does.
     pub const fn unsupported(self) -> Option<&'static str> {
         match self {
             Self::MapPublish
@@ -88,18 +90,18 @@ impl Method {
             | Self::MapReadState
             | Self::MapReadStream
             | Self::MapStats
-            | Self::MapClear => Some("Dunlin knows no map subscriptions yet"),
-            Self::SharedPollPublish => Some("Dunlin knows no shared poll subscriptions yet"),
+            | Self::MapClear => Some("Dunlin has no map subscriptions yet"),
+            Self::SharedPollPublish => Some("Dunlin has no shared poll subscriptions yet"),
             _ => None,
         }
     }
 
-    /// The method of the one-path form: by name in either case.
+    /// The method of the single-path form with this name, in any case.
     pub fn by_legacy_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.number().is_some() && method.name().eq_ignore_ascii_case(name))
     }
 
-    /// The method of the one-path form by its number.
+    /// The method of the single-path form with this number.
     pub fn by_legacy_number(number: i64) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.number().is_some_and(|own| i64::from(own) == number))
     }

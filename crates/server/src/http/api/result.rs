@@ -1,4 +1,4 @@
-//! Results as JSON: names, and which empty values are left out, are Centrifugo's.
+//! Results as JSON. Names, and which empty values are omitted, are Centrifugo's.
 
 use std::collections::BTreeMap;
 
@@ -7,45 +7,43 @@ use dunlin_protocol::{ClientInfo, Payload};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{ApiError, Outcome};
+use super::{ApiError, JsonResult};
 use crate::rooms::RoomReport;
 
-/// Of `unsubscribe`, `disconnect` and `history_remove`.
+/// The result of `unsubscribe`, `disconnect` and `history_remove`.
 #[derive(Serialize)]
-pub struct Done {}
+pub struct EmptyJson {}
 
-/// Of `publish`.
 #[derive(Serialize)]
-pub struct Published {
+pub struct PublishedJson {
     #[serde(skip_serializing_if = "is_zero")]
     pub offset: u64,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub epoch: Box<str>,
 }
 
-/// Of `broadcast`: an answer for each channel, in the order asked for.
+/// The result of `broadcast`: a response for each channel, in order.
 #[derive(Serialize)]
-pub struct Broadcast {
-    pub responses: Vec<Answer>,
+pub struct BroadcastJson {
+    pub responses: Vec<ApiResponse>,
 }
 
 /// A result or an error.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum ApiResponse {
     Result(Box<RawValue>),
     Error(ApiError),
 }
 
-/// Of `presence`.
 #[derive(Serialize)]
-pub struct Presence<'a> {
-    pub presence: BTreeMap<&'a str, Client<'a>>,
+pub struct PresenceJson<'a> {
+    pub presence: BTreeMap<&'a str, ClientJson<'a>>,
 }
 
 /// A session.
 #[derive(Serialize)]
-pub struct Client<'a> {
+pub struct ClientJson<'a> {
     user: &'a str,
     client: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,63 +56,57 @@ pub struct Client<'a> {
     b64chan_info: Option<String>,
 }
 
-/// Of `presence_stats`.
 #[derive(Serialize)]
-pub struct PresenceStats {
+pub struct PresenceStatsJson {
     pub num_clients: u32,
     pub num_users: u32,
 }
 
-/// Of `history`.
 #[derive(Serialize)]
-pub struct History<'a> {
-    pub publications: Vec<Publication<'a>>,
+pub struct HistoryJson<'a> {
+    pub publications: Vec<PublicationJson<'a>>,
     pub epoch: &'a str,
     pub offset: u64,
 }
 
-/// A publication.
 #[derive(Serialize)]
-pub struct Publication<'a> {
+pub struct PublicationJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     b64data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    info: Option<Client<'a>>,
+    info: Option<ClientJson<'a>>,
     #[serde(skip_serializing_if = "is_zero")]
     offset: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tags: BTreeMap<&'a str, &'a str>,
 }
 
-/// Of `channels`.
 #[derive(Serialize)]
-pub struct Channels {
-    pub channels: BTreeMap<Box<str>, Channel>,
+pub struct ChannelsJson {
+    pub channels: BTreeMap<Box<str>, ChannelJson>,
 }
 
-/// A channel.
 #[derive(Default, Serialize)]
-pub struct Channel {
+pub struct ChannelJson {
     pub num_clients: u32,
 }
 
-/// Of `room_close`.
+/// The result of `room_close`.
 #[derive(Serialize)]
-pub struct RoomClosed {
+pub struct RoomClosedJson {
     pub num_players: u32,
 }
 
-/// Of `rooms`, by channel.
+/// The result of `rooms`, by channel.
 #[derive(Serialize)]
-pub struct Rooms<'a> {
-    pub rooms: BTreeMap<&'a str, Room>,
+pub struct RoomsJson<'a> {
+    pub rooms: BTreeMap<&'a str, RoomJson>,
 }
 
-/// A room.
 #[derive(Serialize)]
-pub struct Room {
+pub struct RoomJson {
     thread: u16,
     num_players: u32,
     num_objects: u32,
@@ -128,15 +120,13 @@ pub struct Room {
     memory_bytes: u64,
 }
 
-/// Of `info`.
 #[derive(Serialize)]
-pub struct Info<'a> {
-    pub nodes: [Node<'a>; 1],
+pub struct InfoJson<'a> {
+    pub nodes: [NodeJson<'a>; 1],
 }
 
-/// A node.
 #[derive(Serialize)]
-pub struct Node<'a> {
+pub struct NodeJson<'a> {
     pub uid: &'a str,
     pub name: &'a str,
     pub version: &'a str,
@@ -145,27 +135,30 @@ pub struct Node<'a> {
     pub num_channels: u32,
     pub num_subs: u32,
     pub uptime: u64,
-    pub process: Process,
+    pub process: ProcessJson,
     pub reactor: &'a str,
     pub shards: u32,
+    /// Shards that did not reply in time. Their sessions and channels are missing from the counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub silent_shards: Vec<u16>,
 }
 
-/// What the process uses.
+/// The resources that the process uses.
 #[derive(Serialize)]
-pub struct Process {
-    /// Per cent of one processor.
+pub struct ProcessJson {
+    /// Percent of one core.
     pub cpu: f64,
-    /// Bytes in RAM.
+    /// Resident memory in bytes.
     pub rss: u64,
 }
 
-/// The JSON of a result.
-pub fn to_outcome(result: &impl Serialize) -> Outcome {
+/// Serializes a result.
+pub fn to_outcome(result: &impl Serialize) -> JsonResult {
     to_raw_value(result).map_err(|_| ApiError::INTERNAL)
 }
 
-impl From<Outcome> for Answer {
-    fn from(outcome: Outcome) -> Self {
+impl From<JsonResult> for ApiResponse {
+    fn from(outcome: JsonResult) -> Self {
         match outcome {
             Ok(result) => Self::Result(result),
             Err(error) => Self::Error(error),
@@ -173,8 +166,8 @@ impl From<Outcome> for Answer {
     }
 }
 
-impl Room {
-    /// How the API shows a room.
+impl RoomJson {
+    /// The API's representation of a room.
     pub fn new(report: &RoomReport) -> Self {
         Self {
             thread: report.thread,
@@ -192,8 +185,8 @@ impl Room {
     }
 }
 
-impl<'a> Client<'a> {
-    /// How the API shows a session.
+impl<'a> ClientJson<'a> {
+    /// The API's representation of a session.
     pub fn new(info: &'a ClientInfo) -> Self {
         let (conn_info, b64conn_info) = json_or_base64(info.conn_info.as_ref());
         let (chan_info, b64chan_info) = json_or_base64(info.chan_info.as_ref());
@@ -201,21 +194,21 @@ impl<'a> Client<'a> {
     }
 }
 
-impl<'a> Publication<'a> {
-    /// How the API shows a publication.
+impl<'a> PublicationJson<'a> {
+    /// The API's representation of a publication.
     pub fn new(publication: &'a dunlin_protocol::Publication) -> Self {
         let (data, b64data) = json_or_base64(Some(&publication.data));
         Self {
             data,
             b64data,
-            info: publication.info.as_deref().map(Client::new),
+            info: publication.info.as_deref().map(ClientJson::new),
             offset: publication.offset,
             tags: publication.tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         }
     }
 }
 
-/// A payload that is JSON stands in the answer as it is, any other in base64, beside an absent one.
+/// A JSON payload is embedded verbatim; any other is encoded in base64.
 fn json_or_base64(payload: Option<&Payload>) -> (Option<&RawValue>, Option<String>) {
     let Some(payload) = payload else { return (None, None) };
     match serde_json::from_slice(payload.bytes()) {
@@ -241,10 +234,10 @@ mod tests {
 
     #[test]
     fn empty_values_are_left_out_where_centrifugo_does() {
-        assert_eq!(json(&Published { offset: 0, epoch: "".into() }), "{}");
-        assert_eq!(json(&Published { offset: 3, epoch: "x".into() }), r#"{"offset":3,"epoch":"x"}"#);
-        assert_eq!(json(&Presence { presence: BTreeMap::new() }), r#"{"presence":{}}"#);
-        let history = History { publications: Vec::new(), epoch: "", offset: 0 };
+        assert_eq!(json(&PublishedJson { offset: 0, epoch: "".into() }), "{}");
+        assert_eq!(json(&PublishedJson { offset: 3, epoch: "x".into() }), r#"{"offset":3,"epoch":"x"}"#);
+        assert_eq!(json(&PresenceJson { presence: BTreeMap::new() }), r#"{"presence":{}}"#);
+        let history = HistoryJson { publications: Vec::new(), epoch: "", offset: 0 };
         assert_eq!(json(&history), r#"{"publications":[],"epoch":"","offset":0}"#);
     }
 
@@ -257,7 +250,7 @@ mod tests {
             chan_info: Some(Payload::from_opaque(Bytes::from_static(b"\xff\0"))),
         };
         assert_eq!(
-            json(&Client::new(&info)),
+            json(&ClientJson::new(&info)),
             r#"{"user":"u","client":"c","conn_info":{"a": 1},"b64chan_info":"/wA="}"#
         );
     }

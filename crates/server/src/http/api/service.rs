@@ -1,24 +1,27 @@
-//! HTTP around the server API: who may ask, how much, and how the answer is told.
+//! The HTTP layer of the server API: authentication, limits, and the format of responses.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use axum::{
     body::{Body, Bytes},
     extract::{Path, Query, Request, State},
-    http::{HeaderMap, StatusCode, Uri, header},
+    http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
+use dunlin_config::ApiAccess;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
-    ApiError, Batch, Command, Executor, Malformed, Method, Outcome, RequestLimits,
+    ApiCommand, ApiError, BinaryPaths, CommandBatch, Executor, JsonResult, Malformed, Method, RequestLimits,
     legacy::{self, LegacyReply},
 };
 use crate::{
-    config::ApiAccess,
     http::Peer,
     telemetry::{
         api_counters::{ControlCounters, HttpRefusal},
@@ -26,45 +29,56 @@ use crate::{
     },
 };
 
-/// What requests are measured against.
+/// Access control and limits of requests.
 #[derive(Clone, Debug)]
 pub struct ApiOptions {
-    /// Who may ask.
+    /// Who may use the API.
     pub access: ApiAccess,
-    /// Bytes of a body.
+    /// Maximum length of a body.
     pub request_bytes_max: usize,
-    /// Requests being answered at the same time.
+    /// Maximum number of concurrent requests.
     pub requests_max: usize,
-    /// Time for the body to come, and again for the shards to answer.
+    /// Timeout for the body, and again for the execution of all commands of the request.
     pub timeout: Duration,
-    /// Errors are told by the HTTP status, whether the request asks for that or not.
+    /// Always report errors as HTTP statuses, even if the request does not ask for it.
     pub transport_errors: bool,
-    /// What one request may hold.
+    /// Limits of one request.
     pub limits: RequestLimits,
 }
 
-/// The server API behind its path.
+/// The server API.
 pub struct Service {
     executor: Executor,
-    options: ApiOptions,
+    /// Replaced when the configuration is reloaded.
+    options: RwLock<Arc<ApiOptions>>,
     counters: Arc<ControlCounters>,
     permits: Semaphore,
 }
 
-/// A request that was refused before it was looked into.
+/// A request that was refused before it was parsed.
 struct Refused {
     reason: HttpRefusal,
     detail: String,
 }
 
 impl Service {
-    /// The API over `executor`.
+    /// The API on top of `executor`.
     pub fn new(executor: Executor, options: ApiOptions, counters: Arc<ControlCounters>) -> Self {
         let permits = Semaphore::new(options.requests_max);
-        Self { executor, options, counters, permits }
+        Self { executor, options: RwLock::new(Arc::new(options)), counters, permits }
     }
 
-    /// Counts and tells a refusal, and answers it.
+    /// The current options.
+    pub fn options(&self) -> Arc<ApiOptions> {
+        Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the options. The limit on concurrent requests does not change.
+    pub fn set_options(&self, options: ApiOptions) {
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+    }
+
+    /// Counts and logs a refusal, and returns the response.
     fn refuse(&self, peer: Peer, refused: &Refused) -> Response {
         self.counters.count_refusal(refused.reason);
         events::HttpRefused { reason: refused.reason, peer: peer.0, detail: &refused.detail }.emit();
@@ -83,21 +97,18 @@ impl Service {
     /// Checks the key and reads the body.
     async fn admit(&self, request: Request) -> Result<(HeaderMap, Bytes), Refused> {
         let (parts, body) = request.into_parts();
-        if !self.options.access.admits(&parts.headers, &parts.uri) {
-            return Err(Refused {
-                reason: HttpRefusal::Unauthorized,
-                detail: "no API key, or not the right one".into(),
-            });
+        if !is_authorized(&self.options().access, &parts.headers, &parts.uri) {
+            return Err(Refused { reason: HttpRefusal::Unauthorized, detail: "missing or wrong API key".into() });
         }
-        let body = tokio::time::timeout(self.options.timeout, self.read(body)).await;
+        let body = tokio::time::timeout(self.options().timeout, self.read(body)).await;
         let body = body.unwrap_or_else(|_| {
-            Err(Refused { reason: HttpRefusal::BodyTimeout, detail: "the body did not come in time".into() })
+            Err(Refused { reason: HttpRefusal::BodyTimeout, detail: "the body did not arrive in time".into() })
         })?;
         Ok((parts.headers, body))
     }
 
     async fn read(&self, body: Body) -> Result<Bytes, Refused> {
-        let most = self.options.request_bytes_max;
+        let most = self.options().request_bytes_max;
         let too_large = || Refused { reason: HttpRefusal::BodyTooLarge, detail: format!("more than {most} bytes") };
         if axum::body::HttpBody::size_hint(&body).lower() > most as u64 {
             return Err(too_large());
@@ -110,13 +121,18 @@ impl Service {
     }
 
     fn wants_transport_errors(&self, headers: &HeaderMap) -> bool {
-        self.options.transport_errors
+        self.options().transport_errors
             || headers.get("x-centrifugo-error-mode").is_some_and(|mode| mode.as_bytes() == b"transport")
     }
 
-    /// Waits for the shards, but not for ever.
+    /// The deadline for a request that is executed from now on.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.options().timeout
+    }
+
+    /// Waits for the shards until the deadline.
     async fn in_time<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::time::timeout_at(Instant::now() + self.options.timeout, work).await.ok()
+        tokio::time::timeout_at(self.deadline(), work).await.ok()
     }
 }
 
@@ -135,6 +151,9 @@ pub async fn answer(State(service): State<Arc<Service>>, Path(name): Path<String
     };
     let answered = match method {
         Method::Batch => batch(&service, &body).await,
+        Method::RoomPaths if wants_bytes(&headers) => {
+            binary(&service, &body, service.wants_transport_errors(&headers)).await
+        }
         method => single(&service, method, &body, service.wants_transport_errors(&headers)).await,
     };
     answered.unwrap_or_else(|malformed| service.refuse(peer, &malformed.into()))
@@ -147,7 +166,7 @@ pub async fn answer_legacy(State(service): State<Arc<Service>>, request: Request
         return service.refuse(peer, &busy());
     };
     let commands = match service.admit(request).await {
-        Ok((_, body)) => legacy::parse(&body, &service.options.limits),
+        Ok((_, body)) => legacy::parse(&body, &service.options().limits),
         Err(refused) => return service.refuse(peer, &refused),
     };
     let commands = match commands {
@@ -156,10 +175,14 @@ pub async fn answer_legacy(State(service): State<Arc<Service>>, request: Request
         Err(malformed) => return service.refuse(peer, &malformed.into()),
     };
     let mut text = String::new();
+    // One deadline for all commands, because there may be a thousand of them.
+    let deadline = service.deadline();
     for legacy::LegacyCommand { id, method, command } in commands {
         let outcome = match method {
+            Some(_) if Instant::now() >= deadline => Err(ApiError::INTERNAL),
             Some(method) => {
-                service.in_time(service.executor.run(method, command)).await.unwrap_or(Err(ApiError::INTERNAL))
+                let answered = tokio::time::timeout_at(deadline, service.executor.run(method, command)).await;
+                answered.unwrap_or(Err(ApiError::INTERNAL))
             }
             None => Err(ApiError::NOT_FOUND),
         };
@@ -172,20 +195,50 @@ pub async fn answer_legacy(State(service): State<Arc<Service>>, request: Request
 }
 
 async fn single(service: &Service, method: Method, body: &[u8], transport_errors: bool) -> Result<Response, Malformed> {
-    let command = Command::parse(method, body, &service.options.limits)?;
+    let command = ApiCommand::parse(method, body, &service.options().limits)?;
     let outcome = service.in_time(service.executor.run(method, command)).await;
     Ok(match outcome.unwrap_or(Err(ApiError::INTERNAL)) {
         Ok(result) => json(StatusCode::OK, &Envelope::Result(result)),
-        Err(error) if transport_errors => {
-            json(StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &error)
-        }
-        Err(error) => json(StatusCode::OK, &Envelope::Error(error)),
+        Err(error) => failure(error, transport_errors),
     })
 }
 
-/// Errors of a batch are always told in the body: there are several answers and one status.
+/// The blocks of paths as they are. Errors are JSON.
+async fn binary(service: &Service, body: &[u8], transport_errors: bool) -> Result<Response, Malformed> {
+    let command = ApiCommand::parse(Method::RoomPaths, body, &service.options().limits)?;
+    let outcome = service.in_time(service.executor.run_binary(command)).await;
+    Ok(match outcome.unwrap_or(Err(ApiError::INTERNAL)) {
+        Ok(BinaryPaths { body, more }) => {
+            let mut response = ([(header::CONTENT_TYPE, BYTES)], body).into_response();
+            if let Some(more) = more.and_then(|more| HeaderValue::try_from(more).ok()) {
+                response.headers_mut().insert(MORE, more);
+            }
+            response
+        }
+        Err(error) => failure(error, transport_errors),
+    })
+}
+
+/// The header field with the cursor of a binary answer.
+const MORE: &str = "dunlin-more";
+
+const BYTES: &str = "application/octet-stream";
+
+fn wants_bytes(headers: &HeaderMap) -> bool {
+    headers.get(header::ACCEPT).is_some_and(|accepted| accepted.as_bytes() == BYTES.as_bytes())
+}
+
+fn failure(error: ApiError, transport_errors: bool) -> Response {
+    if transport_errors {
+        let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        return json(status, &error);
+    }
+    json(StatusCode::OK, &Envelope::Error(error))
+}
+
+/// Errors of a batch are always in the body, because there are several results and one status.
 async fn batch(service: &Service, body: &[u8]) -> Result<Response, Malformed> {
-    let batch = match Batch::parse(body, &service.options.limits)? {
+    let batch = match CommandBatch::parse(body, &service.options().limits)? {
         Ok(batch) => batch,
         Err(error) => return Ok(json(StatusCode::OK, &Envelope::Error(error))),
     };
@@ -214,7 +267,7 @@ struct BatchReplies {
 /// `{"publish":{…}}` or `{"error":{…}}`
 struct BatchReply {
     method: Option<Method>,
-    outcome: Outcome,
+    outcome: JsonResult,
 }
 
 impl Serialize for BatchReply {
@@ -230,23 +283,21 @@ impl Serialize for BatchReply {
     }
 }
 
-impl ApiAccess {
-    /// Whether a request carries a key: in `X-API-Key`, otherwise in `Authorization: apikey KEY`, or, if neither is
-    /// right, in the query's `api_key`.
-    fn admits(&self, headers: &HeaderMap, uri: &Uri) -> bool {
-        let keys = match self {
-            Self::Nobody => return false,
-            Self::Everyone => return true,
-            Self::Keys(keys) => keys,
-        };
-        let is_key = |offered: &[u8]| keys.admit(offered);
-        let by_field = match (headers.get("x-api-key"), headers.get(header::AUTHORIZATION)) {
-            (Some(value), _) if !value.is_empty() => is_key(value.as_bytes()),
-            (_, Some(value)) => authorization_key(value.as_bytes()).is_some_and(is_key),
-            _ => false,
-        };
-        by_field || query_key(uri).is_some_and(|offered| is_key(offered.as_bytes()))
-    }
+/// Whether a request may use the API. The key is in `X-API-Key`, in `Authorization: apikey KEY`, or in the query
+/// parameter `api_key`, checked in this order.
+pub(crate) fn is_authorized(access: &ApiAccess, headers: &HeaderMap, uri: &Uri) -> bool {
+    let keys = match access {
+        ApiAccess::Nobody => return false,
+        ApiAccess::Everyone => return true,
+        ApiAccess::Keys(keys) => keys,
+    };
+    let is_key = |offered: &[u8]| keys.admit(offered);
+    let by_field = match (headers.get("x-api-key"), headers.get(header::AUTHORIZATION)) {
+        (Some(value), _) if !value.is_empty() => is_key(value.as_bytes()),
+        (_, Some(value)) => authorization_key(value.as_bytes()).is_some_and(is_key),
+        _ => false,
+    };
+    by_field || query_key(uri).is_some_and(|offered| is_key(offered.as_bytes()))
 }
 
 fn authorization_key(value: &[u8]) -> Option<&[u8]> {
@@ -265,7 +316,7 @@ fn query_key(uri: &Uri) -> Option<String> {
 }
 
 fn busy() -> Refused {
-    Refused { reason: HttpRefusal::Busy, detail: "as many API requests as may be are being answered".into() }
+    Refused { reason: HttpRefusal::Busy, detail: "too many concurrent API requests".into() }
 }
 
 impl From<Malformed> for Refused {
@@ -293,7 +344,8 @@ fn plain(status: StatusCode, text: &'static str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ApiKeys, Secret};
+    use dunlin_config::ApiKeys;
+    use dunlin_token::Secret;
 
     #[test]
     fn the_key_and_nothing_else_opens() {
@@ -328,9 +380,9 @@ mod tests {
                 })
                 .collect();
             let uri = target.parse().expect("a target");
-            assert_eq!(access.admits(&headers, &uri), expected, "{fields:?} {target}");
-            assert!(!ApiAccess::Nobody.admits(&headers, &uri));
-            assert!(ApiAccess::Everyone.admits(&headers, &uri));
+            assert_eq!(is_authorized(&access, &headers, &uri), expected, "{fields:?} {target}");
+            assert!(!is_authorized(&ApiAccess::Nobody, &headers, &uri));
+            assert!(is_authorized(&ApiAccess::Everyone, &headers, &uri));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `schema/openapi.json` against the types that requests are read into, and the tables that answers are made from.
+//! Compares `schema/openapi.json` with the types of requests and the tables of responses.
 
 use std::collections::BTreeSet;
 
@@ -65,24 +65,25 @@ fn every_method_that_is_served_is_described_and_no_other() {
 fn requests_have_the_fields_that_are_read() {
     let document = document();
     let cases = [
-        ("PublishRequest", fields::<wire::Publish>()),
-        ("BroadcastRequest", fields::<wire::Broadcast>()),
-        ("SubscribeRequest", fields::<wire::Subscribe>()),
-        ("UnsubscribeRequest", fields::<wire::Unsubscribe>()),
-        ("DisconnectRequest", fields::<wire::Disconnect>()),
-        ("RefreshRequest", fields::<wire::Refresh>()),
-        ("PresenceRequest", fields::<wire::OneChannel>()),
-        ("PresenceStatsRequest", fields::<wire::OneChannel>()),
-        ("HistoryRequest", fields::<wire::History>()),
-        ("HistoryRemoveRequest", fields::<wire::OneChannel>()),
-        ("ChannelsRequest", fields::<wire::Channels>()),
-        ("InfoRequest", fields::<wire::Nothing>()),
-        ("RpcRequest", fields::<wire::Rpc>()),
-        ("RoomOpenRequest", fields::<wire::OneChannel>()),
-        ("RoomCloseRequest", fields::<wire::OneChannel>()),
-        ("RoomsRequest", fields::<wire::Nothing>()),
-        ("BatchRequest", fields::<wire::Batch>()),
-        ("StreamPosition", fields::<wire::Position>()),
+        ("PublishRequest", fields::<wire::PublishParams>()),
+        ("BroadcastRequest", fields::<wire::BroadcastParams>()),
+        ("SubscribeRequest", fields::<wire::SubscribeParams>()),
+        ("UnsubscribeRequest", fields::<wire::UnsubscribeParams>()),
+        ("DisconnectRequest", fields::<wire::DisconnectParams>()),
+        ("RefreshRequest", fields::<wire::RefreshParams>()),
+        ("PresenceRequest", fields::<wire::ChannelParams>()),
+        ("PresenceStatsRequest", fields::<wire::ChannelParams>()),
+        ("HistoryRequest", fields::<wire::HistoryParams>()),
+        ("HistoryRemoveRequest", fields::<wire::ChannelParams>()),
+        ("ChannelsRequest", fields::<wire::ChannelsParams>()),
+        ("InfoRequest", fields::<wire::NoParams>()),
+        ("RpcRequest", fields::<wire::RpcParams>()),
+        ("RoomOpenRequest", fields::<wire::ChannelParams>()),
+        ("RoomCloseRequest", fields::<wire::ChannelParams>()),
+        ("RoomsRequest", fields::<wire::NoParams>()),
+        ("RoomPathsRequest", fields::<wire::RoomPathsParams>()),
+        ("BatchRequest", fields::<wire::BatchParams>()),
+        ("StreamPosition", fields::<wire::PositionParams>()),
         ("Override", fields::<wire::Override>()),
         ("Switch", fields::<wire::Switch>()),
         ("CloseWith", fields::<wire::CloseWith>()),

@@ -1,4 +1,4 @@
-//! Bodies of requests as they come. Unknown fields are ignored; missing ones and `null` are empty.
+//! Request bodies as received. Unknown fields are ignored; missing fields and `null` are empty.
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
@@ -8,7 +8,41 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Publishing, whatever into.
+/// The field names of a body.
+pub fn fields_of<'a, T: Deserialize<'a>>() -> &'static [&'static str] {
+    let mut fields: &'static [&'static str] = &[];
+    // Always returns an error, because there is no input.
+    let _ = T::deserialize(FieldsOnly(&mut fields));
+    fields
+}
+
+/// Records the field names of a struct without reading input.
+struct FieldsOnly<'f>(&'f mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for FieldsOnly<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("no structure"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = fields;
+        Err(serde::de::Error::custom("names alone"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Defines the body of a method that publishes.
 macro_rules! publish_body {
     ($(#[$doc:meta])* $name:ident, $target:ident: $type:ty) => {
         $(#[$doc])*
@@ -36,9 +70,9 @@ macro_rules! publish_body {
         }
 
         impl $name {
-            /// Where to publish, and what.
-            pub fn split(self) -> ($type, Publication) {
-                let publication = Publication {
+            /// Splits into the target and the publication.
+            pub fn split(self) -> ($type, PublicationFields) {
+                let publication = PublicationFields {
                     data: self.data,
                     b64data: self.b64data,
                     skip_history: self.skip_history,
@@ -56,16 +90,16 @@ macro_rules! publish_body {
 
 publish_body! {
     /// `publish`
-    Publish, channel: String
+    PublishParams, channel: String
 }
 
 publish_body! {
     /// `broadcast`
-    Broadcast, channels: Vec<Text>
+    BroadcastParams, channels: Vec<Text>
 }
 
-/// What `publish` and `broadcast` have in common.
-pub struct Publication {
+/// The common fields of `publish` and `broadcast`.
+pub struct PublicationFields {
     pub data: Option<Box<RawValue>>,
     pub b64data: String,
     pub skip_history: bool,
@@ -76,27 +110,26 @@ pub struct Publication {
     pub version_epoch: String,
 }
 
-/// A string inside of a list or an object; `null` is an empty one.
+/// A string in a list or an object; `null` is an empty one.
 #[derive(Debug, Default)]
 pub struct Text(pub String);
 
 /// `presence`, `presence_stats` and `history_remove`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct OneChannel {
+pub struct ChannelParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub channel: String,
 }
 
-/// `history`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct History {
+pub struct HistoryParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub channel: String,
     #[serde(deserialize_with = "empty_if_null")]
     pub limit: i32,
-    pub since: Option<Object<Position>>,
+    pub since: Option<Object<PositionParams>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub reverse: bool,
 }
@@ -104,25 +137,23 @@ pub struct History {
 /// A position in a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Position {
+pub struct PositionParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub offset: u64,
     #[serde(deserialize_with = "empty_if_null")]
     pub epoch: String,
 }
 
-/// `channels`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Channels {
+pub struct ChannelsParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub pattern: String,
 }
 
-/// `disconnect`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Disconnect {
+pub struct DisconnectParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub user: String,
     pub disconnect: Option<Object<CloseWith>>,
@@ -137,7 +168,27 @@ pub struct Disconnect {
     pub all_users: bool,
 }
 
-/// Code and reason of a close.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RoomPathsParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub user: String,
+    pub player: Option<u32>,
+    pub avatar: Option<u32>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub from_ms: u64,
+    pub to_ms: Option<u64>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub limit: u32,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub interval_ms: u64,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub cursor: String,
+}
+
+/// The code and the reason of a close.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CloseWith {
@@ -147,10 +198,9 @@ pub struct CloseWith {
     pub reason: String,
 }
 
-/// `unsubscribe`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Unsubscribe {
+pub struct UnsubscribeParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub channel: String,
     #[serde(deserialize_with = "empty_if_null")]
@@ -164,10 +214,9 @@ pub struct Unsubscribe {
     pub all_users: bool,
 }
 
-/// `subscribe`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Subscribe {
+pub struct SubscribeParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub channel: String,
     #[serde(deserialize_with = "empty_if_null")]
@@ -182,7 +231,7 @@ pub struct Subscribe {
     pub data: Option<Box<RawValue>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub b64data: String,
-    pub recover_since: Option<Object<Position>>,
+    pub recover_since: Option<Object<PositionParams>>,
     pub r#override: Option<Object<Override>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub session: String,
@@ -191,7 +240,7 @@ pub struct Subscribe {
     pub all_users: bool,
 }
 
-/// What a subscription has instead of its namespace's options.
+/// The overridden options of a subscription.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Override {
@@ -202,7 +251,7 @@ pub struct Override {
     pub force_recovery: Option<Object<Switch>>,
 }
 
-/// A switch that is there.
+/// A boolean that is present.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Switch {
@@ -210,10 +259,9 @@ pub struct Switch {
     pub value: bool,
 }
 
-/// `refresh`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Refresh {
+pub struct RefreshParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub user: String,
     #[serde(deserialize_with = "empty_if_null")]
@@ -230,58 +278,57 @@ pub struct Refresh {
     pub all_users: bool,
 }
 
-/// `rpc`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Rpc {
+pub struct RpcParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub method: String,
 }
 
-/// A body of which nothing is looked at: `info`, and methods that are not supported.
+/// A body whose content is ignored: `info`, and unsupported methods.
 #[derive(Debug, Default, Deserialize)]
-pub struct Nothing {}
+pub struct NoParams {}
 
-/// `batch`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Batch {
+pub struct BatchParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub commands: Vec<Option<Object<BatchCommand>>>,
     #[serde(deserialize_with = "empty_if_null")]
     pub parallel: bool,
 }
 
-/// One command of a batch: the first field that is there counts.
+/// One command of a batch: the first field that is present determines it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct BatchCommand {
-    pub publish: Option<Object<Publish>>,
-    pub broadcast: Option<Object<Broadcast>>,
-    pub subscribe: Option<Object<Subscribe>>,
-    pub unsubscribe: Option<Object<Unsubscribe>>,
-    pub disconnect: Option<Object<Disconnect>>,
-    pub history: Option<Object<History>>,
-    pub history_remove: Option<Object<OneChannel>>,
-    pub presence: Option<Object<OneChannel>>,
-    pub presence_stats: Option<Object<OneChannel>>,
-    pub info: Option<Object<Nothing>>,
-    pub room_open: Option<Object<OneChannel>>,
-    pub room_close: Option<Object<OneChannel>>,
-    pub rooms: Option<Object<Nothing>>,
-    pub rpc: Option<Object<Rpc>>,
-    pub refresh: Option<Object<Refresh>>,
-    pub channels: Option<Object<Channels>>,
-    pub map_publish: Option<Object<Nothing>>,
-    pub map_remove: Option<Object<Nothing>>,
-    pub map_read_state: Option<Object<Nothing>>,
-    pub map_read_stream: Option<Object<Nothing>>,
-    pub map_stats: Option<Object<Nothing>>,
-    pub map_clear: Option<Object<Nothing>>,
-    pub shared_poll_publish: Option<Object<Nothing>>,
+    pub publish: Option<Object<PublishParams>>,
+    pub broadcast: Option<Object<BroadcastParams>>,
+    pub subscribe: Option<Object<SubscribeParams>>,
+    pub unsubscribe: Option<Object<UnsubscribeParams>>,
+    pub disconnect: Option<Object<DisconnectParams>>,
+    pub history: Option<Object<HistoryParams>>,
+    pub history_remove: Option<Object<ChannelParams>>,
+    pub presence: Option<Object<ChannelParams>>,
+    pub presence_stats: Option<Object<ChannelParams>>,
+    pub info: Option<Object<NoParams>>,
+    pub room_open: Option<Object<ChannelParams>>,
+    pub room_close: Option<Object<ChannelParams>>,
+    pub rooms: Option<Object<NoParams>>,
+    pub room_paths: Option<Object<RoomPathsParams>>,
+    pub rpc: Option<Object<RpcParams>>,
+    pub refresh: Option<Object<RefreshParams>>,
+    pub channels: Option<Object<ChannelsParams>>,
+    pub map_publish: Option<Object<NoParams>>,
+    pub map_remove: Option<Object<NoParams>>,
+    pub map_read_state: Option<Object<NoParams>>,
+    pub map_read_stream: Option<Object<NoParams>>,
+    pub map_stats: Option<Object<NoParams>>,
+    pub map_clear: Option<Object<NoParams>>,
+    pub shared_poll_publish: Option<Object<NoParams>>,
 }
 
-/// A JSON object. What `serde` derives for a structure would take an array of the fields' values as well.
+/// A JSON object. The derived `Deserialize` of a struct would also accept an array of the field values.
 #[derive(Debug, Default)]
 pub struct Object<T>(pub T);
 
@@ -315,7 +362,7 @@ fn empty_if_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deser
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Keeps `null`, which is a payload like any other.
+/// Keeps `null`, which is a valid payload.
 fn raw<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }

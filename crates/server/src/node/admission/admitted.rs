@@ -1,44 +1,43 @@
-//! A place for a session that is judged by the control thread, which has the request, before the client is told that it may
-//! come in.
+//! A reserved place for a session whose request is on the control thread. It is reserved before the client receives its
+//! handshake response.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use super::sources::Source;
-use crate::{
-    net::{RefusalReason, Refused},
-    node::shard_thread::Shared,
-};
+use dunlin_net::{RefusalReason, Refused};
 
-/// The place. Given back when it is dropped, unless a shard has taken it over.
+use super::sources::SourceNetwork;
+use crate::node::shard_thread::Shared;
+
+/// A reserved place. Released on drop, unless a shard has taken it over.
 pub struct Admitted {
     shared: Arc<Shared>,
-    source: Option<Source>,
+    address: Option<IpAddr>,
     is_taken_over: bool,
 }
 
 impl Admitted {
-    /// Lets a client in whose connection is from `peer` and who sent `head`, or says what it is to be told.
+    /// Admits a client whose connection is from `peer` and who sent `head`, or returns the response.
     pub(in crate::node) fn new(shared: &Arc<Shared>, peer: Option<IpAddr>, head: &[u8]) -> Result<Self, Refused> {
         let gate = &shared.gate;
-        let peer = peer.filter(|_| gate.knows_sources());
-        let source = peer.map(|peer| Source::of(gate.proxies().client(peer, head)));
+        let address = peer.map(|peer| gate.proxies().client(peer, head));
+        let source = address.map(SourceNetwork::of);
         let admitted = if shared.admit_session() {
             gate.admit(source, shared.clock.now().mono_us).inspect_err(|_| shared.dismiss_session())
         } else {
             Err(RefusalReason::SessionLimit)
         };
         match admitted {
-            Ok(()) => Ok(Self { shared: Arc::clone(shared), source, is_taken_over: false }),
+            Ok(()) => Ok(Self { shared: Arc::clone(shared), address, is_taken_over: false }),
             Err(reason) => Err(Refused::later(reason, gate.retry_after_s())),
         }
     }
 
-    /// Where the client is, if that matters.
-    pub(super) fn source(&self) -> Option<Source> {
-        self.source
+    /// The client's address, if it is known.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        self.address
     }
 
-    /// Somebody else gives the place back.
+    /// Transfers the duty to release the place to the caller.
     pub(super) fn take_over(mut self) {
         self.is_taken_over = true;
     }
@@ -48,7 +47,8 @@ impl Drop for Admitted {
     fn drop(&mut self) {
         if !self.is_taken_over {
             self.shared.dismiss_session();
-            self.shared.gate.dismiss(self.source, self.shared.clock.now().mono_us);
+            let source = self.address.map(SourceNetwork::of);
+            self.shared.gate.dismiss(source, self.shared.clock.now().mono_us);
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Where the connections of a shard came from, as far as that matters.
+//! The source addresses of a shard's connections.
 
 use std::net::IpAddr;
 
-use super::sources::Source;
-use crate::net::{ConnectionKey, TrustedProxies};
+use dunlin_net::{ConnectionKey, TrustedProxies};
 
-/// By the index of connections; empty as long as nobody asks.
+use super::sources::SourceNetwork;
+
+/// Indexed by connection.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Entrants(Vec<Entrant>);
 
@@ -13,21 +14,21 @@ pub(in crate::node) struct Entrants(Vec<Entrant>);
 enum Entrant {
     #[default]
     Unknown,
-    /// The other end of the socket.
+    /// The peer's address.
     Peer(IpAddr),
-    /// The client, which may be behind a proxy.
-    Found(Source),
+    /// The client's address, which may differ behind a proxy.
+    Found(IpAddr),
 }
 
 impl Entrants {
-    /// A connection has this other end, if it still has one.
+    /// Stores the peer's address, if it is known.
     pub(super) fn came_from(&mut self, connection: ConnectionKey, peer: Option<IpAddr>) {
         self.set(connection, peer.map_or(Entrant::Unknown, Entrant::Peer));
     }
 
-    /// A connection comes from somebody who has been found already, if that could be.
-    pub(super) fn was_found(&mut self, connection: ConnectionKey, source: Option<Source>) {
-        self.set(connection, source.map_or(Entrant::Unknown, Entrant::Found));
+    /// Stores the client's address, if it was determined before.
+    pub(super) fn was_found(&mut self, connection: ConnectionKey, address: Option<IpAddr>) {
+        self.set(connection, address.map_or(Entrant::Unknown, Entrant::Found));
     }
 
     fn set(&mut self, connection: ConnectionKey, entrant: Entrant) {
@@ -38,20 +39,25 @@ impl Entrants {
         self.0[place] = entrant;
     }
 
-    /// The connection's request is there: it tells who is behind a proxy.
+    /// Determines the client's address from the request's head.
     pub(super) fn find_source(&mut self, connection: ConnectionKey, proxies: &TrustedProxies, head: &[u8]) {
         if let Some(entrant) = self.0.get_mut(connection.index as usize)
             && let Entrant::Peer(peer) = *entrant
         {
-            *entrant = Entrant::Found(Source::of(proxies.client(peer, head)));
+            *entrant = Entrant::Found(proxies.client(peer, head));
         }
     }
 
-    /// Where the client of the connection is.
-    pub(super) fn source(&self, connection: ConnectionKey) -> Option<Source> {
+    /// The address of the connection's client.
+    pub(in crate::node) fn address(&self, connection: ConnectionKey) -> Option<IpAddr> {
         match self.0.get(connection.index as usize) {
-            Some(Entrant::Found(source)) => Some(*source),
+            Some(Entrant::Found(address)) => Some(*address),
             _ => None,
         }
+    }
+
+    /// The source of the connection's client.
+    pub(super) fn source(&self, connection: ConnectionKey) -> Option<SourceNetwork> {
+        self.address(connection).map(SourceNetwork::of)
     }
 }

@@ -1,19 +1,20 @@
-//! Where connections come from, and how many and how fast each of these places may have them. Told the time by its caller.
+//! Counts connections and their rates by source address. The caller supplies the time.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map},
     net::IpAddr,
+    num::NonZeroU64,
 };
 
-use dunlin_engine::Pace;
+use dunlin_engine::{Pace, SourceKey};
 
-/// A place that connections come from: an IPv4 address, or the /64 of an IPv6 address, which is the least that one host is
-/// given. An IPv4 address counts as its 6to4 prefix (RFC 3056), which belongs to the same owner.
+/// A source of connections: an IPv4 address, or the /64 network of an IPv6 address, which is the smallest network that
+/// a host owns. An IPv4 address is represented by its 6to4 prefix (RFC 3056), which has the same owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Source(u64);
+pub struct SourceNetwork(u64);
 
-impl Source {
-    /// The place of an address.
+impl SourceNetwork {
+    /// The source of an address.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self(0x2002 << 48 | u64::from(address.to_bits()) << 16),
@@ -21,75 +22,86 @@ impl Source {
         }
     }
 
-    /// One of `parts` parts of a table, the same for the same place. Neighbours are spread by a multiplication (Knuth's).
+    /// The engine's key for this source.
+    pub(super) fn key(self) -> SourceKey {
+        // Addresses of ::/64, such as the loopback address, use a number that no other unicast address has.
+        SourceKey(NonZeroU64::new(self.0).unwrap_or(NonZeroU64::MAX))
+    }
+
+    /// The part of a table for this source. Multiplicative hashing (Knuth) spreads similar addresses.
     pub(super) fn part(self, parts: usize) -> usize {
         (self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % parts
     }
 }
 
-/// Why a place may have no further session.
+/// Why a source gets no further session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SourceRefusal {
-    /// It has as many as it may.
+    /// It has reached its limit on sessions.
     Sessions,
-    /// It comes too fast.
+    /// It has reached its limit on handshakes per second.
     Rate,
 }
 
-/// What each place may have.
+/// The limits of each source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SourceLimits {
-    /// Sessions at a time; 0 for any number.
+    /// Maximum number of concurrent sessions; 0 for no limit.
     pub(super) sessions_max: u32,
-    /// Handshakes; `None` for any number.
+    /// Rate of handshakes; `None` for no limit.
     pub(super) handshakes: Option<Pace>,
-    /// Places without a session that are remembered for their rate.
+    /// Maximum number of remembered sources without a session.
     pub(super) idle_max: usize,
 }
 
-/// The places that have sessions, or came lately.
+/// Sources with sessions or recent handshakes.
 ///
-/// A place with sessions is never forgotten, as each of these is paid for with an open file. One without is remembered until
-/// its bucket is full again, when there is nothing left to know about it, or until too many came after it: the oldest is
-/// forgotten first.
+/// A source with sessions is always kept, because each session occupies a file descriptor. A source without sessions is
+/// kept until its token bucket is full again, when its entry has no more information, or until too many others came
+/// after it: the oldest is removed first.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    entries: HashMap<Source, Entry>,
-    /// Places that had no session when they were put here, each once.
-    idle: VecDeque<Source>,
+    entries: HashMap<SourceNetwork, Entry>,
+    /// Sources that had no session when they were queued, without duplicates.
+    idle: VecDeque<SourceNetwork>,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     sessions: u32,
-    /// State of the bucket of handshakes.
+    /// State of the token bucket for handshakes.
     full_at_ns: u64,
-    /// Whether it is in the queue of idle places.
+    /// Whether it is in the queue of idle sources.
     queued: bool,
 }
 
-/// Idle places looked at in each call: two, so that more are forgotten than come.
+/// Idle sources examined per call: two, so that removals outpace insertions.
 const LOOKS: usize = 2;
 
 impl Sources {
-    /// Counts a handshake of `source`, and a session if it may have one.
-    pub(super) fn admit(&mut self, source: Source, limits: &SourceLimits, now_us: u64) -> Result<(), SourceRefusal> {
+    /// Counts a handshake of `source`, and a session if the limits allow it.
+    pub(super) fn admit(
+        &mut self,
+        source: SourceNetwork,
+        limits: &SourceLimits,
+        now_us: u64,
+    ) -> Result<(), SourceRefusal> {
         let entry = self.entries.entry(source).or_default();
         let outcome = entry.admit(limits, now_us);
         self.tidy(source, limits, now_us);
         outcome
     }
 
-    /// Counts one session less.
-    pub(super) fn dismiss(&mut self, source: Source, limits: &SourceLimits, now_us: u64) {
+    /// Counts the end of a session.
+    pub(super) fn dismiss(&mut self, source: SourceNetwork, limits: &SourceLimits, now_us: u64) {
         if let Some(entry) = self.entries.get_mut(&source) {
             entry.sessions = entry.sessions.saturating_sub(1);
         }
         self.tidy(source, limits, now_us);
     }
 
-    /// Forgets what needs not be known any more, beginning with `source`.
-    fn tidy(&mut self, source: Source, limits: &SourceLimits, now_us: u64) {
+    /// Removes entries that are no longer needed, and queues `source` if it is idle.
+    fn tidy(&mut self, source: SourceNetwork, limits: &SourceLimits, now_us: u64) {
         if let hash_map::Entry::Occupied(mut entry) = self.entries.entry(source)
             && entry.get().sessions == 0
             && !entry.get().queued
@@ -105,7 +117,7 @@ impl Sources {
             let Some(oldest) = self.idle.front() else { return };
             match self.entries.get_mut(oldest) {
                 Some(entry) if entry.sessions > 0 => entry.queued = false,
-                // Who came later is not looked at before it, so that it is the oldest that goes.
+                // Stop at the first entry that must be kept, so that the oldest is removed first.
                 Some(entry) if !entry.is_blank(now_us) && self.idle.len() <= limits.idle_max => return,
                 Some(_) => drop(self.entries.remove(oldest)),
                 None => {}
@@ -127,7 +139,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Whether a new entry would say the same.
+    /// Whether the entry is equivalent to a new one.
     fn is_blank(&self, now_us: u64) -> bool {
         self.sessions == 0 && self.full_at_ns <= now_us.saturating_mul(1_000)
     }

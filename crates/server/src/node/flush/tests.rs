@@ -1,4 +1,4 @@
-//! A flush over a reactor whose sends end as the test says.
+//! Flushes with a reactor whose results the test determines.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -19,15 +19,18 @@ use dunlin_engine::{
     event::{Ticket, TokenError},
     options,
 };
+use dunlin_net::{
+    Acceptor, Completion, ConnectionKey, ConnectionStage, HeadLimits, HeaderPicker, Released, SessionStage, Waker,
+};
 use dunlin_protocol::{Encoding, Payload};
+use dunlin_token::{Judged, TokenRequest, VerifyTokens};
 use tokio::sync::mpsc;
 
-use super::{Reactor, SendOutcome, Sent, ShardThread};
+use super::{Reactor, SendCompletion, SendOutcome, ShardThread};
 use crate::{
-    backend::{HeaderPicker, NoBackends},
-    net::{Completion, ConnectionKey, Door, HeadLimits, Released, SessionStage, Stage, Waker},
+    backend::NoBackends,
     node::{
-        Judged, NetOptions, TokenQuestion, VerifyTokens,
+        NodeNetOptions,
         admission::Gate,
         clock::Clock,
         doorbell::Doorbell,
@@ -43,7 +46,7 @@ use crate::{
 struct Scripted {
     broken: HashSet<ConnectionKey>,
     taken: HashMap<ConnectionKey, String>,
-    results: VecDeque<Sent>,
+    results: VecDeque<SendCompletion>,
 }
 
 impl Reactor for Scripted {
@@ -91,10 +94,16 @@ impl Reactor for Scripted {
         if !is_broken {
             self.taken.entry(connection).or_default().push_str(&String::from_utf8_lossy(&slices.concat()));
         }
-        self.results.push_back(Sent { connection, slices: slices.len(), offered_bytes, written_bytes, outcome });
+        self.results.push_back(SendCompletion {
+            connection,
+            slices: slices.len(),
+            offered_bytes,
+            written_bytes,
+            outcome,
+        });
     }
 
-    fn sent(&mut self) -> Option<Sent> {
+    fn sent(&mut self) -> Option<SendCompletion> {
         self.results.pop_front()
     }
 
@@ -116,7 +125,7 @@ impl VerifyTokens for NoTokens {
         Judged::Now(Err(TokenError::Invalid))
     }
 
-    fn verify_elsewhere(&self, question: TokenQuestion) {
+    fn verify_elsewhere(&self, question: TokenRequest) {
         (question.answer)(question.kind.refused(TokenError::Invalid));
     }
 }
@@ -132,10 +141,8 @@ fn shard_thread() -> ShardThread<Scripted> {
     };
     let client =
         options::ClientOptions { allow_anonymous_connect_without_token: true, ..options::ClientOptions::default() };
-    let poll = mio::Poll::new().expect("an epoll instance");
-    let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("an eventfd");
-    let doorbell = Arc::new(Doorbell::new(Arc::new(Waker::Epoll(waker))));
-    let net = NetOptions::default();
+    let doorbell = Arc::new(Doorbell::new(Arc::new(Waker::eventfd().expect("an eventfd"))));
+    let net = NodeNetOptions::default();
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
     let (hand_over, _) = mpsc::channel(1);
     make(Ingredients {
@@ -143,22 +150,31 @@ fn shard_thread() -> ShardThread<Scripted> {
         seed: Seed { node: 1, shard: [1; 32] },
         options: Arc::new(Options { client, without_namespace: namespace, ..Options::default() }),
         shared: Arc::new(Shared {
-            door: Door { places: Vec::new(), origins: Arc::new(|_, _| true), limits, headers: HeaderPicker::default() },
+            acceptor: Acceptor {
+                places: Vec::new(),
+                origins: Arc::new(|_, _| true),
+                limits,
+                headers: HeaderPicker::default(),
+            },
             gate: Gate::new(&net.admission),
             loads: Loads::new(1, net.shard_imbalance_max),
             net,
             tokens: Arc::new(NoTokens),
             backends: Arc::new(NoBackends::default()),
+            storage: None,
+            cluster: None,
             hand_over,
             clock: Clock::start(),
             sessions: AtomicU32::new(0),
+            sessions_max: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
         }),
         reactor: Scripted::default(),
         peers: peers::connect(&[Arc::clone(&doorbell)], 1).remove(0),
         room_links: crate::rooms::RoomLinks::default(),
-        doors: Arc::new([]),
+        shard_handles: Arc::new([]),
         inbox: mpsc::channel(1).1,
+        report_requests: mpsc::channel(1).1,
         doorbell,
     })
 }
@@ -166,8 +182,8 @@ fn shard_thread() -> ShardThread<Scripted> {
 fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
     assert!(thread.shared.admit_session());
     thread.sessions += 1;
-    let key = thread.connections.insert(Stage::Session(SessionStage::new(Encoding::Json.into(), false)));
-    let opened = Event::Opened { session: key, wire: Encoding::Json.into() };
+    let key = thread.connections.insert(ConnectionStage::Session(SessionStage::new(Encoding::Json.into(), false)));
+    let opened = Event::Opened { session: key, wire: Encoding::Json.into(), source: None };
     thread.shard.handle(thread.now, opened, &mut thread.effects);
     for frame in [&br#"{"id":1,"connect":{}}"#[..], br#"{"id":2,"subscribe":{"channel":"room"}}"#] {
         thread.shard.handle(thread.now, Event::Received { session: key, frame }, &mut thread.effects);
@@ -184,18 +200,19 @@ fn publish(thread: &mut ShardThread<Scripted>) {
 }
 
 #[test]
-fn a_session_that_ends_in_the_middle_of_a_batch_is_told_to_the_others_after_their_writes() {
+fn the_end_of_a_session_within_a_batch_reaches_the_others_after_their_writes() {
     let mut thread = shard_thread();
     let (leaver, stayer) = (session(&mut thread), session(&mut thread));
     thread.flush();
     publish(&mut thread);
     thread.reactor.broken.insert(leaver);
-    // Both have one frame to write, so both are in one batch; the leave is for a session whose write is not yet told.
+    // Both sessions have one frame to write, so both are in one batch. The leave is for a session whose write the
+    // engine has not processed yet.
     thread.flush();
     thread.perform_effects();
     thread.flush();
-    let heard = &thread.reactor.taken[&stayer];
-    assert!(heard.contains(r#""leave""#), "{heard}");
+    let received = &thread.reactor.taken[&stayer];
+    assert!(received.contains(r#""leave""#), "{received}");
     assert!(!thread.shard.has_outgoing(stayer));
     assert_eq!(thread.sessions, 1);
 }

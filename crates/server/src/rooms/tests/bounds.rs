@@ -1,21 +1,21 @@
-//! What a thread does when there is too much of something.
+//! The behavior of a thread at its limits.
 
 use std::{
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
 
+use dunlin_config::{RoomSettings, RoomsOptions};
 use dunlin_engine::{
     ShardIndex,
     room::{FromRoom, NotJoined},
 };
-use dunlin_protocol::UnsubscribeCode;
 
 use super::{
     games,
     rig::{Rig, options, settings, wait_until},
 };
-use crate::rooms::{FailureReason, RoomSettings, RoomsOptions};
+use crate::rooms::FailureReason;
 
 /// A directory for recordings of this process.
 fn record_dir(name: &str) -> PathBuf {
@@ -108,23 +108,4 @@ fn a_shard_that_takes_nothing_holds_its_own_rooms_alone() {
     let after = last_ticks(&rig);
     assert_eq!(after[0], before[0], "it is held");
     assert!(after[1] > before[1] + 100);
-}
-
-#[test]
-fn a_burst_of_rooms_delays_a_tick_by_one_of_them_at_most() {
-    const BURST: u64 = 25;
-    let mut rig = Rig::start(1, vec![settings("walk"), settings("slow")]);
-    let room = rig.open(0, "a");
-    let seat = rig.join(room, "ann");
-    assert_eq!(rig.wait_joined(seat), Ok(()));
-    let opened = rig.counters().opened;
-    let rooms: Vec<_> = (0..BURST).map(|_| rig.open(1, "slow")).collect();
-    wait_until("the burst", || rig.counters().opened == opened + BURST);
-    let before = rig.counters().ticks;
-    let last = rig.join(rooms[BURST as usize - 1], "bob");
-    assert_eq!(rig.wait_joined(last), Ok(()));
-    // At 60 Hz a tick is due after each of them.
-    let ticks = rig.counters().ticks - before;
-    assert!(ticks >= BURST / 2, "{ticks} ticks while {BURST} rooms were made");
-    rig.close(room, UnsubscribeCode::ROOM_CLOSED);
 }

@@ -16,15 +16,88 @@ pub fn registry() -> Registry {
     Registry::default()
         .with("walk", |_| Ok(Box::<Walk>::default()))
         .with("rogue", |_| Ok(Box::<Rogue>::default()))
-        .with("slow", |_| {
-            std::thread::sleep(SLOW_START);
+        .with("gated", |_| {
+            GATE.wait_in_constructor();
+            Ok(Box::<Gated>::default())
+        })
+        .with("endless", |_| {
+            while ENDLESS_ON.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
             Ok(Box::<Rogue>::default())
+        })
+        .with("stillborn", |_| panic!("on purpose"))
+        .with("glutton", |_| {
+            let mut hoard = Vec::new();
+            loop {
+                hoard.push(black_box(vec![1_u8; 64 << 10]));
+            }
         })
         .with("broken", |_| Err(BadParams("`size` is missing".to_owned())))
 }
 
-/// How long a slow game takes to be made. It is what a game does, not what a test waits for.
-pub const SLOW_START: Duration = Duration::from_millis(20);
+/// Whether a constructor that does not end goes on.
+pub static ENDLESS_ON: AtomicBool = AtomicBool::new(true);
+
+/// Holds up a game's constructor and destructor for as long as a test likes.
+pub struct Gate {
+    pub is_shut: AtomicBool,
+    pub constructors: AtomicU64,
+    pub destructors: AtomicU64,
+}
+
+pub static GATE: Gate =
+    Gate { is_shut: AtomicBool::new(true), constructors: AtomicU64::new(0), destructors: AtomicU64::new(0) };
+
+impl Gate {
+    fn wait_in_constructor(&self) {
+        self.constructors.fetch_add(1, Ordering::AcqRel);
+        self.wait();
+    }
+
+    fn wait(&self) {
+        while self.is_shut.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Behaves, but for its constructor and its destructor.
+#[derive(Default)]
+struct Gated(Rogue);
+
+impl Simulation for Gated {
+    fn grid(&self) -> GridShape {
+        self.0.grid()
+    }
+
+    fn start(&mut self, _: &mut World) {}
+
+    fn join(&mut self, _: &mut World, _: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &mut World, _: PlayerId) {}
+
+    fn input(&mut self, _: &mut World, _: PlayerId, _: &[u8]) -> Result<(), InputError> {
+        Ok(())
+    }
+
+    fn tick(&mut self, _: &mut World) {}
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+impl Drop for Gated {
+    fn drop(&mut self) {
+        GATE.destructors.fetch_add(1, Ordering::AcqRel);
+        GATE.wait();
+    }
+}
 
 /// Each player has an object and may move it.
 #[derive(Default)]
@@ -82,9 +155,17 @@ impl Simulation for Walk {
 
     fn tick(&mut self, _: &mut World) {}
 
-    fn save(&self, _: &mut Vec<u8>) {}
+    fn save(&self, out: &mut Vec<u8>) {
+        let numbers = self.avatars.iter().flat_map(|(player, avatar)| [player.0, avatar.0]);
+        numbers.for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+    }
 
-    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+    fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
+        let (pairs, []) = saved.as_chunks::<8>() else { return Err(RestoreError) };
+        let number = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).map_err(|_| RestoreError);
+        for pair in pairs {
+            self.avatars.push((PlayerId(number(&pair[..4])?), ObjectId(number(&pair[4..])?)));
+        }
         Ok(())
     }
 }
@@ -96,7 +177,7 @@ pub static SPINS_ON: AtomicBool = AtomicBool::new(true);
 /// Rogues let go of after they had looped.
 pub static DROPPED_AFTER_LOOP: AtomicU64 = AtomicU64::new(0);
 
-/// Does what it is told to, whatever that does to its server.
+/// A game that executes its inputs, including harmful ones.
 #[derive(Default)]
 struct Rogue {
     hoard: Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Room threads, and a shard that is the test itself.
+//! Room threads, with the test as a shard.
 
 use std::{
     collections::HashMap,
@@ -7,17 +7,19 @@ use std::{
 };
 
 use bytes::Bytes;
+use dunlin_config::{RoomSettings, RoomsOptions};
 use dunlin_engine::{
     FrameClass, SessionKey, ShardIndex,
-    message::{Asker, SubscribeOrder, Subscriber},
-    room::{FromRoom, JoinWish, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
+    message::{Asker, Subscriber, SubscriptionRequest},
+    room::{FromRoom, JoinParams, NotJoined, Opening, RoomKey, RoomThreadIndex, SeatClaim, SeatKey, ToRoom},
 };
+use dunlin_net::Waker;
 use dunlin_protocol::{Encoding, UnsubscribeCode};
 
 use super::games;
 use crate::{
-    node::Doorbell,
-    rooms::{RoomCounters, RoomLinks, RoomSettings, Rooms, RoomsOptions},
+    node::{Doorbell, NodeStorage},
+    rooms::{RoomCounters, RoomLinks, Rooms},
 };
 
 /// How long a test waits for what must happen. Only a failing test ever waits that long.
@@ -32,13 +34,35 @@ pub struct Rig {
     next_seat: u32,
     /// Answers to joins that came while something else was waited for.
     joined: HashMap<SeatKey, Result<(), NotJoined>>,
-    /// Kept so that the bell can be rung.
-    _poll: mio::Poll,
 }
 
 /// A namespace with this game.
 pub fn settings(simulation: &str) -> RoomSettings {
     RoomSettings { simulation: simulation.to_owned(), ..RoomSettings::default() }
+}
+
+/// A subscription of a session of the first shard to the room `a`.
+pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> SubscriptionRequest {
+    let session = SessionKey { index: seat.index, generation: 0 };
+    let join = JoinParams { seat, user: user.into(), data: Bytes::new(), opening: Opening::Reserved, claim };
+    SubscriptionRequest {
+        answer_may_be_large: false,
+        channel: "a".into(),
+        asker: Asker { shard: ShardIndex(0), session, command_id: 1 },
+        creator: dunlin_engine::creators::ChannelCreator::default(),
+        subscriber: Subscriber {
+            class: FrameClass::plain(Encoding::Json.into()),
+            join_leave: false,
+            info: None,
+            presence: false,
+            announced: false,
+        },
+        positioned: false,
+        was_recovering: false,
+        recover: None,
+        filter: None,
+        join: Some(Box::new(join)),
+    }
 }
 
 /// Rooms in these namespaces.
@@ -65,16 +89,24 @@ impl Rig {
         Self::with(threads, 1, RoomsOptions { ring_messages, ..options(namespaces) })
     }
 
-    /// The test is the first of so many shards; the others take nothing.
+    /// The test acts as the first of `shard_count` shards; the others receive nothing.
     pub fn with(threads: u16, shard_count: u16, options: RoomsOptions) -> Self {
-        let poll = mio::Poll::new().expect("an epoll instance");
-        let waker =
-            Arc::new(crate::net::Waker::Epoll(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
+        Self::with_storage(threads, shard_count, options, None)
+    }
+
+    /// The same, with rooms that are kept.
+    pub fn with_storage(
+        threads: u16,
+        shard_count: u16,
+        options: RoomsOptions,
+        storage: Option<Arc<NodeStorage>>,
+    ) -> Self {
+        let waker = Arc::new(Waker::eventfd().expect("an eventfd"));
         let doorbells: Vec<_> = (0..shard_count).map(|_| Arc::new(Doorbell::new(Arc::clone(&waker)))).collect();
-        let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1).expect("threads");
+        let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1, storage).expect("threads");
         let deaf = links.split_off(1);
         let links = links.remove(0);
-        Self { rooms, links, _deaf: deaf, next_room: 1, next_seat: 1, joined: HashMap::new(), _poll: poll }
+        Self { rooms, links, _deaf: deaf, next_room: 1, next_seat: 1, joined: HashMap::new() }
     }
 
     pub fn counters(&self) -> RoomCounters {
@@ -90,7 +122,7 @@ impl Rig {
         self.open_for(ShardIndex(0), namespace, channel)
     }
 
-    /// A room of which this shard is the owner.
+    /// Opens a room whose owner is this shard.
     pub fn open_for(&mut self, owner: ShardIndex, namespace: u16, channel: &str) -> RoomKey {
         let room = RoomKey { owner, number: self.next_room };
         self.next_room += 1;
@@ -103,27 +135,15 @@ impl Rig {
     }
 
     pub fn join(&mut self, room: RoomKey, user: &str) -> SeatKey {
+        self.join_with(room, user, SeatClaim::default())
+    }
+
+    pub fn join_with(&mut self, room: RoomKey, user: &str, claim: SeatClaim) -> SeatKey {
         // Who joins is the owner's own session.
         let seat = SeatKey { shard: room.owner, index: self.next_seat, generation: 0 };
         self.next_seat += 1;
-        let session = SessionKey { index: seat.index, generation: 0 };
-        let order = SubscribeOrder {
-            channel: "a".into(),
-            asker: Asker { shard: ShardIndex(0), session, command_id: 1 },
-            subscriber: Subscriber {
-                class: FrameClass::plain(Encoding::Json.into()),
-                join_leave: false,
-                info: None,
-                presence: false,
-                announced: false,
-            },
-            positioned: false,
-            was_recovering: false,
-            recover: None,
-            filter: None,
-            join: Some(Box::new(JoinWish { seat, user: user.into(), data: Bytes::new() })),
-        };
-        self.send(ToRoom::Join { room, order: Box::new(order) });
+        let request = join_request(seat, user, claim);
+        self.send(ToRoom::Join { room, request: Box::new(request) });
         seat
     }
 
@@ -137,8 +157,8 @@ impl Rig {
             self.links.flush();
             self.links.announce();
             while let Some(message) = self.links.next(0) {
-                if let FromRoom::Joined { order, outcome, .. } = &message {
-                    let seat = order.join.as_ref().expect("a join is answered").seat;
+                if let FromRoom::Joined { request, outcome, .. } = &message {
+                    let seat = request.join.as_ref().expect("a join is answered").seat;
                     self.joined.insert(seat, outcome.clone());
                 }
                 if is_it(&message) {
@@ -152,10 +172,10 @@ impl Rig {
 
     pub fn wait_joined(&mut self, seat: SeatKey) -> Result<(), NotJoined> {
         if !self.joined.contains_key(&seat) {
-            let is_answer = |order: &SubscribeOrder| order.join.as_ref().is_some_and(|join| join.seat == seat);
+            let is_answer = |request: &SubscriptionRequest| request.join.as_ref().is_some_and(|join| join.seat == seat);
             self.take_until(
                 "the answer to a join",
-                |message| matches!(message, FromRoom::Joined { order, .. } if is_answer(order)),
+                |message| matches!(message, FromRoom::Joined { request, .. } if is_answer(request)),
             );
         }
         self.joined.remove(&seat).expect("it was waited for")

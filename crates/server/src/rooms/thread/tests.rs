@@ -1,5 +1,6 @@
-//! A room thread's next step, taken by hand.
+//! Single steps of a room thread.
 
+use dunlin_config::{RoomSettings, RoomsOptions};
 use dunlin_engine::{
     ShardIndex,
     room::{RoomKey, RoomThreadIndex, ToRoom},
@@ -9,31 +10,51 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::{
     node::Doorbell,
-    rooms::{RoomSettings, RoomsOptions, post},
+    rooms::{
+        builder::{RoomBuilder, ToThread},
+        links,
+        tests::games,
+    },
 };
 
 #[test]
-fn shards_are_told_before_a_job_of_unknown_length() {
-    let poll = mio::Poll::new().expect("an epoll instance");
-    let waker = Arc::new(crate::net::Waker::Epoll(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
+fn shards_get_messages_before_a_job_of_unknown_length() {
+    let waker = Arc::new(dunlin_net::Waker::eventfd().expect("an eventfd"));
     let doorbells = [Arc::new(Doorbell::new(waker))];
-    let doors = [Arc::new(ThreadDoor::default())];
-    let (mut links, mut posts) = post::connect(&doorbells, &doors, 16);
-    let namespaces = vec![Some(Arc::new(RoomSettings::default())); 2];
-    let shared = Arc::new(Shared::new(RoomsOptions { namespaces, ..RoomsOptions::default() }, 1, 1));
-    let deck = Deck::new(0, posts.remove(0), mpsc::channel(1).0);
-    let [door] = doors;
-    let seat = Seat::new(0, shared, door, deck);
-    // Everything was announced just now.
-    assert!(matches!(next(&seat, 0), Next::Sleep | Next::Nap(_)));
-    doorbells[0].sleeping.arm();
-    // The first room is not opened, which its owner is to know; the second has its game made.
-    (0..seat.shared.options.lost_threads_max).for_each(|_| seat.shared.lose_thread(0));
-    for (number, namespace) in [(1, 0), (2, 1)] {
+    let wakers = [Arc::new(ThreadWaker::default())];
+    let (mut links, mut outgoing) = links::connect(&doorbells, &wakers, 16);
+    let walk = RoomSettings { simulation: "walk".to_owned(), ..RoomSettings::default() };
+    let namespaces = vec![Some(Arc::new(walk)); 2];
+    let options = RoomsOptions { namespaces, registry: Arc::new(games::registry()), ..RoomsOptions::default() };
+    let shared = Arc::new(Shared::new(options, 1, 1, None));
+    let ((tasks, waiting_tasks), (made, made_rooms)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+    let scheduler = Scheduler::new(0, outgoing.remove(0), (tasks, made_rooms), mpsc::channel(1).0);
+    let [waker] = wakers;
+    let to_threads = vec![ToThread { made, waker: Arc::clone(&waker) }];
+    let builder = RoomBuilder::new(Arc::clone(&shared), waiting_tasks, to_threads, None, None);
+    let room_thread = RoomThread::new(0, shared, waker, scheduler);
+    let mut open = |number, namespace| {
         let room = RoomKey { owner: ShardIndex(0), number };
         links[0].send(RoomThreadIndex(0), ToRoom::Open { room, channel: "a".into(), namespace });
+    };
+    // A room is made, and waits for its first tick; everything is announced.
+    open(1, 1);
+    while room_thread.scheduler().next_ns().is_none() {
+        assert!(matches!(next(&room_thread, 0), Next::Sleep | Next::Nap(_)));
+        if room_thread.scheduler().unmade_count() > 0 {
+            assert!(builder.carry_out_next(0));
+        }
     }
-    let Next::Run(_) = next(&seat, 0) else { panic!("a room is to be made") };
+    while links[0].next(0).is_some() {}
+    while room_thread.scheduler().next_ns().is_some_and(|due_ns| due_ns > room_thread.shared.now_ns()) {
+        std::thread::yield_now();
+    }
+    // When that is due, there is a room that is not opened, which its owner is to know.
+    doorbells[0].sleeping.arm();
+    (0..room_thread.shared.options.lost_threads_max).for_each(|_| room_thread.shared.lose_thread(0));
+    let room = RoomKey { owner: ShardIndex(0), number: 2 };
+    links[0].send(RoomThreadIndex(0), ToRoom::Open { room, channel: "b".into(), namespace: 0 });
+    let Next::Run(_) = next(&room_thread, 0) else { panic!("a room is to tick") };
     assert!(links[0].has_messages());
     assert!(!doorbells[0].ring(), "the shard sleeps on");
 }

@@ -1,12 +1,10 @@
-//! Tokens, and calls to backends.
+//! Metrics of tokens and backend requests.
 
 use dunlin_engine::counters::{Histogram, LATENCY_BOUNDS_US};
+use dunlin_token::TokenCounts;
 
 use super::{Page, m};
-use crate::{
-    backend::{AskKind, BackendCounts, Outcome},
-    token::TokenCounts,
-};
+use crate::backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind};
 
 pub(super) fn tokens(page: &mut Page, counts: &TokenCounts) {
     page.family(&m::TOKENS, |samples| {
@@ -27,20 +25,28 @@ pub(super) fn tokens(page: &mut Page, counts: &TokenCounts) {
     });
 }
 
-/// Of the kinds that a proxy is asked, and of all outcomes once one has come up.
+/// One sample per kind of request that a proxy serves, and per outcome that has occurred.
 pub(super) fn backends(page: &mut Page, counts: &BackendCounts) {
     page.family(&m::BACKEND_CALLS, |samples| {
         for proxy in &counts.proxies {
-            for (kind, outcomes) in AskKind::ALL.iter().zip(&proxy.outcomes) {
-                for (outcome, count) in Outcome::ALL.iter().zip(outcomes).filter(|(_, count)| **count > 0) {
+            for (kind, outcomes) in ProxyKind::ALL.iter().zip(&proxy.outcomes) {
+                for (outcome, count) in CallOutcome::ALL.iter().zip(outcomes).filter(|(_, count)| **count > 0) {
                     samples.add(&[&proxy.label, kind.name(), outcome.name()], *count);
                 }
             }
         }
     });
+    page.family(&m::BACKEND_CODES, |samples| {
+        for proxy in &counts.proxies {
+            for CodeCount { kind, code, count } in &proxy.codes {
+                let code = code.map_or_else(|| "other".to_owned(), |code| code.to_string());
+                samples.add(&[&proxy.label, kind.name(), &code], *count);
+            }
+        }
+    });
     page.family(&m::BACKEND_DURATION, |samples| {
         for proxy in &counts.proxies {
-            let asked = AskKind::ALL.iter().zip(&proxy.durations).filter(|(_, duration)| duration.count() > 0);
+            let asked = ProxyKind::ALL.iter().zip(&proxy.durations).filter(|(_, duration)| duration.count() > 0);
             for (kind, Histogram { buckets: [bounded @ .., beyond], sum_us }) in asked {
                 let bounds_s = LATENCY_BOUNDS_US.iter().map(|bound_us| *bound_us as f64 / 1e6);
                 let buckets: Vec<_> = bounds_s.zip(bounded.iter().copied()).collect();

@@ -1,26 +1,44 @@
-//! What the page tells of rooms.
+//! Metrics of rooms.
 
-use dunlin_engine::counters::{INPUT_REFUSALS, RoomCounters as OfShards};
+use dunlin_engine::{
+    counters::{InputRefusal, NamespaceRoomCounters as OfShards},
+    room::RoomRefusal,
+};
 
 use super::{Moment, Page, Scrape, ShardReport, in_namespace, m, place, sum};
-use crate::rooms::{FailureReason, RoomCounters, TICK_BOUNDS_US, ThreadReport, TickHistogram};
+use crate::rooms::{FailureReason, RoomCounters, SurvivalReport, TICK_BOUNDS_US, ThreadReport, TickHistogram};
 
-/// A number that shards count for the rooms of a namespace.
+/// Reads a shard's counter for the rooms of a namespace.
 type OfNamespace = fn(&OfShards) -> u64;
 
-/// A number of a thread's report.
+/// Reads a value of a thread's report.
 type Pick = fn(&ThreadReport) -> u64;
 
 pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     let threads = moment.room_threads;
     let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
-    let gauges: [(&'static m::Family, Pick); 2] =
-        [(&m::ROOMS, |thread| thread.rooms.into()), (&m::ROOM_PLAYERS, |thread| thread.players)];
+    let gauges: [(&'static m::Family, Pick); 3] = [
+        (&m::ROOMS, |thread| thread.rooms.into()),
+        (&m::ROOMS_UNMADE, |thread| thread.unmade.into()),
+        (&m::ROOM_PLAYERS, |thread| thread.players),
+    ];
     for (family, pick) in gauges {
         per_thread(page, family, threads, |thread| pick(thread) as f64);
     }
+    page.single(&m::ROOMS_MEMORY, moment.room_memory_bytes);
+    let builder = moment.room_builder;
+    page.single(&m::ROOM_BUILDER_BUSY, builder.busy_ns as f64 / 1e9);
+    page.single(&m::ROOM_BUILDER_REPLACED, builder.replaced);
+    page.single(&m::ROOM_BUILDER_LOST, builder.replaced.saturating_sub(builder.came_back));
     page.single(&m::ROOMS_OPENED, total(|counters| counters.opened));
-    per_namespace(page, &m::ROOMS_REFUSED, scrape, moment.shards, |rooms| rooms.refused);
+    page.family(&m::ROOMS_REFUSED, |samples| {
+        for (index, namespace) in scrape.namespaces().iter().enumerate() {
+            for (reason, refusal) in RoomRefusal::ALL.into_iter().enumerate() {
+                let counted = in_namespace(moment.shards, index).map(|counters| place(&counters.rooms.refused, reason));
+                samples.add(&[namespace, refusal.name()], counted.sum::<u64>());
+            }
+        }
+    });
     page.single(&m::ROOMS_CLOSED, total(|counters| counters.closed));
     page.family(&m::ROOMS_FAILED, |samples| {
         for (index, reason) in FailureReason::ALL.into_iter().enumerate() {
@@ -37,8 +55,9 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
         let senseless = total(|counters| counters.inputs_senseless);
         samples.add(&["applied"], total(|counters| counters.inputs) - senseless);
         samples.add(&["senseless"], senseless);
-        for (index, reason) in INPUT_REFUSALS.iter().enumerate() {
-            samples.add(&[reason], sum(moment.shards, |counters| place(&counters.inputs_refused, index)));
+        for refusal in InputRefusal::ALL {
+            let refused = sum(moment.shards, |counters| place(&counters.inputs_refused, refusal as usize));
+            samples.add(&[refusal.name()], refused);
         }
     });
     page.single(&m::ROOM_EVENTS, total(|counters| counters.events));
@@ -50,6 +69,45 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     page.single(&m::ROOM_KEYFRAMES, total(|counters| counters.keyframes));
     page.single(&m::ROOM_UPDATES, total(|counters| counters.updates));
     page.single(&m::ROOM_RECORDINGS_CUT, total(|counters| counters.recordings_cut));
+    survival(page, moment.room_survival);
+    page.family(&m::ROOM_PATH_BLOCKS, |samples| {
+        samples.add(&["stored"], moment.paths.stored);
+        samples.add(&["queue_full"], moment.paths.queue_full);
+        samples.add(&["storage_failed"], moment.paths.storage_failed);
+    });
+    page.single(&m::ROOM_PATH_POINTS, moment.paths.points);
+    page.single(&m::ROOM_PATH_BYTES, moment.paths.stored_bytes);
+}
+
+/// Adds the families of rooms that are kept on disk, without samples if there is no storage.
+fn survival(page: &mut Page, report: Option<SurvivalReport>) {
+    type Count = fn(&SurvivalReport) -> u64;
+    let outcomes = |page: &mut Page, family: &'static m::Family, counts: [(&str, Count); 2]| {
+        page.family(family, |samples| {
+            for (report, (outcome, count)) in report.iter().flat_map(|report| counts.map(|count| (report, count))) {
+                samples.add(&[outcome], count(report));
+            }
+        });
+    };
+    outcomes(
+        page,
+        &m::ROOM_CHECKPOINTS,
+        [("written", |report| report.checkpoints), ("failed", |report| report.checkpoints_failed)],
+    );
+    let counters: [(&'static m::Family, Count); 4] = [
+        (&m::ROOM_CHECKPOINT_BYTES, |report| report.checkpoint_bytes),
+        (&m::ROOM_LOG_RECORDS, |report| report.records),
+        (&m::ROOM_LOG_BYTES, |report| report.record_bytes),
+        (&m::ROOM_TICKS_REPLAYED, |report| report.replayed_ticks),
+    ];
+    for (family, count) in counters {
+        page.family(family, |samples| report.iter().for_each(|report| samples.add(&[], count(report))));
+    }
+    outcomes(
+        page,
+        &m::ROOMS_RESTORED,
+        [("restored", |report| report.restored), ("failed", |report| report.not_restored)],
+    );
 }
 
 fn ticks(page: &mut Page, moment: &Moment<'_>) {
@@ -67,6 +125,7 @@ fn ticks(page: &mut Page, moment: &Moment<'_>) {
             let name = thread.thread.to_string();
             samples.add(&[&name, "late"], thread.counters.skipped);
             samples.add(&[&name, "held"], thread.counters.held);
+            samples.add(&[&name, "held_for_log"], thread.counters.held_for_log);
         }
     });
     per_thread(page, &m::ROOM_OVERRUNS, threads, |thread| thread.counters.overruns as f64);
@@ -115,7 +174,7 @@ fn per_namespace(
     pick: OfNamespace,
 ) {
     page.family(family, |samples| {
-        for (index, namespace) in scrape.namespaces.iter().enumerate() {
+        for (index, namespace) in scrape.namespaces().iter().enumerate() {
             samples.add(&[namespace], total(shards, index, pick));
         }
     });
@@ -125,7 +184,7 @@ fn total(shards: &[ShardReport], namespace: usize, pick: OfNamespace) -> u64 {
     in_namespace(shards, namespace).map(|counters| pick(&counters.rooms)).sum()
 }
 
-/// What the shards make of the rooms' ticks.
+/// Metrics of snapshots on the shards.
 pub(super) fn frames(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     let total = |index, pick: OfNamespace| total(shards, index, pick);
     let families: [(&'static m::Family, OfNamespace); 4] = [
@@ -138,7 +197,7 @@ pub(super) fn frames(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
         per_namespace(page, family, scrape, shards, pick);
     }
     page.family(&m::ROOM_ASSEMBLIES, |samples| {
-        for (index, namespace) in scrape.namespaces.iter().enumerate() {
+        for (index, namespace) in scrape.namespaces().iter().enumerate() {
             let (all, full) = (total(index, |rooms| rooms.assemblies), total(index, |rooms| rooms.assemblies_full));
             let catch_up = total(index, |rooms| rooms.assemblies_catch_up);
             samples.add(&[namespace, "last_tick"], all.saturating_sub(full + catch_up));

@@ -5,20 +5,20 @@ use std::{
 
 use super::*;
 
-/// A server that says what the test wants.
+/// A server controlled by the test.
 struct Server {
-    bot: Connection,
+    bot: BotConnection,
     socket: TcpStream,
 }
 
-fn place(address: SocketAddr) -> Place {
-    Place { address, path: "/connection/websocket".to_owned() }
+fn place(address: SocketAddr) -> BotTarget {
+    BotTarget { address, path: "/connection/websocket".to_owned(), seats: None }
 }
 
 impl Server {
     fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let bot = Connection::open(&place(listener.local_addr().expect("bound"))).expect("connected");
+        let bot = BotConnection::open(&place(listener.local_addr().expect("bound"))).expect("connected");
         let (socket, _) = listener.accept().expect("accepted");
         socket.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
         Self { bot, socket }
@@ -37,24 +37,24 @@ impl Server {
         self.expect(usize::from(head[1] & 0x7f))
     }
 
-    /// Sends, and lets the bot read until it has heard as much, or is lost.
-    fn say(&mut self, bytes: &[u8], until: usize) -> (Vec<(bool, Vec<u8>)>, Option<Lost>) {
+    /// Sends bytes. The bot reads until it has received `until` bytes or lost the connection.
+    fn send(&mut self, bytes: &[u8], until: usize) -> (Vec<(bool, Vec<u8>)>, Option<Lost>) {
         self.socket.write_all(bytes).expect("sent");
-        let (mut heard, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(10));
+        let (mut updates, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(10));
         let mut buffer = [0; 7];
         while Instant::now() < deadline {
             let read = self.bot.read("arena:hunt", "{}", &mut buffer, |news| {
-                heard.push(match news {
-                    Heard::Snapshot(data) => (true, data.to_vec()),
-                    Heard::Event(data) => (false, data.to_vec()),
+                updates.push(match news {
+                    BotUpdate::Snapshot(data) => (true, data.to_vec()),
+                    BotUpdate::Event(data) | BotUpdate::Joined(data) => (false, data.to_vec()),
                 });
                 Ok(())
             });
             if let Err(lost) = read {
-                return (heard, Some(lost));
+                return (updates, Some(lost));
             }
-            if heard.len() >= until && self.bot.upgraded && self.bot.unread.is_empty() {
-                return (heard, None);
+            if updates.len() >= until && self.bot.upgraded && self.bot.unread.is_empty() {
+                return (updates, None);
             }
         }
         panic!("the bot does not hear");
@@ -86,21 +86,21 @@ fn publication(data: &[u8], offset: u64) -> Vec<u8> {
 const UPGRADED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n";
 
 #[test]
-fn a_bot_joins_hears_and_sends_inputs() {
+fn a_bot_joins_receives_and_sends_inputs() {
     let mut server = Server::new();
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         request.extend(server.expect(1));
     }
     assert!(request.starts_with(b"GET /connection/websocket HTTP/1.1\r\n"));
-    assert_eq!(server.say(UPGRADED, 0), (vec![], None));
+    assert_eq!(server.send(UPGRADED, 0), (vec![], None));
 
     let hello = server.frame();
     assert!(hello.windows(10).any(|bytes| bytes == b"arena:hunt"), "{hello:?}");
     let long = vec![7; 300];
     let messages = [publication(&long, 0), publication(b"{}", 9)].concat();
-    let (heard, lost) = server.say(&[frame(&messages), frame(&[0])].concat(), 2);
-    assert_eq!((heard, lost), (vec![(true, long), (false, b"{}".to_vec())], None));
+    let (updates, lost) = server.send(&[frame(&messages), frame(&[0])].concat(), 2);
+    assert_eq!((updates, lost), (vec![(true, long), (false, b"{}".to_vec())], None));
     assert_eq!(server.frame(), [0], "the answer to a ping");
 
     assert_eq!(server.bot.input(&[1]), Ok(()));
@@ -114,7 +114,17 @@ fn a_bot_joins_hears_and_sends_inputs() {
 }
 
 #[test]
-fn a_bot_that_is_refused_says_why_and_others_are_lost() {
+fn a_bot_receives_the_answer_to_its_join() {
+    let (mut result, mut message) = (Vec::new(), Vec::new());
+    write_number(&mut result, 9, 7);
+    write_bytes(&mut result, 11, br#"{"seat_token":"ab"}"#);
+    append_command(2, 6, &result, &mut message);
+    let (updates, lost) = Server::new().send(&[UPGRADED, &frame(&message)].concat(), 1);
+    assert_eq!((updates, lost), (vec![(false, br#"{"seat_token":"ab"}"#.to_vec())], None));
+}
+
+#[test]
+fn a_refused_bot_reports_the_reason_and_others_are_lost() {
     let refused = {
         let (mut error, mut message) = (Vec::new(), Vec::new());
         write_number(&mut error, 1, 103);
@@ -126,13 +136,13 @@ fn a_bot_that_is_refused_says_why_and_others_are_lost() {
         append_command(0, 4, &[7 << 3 | 2, 0], &mut message);
         frame(&message)
     };
-    for (said, lost) in [
+    for (sent, lost) in [
         ([UPGRADED, &refused].concat(), Lost::Refused(103)),
         ([UPGRADED, &unsubscribed].concat(), Lost::Closed),
         ([UPGRADED, &[0x88, 2, 0x0b, 0xb9]].concat(), Lost::Closed),
         ([UPGRADED, &frame(&[9, 9])].concat(), Lost::Closed),
         (b"HTTP/1.1 503 Busy\r\n\r\n".to_vec(), Lost::Closed),
     ] {
-        assert_eq!(Server::new().say(&said, 1).1, Some(lost), "{said:?}");
+        assert_eq!(Server::new().send(&sent, 1).1, Some(lost), "{sent:?}");
     }
 }

@@ -36,7 +36,7 @@ impl Hunt {
             for scoped in &outcome.scoped {
                 match scoped {
                     Scoped::Event { players, data } if players.as_ref().is_none_or(|all| all.contains(player)) => {
-                        bot.hear(data);
+                        bot.on_event(data);
                     }
                     _ => {}
                 }
@@ -104,10 +104,10 @@ fn bots_run_to_a_clue_and_dig_there() {
 }
 
 #[test]
-fn nonsense_is_not_heard_and_not_seen() {
+fn invalid_events_and_snapshots_are_ignored() {
     let mut bot = Hunter::new(1);
     for event in [&b""[..], b"{}", b"[]", br#"{"event":{"clue":{"x":-1}}}"#, &[0xff; 9]] {
-        bot.hear(event);
+        bot.on_event(event);
     }
     assert_eq!((bot.clue, bot.act()), (None, None));
     assert_eq!(bot.see(&[0xff; 20]), Err(Lost::Closed));

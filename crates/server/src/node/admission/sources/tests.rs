@@ -10,8 +10,8 @@ fn limits(sessions_max: u32, per_second: u32, idle_max: usize) -> SourceLimits {
     SourceLimits { sessions_max, handshakes: Pace::new(per_second), idle_max }
 }
 
-fn source(text: &str) -> Source {
-    Source::of(text.parse().expect("an address"))
+fn source(text: &str) -> SourceNetwork {
+    SourceNetwork::of(text.parse().expect("an address"))
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_place_comes_as_fast_as_it_may_and_not_faster() {
 #[test]
 fn the_oldest_without_a_session_is_forgotten_when_too_many_come() {
     let (limits, mut sources) = (limits(0, 1, 100), Sources::default());
-    let address = |number: u32| Source::of(IpAddr::from(number.to_be_bytes()));
+    let address = |number: u32| SourceNetwork::of(IpAddr::from(number.to_be_bytes()));
     assert_eq!(sources.admit(address(0), &limits, 0), Ok(()), "it stays");
     for number in 1..=100 {
         assert_eq!(sources.admit(address(number), &limits, 0), Ok(()));
@@ -106,7 +106,7 @@ proptest! {
         let mut now_us = 0;
         for (who, comes, pause_us) in steps {
             now_us += pause_us;
-            let source = Source::of(IpAddr::from([192, 0, 2, who]));
+            let source = SourceNetwork::of(IpAddr::from([192, 0, 2, who]));
             if comes {
                 prop_assert_eq!(sources.admit(source, &limits, now_us), ledger.admit(who, now_us));
             } else if let Some((sessions, ..)) = ledger.0.get_mut(&who).filter(|(sessions, ..)| *sessions > 0) {

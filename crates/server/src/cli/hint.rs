@@ -1,0 +1,117 @@
+//! Suggestions for invalid command lines, mainly for users of Centrifugo, which has other options.
+
+use std::process::ExitCode;
+
+use dunlin_config::variable_of;
+
+use super::output;
+
+/// Settings for which `serve` has flags.
+const FLAGS: [(&str, &str); 5] = [
+    ("http_server.address", "--address"),
+    ("http_server.port", "--port"),
+    ("log.level", "--log-level"),
+    ("shards", "--shards"),
+    ("reactor", "--reactor"),
+];
+
+/// Prints the error of this command line, and hints. Help output is not an error.
+pub(crate) fn print_hint(error: &clap::Error) -> ExitCode {
+    // An error means that stderr is closed.
+    let _ = error.print();
+    if error.use_stderr() {
+        let arguments: Vec<_> = std::env::args_os().skip(1).map(|text| text.to_string_lossy().into_owned()).collect();
+        for hint in hints(&arguments) {
+            output::error_line(format_args!("hint: {hint}"));
+        }
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+fn hints(arguments: &[String]) -> Vec<String> {
+    let mut hints: Vec<_> = options(arguments).map(|(key, value)| of_option(key, value)).collect();
+    let plain: Vec<_> = without_options(arguments);
+    match plain.first() {
+        Some(first) if first.starts_with('-') => {
+            hints.push(format!("the command must come first: dunlin serve {}", plain.join(" ")));
+        }
+        None if !arguments.is_empty() => hints.push("the command must come first: dunlin serve".to_owned()),
+        _ => {}
+    }
+    hints
+}
+
+/// Flags such as `--client.insecure`, with their values.
+fn options(arguments: &[String]) -> impl Iterator<Item = (&str, Option<&str>)> {
+    arguments.iter().enumerate().filter_map(|(index, argument)| {
+        let flag = as_option(argument)?;
+        match flag.split_once('=') {
+            Some((key, value)) => Some((key, Some(value))),
+            None => Some((flag, arguments.get(index + 1).map(String::as_str).filter(|next| !next.starts_with('-')))),
+        }
+    })
+}
+
+/// The command line without flags such as `--client.insecure`.
+fn without_options(arguments: &[String]) -> Vec<&str> {
+    let mut is_value = false;
+    let mut plain = Vec::new();
+    for argument in arguments {
+        let flag = as_option(argument);
+        if flag.is_none() && (!is_value || argument.starts_with('-')) {
+            plain.push(argument.as_str());
+        }
+        is_value = flag.is_some_and(|flag| !flag.contains('='));
+    }
+    plain
+}
+
+fn as_option(argument: &str) -> Option<&str> {
+    argument.strip_prefix("--").filter(|flag| flag.split('=').next().is_some_and(|key| key.contains('.')))
+}
+
+fn of_option(key: &str, value: Option<&str>) -> String {
+    let Some(variable) = variable_of(key) else {
+        return format!("{key} cannot be set by a variable or flag; see docs/configuration.md");
+    };
+    if let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == key) {
+        return format!("--{key} is called {flag} here");
+    }
+    let value = value.unwrap_or("true");
+    format!("there is no flag for {key}: set it in the configuration file, or as {variable}={value} in the environment")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_of_centrifugo_are_answered_with_ours() {
+        for (line, expected) in [
+            ("-c config.json", &["the command must come first: dunlin serve -c config.json"][..]),
+            (
+                "--client.insecure -c config.json",
+                &[
+                    "there is no flag for client.insecure: set it in the configuration file, or as \
+                     DUNLIN_CLIENT_INSECURE=true in the environment",
+                    "the command must come first: dunlin serve -c config.json",
+                ],
+            ),
+            (
+                "serve --health.enabled=false",
+                &["there is no flag for health.enabled: set it in the configuration file, or as \
+                   DUNLIN_HEALTH_ENABLED=false in the environment"],
+            ),
+            ("serve --http_server.port 9000", &["--http_server.port is called --port here"]),
+            (
+                "serve --client.nonsense",
+                &["client.nonsense cannot be set by a variable or flag; see docs/configuration.md"],
+            ),
+            ("serve --nonsense", &[]),
+            ("", &[]),
+        ] {
+            let arguments: Vec<_> = line.split_whitespace().map(ToOwned::to_owned).collect();
+            assert_eq!(hints(&arguments), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `dunlin storage`: what operators ask of a storage that no node has open.
+
+use std::{
+    io::{self, BufWriter, Write},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use clap::{Args, Subcommand};
+use dunlin_engine::ShardIndex;
+use dunlin_games::Registry;
+use dunlin_storage::{Completions, FamilySize, LoadAnswer, Storage, StorageOptions, StorageReport, StoreAnswer};
+
+use super::{ConfigFile, Failure, output};
+use crate::serve::storage_options;
+
+/// Check, measure, compact or export the storage of a node that is stopped.
+#[derive(Debug, Args)]
+pub(super) struct StorageArgs {
+    #[command(subcommand)]
+    action: StorageAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum StorageAction {
+    /// Read everything and compare all checksums: exit code 0 if nothing is damaged, 1 otherwise
+    Check(StorageLocation),
+    /// Print the number of entries and bytes of each column family
+    Stats(StorageLocation),
+    /// Compact everything, so that deleted and expired data frees its space
+    Compact(StorageLocation),
+    /// Print the publications as one JSON object per line
+    Export(ExportArgs),
+}
+
+#[derive(Debug, Args)]
+struct ExportArgs {
+    #[command(flatten)]
+    location: StorageLocation,
+    /// Print only the publications of this channel
+    #[arg(long, value_name = "CHANNEL")]
+    channel: Option<String>,
+}
+
+/// Where the storage is.
+#[derive(Debug, Args)]
+struct StorageLocation {
+    /// Directory of the storage. Default: `storage.path` of the configuration
+    #[arg(value_name = "DIR", conflicts_with = "path")]
+    directory: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFile,
+}
+
+pub(super) fn run(args: &StorageArgs, registry: &Registry) -> Result<(), Failure> {
+    match &args.action {
+        StorageAction::Check(location) => check(&location.options(registry)?),
+        StorageAction::Stats(location) => stats(&open(&location.options(registry)?)?),
+        StorageAction::Compact(location) => compact(&location.options(registry)?),
+        StorageAction::Export(args) => export(&open(&args.location.options(registry)?)?, args.channel.as_deref()),
+    }
+}
+
+impl StorageLocation {
+    fn options(&self, registry: &Registry) -> Result<StorageOptions, Failure> {
+        if let Some(directory) = &self.directory {
+            return Ok(StorageOptions::at(directory));
+        }
+        let (config, _) = self.config.load(Vec::new(), registry)?;
+        let Some(settings) = &config.storage else {
+            let text = "there is no storage: name its directory, or a configuration with `storage.path`";
+            return Err(Failure::Usage(text.to_owned()));
+        };
+        // The node's huge pages are for the node.
+        Ok(StorageOptions { huge_page_bytes: 0, ..storage_options(settings) })
+    }
+}
+
+/// Opens a storage that exists.
+fn open(options: &StorageOptions) -> Result<Storage, Failure> {
+    let path = &options.path;
+    match dunlin_storage::is_storage(path) {
+        Ok(true) => Storage::open(options, Arc::new(NoShards)).map_err(Failure::Storage),
+        Ok(false) => Err(Failure::UnusableStorage(path.clone(), "there is no storage in this directory".to_owned())),
+        Err(error) => Err(Failure::File(path.clone(), error)),
+    }
+}
+
+/// Checks a storage, and prints what is in it.
+pub(super) fn check(options: &StorageOptions) -> Result<(), Failure> {
+    let report = open(options)?.check().map_err(Failure::Storage)?;
+    let StorageReport { channels, publications, results, blocks, checkpoints, unreadable } = report;
+    let path = options.path.display();
+    output::line(format_args!(
+        "{path}: {channels} channels, {publications} publications, {results} idempotency results, {blocks} path blocks, \
+         {checkpoints} room checkpoints"
+    ))?;
+    if unreadable > 0 {
+        let text = format!("{unreadable} entries cannot be read; check the disk, then restore a backup");
+        return Err(Failure::UnusableStorage(options.path.clone(), text));
+    }
+    output::line(format_args!("{path}: everything can be read, and all checksums match"))
+}
+
+fn stats(storage: &Storage) -> Result<(), Failure> {
+    output::line(format_args!(
+        "{:<14}{:>16}{:>16}{:>16}",
+        "family", "entries, about", "table bytes", "memtable bytes"
+    ))?;
+    let sizes = storage.sizes();
+    for FamilySize { name, entries, table_bytes, memtable_bytes } in &sizes {
+        output::line(format_args!("{name:<14}{entries:>16}{table_bytes:>16}{memtable_bytes:>16}"))?;
+    }
+    let sum = |of: fn(&FamilySize) -> u64| sizes.iter().map(of).sum::<u64>();
+    let (entries, tables, memtables) =
+        (sum(|size| size.entries), sum(|size| size.table_bytes), sum(|size| size.memtable_bytes));
+    output::line(format_args!("{:<14}{entries:>16}{tables:>16}{memtables:>16}", "all"))
+}
+
+fn compact(options: &StorageOptions) -> Result<(), Failure> {
+    let storage = open(options)?;
+    let table_bytes = || storage.sizes().iter().map(|size| size.table_bytes).sum::<u64>();
+    let before_bytes = table_bytes();
+    storage.compact();
+    let after_bytes = table_bytes();
+    output::line(format_args!("{}: {before_bytes} bytes of tables before, {after_bytes} now", options.path.display()))
+}
+
+fn export(storage: &Storage, channel: Option<&str>) -> Result<(), Failure> {
+    let mut lines = Lines { output: BufWriter::new(io::stdout().lock()), error: None };
+    let exported = storage.export(channel, &mut lines);
+    let flushed = lines.output.flush();
+    match (lines.error, exported) {
+        (Some(error), _) => Err(Failure::Output(error)),
+        (None, Err(error)) => Err(Failure::Storage(error)),
+        (None, Ok(_)) => flushed.map_err(Failure::Output),
+    }
+}
+
+/// Standard output, with its error: the storage's own error names the storage's directory.
+struct Lines<W> {
+    output: W,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.output.write(bytes).map_err(|error| {
+            let kind = error.kind();
+            self.error = Some(error);
+            kind.into()
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+/// No shard sends requests to the storage.
+#[derive(Debug)]
+struct NoShards;
+
+impl Completions for NoShards {
+    fn committed(&self, _: ShardIndex, _: StoreAnswer) {}
+
+    fn loaded(&self, _: ShardIndex, _: LoadAnswer) {}
+}

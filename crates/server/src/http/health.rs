@@ -1,0 +1,61 @@
+//! The health check.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use axum::{
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde_json::{Map, Value, json};
+
+use crate::node::{NodeCluster, NodeStorage};
+
+/// What the health check reports on.
+#[derive(Clone)]
+pub(super) struct HealthSources {
+    /// Whether the node is shutting down.
+    pub is_going: Arc<AtomicBool>,
+    /// `None` without a storage.
+    pub storage: Option<Arc<NodeStorage>>,
+    /// `None` for a node on its own.
+    pub cluster: Option<Arc<NodeCluster>>,
+}
+
+/// A storage that has failed and a cluster that is not ready are in the body, not in the status: sessions, live delivery and
+/// all other namespaces go on, and a load balancer that removed the node would end them. NATS is out of reach for all nodes at
+/// once as a rule, and none would be left.
+pub(super) async fn answer(State(sources): State<HealthSources>) -> Response {
+    let is_going = sources.is_going.load(Ordering::Relaxed);
+    let status = if is_going { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let storage = sources.storage.as_ref().and_then(|storage| storage.storage().poison());
+    let storage = storage.map(|error| json!({ "fault": error.fault.label(), "error": error.to_string() }));
+    let is_ready = sources.cluster.as_ref().is_none_or(|cluster| cluster.is_ready());
+    (status, [(header::CONTENT_TYPE, "application/json")], body(storage, is_ready)).into_response()
+}
+
+/// An empty object if all is well.
+fn body(storage: Option<Value>, is_cluster_ready: bool) -> String {
+    let cluster = (!is_cluster_ready).then(|| json!({ "ready": false }));
+    let parts = [("storage", storage), ("cluster", cluster)];
+    let faults = parts.into_iter().filter_map(|(name, fault)| Some((name.to_owned(), fault?)));
+    Value::Object(faults.collect::<Map<_, _>>()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_body_names_what_does_not_work() {
+        let fault = || Some(json!({ "fault": "write" }));
+        assert_eq!(body(None, true), "{}");
+        assert_eq!(body(None, false), r#"{"cluster":{"ready":false}}"#);
+        assert_eq!(body(fault(), true), r#"{"storage":{"fault":"write"}}"#);
+        let both: Value = serde_json::from_str(&body(fault(), false)).expect("it is JSON");
+        assert_eq!(both, json!({ "cluster": { "ready": false }, "storage": { "fault": "write" } }));
+    }
+}

@@ -1,0 +1,59 @@
+//! `POST /-/reload` on the internal port.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+
+use super::{Peer, api::is_authorized};
+use crate::{
+    serve::{Reloaded, Reloader},
+    telemetry::{
+        api_counters::{ControlCounters, HttpRefusal},
+        events,
+    },
+};
+
+/// The path of the endpoint.
+pub const PATH: &str = "/-/reload";
+
+/// The state of the endpoint.
+#[derive(Clone)]
+pub struct Reload {
+    /// Reloads the configuration.
+    pub reloader: Arc<Reloader>,
+    /// Counts refused requests.
+    pub counters: Arc<ControlCounters>,
+}
+
+impl Reload {
+    /// Checks the API key of a request; otherwise returns the response.
+    #[allow(clippy::result_large_err, reason = "a response is sent at once")]
+    pub(super) fn authorize(&self, request: &Request) -> Result<(), Response> {
+        if is_authorized(&self.reloader.access(), request.headers(), request.uri()) {
+            return Ok(());
+        }
+        let reason = HttpRefusal::Unauthorized;
+        self.counters.count_refusal(reason);
+        events::HttpRefused { reason, peer: Peer::of(request).0, detail: &"missing or wrong API key" }.emit();
+        Err(StatusCode::UNAUTHORIZED.into_response())
+    }
+}
+
+/// Reloads the configuration, if the request has an API key.
+pub(super) async fn answer(State(reload): State<Reload>, request: Request) -> Response {
+    if let Err(refusal) = reload.authorize(&request) {
+        return refusal;
+    }
+    let reloader = Arc::clone(&reload.reloader);
+    // On a separate task, so that a client that disconnects does not leave a half-applied configuration.
+    match tokio::spawn(async move { reloader.reload().await }).await {
+        Ok(outcome @ Reloaded::Applied { .. }) => Json(outcome).into_response(),
+        Ok(outcome) => (StatusCode::UNPROCESSABLE_ENTITY, Json(outcome)).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}

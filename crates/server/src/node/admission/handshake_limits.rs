@@ -1,0 +1,176 @@
+//! The admission control of a node, shared by all shards and the control thread.
+//!
+//! Limits apply to the node rather than to each shard. The kernel distributes connections at random, and those of one
+//! client over all shards, so equal shares would refuse some clients too early and others too late. The node's rate is
+//! one atomic token bucket. Per-address counts are in a sharded table behind mutexes, each held for one table look-up.
+//! Admission takes place once per handshake and once at the end of a session, never on the path of a publication.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+};
+
+use dunlin_config::AdmissionOptions;
+use dunlin_engine::Pace;
+use dunlin_net::{RefusalReason, TrustedProxies};
+
+use super::sources::{SourceLimits, SourceNetwork, SourceRefusal, Sources};
+
+/// Admission control of a node; see the module's documentation.
+#[derive(Debug)]
+pub(in crate::node) struct Gate {
+    /// Handshakes per second and node; 0 for no limit.
+    handshakes_per_second: AtomicU32,
+    /// State of the token bucket for handshakes.
+    full_at_ns: AtomicU64,
+    source_limits: SourceLimits,
+    /// Empty if there are no limits per address.
+    sources: Box<[Mutex<Sources>]>,
+    proxies: TrustedProxies,
+    is_over_memory: AtomicBool,
+    refusals: AtomicU32,
+}
+
+/// Number of parts of the address table, so that shards rarely contend for a lock.
+const PARTS: usize = 16;
+
+/// Maximum value of `Retry-After` in seconds.
+const RETRY_AFTER_MAX_S: u32 = 5;
+
+impl Gate {
+    pub(in crate::node) fn new(options: &AdmissionOptions) -> Self {
+        let knows_sources = options.source_sessions_max > 0 || options.source_handshakes_per_second > 0;
+        Self {
+            handshakes_per_second: AtomicU32::new(options.handshakes_per_second),
+            full_at_ns: AtomicU64::new(0),
+            source_limits: SourceLimits {
+                sessions_max: options.source_sessions_max,
+                handshakes: Pace::new(options.source_handshakes_per_second),
+                idle_max: options.idle_sources_max.div_ceil(PARTS),
+            },
+            sources: if knows_sources { (0..PARTS).map(|_| Mutex::default()).collect() } else { Box::default() },
+            proxies: options.trusted_proxies.clone(),
+            is_over_memory: AtomicBool::new(false),
+            refusals: AtomicU32::new(0),
+        }
+    }
+
+    pub(in crate::node) fn proxies(&self) -> &TrustedProxies {
+        &self.proxies
+    }
+
+    /// Admits a connection, or returns the reason for a refusal. The node's own rate is checked last, so that a client
+    /// refused by its own limit uses nothing of the others' rate.
+    pub(in crate::node) fn admit(&self, source: Option<SourceNetwork>, now_us: u64) -> Result<(), RefusalReason> {
+        if self.is_over_memory.load(Ordering::Relaxed) {
+            return Err(RefusalReason::Memory);
+        }
+        if let Some(source) = source
+            && let Some(mut sources) = self.part_of(source)
+        {
+            sources.admit(source, &self.source_limits, now_us).map_err(|refusal| match refusal {
+                SourceRefusal::Sessions => RefusalReason::SourceSessions,
+                SourceRefusal::Rate => RefusalReason::SourceRate,
+            })?;
+        }
+        let Some(pace) = Pace::new(self.handshakes_per_second.load(Ordering::Relaxed)) else { return Ok(()) };
+        let taken = self.full_at_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| pace.take(full, now_us));
+        taken.map(drop).map_err(|_| {
+            self.dismiss(source, now_us);
+            RefusalReason::HandshakeRate
+        })
+    }
+
+    /// Removes an admitted connection.
+    pub(in crate::node) fn dismiss(&self, source: Option<SourceNetwork>, now_us: u64) {
+        if let Some(source) = source
+            && let Some(mut sources) = self.part_of(source)
+        {
+            sources.dismiss(source, &self.source_limits, now_us);
+        }
+    }
+
+    /// Changes the node's rate of handshakes.
+    pub(in crate::node) fn set_handshake_rate(&self, handshakes_per_second: u32) {
+        self.handshakes_per_second.store(handshakes_per_second, Ordering::Relaxed);
+    }
+
+    /// Refuses new sessions while the process is above its memory limit.
+    pub(in crate::node) fn set_over_memory(&self, is_over: bool) {
+        self.is_over_memory.store(is_over, Ordering::Relaxed);
+    }
+
+    /// The value for `Retry-After`. Consecutive clients get different values, so that they do not return together.
+    pub(in crate::node) fn retry_after_s(&self) -> u32 {
+        1 + self.refusals.fetch_add(1, Ordering::Relaxed) % RETRY_AFTER_MAX_S
+    }
+
+    fn part_of(&self, source: SourceNetwork) -> Option<MutexGuard<'_, Sources>> {
+        let part = self.sources.get(source.part(PARTS))?;
+        // After a panic, the counts are at most wrong by one session.
+        Some(part.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(last: u8) -> SourceNetwork {
+        SourceNetwork::of([192, 0, 2, last].into())
+    }
+
+    #[test]
+    fn the_node_lets_in_as_many_as_it_may_and_not_one_more() {
+        let gate = Gate::new(&AdmissionOptions { handshakes_per_second: 10, ..AdmissionOptions::default() });
+        assert!((0..10).all(|last| gate.admit(Some(source(last)), 5).is_ok()));
+        assert_eq!(gate.admit(Some(source(0)), 5), Err(RefusalReason::HandshakeRate));
+        assert_eq!(gate.admit(None, 100_005), Ok(()), "a tenth of a second later");
+    }
+
+    #[test]
+    fn who_is_refused_for_their_own_rate_takes_nothing_from_the_others() {
+        let gate = Gate::new(&AdmissionOptions {
+            handshakes_per_second: 3,
+            source_handshakes_per_second: 1,
+            ..AdmissionOptions::default()
+        });
+        assert_eq!(gate.admit(Some(source(1)), 0), Ok(()));
+        for _ in 0..100 {
+            assert_eq!(gate.admit(Some(source(1)), 0), Err(RefusalReason::SourceRate));
+        }
+        assert_eq!((gate.admit(Some(source(2)), 0), gate.admit(Some(source(3)), 0)), (Ok(()), Ok(())));
+        assert_eq!(gate.admit(Some(source(4)), 0), Err(RefusalReason::HandshakeRate));
+    }
+
+    #[test]
+    fn who_is_refused_for_the_rate_of_all_has_no_session() {
+        let gate = Gate::new(&AdmissionOptions {
+            handshakes_per_second: 1,
+            source_sessions_max: 1,
+            ..AdmissionOptions::default()
+        });
+        assert_eq!(gate.admit(Some(source(1)), 0), Ok(()));
+        assert_eq!(gate.admit(Some(source(2)), 0), Err(RefusalReason::HandshakeRate));
+        assert_eq!(gate.admit(Some(source(2)), 1_000_000), Ok(()));
+        assert_eq!(gate.admit(Some(source(1)), 2_000_000), Err(RefusalReason::SourceSessions));
+        gate.dismiss(Some(source(1)), 2_000_000);
+        assert_eq!(gate.admit(Some(source(1)), 2_000_000), Ok(()));
+    }
+
+    #[test]
+    fn nobody_comes_in_while_memory_is_short() {
+        let gate = Gate::new(&AdmissionOptions::default());
+        gate.set_over_memory(true);
+        assert_eq!(gate.admit(None, 0), Err(RefusalReason::Memory));
+        gate.set_over_memory(false);
+        assert_eq!(gate.admit(None, 0), Ok(()));
+    }
+
+    #[test]
+    fn refused_clients_are_spread_over_some_seconds() {
+        let gate = Gate::new(&AdmissionOptions::default());
+        let seconds: Vec<u32> = (0..10).map(|_| gate.retry_after_s()).collect();
+        assert_eq!(seconds, [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,70 @@
+//! The share of time that a shard is busy, over a fixed window, independent of how often it is read.
+
+/// Minimum length of a window. A long turn extends it.
+const WINDOW_US: u64 = 5_000_000;
+
+/// The busy share of a shard; see the module's documentation.
+#[derive(Debug)]
+pub(super) struct BusyWindow {
+    began_us: u64,
+    /// The shard's busy time at the begin of the window.
+    busy_before_us: u64,
+    /// The share in the last complete window, in parts per million.
+    last_ppm: Option<u32>,
+}
+
+impl BusyWindow {
+    pub(super) fn new(now_us: u64) -> Self {
+        Self { began_us: now_us, busy_before_us: 0, last_ppm: None }
+    }
+
+    /// Records the end of a turn. `busy_us` is the shard's busy time since its start.
+    pub(super) fn turn_ended(&mut self, now_us: u64, busy_us: u64) {
+        if now_us.saturating_sub(self.began_us) >= WINDOW_US {
+            self.last_ppm = Some(self.current_ppm(now_us, busy_us));
+            (self.began_us, self.busy_before_us) = (now_us, busy_us);
+        }
+    }
+
+    /// The share in the last complete window, in parts per million. Before the first one is complete: the share since
+    /// the start.
+    pub(super) fn busy_ppm(&self, now_us: u64, busy_us: u64) -> u32 {
+        // If no turn has ended since the window's end, the shard was idle.
+        let is_over = now_us.saturating_sub(self.began_us) >= WINDOW_US;
+        self.last_ppm.filter(|_| !is_over).unwrap_or_else(|| self.current_ppm(now_us, busy_us))
+    }
+
+    fn current_ppm(&self, now_us: u64, busy_us: u64) -> u32 {
+        let whole_us = now_us.saturating_sub(self.began_us);
+        let busy_us = busy_us.saturating_sub(self.busy_before_us).min(whole_us);
+        busy_us.saturating_mul(1_000_000).checked_div(whole_us).map_or(0, |ppm| ppm as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_that_of_the_last_window_however_often_it_is_asked_for() {
+        let mut window = BusyWindow::new(0);
+        assert_eq!(window.busy_ppm(0, 0), 0);
+        window.turn_ended(1_000_000, 250_000);
+        assert_eq!(window.busy_ppm(1_000_000, 250_000), 250_000, "since the start");
+        window.turn_ended(WINDOW_US, WINDOW_US / 2);
+        for _ in 0..10 {
+            assert_eq!(window.busy_ppm(WINDOW_US + 1, WINDOW_US / 2), 500_000);
+        }
+        window.turn_ended(2 * WINDOW_US - 1, WINDOW_US / 2);
+        assert_eq!(window.busy_ppm(2 * WINDOW_US - 1, WINDOW_US / 2), 500_000, "the next window is not over");
+        window.turn_ended(2 * WINDOW_US, WINDOW_US / 2 + WINDOW_US / 10);
+        assert_eq!(window.busy_ppm(2 * WINDOW_US, WINDOW_US / 2 + WINDOW_US / 10), 100_000);
+    }
+
+    #[test]
+    fn a_shard_that_waits_for_long_is_idle() {
+        let mut window = BusyWindow::new(0);
+        window.turn_ended(WINDOW_US, WINDOW_US);
+        assert_eq!(window.busy_ppm(101 * WINDOW_US, WINDOW_US), 0);
+    }
+}

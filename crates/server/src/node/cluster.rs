@@ -1,0 +1,143 @@
+//! The cluster of a node: passes the requests of its shards to the cluster's thread, and the answers back.
+
+use std::sync::{Arc, OnceLock};
+
+use dunlin_cluster::{
+    core::CoreEvent,
+    streams::StreamDifference,
+    thread::{ClusterAnswers, ClusterFault, ClusterOptions, ClusterState, ClusterThread},
+};
+use dunlin_engine::{
+    NamespaceNames, Options, ShardIndex,
+    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
+};
+
+use super::answers::{AnswerSender, Answered};
+use crate::telemetry::cluster_events::ReadinessChanged;
+
+/// A running cluster thread with the shards that use it.
+pub struct NodeCluster {
+    thread: ClusterThread,
+    names: NamespaceNames,
+    answers: Arc<AnswersOfCluster>,
+}
+
+impl NodeCluster {
+    /// Connects to the cluster, for a node with this number of shards. Also gives the streams' tolerable differences.
+    ///
+    /// # Errors
+    /// See [`ClusterFault`].
+    pub fn start(
+        options: ClusterOptions,
+        engine: &Options,
+        shard_count: u16,
+    ) -> Result<(Self, Vec<StreamDifference>), ClusterFault> {
+        let senders = (0..shard_count).map(|_| OnceLock::new()).collect();
+        let answers = Arc::new(AnswersOfCluster { senders });
+        let of_thread = Arc::clone(&answers) as Arc<dyn ClusterAnswers>;
+        let (thread, differences) = ClusterThread::start(options, of_thread)?;
+        Ok((Self { thread, names: NamespaceNames::new(engine), answers }, differences))
+    }
+
+    /// Its state, for the metrics.
+    pub fn state(&self) -> ClusterState {
+        self.thread.state()
+    }
+
+    /// Whether all connections are up and all streams are known.
+    pub fn is_ready(&self) -> bool {
+        self.state().is_ready
+    }
+
+    /// Sets where the answers of a shard go. Comes before its first request.
+    pub(super) fn connect(&self, shard: ShardIndex, sender: AnswerSender) {
+        if let Some(place) = self.answers.senders.get(usize::from(shard.0)) {
+            let is_first = place.set(sender).is_ok();
+            debug_assert!(is_first, "a shard starts once");
+        }
+    }
+
+    pub(super) fn propose(
+        &self,
+        shard: ShardIndex,
+        channel: Arc<str>,
+        proposal: ProposalNumber,
+        record: Box<LogRecord>,
+    ) -> Result<(), LogError> {
+        let namespace = self.namespace(&channel)?;
+        self.thread.request(CoreEvent::Propose { shard, channel, namespace, proposal, record })
+    }
+
+    pub(super) fn load(
+        &self,
+        shard: ShardIndex,
+        channel: Arc<str>,
+        load: LoadNumber,
+        query: LoadQuery,
+    ) -> Result<(), LogError> {
+        self.thread.request(CoreEvent::Load { shard, channel, load, query })
+    }
+
+    /// Without effect on a channel whose namespace was added after the start: its loads and publications are refused.
+    pub(super) fn follow(&self, shard: ShardIndex, channel: Arc<str>) {
+        self.send(&channel.clone(), |namespace| CoreEvent::Follow { shard, channel, namespace });
+    }
+
+    pub(super) fn unfollow(&self, channel: Arc<str>) {
+        self.send(&channel.clone(), |_| CoreEvent::Unfollow { channel });
+    }
+
+    pub(super) fn trim(&self, channel: Arc<str>) {
+        self.send(&channel.clone(), |namespace| CoreEvent::Trim { channel, namespace });
+    }
+
+    fn send(&self, channel: &str, event: impl FnOnce(u16) -> CoreEvent) {
+        if let Ok(namespace) = self.namespace(channel) {
+            // A thread that has ended answers nothing; the node is stopping.
+            let _ = self.thread.send(event(namespace));
+        }
+    }
+
+    fn namespace(&self, channel: &str) -> Result<u16, LogError> {
+        self.names.index_of(channel).map_err(|_| LogError::Unavailable)
+    }
+}
+
+/// Takes answers on the cluster's thread, and sends each to its shard.
+struct AnswersOfCluster {
+    senders: Box<[OnceLock<AnswerSender>]>,
+}
+
+impl AnswersOfCluster {
+    fn send(&self, to: ShardIndex, answered: Answered) {
+        if let Some(sender) = self.senders.get(usize::from(to.0)).and_then(OnceLock::get) {
+            sender.send_answer(answered);
+        }
+    }
+}
+
+impl ClusterAnswers for AnswersOfCluster {
+    fn committed(&self, to: ShardIndex, channel: Arc<str>, proposal: ProposalNumber, outcome: Result<u64, LogError>) {
+        self.send(to, Answered::Committed { channel, proposal, outcome });
+    }
+
+    fn loaded(&self, to: ShardIndex, channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError>) {
+        self.send(to, Answered::Loaded { channel, load, outcome });
+    }
+
+    fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>) {
+        self.send(to, Answered::Replicated { channel, record });
+    }
+
+    fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64) {
+        self.send(to, Answered::Trimmed { channel, through });
+    }
+
+    fn interrupted(&self, to: ShardIndex, channel: Arc<str>) {
+        self.send(to, Answered::Interrupted { channel });
+    }
+
+    fn readiness_changed(&self, is_ready: bool) {
+        ReadinessChanged { is_ready }.emit();
+    }
+}

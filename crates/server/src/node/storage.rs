@@ -1,0 +1,117 @@
+//! The storage of a node: passes the requests of its shards on, and the answers back.
+
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use dunlin_engine::{
+    ShardIndex,
+    log::{LoadNumber, LoadQuery, LogError, LogRecord, LogTerms, ProposalNumber},
+};
+use dunlin_storage::{
+    Completions, LoadAnswer, LoadRequest, Storage, StorageError, StorageOptions, StoreAnswer, StoreRequest,
+};
+
+use super::answers::{AnswerSender, Answered};
+use crate::telemetry::{StorageState, storage_events::StorageFailed};
+
+/// An open storage with the shards that use it.
+#[derive(Debug)]
+pub struct NodeStorage {
+    storage: Storage,
+    answers: Arc<ShardAnswers>,
+}
+
+impl NodeStorage {
+    /// Opens the storage of a node with this number of shards.
+    ///
+    /// # Errors
+    /// See [`dunlin_storage::StorageFault`].
+    pub fn open(options: &StorageOptions, shard_count: u16) -> Result<Self, StorageError> {
+        let senders = (0..shard_count).map(|_| OnceLock::new()).collect();
+        let answers = Arc::new(ShardAnswers { senders, durable: RwLock::default() });
+        let completions = Arc::clone(&answers) as Arc<dyn Completions>;
+        Ok(Self { storage: Storage::open(options, completions)?, answers })
+    }
+
+    /// Its state, for the metrics.
+    pub fn state(&self) -> StorageState {
+        let fault = self.storage.poison().map(|error| error.fault.label());
+        StorageState { counts: self.storage.counts(), fault }
+    }
+
+    /// The storage itself, for what is not a shard's.
+    pub const fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Sets which namespaces the log names when the storage fails.
+    pub fn set_durable_namespaces(&self, names: Vec<String>) {
+        *self.answers.durable.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// Sets where the answers of a shard go. Comes before its first request.
+    pub(super) fn connect(&self, shard: ShardIndex, sender: AnswerSender) {
+        if let Some(place) = self.answers.senders.get(usize::from(shard.0)) {
+            let is_first = place.set(sender).is_ok();
+            debug_assert!(is_first, "a shard starts once");
+        }
+    }
+
+    pub(super) fn store(
+        &self,
+        shard: ShardIndex,
+        channel: Arc<str>,
+        proposal: ProposalNumber,
+        record: Box<LogRecord>,
+        terms: LogTerms,
+    ) -> Result<(), LogError> {
+        self.storage.store(StoreRequest { shard, channel, proposal, record, terms })
+    }
+
+    pub(super) fn load(
+        &self,
+        shard: ShardIndex,
+        channel: Arc<str>,
+        load: LoadNumber,
+        query: LoadQuery,
+        terms: LogTerms,
+    ) -> Result<(), LogError> {
+        self.storage.load(LoadRequest { shard, channel, load, query, terms })
+    }
+
+    pub(super) fn trim(&self, channel: Arc<str>, through: u64) {
+        self.storage.trim(channel, through);
+    }
+}
+
+/// Takes answers on the threads of the storage, and sends each to its shard.
+#[derive(Debug)]
+struct ShardAnswers {
+    senders: Box<[OnceLock<AnswerSender>]>,
+    /// Namespaces with `durability`.
+    durable: RwLock<Vec<String>>,
+}
+
+impl ShardAnswers {
+    fn send(&self, shard: ShardIndex, answered: Answered) {
+        if let Some(sender) = self.senders.get(usize::from(shard.0)).and_then(OnceLock::get) {
+            sender.send_answer(answered);
+        }
+    }
+}
+
+impl Completions for ShardAnswers {
+    fn committed(&self, shard: ShardIndex, answer: StoreAnswer) {
+        let StoreAnswer { channel, proposal, outcome } = answer;
+        self.send(shard, Answered::Committed { channel, proposal, outcome });
+    }
+
+    fn loaded(&self, shard: ShardIndex, answer: LoadAnswer) {
+        let LoadAnswer { channel, load, outcome } = answer;
+        self.send(shard, Answered::Loaded { channel, load, outcome });
+    }
+
+    fn poisoned(&self, error: &StorageError) {
+        let namespaces = self.durable.read().unwrap_or_else(PoisonError::into_inner);
+        StorageFailed { error, namespaces: &namespaces }.emit();
+    }
+}

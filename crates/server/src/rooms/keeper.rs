@@ -1,0 +1,145 @@
+//! Keeps one room: saves it from time to time, and logs what each of its ticks begins with. Moves with the room's runner.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use dunlin_config::{RoomSettings, RoomSurvival};
+use dunlin_engine::host::{RoomOrigin, Runner, Step, TickRecord};
+
+use super::{
+    FailureReason,
+    heap::Account,
+    job::{Failure, panicked},
+    survival::{CheckpointPieces, RoomEntries},
+};
+
+/// Seconds between two state hashes in the log.
+const HASH_INTERVAL_S: u64 = 1;
+
+/// Keeps one room.
+pub(super) struct Keeper {
+    pub(super) entries: Arc<RoomEntries>,
+    /// Whether the room goes on from a checkpoint, and its players wait for their clients.
+    pub(super) is_restored: bool,
+    origin: RoomOrigin,
+    is_exact: bool,
+    checkpoint_ticks: u64,
+    hash_ticks: u64,
+    bytes_max: usize,
+    /// The count of the tick after which the next checkpoint is due.
+    next_checkpoint: u64,
+}
+
+/// What a room in this namespace is made of.
+pub(super) fn origin_of(settings: &RoomSettings) -> RoomOrigin {
+    RoomOrigin {
+        simulation: settings.simulation.clone(),
+        params: settings.params.to_string(),
+        options: settings.room.clone(),
+    }
+}
+
+/// A duration in ticks.
+pub(super) fn ticks_of(duration_ms: u64, settings: &RoomSettings) -> u64 {
+    duration_ms.saturating_mul(settings.room.ticks_per_second.into()) / 1_000
+}
+
+impl Keeper {
+    /// Keeps a room that has run so many ticks.
+    pub(super) fn new(entries: Arc<RoomEntries>, settings: &RoomSettings, ticks_run: u64, is_restored: bool) -> Self {
+        Self {
+            entries,
+            is_restored,
+            origin: origin_of(settings),
+            is_exact: settings.survival == RoomSurvival::Exact,
+            checkpoint_ticks: ticks_of(settings.checkpoint_interval_ms, settings).max(1),
+            hash_ticks: (u64::from(settings.room.ticks_per_second) * HASH_INTERVAL_S).max(1),
+            bytes_max: settings.checkpoint_bytes_max,
+            // What was replayed need not be replayed again.
+            next_checkpoint: ticks_run + 1,
+        }
+    }
+
+    /// Whether the messages of a tick wait for its record.
+    pub(super) fn is_exact(&self) -> bool {
+        self.is_exact
+    }
+
+    /// Logs the steps of the next tick. Calls the game for its state now and then.
+    pub(super) fn before_tick(
+        &self,
+        runner: &Runner,
+        account: &mut Account,
+        steps: &[Step],
+        growth_bytes_max: u64,
+    ) -> Result<(), Failure> {
+        if !self.is_exact {
+            return Ok(());
+        }
+        let state_hash = if runner.ticks_run().is_multiple_of(self.hash_ticks) {
+            Some(guarded(account, growth_bytes_max, || runner.room().state_hash())?)
+        } else {
+            None
+        };
+        let mut record = Vec::new();
+        TickRecord::write(steps, state_hash, &mut record);
+        let failed = |detail: String| Failure { reason: FailureReason::Storage, detail };
+        if record.len() > self.bytes_max {
+            return Err(failed(too_large("the log record of a tick", record.len(), self.bytes_max)));
+        }
+        let queued = self.entries.write_record(runner.ticks_run() + 1, record);
+        queued.map_err(|detail| failed(detail.to_owned()))
+    }
+
+    /// Saves the room if a checkpoint is due.
+    pub(super) fn after_tick(
+        &mut self,
+        runner: &Runner,
+        account: &mut Account,
+        growth_bytes_max: u64,
+    ) -> Result<(), Failure> {
+        if runner.ticks_run() < self.next_checkpoint {
+            return Ok(());
+        }
+        self.next_checkpoint = runner.ticks_run() + self.checkpoint_ticks;
+        self.save(runner, account, growth_bytes_max, CheckpointPieces::Parts)
+    }
+
+    /// Saves the room.
+    pub(super) fn save(
+        &self,
+        runner: &Runner,
+        account: &mut Account,
+        growth_bytes_max: u64,
+        pieces: CheckpointPieces,
+    ) -> Result<(), Failure> {
+        let saved = guarded(account, growth_bytes_max, || {
+            let mut saved = Vec::new();
+            runner.save(&self.origin, &mut saved);
+            saved
+        })?;
+        // The storage frees its copy on another thread, and the room's memory is freed on its account.
+        let copy = (saved.len() <= self.bytes_max).then(|| saved.clone());
+        let size_bytes = saved.len();
+        account.charge(u64::MAX, || drop(saved));
+        if let Some(bytes) = copy {
+            self.entries.write_checkpoint(runner.ticks_run(), bytes, pieces);
+            return Ok(());
+        }
+        let detail = too_large("the checkpoint", size_bytes, self.bytes_max);
+        self.entries.checkpoint_failed(&detail);
+        // Otherwise the log would grow without end.
+        if self.is_exact { Err(Failure { reason: FailureReason::Memory, detail }) } else { Ok(()) }
+    }
+}
+
+/// Calls the game on the room's account.
+fn guarded<T>(account: &mut Account, growth_bytes_max: u64, call: impl FnOnce() -> T) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(|| account.charge(growth_bytes_max, call))).map_err(panicked)
+}
+
+fn too_large(what: &str, size_bytes: usize, bytes_max: usize) -> String {
+    format!("{what} has {size_bytes} bytes, and room.checkpoint_size_limit is {bytes_max}: raise it")
+}

@@ -1,0 +1,198 @@
+//! The rings between shards and room threads: one in each direction for each pair.
+//!
+//! A shard can always send to a room thread: if the ring is full, the message waits in the shard's overflow, which the
+//! engine bounds and which delays nothing else. Messages to shards wait in the room thread's overflow. While too many
+//! wait for one shard, the rooms that last sent to this shard do not tick. A shard reads them as it reads requests,
+//! because they cause only notices.
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    ShardIndex,
+    room::{FromRoom, RoomThreadIndex, ToRoom},
+};
+
+use super::ThreadWaker;
+use crate::{
+    node::Doorbell,
+    ring::{RingReceiver, RingSender, SentTo, ring},
+};
+
+/// One shard's links to the room threads.
+#[derive(Debug, Default)]
+pub(crate) struct RoomLinks {
+    /// By thread index.
+    links: Vec<LinkToThread>,
+    overflow: usize,
+}
+
+#[derive(Debug)]
+struct LinkToThread {
+    out: RingSender<ToRoom>,
+    inward: RingReceiver<FromRoom>,
+    waker: Arc<ThreadWaker>,
+    unannounced: bool,
+}
+
+/// One room thread's links to the shards.
+#[derive(Debug)]
+pub(super) struct ShardLinks {
+    /// By shard index.
+    links: Vec<LinkToShard>,
+    overflow: usize,
+}
+
+#[derive(Debug)]
+struct LinkToShard {
+    out: RingSender<FromRoom>,
+    inward: RingReceiver<ToRoom>,
+    waker: Arc<Doorbell>,
+    unannounced: bool,
+}
+
+/// Connects each shard with each room thread by rings of `capacity` messages.
+pub(super) fn connect(
+    shards: &[Arc<Doorbell>],
+    threads: &[Arc<ThreadWaker>],
+    capacity: usize,
+) -> (Vec<RoomLinks>, Vec<ShardLinks>) {
+    let mut of_shards: Vec<RoomLinks> = shards.iter().map(|_| RoomLinks::default()).collect();
+    let mut of_threads = Vec::with_capacity(threads.len());
+    for thread_door in threads {
+        let mut links = ShardLinks { links: Vec::with_capacity(shards.len()), overflow: 0 };
+        for (shard_door, shard) in shards.iter().zip(&mut of_shards) {
+            let (to_thread, at_thread) = ring(capacity);
+            let (to_shard, at_shard) = ring(capacity);
+            shard.links.push(LinkToThread {
+                out: to_thread,
+                inward: at_shard,
+                waker: Arc::clone(thread_door),
+                unannounced: false,
+            });
+            let waker = Arc::clone(shard_door);
+            links.links.push(LinkToShard { out: to_shard, inward: at_thread, waker, unannounced: false });
+        }
+        of_threads.push(links);
+    }
+    (of_shards, of_threads)
+}
+
+impl RoomLinks {
+    /// The number of threads.
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Sends `message`. [`RoomLinks::announce`] wakes its receiver.
+    pub(crate) fn send(&mut self, to: RoomThreadIndex, message: ToRoom) -> SentTo {
+        let link = self.links.get_mut(usize::from(to.0)).expect("the engine knows how many room threads there are");
+        let sent = link.out.send(message);
+        match sent {
+            SentTo::Ring => link.unannounced = true,
+            SentTo::Overflow => self.overflow += 1,
+        }
+        sent
+    }
+
+    /// Moves messages from overflows to their rings while there is space.
+    pub(crate) fn flush(&mut self) {
+        if self.overflow == 0 {
+            return;
+        }
+        for link in &mut self.links {
+            let moved = link.out.flush();
+            self.overflow -= moved;
+            link.unannounced |= moved > 0;
+        }
+    }
+
+    /// Wakes the receivers of sent messages. Returns how many of them slept.
+    pub(crate) fn announce(&mut self) -> u64 {
+        let unannounced = self
+            .links
+            .iter_mut()
+            .filter_map(|link| std::mem::take(&mut link.unannounced).then(|| u64::from(link.waker.ring())));
+        unannounced.sum()
+    }
+
+    /// Wakes the threads that wait for space in their rings to this shard. Returns how many.
+    pub(crate) fn announce_room(&self) -> u64 {
+        self.links.iter().filter(|link| link.inward.made_room()).map(|link| u64::from(link.waker.ring())).sum()
+    }
+
+    /// The next message from the thread with index `place`.
+    pub(crate) fn next(&mut self, place: usize) -> Option<FromRoom> {
+        self.links.get_mut(place)?.inward.receive()
+    }
+
+    /// Whether there is a message.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.links.iter().any(|link| !link.inward.is_empty())
+    }
+
+    /// Number of messages in overflows.
+    pub(crate) fn overflow_len(&self) -> usize {
+        self.overflow
+    }
+
+    /// Number of messages in the rings to this shard.
+    pub(crate) fn depth(&self) -> usize {
+        self.links.iter().map(|link| link.inward.len()).sum()
+    }
+}
+
+impl ShardLinks {
+    /// The number of shards.
+    pub(super) fn shard_count(&self) -> u16 {
+        self.links.len() as u16
+    }
+
+    /// Sends `message`. [`ShardLinks::announce`] wakes its receiver.
+    pub(super) fn send(&mut self, to: ShardIndex, message: FromRoom) {
+        let link = self.links.get_mut(usize::from(to.0)).expect("rooms know shards of their node alone");
+        match link.out.send(message) {
+            SentTo::Ring => link.unannounced = true,
+            SentTo::Overflow => self.overflow += 1,
+        }
+    }
+
+    /// Moves messages from overflows to their rings while there is space.
+    pub(super) fn flush(&mut self) {
+        if self.overflow == 0 {
+            return;
+        }
+        for link in &mut self.links {
+            let moved = link.out.flush();
+            self.overflow -= moved;
+            link.unannounced |= moved > 0;
+        }
+    }
+
+    /// Wakes the receivers of sent messages, and the shards that wait for space in their rings to this thread.
+    pub(super) fn announce(&mut self) {
+        for link in &mut self.links {
+            let starves = link.inward.made_room();
+            if std::mem::take(&mut link.unannounced) || starves {
+                link.waker.ring();
+            }
+        }
+    }
+
+    /// The next message from the shard with index `place`.
+    pub(super) fn next(&mut self, place: u16) -> Option<ToRoom> {
+        self.links.get_mut(usize::from(place))?.inward.receive()
+    }
+
+    /// Whether there is a message.
+    pub(super) fn has_messages(&self) -> bool {
+        self.links.iter().any(|link| !link.inward.is_empty())
+    }
+
+    /// Number of messages that wait for space in the ring to a shard.
+    pub(super) fn overflow_of(&self, shard: ShardIndex) -> usize {
+        if self.overflow == 0 {
+            return 0;
+        }
+        self.links.get(usize::from(shard.0)).map_or(0, |link| link.out.overflow_len())
+    }
+}

@@ -1,0 +1,142 @@
+//! Opens a room that is kept: from its checkpoint and its log if there are any, otherwise anew.
+//!
+//! A room whose checkpoint or log is of no use is not opened, because it would take the place of the one that was kept. It
+//! stays closed until an operator gives it up (`room_close` of the API).
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use dunlin_config::{RoomSettings, RoomSurvival};
+use dunlin_engine::host::{Checkpoint, NotRestored, Runner, TickRecord};
+use dunlin_games::Registry;
+use dunlin_rooms::{RoomOptions, Simulation};
+
+use super::{
+    FailureReason,
+    builder::make_room,
+    heap::Account,
+    job::{Failure, panicked},
+    keeper::{Keeper, origin_of},
+    survival::{CheckpointPieces, RoomEntries},
+};
+
+/// What to do about a room that is not restored.
+const REMEDY: &str = "undo the change of its namespace, or give the room up with `room_close` of the API";
+
+/// A room that is about to tick.
+pub(super) struct OpenedRoom {
+    pub(super) runner: Runner,
+    pub(super) account: Account,
+    /// `None` if the room is not kept.
+    pub(super) keeper: Option<Keeper>,
+}
+
+/// Opens a kept room. `go_on` is called between calls of the game, of which there may be many.
+pub(super) fn open_kept(
+    registry: &Registry,
+    settings: &RoomSettings,
+    seed: u64,
+    entries: &Arc<RoomEntries>,
+    go_on: &dyn Fn(),
+) -> Result<OpenedRoom, Failure> {
+    let not_restored = |detail: String| {
+        entries.note_not_restored();
+        Failure { reason: FailureReason::Restore, detail: format!("{detail}; {REMEDY}") }
+    };
+    let Some(checkpoint) = entries.newest_checkpoint().map_err(not_restored)? else {
+        go_on();
+        return open_new(registry, settings, seed, entries);
+    };
+    let mut account = Account::default();
+    let mut restoring = Restoring { registry, settings, account: &mut account, go_on };
+    let (runner, replayed_ticks) = restoring.restore(&checkpoint.bytes, entries).map_err(not_restored)?;
+    entries.note_restored(&runner, replayed_ticks);
+    let keeper = Keeper::new(Arc::clone(entries), settings, runner.ticks_run(), true);
+    Ok(OpenedRoom { runner, account, keeper: Some(keeper) })
+}
+
+fn open_new(
+    registry: &Registry,
+    settings: &RoomSettings,
+    seed: u64,
+    entries: &Arc<RoomEntries>,
+) -> Result<OpenedRoom, Failure> {
+    let (runner, mut account) = make_room(registry, settings, seed)?;
+    let keeper = Keeper::new(Arc::clone(entries), settings, 0, false);
+    if settings.survival == RoomSurvival::Exact {
+        // The log begins with the first tick, and is written after this.
+        keeper.save(&runner, &mut account, settings.memory_bytes_max, CheckpointPieces::One)?;
+    }
+    Ok(OpenedRoom { runner, account, keeper: Some(keeper) })
+}
+
+/// A room on its way back.
+struct Restoring<'a> {
+    registry: &'a Registry,
+    settings: &'a RoomSettings,
+    account: &'a mut Account,
+    go_on: &'a dyn Fn(),
+}
+
+impl Restoring<'_> {
+    /// The room after the last tick of its log, and how many ticks that has.
+    fn restore(&mut self, checkpoint: &[u8], entries: &RoomEntries) -> Result<(Runner, u64), String> {
+        let checkpoint = Checkpoint::read(checkpoint).map_err(|error| error.to_string())?;
+        checkpoint.check_origin(&origin_of(self.settings)).map_err(|error| error.to_string())?;
+        let options = checkpoint.origin().options.clone();
+        // With the limits of then, because what is replayed may depend on them.
+        let mut runner = self.make(checkpoint, options.clone())?;
+        let begin = runner.ticks_run();
+        loop {
+            let records = entries.records(runner.ticks_run() + 1, self.settings.checkpoint_bytes_max)?;
+            if records.is_empty() {
+                break;
+            }
+            for record in records {
+                self.guarded(|| runner.replay(record.tick, TickRecord::read(&record.bytes)?))?;
+            }
+        }
+        let replayed_ticks = runner.ticks_run() - begin;
+        if options != self.settings.room {
+            runner = self.with_limits_of_now(runner)?;
+        }
+        Ok((runner, replayed_ticks))
+    }
+
+    fn make(&mut self, checkpoint: Checkpoint<'_>, options: RoomOptions) -> Result<Runner, String> {
+        let Self { registry, settings, .. } = *self;
+        self.guarded(|| {
+            // The configuration was checked with this simulation.
+            let made = registry.make(&settings.simulation, &settings.params).and_then(Result::ok);
+            let simulation: Box<dyn Simulation> = made.ok_or(NotRestored::Refused)?;
+            checkpoint.restore(options, simulation)
+        })
+    }
+
+    fn with_limits_of_now(&mut self, runner: Runner) -> Result<Runner, String> {
+        let mut saved = Vec::new();
+        let origin = origin_of(self.settings);
+        self.guarded(|| {
+            runner.save(&origin, &mut saved);
+            drop(runner);
+            Ok(())
+        })?;
+        let checkpoint = Checkpoint::read(&saved).map_err(|error| error.to_string())?;
+        let runner = self.make(checkpoint, self.settings.room.clone());
+        self.account.charge(u64::MAX, || drop(saved));
+        runner
+    }
+
+    /// Calls the game on the room's account.
+    fn guarded<T>(&mut self, call: impl FnOnce() -> Result<T, NotRestored>) -> Result<T, String> {
+        (self.go_on)();
+        let growth_bytes_max = self.settings.memory_bytes_max;
+        let called = catch_unwind(AssertUnwindSafe(|| self.account.charge(growth_bytes_max, call)));
+        match called {
+            Ok(outcome) => outcome.map_err(|error| error.to_string()),
+            Err(payload) => Err(format!("the simulation panicked: {}", panicked(payload).detail)),
+        }
+    }
+}

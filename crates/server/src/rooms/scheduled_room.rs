@@ -1,0 +1,247 @@
+//! One room of a scheduler, except its game.
+
+use std::sync::Arc;
+
+use dunlin_config::RoomSettings;
+use dunlin_engine::{
+    ShardIndex,
+    host::{HostOptions, RoomHost, RoutedMessage, Runner},
+    room::{FromRoom, NotJoined, RoomKey, ToRoom},
+};
+use dunlin_protocol::UnsubscribeCode;
+use dunlin_rooms::{Grid, Refusal};
+
+use super::{
+    RoomReport,
+    heap::Account,
+    held::HeldTicks,
+    keeper::{Keeper, ticks_of},
+    paths::RoomPaths,
+    recorder::{RoomRecorder, Tail},
+    report::Recent,
+    shared::{MemoryShare, Shared},
+    survival::RoomEntries,
+    tick_schedule::Timing,
+};
+
+pub(super) struct ScheduledRoom {
+    pub(super) key: RoomKey,
+    pub(super) channel: Arc<str>,
+    pub(super) namespace: u16,
+    pub(super) settings: Arc<RoomSettings>,
+    pub(super) timing: Timing,
+    pub(super) stage: Stage,
+    pub(super) stats: Stats,
+    /// The tail of its recording, if there is one.
+    pub(super) recording: Option<Arc<Tail>>,
+    /// The shards that received messages of its last tick.
+    pub(super) reached: Vec<ShardIndex>,
+    /// Its entries in the storage, if it is kept.
+    pub(super) entries: Option<Arc<RoomEntries>>,
+    /// The messages that wait for its log, if it has one.
+    pub(super) held: Option<HeldTicks>,
+}
+
+/// A room's runner with the state that moves with it.
+pub(super) struct Live {
+    pub(super) runner: Runner,
+    pub(super) account: Account,
+    pub(super) recorder: Option<RoomRecorder>,
+    pub(super) keeper: Option<Keeper>,
+    /// `None` if its namespace stores no paths.
+    pub(super) paths: Option<RoomPaths>,
+    pub(super) namespace: u16,
+    pub(super) settings: Arc<RoomSettings>,
+    /// Dropped after all fields that own memory.
+    pub(super) share: MemoryShare,
+}
+
+/// The stage of a room.
+pub(super) enum Stage {
+    /// Its game is being created. Stores messages until then.
+    Opening { arrived: Vec<ToRoom> },
+    /// It ticks. `live` is `None` during a tick.
+    Open { host: Box<RoomHost>, live: Option<Box<Live>> },
+}
+
+/// The messages about a room.
+#[derive(Default)]
+pub(super) struct Stats {
+    recent: Recent,
+    tick_p50_us: u32,
+    tick_p99_us: u32,
+    pub(super) objects: u32,
+    pub(super) tick: u32,
+    pub(super) late: u64,
+    pub(super) skipped: u64,
+    pub(super) overruns: u64,
+    pub(super) overruns_in_a_row: u32,
+    pub(super) world_bytes: u64,
+    pub(super) memory_bytes: u64,
+    /// Duration of the last tick; 0 before the first.
+    took_ns: u64,
+    /// The runner's count of rejected inputs after the last tick.
+    pub(super) inputs_senseless: u64,
+}
+
+impl ScheduledRoom {
+    /// Processes a message for this room, except open and close.
+    pub(super) fn take(&mut self, message: ToRoom) {
+        match &mut self.stage {
+            Stage::Opening { arrived } => arrived.push(message),
+            Stage::Open { host, .. } => host.take(message),
+        }
+    }
+
+    /// The node shuts down. If the room is kept, its players stay in it without their clients.
+    pub(super) fn begin_drain(&mut self) {
+        if let (Stage::Open { host, .. }, Some(_)) = (&mut self.stage, &self.entries) {
+            host.begin_drain();
+        }
+    }
+
+    /// Counts a tick that took longer than its interval, and such ticks in a row. Returns whether this one did.
+    pub(super) fn count_overrun(&mut self, took_ns: u64) -> bool {
+        let overran = took_ns > self.timing.interval_ns();
+        self.stats.overruns += u64::from(overran);
+        self.stats.overruns_in_a_row = if overran { self.stats.overruns_in_a_row + 1 } else { 0 };
+        overran
+    }
+
+    /// The game was created; the room ticks from now on.
+    pub(super) fn open(&mut self, live: Box<Live>, grid: Grid, shared: &Shared) {
+        let ticks_per_second = self.settings.room.ticks_per_second;
+        let narrow = |ticks: u64| u32::try_from(ticks).unwrap_or(u32::MAX);
+        let empty_ticks_max = narrow(ticks_of(self.settings.empty_timeout_ms, &self.settings)).max(1);
+        let Shared { shard_count, node_seed, .. } = *shared;
+        let terms = HostOptions { shard_count, node_seed, empty_ticks_max, ticks_per_second };
+        self.recording = live.recorder.as_ref().map(|recorder| Arc::clone(recorder.tail()));
+        let mut host = Box::new(RoomHost::new(self.key, Arc::clone(&self.channel), grid, terms));
+        if let Some(keeper) = &live.keeper {
+            self.entries = Some(Arc::clone(&keeper.entries));
+            let held = || HeldTicks::new(Arc::clone(&keeper.entries), self.settings.held_ticks_max);
+            self.held = keeper.is_exact().then(held);
+            if shared.is_draining() {
+                host.begin_drain();
+            }
+            if keeper.is_restored {
+                host.restored(narrow(ticks_of(self.settings.seat_grace_ms, &self.settings)));
+            }
+        }
+        if let Stage::Opening { arrived } = &mut self.stage {
+            arrived.drain(..).for_each(|message| host.take(message));
+        }
+        self.stage = Stage::Open { host, live: Some(live) };
+    }
+
+    /// The game will not be created: refuses the waiting joins.
+    pub(super) fn refuse_arrived(&mut self, refusal: &Refusal, outgoing: &mut Vec<RoutedMessage>) {
+        let Stage::Opening { arrived } = &mut self.stage else { return };
+        for message_to_room in arrived.drain(..) {
+            let ToRoom::Join { room, request } = message_to_room else { continue };
+            let outcome = Err(NotJoined::Refused(refusal.clone()));
+            outgoing.push((room.owner, FromRoom::Joined { room, request, outcome }));
+        }
+    }
+
+    /// Stores the shards that receive messages of a tick.
+    pub(super) fn note_reached(&mut self, outgoing: &[RoutedMessage]) {
+        self.reached.clear();
+        for (shard, _) in outgoing {
+            if !self.reached.contains(shard) {
+                self.reached.push(*shard);
+            }
+        }
+    }
+
+    /// Ends the room: notifies players and waiting joins. If the room `goes_on` after a restart, nothing that is not logged is
+    /// seen. Returns the runner, if it is here.
+    pub(super) fn end(
+        self,
+        code: UnsubscribeCode,
+        goes_on: bool,
+        outgoing: &mut Vec<RoutedMessage>,
+    ) -> Option<Box<Live>> {
+        match self.held {
+            Some(held) if goes_on => held.discard(outgoing),
+            Some(held) => held.release_all(outgoing),
+            None => {}
+        }
+        if let Some(entries) = &self.entries {
+            entries.end(!goes_on);
+        }
+        if let Some(recording) = &self.recording {
+            // The thread with the recorder may never return.
+            recording.end();
+        }
+        match self.stage {
+            Stage::Opening { arrived } => {
+                outgoing.extend(arrived.into_iter().filter_map(refusal));
+                None
+            }
+            Stage::Open { mut host, live } => {
+                host.end(code, outgoing);
+                live
+            }
+        }
+    }
+
+    /// The number of players.
+    pub(super) fn player_count(&self) -> usize {
+        match &self.stage {
+            Stage::Opening { .. } => 0,
+            Stage::Open { host, .. } => host.player_count(),
+        }
+    }
+
+    pub(super) fn report(&self, thread: u16) -> RoomReport {
+        let stats = &self.stats;
+        RoomReport {
+            channel: Arc::clone(&self.channel),
+            thread,
+            players: u32::try_from(self.player_count()).unwrap_or(u32::MAX),
+            objects: stats.objects,
+            tick: stats.tick,
+            tick_p50_us: stats.tick_p50_us,
+            tick_p99_us: stats.tick_p99_us,
+            late: stats.late,
+            skipped: stats.skipped,
+            overruns: stats.overruns,
+            world_bytes: stats.world_bytes,
+            memory_bytes: stats.memory_bytes,
+        }
+    }
+}
+
+impl Stats {
+    /// Updates the figures after a tick of this duration.
+    pub(super) fn update(&mut self, live: &Live, took_ns: u64) {
+        let room = live.runner.room();
+        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        self.recent.observe(took_ns);
+        self.took_ns = took_ns;
+        self.objects = narrow(room.object_count());
+        self.tick = room.tick_number();
+        self.memory_bytes = live.account.bytes();
+        self.inputs_senseless = live.runner.inputs_senseless();
+        if self.tick % LOOK_INTERVAL_TICKS == 1 {
+            self.world_bytes = room.world_bytes() as u64;
+            self.tick_p50_us = self.recent.quantile_us(0.5);
+            self.tick_p99_us = self.recent.quantile_us(0.99);
+        }
+    }
+
+    /// Expected duration of a tick; the maximum if there was none.
+    pub(super) fn expected_ns(&self) -> u64 {
+        if self.took_ns == 0 { u64::MAX } else { self.took_ns.max(u64::from(self.tick_p99_us) * 1_000) }
+    }
+}
+
+/// Ticks between two updates of figures that are expensive to compute.
+const LOOK_INTERVAL_TICKS: u32 = 64;
+
+/// The reply to a message for a room that does not exist: a join is refused; other messages need no reply.
+pub(super) fn refusal(message: ToRoom) -> Option<RoutedMessage> {
+    let ToRoom::Join { room, request } = message else { return None };
+    Some((room.owner, FromRoom::Joined { room, request, outcome: Err(NotJoined::Gone) }))
+}

@@ -1,0 +1,451 @@
+//! The rooms of one thread with their schedule and their rings. No game code runs while its lock is held, so the lock
+//! is held only briefly, and a thread that is stuck in a game can be replaced.
+
+mod outgoing;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender},
+    },
+};
+
+use dunlin_engine::{
+    ShardIndex,
+    host::{CompletedTick, RoutedMessage, Step},
+    room::{FromRoom, RoomKey, ToRoom},
+};
+use dunlin_protocol::UnsubscribeCode;
+use dunlin_rooms::Grid;
+use tokio::sync::mpsc;
+
+use outgoing::Load;
+
+use super::{
+    FailureReason, RoomCounters, RoomReport,
+    builder::{BuildRequest, Made, Task},
+    held::HeldTicks,
+    job::{Failure, Finished, Job},
+    links::ShardLinks,
+    scheduled_room::{Live, ScheduledRoom, Stage, Stats, refusal},
+    shared::Shared,
+    tick_schedule::Schedule,
+};
+
+/// The rooms of one thread.
+pub(super) struct Scheduler {
+    /// The generation of the current thread; abandoned threads have lower ones.
+    pub(super) generation: u32,
+    pub(super) links: ShardLinks,
+    pub(super) counters: RoomCounters,
+    /// Failures that are not logged yet.
+    pub(super) news: VecDeque<News>,
+    pub(super) load: Load,
+    /// When shards were last woken for new messages.
+    pub(super) announced_ns: u64,
+    /// Held by everything that must end in order; the thread drops it at its end.
+    pub(super) alive: Option<mpsc::Sender<()>>,
+    thread: u16,
+    places: Vec<Option<ScheduledRoom>>,
+    free: Vec<usize>,
+    by_key: HashMap<RoomKey, usize>,
+    schedule: Schedule,
+    /// The current job.
+    running: Option<Running>,
+    /// Tasks for the builder.
+    tasks: Sender<Task>,
+    /// Results of the builder.
+    made: Receiver<Made>,
+    /// Number of rooms whose game is being created.
+    unmade: u32,
+    /// Rooms that will not be created. Waiting joins must be refused first.
+    refused: Vec<(usize, RoomKey, Failure)>,
+    /// Rooms with messages that wait for their log.
+    holding: Vec<(usize, RoomKey)>,
+    /// A buffer; reused to keep its capacity.
+    messages: Vec<RoutedMessage>,
+}
+
+/// A job in progress.
+struct Running {
+    place: usize,
+    namespace: u16,
+    began_ns: u64,
+}
+
+/// A room failed.
+#[derive(Debug)]
+pub(super) struct News {
+    pub(super) channel: Arc<str>,
+    pub(super) simulation: String,
+    pub(super) reason: FailureReason,
+    pub(super) detail: String,
+}
+
+/// Maximum number of failures that wait to be logged; more are only counted.
+const NEWS_MAX: usize = 64;
+
+/// Maximum number of messages read from one ring at a time.
+const MESSAGES_PER_LOOK: usize = 4_096;
+
+impl Scheduler {
+    pub(super) fn new(
+        thread: u16,
+        links: ShardLinks,
+        (tasks, made): (Sender<Task>, Receiver<Made>),
+        alive: mpsc::Sender<()>,
+    ) -> Self {
+        Self {
+            generation: 0,
+            links,
+            counters: RoomCounters::default(),
+            news: VecDeque::new(),
+            load: Load::default(),
+            announced_ns: 0,
+            alive: Some(alive),
+            thread,
+            places: Vec::new(),
+            free: Vec::new(),
+            by_key: HashMap::new(),
+            schedule: Schedule::default(),
+            running: None,
+            tasks,
+            made,
+            unmade: 0,
+            refused: Vec::new(),
+            holding: Vec::new(),
+            messages: Vec::new(),
+        }
+    }
+
+    /// The number of rooms.
+    pub(super) fn room_count(&self) -> u32 {
+        u32::try_from(self.by_key.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The number of rooms whose game is being created.
+    pub(super) fn unmade_count(&self) -> u32 {
+        self.unmade
+    }
+
+    /// The number of players in all rooms.
+    pub(super) fn player_count(&self) -> u64 {
+        self.places.iter().flatten().map(|scheduled_room| scheduled_room.player_count() as u64).sum()
+    }
+
+    /// When the next room is due.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.schedule.next_ns()
+    }
+
+    /// Wakes the shards with new messages.
+    pub(super) fn announce(&mut self, now_ns: u64) {
+        self.announced_ns = now_ns;
+        self.links.announce();
+    }
+
+    /// Reads messages from shards.
+    pub(super) fn take_messages(&mut self, shared: &Shared, now_ns: u64) {
+        for shard in 0..self.links.shard_count() {
+            for _ in 0..MESSAGES_PER_LOOK {
+                let Some(message) = self.links.next(shard) else { break };
+                self.take(message, shared, now_ns);
+            }
+        }
+        for (place, key, failure) in std::mem::take(&mut self.refused) {
+            self.refuse(place, key, failure);
+        }
+    }
+
+    /// Processes results of the builder. Returns whether there were any.
+    pub(super) fn take_made(&mut self, shared: &Shared, now_ns: u64) -> bool {
+        let mut is_any = false;
+        while let Ok(Made { place, key, outcome }) = self.made.try_recv() {
+            is_any = true;
+            match outcome {
+                Ok((live, grid)) => self.begin(place, key, live, grid, shared, now_ns),
+                Err(failure) => self.refuse(place, key, failure),
+            }
+        }
+        is_any
+    }
+
+    /// A room was created and ticks from now on.
+    fn begin(&mut self, place: usize, key: RoomKey, live: Box<Live>, grid: Grid, shared: &Shared, now_ns: u64) {
+        let Some(scheduled_room) = self.places[place].as_mut().filter(|scheduled_room| scheduled_room.key == key)
+        else {
+            // The room was closed in the meantime.
+            if let Some(keeper) = &live.keeper {
+                keeper.entries.end(true);
+            }
+            return self.discard(live);
+        };
+        scheduled_room.open(live, grid, shared);
+        scheduled_room.timing.skip_behind(now_ns, 0);
+        scheduled_room.timing.advance(now_ns);
+        self.schedule.insert(place, &scheduled_room.timing);
+        self.unmade -= 1;
+        let made = FromRoom::Made { room: key, channel: Arc::clone(&scheduled_room.channel) };
+        self.links.send(key.owner, made);
+    }
+
+    /// A room could not be created.
+    fn refuse(&mut self, place: usize, key: RoomKey, failure: Failure) {
+        let Some(scheduled_room) = self.places[place].as_mut().filter(|scheduled_room| scheduled_room.key == key)
+        else {
+            return;
+        };
+        if let Some(refusal) = failure.reason.refusal() {
+            scheduled_room.refuse_arrived(&refusal, &mut self.messages);
+        }
+        self.fail(place, failure);
+    }
+
+    /// Passes a room that has ended to the builder, which drops it.
+    fn discard(&self, mut live: Box<Live>) {
+        // The builder may end before it looks at this task.
+        live.paths = None;
+        let (namespace, settings) = (live.namespace, Arc::clone(&live.settings));
+        // If the builder has ended, the node is about to end.
+        let _ = self.tasks.send(Task::Discard { namespace, settings, live });
+    }
+
+    fn take(&mut self, message: ToRoom, shared: &Shared, now_ns: u64) {
+        match message {
+            ToRoom::Open { room, channel, namespace } => self.open(room, channel, namespace, shared, now_ns),
+            ToRoom::Close { room, code } => self.close(room, code),
+            ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {
+                match self.by_key.get(&room).and_then(|&place| self.places[place].as_mut()) {
+                    Some(scheduled_room) => {
+                        if shared.is_draining() {
+                            scheduled_room.begin_drain();
+                        }
+                        scheduled_room.take(message);
+                    }
+                    None => self.messages.extend(refusal(message)),
+                }
+                self.send_messages();
+            }
+        }
+    }
+
+    fn open(&mut self, key: RoomKey, channel: Arc<str>, namespace: u16, shared: &Shared, now_ns: u64) {
+        let settings = shared.options.namespaces.get(usize::from(namespace)).and_then(Option::as_ref);
+        let settings = Arc::clone(settings.expect("the engine opens rooms only in namespaces that have them"));
+        let timing = self.schedule.timing(now_ns, settings.room.ticks_per_second);
+        crate::telemetry::session_events::RoomChanged { channel: &channel, ended: None }.emit();
+        let request = BuildRequest {
+            thread: self.thread,
+            place: self.free.last().copied().unwrap_or(self.places.len()),
+            key,
+            channel: Arc::clone(&channel),
+            namespace,
+            seed: settings.seed.unwrap_or_else(|| shared.random_seed()),
+            settings: Arc::clone(&settings),
+        };
+        let scheduled_room = ScheduledRoom {
+            key,
+            channel,
+            namespace,
+            settings,
+            timing,
+            stage: Stage::Opening { arrived: Vec::new() },
+            stats: Stats::default(),
+            recording: None,
+            reached: Vec::new(),
+            entries: None,
+            held: None,
+        };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[place] = Some(scheduled_room);
+        self.by_key.insert(key, place);
+        self.unmade += 1;
+        self.counters.opened += 1;
+        match shared.refusal_of_room(namespace) {
+            // The builder checks this as well. Here, joins that have already arrived get a specific error.
+            Some(failure) => self.refused.push((place, key, failure)),
+            // If the builder has ended, the node is about to end.
+            None => drop(self.tasks.send(Task::Make(Box::new(request)))),
+        }
+    }
+
+    fn close(&mut self, key: RoomKey, code: UnsubscribeCode) {
+        // The owner may close a room before it learns of the room's failure.
+        if let Some(&place) = self.by_key.get(&key) {
+            self.counters.closed += 1;
+            self.end(place, code, false);
+        }
+    }
+
+    /// The next tick, if one is due. A job is in progress until [`Scheduler::put_back`].
+    pub(super) fn next_job(&mut self, shared: &Shared, now_ns: u64) -> Option<Job> {
+        let job = self.next_tick(shared, now_ns)?;
+        self.running = Some(Running { place: job.place, namespace: job.namespace, began_ns: now_ns });
+        Some(job)
+    }
+
+    fn next_tick(&mut self, shared: &Shared, now_ns: u64) -> Option<Job> {
+        let is_full = |links: &ShardLinks, shard: ShardIndex| links.overflow_of(shard) > shared.options.ring_messages;
+        while let Some(place) = self.schedule.take_due(now_ns) {
+            let scheduled_room = self.places[place].as_mut().expect("the schedule knows rooms alone");
+            let skipped = scheduled_room.timing.skip_behind(now_ns, scheduled_room.settings.catch_up_ticks);
+            scheduled_room.stats.skipped += skipped;
+            self.counters.skipped += skipped;
+            if scheduled_room.reached.iter().any(|&shard| is_full(&self.links, shard)) {
+                // Its messages would not fit, so the room does not tick.
+                scheduled_room.stats.skipped += 1;
+                self.counters.held += 1;
+                scheduled_room.timing.advance(now_ns.saturating_add(1));
+                self.schedule.insert(place, &scheduled_room.timing);
+                continue;
+            }
+            if scheduled_room.held.as_ref().is_some_and(HeldTicks::is_full) {
+                // The disk is slower than the room.
+                scheduled_room.stats.skipped += 1;
+                self.counters.held_for_log += 1;
+                scheduled_room.timing.advance(now_ns.saturating_add(1));
+                self.schedule.insert(place, &scheduled_room.timing);
+                continue;
+            }
+            let late_ns = now_ns - scheduled_room.timing.tick_due_ns.min(now_ns);
+            self.counters.tick_lateness.observe(late_ns);
+            let is_late = u64::from(late_ns >= scheduled_room.timing.interval_ns());
+            self.counters.late += is_late;
+            scheduled_room.stats.late += is_late;
+            return Some(job_for(place, scheduled_room, now_ns));
+        }
+        None
+    }
+
+    /// Takes back the room of a completed job.
+    pub(super) fn put_back(&mut self, finished: Finished, now_ns: u64) {
+        let running = self.running.take().expect("a job was given out");
+        let Finished { place, steps, outcome } = finished;
+        let took_ns = now_ns - running.began_ns;
+        self.counters.busy_ns += took_ns;
+        match outcome {
+            Err(failure) => self.fail(place, failure),
+            Ok((live, done)) => {
+                self.ticked(place, live, done, &steps, took_ns);
+                self.judge(place, now_ns, took_ns);
+            }
+        }
+    }
+
+    fn ticked(&mut self, place: usize, mut live: Box<Live>, done: CompletedTick, steps: &[Step], took_ns: u64) {
+        let scheduled_room = self.places[place].as_mut().expect("a room is there until it ends");
+        self.counters.ticks += 1;
+        self.counters.tick_duration.observe(took_ns);
+        self.counters.inputs += steps.iter().filter(|step| matches!(step, Step::Input { .. })).count() as u64;
+        self.counters.inputs_senseless += live.runner.inputs_senseless() - scheduled_room.stats.inputs_senseless;
+        scheduled_room.stats.update(&live, took_ns);
+        live.share.set(scheduled_room.stats.memory_bytes);
+        if live.recorder.take_if(|recorder| recorder.tail().is_cut()).is_some() {
+            self.counters.recordings_cut += 1;
+        }
+        let Stage::Open { host, live: home } = &mut scheduled_room.stage else {
+            unreachable!("a room that ticks is open")
+        };
+        host.finish(done, &mut self.messages);
+        let tick_count = live.runner.ticks_run();
+        *home = Some(live);
+        scheduled_room.note_reached(&self.messages);
+        if let Some(held) = &mut scheduled_room.held {
+            // A room with held ticks is in the list already.
+            if held.is_empty() {
+                self.holding.push((place, scheduled_room.key));
+            }
+            held.hold(tick_count, std::mem::take(&mut self.messages));
+        } else {
+            self.count_messages();
+            self.send_messages();
+        }
+    }
+
+    /// Checks whether a room may continue after a tick.
+    fn judge(&mut self, place: usize, now_ns: u64, took_ns: u64) {
+        let scheduled_room = self.places[place].as_mut().expect("a room is there until it ends");
+        self.counters.overruns += u64::from(scheduled_room.count_overrun(took_ns));
+        let detail = if scheduled_room.stats.memory_bytes > scheduled_room.settings.memory_bytes_max {
+            Some((FailureReason::Memory, format!("it takes {} bytes", scheduled_room.stats.memory_bytes)))
+        } else if scheduled_room.stats.overruns_in_a_row >= scheduled_room.settings.overrun_ticks_max {
+            Some((FailureReason::Overrun, format!("{} ticks in a row", scheduled_room.stats.overruns_in_a_row)))
+        } else {
+            None
+        };
+        if let Some((reason, detail)) = detail {
+            return self.fail(place, Failure { reason, detail });
+        }
+        scheduled_room.timing.advance(now_ns);
+        self.schedule.insert(place, &scheduled_room.timing);
+    }
+
+    /// The current job does not end: its room fails, and another thread takes over the scheduler.
+    pub(super) fn abandon_running(&mut self, reason: FailureReason, shared: &Shared) {
+        self.generation += 1;
+        self.counters.replaced += 1;
+        let Some(Running { place, namespace, .. }) = self.running.take() else { return };
+        shared.lose_thread(namespace);
+        self.fail(place, Failure { reason, detail: String::new() });
+    }
+
+    fn fail(&mut self, place: usize, Failure { reason, detail }: Failure) {
+        self.counters.failed[reason as usize] += 1;
+        let scheduled_room = self.places[place].as_ref().expect("a room is there until it ends");
+        let (room, channel) = (scheduled_room.key, Arc::clone(&scheduled_room.channel));
+        if self.news.len() < NEWS_MAX {
+            let simulation = scheduled_room.settings.simulation.clone();
+            self.news.push_back(News { channel: Arc::clone(&channel), simulation, reason, detail });
+        }
+        self.end(place, UnsubscribeCode::ROOM_FAILED, reason.keeps_checkpoint());
+        self.links.send(room.owner, FromRoom::Failed { room, channel });
+    }
+
+    fn end(&mut self, place: usize, code: UnsubscribeCode, goes_on: bool) {
+        let scheduled_room = self.places[place].take().expect("a room ends once");
+        crate::telemetry::session_events::RoomChanged { channel: &scheduled_room.channel, ended: Some(code.0) }.emit();
+        self.by_key.remove(&scheduled_room.key);
+        self.schedule.forget(place, &scheduled_room.timing);
+        self.free.push(place);
+        self.unmade -= u32::from(matches!(scheduled_room.stage, Stage::Opening { .. }));
+        if let Some(live) = scheduled_room.end(code, goes_on, &mut self.messages) {
+            self.discard(live);
+        }
+        self.send_messages();
+    }
+
+    /// Reports about the rooms.
+    pub(super) fn report(&self) -> Vec<RoomReport> {
+        self.places.iter().flatten().map(|scheduled_room| scheduled_room.report(self.thread)).collect()
+    }
+
+    /// Removes everything at the end.
+    pub(super) fn empty_out(&mut self) -> impl Iterator<Item = Box<Live>> + use<> {
+        let slots = std::mem::take(&mut self.places);
+        self.by_key.clear();
+        self.schedule = Schedule::default();
+        slots.into_iter().flatten().filter_map(|scheduled_room| match scheduled_room.stage {
+            Stage::Open { mut live, .. } => {
+                if let Some(live) = &mut live {
+                    live.paths = None;
+                }
+                live
+            }
+            Stage::Opening { .. } => None,
+        })
+    }
+}
+
+fn job_for(place: usize, scheduled_room: &mut ScheduledRoom, now_ns: u64) -> Job {
+    let (namespace, settings) = (scheduled_room.namespace, Arc::clone(&scheduled_room.settings));
+    let Stage::Open { host, live } = &mut scheduled_room.stage else { unreachable!("a room that ticks is open") };
+    let mut live = live.take().expect("a room is here between its ticks");
+    // The batch is freed where the game runs, so it is charged from here on.
+    let batch = live.account.charge(u64::MAX, || host.begin());
+    let time_us = Shared::unix_us_at(scheduled_room.timing.tick_due_ns.min(now_ns), now_ns);
+    Job { place, namespace, settings, expected_ns: scheduled_room.stats.expected_ns(), live, batch, time_us }
+}

@@ -1,0 +1,82 @@
+//! What a scheduler sends to shards: messages of rooms, and how busy its thread is.
+
+use dunlin_engine::{ShardIndex, room::FromRoom};
+
+use super::Scheduler;
+use crate::rooms::{FailureReason, job::Failure};
+
+/// How busy a thread was; reported to shards from time to time.
+#[derive(Debug, Default)]
+pub(in crate::rooms) struct Load {
+    since_ns: u64,
+    busy_ns_before: u64,
+    reported_rooms: u32,
+    pub(in crate::rooms) permille: u16,
+}
+
+/// Interval between two load reports.
+const LOAD_INTERVAL_NS: u64 = 250_000_000;
+
+impl Scheduler {
+    /// Sends the messages of ticks that have been logged. Rooms whose log fails end.
+    pub(in crate::rooms) fn release_held(&mut self) {
+        let mut holding = std::mem::take(&mut self.holding);
+        holding.retain(|&(place, key)| {
+            let scheduled_room = self.places[place].as_mut().filter(|scheduled_room| scheduled_room.key == key);
+            let Some(held) = scheduled_room.and_then(|scheduled_room| scheduled_room.held.as_mut()) else {
+                return false;
+            };
+            held.release(&mut self.messages);
+            let (holds_more, fault) = (!held.is_empty(), held.fault().map(str::to_owned));
+            self.count_messages();
+            self.send_messages();
+            if let Some(detail) = fault.filter(|_| holds_more) {
+                self.fail(place, Failure { reason: FailureReason::Storage, detail });
+                return false;
+            }
+            holds_more
+        });
+        self.holding = holding;
+    }
+
+    pub(super) fn count_messages(&mut self) {
+        let counters = &mut self.counters;
+        for (_, message) in &self.messages {
+            match message {
+                FromRoom::Joined { outcome: Ok(()), .. } => counters.joins += 1,
+                FromRoom::Joined { outcome: Err(_), .. } => counters.joins_refused += 1,
+                FromRoom::Event { .. } => counters.events += 1,
+                FromRoom::Publish { .. } => counters.publications += 1,
+                FromRoom::Keyframe { .. } => counters.keyframes += 1,
+                FromRoom::Tick { .. } => counters.updates += 1,
+                FromRoom::Made { .. }
+                | FromRoom::Idle { .. }
+                | FromRoom::Failed { .. }
+                | FromRoom::Over { .. }
+                | FromRoom::Load { .. } => {}
+            }
+        }
+    }
+
+    pub(super) fn send_messages(&mut self) {
+        for (shard, message) in self.messages.drain(..) {
+            self.links.send(shard, message);
+        }
+    }
+
+    /// Reports the load to the shards, if the interval has passed or a thread without rooms is about to sleep.
+    pub(in crate::rooms) fn report_load(&mut self, now_ns: u64) {
+        let rooms = self.room_count();
+        let past_ns = now_ns - self.load.since_ns;
+        if past_ns < LOAD_INTERVAL_NS && !(rooms == 0 && self.load.reported_rooms > 0) {
+            return;
+        }
+        let busy_ns = self.counters.busy_ns - self.load.busy_ns_before;
+        let permille = if rooms == 0 { 0 } else { (busy_ns * 1_000 / past_ns.max(1)).min(1_000) };
+        let permille = u16::try_from(permille).unwrap_or(1_000);
+        self.load = Load { since_ns: now_ns, busy_ns_before: self.counters.busy_ns, reported_rooms: rooms, permille };
+        for shard in 0..self.links.shard_count() {
+            self.links.send(ShardIndex(shard), FromRoom::Load { permille, rooms });
+        }
+    }
+}

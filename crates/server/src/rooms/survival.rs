@@ -1,0 +1,314 @@
+//! What is kept of rooms on disk: the rooms of a node that are kept, and the entries of each in the storage.
+//!
+//! A room with `survival` stores a checkpoint from time to time, and with `exact` a log record for each tick. The entries of a
+//! room end with the room: whoever ends it deletes them, unless it is to go on after a restart. No entry is written after that,
+//! even by a thread that was stuck in the room's game.
+
+mod parts;
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::sync_channel,
+    },
+    time::Duration,
+};
+
+use dunlin_engine::{host::Runner, log::LogError};
+use dunlin_storage::{EntryBatch, RoomCheckpoint, Storage};
+
+use super::ThreadWaker;
+use crate::{node::NodeStorage, telemetry::room_events};
+
+use parts::PartedWrites;
+pub(super) use parts::{CheckpointPieces, PART_BYTES};
+
+/// The kinds of a room's entries.
+const CHECKPOINT: u8 = 1;
+const LOG: u8 = 2;
+
+/// How long the storage may take for what is queued before a room is restored.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Size of a part of the log that is read at a time.
+pub(super) const LOG_PART_BYTES: usize = 8 << 20;
+
+/// What was done to keep rooms. All values are monotonic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SurvivalReport {
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Checkpoints that could not be written, or were too large.
+    pub checkpoints_failed: u64,
+    /// Bytes of checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Log records written, one for each tick.
+    pub records: u64,
+    /// Bytes of log records.
+    pub record_bytes: u64,
+    /// Rooms that went on from a checkpoint.
+    pub restored: u64,
+    /// Rooms whose checkpoint or log was of no use.
+    pub not_restored: u64,
+    /// Ticks that were replayed from logs.
+    pub replayed_ticks: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    checkpoints: AtomicU64,
+    checkpoints_failed: AtomicU64,
+    checkpoint_bytes: AtomicU64,
+    records: AtomicU64,
+    record_bytes: AtomicU64,
+    restored: AtomicU64,
+    not_restored: AtomicU64,
+    replayed_ticks: AtomicU64,
+}
+
+/// The rooms of a node that are kept.
+#[derive(Debug)]
+pub(super) struct KeptRooms {
+    storage: Arc<NodeStorage>,
+    /// Channels whose entries belong to a room of this process.
+    open: Mutex<HashSet<Arc<str>>>,
+    ended: Condvar,
+    counters: Counters,
+}
+
+/// The entries of one room.
+#[derive(Debug)]
+pub(super) struct RoomEntries {
+    rooms: Arc<KeptRooms>,
+    channel: Arc<str>,
+    /// The room has ended. Locked while a write is queued, so that none is behind the deletion.
+    has_ended: Mutex<bool>,
+    /// The count of the last tick whose record is written.
+    logged: AtomicU64,
+    parting: Mutex<PartedWrites>,
+    /// Why records are not written any more.
+    fault: OnceLock<String>,
+    /// The room's thread.
+    waker: Arc<ThreadWaker>,
+}
+
+impl KeptRooms {
+    pub(super) fn new(storage: Arc<NodeStorage>) -> Self {
+        let open = Mutex::default();
+        Self { storage, open, ended: Condvar::new(), counters: Counters::default() }
+    }
+
+    /// Makes the entries of a channel those of a new room. Waits for a room before it that is about to end; `None` if it
+    /// does not end.
+    pub(super) fn claim(
+        self: &Arc<Self>,
+        channel: &Arc<str>,
+        waker: Arc<ThreadWaker>,
+        timeout: Duration,
+    ) -> Option<Arc<RoomEntries>> {
+        let is_taken = |open: &mut HashSet<Arc<str>>| open.contains(channel);
+        let waited = self.ended.wait_timeout_while(self.open(), timeout, is_taken);
+        let (mut open, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        open.insert(Arc::clone(channel)).then(|| {
+            let (rooms, channel) = (Arc::clone(self), Arc::clone(channel));
+            let has_ended = Mutex::new(false);
+            Arc::new(RoomEntries {
+                rooms,
+                channel,
+                has_ended,
+                logged: AtomicU64::new(0),
+                parting: Mutex::default(),
+                fault: OnceLock::new(),
+                waker,
+            })
+        })
+    }
+
+    /// Deletes the entries of a channel without a room, which may be of no use.
+    pub(super) fn forget(&self, channel: &str) {
+        let open = self.open();
+        if !open.contains(channel) {
+            self.delete(channel);
+        }
+    }
+
+    pub(super) fn report(&self) -> SurvivalReport {
+        let counters = &self.counters;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        SurvivalReport {
+            checkpoints: of(&counters.checkpoints),
+            checkpoints_failed: of(&counters.checkpoints_failed),
+            checkpoint_bytes: of(&counters.checkpoint_bytes),
+            records: of(&counters.records),
+            record_bytes: of(&counters.record_bytes),
+            restored: of(&counters.restored),
+            not_restored: of(&counters.not_restored),
+            replayed_ticks: of(&counters.replayed_ticks),
+        }
+    }
+
+    fn storage(&self) -> &Storage {
+        self.storage.storage()
+    }
+
+    fn delete(&self, channel: &str) {
+        let mut batch = EntryBatch::new(false);
+        batch.delete_all_checkpoints(channel);
+        if self.storage().write_entries(batch, Box::new(|_| {})).is_err() {
+            room_events::CheckpointFailed { channel, detail: "it could not be deleted" }.emit();
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        lock(&self.open)
+    }
+}
+
+impl RoomEntries {
+    /// The newest checkpoint, after everything that is queued for the storage.
+    pub(super) fn newest_checkpoint(&self) -> Result<Option<RoomCheckpoint>, String> {
+        let storage = self.rooms.storage();
+        let (written, is_written) = sync_channel(1);
+        let done = Box::new(move |_| {
+            // Who has waited for too long needs no answer.
+            let _ = written.try_send(());
+        });
+        // A poisoned storage takes nothing, and has nothing queued.
+        match storage.write_entries(EntryBatch::new(false), done) {
+            Ok(()) if is_written.recv_timeout(FLUSH_TIMEOUT).is_err() => {
+                return Err("the storage is too busy".to_owned());
+            }
+            Err(LogError::Busy) => return Err("the storage is too busy".to_owned()),
+            Ok(()) | Err(_) => {}
+        }
+        self.read_newest()
+    }
+
+    /// Log records from a tick on, as many as [`LOG_PART_BYTES`] and `bytes_max` allow.
+    pub(super) fn records(&self, from_tick: u64, bytes_max: usize) -> Result<Vec<RoomCheckpoint>, String> {
+        let bytes_max = LOG_PART_BYTES.max(bytes_max);
+        let read = self.rooms.storage().checkpoints(&self.channel, LOG, from_tick..=u64::MAX, bytes_max);
+        read.map_err(|error| error.to_string())
+    }
+
+    /// Has a checkpoint written, in place of those before it and of the log up to its tick.
+    pub(super) fn write_checkpoint(self: &Arc<Self>, tick_count: u64, bytes: Vec<u8>, pieces: CheckpointPieces) {
+        if pieces == CheckpointPieces::Parts && bytes.len() > PART_BYTES {
+            return self.write_parted(tick_count, bytes);
+        }
+        let (entries, size_bytes) = (Arc::clone(self), bytes.len() as u64);
+        let mut batch = EntryBatch::new(false);
+        parts::replace_older(&mut batch, &self.channel, tick_count);
+        batch.put_checkpoint(&self.channel, CHECKPOINT, tick_count, bytes);
+        let queued = self.write(batch, move |outcome| match outcome {
+            Ok(()) => entries.checkpoint_written(size_bytes),
+            Err(detail) => entries.checkpoint_failed(&detail),
+        });
+        if let Err(error) = queued {
+            self.checkpoint_failed(not_queued(error));
+        }
+    }
+
+    fn checkpoint_written(&self, size_bytes: u64) {
+        self.count(|counters| &counters.checkpoints, 1);
+        self.count(|counters| &counters.checkpoint_bytes, size_bytes);
+    }
+
+    /// A checkpoint could not be written.
+    pub(super) fn checkpoint_failed(&self, detail: &str) {
+        self.count(|counters| &counters.checkpoints_failed, 1);
+        room_events::CheckpointFailed { channel: &self.channel, detail }.emit();
+    }
+
+    /// Has the log record of a tick written. The room's thread is woken afterwards.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn write_record(self: &Arc<Self>, tick_count: u64, bytes: Vec<u8>) -> Result<(), &'static str> {
+        let (entries, size_bytes) = (Arc::clone(self), bytes.len() as u64);
+        let mut batch = EntryBatch::new(false);
+        batch.put_checkpoint(&self.channel, LOG, tick_count, bytes);
+        let queued = self.write(batch, move |outcome| {
+            match outcome {
+                Ok(()) => {
+                    entries.logged.fetch_max(tick_count, Ordering::AcqRel);
+                    entries.count(|counters| &counters.records, 1);
+                    entries.count(|counters| &counters.record_bytes, size_bytes);
+                }
+                Err(detail) => drop(entries.fault.set(detail)),
+            }
+            entries.waker.call();
+        });
+        queued.map_err(not_queued)
+    }
+
+    /// The count of the last tick whose record is written.
+    pub(super) fn logged(&self) -> u64 {
+        self.logged.load(Ordering::Acquire)
+    }
+
+    /// Why records are not written any more.
+    pub(super) fn fault(&self) -> Option<&str> {
+        self.fault.get().map(String::as_str)
+    }
+
+    /// The room has gone on from its checkpoint, and replayed so many ticks.
+    pub(super) fn note_restored(&self, runner: &Runner, replayed_ticks: u64) {
+        let (tick, players) = (runner.room().tick_number(), runner.room().player_count());
+        room_events::RoomRestored { channel: &self.channel, tick, replayed_ticks, players }.emit();
+        self.count(|counters| &counters.restored, 1);
+        self.count(|counters| &counters.replayed_ticks, replayed_ticks);
+    }
+
+    /// The checkpoint or its log are of no use.
+    pub(super) fn note_not_restored(&self) {
+        self.count(|counters| &counters.not_restored, 1);
+    }
+
+    /// The room has ended. Nothing is written any more.
+    pub(super) fn end(&self, deletes: bool) {
+        let mut has_ended = self.has_ended();
+        if std::mem::replace(&mut *has_ended, true) {
+            return;
+        }
+        if deletes {
+            self.rooms.delete(&self.channel);
+        }
+        self.rooms.open().remove(&self.channel);
+        self.rooms.ended.notify_all();
+    }
+
+    fn write(&self, batch: EntryBatch, done: impl FnOnce(Result<(), String>) + Send + 'static) -> Result<(), LogError> {
+        let has_ended = self.has_ended();
+        if *has_ended {
+            return Ok(());
+        }
+        let done = Box::new(|outcome: Result<(), dunlin_storage::StorageError>| {
+            done(outcome.map_err(|error| error.to_string()));
+        });
+        self.rooms.storage().write_entries(batch, done)
+    }
+
+    fn count(&self, counter: fn(&Counters) -> &AtomicU64, by: u64) {
+        counter(&self.rooms.counters).fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn has_ended(&self) -> MutexGuard<'_, bool> {
+        lock(&self.has_ended)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn not_queued(error: LogError) -> &'static str {
+    match error {
+        LogError::Busy => {
+            "the storage has too many writes queued (storage.queue_writes_limit, storage.queue_bytes_limit)"
+        }
+        _ => "the storage writes nothing any more after a failed write",
+    }
+}

@@ -1,0 +1,143 @@
+//! Rooms are created and dropped while other rooms tick.
+
+use std::sync::atomic::Ordering;
+
+use dunlin_config::{RoomSettings, RoomsOptions};
+use dunlin_engine::room::{FromRoom, NotJoined, RoomKey};
+use dunlin_protocol::UnsubscribeCode;
+
+use super::{
+    games::{ENDLESS_ON, GATE},
+    rig::{Rig, options, settings, wait_until},
+};
+use crate::rooms::FailureReason;
+
+/// How long the gate may hold up a game: for ever, as far as the watchdog goes.
+const NO_TIMEOUT_MS: u64 = 1_000_000_000;
+
+/// Takes ticks of a room that is to go on.
+fn see_ticks(rig: &mut Rig, of: RoomKey, count: u32) {
+    let mut seen = 0;
+    rig.take_until("ticks of the other room", |message| {
+        seen += u32::from(matches!(message, FromRoom::Tick { room, .. } if *room == of));
+        seen >= count
+    });
+}
+
+#[test]
+fn a_room_that_is_being_made_or_let_go_of_holds_up_no_tick() {
+    let gated = RoomSettings { tick_stuck_timeout_ms: NO_TIMEOUT_MS, ..settings("gated") };
+    let mut rig = Rig::start(1, vec![settings("walk"), gated]);
+    let walk = rig.open(0, "walk");
+    let ann = rig.join(walk, "ann");
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    let rooms: Vec<_> = (0..3).map(|_| rig.open(1, "gated")).collect();
+    wait_until("a constructor", || GATE.constructors.load(Ordering::Acquire) == 1);
+    see_ticks(&mut rig, walk, 20);
+    assert_eq!(GATE.constructors.load(Ordering::Acquire), 1, "it is still at the first");
+    let thread = rig.rooms.threads().remove(0);
+    assert_eq!((thread.rooms, thread.unmade), (4, 3));
+
+    GATE.is_shut.store(false, Ordering::Release);
+    let mut made = Vec::new();
+    rig.take_until("rooms that are made", |message| {
+        made.extend(if let FromRoom::Made { room, .. } = message { Some(*room) } else { None });
+        made.len() == rooms.len()
+    });
+    assert_eq!(made, rooms);
+    assert_eq!(rig.rooms.threads().remove(0).unmade, 0);
+
+    GATE.is_shut.store(true, Ordering::Release);
+    rig.close(rooms[0], UnsubscribeCode::ROOM_CLOSED);
+    wait_until("a destructor", || GATE.destructors.load(Ordering::Acquire) == 1);
+    see_ticks(&mut rig, walk, 20);
+    GATE.is_shut.store(false, Ordering::Release);
+    let counters = rig.counters();
+    assert_eq!((counters.replaced, counters.failed), (0, [0; FailureReason::ALL.len()]));
+}
+
+/// A room that is not made fails, and neither one that ticks nor one that is made behind it notices.
+fn one_is_not_made(rig: &mut Rig, reason: FailureReason) {
+    let walk = rig.open(0, "walk");
+    let ann = rig.join(walk, "ann");
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    let bad = rig.open(1, "bad");
+    let next = rig.open(0, "next");
+    let bob = rig.join(next, "bob");
+    let (mut has_failed, mut is_made) = (false, false);
+    rig.take_until("the failure, and the next room", |message| {
+        has_failed |= matches!(message, FromRoom::Failed { room, .. } if *room == bad);
+        is_made |= matches!(message, FromRoom::Made { room, .. } if *room == next);
+        has_failed && is_made
+    });
+    assert_eq!(rig.wait_joined(bob), Ok(()));
+    see_ticks(rig, walk, 5);
+    let mut failed = [0; FailureReason::ALL.len()];
+    failed[reason as usize] = 1;
+    let counters = rig.counters();
+    assert_eq!((counters.failed, counters.replaced), (failed, 0));
+}
+
+#[test]
+fn a_constructor_that_does_not_end_fails_its_room_alone() {
+    let bad = RoomSettings { tick_stuck_timeout_ms: 200, ..settings("endless") };
+    let mut rig = Rig::start(1, vec![settings("walk"), bad]);
+    one_is_not_made(&mut rig, FailureReason::Stuck);
+    assert_eq!(rig.rooms.builder().replaced, 1);
+    ENDLESS_ON.store(false, Ordering::Release);
+    wait_until("the old thread's end", || rig.rooms.builder().came_back == 1);
+}
+
+#[test]
+fn a_constructor_that_panics_fails_its_room_alone() {
+    let mut rig = Rig::start(1, vec![settings("walk"), settings("stillborn")]);
+    one_is_not_made(&mut rig, FailureReason::Panic);
+    assert_eq!(rig.rooms.builder().replaced, 0);
+}
+
+#[test]
+fn a_constructor_that_allocates_without_end_fails_its_room_alone() {
+    let bad = RoomSettings { memory_bytes_max: 4 << 20, ..settings("glutton") };
+    let mut rig = Rig::start(1, vec![settings("walk"), bad]);
+    one_is_not_made(&mut rig, FailureReason::Memory);
+    assert_eq!(rig.rooms.builder().replaced, 1);
+}
+
+#[test]
+fn a_room_that_is_closed_before_it_is_made_is_let_go() {
+    let mut rig = Rig::start(1, vec![settings("walk")]);
+    let rooms: Vec<_> = (0..20).map(|_| rig.open(0, "walk")).collect();
+    for room in rooms {
+        rig.close(room, UnsubscribeCode::ROOM_CLOSED);
+    }
+    let last = rig.open(0, "last");
+    let ann = rig.join(last, "ann");
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    wait_until("one room", || rig.rooms.rooms().len() == 1 && rig.rooms.threads()[0].unmade == 0);
+    rig.close(last, UnsubscribeCode::ROOM_CLOSED);
+    wait_until("no memory", || rig.rooms.memory_bytes() == 0);
+}
+
+#[test]
+fn no_room_is_made_while_all_rooms_take_as_much_memory_as_they_may() {
+    // One room is enough for that.
+    let mut rig = Rig::with(1, 1, RoomsOptions { memory_bytes_max: 1, ..options(vec![settings("walk")]) });
+    let first = rig.open(0, "first");
+    let ann = rig.join(first, "ann");
+    assert_eq!(rig.wait_joined(ann), Ok(()), "at the limit");
+    assert!(rig.rooms.memory_bytes() > 1);
+    let second = rig.open(0, "second");
+    let bob = rig.join(second, "bob");
+    match rig.wait_joined(bob) {
+        Err(NotJoined::Refused(refusal)) => assert_eq!(refusal.code, 106),
+        // The join came in a look after the one that refused the room.
+        other => assert_eq!(other, Err(NotJoined::Gone), "one past it"),
+    }
+    wait_until("the refusal", || rig.counters().failed[FailureReason::TotalMemory as usize] == 1);
+    see_ticks(&mut rig, first, 5);
+    rig.close(first, UnsubscribeCode::ROOM_CLOSED);
+    wait_until("its memory", || rig.rooms.memory_bytes() == 0);
+    let third = rig.open(0, "third");
+    let cid = rig.join(third, "cid");
+    assert_eq!(rig.wait_joined(cid), Ok(()));
+}

@@ -1,0 +1,348 @@
+//! Rooms that are kept on disk, with their threads and a storage.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use dunlin_config::{RoomSettings, RoomSurvival};
+use dunlin_engine::{
+    ShardIndex,
+    room::{FromRoom, NotJoined, RoomKey, SeatClaim, SeatKey, SeatToken},
+};
+use dunlin_protocol::UnsubscribeCode;
+use dunlin_storage::{EntryBatch, StorageOptions};
+
+use super::rig::{Rig, options, settings, wait_until};
+use crate::{
+    node::NodeStorage,
+    rooms::{
+        FailureReason, SurvivalReport, ThreadWaker,
+        held::HeldTicks,
+        survival::{CheckpointPieces, KeptRooms, PART_BYTES},
+    },
+};
+
+/// A directory for a storage, removed with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("dunlin-survival-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("the directory for temporary files can be written");
+        Self(path)
+    }
+
+    fn open(&self) -> Arc<NodeStorage> {
+        Arc::new(NodeStorage::open(&StorageOptions::at(&self.0), 1).expect("a storage"))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn kept(survival: RoomSurvival) -> RoomSettings {
+    RoomSettings { survival, empty_timeout_ms: 1_000_000, ..settings("walk") }
+}
+
+fn start(storage: &Arc<NodeStorage>, settings: RoomSettings) -> Rig {
+    Rig::with_storage(1, 1, options(vec![settings]), Some(Arc::clone(storage)))
+}
+
+/// Ends a node in order.
+fn end(rig: Rig, storage: &Arc<NodeStorage>) {
+    rig.stop();
+    drop(rig);
+    storage.storage().close();
+}
+
+fn survival(rig: &Rig) -> SurvivalReport {
+    rig.rooms.survival().expect("there is a storage")
+}
+
+fn join_as(rig: &mut Rig, room: RoomKey, user: &str, number: u128, returned: Option<SeatToken>) -> SeatKey {
+    rig.join_with(room, user, SeatClaim { given: Some(SeatToken(number)), returned })
+}
+
+/// Waits for a tick that names a player; returns the tick and the player's own object.
+fn see_player(rig: &mut Rig, seat: SeatKey) -> (u32, u32) {
+    let mut seen = None;
+    rig.take_until("a tick with the player", |message| {
+        let FromRoom::Tick { update, changes, .. } = message else { return false };
+        seen = changes.iter().find(|change| change.seat == seat).map(|change| (update.tick(), change.avatar));
+        seen.is_some()
+    });
+    seen.expect("it was waited for")
+}
+
+fn see_tick(rig: &mut Rig, after: u32) -> u32 {
+    let mut tick = 0;
+    rig.take_until("a later tick", |message| {
+        if let FromRoom::Tick { update, .. } = message {
+            tick = update.tick();
+        }
+        tick > after
+    });
+    tick
+}
+
+#[test]
+fn a_room_goes_on_after_an_end_in_order_and_its_player_comes_back() {
+    for mode in [RoomSurvival::Checkpoint, RoomSurvival::Exact] {
+        let directory = Directory::new();
+        let storage = directory.open();
+        let mut rig = start(&storage, kept(mode));
+        let room = rig.open(0, "a");
+        let ann = join_as(&mut rig, room, "", 7, None);
+        assert_eq!(rig.wait_joined(ann), Ok(()));
+        let (tick, avatar) = see_player(&mut rig, ann);
+        let seen = see_tick(&mut rig, tick + 20);
+        end(rig, &storage);
+        drop(storage);
+
+        let storage = directory.open();
+        let mut rig = start(&storage, kept(mode));
+        let room = rig.open(0, "a");
+        let ann = join_as(&mut rig, room, "", 8, Some(SeatToken(7)));
+        assert_eq!(rig.wait_joined(ann), Ok(()));
+        let (tick, again) = see_player(&mut rig, ann);
+        assert!(tick > seen && again == avatar, "{mode:?}: {tick} after {seen}, {again} is {avatar}");
+        let report = survival(&rig);
+        assert_eq!((report.restored, report.not_restored), (1, 0), "{mode:?}");
+        end(rig, &storage);
+    }
+}
+
+#[test]
+fn with_exact_nothing_that_was_seen_is_lost_in_a_crash() {
+    let directory = Directory::new();
+    let storage = directory.open();
+    // The only checkpoint is that of tick 0 or 1.
+    let exact = RoomSettings { checkpoint_interval_ms: 1_000_000, ..kept(RoomSurvival::Exact) };
+    let mut rig = start(&storage, exact.clone());
+    let room = rig.open(0, "a");
+    let ann = join_as(&mut rig, room, "ann", 7, None);
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    let (tick, avatar) = see_player(&mut rig, ann);
+    for number in 1..=30 {
+        rig.input(room, ann, number, b"right");
+    }
+    let seen = see_tick(&mut rig, tick + 40);
+    // What the threads write from here on is lost, as with the process.
+    storage.storage().close();
+    let copy = storage;
+    drop(rig);
+    drop(copy);
+
+    let storage = loop {
+        // The threads of the first node end on their own time.
+        match NodeStorage::open(&StorageOptions::at(&directory.0), 1) {
+            Ok(storage) => break Arc::new(storage),
+            Err(error) if error.fault.label() == "locked" => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let mut rig = start(&storage, exact);
+    let room = rig.open(0, "a");
+    let ann = join_as(&mut rig, room, "ann", 8, None);
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    let (tick, again) = see_player(&mut rig, ann);
+    let report = survival(&rig);
+    assert!(report.restored == 1 && report.replayed_ticks >= 40, "{report:?}");
+    assert!(tick > seen && again == avatar, "{tick} after {seen}");
+    end(rig, &storage);
+}
+
+#[test]
+fn a_room_that_closes_is_forgotten() {
+    let directory = Directory::new();
+    let storage = directory.open();
+    let mut rig = start(&storage, kept(RoomSurvival::Exact));
+    let room = rig.open(0, "a");
+    let ann = join_as(&mut rig, room, "ann", 7, None);
+    let (tick, _) = see_player(&mut rig, ann);
+    let seen = see_tick(&mut rig, tick + 20);
+    rig.close(room, UnsubscribeCode::ROOM_CLOSED);
+    let room = rig.open(0, "a");
+    let ann = join_as(&mut rig, room, "ann", 8, None);
+    let (tick, _) = see_player(&mut rig, ann);
+    assert!(tick < seen, "a new world");
+    assert_eq!(survival(&rig).restored, 0);
+    rig.close(room, UnsubscribeCode::ROOM_CLOSED);
+    wait_until("no room", || rig.rooms.rooms().is_empty());
+    end(rig, &storage);
+    assert_eq!(storage.storage().rooms_with_checkpoints(None, 9), Ok(vec![]));
+}
+
+#[test]
+fn a_checkpoint_of_no_use_keeps_its_room_closed_until_it_is_given_up() {
+    let directory = Directory::new();
+    let storage = directory.open();
+    let mut batch = EntryBatch::new(false);
+    batch.put_checkpoint("a", 1, 60, vec![1, 2, 3]);
+    storage.storage().write_entries(batch, Box::new(|_| {})).expect("it is written");
+    let mut rig = start(&storage, kept(RoomSurvival::Checkpoint));
+    let (mut refused, mut tries) = (0, 0);
+    while refused < 2 {
+        tries += 1;
+        let room = rig.open(0, "a");
+        let ann = rig.join(room, "ann");
+        match rig.wait_joined(ann) {
+            Err(NotJoined::Refused(refusal)) => {
+                assert_eq!((refusal.code, &*refusal.message), (400, "the room cannot be restored"));
+                refused += 1;
+            }
+            // The room has failed before the join came.
+            Err(NotJoined::Gone) => {}
+            Ok(()) => panic!("ann is let in"),
+        }
+        assert_eq!(rig.counters().failed[FailureReason::Restore as usize], tries);
+        assert_eq!(survival(&rig).not_restored, tries);
+    }
+    rig.rooms.forget("a");
+    let room = rig.open(0, "a");
+    let ann = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    end(rig, &storage);
+}
+
+#[test]
+fn a_checkpoint_at_the_limit_is_written_and_one_past_it_is_not() {
+    // How large it is.
+    let directory = Directory::new();
+    let storage = directory.open();
+    let seeded = RoomSettings { seed: Some(1), ..kept(RoomSurvival::Exact) };
+    let size_bytes = {
+        let mut rig = start(&storage, seeded.clone());
+        rig.open(0, "a");
+        wait_until("a checkpoint", || survival(&rig).checkpoints > 0);
+        let report = survival(&rig);
+        (report.checkpoint_bytes / report.checkpoints) as usize
+    };
+    for (bytes_max, is_open) in [(size_bytes, true), (size_bytes - 1, false)] {
+        let directory = Directory::new();
+        let storage = directory.open();
+        let limited = RoomSettings { checkpoint_bytes_max: bytes_max, ..seeded.clone() };
+        let mut rig = start(&storage, limited);
+        rig.open(0, "a");
+        let written = if is_open { (1, 0) } else { (0, 1) };
+        wait_until("an outcome", || {
+            let report = survival(&rig);
+            (report.checkpoints.min(1), report.checkpoints_failed.min(1)) == written
+        });
+        end(rig, &storage);
+    }
+}
+
+#[test]
+fn so_many_ticks_are_held_and_they_leave_in_order() {
+    let directory = Directory::new();
+    let storage = directory.open();
+    let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
+    let waker = Arc::new(ThreadWaker::default());
+    let entries = rooms.claim(&Arc::from("a"), Arc::clone(&waker), Duration::ZERO).expect("nobody has it");
+    assert!(rooms.claim(&Arc::from("a"), waker, Duration::ZERO).is_none(), "it has a room");
+    let mut held = HeldTicks::new(Arc::clone(&entries), 3);
+    let load = |tick: u16| vec![(ShardIndex(0), FromRoom::Load { permille: tick, rooms: 0 })];
+    let mut outgoing = Vec::new();
+    for tick in 1..=3 {
+        assert!(!held.is_full());
+        held.hold(tick.into(), load(tick));
+    }
+    assert!(held.is_full());
+    held.release(&mut outgoing);
+    assert!(outgoing.is_empty());
+    for tick in [1, 2] {
+        entries.write_record(tick, vec![0]).expect("it is queued");
+    }
+    wait_until("two records", || entries.logged() == 2);
+    held.release(&mut outgoing);
+    let ticks: Vec<u16> = outgoing
+        .iter()
+        .map(|(_, message)| if let FromRoom::Load { permille, .. } = message { *permille } else { 0 })
+        .collect();
+    assert_eq!((ticks, held.is_full(), held.is_empty()), (vec![1, 2], false, false));
+    held.discard(&mut outgoing);
+    assert_eq!(outgoing.len(), 2, "what nobody waits for is dropped");
+    // Nothing is written after the end.
+    entries.end(true);
+    entries.write_record(9, vec![0]).expect("it is ignored");
+    storage.storage().close();
+    assert_eq!(storage.storage().rooms_with_checkpoints(None, 9), Ok(vec![]));
+}
+
+/// Bytes that tell their places apart.
+fn world(tick: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64).map(|place| (place.wrapping_mul(0x9e37_79b9) >> 13) as u8 ^ tick as u8).collect()
+}
+
+#[test]
+fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
+    const OTHER_PARTS: u8 = 4;
+    let directory = Directory::new();
+    let storage = directory.open();
+    let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
+    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("nobody has it");
+    let newest =
+        || entries.newest_checkpoint().expect("it can be read").map(|found| (found.tick, found.bytes.into_vec()));
+    let parts =
+        || storage.storage().checkpoints("a", OTHER_PARTS, 0..=u64::MAX, usize::MAX).expect("they can be read").len();
+    assert_eq!(newest(), None);
+    let sizes = [PART_BYTES, PART_BYTES + 1, 5 * PART_BYTES + 7, 10, 300 * PART_BYTES, 2 * PART_BYTES];
+    for (tick, bytes) in (1..).zip(sizes) {
+        entries.write_record(tick, vec![0]).expect("it is queued");
+        entries.write_checkpoint(tick, world(tick, bytes), CheckpointPieces::Parts);
+        wait_until("it is written", || rooms.report().checkpoints == tick);
+        let (found_tick, found) = newest().expect("there is one");
+        assert!((found_tick, &found) == (tick, &world(tick, bytes)), "{tick}: {} bytes", found.len());
+        assert!(entries.records(0, 1_000).expect("they can be read").is_empty(), "the log begins behind it");
+        assert_eq!(parts(), bytes.div_ceil(PART_BYTES.max(bytes.div_ceil(256))) - 1);
+    }
+    // Parts of a checkpoint that a crash has left incomplete do not count, and the next one removes them.
+    let mut batch = EntryBatch::new(false);
+    batch.put_checkpoint("a", OTHER_PARTS, 9 << 8, vec![1]);
+    storage.storage().write_entries(batch, Box::new(|_| {})).expect("there is room");
+    assert_eq!(newest().map(|(tick, _)| tick), Some(6));
+    assert_eq!(parts(), 2);
+    entries.write_checkpoint(10, world(10, 10), CheckpointPieces::Parts);
+    wait_until("it is written", || rooms.report().checkpoints == 7);
+    assert_eq!((newest(), parts()), (Some((10, world(10, 10))), 0));
+    // One piece is in the queue before the storage closes.
+    entries.write_checkpoint(11, world(11, 4 * PART_BYTES), CheckpointPieces::Parts);
+    entries.write_checkpoint(12, world(12, 3 * PART_BYTES), CheckpointPieces::One);
+    storage.storage().close();
+    drop((entries, rooms, storage));
+    let rooms = Arc::new(KeptRooms::new(directory.open()));
+    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("nobody has it");
+    let newest = entries.newest_checkpoint().expect("it can be read").expect("there is one");
+    assert!((newest.tick, newest.bytes.into_vec()) == (12, world(12, 3 * PART_BYTES)));
+}
+
+#[test]
+fn one_checkpoint_waits_while_another_is_written_and_the_newest_counts() {
+    let directory = Directory::new();
+    let storage = directory.open();
+    let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
+    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("nobody has it");
+    for tick in 1..=20 {
+        entries.write_checkpoint(tick, world(tick, 8 * PART_BYTES), CheckpointPieces::Parts);
+    }
+    wait_until("each is written or replaced", || {
+        let report = rooms.report();
+        report.checkpoints + report.checkpoints_failed == 20
+    });
+    let newest = entries.newest_checkpoint().expect("it can be read").expect("there is one");
+    assert!((newest.tick, newest.bytes.into_vec()) == (20, world(20, 8 * PART_BYTES)));
+    entries.end(true);
+    storage.storage().close();
+    assert_eq!(storage.storage().rooms_with_checkpoints(None, 9), Ok(vec![]), "all parts go with the room");
+}

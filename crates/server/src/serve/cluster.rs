@@ -1,0 +1,106 @@
+//! Connects the node to its cluster as it is configured.
+
+use std::{sync::Arc, time::Duration};
+
+use dunlin_cluster::{
+    core::CoreLimits,
+    links::{LinkCredentials, LinkOptions, parsed_servers},
+    thread::{ClusterNamespace, ClusterOptions},
+};
+use dunlin_config::{BrokerSettings, Config};
+use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
+
+use super::{ServeError, Signals, storage};
+use crate::{
+    node::{NodeCluster, NodeStorage},
+    telemetry::cluster_events::{StreamDiffers, log_report},
+};
+
+/// After this time without an acknowledgement, a publication is sent again.
+const ACK_TIMEOUT: Duration = Duration::from_secs(1);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long streams remember the ids of messages, which is as long as the node remembers idempotency keys.
+const DUPLICATE_WINDOW_MS: u64 = 300_000;
+
+/// Opens what keeps channels: the storage and the connection to the cluster, if they are configured.
+pub(super) async fn open_logs(
+    config: &Config,
+    signals: &mut Signals,
+) -> Result<(Option<Arc<NodeStorage>>, Option<Arc<NodeCluster>>), ServeError> {
+    let storage = storage::open(config)?;
+    tokio::select! {
+        started = start(config) => Ok((storage, started?)),
+        signal = signals.next() => Err(ServeError::Cluster(format!("{signal} came before it was connected"))),
+    }
+}
+
+/// Connects to the cluster; `None` without a broker. Waits for the servers.
+async fn start(config: &Config) -> Result<Option<Arc<NodeCluster>>, ServeError> {
+    let Some(settings) = &config.broker else { return Ok(None) };
+    let options = options(config, settings)?;
+    let (engine, shard_count) = (Arc::clone(&config.engine), u16::try_from(config.shards).unwrap_or(u16::MAX));
+    let starting = tokio::task::spawn_blocking(move || NodeCluster::start(options, &engine, shard_count));
+    let started = starting.await.map_err(|error| ServeError::Runtime(error.into()))?;
+    let (cluster, differences) = started.map_err(|fault| ServeError::Cluster(fault.to_string()))?;
+    for difference in &differences {
+        StreamDiffers { difference }.emit();
+    }
+    Ok(Some(Arc::new(cluster)))
+}
+
+fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions, ServeError> {
+    let url = settings.url.as_ref().map(|url| String::from_utf8_lossy(url.reveal())).unwrap_or_default();
+    let servers = parsed_servers(&url).map_err(|error| ServeError::Cluster(format!("broker.nats.url: {error}")))?;
+    let tls = match &settings.tls {
+        Some(tls) => Some(tls.client_config().map_err(|why| ServeError::Cluster(format!("broker.nats.tls: {why}")))?),
+        None => None,
+    };
+    let node = &config.engine.node_id;
+    let links = LinkOptions {
+        servers,
+        credentials: LinkCredentials::None,
+        tls,
+        name: if config.node.name.is_empty() {
+            format!("dunlin {node}").into()
+        } else {
+            config.node.name.as_str().into()
+        },
+        inbox: format!("_DN.{node}").into(),
+        dial_timeout: Duration::from_millis(settings.dial_timeout_ms),
+        ack_timeout: ACK_TIMEOUT,
+        read_timeout: READ_TIMEOUT,
+        subscription_messages_max: settings.subscription_messages_max,
+        report: Arc::new(|report| log_report(&report)),
+    };
+    let engine = &config.engine;
+    Ok(ClusterOptions {
+        links,
+        prefix: settings.prefix.as_str().into(),
+        node: node.as_ref().into(),
+        namespaces: std::iter::once(&engine.without_namespace).chain(&engine.namespaces).map(streamed).collect(),
+        replicas: settings.replicas,
+        is_in_memory: settings.is_in_memory,
+        partitions: settings.partitions,
+        duplicate_window_ms: DUPLICATE_WINDOW_MS,
+        publication_bytes_max: config.websocket.limits.message_bytes_max,
+        limits: CoreLimits {
+            publish_window_max: settings.publish_window_max,
+            publish_timeout_ms: settings.publish_timeout_ms,
+            linger_ms: settings.linger_ms,
+            audit_interval_ms: settings.audit_interval_ms,
+            gap_timeout_ms: settings.gap_timeout_ms,
+            ..CoreLimits::default()
+        },
+        start_timeout: Duration::from_millis(settings.start_timeout_ms),
+        requests_max: settings.requests_max,
+    })
+}
+
+fn streamed(namespace: &NamespaceOptions) -> Option<ClusterNamespace> {
+    (namespace.log == PublicationLog::OrderedByLog).then(|| ClusterNamespace {
+        name: namespace.name.as_str().into(),
+        history_size: namespace.history_size,
+        history_ttl_ms: namespace.history_ttl_ms,
+        meta_ttl_ms: namespace.history_meta_ttl_ms,
+    })
+}

@@ -1,0 +1,234 @@
+//! Reloads the configuration of a running node, on SIGHUP or `POST /-/reload` on the internal port.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use dunlin_config::{AllowedOrigins, ApiAccess, Changes, Config, Loaded, NeedsRestart, Problems, Values};
+use dunlin_net::Certificates;
+use dunlin_token::Verifier;
+use serde::Serialize;
+use tokio::signal::unix::Signal;
+
+use super::{drain_plan, ports, storage::durable_namespaces};
+use crate::{
+    http::{Metrics, api::Service},
+    node::{DrainPlan, LiveAdmission, Node},
+    telemetry::{
+        api_counters::{ControlCounters, ReloadOutcome},
+        config_events, events,
+    },
+};
+
+/// Reads the configuration from the same file, environment and flags as at the start.
+pub type Reread = Arc<dyn Fn() -> Result<Loaded, Problems> + Send + Sync>;
+
+/// Timeout for shards to use new options. A slower shard has them in its inbox.
+const SHARDS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The result of a reload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Reloaded {
+    /// The new configuration is in effect, except for keys that need a restart.
+    Applied {
+        /// Keys with new values.
+        changed: Vec<String>,
+        /// Keys whose new values apply after a restart.
+        needs_restart: Vec<NeedsRestart>,
+        /// Warnings about the configuration.
+        warnings: Vec<String>,
+    },
+    /// The new configuration is invalid, and nothing has changed.
+    Refused {
+        /// The errors.
+        errors: Vec<String>,
+    },
+}
+
+/// The parts of a running node that use changeable options.
+pub(super) struct LiveParts {
+    pub(super) node: Node,
+    pub(super) tokens: Arc<Verifier>,
+    pub(super) origins: LiveOrigins,
+    pub(super) certificates: Option<Arc<Certificates>>,
+    pub(super) api: Option<Arc<Service>>,
+    pub(super) metrics: Option<Arc<Metrics>>,
+    pub(super) memory_bytes_max: Arc<AtomicU64>,
+    pub(super) counters: Arc<ControlCounters>,
+}
+
+/// Reads the configuration again and applies it.
+pub struct Reloader {
+    reread: Reread,
+    parts: LiveParts,
+    /// Locked during a reload, so that reloads do not overlap.
+    running: tokio::sync::Mutex<Running>,
+    /// Who may request a reload.
+    access: RwLock<Arc<ApiAccess>>,
+    drain_plan: Mutex<(DrainPlan, Duration)>,
+}
+
+/// A valid configuration.
+struct Read {
+    loaded: Loaded,
+    certificates: Option<Certificates>,
+}
+
+/// The running configuration.
+struct Running {
+    config: Config,
+    values: Values,
+}
+
+/// The currently allowed origins.
+#[derive(Clone)]
+pub(super) struct LiveOrigins(Arc<RwLock<Arc<AllowedOrigins>>>);
+
+impl LiveOrigins {
+    pub(super) fn new(origins: AllowedOrigins) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(origins))))
+    }
+
+    pub(super) fn now(&self) -> Arc<AllowedOrigins> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, origins: AllowedOrigins) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(origins);
+    }
+}
+
+impl Reloader {
+    pub(super) fn new(config: Config, values: Values, reread: Reread, parts: LiveParts) -> Self {
+        Self {
+            reread,
+            parts,
+            access: RwLock::new(Arc::new(config.http_api.access.clone())),
+            drain_plan: Mutex::new(shutdown_of(&config)),
+            running: tokio::sync::Mutex::new(Running { config, values }),
+        }
+    }
+
+    /// Who may request a reload now.
+    pub fn access(&self) -> Arc<ApiAccess> {
+        Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The current drain plan, and the delay before it.
+    pub(super) fn shutdown(&self) -> (DrainPlan, Duration) {
+        *self.drain_plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads and applies the configuration, or returns the error. Counts and logs the result.
+    pub async fn reload(&self) -> Reloaded {
+        let mut running = self.running.lock().await;
+        let reloaded = match self.read().await {
+            Ok(Read { loaded, certificates }) => self.apply(&mut running, loaded, certificates).await,
+            Err(errors) => Reloaded::Refused { errors },
+        };
+        let outcome = reloaded.outcome();
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.parts.counters.count_reload(outcome, now_s);
+        config_events::ConfigurationReread { reloaded: &reloaded }.emit();
+        reloaded
+    }
+
+    /// Reads and checks everything before any of it is applied.
+    async fn read(&self) -> Result<Read, Vec<String>> {
+        let reread = Arc::clone(&self.reread);
+        // Reading and checking may block.
+        let read = tokio::task::spawn_blocking(move || {
+            let loaded = reread()?;
+            let files = loaded.config.http_server.tls.clone();
+            let certificates = files.map(Certificates::read);
+            Ok((loaded, certificates))
+        });
+        match read.await {
+            Ok(Ok((loaded, certificates))) => match certificates.transpose() {
+                Ok(certificates) => Ok(Read { loaded, certificates }),
+                Err(error) => {
+                    self.parts.counters.count_certificates(false);
+                    events::CertificatesRenewed { error: Some(&error) }.emit();
+                    Err(vec![format!("http_server.tls: {error}")])
+                }
+            },
+            Ok(Err(problems)) => Err(Problems::to_string(&problems).lines().map(str::to_owned).collect()),
+            Err(_) => Err(vec!["the configuration could not be read: its reader panicked".to_owned()]),
+        }
+    }
+
+    async fn apply(&self, running: &mut Running, loaded: Loaded, certificates: Option<Certificates>) -> Reloaded {
+        let (config, held) = running.config.succeeded_by(&loaded.config);
+        let mut values = running.values.clone();
+        let changes = values.take_over(&loaded.values, &held);
+        let token_tables = ["client.token.", "client.subscription_token."];
+        if changes.has_changed(&token_tables)
+            && let Err(error) = self.parts.tokens.replace_keys(&config.token)
+        {
+            return Reloaded::Refused { errors: vec![format!("cannot start the token thread: {error}")] };
+        }
+        let mut warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+        self.apply_outside_shards(&config, certificates);
+        let reconfigured = self.parts.node.reconfigure(Arc::clone(&config.engine));
+        if tokio::time::timeout(SHARDS_TIMEOUT, reconfigured).await.is_err() {
+            warnings.push("not all shards have taken over the options yet; they are busy".to_owned());
+        }
+        *running = Running { config, values };
+        let Changes { changed, needs_restart } = changes;
+        Reloaded::Applied { changed, needs_restart, warnings }
+    }
+
+    fn apply_outside_shards(&self, config: &Config, certificates: Option<Certificates>) {
+        let parts = &self.parts;
+        parts.origins.set(config.allowed_origins.clone());
+        parts.node.set_admission(LiveAdmission {
+            sessions_max: u32::try_from(config.net.connections_max).unwrap_or(u32::MAX),
+            handshakes_per_second: config.admission.handshakes_per_second,
+        });
+        parts.memory_bytes_max.store(config.net.memory_bytes_max, Ordering::Relaxed);
+        if let Some(api) = &parts.api {
+            api.set_options(ports::api_options(config));
+        }
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config.http_api.access.clone());
+        *self.drain_plan.lock().unwrap_or_else(PoisonError::into_inner) = shutdown_of(config);
+        if let Some(storage) = parts.node.storage() {
+            storage.set_durable_namespaces(durable_namespaces(&config.engine));
+        }
+        if let Some(metrics) = &parts.metrics {
+            metrics.scrape.set_namespaces(config.engine.namespaces.iter().map(|namespace| namespace.name.clone()));
+        }
+        if let (Some(shown), Some(read)) = (&parts.certificates, certificates) {
+            shown.replace(read);
+            parts.counters.count_certificates(true);
+            events::CertificatesRenewed { error: None }.emit();
+        }
+    }
+}
+
+impl Reloaded {
+    fn outcome(&self) -> ReloadOutcome {
+        match self {
+            Self::Refused { .. } => ReloadOutcome::Refused,
+            Self::Applied { changed, needs_restart, .. } if changed.is_empty() && needs_restart.is_empty() => {
+                ReloadOutcome::Unchanged
+            }
+            Self::Applied { .. } => ReloadOutcome::Applied,
+        }
+    }
+}
+
+fn shutdown_of(config: &Config) -> (DrainPlan, Duration) {
+    (drain_plan(config), Duration::from_millis(config.shutdown.delay_ms))
+}
+
+/// Reloads the configuration on each SIGHUP.
+pub(super) async fn on_hangup(reloader: Arc<Reloader>, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        reloader.reload().await;
+    }
+}

@@ -1,0 +1,89 @@
+//! Opens the rooms that were kept when the process ended, so that they go on before their players come back.
+
+use std::{sync::Arc, time::Duration};
+
+use dunlin_config::{Config, RoomSurvival};
+use dunlin_engine::api::ApiRequest;
+use dunlin_protocol::ErrorCode;
+
+use crate::{
+    node::{Node, NodeStorage},
+    telemetry::room_events,
+};
+
+/// Maximum number of channels that are listed at a time.
+const CHANNELS_AT_ONCE: usize = 256;
+
+/// Time between two tries to open a room while the limits on new rooms are reached.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Opens all rooms that have a checkpoint and whose namespace keeps rooms. Ends when that is done, or the node stops.
+pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
+    let Some(storage) = node.storage().cloned().filter(|_| !kept.is_empty()) else { return };
+    let mut after: Option<Box<str>> = None;
+    loop {
+        let channels = list(Arc::clone(&storage), after.take()).await;
+        let Some(last) = channels.last() else { return };
+        after = Some(last.clone());
+        for channel in channels.iter().filter(|channel| kept.keeps(channel)) {
+            if !reopen(&node, channel).await {
+                return;
+            }
+        }
+    }
+}
+
+/// The next channels. If the storage cannot be read, rooms open with their first join, whose error has the reason.
+async fn list(storage: Arc<NodeStorage>, after: Option<Box<str>>) -> Vec<Box<str>> {
+    let listed = tokio::task::spawn_blocking(move || {
+        storage.storage().rooms_with_checkpoints(after.as_deref(), CHANNELS_AT_ONCE).unwrap_or_default()
+    });
+    listed.await.unwrap_or_default()
+}
+
+/// Whether the node still runs.
+async fn reopen(node: &Node, channel: &str) -> bool {
+    loop {
+        match node.ask_owner(channel, ApiRequest::OpenRoom { channel: channel.into() }).await {
+            Err(_) => return false,
+            Ok(Err(refusal)) if refusal.code == ErrorCode::TooManyRequests => {
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+            Ok(Err(refusal)) => {
+                room_events::RoomNotReopened { channel, code: refusal.code }.emit();
+                return true;
+            }
+            Ok(Ok(_)) => return true,
+        }
+    }
+}
+
+/// The namespaces whose rooms are kept.
+pub(super) struct KeptNamespaces {
+    boundary: char,
+    private_prefix: String,
+    /// Channels without a namespace have the name `None`.
+    names: Vec<Option<String>>,
+}
+
+impl KeptNamespaces {
+    pub(super) fn new(config: &Config) -> Self {
+        let names = std::iter::once(None).chain(config.engine.namespaces.iter().map(|each| Some(each.name.clone())));
+        let rooms = config.rooms.namespaces.iter();
+        let kept =
+            names.zip(rooms).filter(|(_, room)| room.as_ref().is_some_and(|room| room.survival != RoomSurvival::None));
+        let channel = &config.engine.channel;
+        let (boundary, private_prefix) = (channel.namespace_boundary, channel.private_prefix.clone());
+        Self { boundary, private_prefix, names: kept.map(|(name, _)| name).collect() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    fn keeps(&self, channel: &str) -> bool {
+        let name = channel.strip_prefix(&*self.private_prefix).unwrap_or(channel);
+        let namespace = name.split_once(self.boundary).map(|(namespace, _)| namespace).filter(|name| !name.is_empty());
+        self.names.iter().any(|name| name.as_deref() == namespace)
+    }
+}

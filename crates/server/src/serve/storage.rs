@@ -1,0 +1,54 @@
+//! Opens the storage as it is configured.
+
+use std::sync::Arc;
+
+use dunlin_config::{Config, StorageSettings};
+use dunlin_engine::{Options, log::PublicationLog, options::NamespaceOptions};
+use dunlin_storage::{DamagedLogPolicy, PageLimits, QueueLimits, StorageOptions};
+
+use super::ServeError;
+use crate::node::NodeStorage;
+
+/// Opens the storage; `None` if no path is configured.
+pub(super) fn open(config: &Config) -> Result<Option<Arc<NodeStorage>>, ServeError> {
+    let Some(settings) = &config.storage else { return Ok(None) };
+    let shard_count = u16::try_from(config.shards).unwrap_or(u16::MAX);
+    let results_max = config.engine.channel.idempotent_results_max;
+    let options =
+        StorageOptions { pages: PageLimits { results_max, ..PageLimits::default() }, ..storage_options(settings) };
+    let storage = NodeStorage::open(&options, shard_count).map_err(ServeError::Storage)?;
+    storage.set_durable_namespaces(durable_namespaces(&config.engine));
+    Ok(Some(Arc::new(storage)))
+}
+
+/// The namespaces whose publications are stored; `-` stands for channels without a namespace, as in the metrics.
+pub(super) fn durable_namespaces(options: &Options) -> Vec<String> {
+    let is_durable = |namespace: &NamespaceOptions| namespace.log != PublicationLog::Memory;
+    let named = options.namespaces.iter().filter(|named| is_durable(named)).map(|named| named.name.clone());
+    let without = Some("-".to_owned()).filter(|_| is_durable(&options.without_namespace));
+    without.into_iter().chain(named).collect()
+}
+
+/// The options for these settings.
+pub(crate) fn storage_options(settings: &StorageSettings) -> StorageOptions {
+    StorageOptions {
+        block_cache_bytes: settings.block_cache_bytes,
+        memtable_bytes: settings.memtable_bytes,
+        wal_bytes_max: settings.wal_bytes_max,
+        huge_page_bytes: settings.huge_page_bytes,
+        open_files_max: settings.open_files_max,
+        readers: settings.readers,
+        queues: QueueLimits {
+            writes_max: settings.queue_writes_max,
+            write_bytes_max: settings.queue_bytes_max,
+            reads_max: settings.queue_reads_max,
+            ..QueueLimits::default()
+        },
+        damaged_log: if settings.keeps_until_damage {
+            DamagedLogPolicy::KeepUntilDamage
+        } else {
+            DamagedLogPolicy::Refuse
+        },
+        ..StorageOptions::at(&settings.path)
+    }
+}

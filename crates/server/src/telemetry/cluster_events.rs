@@ -1,0 +1,60 @@
+//! Log events of the connections to a cluster.
+
+use dunlin_cluster::{links::LinkReport, streams::StreamDifference};
+use tracing::{info, warn};
+
+use super::log::Outside;
+
+/// A stream is not as this node is configured, and nodes use it as it is.
+pub struct StreamDiffers<'a> {
+    /// The field and both values.
+    pub difference: &'a StreamDifference,
+}
+
+impl StreamDiffers<'_> {
+    /// Logs it.
+    pub fn emit(&self) {
+        let StreamDifference { stream, field, there, wanted, .. } = self.difference;
+        warn!(stream = %Outside(stream), field, there = %Outside(there), configured = %Outside(wanted),
+            remedy = "change the stream with `nats stream edit`, or the configuration of all nodes",
+            "a stream differs from the configuration; the stream's value counts");
+    }
+}
+
+/// The node can use the cluster, or cannot any more.
+pub struct ReadinessChanged {
+    /// Whether all connections are up and all streams are known.
+    pub is_ready: bool,
+}
+
+impl ReadinessChanged {
+    /// Logs it.
+    pub fn emit(&self) {
+        if self.is_ready {
+            info!("the cluster is ready");
+        } else {
+            warn!(
+                "the cluster is not ready; publications to shared channels wait, and get error 100 after \
+                broker.nats.jetstream.publish_timeout"
+            );
+        }
+    }
+}
+
+/// Logs what happened to a connection.
+pub fn log_report(report: &LinkReport) {
+    match report {
+        LinkReport::Connected { link, server } => {
+            info!(link = link.label(), server = %Outside(server), "connected to NATS");
+        }
+        LinkReport::Lost { link, server } => {
+            warn!(link = link.label(), server = %Outside(server), "the connection to NATS is lost; it is being opened again");
+        }
+        LinkReport::ConnectFailed { link, server, error } => {
+            warn!(link = link.label(), server = %Outside(server), why = %Outside(error), "a NATS server takes no connection");
+        }
+        LinkReport::ServerError { link, text } => {
+            warn!(link = link.label(), why = %Outside(text), "a NATS server has reported an error");
+        }
+    }
+}

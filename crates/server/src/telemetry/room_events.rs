@@ -1,0 +1,67 @@
+//! Log lines about rooms that are kept on disk.
+
+use dunlin_protocol::ErrorCode;
+use tracing::{info, warn};
+
+use super::{events::now_s, log::Outside, throttle::Throttle};
+
+/// A room could not be saved, or what was saved could not be deleted.
+pub struct CheckpointFailed<'a> {
+    /// Channel of the room, unescaped.
+    pub channel: &'a str,
+    /// Why.
+    pub detail: &'a str,
+}
+
+impl CheckpointFailed<'_> {
+    /// Logs it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            warn!(channel = %Outside(self.channel), suppressed, detail = %Outside(self.detail),
+                "checkpoint of a room failed");
+        }
+    }
+}
+
+/// A room goes on from its checkpoint.
+pub struct RoomRestored<'a> {
+    /// Channel of the room, unescaped.
+    pub channel: &'a str,
+    /// The tick that it goes on from.
+    pub tick: u32,
+    /// How many ticks were replayed.
+    pub replayed_ticks: u64,
+    /// How many players wait for their clients.
+    pub players: usize,
+}
+
+impl RoomRestored<'_> {
+    /// Logs it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            info!(channel = %Outside(self.channel), tick = self.tick, replayed_ticks = self.replayed_ticks,
+                players = self.players, suppressed, "room restored");
+        }
+    }
+}
+
+/// A room with a checkpoint was not opened at the start.
+pub struct RoomNotReopened<'a> {
+    /// Channel of the room, unescaped.
+    pub channel: &'a str,
+    /// The answer of the room's owner.
+    pub code: ErrorCode,
+}
+
+impl RoomNotReopened<'_> {
+    /// Logs it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            warn!(channel = %Outside(self.channel), code = self.code as u32, reason = self.code.message(), suppressed,
+                "room with a checkpoint not opened; it opens with its first join");
+        }
+    }
+}

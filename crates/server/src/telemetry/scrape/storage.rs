@@ -1,0 +1,54 @@
+//! Families of the storage.
+
+use std::time::Duration;
+
+use dunlin_storage::StorageCounts;
+
+use super::{ControlCounters, Page, m};
+
+/// The state of the storage at the time of a scrape.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StorageState {
+    /// What it has done.
+    pub counts: StorageCounts,
+    /// Why it stores nothing any more, as a label; `None` while it does.
+    pub fault: Option<&'static str>,
+}
+
+/// Adds the families, without samples if there is no storage.
+pub(super) fn storage(page: &mut Page, state: Option<StorageState>, control: &ControlCounters) {
+    type Pick = fn(&StorageCounts) -> u64;
+    let counts = state.map(|state| state.counts);
+    let counters: [(&'static m::Family, Pick); 8] = [
+        (&m::STORAGE_PUBLICATIONS, |counts| counts.publications),
+        (&m::STORAGE_PUBLICATION_BYTES, |counts| counts.publication_bytes),
+        (&m::STORAGE_COMMITS, |counts| counts.commits),
+        (&m::STORAGE_SYNCS, |counts| counts.syncs),
+        (&m::STORAGE_PAGES, |counts| counts.pages),
+        (&m::STORAGE_PAGE_PUBLICATIONS, |counts| counts.page_publications),
+        (&m::STORAGE_REFUSED, |counts| counts.refused),
+        (&m::STORAGE_READ_FAULTS, |counts| counts.read_faults),
+    ];
+    for (family, pick) in counters {
+        page.family(family, |samples| counts.iter().for_each(|counts| samples.add(&[], pick(counts))));
+    }
+    let durations: [(&'static m::Family, Pick); 2] = [
+        (&m::STORAGE_COMMIT_SECONDS, |counts| counts.commit_us),
+        (&m::STORAGE_COMMIT_SECONDS_MAX, |counts| counts.commit_us_max),
+    ];
+    for (family, pick_us) in durations {
+        let seconds = counts.map(|counts| Duration::from_micros(pick_us(&counts)).as_secs_f64());
+        page.family(family, |samples| seconds.iter().for_each(|seconds| samples.add(&[], seconds)));
+    }
+    page.family(&m::STORAGE_POISONED, |samples| {
+        if let Some(StorageState { fault, .. }) = state {
+            samples.add(&[fault.unwrap_or("none")], u8::from(fault.is_some()));
+        }
+    });
+    page.family(&m::STORAGE_BACKUPS, |samples| {
+        samples.add(&["made"], control.backups(true));
+        samples.add(&["failed"], control.backups(false));
+    });
+    page.single(&m::STORAGE_UNDELETED_BACKUPS, control.undeleted_backups());
+    page.single(&m::STORAGE_LAST_BACKUP, control.last_backup_s());
+}

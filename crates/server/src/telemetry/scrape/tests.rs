@@ -1,0 +1,175 @@
+//! Checks the metrics page against the list of families.
+
+use std::collections::HashMap;
+
+use dunlin_cluster::core::CoreCounters;
+use dunlin_engine::api::Survey;
+
+use super::*;
+use crate::http::api::ApiError;
+
+fn shard(index: u16) -> ShardReport {
+    let mut report = ShardReport {
+        shard: ShardIndex(index),
+        counters: Counters::new(2),
+        survey: Survey { sessions: 3, users: vec![1, 2 + u64::from(index)], channels: 5, ..Survey::default() },
+        net: NetCounters {
+            busy_us: 250_000,
+            idle_us: 750_000,
+            busy_ppm: 250_000,
+            writes: 11,
+            ..NetCounters::default()
+        },
+    };
+    report.counters.namespaces[1].publications = 7;
+    report.counters.namespaces[1].publish_to_socket.observe(60);
+    report.counters.namespaces[1].publish_to_socket.observe(20_000_000);
+    report.counters.count_close(3008);
+    report.counters.count_close(4321);
+    report.survey.queue_age_ms_max = 1_500;
+    report.survey.behind_sessions = [5, 4, 3, 2, 1];
+    report
+}
+
+fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment<'a> {
+    let (process, uptime) = (ProcessUse::default(), Duration::ZERO);
+    let (tokens, backends) = (TokenCounts::default(), BackendCounts::default());
+    Moment {
+        shards,
+        silent_shards: &[ShardIndex(7)],
+        room_threads: &[],
+        room_builder: BuilderReport::default(),
+        room_memory_bytes: 0,
+        room_survival: None,
+        paths: PathCounts::default(),
+        rooms: &[],
+        control,
+        tokens,
+        backends,
+        storage: None,
+        cluster: None,
+        process,
+        uptime,
+    }
+}
+
+fn samples_of(text: &str) -> HashMap<&str, f64> {
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, value)| (name, value.parse().unwrap())).collect()
+}
+
+#[test]
+fn the_page_holds_every_family_and_no_other() {
+    let scrape = Scrape::new("0", "epoll", ["chat".to_owned()]);
+    let (control, shard) = (ControlCounters::default(), shard(0));
+    let moment = moment(std::slice::from_ref(&shard), &control);
+    let text = page(&scrape, &moment);
+    let on_page: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let listed: Vec<_> = m::FAMILIES.iter().map(|family| family.name).collect();
+    assert_eq!(on_page, listed);
+}
+
+#[test]
+fn the_imbalance_is_that_of_the_fullest_shard() {
+    let with = |sessions: u64| {
+        let mut report = shard(0);
+        report.net.sessions = sessions;
+        report
+    };
+    assert!((imbalance(&[with(30), with(10)]) - 1.5).abs() < 1e-9);
+    assert!((imbalance(&[with(0), with(0)]) - 1.0).abs() < 1e-9 && (imbalance(&[]) - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn shards_are_summed_or_listed_separately() {
+    let scrape = Scrape::new("0", "epoll", ["chat".to_owned()]);
+    let control = ControlCounters::default();
+    control.count_request(Method::Publish, Some(&ApiError::NOT_AVAILABLE));
+    let shards = [shard(0), shard(1)];
+    let moment = moment(&shards, &control);
+    let text = page(&scrape, &moment);
+    let samples = samples_of(&text);
+    for (name, value) in [
+        ("dunlin_publications_total{namespace=\"chat\"}", 14.0),
+        ("dunlin_publications_total{namespace=\"-\"}", 0.0),
+        ("dunlin_sessions{shard=\"1\"}", 3.0),
+        ("dunlin_users", 3.0),
+        ("dunlin_channels", 10.0),
+        ("dunlin_writes_total{shard=\"0\"}", 11.0),
+        ("dunlin_shard_busy_ratio{shard=\"1\"}", 0.25),
+        ("dunlin_shard_answered{shard=\"1\"}", 1.0),
+        ("dunlin_shard_answered{shard=\"7\"}", 0.0),
+        ("dunlin_shard_busy_seconds_total{shard=\"1\"}", 0.25),
+        ("dunlin_disconnects_total{code=\"3008\"}", 2.0),
+        ("dunlin_disconnects_total{code=\"other\"}", 2.0),
+        ("dunlin_disconnects_total{code=\"3500\"}", 0.0),
+        ("dunlin_queue_age_seconds{shard=\"0\"}", 1.5),
+        ("dunlin_sessions_behind{over_seconds=\"0.1\"}", 6.0),
+        ("dunlin_publish_to_socket_seconds_bucket{namespace=\"chat\",le=\"0.00005\"}", 0.0),
+        ("dunlin_publish_to_socket_seconds_bucket{namespace=\"chat\",le=\"0.0001\"}", 2.0),
+        ("dunlin_publish_to_socket_seconds_bucket{namespace=\"chat\",le=\"10\"}", 2.0),
+        ("dunlin_publish_to_socket_seconds_bucket{namespace=\"chat\",le=\"+Inf\"}", 4.0),
+        ("dunlin_publish_to_socket_seconds_count{namespace=\"chat\"}", 4.0),
+        ("dunlin_api_requests_total{method=\"publish\"}", 1.0),
+        ("dunlin_api_errors_total{method=\"publish\",code=\"108\"}", 1.0),
+    ] {
+        assert_eq!(samples.get(name), Some(&value), "{name}");
+    }
+}
+
+#[test]
+fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
+    let scrape = Scrape::new("0", "epoll", []);
+    let control = ControlCounters::default();
+    let alone = page(&scrape, &moment(&[], &control));
+    assert!(samples_of(&alone).keys().all(|name| !name.starts_with("dunlin_cluster_")), "{alone}");
+    let counters = CoreCounters {
+        followed: 1,
+        attached: 2,
+        delivered: 3,
+        late: 4,
+        gaps: 5,
+        lost_tails: 6,
+        filled: 7,
+        interrupted: 8,
+        audits: 9,
+        stale_answers: 10,
+        retries: 11,
+        abandoned: 12,
+        in_flight: 13,
+        reads: 14,
+        links_opened: [15, 16, 17],
+    };
+    let state =
+        ClusterState { counters, is_ready: true, requests_queued: 18, requests_refused: 19, effects_waiting: 20 };
+    let text = page(&scrape, &Moment { cluster: Some(state.clone()), ..moment(&[], &control) });
+    let mut exported = samples_of(&text);
+    exported.retain(|name, _| name.starts_with("dunlin_cluster_"));
+    let expected = HashMap::from([
+        ("dunlin_cluster_ready", 1.0),
+        ("dunlin_cluster_channels_followed", 1.0),
+        ("dunlin_cluster_channels_attached_total", 2.0),
+        ("dunlin_cluster_messages_received_total", 3.0),
+        ("dunlin_cluster_messages_known_total", 4.0),
+        ("dunlin_cluster_gaps_total", 5.0),
+        ("dunlin_cluster_lost_tails_total", 6.0),
+        ("dunlin_cluster_messages_filled_total", 7.0),
+        ("dunlin_cluster_channels_interrupted_total", 8.0),
+        ("dunlin_cluster_audits_total", 9.0),
+        ("dunlin_cluster_stale_answers_total", 10.0),
+        ("dunlin_cluster_publications_retried_total", 11.0),
+        ("dunlin_cluster_publications_abandoned_total", 12.0),
+        ("dunlin_cluster_publications_in_flight", 13.0),
+        ("dunlin_cluster_reads_total", 14.0),
+        ("dunlin_cluster_connections_opened_total{link=\"live\"}", 15.0),
+        ("dunlin_cluster_connections_opened_total{link=\"publish\"}", 16.0),
+        ("dunlin_cluster_connections_opened_total{link=\"read\"}", 17.0),
+        ("dunlin_cluster_requests_queued", 18.0),
+        ("dunlin_cluster_requests_refused_total", 19.0),
+        ("dunlin_cluster_operations_waiting", 20.0),
+    ]);
+    assert_eq!(exported, expected);
+    let text =
+        page(&scrape, &Moment { cluster: Some(ClusterState { is_ready: false, ..state }), ..moment(&[], &control) });
+    assert_eq!(samples_of(&text).get("dunlin_cluster_ready"), Some(&0.0));
+}

@@ -1,0 +1,35 @@
+//! The real binary over real sockets: all requests that a shard passes to the HTTP server.
+//!
+//! - `server.rs` starts and stops a `dunlin` and sends requests to it
+//! - `limits.rs` each limit of the HTTP server, at its value and one past it
+//! - `framing.rs` requests with an ambiguous length
+//! - `emulation.rs` commands in separate HTTP requests
+//! - `internal.rs` the internal port
+//! - `upgrade.rs` `WebSocket`s on connections that have carried HTTP
+//! - `shutdown.rs` signals
+//! - `init.rs` the endpoint that tests the connection
+//! - `jwks.rs` key sets over HTTPS
+//! - `tls.rs` renewed certificates
+//! - `observation.rs` metrics and the log
+//! - `reload.rs` reloading the configuration
+//! - `backups.rs` backups of the storage, and restores
+//! - `room_paths.rs` paths of players
+//! - `demo.rs` the demo page and its prices
+//!
+//! Each test runs on both reactors. `tests/api` contains the cases of the API's methods as data.
+
+mod backups;
+mod demo;
+mod emulation;
+mod framing;
+mod init;
+mod internal;
+mod jwks;
+mod limits;
+mod observation;
+mod reload;
+mod room_paths;
+mod server;
+mod shutdown;
+mod tls;
+mod upgrade;

@@ -1,0 +1,281 @@
+//! Reloading the configuration of a running node.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+
+use crate::http::server::{Answer, Client, KEY, PATIENCE, Server, handshake};
+
+const RELOAD: &str = "/-/reload";
+
+/// A server with an internal port, and that port's address.
+fn start(more: &Value) -> (Server, SocketAddr) {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let mut settings = json!({
+        "http_server": { "internal_port": free.port().to_string() },
+        "channel": { "namespaces": [
+            open("chat", &json!({ "history_size": 10, "history_ttl": "10m", "force_recovery": true })),
+            open("leaving", &json!({ "history_size": 10, "history_ttl": "10m" })),
+            open("arena", &json!({ "room": { "simulation": "crowd" }, "history_size": 10, "history_ttl": "10m" })),
+        ] },
+    });
+    if let Some(more) = more.as_object() {
+        settings.as_object_mut().expect("an object").extend(more.clone());
+    }
+    (Server::start(&settings), free)
+}
+
+fn open(name: &str, more: &Value) -> Value {
+    let mut namespace = json!({
+        "name": name, "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
+    });
+    namespace.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    namespace
+}
+
+fn ask(address: SocketAddr, key: &str, path: &str, body: &str) -> Answer {
+    let mut client = Client::new(TcpStream::connect(address).expect("it listens"));
+    let length = body.len();
+    client
+        .send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nX-API-Key: {key}\r\nContent-Length: {length}\r\n\r\n{body}"));
+    client.answer()
+}
+
+fn api(address: SocketAddr, method: &str, body: &Value) -> Value {
+    let answer = ask(address, KEY, &format!("/api/{method}"), &body.to_string());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+fn session(server: &Server) -> Client {
+    let mut session = server.connect();
+    session.send(handshake(""));
+    assert_eq!(session.answer().status, 101);
+    command(&mut session, &json!({ "id": 1, "connect": {} }));
+    session
+}
+
+/// Sends a command; returns its reply, passing over pushes.
+fn command(session: &mut Client, command: &Value) -> Value {
+    session.send_text(&command.to_string());
+    loop {
+        let message = message(session);
+        if message["id"] == command["id"] {
+            return message;
+        }
+    }
+}
+
+/// The next text message; several in one frame are not expected.
+fn message(session: &mut Client) -> Value {
+    loop {
+        let (first, payload) = session.frame();
+        assert_eq!(first, 0x81, "{payload:?}");
+        if payload != b"{}" {
+            return serde_json::from_slice(&payload).expect("JSON");
+        }
+    }
+}
+
+fn subscribe(session: &mut Client, id: u32, channel: &str) -> Value {
+    command(session, &json!({ "id": id, "subscribe": { "channel": channel } }))
+}
+
+fn namespaces(config: &mut Value) -> &mut Vec<Value> {
+    config["channel"]["namespaces"].as_array_mut().expect("a list")
+}
+
+#[test]
+fn what_can_change_changes_and_what_is_there_stays() {
+    let (server, internal) = start(&json!({}));
+    let mut session = session(&server);
+    let chat = subscribe(&mut session, 2, "chat:a");
+    subscribe(&mut session, 3, "leaving:a");
+    assert!(subscribe(&mut session, 4, "arena:a")["error"].is_null());
+    assert_eq!(subscribe(&mut session, 5, "late:a")["error"]["code"], 102);
+    api(internal, "publish", &json!({ "channel": "chat:a", "data": 1 }));
+    let opened = api(internal, "rooms", &json!({}));
+
+    server.rewrite(|config| {
+        namespaces(config).retain(|namespace| namespace["name"] != "leaving");
+        namespaces(config).push(open("late", &json!({ "history_size": 5, "history_ttl": "10m" })));
+        namespaces(config).insert(0, open("first", &json!({})));
+        namespaces(config)
+            .push(open("lobby", &json!({ "room": { "simulation": "crowd" }, "history_size": 9, "history_ttl": "1m" })));
+        config["client"]["channel_limit"] = json!(4);
+        config["client"]["allowed_origins"] = json!(["http://new.example"]);
+        config["shards"] = json!(3);
+    });
+    let answer = ask(internal, KEY, RELOAD, "");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(
+        answer.json(),
+        json!({
+            "outcome": "applied",
+            "changed": [
+                "channel.namespaces[first]", "channel.namespaces[late]", "channel.namespaces[leaving]",
+                "client.allowed_origins", "client.channel_limit",
+            ],
+            "needs_restart": [
+                { "key": "channel.namespaces[lobby]", "why": "it has rooms" },
+                { "key": "shards" },
+            ],
+            "warnings": [],
+        })
+    );
+    let ended = loop {
+        let message = message(&mut session);
+        if !message["push"]["unsubscribe"].is_null() {
+            break message;
+        }
+    };
+    assert_eq!((&ended["push"]["channel"], &ended["push"]["unsubscribe"]["code"]), (&json!("leaving:a"), &json!(2000)));
+    assert_eq!(subscribe(&mut session, 6, "leaving:a")["error"]["code"], 102);
+    assert!(subscribe(&mut session, 7, "late:a")["error"].is_null());
+    assert!(subscribe(&mut session, 8, "first:a")["error"].is_null());
+    assert_eq!(subscribe(&mut session, 9, "first:b")["error"]["code"], 106, "four subscriptions are there");
+
+    api(internal, "publish", &json!({ "channel": "chat:a", "data": 2 }));
+    let pushed = loop {
+        let message = message(&mut session);
+        if message["push"]["pub"]["data"] == 2 {
+            break message;
+        }
+    };
+    assert_eq!(pushed["push"]["pub"]["offset"], 2, "the stream went on");
+    let history = api(internal, "history", &json!({ "channel": "chat:a", "limit": 10 }));
+    assert_eq!(history["result"]["epoch"], chat["subscribe"]["epoch"]);
+    assert_eq!(history["result"]["publications"].as_array().map(Vec::len), Some(2));
+    let rooms = api(internal, "rooms", &json!({}));
+    assert_eq!(rooms["result"]["rooms"][0]["channel"], opened["result"]["rooms"][0]["channel"], "{rooms}");
+    let mut page = server.connect();
+    page.send(handshake("Origin: http://new.example\r\n"));
+    assert_eq!(page.answer().status, 101);
+
+    // The same once more: nothing is new, and what waits still waits.
+    let again = ask(internal, KEY, RELOAD, "").json();
+    assert_eq!((&again["changed"], again["needs_restart"].as_array().map(Vec::len)), (&json!([]), Some(2)), "{again}");
+}
+
+#[test]
+fn keys_are_changed_and_who_has_none_is_refused() {
+    let (server, internal) = start(&json!({}));
+    assert_eq!(ask(server.address, KEY, RELOAD, "").status, 404, "the public port knows no such path");
+    assert_eq!(ask(internal, "wrong", RELOAD, "").status, 401);
+    server.rewrite(|config| config["http_api"] = json!({ "key": "another" }));
+    let refused = server.run("reload");
+    assert_eq!((refused.code, refused.text.contains("previous_key")), (Some(1), true), "{}", refused.text);
+    server.rewrite(|config| config["http_api"] = json!({ "key": "another", "previous_key": KEY }));
+    let done = server.run("reload");
+    assert_eq!((done.code, &*done.text), (Some(0), "changed: http_api.key\nchanged: http_api.previous_key\n"));
+    server.rewrite(|config| config["http_api"] = json!({ "key": "another" }));
+    assert_eq!(server.run("reload").text, "changed: http_api.previous_key\n");
+    assert_eq!(server.run("reload").text, "nothing has changed\n");
+    assert_eq!(ask(internal, KEY, "/api/info", "{}").status, 401);
+    assert_eq!(ask(internal, "another", "/api/info", "{}").status, 200);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_changes_nothing() {
+    let (mut server, internal) = start(&json!({}));
+    server.rewrite(|config| {
+        config["client"]["channel_limit"] = json!(1);
+        config["client"]["ping_intervall"] = json!("1s");
+    });
+    let answer = ask(internal, KEY, RELOAD, "");
+    assert_eq!((answer.status, &answer.json()["outcome"]), (422, &json!("refused")));
+    assert!(answer.text().contains("ping_intervall"), "{answer:?}");
+    let log_line = server.logged("configuration reload refused; nothing has changed");
+    assert!(log_line["error"].as_str().is_some_and(|error| error.contains("ping_intervall")), "{log_line}");
+    let done = server.run("reload");
+    assert_eq!(done.code, Some(3), "the command reads the file as well: {}", done.text);
+    let mut session = session(&server);
+    assert!(subscribe(&mut session, 2, "chat:a")["error"].is_null());
+    assert!(subscribe(&mut session, 3, "chat:b")["error"].is_null(), "the limit is as it was");
+    let page = Client::new(TcpStream::connect(internal).expect("it listens")).ask("GET", "/metrics", "").text();
+    let metric = |name: &str| crate::http::server::metric_on(&page, name).to_string();
+    assert_eq!(metric("dunlin_config_reloads_total{outcome=\"refused\"}"), "1");
+    assert_eq!(metric("dunlin_config_last_reload_success_timestamp_seconds"), "0");
+}
+
+#[test]
+fn a_hangup_reads_the_configuration_again() {
+    let mut server = Server::start(&json!({}));
+    let mut session = session(&server);
+    server.rewrite(|config| namespaces(config).push(open("late", &json!({}))));
+    server.signal("HUP");
+    let log_line = server.logged("configuration reloaded");
+    assert_eq!(log_line["changed"], "channel.namespaces[late]");
+    assert!(subscribe(&mut session, 2, "late:a")["error"].is_null());
+    assert_eq!(server.metric("dunlin_config_reloads_total{outcome=\"applied\"}").to_string(), "1");
+    assert!(server.metric("dunlin_config_last_reload_success_timestamp_seconds") > 1.0e9);
+    // Without an internal port there is none to ask on.
+    assert_eq!(server.ask("POST", RELOAD, "").status, 404);
+    assert_eq!(server.run("reload").code, Some(2));
+}
+
+/// Threads, open files, and resident bytes of a process.
+fn use_of(process: u32) -> (usize, usize, usize) {
+    let count = |what: &str| fs::read_dir(format!("/proc/{process}/{what}")).expect("it runs").count();
+    let statm = fs::read_to_string(format!("/proc/{process}/statm")).expect("it runs");
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number");
+    (count("task"), count("fd"), pages * 4_096)
+}
+
+#[test]
+fn a_hundred_reloads_under_load_leave_nothing_behind() {
+    let (server, internal) = start(&json!({}));
+    let mut sessions: Vec<Client> = (0..20).map(|_| session(&server)).collect();
+    for session in &mut sessions {
+        subscribe(session, 2, "chat:a");
+    }
+    let reload = |name: &str| {
+        server.rewrite(|config| {
+            namespaces(config).retain(|namespace| namespace["name"] != "even" && namespace["name"] != "odd");
+            namespaces(config).push(open(name, &json!({ "history_size": 5, "history_ttl": "10m" })));
+            config["client"]["token"] =
+                json!({ "hmac_secret_key": format!("{name}-0123456789abcdef0123456789abcdef") });
+        });
+        assert_eq!(ask(internal, KEY, RELOAD, "").status, 200);
+    };
+    let (mut before, is_over) = ((0, 0, 0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                api(internal, "publish", &json!({ "channel": "chat:a", "data": { "a": 1 } }));
+                // Each session reads, so that its queue does not grow with the duration of the test.
+                for session in &mut sessions {
+                    assert!(message(session)["push"]["pub"]["data"]["a"] == 1, "nobody was closed");
+                }
+            }
+        });
+        for round in 0..110 {
+            reload(if round % 2 == 0 { "even" } else { "odd" });
+            if round == 9 {
+                before = use_of(server.process());
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    // Threads that read files end ten seconds after their last work.
+    let (mut after, deadline) = (use_of(server.process()), Instant::now() + PATIENCE);
+    while after.0 > before.0 + 1 && Instant::now() < deadline {
+        after = use_of(server.process());
+    }
+    assert!(after.0 <= before.0 + 1 && after.1 <= before.1 + 4, "threads and files {before:?} became {after:?}");
+    assert!(after.2 < before.2 + (24 << 20), "memory {before:?} became {after:?}");
+}
+
+on_io_uring![
+    what_can_change_changes_and_what_is_there_stays,
+    keys_are_changed_and_who_has_none_is_refused,
+    a_configuration_that_cannot_be_used_changes_nothing,
+    a_hangup_reads_the_configuration_again,
+    a_hundred_reloads_under_load_leave_nothing_behind,
+];

@@ -1,0 +1,103 @@
+//! Reports of a node while one of its shards is blocked.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{body::Body, extract::State, http::Request};
+use dunlin::{
+    http::api::{ApiOptions, Executor, NodeIdentity, RequestLimits, Service, answer_legacy},
+    node::NodeNetOptions,
+    telemetry::api_counters::ControlCounters,
+};
+use dunlin_config::ApiAccess;
+
+use crate::{
+    each_reactor,
+    node::{
+        client::Client,
+        rig::{PATIENCE, Rig, engine_options, net_options, release, wait_until},
+    },
+};
+
+/// A client whose `connect` makes its shard stand still. A token is released once for the whole process.
+fn stall(rig: &Rig, token: &str) -> Client {
+    let mut client = Client::open(rig.address());
+    client.send(&format!(r#"{{"id":1,"connect":{{"token":"{token}"}}}}"#));
+    client
+}
+
+#[test]
+fn a_shard_that_stands_still_is_named_and_the_others_report_although_their_rings_overflow() {
+    let net = NodeNetOptions { shard_count: 2, shard_imbalance_max: 1, ring_messages: 1, ..net_options() };
+    let rig = Rig::start(net, engine_options());
+    let mut publishers: Vec<_> = (0..8).map(|_| Client::session(rig.address())).collect();
+    let token = &format!("stall:survey:{}", each_reactor::current_name());
+    let _stalled = stall(&rig, token);
+    let survey = || {
+        let survey = async { tokio::time::timeout(PATIENCE, rig.node.survey()).await };
+        rig.runtime.block_on(survey).expect("a survey has an end")
+    };
+    wait_until("one shard to stand still", || survey().silent.len() == 1);
+    for (number, client) in publishers.iter_mut().enumerate() {
+        for id in 2..40 {
+            client.send(&format!(r#"{{"id":{id},"publish":{{"channel":"news{number}-{id}","data":{{}}}}}}"#));
+        }
+    }
+    wait_until("the other shard's rings to overflow", || {
+        let survey = survey();
+        assert_eq!((survey.silent.len(), survey.reports.len()), (1, 1), "one is named, the other reports");
+        assert_ne!(survey.silent[0], survey.reports[0].shard);
+        survey.reports[0].net.ring_overflow > 0
+    });
+    // From here on the other takes in nothing, and reports all the same.
+    let held = survey();
+    assert_eq!((held.silent.len(), held.reports.len()), (1, 1));
+    assert!(held.reports[0].net.ring_overflow > 0);
+    release(token);
+    wait_until("both to report", || survey().reports.len() == 2);
+}
+
+/// Time passes here when nothing else does.
+#[test]
+fn a_request_with_a_thousand_commands_has_one_deadline() {
+    let rig = Rig::simple();
+    let token = &format!("stall:legacy:{}", each_reactor::current_name());
+    let mut stalled = stall(&rig, token);
+    let timeout = Duration::from_secs(5);
+    let counters = Arc::new(ControlCounters::default());
+    let identity = NodeIdentity {
+        uid: "u".to_owned(),
+        name: "n".to_owned(),
+        version: "0",
+        reactor: "epoll",
+        started: std::time::Instant::now(),
+    };
+    let options = ApiOptions {
+        access: ApiAccess::Everyone,
+        request_bytes_max: 1 << 20,
+        requests_max: 1,
+        timeout,
+        transport_errors: false,
+        limits: RequestLimits::default(),
+    };
+    let executor = Executor::new(rig.node.clone(), identity, Arc::clone(&counters));
+    let service = Arc::new(Service::new(executor, options, counters));
+    let body = r#"{"method":"presence","params":{"channel":"news"}}"#.repeat(1_000);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let lines = runtime.expect("a runtime").block_on(async {
+        let began = tokio::time::Instant::now();
+        let request = Request::post("/api").body(Body::from(body)).expect("a request");
+        let response = answer_legacy(State(service), request).await;
+        assert_eq!(began.elapsed(), timeout);
+        axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a body")
+    });
+    let replies: Vec<_> = lines.split(|byte| *byte == b'\n').collect();
+    assert_eq!(replies.len(), 1_000);
+    assert!(replies.iter().all(|reply| reply.windows(10).any(|part| part == br#""code":100"#)));
+    release(token);
+    stalled.read_close();
+}
+
+on_io_uring![
+    a_shard_that_stands_still_is_named_and_the_others_report_although_their_rings_overflow,
+    a_request_with_a_thousand_commands_has_one_deadline,
+];
