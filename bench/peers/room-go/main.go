@@ -1,5 +1,5 @@
-// Command room-go is a peer to measure Dunlin's rooms against: one room that everybody sees all of, as a good Go team
-// would write it by hand. Each tick it marshals the world once, into a pooled, counted frame; each session has a slot
+// Command room-go is a peer to measure Dunlin's rooms against: one room that everybody sees all of, as an experienced Go team
+// would write it. Each tick it marshals the world once, into a pooled, counted frame; each session has a slot
 // for the newest frame and a goroutine that writes it. With -mode naive it is what such a team starts with: the world is
 // marshalled for every session, and queued.
 //

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// room ticks a world and hands what everybody sees to its sessions.
+// room ticks a world and passes each snapshot to its sessions.
 type room struct {
 	world          *world
 	ticksPerSecond uint32
@@ -22,14 +22,14 @@ type room struct {
 	waiting []input
 	taken   []input
 
-	// Snapshots that were written, and that gave way to a newer one.
+	// Snapshots that were written, and snapshots that a newer one replaced.
 	written, replaced atomic.Uint64
 
 	figures sync.Mutex
 	counted figures
 }
 
-// figures are what the room counts between two questions.
+// figures are the counters of the room since the last request.
 type figures struct {
 	durations, lateness []time.Duration
 	encodes, inputs     uint64
@@ -79,7 +79,7 @@ func (r *room) tick(message []byte) []byte {
 	return message
 }
 
-// queue hands a frame of its own to a session; one that is too far behind is cut off.
+// queue hands a frame of its own to a session; a session that is too far behind is disconnected.
 func (r *room) queue(s *session, bytes []byte) {
 	select {
 	case s.queue <- bytes:
@@ -106,7 +106,7 @@ func (r *room) push(in input) {
 	r.waiting = append(r.waiting, in)
 }
 
-// drain takes what is in the inbox; the memory of the tick before is used again.
+// drain returns the inputs in the inbox. It reuses the memory of the previous tick.
 func (r *room) drain() []input {
 	r.inbox.Lock()
 	defer r.inbox.Unlock()
@@ -128,7 +128,7 @@ func (r *room) note(duration, late time.Duration) {
 	r.counted.lateness = append(r.counted.lateness, late)
 }
 
-// stats is what GET /stats answers: everything since the question before, but for processor time.
+// stats answers GET /stats: all counters since the last request, and the total processor time.
 type stats struct {
 	Ticks      int    `json:"ticks"`
 	TickP50US  int64  `json:"tick_p50_us"`

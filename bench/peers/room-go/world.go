@@ -12,7 +12,7 @@ const side = 4_096
 
 type object struct {
 	x, y, dx, dy int32
-	// What the last input said, and something else after every tick.
+	// The data of the last input; it changes after every tick.
 	state [10]byte
 }
 
@@ -66,7 +66,7 @@ func (w *world) marshal(out []byte, ticksPerSecond uint32, timeMicroseconds uint
 	message := func(out []byte, number protowire.Number, bytes []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(out, number, protowire.BytesType), bytes)
 	}
-	// What a player alone is told is zero: a message of its own for each would be the end of sharing.
+	// Fields for one player alone are zero: a message per player could not be shared.
 	out = protowire.AppendFixed32(protowire.AppendTag(out, 1, protowire.Fixed32Type), 0)
 	out = protowire.AppendFixed32(protowire.AppendTag(out, 2, protowire.Fixed32Type), 0)
 	out = varint(out, 4, uint64(w.tick))

@@ -1,4 +1,5 @@
-//! Responses of the HTTP API on a connection that is kept open, counted and not decoded; and pages that are read whole.
+//! Reads responses of the HTTP API on a kept-alive connection, which it counts without decoding them, and complete
+//! pages.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,14 +8,30 @@ use std::time::Duration;
 use crate::error::Error;
 
 const PAGE_PATIENCE: Duration = Duration::from_secs(10);
+/// A backup may take a while.
+const POST_PATIENCE: Duration = Duration::from_mins(2);
 
 /// The body of a page.
 pub fn get(address: SocketAddr, path: &str) -> Result<String, Error> {
+    // The body of a response to HTTP/1.0 ends with the connection and has no parts.
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    body_of_response(address, path, &request, PAGE_PATIENCE)
+}
+
+/// The body of the response to a request of the HTTP API.
+pub fn post(address: SocketAddr, path: &str, api_key: &str, body: &str) -> Result<String, Error> {
+    let length = body.len();
+    let request = format!(
+        "POST {path} HTTP/1.0\r\nHost: {address}\r\nX-API-Key: {api_key}\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    body_of_response(address, path, &request, POST_PATIENCE)
+}
+
+fn body_of_response(address: SocketAddr, path: &str, request: &str, patience: Duration) -> Result<String, Error> {
     let ask = || -> io::Result<String> {
-        let mut socket = TcpStream::connect_timeout(&address, PAGE_PATIENCE)?;
-        socket.set_read_timeout(Some(PAGE_PATIENCE))?;
-        // The body of a response to HTTP/1.0 ends with the connection and has no parts.
-        write!(socket, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+        let mut socket = TcpStream::connect_timeout(&address, patience)?;
+        socket.set_read_timeout(Some(patience))?;
+        socket.write_all(request.as_bytes())?;
         let mut response = String::new();
         socket.read_to_string(&mut response)?;
         match response.split_once("\r\n\r\n") {

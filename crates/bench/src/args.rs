@@ -7,37 +7,40 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::commands::Encoding;
+use crate::commands::EncodingOption;
 use crate::error::Error;
 use crate::payload::PAYLOAD_BYTES_MIN;
 use crate::proc::Cores;
 use crate::room::args::RoomArgs;
+use crate::storage::args::StorageBenchArgs;
 
-/// Measure this machine, and a server on it.
+/// Run benchmarks of this machine and of a server on it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to run.
+    /// The benchmark to run.
     #[command(subcommand)]
     pub(crate) scenario: Scenario,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scenario {
-    /// The kernel's own limit: a bare loop of `send` to many loopback sockets
+    /// Measure the kernel's limit: a bare loop of `send` to many loopback sockets
     Roofline(RooflineArgs),
-    /// One channel, many subscribers: deliveries per CPU-second, latency, losses
+    /// Measure one channel with many subscribers: deliveries per CPU-second, latency, losses
     Fanout(FanoutArgs),
-    /// What readers that stop reading do to the others, against runs without them
+    /// Measure how subscribers that stop reading affect the others
     SlowReader(SlowReaderArgs),
-    /// Memory of idle sessions with one subscription each
+    /// Measure the memory of idle sessions with one subscription each
     Idle(IdleArgs),
-    /// What connections cost that are not subscribed: the same subscribers without and with many others
+    /// Measure the cost of connections that are not subscribed: the same subscribers without and with many others
     Subscribers(SubscribersArgs),
-    /// Sessions that are all cut off at once and come back, while publishing goes on
+    /// Measure a reconnect storm: all sessions lose their connection at once while publishing continues
     Storm(StormArgs),
-    /// Rooms: their ticks, their snapshots, and whether every player sees what is there
+    /// Measure rooms: ticks, snapshots, and whether every player sees the right state
     Room(RoomArgs),
-    /// A process of a run; started by the other commands, never by hand
+    /// Measure the storage: latency by durability, starts, what backups and compactions cost
+    Storage(StorageBenchArgs),
+    /// Worker process; started by the other commands
     #[command(hide = true)]
     Worker,
 }
@@ -47,28 +50,28 @@ pub(crate) struct RooflineArgs {
     /// Loopback sockets to send to
     #[arg(long, default_value_t = 1000)]
     pub sockets: usize,
-    /// Bytes of each send [default: what the payload takes on the wire]
+    /// Bytes of each send [default: size of the payload on the wire]
     #[arg(long)]
     pub frame_bytes: Option<usize>,
-    /// Payload of the fan-out that this is the limit for
+    /// Payload size of the corresponding fan-out
     #[arg(long, default_value_t = 128)]
     pub payload_bytes: usize,
-    /// Encoding of that fan-out
-    #[arg(long, value_enum, default_value_t = Encoding::Json)]
-    pub encoding: Encoding,
-    /// Rounds a second in the paced part; each round sends once to every socket
+    /// Encoding of the corresponding fan-out
+    #[arg(long, value_enum, default_value_t = EncodingOption::Json)]
+    pub encoding: EncodingOption,
+    /// Rounds per second in the paced part; each round sends once to every socket
     #[arg(long, default_value_t = 60.0)]
     pub rate: f64,
-    /// Whole time, half of it paced, half saturated
+    /// Total time: half paced, half saturated
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     pub duration: Duration,
-    /// Turns of paced and saturated
+    /// Number of alternations between paced and saturated
     #[arg(long, default_value_t = 3)]
     pub turns: u32,
     /// Rounds of each part, instead of a duration
     #[arg(long)]
     pub rounds: Option<u64>,
-    /// Sends in one submission to `io_uring`, measured in turns with the bare loop; 0 leaves that out
+    /// Sends per submission to `io_uring`, alternating with the bare loop; 0: without `io_uring`
     #[arg(long, default_value_t = 256)]
     pub batch: usize,
     #[command(flatten)]
@@ -81,13 +84,13 @@ pub(crate) struct RooflineArgs {
 pub(crate) struct FanoutArgs {
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Readers, of the subscribers, that stop reading when the measurement begins
+    /// Number of subscribers that stop reading when the measurement starts
     #[arg(long, default_value_t = 0)]
     pub slow_readers: usize,
-    /// Run the bare `send` loop in turns with the fan-out, and give the ratio
+    /// Alternate with the bare `send` loop and report the ratio
     #[arg(long)]
     pub roofline: bool,
-    /// Run the same with TLS on a second server, in turns with the first, and give the ratio
+    /// Alternate with a second server that uses TLS and report the ratio
     #[arg(long)]
     pub tls: bool,
     #[command(flatten)]
@@ -108,7 +111,7 @@ pub(crate) struct FanoutArgs {
 pub(crate) struct SlowReaderArgs {
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Readers that stop reading, in the runs that have them
+    /// Number of subscribers that stop reading
     #[arg(long, default_value_t = 1)]
     pub slow_readers: usize,
     /// Pairs of runs, each one without and one with slow readers
@@ -124,13 +127,13 @@ pub(crate) struct SlowReaderArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct IdleArgs {
-    /// Numbers of sessions to measure at
+    /// Numbers of sessions to measure
     #[arg(long, value_delimiter = ',', default_value = "1000,2000,5000,10000,15000")]
     pub sessions: Vec<usize>,
     /// Encoding of the sessions
-    #[arg(long, value_enum, default_value_t = Encoding::Json)]
-    pub encoding: Encoding,
-    /// Sessions speak TLS
+    #[arg(long, value_enum, default_value_t = EncodingOption::Json)]
+    pub encoding: EncodingOption,
+    /// Use TLS
     #[arg(long)]
     pub tls: bool,
     #[command(flatten)]
@@ -150,7 +153,7 @@ pub(crate) struct IdleArgs {
 pub(crate) struct SubscribersArgs {
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Connections on the second server, its subscribers included; the others are subscribed to another channel
+    /// Connections on the second server, including its subscribers; the others subscribe to another channel
     #[arg(long, default_value_t = 10_000)]
     pub connections: usize,
     #[command(flatten)]
@@ -163,22 +166,22 @@ pub(crate) struct SubscribersArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StormArgs {
-    /// Sessions, all subscribed to one channel with recovery
+    /// Number of sessions, all subscribed to one channel with recovery
     #[arg(long, default_value_t = 10_000)]
     pub sessions: usize,
-    /// Publications a second, before, while and after the sessions are away
+    /// Publications per second, before, during and after the outage
     #[arg(long, default_value_t = 2.0)]
     pub rate: f64,
-    /// Time of publishing; the sessions are cut off after a tenth of it
+    /// Duration of publishing; the sessions are cut off after a tenth of it
     #[arg(long, default_value = "20s", value_parser = parse_duration)]
     pub duration: Duration,
     /// Bytes of each payload
     #[arg(long, default_value_t = 128)]
     pub payload_bytes: usize,
     /// Encoding of all sessions
-    #[arg(long, value_enum, default_value_t = Encoding::Json)]
-    pub encoding: Encoding,
-    /// Processes to spread the sessions over [default: one for every 4000]
+    #[arg(long, value_enum, default_value_t = EncodingOption::Json)]
+    pub encoding: EncodingOption,
+    /// Number of worker processes [default: one per 4000 sessions]
     #[arg(long)]
     pub workers: Option<usize>,
     #[command(flatten)]
@@ -195,19 +198,19 @@ pub(crate) struct LoadArgs {
     /// Subscribers of the channel
     #[arg(long, default_value_t = 1000)]
     pub subscribers: usize,
-    /// Publications a second, at times that do not depend on the server (open loop)
+    /// Publications per second, at times that do not depend on the server (open loop)
     #[arg(long, default_value_t = 60.0)]
     pub rate: f64,
-    /// Instead of a rate: keep this many publications under way, as fast as they are delivered
+    /// Closed loop instead of a rate: number of outstanding publications
     #[arg(long, value_name = "WINDOW")]
     pub saturate: Option<u64>,
     /// Bytes of each payload
     #[arg(long, default_value_t = 128)]
     pub payload_bytes: usize,
     /// Encoding of all sessions
-    #[arg(long, value_enum, default_value_t = Encoding::Json)]
-    pub encoding: Encoding,
-    /// How publications get to the server
+    #[arg(long, value_enum, default_value_t = EncodingOption::Json)]
+    pub encoding: EncodingOption,
+    /// How publications are sent to the server
     #[arg(long, value_enum, default_value_t = PublishVia::Websocket)]
     pub publish_via: PublishVia,
     /// Measured time
@@ -216,10 +219,10 @@ pub(crate) struct LoadArgs {
     /// Load before the measurement
     #[arg(long, default_value = "2s", value_parser = parse_duration)]
     pub warm_up: Duration,
-    /// Turns that the measured time is divided into (the roofline runs between them)
+    /// Number of turns of the measurement (the roofline runs between them)
     #[arg(long, default_value_t = 3)]
     pub turns: u32,
-    /// Processes to spread the subscribers over [default: one for every 4000]
+    /// Number of worker processes [default: one per 4000 subscribers]
     #[arg(long)]
     pub workers: Option<usize>,
     /// Receive buffer of slow readers
@@ -227,7 +230,7 @@ pub(crate) struct LoadArgs {
     pub slow_receive_bytes: usize,
 }
 
-/// How publications get to the server.
+/// How publications are sent to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PublishVia {
@@ -240,19 +243,19 @@ pub(crate) enum PublishVia {
 /// The server under test.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ServerArgs {
-    /// A server that runs already, as ws://ADDRESS:PORT/PATH
+    /// A running server, as ws://ADDRESS:PORT/PATH
     #[arg(long, requires = "server_pid", conflicts_with = "spawn")]
     pub url: Option<String>,
-    /// Its process
+    /// Its process id
     #[arg(long, requires = "url")]
     pub server_pid: Option<u32>,
-    /// The server program to start and end [default: this program]
+    /// The server program to start [default: this program]
     #[arg(long, value_name = "PROGRAM")]
     pub spawn: Option<PathBuf>,
-    /// Its arguments; {config} stands for the file with its configuration
+    /// Its arguments; {config} is replaced by the path of its configuration file
     #[arg(long, value_delimiter = ' ', default_value = "serve -c {config}", allow_hyphen_values = true)]
     pub spawn_args: Vec<String>,
-    /// What the started server's shards wait on: auto, `io_uring` or epoll
+    /// Reactor of the started server: auto, `io_uring` or epoll
     #[arg(long, value_name = "KIND")]
     pub reactor: Option<String>,
     /// A configuration key for the started server, such as `client.queue_max_size=65536`; may be repeated
@@ -267,12 +270,15 @@ pub(crate) struct ServerArgs {
     /// The started server speaks TLS; scenarios that can do so have an option for it.
     #[arg(skip)]
     pub tls: bool,
+    /// Operators' paths of the started server have this port; scenarios set it.
+    #[arg(skip)]
+    pub internal_port: Option<u16>,
 }
 
 /// Where processes run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct PinArgs {
-    /// Let server and clients run on any core; by default the server has the last core and the clients have the others
+    /// Do not pin processes to cores; by default the server has the last core and the clients the others
     #[arg(long)]
     pub no_pin: bool,
 }
@@ -289,7 +295,7 @@ pub(crate) struct OutputArgs {
     /// Write the JSON result to a file instead of stdout
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// No table and no progress on stderr
+    /// Print no table and no progress on stderr
     #[arg(long)]
     pub quiet: bool,
 }
@@ -356,7 +362,7 @@ impl ServerArgs {
     }
 
     /// For scenarios that need a server of their own.
-    fn check_started(&self) -> Result<(), Error> {
+    pub(crate) fn check_started(&self) -> Result<(), Error> {
         let Some(url) = &self.url else { return Ok(()) };
         let remedy = "leave it out: this scenario starts its servers itself".into();
         Err(Error::Setting { name: "url", value: url.clone(), remedy })
@@ -374,7 +380,7 @@ impl IdleArgs {
     }
 }
 
-fn check_count(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Error> {
+pub(crate) fn check_count(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Error> {
     if (min..=max).contains(&value) {
         return Ok(());
     }

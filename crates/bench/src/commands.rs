@@ -1,4 +1,4 @@
-//! What the clients say: the upgrade request and the few commands a load needs, encoded by hand.
+//! The messages of clients: the upgrade request and the few commands that a load needs, encoded by hand.
 //!
 //! Field numbers: `centrifugal/protocol`, `definitions/client.proto` (Command: id 1, connect 4, subscribe 5, publish 7,
 //! send 12).
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 /// The two encodings of the client protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Encoding {
+pub enum EncodingOption {
     /// Text frames, messages joined with a newline.
     Json,
     /// Binary frames, messages prefixed with their length as a varint.
     Protobuf,
 }
 
-impl Encoding {
+impl EncodingOption {
     /// What the crate of the rooms calls it.
     pub fn of_rooms(self) -> dunlin_protocol::Encoding {
         match self {
-            Encoding::Json => dunlin_protocol::Encoding::Json,
-            Encoding::Protobuf => dunlin_protocol::Encoding::Protobuf,
+            EncodingOption::Json => dunlin_protocol::Encoding::Json,
+            EncodingOption::Protobuf => dunlin_protocol::Encoding::Protobuf,
         }
     }
 }
@@ -31,10 +31,10 @@ pub const CONNECT_ID: u32 = 1;
 pub const SUBSCRIBE_ID: u32 = 2;
 
 /// The HTTP request that opens a session (RFC 6455, section 4.1). The key is constant: nothing here depends on it.
-pub fn upgrade_request(host: &str, path: &str, encoding: Encoding) -> Vec<u8> {
+pub fn upgrade_request(host: &str, path: &str, encoding: EncodingOption) -> Vec<u8> {
     let subprotocol = match encoding {
-        Encoding::Json => "",
-        Encoding::Protobuf => "Sec-WebSocket-Protocol: centrifuge-protobuf\r\n",
+        EncodingOption::Json => "",
+        EncodingOption::Protobuf => "Sec-WebSocket-Protocol: centrifuge-protobuf\r\n",
     };
     format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -45,10 +45,10 @@ pub fn upgrade_request(host: &str, path: &str, encoding: Encoding) -> Vec<u8> {
 
 /// Connect, and subscribe to `channel` where one is given, in one frame; `join` is the data of the subscription, a JSON
 /// document.
-pub fn hello(encoding: Encoding, channel: Option<&str>, join: Option<&str>) -> Vec<u8> {
+pub fn hello(encoding: EncodingOption, channel: Option<&str>, join: Option<&str>) -> Vec<u8> {
     let mut messages = Vec::new();
     match encoding {
-        Encoding::Json => {
+        EncodingOption::Json => {
             messages.extend_from_slice(format!(r#"{{"id":{CONNECT_ID},"connect":{{"name":"bench"}}}}"#).as_bytes());
             if let Some(channel) = channel {
                 let data = join.map(|join| format!(",\"data\":{join}")).unwrap_or_default();
@@ -57,7 +57,7 @@ pub fn hello(encoding: Encoding, channel: Option<&str>, join: Option<&str>) -> V
                 messages.extend_from_slice(subscribe.as_bytes());
             }
         }
-        Encoding::Protobuf => {
+        EncodingOption::Protobuf => {
             let mut connect = Vec::new();
             push_field(&mut connect, 4, b"bench");
             push_command(&mut messages, CONNECT_ID, 4, &connect);
@@ -75,16 +75,16 @@ pub fn hello(encoding: Encoding, channel: Option<&str>, join: Option<&str>) -> V
 }
 
 /// Connect, and subscribe to `channel` with a recovery of what came after `offset`.
-pub fn hello_again(encoding: Encoding, channel: &str, epoch: &str, offset: u64) -> Vec<u8> {
+pub fn hello_again(encoding: EncodingOption, channel: &str, epoch: &str, offset: u64) -> Vec<u8> {
     let mut messages = Vec::new();
     match encoding {
-        Encoding::Json => {
+        EncodingOption::Json => {
             let connect = format!(r#"{{"id":{CONNECT_ID},"connect":{{"name":"bench"}}}}"#);
             let place = format!(r#""recover":true,"epoch":"{epoch}","offset":{offset}"#);
             let subscribe = format!(r#"{{"id":{SUBSCRIBE_ID},"subscribe":{{"channel":"{channel}",{place}}}}}"#);
             messages.extend_from_slice(format!("{connect}\n{subscribe}").as_bytes());
         }
-        Encoding::Protobuf => {
+        EncodingOption::Protobuf => {
             let mut connect = Vec::new();
             push_field(&mut connect, 4, b"bench");
             push_command(&mut messages, CONNECT_ID, 4, &connect);
@@ -102,16 +102,16 @@ pub fn hello_again(encoding: Encoding, channel: &str, epoch: &str, offset: u64) 
 }
 
 /// A publish command in a frame of its own.
-pub fn publish(encoding: Encoding, id: u32, channel: &str, payload: &[u8]) -> Vec<u8> {
+pub fn publish(encoding: EncodingOption, id: u32, channel: &str, payload: &[u8]) -> Vec<u8> {
     let mut messages = Vec::with_capacity(payload.len() + channel.len() + 48);
     match encoding {
-        Encoding::Json => {
+        EncodingOption::Json => {
             let head = format!(r#"{{"id":{id},"publish":{{"channel":"{channel}","data":"#);
             messages.extend_from_slice(head.as_bytes());
             messages.extend_from_slice(payload);
             messages.extend_from_slice(b"}}");
         }
-        Encoding::Protobuf => {
+        EncodingOption::Protobuf => {
             let mut publish = Vec::new();
             push_field(&mut publish, 1, channel.as_bytes());
             push_field(&mut publish, 2, payload);
@@ -122,15 +122,15 @@ pub fn publish(encoding: Encoding, id: u32, channel: &str, payload: &[u8]) -> Ve
 }
 
 /// A send command, which has no reply, in a frame of its own.
-pub fn send(encoding: Encoding, data: &[u8]) -> Vec<u8> {
+pub fn send(encoding: EncodingOption, data: &[u8]) -> Vec<u8> {
     let mut messages = Vec::with_capacity(data.len() + 32);
     match encoding {
-        Encoding::Json => {
+        EncodingOption::Json => {
             messages.extend_from_slice(br#"{"send":{"data":"#);
             messages.extend_from_slice(data);
             messages.extend_from_slice(b"}}");
         }
-        Encoding::Protobuf => {
+        EncodingOption::Protobuf => {
             let mut send = Vec::new();
             push_field(&mut send, 1, data);
             let mut command = Vec::new();
@@ -148,10 +148,10 @@ pub fn bare(data: &[u8]) -> Vec<u8> {
 }
 
 /// The answer to a server ping: an empty command.
-pub fn pong(encoding: Encoding) -> Vec<u8> {
+pub fn pong(encoding: EncodingOption) -> Vec<u8> {
     match encoding {
-        Encoding::Json => frame(encoding, b"{}"),
-        Encoding::Protobuf => frame(encoding, &[0]),
+        EncodingOption::Json => frame(encoding, b"{}"),
+        EncodingOption::Protobuf => frame(encoding, &[0]),
     }
 }
 
@@ -177,14 +177,14 @@ pub fn api_publish(host: &str, key: &str, channel: &str, payload: &[u8]) -> Vec<
 /// How many bytes one publication takes on the wire to one subscriber, as the reference server encodes it (push, channel,
 /// data, and the publisher's client id where it was published by a client). For the roofline when nothing has been
 /// measured yet.
-pub fn delivery_bytes(encoding: Encoding, channel: &str, payload_bytes: usize, by_client: bool) -> usize {
+pub fn delivery_bytes(encoding: EncodingOption, channel: &str, payload_bytes: usize, by_client: bool) -> usize {
     const CLIENT_ID_BYTES: usize = 36;
     let message = match encoding {
-        Encoding::Json => {
+        EncodingOption::Json => {
             let info = if by_client { br#","info":{"client":""}"#.len() + CLIENT_ID_BYTES } else { 0 };
             br#"{"push":{"channel":"","pub":{"data":}}}"#.len() + channel.len() + payload_bytes + info
         }
-        Encoding::Protobuf => {
+        EncodingOption::Protobuf => {
             let field = |length: usize| 1 + varint_bytes(length) + length;
             let info = if by_client { field(field(CLIENT_ID_BYTES)) } else { 0 };
             let reply = field(field(channel.len()) + field(field(payload_bytes) + info));
@@ -220,10 +220,10 @@ fn varint_bytes(value: usize) -> usize {
     (usize::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-fn frame(encoding: Encoding, messages: &[u8]) -> Vec<u8> {
+fn frame(encoding: EncodingOption, messages: &[u8]) -> Vec<u8> {
     let opcode = match encoding {
-        Encoding::Json => 1,
-        Encoding::Protobuf => 2,
+        EncodingOption::Json => 1,
+        EncodingOption::Protobuf => 2,
     };
     masked_frame(opcode, messages)
 }
@@ -265,35 +265,38 @@ mod tests {
     #[test]
     fn commands_have_the_documented_bytes() {
         let json = b"{\"id\":1,\"connect\":{\"name\":\"bench\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"c\"}}";
-        assert_eq!(unmask(&hello(Encoding::Json, Some("c"), None)), (0x81, json.to_vec()));
+        assert_eq!(unmask(&hello(EncodingOption::Json, Some("c"), None)), (0x81, json.to_vec()));
         let connect = [0x0b, 0x08, 1, 0x22, 7, 0x22, 5, b'b', b'e', b'n', b'c', b'h'];
         let subscribe = [0x07, 0x08, 2, 0x2a, 3, 0x0a, 1, b'c'];
-        assert_eq!(unmask(&hello(Encoding::Protobuf, Some("c"), None)), (0x82, [&connect[..], &subscribe].concat()));
-        assert_eq!(unmask(&hello(Encoding::Protobuf, None, None)), (0x82, connect.to_vec()));
+        assert_eq!(
+            unmask(&hello(EncodingOption::Protobuf, Some("c"), None)),
+            (0x82, [&connect[..], &subscribe].concat())
+        );
+        assert_eq!(unmask(&hello(EncodingOption::Protobuf, None, None)), (0x82, connect.to_vec()));
         let json = br#"{"id":7,"publish":{"channel":"c","data":"p"}}"#;
-        assert_eq!(unmask(&publish(Encoding::Json, 7, "c", br#""p""#)), (0x81, json.to_vec()));
+        assert_eq!(unmask(&publish(EncodingOption::Json, 7, "c", br#""p""#)), (0x81, json.to_vec()));
         let protobuf = [0x0b, 0x08, 0x81, 0x01, 0x3a, 6, 0x0a, 1, b'c', 0x12, 1, b'p'];
-        assert_eq!(unmask(&publish(Encoding::Protobuf, 129, "c", b"p")), (0x82, protobuf.to_vec()));
+        assert_eq!(unmask(&publish(EncodingOption::Protobuf, 129, "c", b"p")), (0x82, protobuf.to_vec()));
         let json =
             b"{\"id\":1,\"connect\":{\"name\":\"bench\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"c\",\"data\":{}}}";
-        assert_eq!(unmask(&hello(Encoding::Json, Some("c"), Some("{}"))), (0x81, json.to_vec()));
+        assert_eq!(unmask(&hello(EncodingOption::Json, Some("c"), Some("{}"))), (0x81, json.to_vec()));
         let subscribe = [0x0b, 0x08, 2, 0x2a, 7, 0x0a, 1, b'c', 0x42, 2, b'{', b'}'];
         assert_eq!(
-            unmask(&hello(Encoding::Protobuf, Some("c"), Some("{}"))),
+            unmask(&hello(EncodingOption::Protobuf, Some("c"), Some("{}"))),
             (0x82, [&connect[..], &subscribe].concat())
         );
         let json = b"{\"id\":1,\"connect\":{\"name\":\"bench\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"c\",\"recover\":true,\"epoch\":\"ab\",\"offset\":300}}";
-        assert_eq!(unmask(&hello_again(Encoding::Json, "c", "ab", 300)), (0x81, json.to_vec()));
+        assert_eq!(unmask(&hello_again(EncodingOption::Json, "c", "ab", 300)), (0x81, json.to_vec()));
         let subscribe = [0x10, 0x08, 2, 0x2a, 12, 0x0a, 1, b'c', 0x18, 1, 0x32, 2, b'a', b'b', 0x38, 0xac, 2];
         assert_eq!(
-            unmask(&hello_again(Encoding::Protobuf, "c", "ab", 300)),
+            unmask(&hello_again(EncodingOption::Protobuf, "c", "ab", 300)),
             (0x82, [&connect[..], &subscribe].concat())
         );
-        assert_eq!(unmask(&send(Encoding::Json, b"{}")), (0x81, br#"{"send":{"data":{}}}"#.to_vec()));
-        assert_eq!(unmask(&send(Encoding::Protobuf, &[8, 1])), (0x82, vec![6, 0x62, 4, 0x0a, 2, 8, 1]));
+        assert_eq!(unmask(&send(EncodingOption::Json, b"{}")), (0x81, br#"{"send":{"data":{}}}"#.to_vec()));
+        assert_eq!(unmask(&send(EncodingOption::Protobuf, &[8, 1])), (0x82, vec![6, 0x62, 4, 0x0a, 2, 8, 1]));
         assert_eq!(unmask(&bare(&[8, 1])), (0x82, vec![8, 1]));
-        assert_eq!(unmask(&pong(Encoding::Json)), (0x81, b"{}".to_vec()));
-        assert_eq!(unmask(&pong(Encoding::Protobuf)), (0x82, vec![0]));
+        assert_eq!(unmask(&pong(EncodingOption::Json)), (0x81, b"{}".to_vec()));
+        assert_eq!(unmask(&pong(EncodingOption::Protobuf)), (0x82, vec![0]));
         assert_eq!(unmask(&websocket_pong(b"hi")), (0x8a, b"hi".to_vec()));
     }
 
@@ -316,9 +319,9 @@ mod tests {
     #[test]
     fn delivery_sizes_match_spelled_out_frames() {
         let json = br#"{"push":{"channel":"c","pub":{"data":"pp"}}}"#;
-        assert_eq!(delivery_bytes(Encoding::Json, "c", 4, false), 2 + json.len());
+        assert_eq!(delivery_bytes(EncodingOption::Json, "c", 4, false), 2 + json.len());
         // Frame header, length, push 4 { channel 2 "c", pub 4 { data 4 "pppp" } }.
-        assert_eq!(delivery_bytes(Encoding::Protobuf, "c", 4, false), 2 + 1 + 2 + 3 + 2 + 6);
-        assert_eq!(delivery_bytes(Encoding::Protobuf, "c", 4, true), 2 + 1 + 2 + 3 + 2 + 6 + 2 + 38);
+        assert_eq!(delivery_bytes(EncodingOption::Protobuf, "c", 4, false), 2 + 1 + 2 + 3 + 2 + 6);
+        assert_eq!(delivery_bytes(EncodingOption::Protobuf, "c", 4, true), 2 + 1 + 2 + 3 + 2 + 6 + 2 + 38);
     }
 }

@@ -1,6 +1,6 @@
-//! What the orchestrator and its processes say to each other: one JSON object a line, over stdin and stdout.
+//! The protocol between the orchestrator and its worker processes: one JSON object per line, over stdin and stdout.
 //!
-//! Every order gets exactly one answer, in order. A process whose stdin ends, ends.
+//! Every command has exactly one answer, in order. A worker ends when its stdin ends.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,25 +8,25 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::commands::Encoding;
+use crate::commands::EncodingOption;
 use crate::latency::Latency;
-use crate::room::orders::{PlayAnswer, PlayOrder, PlayersRole};
+use crate::room::player_commands::{PlayersCommand, PlayersReply, PlayersRole};
 
 /// First line to every process: what it is to be.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Role {
-    /// The roofline's sender. Answers [`Answer::Listening`], then takes [`Order::Send`].
+    /// The roofline's sender. Answers [`WorkerReply::Listening`], then takes [`WorkerCommand::Send`].
     Sender(SenderRole),
-    /// The roofline's receivers. Answers [`Answer::Connected`].
+    /// The roofline's receivers. Answers [`WorkerReply::Connected`].
     Drain(DrainRole),
-    /// Subscribers. Takes all orders but `Send` and `Publish`.
+    /// Subscribers. Takes all commands but `Send` and `Publish`.
     Clients(ClientsRole),
-    /// The one publisher. Answers [`Answer::Connected`], then takes [`Order::Publish`].
+    /// The one publisher. Answers [`WorkerReply::Connected`], then takes [`WorkerCommand::Publish`].
     Publisher(PublisherRole),
-    /// Subscribers that come back when they were cut off. Takes [`Order::Connect`], [`Order::Cut`] and [`Order::End`].
+    /// Subscribers that come back when they were cut off. Takes [`WorkerCommand::Connect`], [`WorkerCommand::Cut`] and [`WorkerCommand::End`].
     Returners(ClientsRole),
-    /// Players of rooms. Takes [`Order::Connect`] and [`Order::Play`].
+    /// Players of rooms. Takes [`WorkerCommand::Connect`] and [`WorkerCommand::Play`].
     Players(Box<PlayersRole>),
 }
 
@@ -60,7 +60,7 @@ pub struct Target {
     /// Path of the WebSocket endpoint.
     pub path: String,
     /// Encoding that the clients ask for.
-    pub encoding: Encoding,
+    pub encoding: EncodingOption,
     /// The one channel of the run.
     pub channel: String,
     /// The data of the subscription to it, a JSON document.
@@ -109,7 +109,6 @@ pub struct PublisherRole {
     pub target: Target,
     /// Publish over the HTTP API with this key instead of a session.
     pub api_key: Option<String>,
-    /// Bytes of each payload.
     pub payload_bytes: usize,
     /// The shared counters.
     pub tally: PathBuf,
@@ -117,60 +116,58 @@ pub struct PublisherRole {
     pub cores: Vec<usize>,
 }
 
-/// What a process is asked to do next.
+/// A command to a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "order", rename_all = "snake_case")]
-pub enum Order {
-    /// Open this many more sessions, the first `slow` of which can be paused later. → [`Answer::Connected`]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum WorkerCommand {
+    /// Open this many more sessions; the first `slow` of them can be paused later. → [`WorkerReply::Connected`]
     Connect {
-        /// How many.
         sessions: usize,
         /// How many of them are slow readers.
         slow: usize,
     },
-    /// A phase begins; its first publication has this sequence. → [`Answer::Done`]
+    /// A phase begins; its first publication has this sequence. → [`WorkerReply::Done`]
     Begin {
         /// Sequence of the first publication.
         first_sequence: u64,
     },
-    /// The phase is over; this would be the sequence of the next publication. → [`Answer::Received`]
+    /// The phase is over; this would be the sequence of the next publication. → [`WorkerReply::Received`]
     End {
         /// One past the last sequence.
         end_sequence: u64,
     },
-    /// Slow readers stop reading. → [`Answer::Done`]
+    /// Slow readers stop reading. → [`WorkerReply::Done`]
     PauseSlow,
-    /// Slow readers read again, until they are closed, have what is newest, or get nothing more. → [`Answer::Slow`]
+    /// Slow readers read again, until they are closed, have what is newest, or get nothing more. → [`WorkerReply::Slow`]
     WakeSlow {
         /// One past the last sequence.
         end_sequence: u64,
     },
-    /// All sessions are cut off, and come back. → [`Answer::Returned`], when all are back or were given up
+    /// All sessions are cut off, and come back. → [`WorkerReply::Returned`], when all are back or were given up
     Cut,
-    /// Publish. → [`Answer::Published`]
+    /// Publish. → [`WorkerReply::Published`]
     Publish(Publish),
-    /// Send rounds of frames. → [`Answer::Sent`]
+    /// Send rounds of frames. → [`WorkerReply::Sent`]
     Send(Send),
-    /// Something for players. → [`Answer::Play`]
-    Play(PlayOrder),
+    /// Something for players. → [`WorkerReply::Play`]
+    Play(PlayersCommand),
 }
 
-/// See [`Order::Publish`].
+/// See [`WorkerCommand::Publish`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Publish {
     /// Sequence of the first publication.
     pub first_sequence: u64,
-    /// For how long, in nanoseconds.
+    /// Duration, in nanoseconds.
     pub duration_ns: u64,
-    /// How fast.
-    pub pace: Pace,
+    pub pace: PublishRate,
 }
 
 /// How fast to publish.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pace {
-    /// Open loop: so many publications a second, whatever the server does.
+pub enum PublishRate {
+    /// Open loop: this many publications per second, regardless of the server's speed.
     PerSecond(f64),
     /// Saturating: publish while fewer than `window` publications are on their way to `readers` readers.
     Window {
@@ -181,7 +178,7 @@ pub enum Pace {
     },
 }
 
-/// See [`Order::Send`].
+/// See [`WorkerCommand::Send`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Send {
     /// Bytes of each send.
@@ -207,41 +204,38 @@ pub enum Until {
 /// What a process answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub enum Answer {
+pub enum WorkerReply {
     /// The sender accepts connections here.
-    Listening {
-        /// Its address.
-        address: SocketAddr,
-    },
+    Listening { address: SocketAddr },
     /// All connections are open, or were given up.
     Connected(Connected),
     /// Nothing to report.
     Done,
     /// A phase of the subscribers.
-    Received(Box<Received>),
+    Received(Box<SubscriberReport>),
     /// What became of the slow readers.
     Slow(Slow),
     /// Sessions that were cut off.
     Returned(Box<Returned>),
     /// A phase of the publisher.
-    Published(Box<Published>),
+    Published(Box<PublisherReport>),
     /// Rounds of a sender.
-    Sent(Sent),
+    Sent(SenderReport),
     /// There is no `io_uring` to send in batches with.
     NoBatches {
-        /// What the system says.
+        /// The error of the system call.
         reason: String,
     },
     /// Of players.
-    Play(PlayAnswer),
+    Play(PlayersReply),
     /// The process can't go on.
     Failed {
-        /// Why.
-        said: String,
+        /// The worker's error message.
+        message: String,
     },
 }
 
-/// See [`Answer::Connected`].
+/// See [`WorkerReply::Connected`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Connected {
     /// Sessions that are ready now.
@@ -252,7 +246,7 @@ pub struct Connected {
 
 /// What subscribers received in a phase. Slow readers are not counted here.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Received {
+pub struct SubscriberReport {
     /// Publications, each once per session.
     pub deliveries: u64,
     /// Publications that a session should have received and did not.
@@ -284,7 +278,7 @@ pub struct Returned {
     pub back: u64,
     /// Connections that were tried.
     pub attempts: u64,
-    /// Of these, those that came to nothing, by what the client was told.
+    /// How many of these failed, by the error that the client received.
     pub failed: BTreeMap<String, u64>,
     /// Subscriptions that could not recover.
     pub unrecovered: u64,
@@ -311,7 +305,7 @@ pub struct Slow {
 
 /// What the publisher did in a phase.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Published {
+pub struct PublisherReport {
     /// Publications sent.
     pub publications: u64,
     /// Those the server answered with success before the phase was over.
@@ -326,7 +320,7 @@ pub struct Published {
 
 /// What a sender did.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Sent {
+pub struct SenderReport {
     /// Rounds over all sockets.
     pub rounds: u64,
     /// Frames the kernel took whole.

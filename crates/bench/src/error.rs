@@ -1,4 +1,4 @@
-//! What can go wrong in a run, each with what was being done and what to do about it.
+//! Errors of a run, each with the operation and the remedy.
 
 use std::fmt;
 use std::io;
@@ -26,10 +26,10 @@ pub enum Error {
     },
     /// One of our own processes failed or went away.
     Worker {
-        /// Which one.
+        /// The role of the worker, such as `clients`.
         role: &'static str,
-        /// What it said, or how it ended.
-        said: String,
+        /// Its message, or how it ended.
+        message: String,
     },
     /// The server under test did not do what the scenario needs.
     Server {
@@ -52,7 +52,7 @@ impl fmt::Display for Error {
         match self {
             Error::Setting { name, value, remedy } => write!(f, "--{name} {value}: {remedy}"),
             Error::Os { doing, source, remedy } => write!(f, "could not {doing}: {source}; {remedy}"),
-            Error::Worker { role, said } => write!(f, "the {role} process failed: {said}"),
+            Error::Worker { role, message } => write!(f, "the {role} process failed: {message}"),
             Error::Server { did, remedy } => write!(f, "the server under test {did}; {remedy}"),
         }
     }

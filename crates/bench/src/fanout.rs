@@ -1,4 +1,4 @@
-//! One channel, many subscribers: what a delivery costs the server, how late it is, and whether all arrive.
+//! One channel with many subscribers: the cost and the latency of a delivery, and whether all deliveries arrive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::args::{FanoutArgs, LoadArgs, PublishVia};
-use crate::commands::Encoding;
-use crate::control::{Pace, Send, Slow, Until};
+use crate::commands::EncodingOption;
+use crate::control::{PublishRate, Send, Slow, Until};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::latency::Summary;
 use crate::proc::{self, Cores, Memory};
 use crate::progress::Progress;
 use crate::report::{self, Line, grouped, per_second, ratio, size, time, whole};
-use crate::rig::{Phase, Rig, Setup};
+use crate::rig::{FanoutPhase, FanoutRig, FanoutSetup};
 use crate::roofline::{Beside, BesideFigures};
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 
 /// What `fanout` found.
 #[derive(Debug, Serialize)]
@@ -46,7 +46,7 @@ pub struct Settings {
     /// Publications under way where saturating.
     window: Option<u64>,
     payload_bytes: usize,
-    encoding: Encoding,
+    encoding: EncodingOption,
     publish_via: PublishVia,
     seconds: f64,
     cores: Cores,
@@ -102,9 +102,9 @@ struct TlsFigures {
 
 /// The load with TLS, on a server of its own.
 struct TlsSide {
-    rig: Rig,
-    warm: Phase,
-    phase: Phase,
+    rig: FanoutRig,
+    warm: FanoutPhase,
+    phase: FanoutPhase,
 }
 
 /// Runs the scenario.
@@ -113,7 +113,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     let cores = args.pin.cores();
     let progress = Progress::new(args.output.quiet);
     progress.doing("starting the server".into());
-    let server = Server::start(&args.server, &cores)?;
+    let server = ServerProcess::start(&args.server, &cores)?;
     let name = server.name.clone();
     let mut rig = ready_rig(server, &args.load, args.slow_readers, &args.server.api_key, &cores, &progress)?;
     let pace = args.load.pace(args.slow_readers);
@@ -123,7 +123,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
         rig.pause_slow()?;
     }
     let turn = args.load.duration / args.load.turns;
-    let mut phase = Phase::default();
+    let mut phase = FanoutPhase::default();
     let mut roofline = if args.roofline {
         Some(Beside::start(args.load.subscribers, &cores, roofline_order(&args.load, &warm, turn))?)
     } else {
@@ -175,10 +175,10 @@ const TLS_RATIO_GOAL: f64 = 0.7;
 impl TlsSide {
     fn start(args: &FanoutArgs, cores: &Cores, progress: &Progress) -> Result<Self, Error> {
         progress.doing("starting a server with TLS".into());
-        let server = Server::start(&args.server.next(true), cores)?;
+        let server = ServerProcess::start(&args.server.next(true), cores)?;
         let mut rig = ready_rig(server, &args.load, 0, &args.server.api_key, cores, progress)?;
         let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up, TLS", progress)?;
-        Ok(TlsSide { rig, warm, phase: Phase::default() })
+        Ok(TlsSide { rig, warm, phase: FanoutPhase::default() })
     }
 
     fn figures(self, plain: &LoadFigures) -> TlsFigures {
@@ -207,7 +207,7 @@ fn goals(
             "×",
         ));
     }
-    // Beside a second server, latency says nothing of the first.
+    // With a second server on the same machine, latencies are not comparable.
     if tls.is_some() || load.saturate.is_some() || load.subscribers != 1_000 {
         return goals;
     }
@@ -224,21 +224,21 @@ fn goals(
 
 /// A server with its subscribers and publisher connected.
 pub fn ready_rig(
-    server: Server,
+    server: ServerProcess,
     load: &LoadArgs,
     slow_readers: usize,
     api_key: &str,
     cores: &Cores,
     progress: &Progress,
-) -> Result<Rig, Error> {
-    let mut rig = Rig::start(server, &Setup::of(load, cores))?;
+) -> Result<FanoutRig, Error> {
+    let mut rig = FanoutRig::start(server, &FanoutSetup::of(load, cores))?;
     rig.connect(load.subscribers, slow_readers, progress)?;
     rig.start_publisher(load, api_key)?;
     Ok(rig)
 }
 
 /// The bare loop with frames of the size that the server sends, in the manner of this load.
-fn roofline_order(load: &LoadArgs, warm: &Phase, turn: Duration) -> Send {
+fn roofline_order(load: &LoadArgs, warm: &FanoutPhase, turn: Duration) -> Send {
     let bytes = ratio(warm.received.bytes as f64, warm.received.deliveries as f64);
     Send {
         frame_bytes: (whole(bytes.round()) as usize).max(1),
@@ -250,10 +250,10 @@ fn roofline_order(load: &LoadArgs, warm: &Phase, turn: Duration) -> Send {
 
 impl LoadArgs {
     /// The pace of the publisher.
-    pub(crate) fn pace(&self, slow_readers: usize) -> Pace {
+    pub(crate) fn pace(&self, slow_readers: usize) -> PublishRate {
         match self.saturate {
-            Some(window) => Pace::Window { window, readers: (self.subscribers - slow_readers) as u64 },
-            None => Pace::PerSecond(self.rate),
+            Some(window) => PublishRate::Window { window, readers: (self.subscribers - slow_readers) as u64 },
+            None => PublishRate::PerSecond(self.rate),
         }
     }
 }
@@ -273,15 +273,14 @@ impl Settings {
         }
     }
 
-    /// For the table.
     pub(crate) fn line(&self) -> Line {
         let pace = match (self.publications_per_second, self.window) {
             (Some(rate), _) => format!("{rate} publications/s"),
             (None, window) => format!("saturating, {} publications under way", window.unwrap_or(0)),
         };
         let encoding = match self.encoding {
-            Encoding::Json => "JSON",
-            Encoding::Protobuf => "Protobuf",
+            EncodingOption::Json => "JSON",
+            EncodingOption::Protobuf => "Protobuf",
         };
         let load = format!(
             "{} subscribers, {pace}, {} bytes, {encoding}, {} s",
@@ -293,7 +292,7 @@ impl Settings {
 
 impl LoadFigures {
     /// Computes the figures of a phase.
-    pub(crate) fn new(phase: &Phase, closed_in_warm_up: &BTreeMap<String, u64>) -> Self {
+    pub(crate) fn new(phase: &FanoutPhase, closed_in_warm_up: &BTreeMap<String, u64>) -> Self {
         let (received, published) = (&phase.received, &phase.published);
         let per_delivery = |ns: u64| ratio(ns as f64, received.deliveries as f64);
         let ticks = phase.server_split;
@@ -331,7 +330,16 @@ impl LoadFigures {
         self.latency.p99_us
     }
 
-    /// For the table.
+    /// See the field.
+    pub(crate) fn deliveries_per_second(&self) -> f64 {
+        self.deliveries_per_second
+    }
+
+    /// Lost or duplicated.
+    pub(crate) fn missed(&self) -> u64 {
+        self.lost + self.duplicated
+    }
+
     pub(crate) fn lines(&self) -> Vec<Line> {
         let memory = |memory: Option<Memory>| memory.map_or("?".into(), |memory| size(memory.anon_bytes));
         let mut lines = vec![
@@ -420,7 +428,6 @@ impl FanoutReport {
 }
 
 impl Slow {
-    /// For the table.
     pub(crate) fn line(&self) -> Line {
         let value = format!(
             "{} in all: {} with the newest publication ({} skipped), {} behind, closed {:?}",

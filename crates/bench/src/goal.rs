@@ -1,4 +1,4 @@
-//! Figures that a run is to reach.
+//! Goals: figures that a run should reach.
 
 use serde::Serialize;
 
@@ -28,7 +28,6 @@ impl Goal {
         Goal { name, found, bound, unit, at_most: false, met: found.is_some_and(|found| found >= bound) }
     }
 
-    /// For the table.
     pub fn line(&self) -> Line {
         let found = self.found.map_or("not measured".into(), |found| format!("{} {}", short(found), self.unit));
         let (bound, relation) = (short(self.bound), if self.at_most { "at most" } else { "at least" });

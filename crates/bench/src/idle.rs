@@ -1,5 +1,5 @@
-//! What an idle session costs the server in memory: the slope over growing numbers of sessions, so that what the process needs anyway
-//! does not count.
+//! The server's memory per idle session: the slope over increasing numbers of sessions, which excludes the constant
+//! part of the process.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::args::{IdleArgs, ServerArgs};
-use crate::commands::Encoding;
+use crate::commands::EncodingOption;
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::proc::{self, Memory};
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio, size, whole};
-use crate::rig::{Rig, Setup};
-use crate::spawn::Server;
+use crate::rig::{FanoutRig, FanoutSetup};
+use crate::spawn::ServerProcess;
 
 /// Memory has settled when it moved by less than a thousandth in this time.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub struct IdleReport {
     scenario: &'static str,
     machine: String,
     server: String,
-    encoding: Encoding,
+    encoding: EncodingOption,
     /// Whether sessions speak TLS.
     tls: bool,
     points: Vec<Point>,
@@ -56,11 +56,11 @@ pub fn run(args: &IdleArgs) -> Result<(), Error> {
     let cores = args.pin.cores();
     let progress = Progress::new(args.output.quiet);
     progress.doing("starting the server".into());
-    let server = Server::start(&ServerArgs { tls: args.tls, ..args.server.clone() }, &cores)?;
+    let server = ServerProcess::start(&ServerArgs { tls: args.tls, ..args.server.clone() }, &cores)?;
     let (name, pid) = (server.name.clone(), server.pid);
     let sessions_max = args.sessions.last().copied().unwrap_or(0);
-    let setup = Setup { sessions_max, encoding: args.encoding, workers: None, slow_receive_bytes: 0, cores };
-    let mut rig = Rig::start(server, &setup)?;
+    let setup = FanoutSetup { sessions_max, encoding: args.encoding, workers: None, slow_receive_bytes: 0, cores };
+    let mut rig = FanoutRig::start(server, &setup)?;
     let mut points: Vec<Point> = Vec::new();
     let mut connected = 0;
     for &sessions in &args.sessions {

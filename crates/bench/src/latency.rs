@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Longest latency that is told apart; longer ones are recorded as this.
+/// The upper end of the histogram; longer latencies are recorded as this value.
 const US_MAX: u64 = 120_000_000;
 
 /// Latencies in microseconds, three significant digits, up to two minutes.

@@ -1,22 +1,22 @@
 //! The load generator behind `dunlin bench`.
 //!
-//! A run is several processes of this same program. The orchestrator (what the user started) starts the server under test and
-//! the *workers*, gives them orders over their stdin ([`control`]) and puts their answers together into a report. Workers
-//! are subscribers, a publisher, or the two sides of the roofline; nobody of them shares a process, or where it can be avoided
-//! a core, with the server.
+//! A run consists of several processes of this program. The orchestrator, which the user starts, starts the server
+//! under test and the *workers*, sends commands to their stdin ([`control`]) and combines their answers into a report.
+//! Workers are subscribers, a publisher, or the two sides of the roofline. None of them shares a process with the
+//! server, nor a core if there are enough.
 //!
-//! - [`Args`] and [`run`]: what the binary needs.
-//! - `roofline`, `fanout`, `slow_reader`, `idle`, `subscribers`, `storm`: the scenarios; `rig` is what most are made of, `goal`
-//!   what they are judged by.
-//! - `room`: the scenarios of rooms, and all that only they need.
-//! - `worker`: what the other processes do. `crew`, `control`, `tally`: how they are reached.
-//! - `wire`, `push`, `commands`, `payload`, `api`: the bytes. `proc`, `spawn`, `tls`: the machine and the server under test.
+//! - [`Args`] and [`run`]: the interface for the binary.
+//! - `roofline`, `fanout`, `slow_reader`, `idle`, `subscribers`, `storm`: the scenarios; `rig` is the setup that most
+//!   of them share, `goal` their target figures.
+//! - `room`, `storage`: the scenarios of rooms and of the storage, with everything that only they need.
+//! - `worker`: the code of the workers. `worker_process`, `control`, `tally`: communication with them.
+//! - `wire`, `push`, `commands`, `payload`, `api`: encoding and decoding. `proc`, `spawn`, `tls`: the machine and the
+//!   server under test.
 
 mod api;
 mod args;
 mod commands;
 mod control;
-mod crew;
 mod error;
 mod fanout;
 mod goal;
@@ -32,25 +32,27 @@ mod roofline;
 mod room;
 mod slow_reader;
 mod spawn;
+mod storage;
 mod storm;
 mod subscribers;
 mod tally;
 mod tls;
 mod wire;
 mod worker;
+mod worker_process;
 
 pub use args::Args;
 pub use error::Error;
 
 use args::Scenario;
 
-/// Runs what the command line says. Results go to stdout or a file, tables and progress to stderr.
+/// Runs the command. Results go to stdout or a file, tables and progress to stderr.
 ///
-/// The other processes of a run are started as `bench worker` of the current program: whatever calls this must hand the
-/// arguments after the word `bench` to [`Args`].
+/// The workers are started as `bench worker` of the current program, so the caller must pass the arguments after the
+/// word `bench` to [`Args`].
 ///
 /// # Errors
-/// When the run could not be made; see [`Error`].
+/// If the run could not be completed; see [`Error`].
 pub fn run(args: Args) -> Result<(), Error> {
     proc::raise_open_files_limit();
     match args.scenario {
@@ -61,6 +63,7 @@ pub fn run(args: Args) -> Result<(), Error> {
         Scenario::Subscribers(args) => subscribers::run(&args),
         Scenario::Storm(args) => storm::run(&args),
         Scenario::Room(args) => room::run(&args),
+        Scenario::Storage(args) => storage::run(&args),
         Scenario::Worker => {
             worker::run();
             Ok(())

@@ -1,5 +1,6 @@
-//! `dunlin-bench`: the load generator without a server, for measuring other servers.
+//! `dunlin-bench`: the load generator without a server, to measure other servers.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -18,7 +19,7 @@ fn main() -> ExitCode {
     match dunlin_bench::run(cli.args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("dunlin-bench: {error}");
+            let _ = writeln!(std::io::stderr(), "dunlin-bench: {error}");
             ExitCode::FAILURE
         }
     }

@@ -1,8 +1,8 @@
-//! The stamp inside every payload: when it was meant to be published, and its place in the sequence.
+//! The stamp in every payload: its intended publication time and its sequence number.
 //!
-//! A payload is a JSON string of exactly the asked size, the same bytes in both encodings:
-//! `"~dunlin:` + 16 hex digits (intended time, ns of the monotonic clock) + 16 hex digits (sequence) + filler + `"`.
-//! A reader finds it by searching for the magic, which is far cheaper than decoding the message around it.
+//! A payload is a JSON string of exactly the requested length, the same bytes in both encodings: `"~dunlin:` + 16 hex
+//! digits (intended time, ns of the monotonic clock) + 16 hex digits (sequence) + filler + `"`. A reader searches for
+//! the magic, which is much cheaper than decoding the surrounding message.
 
 use memchr::memmem::Finder;
 
@@ -12,7 +12,7 @@ const HEX_DIGITS: usize = 16;
 /// The smallest payload that can carry a stamp: quotes, magic and two numbers.
 pub const PAYLOAD_BYTES_MIN: usize = 2 + MAGIC.len() + 2 * HEX_DIGITS;
 
-/// What a payload says about itself.
+/// The stamp of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// When the publication was meant to be sent: nanoseconds of the monotonic clock, which all processes share.

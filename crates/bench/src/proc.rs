@@ -1,4 +1,4 @@
-//! What Linux knows about a process: processor time to the nanosecond, memory, and on which cores it may run.
+//! Figures of a process from Linux: processor time in nanoseconds, memory, and the cores that it may use.
 
 use std::fs;
 use std::io;

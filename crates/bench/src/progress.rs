@@ -1,4 +1,4 @@
-//! Progress on stderr, for people only: nothing is drawn where stderr is not a terminal.
+//! Progress on stderr. Nothing is printed if stderr is not a terminal.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a server pushes into a channel: publications, and the end of a subscription.
+//! Decodes a server's pushes: publications, and the end of a subscription.
 //!
 //! Field numbers: `centrifugal/protocol`, `definitions/client.proto` (Reply: push 4; Push: pub 4, unsubscribe 7;
 //! Publication: data 4, offset 6; Unsubscribe: code 2).
@@ -6,33 +6,29 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::commands::Encoding;
+use crate::commands::EncodingOption;
 use crate::wire::{Field, take_field};
 
 /// A push, as far as players care.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Push<'a> {
+pub enum PlayerPush<'a> {
     /// A publication; offset 0: it is in no stream.
     Publication {
-        /// Its data.
         data: &'a [u8],
-        /// Its offset.
+        /// 0 on the latest lane.
         offset: u64,
     },
     /// The subscription is over.
-    Unsubscribed {
-        /// Why.
-        code: u32,
-    },
+    Unsubscribed { code: u32 },
     /// Something else.
     Other,
 }
 
 /// Reads a message of the server; `None` if it is no push.
-pub fn push(encoding: Encoding, message: &[u8]) -> Option<Push<'_>> {
+pub fn push(encoding: EncodingOption, message: &[u8]) -> Option<PlayerPush<'_>> {
     match encoding {
-        Encoding::Json => json_push(message),
-        Encoding::Protobuf => protobuf_push(message),
+        EncodingOption::Json => json_push(message),
+        EncodingOption::Protobuf => protobuf_push(message),
     }
 }
 
@@ -63,28 +59,28 @@ struct JsonUnsubscribe {
     code: u32,
 }
 
-fn json_push(message: &[u8]) -> Option<Push<'_>> {
+fn json_push(message: &[u8]) -> Option<PlayerPush<'_>> {
     if !message.starts_with(br#"{"push""#) {
         return None;
     }
     let push = serde_json::from_slice::<JsonReply<'_>>(message).ok()?.push?;
     Some(match (push.publication, push.unsubscribe) {
         (Some(publication), _) => {
-            Push::Publication { data: publication.data.get().as_bytes(), offset: publication.offset }
+            PlayerPush::Publication { data: publication.data.get().as_bytes(), offset: publication.offset }
         }
-        (None, Some(unsubscribe)) => Push::Unsubscribed { code: unsubscribe.code },
-        (None, None) => Push::Other,
+        (None, Some(unsubscribe)) => PlayerPush::Unsubscribed { code: unsubscribe.code },
+        (None, None) => PlayerPush::Other,
     })
 }
 
-fn protobuf_push(message: &[u8]) -> Option<Push<'_>> {
+fn protobuf_push(message: &[u8]) -> Option<PlayerPush<'_>> {
     let push = field(message, 4)?;
     Some(if let Some(publication) = field(push, 4) {
-        Push::Publication { data: field(publication, 4).unwrap_or_default(), offset: number(publication, 6) }
+        PlayerPush::Publication { data: field(publication, 4).unwrap_or_default(), offset: number(publication, 6) }
     } else if let Some(unsubscribe) = field(push, 7) {
-        Push::Unsubscribed { code: number(unsubscribe, 2) as u32 }
+        PlayerPush::Unsubscribed { code: number(unsubscribe, 2) as u32 }
     } else {
-        Push::Other
+        PlayerPush::Other
     })
 }
 
@@ -115,23 +111,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn publications_and_ends_are_told_from_replies() {
-        let json = |message: &'static str| push(Encoding::Json, message.as_bytes());
+    fn publications_and_ends_are_distinguished_from_replies() {
+        let json = |message: &'static str| push(EncodingOption::Json, message.as_bytes());
         let snapshot = r#"{"push":{"channel":"c","pub":{"data":{"tick":1},"time":5}}}"#;
-        assert_eq!(json(snapshot), Some(Push::Publication { data: br#"{"tick":1}"#, offset: 0 }));
+        assert_eq!(json(snapshot), Some(PlayerPush::Publication { data: br#"{"tick":1}"#, offset: 0 }));
         let event = r#"{"push":{"channel":"c","pub":{"offset":3,"data":1}}}"#;
-        assert_eq!(json(event), Some(Push::Publication { data: b"1", offset: 3 }));
-        assert_eq!(json(r#"{"push":{"unsubscribe":{"code":2510}}}"#), Some(Push::Unsubscribed { code: 2510 }));
-        assert_eq!(json(r#"{"push":{"channel":"c","join":{}}}"#), Some(Push::Other));
+        assert_eq!(json(event), Some(PlayerPush::Publication { data: b"1", offset: 3 }));
+        assert_eq!(json(r#"{"push":{"unsubscribe":{"code":2510}}}"#), Some(PlayerPush::Unsubscribed { code: 2510 }));
+        assert_eq!(json(r#"{"push":{"channel":"c","join":{}}}"#), Some(PlayerPush::Other));
         assert_eq!(json(r#"{"id":1,"connect":{}}"#), None);
         assert_eq!(json("{}"), None);
-        let protobuf = |message: &'static [u8]| push(Encoding::Protobuf, message);
+        let protobuf = |message: &'static [u8]| push(EncodingOption::Protobuf, message);
         let snapshot = vec![0x22, 9, 0x12, 1, b'c', 0x22, 4, 0x22, 2, 7, 8].leak();
-        assert_eq!(protobuf(snapshot), Some(Push::Publication { data: &[7, 8], offset: 0 }));
+        assert_eq!(protobuf(snapshot), Some(PlayerPush::Publication { data: &[7, 8], offset: 0 }));
         let event = vec![0x22, 7, 0x22, 5, 0x22, 1, 9, 0x30, 3].leak();
-        assert_eq!(protobuf(event), Some(Push::Publication { data: &[9], offset: 3 }));
-        assert_eq!(protobuf(&[0x22, 5, 0x3a, 3, 0x10, 0xce, 0x13]), Some(Push::Unsubscribed { code: 2510 }));
-        assert_eq!(protobuf(&[0x22, 2, 0x2a, 0]), Some(Push::Other));
+        assert_eq!(protobuf(event), Some(PlayerPush::Publication { data: &[9], offset: 3 }));
+        assert_eq!(protobuf(&[0x22, 5, 0x3a, 3, 0x10, 0xce, 0x13]), Some(PlayerPush::Unsubscribed { code: 2510 }));
+        assert_eq!(protobuf(&[0x22, 2, 0x2a, 0]), Some(PlayerPush::Other));
         assert_eq!(protobuf(&[0x08, 1, 0x2a, 0]), None);
         assert_eq!(protobuf(&[]), None);
     }

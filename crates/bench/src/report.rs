@@ -1,4 +1,4 @@
-//! Results: JSON for programs, a few lines for people.
+//! Results as JSON for programs and as a short table for people.
 
 use std::fs;
 use std::io::Write;
@@ -24,14 +24,15 @@ impl Line {
     }
 }
 
-/// Writes the table to stderr, and the JSON to stdout or where `--json` says.
+/// Writes the table to stderr, and the JSON to stdout or to the file in `--json`.
 pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> Result<(), Error> {
     let mut json = serde_json::to_string_pretty(report).expect("reports have string keys only");
     json.push('\n');
     if !output.quiet {
         let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
         for line in lines {
-            eprintln!("{:width$}  {}", line.name, line.value);
+            // Standard error may be closed; the result still goes where it belongs.
+            let _ = writeln!(std::io::stderr(), "{:width$}  {}", line.name, line.value);
         }
     }
     let written = match &output.json {

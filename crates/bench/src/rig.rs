@@ -1,23 +1,23 @@
-//! Server, subscribers and publisher, wired together: what every scenario is made of.
+//! The setup of most scenarios: a server, subscribers and a publisher.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::args::{LoadArgs, PublishVia};
-use crate::commands::Encoding;
+use crate::commands::EncodingOption;
 use crate::control::{
-    Answer, ClientsRole, Connected, Order, Pace, Publish, Published, PublisherRole, Received, Role, Slow, Speech,
-    Target,
+    ClientsRole, Connected, Publish, PublishRate, PublisherReport, PublisherRole, Role, Slow, Speech, SubscriberReport,
+    Target, WorkerCommand, WorkerReply,
 };
-use crate::crew::{Worker, source_address};
 use crate::error::Error;
 use crate::proc::{self, Cores, Memory, Ticks};
 use crate::progress::Progress;
 use crate::report::{CHANNEL, whole};
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 use crate::tally::{Tally, WORKERS_MAX};
+use crate::worker_process::{Worker, source_address};
 
-/// Sessions in one process, unless the user says otherwise. Well under 20,000 open files.
+/// Default number of sessions in one worker, well below 20,000 open files.
 const SESSIONS_PER_WORKER: usize = 4_000;
 const HANDSHAKES_MAX: usize = 256;
 /// What has not arrived when nothing arrived for this long is lost.
@@ -26,11 +26,10 @@ const MEMORY_EVERY: Duration = Duration::from_millis(100);
 
 /// What the clients are.
 #[derive(Clone)]
-pub struct Setup {
+pub struct FanoutSetup {
     /// Most sessions that will be asked for.
     pub sessions_max: usize,
-    /// Encoding of all.
-    pub encoding: Encoding,
+    pub encoding: EncodingOption,
     /// Processes to spread them over.
     pub workers: Option<usize>,
     /// Receive buffer of slow readers.
@@ -39,10 +38,10 @@ pub struct Setup {
     pub cores: Cores,
 }
 
-impl Setup {
+impl FanoutSetup {
     /// The clients of a load.
     pub fn of(load: &LoadArgs, cores: &Cores) -> Self {
-        Setup {
+        FanoutSetup {
             sessions_max: load.subscribers,
             encoding: load.encoding,
             workers: load.workers,
@@ -53,14 +52,14 @@ impl Setup {
 }
 
 /// A server and its clients.
-pub struct Rig {
+pub struct FanoutRig {
     // Dropped in this order: clients leave before the server ends.
     publisher: Option<Worker>,
     workers: Vec<Worker>,
     /// Sessions that are connected and subscribed elsewhere.
     bystanders: Vec<Worker>,
     /// The server under test.
-    pub server: Server,
+    pub server: ServerProcess,
     tally: Tally,
     target: Target,
     cores: Cores,
@@ -71,11 +70,11 @@ pub struct Rig {
 
 /// What one measured phase brought.
 #[derive(Default)]
-pub struct Phase {
+pub struct FanoutPhase {
     /// All subscribers together, slow readers aside.
-    pub received: Received,
+    pub received: SubscriberReport,
     /// The publisher.
-    pub published: Published,
+    pub published: PublisherReport,
     /// Publications times readers that are expected to keep up.
     pub offered: u64,
     /// Processor time of the server, until the last delivery.
@@ -92,9 +91,9 @@ pub struct Phase {
     pub anon_bytes_max: u64,
 }
 
-impl Rig {
+impl FanoutRig {
     /// Starts the client processes; no session is opened yet.
-    pub fn start(server: Server, setup: &Setup) -> Result<Self, Error> {
+    pub fn start(server: ServerProcess, setup: &FanoutSetup) -> Result<Self, Error> {
         let tally = Tally::create()?;
         let target = Target {
             address: server.address,
@@ -123,7 +122,7 @@ impl Rig {
             }))?);
         }
         let cores = setup.cores.clone();
-        Ok(Rig {
+        Ok(FanoutRig {
             publisher: None,
             workers,
             bystanders: Vec::new(),
@@ -147,7 +146,7 @@ impl Rig {
             cores: self.cores.clients.clone(),
         }))?;
         match publisher.answer()? {
-            Answer::Connected(_) => self.publisher = Some(publisher),
+            WorkerReply::Connected(_) => self.publisher = Some(publisher),
             other => return Err(publisher.unexpected(&other)),
         }
         Ok(())
@@ -160,14 +159,14 @@ impl Rig {
         for (number, worker) in self.workers.iter_mut().enumerate() {
             let part = sessions / count + usize::from(number < sessions % count);
             let slow_here = if number == 0 { slow.min(part) } else { 0 };
-            worker.order(&Order::Connect { sessions: part, slow: slow_here })?;
+            worker.send_command(&WorkerCommand::Connect { sessions: part, slow: slow_here })?;
         }
         let mut all = Connected::default();
         for worker in &self.workers {
             let connected = loop {
                 progress.at(self.tally.ready());
                 match worker.answer_within(Duration::from_millis(100))? {
-                    Some(Answer::Connected(connected)) => break connected,
+                    Some(WorkerReply::Connected(connected)) => break connected,
                     Some(other) => return Err(worker.unexpected(&other)),
                     None => {}
                 }
@@ -204,12 +203,12 @@ impl Rig {
                 cores: self.cores.clients.clone(),
             }))?;
             let part = sessions / count + usize::from(number < sessions % count);
-            bystanders.order(&Order::Connect { sessions: part, slow: 0 })?;
+            bystanders.send_command(&WorkerCommand::Connect { sessions: part, slow: 0 })?;
             self.bystanders.push(bystanders);
         }
         for bystanders in &self.bystanders {
             match bystanders.answer()? {
-                Answer::Connected(connected) if connected.failed.is_empty() => {}
+                WorkerReply::Connected(connected) if connected.failed.is_empty() => {}
                 other => return Err(bystanders.unexpected(&other)),
             }
         }
@@ -217,19 +216,25 @@ impl Rig {
     }
 
     /// Publishes for a time, and waits until all that was published has arrived or is lost.
-    pub fn phase(&mut self, pace: Pace, duration: Duration, label: &str, progress: &Progress) -> Result<Phase, Error> {
+    pub fn phase(
+        &mut self,
+        pace: PublishRate,
+        duration: Duration,
+        label: &str,
+        progress: &Progress,
+    ) -> Result<FanoutPhase, Error> {
         let first_sequence = self.next_sequence;
-        self.order_all(&Order::Begin { first_sequence })?;
+        self.send_to_all(&WorkerCommand::Begin { first_sequence })?;
         let readers = (self.ready - self.slow) as u64;
         let expected = match pace {
-            Pace::PerSecond(rate) => whole((rate * duration.as_secs_f64()).ceil()) * readers,
-            Pace::Window { .. } => 0,
+            PublishRate::PerSecond(rate) => whole((rate * duration.as_secs_f64()).ceil()) * readers,
+            PublishRate::Window { .. } => 0,
         };
         progress.counting(label.to_owned(), expected);
         let mut watch = Watch::start(self)?;
         let duration_ns = duration.as_nanos() as u64;
-        self.publisher_mut()?.order(&Order::Publish(Publish { first_sequence, duration_ns, pace }))?;
-        let mut published: Option<Box<Published>> = None;
+        self.publisher_mut()?.send_command(&WorkerCommand::Publish(Publish { first_sequence, duration_ns, pace }))?;
+        let mut published: Option<Box<PublisherReport>> = None;
         loop {
             match &published {
                 None => published = self.published_within(Duration::from_millis(5))?,
@@ -252,54 +257,54 @@ impl Rig {
 
     /// Slow readers stop reading.
     pub fn pause_slow(&mut self) -> Result<(), Error> {
-        self.order_all(&Order::PauseSlow)
+        self.send_to_all(&WorkerCommand::PauseSlow)
     }
 
-    /// Slow readers read again; what became of them.
+    /// Makes the slow readers read again, and returns their results.
     pub fn wake_slow(&mut self) -> Result<Slow, Error> {
         let worker = self.workers.first_mut().expect("there is at least one worker");
-        worker.order(&Order::WakeSlow { end_sequence: self.next_sequence })?;
+        worker.send_command(&WorkerCommand::WakeSlow { end_sequence: self.next_sequence })?;
         match worker.answer()? {
-            Answer::Slow(slow) => Ok(slow),
+            WorkerReply::Slow(slow) => Ok(slow),
             other => Err(worker.unexpected(&other)),
         }
     }
 
     fn publisher_mut(&mut self) -> Result<&mut Worker, Error> {
-        self.publisher.as_mut().ok_or(Error::Worker { role: "publisher", said: "it was not started".into() })
+        self.publisher.as_mut().ok_or(Error::Worker { role: "publisher", message: "it was not started".into() })
     }
 
-    fn published_within(&mut self, patience: Duration) -> Result<Option<Box<Published>>, Error> {
+    fn published_within(&mut self, patience: Duration) -> Result<Option<Box<PublisherReport>>, Error> {
         let worker = self.publisher_mut()?;
         match worker.answer_within(patience)? {
-            Some(Answer::Published(published)) => Ok(Some(published)),
+            Some(WorkerReply::Published(published)) => Ok(Some(published)),
             Some(other) => Err(worker.unexpected(&other)),
             None => Ok(None),
         }
     }
 
-    fn order_all(&mut self, order: &Order) -> Result<(), Error> {
+    fn send_to_all(&mut self, command: &WorkerCommand) -> Result<(), Error> {
         for worker in &mut self.workers {
-            worker.order(order)?;
+            worker.send_command(command)?;
         }
         for worker in &self.workers {
             match worker.answer()? {
-                Answer::Done => {}
+                WorkerReply::Done => {}
                 other => return Err(worker.unexpected(&other)),
             }
         }
         Ok(())
     }
 
-    fn end_phase(&mut self) -> Result<Received, Error> {
-        let order = Order::End { end_sequence: self.next_sequence };
+    fn end_phase(&mut self) -> Result<SubscriberReport, Error> {
+        let command = WorkerCommand::End { end_sequence: self.next_sequence };
         for worker in &mut self.workers {
-            worker.order(&order)?;
+            worker.send_command(&command)?;
         }
-        let mut all = Received::default();
+        let mut all = SubscriberReport::default();
         for worker in &self.workers {
             match worker.answer()? {
-                Answer::Received(received) => all.add(&received),
+                WorkerReply::Received(received) => all.add(&received),
                 other => return Err(worker.unexpected(&other)),
             }
         }
@@ -324,7 +329,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(rig: &Rig) -> Result<Self, Error> {
+    fn start(rig: &FanoutRig) -> Result<Self, Error> {
         let memory = proc::memory(rig.server.pid)?;
         let cpu_ns = proc::cpu_ns(rig.server.pid)?;
         let now = Instant::now();
@@ -342,7 +347,7 @@ impl Watch {
         })
     }
 
-    fn look(&mut self, rig: &Rig) -> Result<(), Error> {
+    fn look(&mut self, rig: &FanoutRig) -> Result<(), Error> {
         let deliveries = rig.tally.deliveries().saturating_sub(self.deliveries_before);
         if deliveries != self.deliveries {
             self.deliveries = deliveries;
@@ -356,10 +361,16 @@ impl Watch {
         Ok(())
     }
 
-    fn phase(self, rig: &Rig, received: Received, published: Published, offered: u64) -> Result<Phase, Error> {
+    fn phase(
+        self,
+        rig: &FanoutRig,
+        received: SubscriberReport,
+        published: PublisherReport,
+        offered: u64,
+    ) -> Result<FanoutPhase, Error> {
         let memory_after = proc::memory(rig.server.pid)?;
         let split = proc::ticks(rig.server.pid)?;
-        Ok(Phase {
+        Ok(FanoutPhase {
             received,
             published,
             offered,
@@ -376,9 +387,9 @@ impl Watch {
     }
 }
 
-impl Phase {
+impl FanoutPhase {
     /// Adds a later phase of the same kind.
-    pub fn add(&mut self, later: &Phase) {
+    pub fn add(&mut self, later: &FanoutPhase) {
         self.received.add(&later.received);
         self.published.add(&later.published);
         self.offered += later.offered;
@@ -392,8 +403,8 @@ impl Phase {
     }
 }
 
-impl Received {
-    fn add(&mut self, other: &Received) {
+impl SubscriberReport {
+    fn add(&mut self, other: &SubscriberReport) {
         self.deliveries += other.deliveries;
         self.lost += other.lost;
         self.duplicated += other.duplicated;
@@ -409,8 +420,8 @@ impl Received {
     }
 }
 
-impl Published {
-    fn add(&mut self, other: &Published) {
+impl PublisherReport {
+    fn add(&mut self, other: &PublisherReport) {
         self.publications += other.publications;
         self.accepted += other.accepted;
         self.cpu_ns += other.cpu_ns;

@@ -1,4 +1,4 @@
-//! The kernel's own limit: how many frames a bare loop of `send` gets rid of in a second of processor time.
+//! The limit of the kernel: how many frames a bare loop of `send` writes per second of processor time.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::args::RooflineArgs;
 use crate::commands;
-use crate::control::{Answer, DrainRole, Order, Role, Send, SenderRole, Sent, Until};
-use crate::crew::{Worker, source_address};
+use crate::control::{DrainRole, Role, Send, SenderReport, SenderRole, Until, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{self, Line, grouped};
+use crate::worker_process::{Worker, source_address};
 
 /// Receivers in one process.
 const SOCKETS_PER_DRAIN: usize = 8_000;
@@ -20,7 +20,7 @@ const SOCKETS_PER_DRAIN: usize = 8_000;
 /// Sender and receivers, connected.
 pub struct Roofline {
     sender: Worker,
-    /// Held so that the receivers go on.
+    /// Kept alive, because dropping it ends the receivers.
     _drains: Vec<Worker>,
 }
 
@@ -29,7 +29,7 @@ impl Roofline {
     pub fn start(sockets: usize, cores: &Cores) -> Result<Self, Error> {
         let sender = Worker::start(&Role::Sender(SenderRole { sockets, cores: cores.server.clone() }))?;
         let address = match sender.answer()? {
-            Answer::Listening { address } => address,
+            WorkerReply::Listening { address } => address,
             other => return Err(sender.unexpected(&other)),
         };
         let mut drains = Vec::new();
@@ -40,7 +40,7 @@ impl Roofline {
             let role = DrainRole { address, sockets: part, source, cores: cores.clients.clone() };
             let drain = Worker::start(&Role::Drain(role))?;
             match drain.answer()? {
-                Answer::Connected(_) => drains.push(drain),
+                WorkerReply::Connected(_) => drains.push(drain),
                 other => return Err(drain.unexpected(&other)),
             }
             left -= part;
@@ -49,11 +49,11 @@ impl Roofline {
     }
 
     /// Sends rounds of frames to all sockets.
-    pub fn send(&mut self, order: &Send) -> Result<Sent, Error> {
-        self.sender.order(&Order::Send(order.clone()))?;
+    pub fn send(&mut self, command: &Send) -> Result<SenderReport, Error> {
+        self.sender.send_command(&WorkerCommand::Send(command.clone()))?;
         match self.sender.answer()? {
-            Answer::Sent(sent) => Ok(sent),
-            Answer::NoBatches { reason } => {
+            WorkerReply::Sent(sent) => Ok(sent),
+            WorkerReply::NoBatches { reason } => {
                 let source = std::io::Error::other(reason);
                 Err(Error::os("send in batches through io_uring", source, "leave that part out with --batch 0"))
             }
@@ -65,13 +65,13 @@ impl Roofline {
 /// Sends of one submission in the turns beside another scenario: as many as a server's reactor submits.
 const BATCH_BESIDE: usize = 1_000;
 
-/// The roofline in turns with another scenario, so that a change of the machine's mood meets both.
+/// The roofline, alternating with another scenario, so that a change in the machine's load affects both.
 pub struct Beside {
     roofline: Roofline,
-    order: Send,
-    bare: Sent,
-    /// None as soon as the kernel refuses `io_uring`.
-    in_batches: Option<Sent>,
+    command: Send,
+    bare: SenderReport,
+    /// `None` after the kernel has refused `io_uring`.
+    in_batches: Option<SenderReport>,
 }
 
 /// What it found.
@@ -91,21 +91,22 @@ pub struct BesideFigures {
 }
 
 impl Beside {
-    /// Connects as many sockets; `order` says what is sent to them in each turn, shared by both ways of sending.
-    pub fn start(sockets: usize, cores: &Cores, mut order: Send) -> Result<Self, Error> {
-        if let Until::DurationNs(turn) = &mut order.until {
+    /// Connects `sockets` sockets. `command` determines what is sent to them in each turn; both ways of sending use the
+    /// same command.
+    pub fn start(sockets: usize, cores: &Cores, mut command: Send) -> Result<Self, Error> {
+        if let Until::DurationNs(turn) = &mut command.until {
             *turn /= 2;
         }
         let roofline = Roofline::start(sockets, cores)?;
-        Ok(Beside { roofline, order, bare: Sent::default(), in_batches: Some(Sent::default()) })
+        Ok(Beside { roofline, command, bare: SenderReport::default(), in_batches: Some(SenderReport::default()) })
     }
 
-    /// One turn.
+    /// Sends one round to all sockets and adds its figures.
     pub fn turn(&mut self, progress: &Progress) -> Result<(), Error> {
         progress.doing("roofline".into());
-        self.bare.add(&self.roofline.send(&self.order)?);
+        self.bare.add(&self.roofline.send(&self.command)?);
         if let Some(sum) = &mut self.in_batches {
-            match self.roofline.send(&Send { batch: Some(BATCH_BESIDE), ..self.order.clone() }) {
+            match self.roofline.send(&Send { batch: Some(BATCH_BESIDE), ..self.command.clone() }) {
                 Ok(sent) => sum.add(&sent),
                 Err(_) => self.in_batches = None,
             }
@@ -119,7 +120,7 @@ impl Beside {
         let over = |figure: &Figure| report::ratio(deliveries_per_cpu_second, figure.sends_per_cpu_second);
         let figure = Figure::new(self.bare);
         BesideFigures {
-            frame_bytes: self.order.frame_bytes,
+            frame_bytes: self.command.frame_bytes,
             ratio: over(&figure),
             round_cpu_us: report::ratio(figure.sent.cpu_ns as f64 / 1e3, figure.sent.rounds as f64),
             ratio_in_batches: in_batches.as_ref().map(over),
@@ -130,7 +131,6 @@ impl Beside {
 }
 
 impl BesideFigures {
-    /// For the table.
     pub fn lines(&self) -> Vec<Line> {
         let sends = |figure: &Figure| grouped(figure.sends_per_cpu_second);
         let mut lines = vec![Line::new(
@@ -151,14 +151,14 @@ impl BesideFigures {
     }
 }
 
-impl Sent {
+impl SenderReport {
     /// The figure that everything else is compared with.
     pub fn per_cpu_second(&self) -> f64 {
         report::per_second(self.sends, self.cpu_ns)
     }
 
     /// Adds another turn of the same kind.
-    pub fn add(&mut self, other: &Sent) {
+    pub fn add(&mut self, other: &SenderReport) {
         self.rounds += other.rounds;
         self.sends += other.sends;
         self.would_block += other.would_block;
@@ -205,12 +205,12 @@ pub struct Figure {
     pub sends_per_second: f64,
     /// The counters behind it.
     #[serde(flatten)]
-    pub sent: Sent,
+    pub sent: SenderReport,
 }
 
 impl Figure {
     /// Computes the figures from the counters.
-    pub fn new(sent: Sent) -> Self {
+    pub fn new(sent: SenderReport) -> Self {
         let sends_per_second = report::per_second(sent.sends, sent.wall_ns);
         Figure { sends_per_cpu_second: sent.per_cpu_second(), sends_per_second, sent }
     }
@@ -224,7 +224,7 @@ impl InBatches {
     }
 }
 
-/// Runs the scenario: paced and saturated in turns, so that a change of the machine's mood meets both.
+/// Runs the scenario, alternating paced and saturated, so that a change in the machine's load affects both.
 pub fn run(args: &RooflineArgs) -> Result<(), Error> {
     args.check()?;
     let cores = args.pin.cores();
@@ -234,7 +234,7 @@ pub fn run(args: &RooflineArgs) -> Result<(), Error> {
     let progress = Progress::new(args.output.quiet);
     progress.doing(format!("connecting {} sockets", args.sockets));
     let mut roofline = Roofline::start(args.sockets, &cores)?;
-    let order = |rate, turn: Duration, batch| {
+    let command = |rate, turn: Duration, batch| {
         let until = match args.rounds {
             Some(rounds) => Until::Rounds(rounds),
             None => Until::DurationNs(turn.as_nanos() as u64),
@@ -245,13 +245,13 @@ pub fn run(args: &RooflineArgs) -> Result<(), Error> {
     let batch = Some(args.batch).filter(|batch| *batch > 0);
     let ways = if batch.is_some() { vec![None, batch] } else { vec![None] };
     let turn = args.duration / turns / 2 / ways.len() as u32;
-    // By way, and within that: paced, saturated.
-    let mut sent = vec![[Sent::default(), Sent::default()]; ways.len()];
+    // For each way of sending: paced and saturated.
+    let mut sent = vec![[SenderReport::default(), SenderReport::default()]; ways.len()];
     for number in 1..=turns {
         for (place, (what, rate)) in [("paced", Some(args.rate)), ("saturated", None)].into_iter().enumerate() {
             for (way, sent) in ways.iter().zip(&mut sent) {
                 progress.doing(format!("turn {number} of {turns}: {what}"));
-                sent[place].add(&roofline.send(&order(rate, turn, *way))?);
+                sent[place].add(&roofline.send(&command(rate, turn, *way))?);
             }
         }
     }

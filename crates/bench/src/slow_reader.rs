@@ -1,4 +1,5 @@
-//! Readers that stop reading, and what the others notice of it: pairs of runs, each on a fresh server where it is ours to start.
+//! Readers that stop reading, and the effect on the others: pairs of runs, each on a fresh server if this program
+//! starts it.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use crate::fanout::{LoadFigures, Settings, ready_rig};
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio};
-use crate::rig::Phase;
-use crate::spawn::Server;
+use crate::rig::FanoutPhase;
+use crate::spawn::ServerProcess;
 
 /// What `slow-reader` found.
 #[derive(Debug, Serialize)]
@@ -36,7 +37,7 @@ pub struct SlowReaderReport {
 /// Runs of one kind, added up.
 #[derive(Default)]
 struct Side {
-    phase: Phase,
+    phase: FanoutPhase,
     closed_in_warm_up: BTreeMap<String, u64>,
 }
 
@@ -83,7 +84,7 @@ impl Scenario<'_> {
     /// Runs on a fresh rig and adds to its side; returns the 99th percentile of those that read on.
     fn run_once(&mut self, slow: usize, label: &str) -> Result<u64, Error> {
         let args = self.args;
-        let server = Server::start(&args.server, &self.cores)?;
+        let server = ServerProcess::start(&args.server, &self.cores)?;
         self.server.clone_from(&server.name);
         let mut rig = ready_rig(server, &args.load, slow, &args.server.api_key, &self.cores, &self.progress)?;
         let pace = args.load.pace(slow);

@@ -1,4 +1,4 @@
-//! The server under test: one that runs already, or one that is started with a configuration and ended again.
+//! The server under test: a running one, or one that is started with a configuration and stopped afterwards.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -23,11 +23,13 @@ const START_PATIENCE: Duration = Duration::from_secs(20);
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The server under test. A started one ends when this is dropped.
-pub struct Server {
+pub struct ServerProcess {
     /// Its process.
     pub pid: u32,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where its health and its API are.
+    pub operators: SocketAddr,
     /// Path of its WebSocket endpoint.
     pub path: String,
     /// Whether it speaks TLS.
@@ -42,21 +44,29 @@ struct Started {
     folder: PathBuf,
 }
 
-impl Server {
+impl ServerProcess {
     /// Finds or starts the server, and puts it on its cores.
     pub fn start(args: &ServerArgs, cores: &Cores) -> Result<Self, Error> {
         match (&args.url, args.server_pid) {
             (Some(url), Some(pid)) => {
                 let (address, path) = parse_url(url)?;
                 proc::pin_process(pid, &cores.server)?;
-                Ok(Server { pid, address, path, tls: false, name: url.clone(), started: None })
+                Ok(ServerProcess {
+                    pid,
+                    address,
+                    operators: address,
+                    path,
+                    tls: false,
+                    name: url.clone(),
+                    started: None,
+                })
             }
             _ => spawn(args, cores),
         }
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let Some(started) = &mut self.started else { return };
         // SAFETY: the child has not been waited for, so its pid is still its own.
@@ -72,7 +82,7 @@ impl Drop for Server {
     }
 }
 
-fn spawn(args: &ServerArgs, cores: &Cores) -> Result<Server, Error> {
+fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
     let program = match &args.spawn {
         Some(program) => program.clone(),
         None => {
@@ -86,14 +96,16 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<Server, Error> {
     // Other servers know nothing of this key, so it is there only when it was asked for.
     let reactor = args.reactor.iter().map(|kind| format!("reactor={kind}"));
     let tls = args.tls.then(tls::server_settings).into_iter().flatten();
-    let settings: Vec<String> = reactor.chain(tls).chain(args.set.iter().cloned()).collect();
+    let internal = args.internal_port.map(|port| format!("http_server.internal_port={port}"));
+    let settings: Vec<String> = reactor.chain(tls).chain(internal).chain(args.set.iter().cloned()).collect();
     write(&config_path, &config(port, &args.api_key, &settings)?)?;
     let log_path = folder.join("server.log");
     let child = start_process(&program, args, &config_path, &log_path, cores)?;
     let name = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let mut server = Server {
+    let mut server = ServerProcess {
         pid: child.id(),
         address,
+        operators: args.internal_port.map_or(address, |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
         path: "/connection/websocket".into(),
         tls: args.tls,
         name,
@@ -103,7 +115,8 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<Server, Error> {
     Ok(server)
 }
 
-fn free_port() -> Result<u16, Error> {
+/// A port that nobody listens on.
+pub fn free_port() -> Result<u16, Error> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
@@ -183,7 +196,7 @@ fn start_process(program: &Path, args: &ServerArgs, config: &Path, log: &Path, c
     command.spawn().map_err(failed)
 }
 
-fn wait_until_healthy(server: &mut Server, log: &Path) -> Result<(), Error> {
+fn wait_until_healthy(server: &mut ServerProcess, log: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + START_PATIENCE;
     let did = loop {
         if is_healthy(server) {
@@ -194,22 +207,23 @@ fn wait_until_healthy(server: &mut Server, log: &Path) -> Result<(), Error> {
             break format!("ended at once ({status})");
         }
         if Instant::now() > deadline {
-            break format!("did not answer /health on {} within 20 s", server.address);
+            break format!("did not answer /health on {} within 20 s", server.operators);
         }
         thread::sleep(Duration::from_millis(20));
     };
-    let said = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = said.lines().collect();
+    let log_text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = log_text.lines().collect();
     let last = lines.get(lines.len().saturating_sub(10)..).unwrap_or_default().join("\n");
-    Err(Error::Server { did, remedy: format!("it said:\n{last}") })
+    Err(Error::Server { did, remedy: format!("its output was:\n{last}") })
 }
 
-fn is_healthy(server: &Server) -> bool {
-    let address = server.address;
+fn is_healthy(server: &ServerProcess) -> bool {
+    let address = server.operators;
     let ask = || -> io::Result<bool> {
         let socket = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
         socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-        if !server.tls {
+        // An internal port has no TLS.
+        if !server.tls || server.operators != server.address {
             return answers_health(socket, address);
         }
         let client = tls::client_config().and_then(tls::client).map_err(io::Error::other)?;

@@ -1,4 +1,5 @@
-//! All sessions cut off at once: do they come back, with everything that was published meanwhile, each once?
+//! Disconnects all sessions at once and checks that they reconnect and receive every publication of that time exactly
+//! once.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,17 +13,18 @@ use serde::Serialize;
 use crate::api;
 use crate::args::{ServerArgs, StormArgs};
 use crate::control::{
-    Answer, ClientsRole, Order, Pace, Publish, Published, PublisherRole, Received, Returned, Role, Speech, Target,
+    ClientsRole, Publish, PublishRate, PublisherReport, PublisherRole, Returned, Role, Speech, SubscriberReport,
+    Target, WorkerCommand, WorkerReply,
 };
-use crate::crew::{Worker, source_address};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::latency::Summary;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{self, CHANNEL, Line, per_second, ratio, time};
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 use crate::tally::Tally;
+use crate::worker_process::{Worker, source_address};
 
 const SESSIONS_PER_WORKER: usize = 4_000;
 /// Handshakes under way at a time in the beginning. Who comes back is bounded by nothing but its own delay.
@@ -46,7 +48,7 @@ pub struct StormReport {
     duplicated: u64,
     back: u64,
     attempts: u64,
-    /// Attempts that came to nothing, by what the client was told.
+    /// Failed attempts, by the error that the client received.
     failed: BTreeMap<String, u64>,
     unrecovered: u64,
     /// From the cut to being back, the client's own delay (0.5 to 1 s at first) included.
@@ -72,21 +74,21 @@ pub fn run(args: &StormArgs) -> Result<(), Error> {
     let cores = args.pin.cores();
     let progress = Progress::new(args.output.quiet);
     progress.doing("starting the server".into());
-    let server = Server::start(&with_recovery(&args.server), &cores)?;
-    let mut crew = Crew::start(&server, args, &cores)?;
-    crew.connect(args.sessions, &progress)?;
+    let server = ServerProcess::start(&with_recovery(&args.server), &cores)?;
+    let mut rig = StormRig::start(&server, args, &cores)?;
+    rig.connect(args.sessions, &progress)?;
     let watch = HealthWatch::start(server.address);
     let duration_ns = args.duration.as_nanos() as u64;
-    let publish = Publish { first_sequence: 0, duration_ns, pace: Pace::PerSecond(args.rate) };
-    crew.publisher.order(&Order::Publish(publish))?;
+    let publish = Publish { first_sequence: 0, duration_ns, pace: PublishRate::PerSecond(args.rate) };
+    rig.publisher.send_command(&WorkerCommand::Publish(publish))?;
     thread::sleep(args.duration / 10);
     progress.counting("coming back".into(), args.sessions as u64);
     let (cut_at, cpu_before_ns) = (Instant::now(), proc::cpu_ns(server.pid)?);
-    let returned = crew.cut(&progress)?;
+    let returned = rig.cut(&progress)?;
     let (away, cpu_ns) = (cut_at.elapsed(), proc::cpu_ns(server.pid)?.saturating_sub(cpu_before_ns));
     progress.doing("publishing on".into());
-    let published = crew.published()?;
-    let received = crew.received(published.publications)?;
+    let published = rig.published()?;
+    let received = rig.received(published.publications)?;
     let health = watch.end();
     progress.finish();
     let cut = returned.cut as f64;
@@ -135,15 +137,15 @@ fn with_recovery(args: &ServerArgs) -> ServerArgs {
 }
 
 /// The processes of a storm.
-struct Crew {
+struct StormRig {
     publisher: Worker,
     workers: Vec<Worker>,
     tally: Tally,
     sessions: u64,
 }
 
-impl Crew {
-    fn start(server: &Server, args: &StormArgs, cores: &Cores) -> Result<Self, Error> {
+impl StormRig {
+    fn start(server: &ServerProcess, args: &StormArgs, cores: &Cores) -> Result<Self, Error> {
         let tally = Tally::create()?;
         let target = Target {
             address: server.address,
@@ -175,7 +177,7 @@ impl Crew {
             cores: cores.clients.clone(),
         }))?;
         match publisher.answer()? {
-            Answer::Connected(_) => Ok(Crew { publisher, workers, tally, sessions: args.sessions as u64 }),
+            WorkerReply::Connected(_) => Ok(StormRig { publisher, workers, tally, sessions: args.sessions as u64 }),
             other => Err(publisher.unexpected(&other)),
         }
     }
@@ -185,11 +187,11 @@ impl Crew {
         let count = self.workers.len();
         for (number, worker) in self.workers.iter_mut().enumerate() {
             let part = sessions / count + usize::from(number < sessions % count);
-            worker.order(&Order::Connect { sessions: part, slow: 0 })?;
+            worker.send_command(&WorkerCommand::Connect { sessions: part, slow: 0 })?;
         }
         for worker in &self.workers {
             match worker.answer()? {
-                Answer::Connected(connected) if connected.failed.is_empty() => progress.at(self.tally.ready()),
+                WorkerReply::Connected(connected) if connected.failed.is_empty() => progress.at(self.tally.ready()),
                 other => return Err(worker.unexpected(&other)),
             }
         }
@@ -199,14 +201,14 @@ impl Crew {
     /// Cuts all off, and waits until they are back.
     fn cut(&mut self, progress: &Progress) -> Result<Returned, Error> {
         for worker in &mut self.workers {
-            worker.order(&Order::Cut)?;
+            worker.send_command(&WorkerCommand::Cut)?;
         }
         let mut all = Returned::default();
         for worker in &self.workers {
             let returned = loop {
                 progress.at(self.tally.ready());
                 match worker.answer_within(Duration::from_millis(20))? {
-                    Some(Answer::Returned(returned)) => break returned,
+                    Some(WorkerReply::Returned(returned)) => break returned,
                     Some(other) => return Err(worker.unexpected(&other)),
                     None => {}
                 }
@@ -216,15 +218,15 @@ impl Crew {
         Ok(all)
     }
 
-    fn published(&mut self) -> Result<Published, Error> {
+    fn published(&mut self) -> Result<PublisherReport, Error> {
         match self.publisher.answer()? {
-            Answer::Published(published) => Ok(*published),
+            WorkerReply::Published(published) => Ok(*published),
             other => Err(self.publisher.unexpected(&other)),
         }
     }
 
     /// Waits until all publications have arrived or are lost.
-    fn received(&mut self, publications: u64) -> Result<Received, Error> {
+    fn received(&mut self, publications: u64) -> Result<SubscriberReport, Error> {
         let (mut deliveries, mut changed) = (self.tally.deliveries(), Instant::now());
         while deliveries < publications * self.sessions && changed.elapsed() < ARRIVAL_PATIENCE {
             thread::sleep(Duration::from_millis(5));
@@ -233,13 +235,13 @@ impl Crew {
                 (deliveries, changed) = (now, Instant::now());
             }
         }
-        let mut all = Received::default();
+        let mut all = SubscriberReport::default();
         for worker in &mut self.workers {
-            worker.order(&Order::End { end_sequence: publications })?;
+            worker.send_command(&WorkerCommand::End { end_sequence: publications })?;
         }
         for worker in &self.workers {
             match worker.answer()? {
-                Answer::Received(received) => {
+                WorkerReply::Received(received) => {
                     all.deliveries += received.deliveries;
                     all.lost += received.lost;
                     all.duplicated += received.duplicated;
@@ -273,10 +275,10 @@ struct HealthWatch {
 impl HealthWatch {
     fn start(address: SocketAddr) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&is_over);
+        let is_over_seen = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
             let mut health = Health::default();
-            while !told.load(Ordering::Relaxed) {
+            while !is_over_seen.load(Ordering::Relaxed) {
                 let asked_at = Instant::now();
                 health.asked += 1;
                 health.unanswered += u64::from(api::get(address, "/health").is_err());

@@ -1,5 +1,5 @@
-//! Whether cost follows subscribers: the same channel with the same subscribers on two servers, on one of which there are many
-//! more connections. Both run side by side on the same core, and are published to in turns.
+//! Whether the cost depends only on subscribers: the same channel with the same subscribers on two servers, one of
+//! which has many more connections. Both run on the same core and receive publications alternately.
 
 use serde::Serialize;
 
@@ -10,8 +10,8 @@ use crate::goal::Goal;
 use crate::proc;
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio};
-use crate::rig::{Phase, Rig};
-use crate::spawn::Server;
+use crate::rig::{FanoutPhase, FanoutRig};
+use crate::spawn::ServerProcess;
 
 /// What a delivery may cost with many connections, against one without them.
 const COST_RATIO_GOAL: f64 = 1.1;
@@ -41,19 +41,19 @@ pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
     args.check()?;
     let cores = args.pin.cores();
     let progress = Progress::new(args.output.quiet);
-    let start = |server_args: &ServerArgs| -> Result<Rig, Error> {
+    let start = |server_args: &ServerArgs| -> Result<FanoutRig, Error> {
         progress.doing("starting a server".into());
-        let server = Server::start(server_args, &cores)?;
+        let server = ServerProcess::start(server_args, &cores)?;
         ready_rig(server, &args.load, 0, &args.server.api_key, &cores, &progress)
     };
     let (mut alone, mut among_many) = (start(&args.server)?, start(&args.server.next(false))?);
     among_many.connect_bystanders(args.connections - args.load.subscribers, &progress)?;
     let name = alone.server.name.clone();
     let pace = args.load.pace(0);
-    let warm = |rig: &mut Rig| rig.phase(pace, args.load.warm_up, "warming up", &progress);
+    let warm = |rig: &mut FanoutRig| rig.phase(pace, args.load.warm_up, "warming up", &progress);
     let closed = (warm(&mut alone)?.received.closed, warm(&mut among_many)?.received.closed);
     let turn = args.load.duration / args.load.turns;
-    let mut sides = (Phase::default(), Phase::default());
+    let mut sides = (FanoutPhase::default(), FanoutPhase::default());
     let mut cost_ratio_by_pair = Vec::new();
     for number in 0..args.load.turns {
         let label = format!("turn {} of {}", number + 1, args.load.turns);
@@ -90,11 +90,11 @@ pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
 }
 
 /// Processor time of one delivery.
-fn cost_ns(phase: &Phase) -> f64 {
+fn cost_ns(phase: &FanoutPhase) -> f64 {
     ratio(phase.server_cpu_ns as f64, phase.received.deliveries as f64)
 }
 
-fn missed(phase: &Phase) -> f64 {
+fn missed(phase: &FanoutPhase) -> f64 {
     (phase.received.lost + phase.received.duplicated) as f64
 }
 

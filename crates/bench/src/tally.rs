@@ -1,7 +1,7 @@
-//! Counters that all processes of a run share: a file in memory, one cache line for each worker.
+//! Counters shared by all processes of a run: a file in memory, with one cache line per worker.
 //!
-//! They say how far the run is (progress, the end of a phase, the window of a saturating publisher) at the cost of one
-//! store per turn of a worker's loop. The results themselves come over the control pipe.
+//! They show the state of the run (progress, the end of a phase, the window of a saturating publisher) at the cost of
+//! one store per turn of a worker's loop. The results themselves are sent over the control pipe.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,5 +1,5 @@
-//! TLS between a started server and the clients of a run. Its certificate comes with this program and its key is no secret:
-//! it is shown on loopback, and nobody but these clients trusts it.
+//! TLS between a started server and the clients of a run. The certificate and its key are part of this program. The key
+//! is not a secret: it is used only on loopback, and only these clients trust the certificate.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub fn server_settings() -> [String; 3] {
     ]
 }
 
-/// What clients open their connections with. Each connection makes a whole handshake, as strangers do.
+/// The TLS configuration of clients. Each connection makes a full handshake, without resumption.
 pub fn client_config() -> Result<Arc<ClientConfig>, Error> {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes());

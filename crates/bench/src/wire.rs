@@ -1,12 +1,12 @@
-//! Reading what the server sends at the least cost: walk the WebSocket headers, split the frames into protocol messages,
-//! and look only at the first bytes of each. Nothing is decoded that the load does not need.
+//! Reads the server's output at minimal cost: parses the WebSocket headers, splits the frames into protocol messages,
+//! and examines only the first bytes of each. It decodes nothing that the load does not need.
 //!
 //! Frame layout: RFC 6455, section 5.2. Several messages per frame: `\n` between JSON messages, a varint length before
 //! each Protobuf message.
 
 use serde_json::Value;
 
-use crate::commands::Encoding;
+use crate::commands::EncodingOption;
 
 /// A frame of the server, or why there is none yet.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,13 +83,13 @@ fn classify(opcode: u8, payload: &[u8], frame_bytes: usize) -> Walk<'_> {
 }
 
 /// Splits the payload of a data frame into protocol messages; stops at the first byte that makes no sense.
-pub fn messages(encoding: Encoding, payload: &[u8]) -> Messages<'_> {
+pub fn messages(encoding: EncodingOption, payload: &[u8]) -> Messages<'_> {
     Messages { encoding, rest: payload }
 }
 
 /// Iterator over the protocol messages of a frame.
 pub struct Messages<'a> {
-    encoding: Encoding,
+    encoding: EncodingOption,
     rest: &'a [u8],
 }
 
@@ -101,11 +101,11 @@ impl<'a> Iterator for Messages<'a> {
             return None;
         }
         let (message, rest) = match self.encoding {
-            Encoding::Json => match memchr::memchr(b'\n', self.rest) {
+            EncodingOption::Json => match memchr::memchr(b'\n', self.rest) {
                 Some(at) => (self.rest.get(..at)?, self.rest.get(at + 1..)?),
                 None => (self.rest, &[][..]),
             },
-            Encoding::Protobuf => {
+            EncodingOption::Protobuf => {
                 let (length, after) = take_varint(self.rest)?;
                 after.split_at_checked(usize::try_from(length).ok()?)?
             }
@@ -117,7 +117,7 @@ impl<'a> Iterator for Messages<'a> {
 
 /// What a message without a stamp is, as far as the load cares.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum UnstampedMessage {
     /// The server's ping: an empty reply.
     Ping,
     /// The reply to one of our commands.
@@ -132,25 +132,25 @@ pub enum Answer {
 }
 
 /// Looks at a message that carries no stamp.
-pub fn answer(encoding: Encoding, message: &[u8]) -> Answer {
+pub fn answer(encoding: EncodingOption, message: &[u8]) -> UnstampedMessage {
     match encoding {
-        Encoding::Json => json_answer(message),
-        Encoding::Protobuf => protobuf_answer(message).unwrap_or(Answer::Other),
+        EncodingOption::Json => json_answer(message),
+        EncodingOption::Protobuf => protobuf_answer(message).unwrap_or(UnstampedMessage::Other),
     }
 }
 
 /// The Go and the Rust encoders write the fields of a reply in the order of their numbers: id, then error, then the rest.
-fn json_answer(message: &[u8]) -> Answer {
+fn json_answer(message: &[u8]) -> UnstampedMessage {
     if message == b"{}" {
-        return Answer::Ping;
+        return UnstampedMessage::Ping;
     }
-    let Some(after) = message.strip_prefix(br#"{"id":"#) else { return Answer::Other };
+    let Some(after) = message.strip_prefix(br#"{"id":"#) else { return UnstampedMessage::Other };
     let (id, rest) = take_decimal(after);
     let error = match rest.strip_prefix(br#","error":{"code":"#) {
         Some(code) => take_decimal(code).0,
         None => 0,
     };
-    Answer::Reply { id, error }
+    UnstampedMessage::Reply { id, error }
 }
 
 fn take_decimal(bytes: &[u8]) -> (u32, &[u8]) {
@@ -164,9 +164,9 @@ fn take_decimal(bytes: &[u8]) -> (u32, &[u8]) {
 }
 
 /// Reply: 1 id, 2 error { 1 code }.
-fn protobuf_answer(message: &[u8]) -> Option<Answer> {
+fn protobuf_answer(message: &[u8]) -> Option<UnstampedMessage> {
     if message.is_empty() {
-        return Some(Answer::Ping);
+        return Some(UnstampedMessage::Ping);
     }
     let (mut id, mut error, mut rest) = (0, 0, message);
     while !rest.is_empty() {
@@ -183,12 +183,12 @@ fn protobuf_answer(message: &[u8]) -> Option<Answer> {
         }
         rest = after;
     }
-    Some(if id == 0 { Answer::Other } else { Answer::Reply { id, error } })
+    Some(if id == 0 { UnstampedMessage::Other } else { UnstampedMessage::Reply { id, error } })
 }
 
-/// What the reply to a subscribe command says about positions.
+/// The positions in the reply to a subscribe command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Position {
+pub struct SubscribedPosition {
     /// The stream's epoch.
     pub epoch: String,
     /// Whether a recovery was asked for.
@@ -198,24 +198,24 @@ pub struct Position {
 }
 
 /// Reads the reply to a subscribe command; `None` if the message is something else.
-pub fn subscribed(encoding: Encoding, message: &[u8]) -> Option<Position> {
+pub fn subscribed(encoding: EncodingOption, message: &[u8]) -> Option<SubscribedPosition> {
     match encoding {
-        Encoding::Json => {
+        EncodingOption::Json => {
             let reply = message.starts_with(br#"{"id":"#).then(|| serde_json::from_slice::<Value>(message).ok())??;
             let result = reply.get("subscribe")?;
             let is_set = |name: &str| result.get(name).and_then(Value::as_bool).unwrap_or(false);
-            Some(Position {
+            Some(SubscribedPosition {
                 epoch: result.get("epoch").and_then(Value::as_str).unwrap_or_default().to_owned(),
                 was_recovering: is_set("was_recovering"),
                 recovered: is_set("recovered"),
             })
         }
-        Encoding::Protobuf => protobuf_subscribed(message),
+        EncodingOption::Protobuf => protobuf_subscribed(message),
     }
 }
 
 /// Reply: 1 id, 6 subscribe { 6 epoch, 8 recovered, 12 `was_recovering` }.
-fn protobuf_subscribed(message: &[u8]) -> Option<Position> {
+fn protobuf_subscribed(message: &[u8]) -> Option<SubscribedPosition> {
     let mut rest = message;
     let mut result = loop {
         let (field, value, after) = take_field(rest)?;
@@ -224,7 +224,7 @@ fn protobuf_subscribed(message: &[u8]) -> Option<Position> {
             _ => rest = after,
         }
     };
-    let mut position = Position::default();
+    let mut position = SubscribedPosition::default();
     while let Some((field, value, after)) = take_field(result) {
         match (field, value) {
             (6, Field::Bytes(epoch)) => position.epoch = String::from_utf8_lossy(epoch).into_owned(),
@@ -358,11 +358,11 @@ mod tests {
 
     #[test]
     fn joined_messages_are_split() {
-        let json = |payload| messages(Encoding::Json, payload).collect::<Vec<_>>();
+        let json = |payload| messages(EncodingOption::Json, payload).collect::<Vec<_>>();
         assert_eq!(json(b"{}"), [b"{}"]);
         assert_eq!(json(b"{\"id\":1}\n{}"), [&b"{\"id\":1}"[..], b"{}"]);
         assert_eq!(json(b"{}\n"), [b"{}"]);
-        let protobuf = |payload| messages(Encoding::Protobuf, payload).collect::<Vec<_>>();
+        let protobuf = |payload| messages(EncodingOption::Protobuf, payload).collect::<Vec<_>>();
         assert_eq!(protobuf(&[2, 8, 1, 0, 1, 9]), [&[8, 1][..], &[], &[9]]);
         assert_eq!(protobuf(&[0]), [&[] as &[u8]]);
         assert_eq!(protobuf(&[3, 8, 1]), [] as [&[u8]; 0], "the message is shorter than announced");
@@ -374,15 +374,15 @@ mod tests {
     #[test]
     fn positions_are_read_from_replies_alone() {
         let position = |epoch: &str, was_recovering, recovered| {
-            Some(Position { epoch: epoch.to_owned(), was_recovering, recovered })
+            Some(SubscribedPosition { epoch: epoch.to_owned(), was_recovering, recovered })
         };
-        let json = |message: &[u8]| subscribed(Encoding::Json, message);
+        let json = |message: &[u8]| subscribed(EncodingOption::Json, message);
         assert_eq!(json(br#"{"id":2,"subscribe":{"epoch":"ab","positioned":true}}"#), position("ab", false, false));
         let recovered = br#"{"id":2,"subscribe":{"epoch":"ab","recovered":true,"was_recovering":true}}"#;
         assert_eq!(json(recovered), position("ab", true, true));
         assert_eq!(json(br#"{"push":{"channel":"c","pub":{"data":1}}}"#), None);
         assert_eq!(json(br#"{"id":1,"connect":{}}"#), None);
-        let protobuf = |message: &[u8]| subscribed(Encoding::Protobuf, message);
+        let protobuf = |message: &[u8]| subscribed(EncodingOption::Protobuf, message);
         assert_eq!(protobuf(&[8, 2, 0x32, 8, 0x32, 2, b'a', b'b', 0x40, 1, 0x60, 1]), position("ab", true, true));
         assert_eq!(protobuf(&[8, 2, 0x32, 4, 0x32, 2, b'a', b'b']), position("ab", false, false));
         assert_eq!(protobuf(&[8, 1, 0x2a, 0]), None);
@@ -390,17 +390,20 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
-        let json = |message| answer(Encoding::Json, message);
-        assert_eq!(json(b"{}"), Answer::Ping);
-        assert_eq!(json(br#"{"id":1,"connect":{"client":"x"}}"#), Answer::Reply { id: 1, error: 0 });
-        assert_eq!(json(br#"{"id":20,"error":{"code":103,"message":"m"}}"#), Answer::Reply { id: 20, error: 103 });
-        assert_eq!(json(br#"{"push":{"channel":"c"}}"#), Answer::Other);
-        let protobuf = |message| answer(Encoding::Protobuf, message);
-        assert_eq!(protobuf(&[]), Answer::Ping);
-        assert_eq!(protobuf(&[0x08, 1, 0x2a, 0]), Answer::Reply { id: 1, error: 0 });
-        assert_eq!(protobuf(&[0x08, 0x81, 1, 0x12, 2, 0x08, 103]), Answer::Reply { id: 129, error: 103 });
-        assert_eq!(protobuf(&[0x22, 2, 0x12, 0]), Answer::Other);
-        assert_eq!(protobuf(&[0x22, 9]), Answer::Other);
+    fn replies_are_distinguished() {
+        let json = |message| answer(EncodingOption::Json, message);
+        assert_eq!(json(b"{}"), UnstampedMessage::Ping);
+        assert_eq!(json(br#"{"id":1,"connect":{"client":"x"}}"#), UnstampedMessage::Reply { id: 1, error: 0 });
+        assert_eq!(
+            json(br#"{"id":20,"error":{"code":103,"message":"m"}}"#),
+            UnstampedMessage::Reply { id: 20, error: 103 }
+        );
+        assert_eq!(json(br#"{"push":{"channel":"c"}}"#), UnstampedMessage::Other);
+        let protobuf = |message| answer(EncodingOption::Protobuf, message);
+        assert_eq!(protobuf(&[]), UnstampedMessage::Ping);
+        assert_eq!(protobuf(&[0x08, 1, 0x2a, 0]), UnstampedMessage::Reply { id: 1, error: 0 });
+        assert_eq!(protobuf(&[0x08, 0x81, 1, 0x12, 2, 0x08, 103]), UnstampedMessage::Reply { id: 129, error: 103 });
+        assert_eq!(protobuf(&[0x22, 2, 0x12, 0]), UnstampedMessage::Other);
+        assert_eq!(protobuf(&[0x22, 9]), UnstampedMessage::Other);
     }
 }

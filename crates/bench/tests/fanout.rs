@@ -1,4 +1,4 @@
-//! The fan-out scenario against a server with planted faults: does the report tell the truth?
+//! Runs the fan-out scenario against a server with planted faults, and checks that the report shows them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! The real program, with few sockets and few rounds: verdicts on counts only.
+//! Runs the real program with few sockets and rounds. Only counts decide whether a test passes.
 
 use std::process::{Command, Output};
 
@@ -38,10 +38,10 @@ fn a_setting_out_of_range_is_named_with_its_value_and_what_to_give() {
 }
 
 #[test]
-fn a_server_that_ends_at_once_is_reported_with_what_it_said() {
+fn a_server_that_ends_at_once_is_reported_with_its_output() {
     let output = bench(&["fanout", "--spawn", "/bin/sh", "--spawn-args", "{config}", "--quiet"]);
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("the server under test ended at once"), "{said}");
-    assert!(said.contains("config.json"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output_text.contains("the server under test ended at once"), "{output_text}");
+    assert!(output_text.contains("config.json"), "{output_text}");
 }

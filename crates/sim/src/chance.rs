@@ -1,4 +1,4 @@
-//! All chance of a run: one generator from one seed.
+//! The randomness of a run: one generator, seeded once.
 
 use rand_chacha::{
     ChaCha8Rng,

@@ -1,4 +1,4 @@
-//! `dunlin-sim`: runs simulated worlds, and names the seeds of those in which something was wrong.
+//! `dunlin-sim`: runs simulated worlds and prints the seeds of those that failed.
 
 use std::{
     collections::BTreeMap,
@@ -6,8 +6,8 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use clap::Parser;
-use dunlin_sim::Outcome;
+use clap::{Parser, ValueEnum};
+use dunlin_sim::RunOutcome;
 
 /// Failing seeds that are printed before the program gives up.
 const FAILURES_MAX: usize = 10;
@@ -30,17 +30,53 @@ struct Cli {
     /// Run this seed alone.
     #[arg(long)]
     seed: Option<u64>,
+    /// Which world of that seed.
+    #[arg(long, requires = "seed", default_value = "whole")]
+    world: SimWorld,
     /// Print everything that happens; for a single seed.
     #[arg(long, requires = "seed")]
     trace: bool,
 }
 
+/// A kind of world.
+#[derive(Clone, Copy, ValueEnum)]
+enum SimWorld {
+    /// A node without a log
+    Whole,
+    /// Channels with a log
+    Logged,
+    /// A room that is kept
+    Kept,
+    /// Nodes of a cluster
+    Clustered,
+}
+
+impl SimWorld {
+    fn run(self, seed: u64, prints: bool) -> RunOutcome {
+        match self {
+            Self::Whole => dunlin_sim::run(seed, prints, &|_| {}),
+            Self::Logged => dunlin_sim::run_logged(seed, prints, &|_| {}),
+            Self::Kept => dunlin_sim::run_kept(seed, prints, &|_| {}, None),
+            Self::Clustered => dunlin_sim::run_clustered(seed, prints, &|_| {}, &|_| {}),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Logged => "logged",
+            Self::Kept => "kept",
+            Self::Clustered => "clustered",
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Some(seed) = cli.seed {
-        let outcome = dunlin_sim::run(seed, cli.trace, &|_| {});
+        let outcome = cli.world.run(seed, cli.trace);
         println!("seed {seed}: {} steps, trace hash {:016x}", outcome.steps, outcome.trace_hash);
-        return report(&outcome);
+        return report(&outcome, cli.world);
     }
     let start = if cli.fresh { clock() } else { cli.start };
     println!("{} seeds from {start}", cli.seeds);
@@ -52,18 +88,20 @@ fn run_all(start: u64, count: u64) -> ExitCode {
     let (mut steps, mut failures, mut hash) = (0, 0, 0_u64);
     let mut reached = BTreeMap::new();
     for done in 0..count {
-        let outcome = dunlin_sim::run(start.wrapping_add(done), false, &|_| {});
-        steps += outcome.steps;
-        hash = hash.rotate_left(7) ^ outcome.trace_hash;
-        for (what, times) in &outcome.reached {
-            *reached.entry(what.clone()).or_insert(0) += times;
-        }
-        if outcome.failure.is_some() {
-            report(&outcome);
-            failures += 1;
-            if failures == FAILURES_MAX {
-                break;
+        for world in [SimWorld::Whole, SimWorld::Logged, SimWorld::Kept, SimWorld::Clustered] {
+            let outcome = world.run(start.wrapping_add(done), false);
+            steps += outcome.steps;
+            hash = hash.rotate_left(7) ^ outcome.trace_hash;
+            for (what, times) in &outcome.reached {
+                *reached.entry(what.clone()).or_insert(0) += times;
             }
+            if outcome.failure.is_some() {
+                report(&outcome, world);
+                failures += 1;
+            }
+        }
+        if failures >= FAILURES_MAX {
+            break;
         }
         if (done + 1) % PROGRESS_SEEDS == 0 {
             eprintln!("{} of {count} seeds, {steps} steps", done + 1);
@@ -82,10 +120,10 @@ fn run_all(start: u64, count: u64) -> ExitCode {
     }
 }
 
-fn report(outcome: &Outcome) -> ExitCode {
+fn report(outcome: &RunOutcome, world: SimWorld) -> ExitCode {
     let Some(failure) = &outcome.failure else { return ExitCode::SUCCESS };
     println!("seed {} failed after {} steps: {failure}", outcome.seed, outcome.steps);
-    println!("  replay: cargo run --release -p dunlin-sim -- --seed {} --trace", outcome.seed);
+    println!("  replay: cargo run --release -p dunlin-sim -- --seed {} --world {} --trace", outcome.seed, world.name());
     ExitCode::FAILURE
 }
 

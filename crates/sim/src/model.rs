@@ -1,5 +1,5 @@
-//! What is known to be true, by what clients and operators were told: the reference that the node is held against. It
-//! shares no code with the engine.
+//! The reference model: what must be true according to what clients and operators observed. It shares no code with the
+//! engine.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,9 +43,7 @@ pub enum Fate {
 /// A publication, from the moment it is sent.
 #[derive(Clone, Debug)]
 pub struct Published {
-    /// Where.
     pub channel: String,
-    /// By whom.
     pub publisher: Publisher,
     /// Counts the publisher's publications in this channel, from 1.
     pub count: u64,
@@ -53,7 +51,6 @@ pub struct Published {
     pub data: Vec<u8>,
     /// Its version, and the epoch in which that counts; 0 for none.
     pub version: (u64, &'static str),
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
     /// Whether it gets an offset.
     pub has_offset: bool,
@@ -80,16 +77,19 @@ impl Published {
 /// A channel as outsiders know it.
 #[derive(Debug, Default)]
 pub struct ChannelFacts {
-    /// Its name.
     pub name: String,
     /// Options of its namespace; `None` if it has none.
     pub rules: Option<NamespaceOptions>,
+    /// Whether the node may run out of channels, and forget this one as long as nobody listens.
+    pub may_be_evicted: bool,
     /// Publications that the API accepted.
     pub api_count: u64,
     /// Their numbers, in order.
     pub of_api: Vec<u64>,
     /// Counts of the API's publications, by key.
     pub by_key: BTreeMap<Option<String>, Vec<u64>>,
+    /// Publications of the API when an operator last removed the newest ones of all keys.
+    pub keys_removed: u64,
     /// Publications by epoch and offset.
     by_position: BTreeMap<(String, u64), u64>,
     /// Epoch and offset of the publications whose keys count, with the key and until when it does, oldest first.
@@ -119,6 +119,9 @@ impl ChannelFacts {
 
     /// Whether `epoch` cannot have been forgotten by `now_us`.
     pub fn is_alive(&self, epoch: &str, now_us: u64) -> bool {
+        if self.may_be_evicted {
+            return false;
+        }
         let ttl_us = self.rules.as_ref().map_or(0, |rules| rules.history_meta_ttl_ms * 1_000);
         self.last_uses_us.get(epoch).is_some_and(|used_us| used_us + ttl_us > now_us)
     }
@@ -165,7 +168,8 @@ impl Model {
             let namespace = name.trim_start_matches('$').split_once(':').map_or("", |(namespace, _)| namespace);
             let all = options.namespaces.iter().chain([&options.without_namespace]);
             let rules = all.into_iter().find(|rules| rules.name == namespace).cloned();
-            (name.clone(), ChannelFacts { name, rules, ..ChannelFacts::default() })
+            let may_be_evicted = options.channel.channels_max < 1_000;
+            (name.clone(), ChannelFacts { name, rules, may_be_evicted, ..ChannelFacts::default() })
         };
         Self {
             published: Vec::new(),
@@ -174,6 +178,14 @@ impl Model {
             numbered: BTreeMap::new(),
             channels: channels.map(facts).collect(),
             counts: BTreeMap::new(),
+        }
+    }
+
+    /// No more than `size` publications may be kept in a namespace's channels from now on, whatever comes later.
+    pub fn shorten(&mut self, namespace: &str, size: usize) {
+        let rules = self.channels.values_mut().filter_map(|facts| facts.rules.as_mut());
+        for rules in rules.filter(|rules| rules.name == namespace) {
+            rules.history_size = rules.history_size.min(size);
         }
     }
 
@@ -196,7 +208,7 @@ impl Model {
     /// How many of the newest publications up to offset `top` must still be kept at `now_ms` or before: each of them
     /// accepted before the one before it was forgotten, and none removed.
     pub fn retained(&self, facts: &ChannelFacts, epoch: &str, top: u64, now_ms: u64) -> u64 {
-        let Some(rules) = &facts.rules else { return 0 };
+        let Some(rules) = facts.rules.as_ref().filter(|_| !facts.may_be_evicted) else { return 0 };
         let removed = facts.removed.as_ref().filter(|(of, _)| *of == epoch).map_or(0, |(_, top)| *top);
         let mut next_ms = now_ms;
         let (mut kept, mut offset) = (0, top);
@@ -320,6 +332,10 @@ impl Model {
         }
         if published.fate == Fate::Refused || published.has_offset != (seen.offset > 0) {
             return Err(format!("publication {number} with offset {} was {published:?}", seen.offset));
+        }
+        let has_epoch = !seen.epoch.is_empty();
+        if has_epoch != (seen.offset == 1) || has_epoch && epoch.is_some_and(|epoch| *epoch != *seen.epoch) {
+            return Err(format!("publication {number} with offset {} has epoch {:?}", seen.offset, seen.epoch));
         }
         // Not every reader is told the time.
         let time = seen.time.cast_unsigned();

@@ -1,16 +1,16 @@
-//! What a seed stands for: the node, its limits, its channels, and who its clients are.
+//! The configuration that a seed stands for: the node, its limits, its channels and its clients.
 
 use std::sync::Arc;
 
 use dunlin_engine::{
-    Options,
+    Options, Wire,
     backend::ProxyIndex,
     options::{ChannelOptions, ClientOptions, Lane, NamespaceOptions, RecoveryMode, RoomLimits},
 };
 use dunlin_protocol::{Encoding, FilterLimits};
 use dunlin_rooms::{GridShape, RoomOptions};
 
-use crate::{chance::Chance, rooms::Play};
+use crate::{chance::Chance, rooms::GameOptions};
 
 /// Longest time that a shard sleeps past its deadline.
 pub const LATE_WAKE_US: u64 = 30_000;
@@ -43,7 +43,6 @@ pub const INPUT_BYTES_MAX: usize = 48;
 pub struct Plan {
     /// Shards of the node.
     pub shards: u16,
-    /// Options of the node.
     pub options: Arc<Options>,
     /// Channels that clients and operators use.
     pub channels: Vec<String>,
@@ -51,7 +50,6 @@ pub struct Plan {
     pub quiet: Vec<String>,
     /// The rooms, if there are any.
     pub rooms: Option<RoomPlan>,
-    /// The clients.
     pub clients: Vec<Profile>,
     /// Steps before the end.
     pub steps: u32,
@@ -65,7 +63,6 @@ pub struct Plan {
 
 /// What is decided about rooms.
 pub struct RoomPlan {
-    /// Their channels.
     pub channels: Vec<String>,
     /// Room threads of the node.
     pub threads: u16,
@@ -77,8 +74,7 @@ pub struct RoomPlan {
     pub limits: RoomLimits,
     /// What rooms are held to.
     pub options: RoomOptions,
-    /// The game.
-    pub play: Play,
+    pub play: GameOptions,
 }
 
 /// Why a backend is asked. Each has its own.
@@ -107,7 +103,7 @@ impl Asks {
 
 /// How fast a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum ReadSpeed {
     /// At once.
     Prompt,
     /// After a while.
@@ -120,11 +116,13 @@ pub enum Pace {
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// What it speaks.
+    pub wire: Wire,
+    /// What its messages are written in.
     pub encoding: Encoding,
     /// Its user; empty for one without a token.
     pub user: String,
     /// How it reads.
-    pub pace: Pace,
+    pub pace: ReadSpeed,
     /// Whether it answers pings.
     pub answers_pings: bool,
     /// How many of 100 things it does are against the rules.
@@ -224,14 +222,15 @@ impl RoomPlan {
                 inputs_per_second: *chance.pick(&[3, 20, 1_000]),
                 input_bytes_max: INPUT_BYTES_MAX,
                 inbox_inputs_max: *chance.pick(&[2, 1_000, 1_000]),
+                gives_seat_tokens: false,
             },
-            play: Play {
+            play: GameOptions {
                 shape,
                 objects_max,
                 state_bytes_max: options.state_bytes_max,
                 seats_max: *chance.pick(&[3, 100, 100]),
                 changes_max: *chance.pick(&[1, 3, 6]),
-                tells_percent: *chance.pick(&[2, 10, 40]),
+                events_percent: *chance.pick(&[2, 10, 40]),
             },
             options,
         }
@@ -259,14 +258,16 @@ impl RoomPlan {
 
 impl Profile {
     fn new(chance: &mut Chance) -> Self {
-        let pace = *chance.pick(&[Pace::Prompt, Pace::Usual, Pace::Usual, Pace::Slow]);
+        let pace = *chance.pick(&[ReadSpeed::Prompt, ReadSpeed::Usual, ReadSpeed::Usual, ReadSpeed::Slow]);
         let kernel_bytes = match pace {
-            Pace::Prompt => 64 * 1024,
-            Pace::Usual => chance.between(1_000, 16_000),
-            Pace::Slow => chance.between(200, 2_000),
+            ReadSpeed::Prompt => 64 * 1024,
+            ReadSpeed::Usual => chance.between(1_000, 16_000),
+            ReadSpeed::Slow => chance.between(200, 2_000),
         };
+        let encoding = *chance.pick(&Encoding::ALL);
         Self {
-            encoding: *chance.pick(&Encoding::ALL),
+            wire: wire(chance, encoding),
+            encoding,
             user: (*chance.pick(&["", "ann", "ben", "cat"])).to_owned(),
             pace,
             answers_pings: chance.percent(85),
@@ -274,6 +275,13 @@ impl Profile {
             kernel_bytes: kernel_bytes as usize,
         }
     }
+}
+
+/// What a client with this encoding speaks: mostly the plain `WebSocket`, otherwise any.
+fn wire(chance: &mut Chance, encoding: Encoding) -> Wire {
+    let is_meant = |wire: &Wire| wire.encoding() == encoding;
+    let others: Vec<Wire> = Wire::ALL.into_iter().filter(is_meant).collect();
+    if chance.percent(60) { encoding.into() } else { *chance.pick(&others) }
 }
 
 fn options(chance: &mut Chance, shards: u16) -> Options {
@@ -374,7 +382,13 @@ fn namespaces(chance: &mut Chance) -> Vec<NamespaceOptions> {
             history_size: 2,
             ..named("now", &kept)
         },
-        NamespaceOptions { delivery: Lane::Latest, conflation_key: Some(KEY_TAG.to_owned()), ..named("tick", &open) },
+        NamespaceOptions {
+            delivery: Lane::Latest,
+            conflation_key: Some(KEY_TAG.to_owned()),
+            cache_keys_max: *chance.pick(&[0, 3, 100, 100]),
+            cache_keys_ttl_ms: *chance.pick(&[2_000, 100_000]),
+            ..named("tick", &open)
+        },
         NamespaceOptions {
             presence: true,
             join_leave: true,
@@ -389,7 +403,8 @@ fn namespaces(chance: &mut Chance) -> Vec<NamespaceOptions> {
             join_leave: true,
             allow_recovery: true,
             allow_positioning: true,
-            allow_presence_for_subscriber: true,
+            allow_presence_for_client: true,
+            allow_history_for_client: true,
             allow_publish_for_subscriber: true,
             ..named("lock", &kept)
         },

@@ -1,4 +1,4 @@
-//! A ring between two threads: it keeps order, and it stalls.
+//! A ring between two threads: keeps order and stalls at random.
 
 use std::collections::VecDeque;
 

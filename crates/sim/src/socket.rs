@@ -1,4 +1,4 @@
-//! A connection between a client and a shard: what the kernel would hold, what is on its way up, and who is still there.
+//! A connection between a client and a shard: the kernel's buffers, the bytes in flight, and which side is still open.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use dunlin_engine::SessionKey;
 use crate::client::Upward;
 
 /// One connection. It is numbered once and never used again.
-pub struct Connection {
+pub struct SimConnection {
     /// The client's number.
     pub client: usize,
     /// The shard's number.
@@ -24,8 +24,10 @@ pub struct Connection {
     pub paused: bool,
     /// The shard has listed the session as one with something to write.
     pub is_dirty: bool,
+    /// The kernel has not taken all that it was offered, and has not said since that it takes more.
+    pub is_full: bool,
     /// Where the server is.
-    pub server: Server,
+    pub server: ServerSide,
     /// Whether the client is there.
     pub client_is_there: bool,
     /// The client neither reads nor is served before this time.
@@ -34,13 +36,15 @@ pub struct Connection {
     pub pongs_us: Vec<u64>,
     /// When it was opened.
     pub opened_us: u64,
+    /// It was closed as slow, or might have been when another one was.
+    pub may_be_slow: bool,
     /// Bytes and frames that waited after the last event.
     pub waiting: (usize, usize),
 }
 
 /// The server's side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Server {
+pub enum ServerSide {
     /// Open.
     Open,
     /// It has ended its sending side.
@@ -51,15 +55,15 @@ pub enum Server {
     Gone,
 }
 
-impl Connection {
+impl SimConnection {
     /// Whether the shard knows the session.
     pub fn is_known(&self) -> bool {
-        self.server != Server::Gone
+        self.server != ServerSide::Gone
     }
 
     /// Whether the server still has a socket.
     pub fn has_socket(&self) -> bool {
-        matches!(self.server, Server::Open | Server::Finished)
+        matches!(self.server, ServerSide::Open | ServerSide::Finished)
     }
 
     /// How many bytes the kernel takes now. Without a client they go nowhere, and it takes them all.
@@ -69,7 +73,7 @@ impl Connection {
 
     /// Whether the client has read all that it will ever get.
     pub fn is_at_end(&self) -> bool {
-        self.kernel.is_empty() && self.server != Server::Open
+        self.kernel.is_empty() && self.server != ServerSide::Open
     }
 
     /// Whether nothing will come of it any more.

@@ -1,7 +1,7 @@
 //! Tokens without cryptography: a text that names an entry of a list, and the verifier that looks it up.
 
 use bytes::Bytes;
-use dunlin_engine::event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, TokenError};
+use dunlin_engine::event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError};
 use dunlin_protocol::Payload;
 
 /// What is the matter with a token.
@@ -23,7 +23,6 @@ pub enum Flaw {
 pub struct Token {
     /// Whether and how it is wrong.
     pub flaw: Flaw,
-    /// Whose.
     pub user: String,
     /// For which channel; empty for a connection.
     pub channel: String,
@@ -85,10 +84,11 @@ impl Tokens {
             user: claimed_user(token),
             channel: token.channel.clone(),
             client: String::new(),
-            info: info(token),
-            data: None,
-            expires_at_s: token.expires_at_s,
-            ..SubscriptionClaims::default()
+            grant: SubscriptionGrant {
+                info: info(token),
+                expires_at_s: token.expires_at_s,
+                ..SubscriptionGrant::default()
+            },
         })
     }
 

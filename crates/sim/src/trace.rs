@@ -1,4 +1,4 @@
-//! What happened, as a hash that two runs of one seed must share, and as lines for who wants to read along.
+//! The events of a run: as a hash, which two runs of one seed must share, and as lines for people.
 
 /// The record of a run.
 pub struct Trace {

@@ -2,7 +2,7 @@
 //! `tests/seeds.rs` shows.
 
 use dunlin_engine::planted::Bug;
-use dunlin_sim::run;
+use dunlin_sim::{KeptFlaw, run, run_kept, run_logged};
 
 /// Seeds within which each mistake must be found. All of them pass without one.
 const SEEDS_MAX: u64 = 200;
@@ -22,7 +22,8 @@ fn find(bug: Bug) -> (u64, String) {
 #[test]
 fn a_recovery_that_loses_its_first_publication_is_found() {
     let (_, failure) = find(Bug::RecoveryLosesFirst);
-    assert!(failure.contains("recovered from") || failure.contains("recovered ["), "{failure}");
+    let words = ["recovered from", "recovered [", "the subscriber at", ", without "];
+    assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
 }
 
 #[test]
@@ -36,6 +37,12 @@ fn a_subscription_left_behind_at_the_owner_is_found() {
 fn a_latest_lane_that_keeps_the_older_publication_is_found() {
     let (_, failure) = find(Bug::LatestKeepsOlder);
     assert!(failure.contains("skipped before") || failure.contains("the newest is"), "{failure}");
+}
+
+#[test]
+fn a_subscription_without_the_newest_of_a_key_is_found() {
+    let (_, failure) = find(Bug::KeyMissing);
+    assert!(failure.contains("and the answer lacks it"), "{failure}");
 }
 
 #[test]
@@ -85,7 +92,92 @@ fn an_idempotency_key_forgotten_early_is_found() {
 }
 
 #[test]
+fn a_session_that_is_listed_twice_while_it_connects_is_found() {
+    let (_, failure) = find(Bug::CorkedIsListedTwice);
+    assert!(failure.contains("is listed twice"), "{failure}");
+}
+
+#[test]
+fn a_recovery_that_is_not_paced_is_found() {
+    let (_, failure) = find(Bug::RepliesAreNotPaced);
+    let words = ["were closed as slow, of which", "was closed with Some(3008)"];
+    assert!(words.iter().any(|word| failure.contains(word)), "{failure}");
+}
+
+#[test]
 fn a_recovery_answered_as_another_is_found() {
     let (_, failure) = find(Bug::AnswerOfAnother);
-    assert!(failure.contains("recovered from"), "{failure}");
+    assert!(failure.contains("recovered from") || failure.contains("recovered ["), "{failure}");
+}
+
+/// The first seed of a world with a log that finds `bug`, and what it says.
+fn find_logged(bug: Bug) -> String {
+    let found = (0..SEEDS_MAX).find_map(|seed| {
+        let failure = run_logged(seed, false, &|shard| shard.plant(bug)).failure?;
+        Some((seed, failure))
+    });
+    let (seed, failure) = found.unwrap_or_else(|| panic!("{bug:?} is not found within {SEEDS_MAX} seeds"));
+    println!("{bug:?} is found by seed {seed}: {failure}");
+    assert_eq!(run_logged(seed, false, &|_| {}).failure, None, "seed {seed} fails without {bug:?} as well");
+    failure
+}
+
+#[test]
+fn a_publication_acknowledged_before_it_is_committed_is_found() {
+    let failure = find_logged(Bug::AcknowledgedBeforeCommit);
+    assert!(failure.contains("acknowledged"), "{failure}");
+}
+
+#[test]
+fn a_publication_delivered_before_it_is_committed_is_found() {
+    let failure = find_logged(Bug::DeliveredBeforeCommit);
+    assert!(failure.contains("is seen, and"), "{failure}");
+}
+
+#[test]
+fn a_second_publication_with_a_key_that_is_on_its_way_is_found() {
+    let failure = find_logged(Bug::PendingKeyPasses);
+    assert!(failure.contains("publications with the key"), "{failure}");
+}
+
+#[test]
+fn a_key_that_is_used_again_after_a_crash_is_found() {
+    let failure = find_logged(Bug::KeysNotRestored);
+    assert!(failure.contains("publications with the key") && !failure.contains(" 0 crashes later"), "{failure}");
+}
+
+#[test]
+fn a_parked_subscription_that_misses_what_came_meanwhile_is_found() {
+    let failure = find_logged(Bug::ParkedMissesMeanwhile);
+    assert!(failure.contains("is committed") || failure.contains("without"), "{failure}");
+}
+
+/// The first seed of a world with a kept room that finds `flaw`, and what it says.
+fn find_kept(flaw: KeptFlaw) -> String {
+    let found = (0..SEEDS_MAX).find_map(|seed| {
+        let failure = run_kept(seed, false, &|_| {}, Some(flaw)).failure?;
+        Some((seed, failure))
+    });
+    let (seed, failure) = found.unwrap_or_else(|| panic!("{flaw:?} is not found within {SEEDS_MAX} seeds"));
+    println!("{flaw:?} is found by seed {seed}: {failure}");
+    assert_eq!(run_kept(seed, false, &|_| {}, None).failure, None, "seed {seed} fails without {flaw:?} as well");
+    failure
+}
+
+#[test]
+fn a_tick_that_is_shown_before_it_is_logged_is_found() {
+    let failure = find_kept(KeptFlaw::ShowsUnlogged);
+    assert!(failure.contains("was seen, and"), "{failure}");
+}
+
+#[test]
+fn players_who_leave_because_the_node_stops_are_found() {
+    let failure = find_kept(KeptFlaw::StopsWithoutDrain);
+    assert!(failure.contains("comes back to") || failure.contains("left while the node stopped"), "{failure}");
+}
+
+#[test]
+fn a_room_that_goes_on_without_its_log_is_found() {
+    let failure = find_kept(KeptFlaw::ForgetsLog);
+    assert!(failure.contains("goes on behind tick"), "{failure}");
 }

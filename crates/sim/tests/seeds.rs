@@ -1,18 +1,19 @@
-//! Runs under seeds: always the same ones, fresh ones, and the same one twice.
+//! Runs under seeds: always the same ones, and the same one twice. `make simulated` runs fresh ones.
 
-use std::{
-    collections::BTreeMap,
-    process::Command,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{collections::BTreeMap, process::Command};
 
-use dunlin_sim::{Outcome, run};
+use dunlin_sim::{RunOutcome, run, run_kept, run_logged};
 
 const FIXED_SEEDS: u64 = 1_000;
-const FRESH_SEEDS: u64 = 100;
 
-fn assert_all_pass(seeds: impl Iterator<Item = u64>) -> Vec<Outcome> {
-    let outcomes: Vec<Outcome> = seeds.map(|seed| run(seed, false, &|_| {})).collect();
+/// Fewer, because a world with a kept room runs for longer.
+const FIXED_KEPT_SEEDS: u64 = 300;
+
+/// Seeds of fresh runs that failed once.
+const FOUND_SEEDS: [u64; 4] = [1_795_377_657_914, 1_795_378_189_469, 1_795_378_191_663, 1_795_378_656_942];
+
+fn assert_all_pass(seeds: impl Iterator<Item = u64>) -> Vec<RunOutcome> {
+    let outcomes: Vec<RunOutcome> = seeds.map(|seed| run(seed, false, &|_| {})).collect();
     let failures: Vec<(u64, &String)> =
         outcomes.iter().filter_map(|outcome| Some((outcome.seed, outcome.failure.as_ref()?))).collect();
     assert!(failures.is_empty(), "replay with `cargo run -p dunlin-sim -- --seed SEED --trace`: {failures:#?}");
@@ -20,7 +21,19 @@ fn assert_all_pass(seeds: impl Iterator<Item = u64>) -> Vec<Outcome> {
 }
 
 /// What the fixed seeds must come to, often enough for the checks about it to mean something.
-const REACHED: [&str; 88] = [
+const REACHED: [&str; 101] = [
+    "connected on WebSocketJson",
+    "connected on WebSocketProtobuf",
+    "connected on WebSocketDeflateJson",
+    "connected on WebSocketDeflateProtobuf",
+    "connected on HttpStreamJson",
+    "connected on HttpStreamProtobuf",
+    "connected on Sse",
+    "connected on UniWebSocket",
+    "connected on UniWebSocketDeflate",
+    "connected on UniHttpStream",
+    "connected on UniSse",
+    "reconfigured",
     "close 3001",
     "close 3005",
     "close 3008",
@@ -53,6 +66,7 @@ const REACHED: [&str; 88] = [
     "error 112",
     "join or leave delivered",
     "late message",
+    "newest of each key",
     "not recovered",
     "publication",
     "recovered",
@@ -113,6 +127,11 @@ const REACHED: [&str; 88] = [
 const REACHED_MIN: u64 = 10;
 
 #[test]
+fn seeds_that_failed_once_pass() {
+    assert_all_pass(FOUND_SEEDS.into_iter());
+}
+
+#[test]
 fn the_fixed_seeds_pass_and_reach_what_they_are_for() {
     let mut reached = BTreeMap::new();
     let outcomes = assert_all_pass(0..FIXED_SEEDS);
@@ -125,12 +144,71 @@ fn the_fixed_seeds_pass_and_reach_what_they_are_for() {
     }
 }
 
+/// What the fixed seeds of worlds with a log must come to.
+const REACHED_WITH_LOG: [&str; 15] = [
+    "log: crash",
+    "log: history",
+    "log: keys restored",
+    "log: newest page",
+    "log: night",
+    "log: not recovered",
+    "log: older page",
+    "log: proposal",
+    "log: publication refused",
+    "log: published elsewhere",
+    "log: published once",
+    "log: published once across a crash",
+    "log: recovered",
+    "log: request refused",
+    "log: unfollowed",
+];
+
 #[test]
-fn fresh_seeds_pass() {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
-    let start = now.as_millis() as u64;
-    println!("{FRESH_SEEDS} seeds from {start}");
-    assert_all_pass(start..start + FRESH_SEEDS);
+fn the_fixed_seeds_with_a_log_pass_and_reach_what_they_are_for() {
+    let mut reached = BTreeMap::new();
+    let outcomes: Vec<RunOutcome> = (0..FIXED_SEEDS).map(|seed| run_logged(seed, false, &|_| {})).collect();
+    let failures: Vec<(u64, &String)> =
+        outcomes.iter().filter_map(|outcome| Some((outcome.seed, outcome.failure.as_ref()?))).collect();
+    assert!(
+        failures.is_empty(),
+        "replay with `cargo run -p dunlin-sim -- --seed SEED --world logged --trace`: {failures:#?}"
+    );
+    for (what, times) in outcomes.iter().flat_map(|outcome| &outcome.reached) {
+        *reached.entry(what.clone()).or_insert(0) += times;
+    }
+    for what in REACHED_WITH_LOG {
+        let times = reached.get(what).copied().unwrap_or(0);
+        assert!(times >= REACHED_MIN, "{what}: {times} times");
+    }
+}
+
+/// What the fixed seeds of worlds with a kept room must come to.
+const REACHED_WITH_KEPT_ROOM: [&str; 6] = [
+    "kept: came back",
+    "kept: crash with a log",
+    "kept: crash with checkpoints",
+    "kept: rest",
+    "kept: restored",
+    "kept: stop",
+];
+
+#[test]
+fn the_fixed_seeds_with_a_kept_room_pass_and_reach_what_they_are_for() {
+    let mut reached = BTreeMap::new();
+    let outcomes: Vec<RunOutcome> = (0..FIXED_KEPT_SEEDS).map(|seed| run_kept(seed, false, &|_| {}, None)).collect();
+    let failures: Vec<(u64, &String)> =
+        outcomes.iter().filter_map(|outcome| Some((outcome.seed, outcome.failure.as_ref()?))).collect();
+    assert!(
+        failures.is_empty(),
+        "replay with `cargo run -p dunlin-sim -- --seed SEED --world kept --trace`: {failures:#?}"
+    );
+    for (what, times) in outcomes.iter().flat_map(|outcome| &outcome.reached) {
+        *reached.entry(what.clone()).or_insert(0) += times;
+    }
+    for what in REACHED_WITH_KEPT_ROOM {
+        let times = reached.get(what).copied().unwrap_or(0);
+        assert!(times >= REACHED_MIN, "{what}: {times} times");
+    }
 }
 
 #[test]
@@ -139,6 +217,8 @@ fn a_run_follows_from_its_seed() {
     for seed in 0..20 {
         let (first, second) = (run(seed, false, &|_| {}), run(seed, false, &|_| {}));
         assert_eq!(first, second);
+        assert_eq!(run_logged(seed, false, &|_| {}), run_logged(seed, false, &|_| {}));
+        assert_eq!(run_kept(seed, false, &|_| {}, None), run_kept(seed, false, &|_| {}, None));
         assert!(hashes.insert(first.trace_hash), "two seeds led to the same run");
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::orders::Play;
-use super::rig::Setup;
+use super::player_commands::PlayerBehavior;
+use super::rig::RoomSetup;
 use crate::args::{OutputArgs, PinArgs, ServerArgs};
 use crate::control::Speech;
 use crate::error::Error;
@@ -15,25 +15,27 @@ use crate::proc::Cores;
 /// Measure rooms.
 #[derive(Debug, clap::Args)]
 pub struct RoomArgs {
-    /// What to run.
+    /// The benchmark to run.
     #[command(subcommand)]
     pub scenario: RoomScenario,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum RoomScenario {
-    /// One room that everybody sees all of, against a Go server that does the same, and its naive form
+    /// One room in which every player sees everything, compared with a Go server and its naive mode
     Everyone(EveryoneArgs),
-    /// Views of a part of the map, against everybody seeing everything
+    /// Players that see a part of the map, compared with players that see everything
     Views(ViewsArgs),
     /// All players send ten times as many inputs at once
     Spike(SpikeArgs),
-    /// Players that stop reading and come back
+    /// Players that stop reading and resume
     Slow(SlowArgs),
     /// Many small rooms
     Rooms(RoomsArgs),
     /// A recorded treasure hunt, replayed, and replayed with one input changed
     Record(RecordArgs),
+    /// One room without `survival`, with checkpoints, and with the log of its ticks, in turn
+    Survival(SurvivalArgs),
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -41,26 +43,26 @@ pub struct PlayArgs {
     /// Players
     #[arg(long, default_value_t = 500)]
     pub players: usize,
-    /// Inputs a second of each player
+    /// Inputs per player and second
     #[arg(long, default_value_t = 2.0)]
     pub inputs_per_second: f64,
-    /// Share of the players that speaks JSON; the others speak Protobuf
+    /// Share of players that use JSON; the others use Protobuf
     #[arg(long, default_value_t = 0.0)]
     pub json_share: f64,
     /// Measured time of each part
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
-    /// Playing before the measurement
+    /// Warmup before the measurement
     #[arg(long, default_value_t = 2.0)]
     pub warm_up_seconds: f64,
-    /// Of so many players one decodes each snapshot in full; the others check its head, so that the players' own work does
-    /// not hide the server's. In what is verified, all decode all
+    /// One of this many players decodes each snapshot completely; the others check only its header, to limit the CPU time
+    /// of the load generator. In verified runs, all players decode all snapshots
     #[arg(long, default_value_t = 1)]
     pub full_every: u32,
-    /// Ticks a second
+    /// Ticks per second
     #[arg(long, default_value_t = 60)]
     pub ticks_per_second: u32,
-    /// Processes to spread the players over [default: one for every 4000]
+    /// Number of worker processes [default: one per 4000 players]
     #[arg(long)]
     pub workers: Option<usize>,
 }
@@ -80,22 +82,22 @@ pub struct CommonArgs {
 pub struct EveryoneArgs {
     #[command(flatten)]
     pub play: PlayArgs,
-    /// Objects in the world; all move and change in every tick
+    /// Objects in the world; all move and change at every tick
     #[arg(long, default_value_t = 100)]
     pub objects: u32,
-    /// Turns of all servers
+    /// Number of alternations between the servers
     #[arg(long, default_value_t = 3)]
     pub turns: u32,
-    /// The Go server [default: where bench/peers/build puts it]
+    /// Path of the Go server [default: the output of bench/peers/build]
     #[arg(long, value_name = "PROGRAM")]
     pub peer: Option<PathBuf>,
-    /// Measure Dunlin alone
+    /// Measure only Dunlin
     #[arg(long, conflicts_with = "peer")]
     pub no_peer: bool,
-    /// Measure the Go server alone
+    /// Measure only the Go server
     #[arg(long, conflicts_with = "no_peer")]
     pub only_peer: bool,
-    /// Time of the run that is recorded, to verify what players see; 0 for none
+    /// Duration of an additional recorded run that verifies the snapshots of the players; 0: none
     #[arg(long, default_value_t = 3.0)]
     pub verify_seconds: f64,
     #[command(flatten)]
@@ -110,13 +112,13 @@ pub struct ViewsArgs {
     /// Objects in the world
     #[arg(long, default_value_t = 2_000)]
     pub objects: u32,
-    /// Thousandths of the objects that move and change in every tick
+    /// Thousandths of the objects that move and change at every tick
     #[arg(long, default_value_t = 100)]
     pub moving_permille: u32,
-    /// The map is a square of so many cells in each direction, of which a player sees 5 × 5
+    /// Cells per side of the square map; a player sees 5 × 5 cells
     #[arg(long, default_value_t = 22)]
     pub cells: u32,
-    /// Time of the run that is recorded, to verify what players see; 0 for none
+    /// Duration of an additional recorded run that verifies the snapshots of the players; 0: none
     #[arg(long, default_value_t = 3.0)]
     pub verify_seconds: f64,
     #[command(flatten)]
@@ -128,10 +130,10 @@ pub struct ViewsArgs {
 pub struct SpikeArgs {
     #[command(flatten)]
     pub play: PlayArgs,
-    /// How many times as many inputs there are
+    /// Factor by which the number of inputs increases
     #[arg(long, default_value_t = 10.0)]
     pub factor: f64,
-    /// For how long
+    /// Duration
     #[arg(long, default_value_t = 2.0)]
     pub spike_seconds: f64,
     #[command(flatten)]
@@ -143,13 +145,13 @@ pub struct SpikeArgs {
 pub struct SlowArgs {
     #[command(flatten)]
     pub play: PlayArgs,
-    /// Players, of all, that stop reading
+    /// Number of players that stop reading
     #[arg(long, default_value_t = 20)]
     pub slow_players: usize,
-    /// For how long
+    /// Duration
     #[arg(long, default_value_t = 10.0)]
     pub pause_seconds: f64,
-    /// Receive buffer of those
+    /// Receive buffer of these players
     #[arg(long, default_value_t = 4096)]
     pub slow_receive_bytes: usize,
     #[command(flatten)]
@@ -161,10 +163,10 @@ pub struct SlowArgs {
 pub struct RoomsArgs {
     #[command(flatten)]
     pub play: PlayArgs,
-    /// Rooms [default: look for the largest number that holds]
+    /// Number of rooms [default: search for the largest number without skipped ticks]
     #[arg(long)]
     pub rooms: Option<usize>,
-    /// Rooms to begin with when looking
+    /// Number of rooms at which the search starts
     #[arg(long, default_value_t = 64)]
     pub from: usize,
     /// Players in each room
@@ -179,9 +181,27 @@ pub struct RoomsArgs {
 pub struct RecordArgs {
     #[command(flatten)]
     pub play: PlayArgs,
-    /// How long to play
+    /// Duration of the game
     #[arg(long, default_value_t = 1.0)]
     pub minutes: f64,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("full_every", |arg| arg.default_value("16")))]
+pub struct SurvivalArgs {
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// Objects in the world; all move and change at every tick
+    #[arg(long, default_value_t = 100)]
+    pub objects: u32,
+    /// Number of alternations between the settings
+    #[arg(long, default_value_t = 3)]
+    pub turns: u32,
+    /// Time between two checkpoints
+    #[arg(long, default_value = "2s")]
+    pub checkpoint_interval: String,
     #[command(flatten)]
     pub common: CommonArgs,
 }
@@ -205,14 +225,14 @@ impl PlayArgs {
         Duration::from_secs_f64(self.warm_up_seconds)
     }
 
-    /// All of them in one room of Dunlin's, sending stamps.
-    pub fn setup(&self, cores: &Cores) -> Setup {
-        Setup {
+    /// The setup with all players in one room of Dunlin, which send stamps as inputs.
+    pub fn setup(&self, cores: &Cores) -> RoomSetup {
+        RoomSetup {
             players: self.players,
             players_per_room: self.players,
             slow: 0,
             json_share: self.json_share,
-            play: Play::Stamp { shared_objects: None },
+            play: PlayerBehavior::Stamp { shared_objects: None },
             looks_from_own: false,
             full_every: self.full_every,
             speech: Speech::Protocol,

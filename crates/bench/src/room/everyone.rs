@@ -1,4 +1,4 @@
-//! One room that everybody sees all of: Dunlin, and a Go server that does the same, in turns.
+//! One room in which every player sees everything: Dunlin and an equivalent Go server, alternately.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{EveryoneArgs, in_range};
-use super::orders::Play;
-use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
+use super::player_commands::PlayerBehavior;
+use super::rig::{RoomPhase, RoomRig, RoomSetup, Scratch, room_settings};
 use super::side::Side;
 use super::verify::Verified;
 use super::{Found, finish};
@@ -19,7 +19,7 @@ use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{Line, ratio};
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 
 /// What `room everyone` found.
 #[derive(Debug, Serialize)]
@@ -46,8 +46,8 @@ const NAIVE: &str = "Go, naive";
 struct Contender {
     name: &'static str,
     args: ServerArgs,
-    setup: Setup,
-    phase: Phase,
+    setup: RoomSetup,
+    phase: RoomPhase,
     cpu_by_turn: Vec<f64>,
 }
 
@@ -96,9 +96,9 @@ fn dunlin(args: &EveryoneArgs, more: &[(&str, Value)]) -> ServerArgs {
 /// A run of its own, which is recorded: recording costs a hash of the world in every tick.
 fn verify(args: &EveryoneArgs, cores: &Cores, progress: &Progress) -> Result<Verified, Error> {
     let scratch = Scratch::create()?;
-    let server = Server::start(&dunlin(args, &[scratch.recording()]), cores)?;
-    let setup = Setup { keeps_observations: true, full_every: 1, ..args.play.setup(cores) };
-    let mut rig = Rig::start(server, &setup, &scratch, progress)?;
+    let server = ServerProcess::start(&dunlin(args, &[scratch.recording()]), cores)?;
+    let setup = RoomSetup { keeps_observations: true, full_every: 1, ..args.play.setup(cores) };
+    let mut rig = RoomRig::start(server, &setup, &scratch, progress)?;
     let duration = Duration::from_secs_f64(args.verify_seconds);
     rig.phase(args.play.inputs_per_second, duration, "a run to verify", progress)?;
     rig.verify(&scratch, progress)
@@ -107,7 +107,7 @@ fn verify(args: &EveryoneArgs, cores: &Cores, progress: &Progress) -> Result<Ver
 fn contenders(args: &EveryoneArgs, cores: &Cores) -> Result<Vec<Contender>, Error> {
     let setup = args.play.setup(cores);
     let contender =
-        |name, args, setup| Contender { name, args, setup, phase: Phase::default(), cpu_by_turn: Vec::new() };
+        |name, args, setup| Contender { name, args, setup, phase: RoomPhase::default(), cpu_by_turn: Vec::new() };
     let mut all = Vec::new();
     if !args.only_peer {
         all.push(contender(DUNLIN, dunlin(args, &[]), setup.clone()));
@@ -128,8 +128,8 @@ fn contenders(args: &EveryoneArgs, cores: &Cores) -> Result<Vec<Contender>, Erro
             set: Vec::new(),
             ..args.common.server.clone()
         };
-        let play = Play::Stamp { shared_objects: Some(args.objects) };
-        all.push(contender(name, server, Setup { play, speech: Speech::Bare, json_share: 0.0, ..setup.clone() }));
+        let play = PlayerBehavior::Stamp { shared_objects: Some(args.objects) };
+        all.push(contender(name, server, RoomSetup { play, speech: Speech::Bare, json_share: 0.0, ..setup.clone() }));
     }
     Ok(all)
 }
@@ -151,8 +151,8 @@ impl Contender {
     fn run_once(&mut self, args: &EveryoneArgs, cores: &Cores, turn: &str, progress: &Progress) -> Result<(), Error> {
         progress.doing(format!("{turn}: starting {}", self.name));
         let scratch = Scratch::create()?;
-        let server = Server::start(&self.args, cores)?;
-        let mut rig = Rig::start(server, &self.setup, &scratch, progress)?;
+        let server = ServerProcess::start(&self.args, cores)?;
+        let mut rig = RoomRig::start(server, &self.setup, &scratch, progress)?;
         let pace = args.play.inputs_per_second;
         rig.phase(pace, args.play.warm_up(), "warming up", progress)?;
         let phase = rig.phase(pace, args.play.duration(), &format!("{turn}: {}", self.name), progress)?;

@@ -1,11 +1,11 @@
-//! What a server says of itself, whichever it is.
+//! The figures that either kind of server reports.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::metrics::Scrape;
+use super::metrics::MetricsSample;
 use crate::api;
 use crate::control::Speech;
 use crate::error::Error;
@@ -25,16 +25,16 @@ const INPUTS: &str = "dunlin_room_inputs_total";
 
 /// What a server has counted.
 #[derive(Debug, Clone)]
-pub enum Said {
+pub enum ServerStats {
     /// Dunlin.
-    Metrics(Scrape),
+    Metrics(MetricsSample),
     /// The Go peer, since it was asked the last time.
     Peer(PeerStats),
 }
 
-impl Default for Said {
+impl Default for ServerStats {
     fn default() -> Self {
-        Said::Metrics(Scrape::default())
+        ServerStats::Metrics(MetricsSample::default())
     }
 }
 
@@ -52,7 +52,7 @@ pub struct PeerStats {
     snapshots_replaced: f64,
 }
 
-/// What is compared between servers. None: it does not say.
+/// What is compared between servers. `None`: not reported.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ServerFigures {
     /// Ticks carried out.
@@ -77,18 +77,18 @@ pub struct ServerFigures {
     pub catch_ups_per_tick: Option<f64>,
     /// Snapshots written.
     pub snapshots_per_tick: Option<f64>,
-    /// Inputs, by what became of them.
+    /// Inputs by result.
     pub inputs: BTreeMap<String, u64>,
 }
 
-impl Said {
+impl ServerStats {
     /// Asks the server.
     pub fn ask(speech: Speech, address: SocketAddr) -> Result<Self, Error> {
         Ok(match speech {
-            Speech::Protocol => Said::Metrics(Scrape::parse(&api::get(address, "/metrics")?)),
+            Speech::Protocol => ServerStats::Metrics(MetricsSample::parse(&api::get(address, "/metrics")?)),
             Speech::Bare => {
                 let text = api::get(address, "/stats")?;
-                Said::Peer(serde_json::from_str(&text).map_err(|err| Error::Server {
+                ServerStats::Peer(serde_json::from_str(&text).map_err(|err| Error::Server {
                     did: format!("answered something else than its figures ({err})"),
                     remedy: "build the peers again with bench/peers/build".into(),
                 })?)
@@ -98,18 +98,18 @@ impl Said {
 
     /// What is new since an earlier question.
     #[must_use]
-    pub fn since(self, earlier: &Said) -> Said {
+    pub fn since(self, earlier: &ServerStats) -> ServerStats {
         match (self, earlier) {
-            (Said::Metrics(now), Said::Metrics(before)) => Said::Metrics(now.since(before)),
-            (said, _) => said,
+            (ServerStats::Metrics(now), ServerStats::Metrics(before)) => ServerStats::Metrics(now.since(before)),
+            (unchanged, _) => unchanged,
         }
     }
 
     /// Adds what a later phase brought. Of the peer's percentiles the largest counts.
-    pub fn add(&mut self, later: Said) {
+    pub fn add(&mut self, later: ServerStats) {
         match (self, later) {
-            (Said::Metrics(all), Said::Metrics(more)) => all.add(&more),
-            (Said::Peer(all), Said::Peer(more)) => {
+            (ServerStats::Metrics(all), ServerStats::Metrics(more)) => all.add(&more),
+            (ServerStats::Peer(all), ServerStats::Peer(more)) => {
                 all.tick_p50_us = all.tick_p50_us.max(more.tick_p50_us);
                 all.tick_p99_us = all.tick_p99_us.max(more.tick_p99_us);
                 all.tick_max_us = all.tick_max_us.max(more.tick_max_us);
@@ -124,11 +124,19 @@ impl Said {
         }
     }
 
-    /// Ticks that began later than this; `None` if it does not say.
+    /// Ticks that began later than this; `None` if not reported.
     pub fn late_by(&self, bound_s: f64) -> Option<f64> {
         match self {
-            Said::Metrics(scrape) => Some(scrape.histogram(LATENESS_SECONDS)?.above(bound_s)),
-            Said::Peer(_) => None,
+            ServerStats::Metrics(scrape) => Some(scrape.histogram(LATENESS_SECONDS)?.above(bound_s)),
+            ServerStats::Peer(_) => None,
+        }
+    }
+
+    /// A counter, all its series together; 0 if there is none.
+    pub fn counted(&self, name: &str) -> f64 {
+        match self {
+            ServerStats::Metrics(scrape) => scrape.sum(name).unwrap_or(0.0),
+            ServerStats::Peer(_) => 0.0,
         }
     }
 
@@ -143,8 +151,8 @@ impl Said {
     /// The figures of a report.
     pub fn figures(&self) -> ServerFigures {
         match self {
-            Said::Metrics(scrape) => of_metrics(scrape),
-            Said::Peer(stats) => ServerFigures {
+            ServerStats::Metrics(scrape) => of_metrics(scrape),
+            ServerStats::Peer(stats) => ServerFigures {
                 ticks: stats.ticks,
                 tick_p50_us: Some(stats.tick_p50_us),
                 tick_p99_us: Some(stats.tick_p99_us),
@@ -158,7 +166,7 @@ impl Said {
     }
 }
 
-fn of_metrics(scrape: &Scrape) -> ServerFigures {
+fn of_metrics(scrape: &MetricsSample) -> ServerFigures {
     let ticks = scrape.sum(TICKS).unwrap_or(0.0);
     let duration = scrape.histogram(TICK_SECONDS).filter(|times| times.count() > 0.0);
     let lateness = scrape.histogram(LATENESS_SECONDS).filter(|times| times.count() > 0.0);
@@ -184,7 +192,6 @@ fn of_metrics(scrape: &Scrape) -> ServerFigures {
 }
 
 impl ServerFigures {
-    /// For the table.
     pub fn lines(&self) -> Vec<Line> {
         let us = |value: Option<f64>| value.map_or("?".into(), |us| crate::report::time(whole(us.round())));
         let count = |value: Option<f64>| value.map_or("?".into(), |count| format!("{count:.2}"));
@@ -221,7 +228,7 @@ mod tests {
     fn figures_come_from_metrics_and_are_missing_where_they_are() {
         let page = "dunlin_room_ticks_total{thread=\"0\"} 100\ndunlin_room_assemblies_total{namespace=\"room\"} 250\n\
             dunlin_room_inputs_total{outcome=\"applied\"} 7\n";
-        let figures = Said::Metrics(Scrape::parse(page)).figures();
+        let figures = ServerStats::Metrics(MetricsSample::parse(page)).figures();
         assert_eq!((figures.ticks, figures.encodes_per_tick), (100.0, Some(2.5)));
         assert_eq!(figures.inputs, BTreeMap::from([("applied".into(), 7)]));
         assert_eq!((figures.tick_p99_us, figures.overruns), (None, None));

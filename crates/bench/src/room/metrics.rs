@@ -1,18 +1,18 @@
-//! What a server says of itself: Dunlin's metrics, in the Prometheus text format.
+//! Reads Dunlin's metrics in the Prometheus text format.
 
 use std::collections::BTreeMap;
 
 /// The samples of a scrape.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Scrape {
+pub struct MetricsSample {
     /// By name, then by labels as they stand in the text, without braces.
     samples: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-impl Scrape {
+impl MetricsSample {
     /// Reads a page. Lines that make no sense are passed over.
     pub fn parse(text: &str) -> Self {
-        let mut scrape = Scrape::default();
+        let mut scrape = MetricsSample::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let Some((series, value)) = line.rsplit_once(' ') else { continue };
             let Ok(value) = value.parse() else { continue };
@@ -41,7 +41,7 @@ impl Scrape {
 
     /// What has been counted since an earlier scrape. Gauges are differences then, and not to be used.
     #[must_use]
-    pub fn since(&self, earlier: &Scrape) -> Scrape {
+    pub fn since(&self, earlier: &MetricsSample) -> MetricsSample {
         let before = |name: &str, labels: &str| earlier.samples.get(name).and_then(|all| all.get(labels));
         let mut since = self.clone();
         for (name, all) in &mut since.samples {
@@ -53,7 +53,7 @@ impl Scrape {
     }
 
     /// Adds what was counted elsewhere, or later.
-    pub fn add(&mut self, other: &Scrape) {
+    pub fn add(&mut self, other: &MetricsSample) {
         for (name, all) in &other.samples {
             let own = self.samples.entry(name.clone()).or_default();
             for (labels, value) in all {
@@ -140,8 +140,8 @@ mod tests {
         plain 3\nc{outcome=\"a\"} 1\nc{outcome=\"b\"} 2\nnot a sample\n";
 
     #[test]
-    fn series_add_up_and_labels_tell_them_apart() {
-        let scrape = Scrape::parse(PAGE);
+    fn series_are_summed_and_labels_distinguish_them() {
+        let scrape = MetricsSample::parse(PAGE);
         assert_eq!(scrape.sum("plain"), Some(3.0));
         assert_eq!(scrape.sum("c"), Some(3.0));
         assert_eq!(scrape.sum("d"), None);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn quantiles_lie_between_bounds() {
-        let times = Scrape::parse(PAGE).histogram("t_seconds").expect("it is there");
+        let times = MetricsSample::parse(PAGE).histogram("t_seconds").expect("it is there");
         assert_eq!((times.count(), times.sum_s()), (200.0, 2.0));
         assert!((times.quantile_us(0.25) - 500.0).abs() < 1e-6);
         // 100 up to 1 ms and 190 up to 10 ms: the 145th is halfway.
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn only_what_is_new_counts() {
-        let (before, mut after) = (Scrape::parse(PAGE), Scrape::parse(PAGE));
+        let (before, mut after) = (MetricsSample::parse(PAGE), MetricsSample::parse(PAGE));
         *after.samples.get_mut("plain").and_then(|all| all.get_mut("")).expect("it is there") += 4.0;
         let since = after.since(&before);
         assert_eq!(since.sum("plain"), Some(4.0));

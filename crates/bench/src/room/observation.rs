@@ -1,4 +1,5 @@
-//! What players saw, in a form that can be held against the world: for each room, tick and view, the hash of what was near.
+//! What players saw, in a form that can be compared with the world: for each room, tick and view, the hash of the near
+//! objects.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +13,6 @@ use crate::error::Error;
 pub struct Observation {
     /// The room's number in the run.
     pub room: u32,
-    /// The tick.
     pub tick: u32,
     /// The cell looked from.
     pub view: u32,
@@ -37,7 +37,6 @@ impl Observations {
         Ok(Observations { path: path.to_owned(), seen: HashMap::new() })
     }
 
-    /// Adds one.
     pub fn add(&mut self, observation: Observation) -> Result<(), Error> {
         *self.seen.entry(observation).or_default() += 1;
         if self.seen.len() < OBSERVATIONS_MAX { Ok(()) } else { self.flush() }

@@ -1,4 +1,4 @@
-//! A treasure hunt that is recorded, replayed, and replayed with one input changed.
+//! Records a treasure hunt, replays it, and replays it with one input changed.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::args::{RecordArgs, in_range};
-use super::orders::Play;
-use super::rig::{Rig, Scratch, Setup, room_settings};
+use super::player_commands::PlayerBehavior;
+use super::rig::{RoomRig, RoomSetup, Scratch, room_settings};
 use super::side::Side;
 use super::tamper::{Tampered, tamper};
 use super::verify::Verified;
@@ -17,7 +17,7 @@ use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{Line, size};
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 
 /// What `room record` found.
 #[derive(Debug, Serialize)]
@@ -44,14 +44,14 @@ pub fn run(args: &RecordArgs) -> Result<(), Error> {
     let mut server = args.common.server.clone();
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     server.set.splice(0..0, room_settings("treasure_hunt", &json!({}), &[scratch.recording(), rate]));
-    let setup = Setup {
-        play: Play::Hunt,
+    let setup = RoomSetup {
+        play: PlayerBehavior::Hunt,
         join: Some("{}".into()),
         looks_from_own: true,
         keeps_observations: true,
         ..args.play.setup(&cores)
     };
-    let mut rig = Rig::start(Server::start(&server, &cores)?, &setup, &scratch, &progress)?;
+    let mut rig = RoomRig::start(ServerProcess::start(&server, &cores)?, &setup, &scratch, &progress)?;
     let duration = Duration::from_secs_f64(60.0 * args.minutes);
     let phase = rig.phase(args.play.inputs_per_second, duration, "hunting", &progress)?;
     let verified = rig.verify(&scratch, &progress)?;

@@ -1,4 +1,4 @@
-//! A server and players in its rooms: what every scenario of rooms is made of.
+//! The setup of all room scenarios: a server, and players in its rooms.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::figures::Said;
+use super::figures::ServerStats;
 use super::observation;
-use super::orders::{Play, PlayAnswer, PlayOrder, Played, PlayersRole};
+use super::player_commands::{Played, PlayerBehavior, PlayersCommand, PlayersReply, PlayersRole};
 use super::verify::{self, Verified};
-use crate::commands::Encoding;
-use crate::control::{Answer, Connected, Order, Role, Speech, Target};
-use crate::crew::{Worker, source_address};
+use crate::commands::EncodingOption;
+use crate::control::{Connected, Role, Speech, Target, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc::{self, Cores, Memory, Ticks};
 use crate::progress::Progress;
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 use crate::tally::{Tally, WORKERS_MAX};
+use crate::worker_process::{Worker, source_address};
 
 /// Players in one process. Well under 20,000 open files.
 const PLAYERS_PER_WORKER: usize = 4_000;
@@ -29,20 +29,19 @@ pub const CHANNEL: &str = "room:bench";
 
 /// What the players are.
 #[derive(Clone)]
-pub struct Setup {
-    /// How many.
+pub struct RoomSetup {
     pub players: usize,
     /// How many in each room.
     pub players_per_room: usize,
-    /// How many of them stop reading when told to.
+    /// How many of them can be ordered to stop reading.
     pub slow: usize,
     /// Share of them that speaks JSON.
     pub json_share: f64,
     /// What they do.
-    pub play: Play,
+    pub play: PlayerBehavior,
     /// Whether what they look from is their own object.
     pub looks_from_own: bool,
-    /// Of so many players one decodes each snapshot in full.
+    /// One in this number of players decodes each snapshot completely.
     pub full_every: u32,
     /// What the server speaks.
     pub speech: Speech,
@@ -73,7 +72,6 @@ impl Scratch {
         Ok(Scratch(path))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -106,11 +104,11 @@ impl Drop for Scratch {
 }
 
 /// A server and its players.
-pub struct Rig {
+pub struct RoomRig {
     // Dropped in this order: players leave before the server ends.
     workers: Vec<Worker>,
     /// The server under test.
-    pub server: Server,
+    pub server: ServerProcess,
     tally: Tally,
     speech: Speech,
     players: usize,
@@ -119,11 +117,11 @@ pub struct Rig {
 
 /// What one measured phase brought.
 #[derive(Default)]
-pub struct Phase {
+pub struct RoomPhase {
     /// All players together.
     pub played: Played,
-    /// What the server says of itself.
-    pub said: Said,
+    /// The server's own figures.
+    pub server_stats: ServerStats,
     /// Processor time of the server.
     pub server_cpu_ns: u64,
     /// The same in ticks of user and kernel mode.
@@ -134,11 +132,11 @@ pub struct Phase {
     pub memory: Vec<Memory>,
 }
 
-impl Phase {
+impl RoomPhase {
     /// Adds a later phase of the same kind.
-    pub fn add(&mut self, later: Phase) {
+    pub fn add(&mut self, later: RoomPhase) {
         self.played.add(&later.played);
-        self.said.add(later.said);
+        self.server_stats.add(later.server_stats);
         self.server_cpu_ns += later.server_cpu_ns;
         self.server_split.user += later.server_split.user;
         self.server_split.system += later.server_split.system;
@@ -152,16 +150,21 @@ impl Phase {
     }
 }
 
-impl Rig {
+impl RoomRig {
     /// Starts the players' processes and lets all players in.
-    pub fn start(server: Server, setup: &Setup, scratch: &Scratch, progress: &Progress) -> Result<Self, Error> {
+    pub fn start(
+        server: ServerProcess,
+        setup: &RoomSetup,
+        scratch: &Scratch,
+        progress: &Progress,
+    ) -> Result<Self, Error> {
         let tally = Tally::create()?;
         let count = setup.workers.unwrap_or_else(|| setup.players.div_ceil(PLAYERS_PER_WORKER));
         if !(1..=WORKERS_MAX).contains(&count) {
             let remedy = format!("give 1 to {WORKERS_MAX}");
             return Err(Error::Setting { name: "workers", value: count.to_string(), remedy });
         }
-        let mut rig = Rig {
+        let mut rig = RoomRig {
             workers: Vec::new(),
             tally,
             speech: setup.speech,
@@ -183,13 +186,13 @@ impl Rig {
         Ok(rig)
     }
 
-    fn role(&self, setup: &Setup, scratch: &Scratch, worker: usize, first_player: u32) -> PlayersRole {
+    fn role(&self, setup: &RoomSetup, scratch: &Scratch, worker: usize, first_player: u32) -> PlayersRole {
         let observations = scratch.path().join(format!("seen-{}-{worker}", self.server.pid));
         PlayersRole {
             target: Target {
                 address: self.server.address,
                 path: self.server.path.clone(),
-                encoding: Encoding::Protobuf,
+                encoding: EncodingOption::Protobuf,
                 channel: CHANNEL.into(),
                 join: setup.join.clone(),
                 speech: setup.speech,
@@ -216,14 +219,14 @@ impl Rig {
         progress.counting("joining".into(), self.players as u64);
         for (number, (worker, &sessions)) in self.workers.iter_mut().zip(parts).enumerate() {
             let slow = if number == 0 { slow.min(sessions) } else { 0 };
-            worker.order(&Order::Connect { sessions, slow })?;
+            worker.send_command(&WorkerCommand::Connect { sessions, slow })?;
         }
         let mut all = Connected::default();
         for worker in &self.workers {
             let connected = loop {
                 progress.at(self.tally.ready());
                 match worker.answer_within(LOOK_EVERY)? {
-                    Some(Answer::Connected(connected)) => break connected,
+                    Some(WorkerReply::Connected(connected)) => break connected,
                     Some(other) => return Err(worker.unexpected(&other)),
                     None => {}
                 }
@@ -247,16 +250,16 @@ impl Rig {
         duration: Duration,
         label: &str,
         progress: &Progress,
-    ) -> Result<Phase, Error> {
+    ) -> Result<RoomPhase, Error> {
         let watch = self.begin(inputs_per_second)?;
         self.watch(watch, duration, label, progress)
     }
 
     /// Begins a phase that [`Self::watch`] measures.
     pub fn begin(&mut self, inputs_per_second: f64) -> Result<Watch, Error> {
-        self.play_all(&PlayOrder::Begin { inputs_per_second })?;
+        self.play_all(&PlayersCommand::Begin { inputs_per_second })?;
         Ok(Watch {
-            before: Said::ask(self.speech, self.server.address)?,
+            before: ServerStats::ask(self.speech, self.server.address)?,
             cpu_before_ns: proc::cpu_ns(self.server.pid)?,
             split_before: proc::ticks(self.server.pid)?,
             start: Instant::now(),
@@ -271,15 +274,15 @@ impl Rig {
         duration: Duration,
         label: &str,
         progress: &Progress,
-    ) -> Result<Phase, Error> {
+    ) -> Result<RoomPhase, Error> {
         self.wait(&mut watch, duration, label, progress)?;
         let cpu_ns = proc::cpu_ns(self.server.pid)?;
         let split = proc::ticks(self.server.pid)?;
         let wall_ns = watch.start.elapsed().as_nanos() as u64;
-        let played = self.tell()?;
-        Ok(Phase {
+        let played = self.report_played()?;
+        Ok(RoomPhase {
             played,
-            said: Said::ask(self.speech, self.server.address)?.since(&watch.before),
+            server_stats: ServerStats::ask(self.speech, self.server.address)?.since(&watch.before),
             server_cpu_ns: cpu_ns - watch.cpu_before_ns,
             server_split: Ticks {
                 user: split.user.saturating_sub(watch.split_before.user),
@@ -302,30 +305,30 @@ impl Rig {
         Ok(())
     }
 
-    /// What the server says of the whole run.
-    pub fn said(&self) -> Result<Said, Error> {
-        Said::ask(self.speech, self.server.address)
+    /// The server's own figures of the whole run.
+    pub fn server_stats(&self) -> Result<ServerStats, Error> {
+        ServerStats::ask(self.speech, self.server.address)
     }
 
     /// What players have measured since the phase began.
-    pub fn tell(&mut self) -> Result<Played, Error> {
+    pub fn report_played(&mut self) -> Result<Played, Error> {
         let mut all = Played::default();
-        for played in self.play_all(&PlayOrder::Tell)? {
+        for played in self.play_all(&PlayersCommand::Report)? {
             match played {
-                PlayAnswer::Played(played) => all.add(&played),
-                PlayAnswer::Done => {}
+                PlayersReply::Played(played) => all.add(&played),
+                PlayersReply::Done => {}
             }
         }
         Ok(all)
     }
 
-    /// Gives all players an order.
-    pub fn play_all(&mut self, order: &PlayOrder) -> Result<Vec<PlayAnswer>, Error> {
+    /// Sends a command to all players.
+    pub fn play_all(&mut self, command: &PlayersCommand) -> Result<Vec<PlayersReply>, Error> {
         for worker in &mut self.workers {
-            worker.order(&Order::Play(order.clone()))?;
+            worker.send_command(&WorkerCommand::Play(command.clone()))?;
         }
         let answer = |worker: &Worker| match worker.answer()? {
-            Answer::Play(answer) => Ok(answer),
+            WorkerReply::Play(answer) => Ok(answer),
             other => Err(worker.unexpected(&other)),
         };
         self.workers.iter().map(answer).collect()
@@ -333,7 +336,7 @@ impl Rig {
 
     /// Ends players and server, and holds what was seen against what was recorded.
     pub fn verify(mut self, scratch: &Scratch, progress: &Progress) -> Result<Verified, Error> {
-        self.play_all(&PlayOrder::Flush)?;
+        self.play_all(&PlayersCommand::Flush)?;
         let files = std::mem::take(&mut self.observations);
         progress.doing("ending the server".into());
         // Players leave first, so that the recording has all that they saw; the server writes the rest when it ends.
@@ -360,7 +363,7 @@ impl Rig {
 
 /// A phase that is going on.
 pub struct Watch {
-    before: Said,
+    before: ServerStats,
     cpu_before_ns: u64,
     split_before: Ticks,
     start: Instant,

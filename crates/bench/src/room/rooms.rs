@@ -1,10 +1,10 @@
-//! Many small rooms: whether all of them keep their time, or how many do.
+//! Many small rooms: whether all tick on time, or how many do.
 
 use serde::Serialize;
 use serde_json::json;
 
 use super::args::{RoomsArgs, in_range};
-use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
+use super::rig::{RoomPhase, RoomRig, RoomSetup, Scratch, room_settings};
 use super::side::Side;
 use super::{Found, finish};
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::Line;
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 
 /// Rooms that the largest number may be wrong by, in parts of it.
 const PRECISION: usize = 16;
@@ -90,18 +90,18 @@ fn holds(side: &Side) -> bool {
     none(side.server.overruns) && none(side.server.ticks_late) && none(side.server.ticks_skipped)
 }
 
-fn measure(args: &RoomsArgs, rooms: usize, cores: &Cores, progress: &Progress) -> Result<Phase, Error> {
+fn measure(args: &RoomsArgs, rooms: usize, cores: &Cores, progress: &Progress) -> Result<RoomPhase, Error> {
     let scratch = Scratch::create()?;
     let mut server = args.common.server.clone();
     let params = json!({"objects": 8, "player_objects": true, "everyone_sees_everything": true});
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     server.set.splice(0..0, room_settings("crowd", &params, &[rate]));
-    let setup = Setup {
+    let setup = RoomSetup {
         players: rooms * args.players_per_room,
         players_per_room: args.players_per_room,
         ..args.play.setup(cores)
     };
-    let mut rig = Rig::start(Server::start(&server, cores)?, &setup, &scratch, progress)?;
+    let mut rig = RoomRig::start(ServerProcess::start(&server, cores)?, &setup, &scratch, progress)?;
     let pace = args.play.inputs_per_second;
     rig.phase(pace, args.play.warm_up(), "warming up", progress)?;
     rig.phase(pace, args.play.duration(), &format!("{rooms} rooms"), progress)

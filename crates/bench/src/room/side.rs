@@ -1,11 +1,11 @@
-//! One server under one load: its figures in a report.
+//! One server under one load, with its figures in a report.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::figures::ServerFigures;
-use super::rig::Phase;
+use super::rig::RoomPhase;
 use crate::latency::Summary;
 use crate::report::{Line, grouped, per_second, ratio, size, time};
 
@@ -18,7 +18,7 @@ pub struct Side {
     snapshots: u64,
     snapshots_per_second: f64,
     bytes_per_snapshot: f64,
-    /// Ticks of which a player was sent nothing.
+    /// The share of ticks for which a player received no snapshot.
     ticks_skipped_share: f64,
     events: u64,
     /// Snapshots that could not be taken in, by reason.
@@ -50,9 +50,9 @@ pub struct Side {
 
 impl Side {
     /// Computes the figures of a phase.
-    pub fn new(name: &str, phase: &Phase) -> Self {
+    pub fn new(name: &str, phase: &RoomPhase) -> Self {
         let played = &phase.played;
-        let server = phase.said.figures();
+        let server = phase.server_stats.figures();
         let snapshots = played.snapshots as f64;
         let ticks = phase.server_split;
         Side {
@@ -87,7 +87,7 @@ impl Side {
         }
     }
 
-    /// Bytes of a snapshot.
+    /// Mean over the run.
     pub fn bytes_per_snapshot(&self) -> f64 {
         self.bytes_per_snapshot
     }
@@ -97,7 +97,6 @@ impl Side {
         self.broken.is_empty() && self.closed.is_empty() && self.inconsistent == 0 && self.misplaced == 0
     }
 
-    /// For the table.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = vec![
             Line::new(self.name.clone(), ""),

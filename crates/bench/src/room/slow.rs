@@ -1,4 +1,4 @@
-//! Players that stop reading, and come back.
+//! Players that stop reading and continue later.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::args::{SlowArgs, in_range};
-use super::orders::PlayOrder;
-use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
+use super::player_commands::PlayersCommand;
+use super::rig::{RoomPhase, RoomRig, RoomSetup, Scratch, room_settings};
 use super::side::{Side, summary_line};
 use super::verify::Verified;
 use super::{Found, finish};
@@ -17,7 +17,7 @@ use crate::latency::Summary;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{Line, size};
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 
 /// Until then the kernel's buffers have filled.
 const FILLING: Duration = Duration::from_secs(2);
@@ -62,13 +62,13 @@ pub fn run(args: &SlowArgs) -> Result<(), Error> {
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     let params = json!({"everyone_sees_everything": true});
     server.set.splice(0..0, room_settings("crowd", &params, &[scratch.recording(), rate]));
-    let setup = Setup {
+    let setup = RoomSetup {
         slow: args.slow_players,
         slow_receive_bytes: args.slow_receive_bytes,
         keeps_observations: true,
         ..args.play.setup(&cores)
     };
-    let mut rig = Rig::start(Server::start(&server, &cores)?, &setup, &scratch, &progress)?;
+    let mut rig = RoomRig::start(ServerProcess::start(&server, &cores)?, &setup, &scratch, &progress)?;
     let phases = Phases::run(&mut rig, args, &progress)?;
     let verified = rig.verify(&scratch, &progress)?;
     progress.finish();
@@ -78,19 +78,19 @@ pub fn run(args: &SlowArgs) -> Result<(), Error> {
 }
 
 struct Phases {
-    before: Phase,
-    paused: Phase,
-    awake: Phase,
+    before: RoomPhase,
+    paused: RoomPhase,
+    awake: RoomPhase,
     memory_filled_bytes: u64,
     memory_paused_bytes_max: u64,
 }
 
 impl Phases {
-    fn run(rig: &mut Rig, args: &SlowArgs, progress: &Progress) -> Result<Self, Error> {
+    fn run(rig: &mut RoomRig, args: &SlowArgs, progress: &Progress) -> Result<Self, Error> {
         let pace = args.play.inputs_per_second;
         rig.phase(pace, args.play.warm_up(), "warming up", progress)?;
         let before = rig.phase(pace, args.play.duration(), "before", progress)?;
-        rig.play_all(&PlayOrder::Pause)?;
+        rig.play_all(&PlayersCommand::Pause)?;
         let mut watch = rig.begin(pace)?;
         rig.wait(&mut watch, FILLING, "buffers fill", progress)?;
         let memory_filled_bytes = watch.anon_bytes();
@@ -100,7 +100,7 @@ impl Phases {
         let recent = paused.memory.iter().rev().take(looks).map(|memory| memory.anon_bytes);
         let memory_paused_bytes_max = recent.max().unwrap_or(0);
         let watch = rig.begin(pace)?;
-        rig.play_all(&PlayOrder::Wake)?;
+        rig.play_all(&PlayersCommand::Wake)?;
         let awake = rig.watch(watch, args.play.duration(), "all read again", progress)?;
         Ok(Phases { before, paused, awake, memory_filled_bytes, memory_paused_bytes_max })
     }
@@ -150,7 +150,7 @@ impl Report {
 
     fn lines(&self) -> Vec<Line> {
         let load =
-            format!("{} players, {} of which don't read for {} s", self.players, self.slow_players, self.pause_seconds);
+            format!("{} players, {} of them do not read for {} s", self.players, self.slow_players, self.pause_seconds);
         let mut lines = vec![Line::new("machine", &self.machine), Line::new("load", load)];
         for side in [&self.before, &self.paused, &self.awake] {
             lines.extend(side.lines());

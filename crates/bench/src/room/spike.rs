@@ -1,4 +1,4 @@
-//! All players send many more inputs at once, for a short time.
+//! All players send many more inputs for a short time.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::args::{SpikeArgs, in_range};
-use super::figures::Said;
-use super::orders::{PlayOrder, Played};
-use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
+use super::figures::ServerStats;
+use super::player_commands::{Played, PlayersCommand};
+use super::rig::{RoomPhase, RoomRig, RoomSetup, Scratch, room_settings};
 use super::side::Side;
 use super::verify::Verified;
 use super::{Found, finish};
@@ -17,9 +17,9 @@ use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{Line, grouped, ratio};
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 
-/// The rise takes so long, in so many steps.
+/// Duration and number of steps of the rise.
 const RISE: Duration = Duration::from_millis(500);
 const RISE_STEPS: u32 = 5;
 /// After this everything has to be as before.
@@ -41,9 +41,9 @@ struct Report {
     after: Side,
     /// All inputs of the run, ...
     inputs: u64,
-    /// ... those that the room has said it had applied, ...
+    /// ... those that the room has acknowledged, ...
     acknowledged: u64,
-    /// ... and those that the server says it turned away, by reason.
+    /// ... and those that the server rejected, by reason.
     turned_away: u64,
     lost: u64,
     verified: Verified,
@@ -62,8 +62,8 @@ pub fn run(args: &SpikeArgs) -> Result<(), Error> {
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     let params = json!({"objects": 0, "player_objects": true});
     server.set.splice(0..0, room_settings("crowd", &params, &[scratch.recording(), rate]));
-    let setup = Setup { keeps_observations: true, looks_from_own: true, ..args.play.setup(&cores) };
-    let mut rig = Rig::start(Server::start(&server, &cores)?, &setup, &scratch, &progress)?;
+    let setup = RoomSetup { keeps_observations: true, looks_from_own: true, ..args.play.setup(&cores) };
+    let mut rig = RoomRig::start(ServerProcess::start(&server, &cores)?, &setup, &scratch, &progress)?;
     let phases = Phases::run(&mut rig, args, &progress)?;
     let verified = rig.verify(&scratch, &progress)?;
     progress.finish();
@@ -73,17 +73,17 @@ pub fn run(args: &SpikeArgs) -> Result<(), Error> {
 }
 
 struct Phases {
-    before: Phase,
-    spike: Phase,
-    after: Phase,
-    /// What players say after the last answer, ...
+    before: RoomPhase,
+    spike: RoomPhase,
+    after: RoomPhase,
+    /// The players' reports after the last reply, ...
     end: Played,
-    /// ... and what the server says, of the whole run.
-    said: Said,
+    /// ... and the server's figures of the whole run.
+    server_stats: ServerStats,
 }
 
 impl Phases {
-    fn run(rig: &mut Rig, args: &SpikeArgs, progress: &Progress) -> Result<Self, Error> {
+    fn run(rig: &mut RoomRig, args: &SpikeArgs, progress: &Progress) -> Result<Self, Error> {
         let calm = args.play.inputs_per_second;
         rig.phase(calm, args.play.warm_up(), "warming up", progress)?;
         let before = rig.phase(calm, args.play.duration(), "before", progress)?;
@@ -91,16 +91,16 @@ impl Phases {
         rig.phase(calm, RECOVERY, "getting back to normal", progress)?;
         let after = rig.phase(calm, args.play.duration(), "after", progress)?;
         let end = rig.phase(0.0, RECOVERY, "waiting for the last answers", progress)?.played;
-        Ok(Phases { before, spike, after, end, said: rig.said()? })
+        Ok(Phases { before, spike, after, end, server_stats: rig.server_stats()? })
     }
 
-    fn spike(rig: &mut Rig, args: &SpikeArgs, progress: &Progress) -> Result<Phase, Error> {
+    fn spike(rig: &mut RoomRig, args: &SpikeArgs, progress: &Progress) -> Result<RoomPhase, Error> {
         let calm = args.play.inputs_per_second;
         let mut watch = rig.begin(calm)?;
         for step in 1..=RISE_STEPS {
             let share = f64::from(step) / f64::from(RISE_STEPS);
             let inputs_per_second = calm * (1.0 + (args.factor - 1.0) * share);
-            rig.play_all(&PlayOrder::Pace { inputs_per_second })?;
+            rig.play_all(&PlayersCommand::Pace { inputs_per_second })?;
             rig.wait(&mut watch, RISE / RISE_STEPS, "inputs rise", progress)?;
         }
         rig.watch(watch, Duration::from_secs_f64(args.spike_seconds), "spike", progress)
@@ -110,8 +110,8 @@ impl Phases {
         let side = Side::new;
         let (before, spike, after) =
             (side("before", &self.before), side("spike", &self.spike), side("after", &self.after));
-        let late_by_two = self.spike.said.late_by(TWO_INTERVALS_S);
-        let turned_away = self.said.inputs_turned_away();
+        let late_by_two = self.spike.server_stats.late_by(TWO_INTERVALS_S);
+        let turned_away = self.server_stats.inputs_turned_away();
         let lost = self.end.inputs_ever.saturating_sub(self.end.acknowledged_ever + turned_away);
         let p99_ms = |side: &Side| side.effect.p99_us as f64 / 1e3;
         let goals = vec![

@@ -1,7 +1,7 @@
-//! Changing one input of a recording, to see that a replay finds out.
+//! Changes one input of a recording, to test that a replay detects it.
 //!
-//! The format is `dunlin_rooms::recording`'s: [`MAGIC`], a version, the header, and records. This reads no more of it than it
-//! takes to find inputs and ticks.
+//! The format is that of `dunlin_rooms::recording`: [`MAGIC`], a version, the header, and records. This module decodes
+//! only what it needs to find inputs and ticks.
 
 use dunlin_rooms::recording::{MAGIC, ReplayError};
 use serde::Serialize;
@@ -29,7 +29,6 @@ impl Tampered {
         self.changed_tick.is_some() && self.changed_tick == self.found_tick
     }
 
-    /// For the table.
     pub fn line(&self) -> Line {
         let tick = |tick: Option<u32>| tick.map_or("none".into(), |tick| tick.to_string());
         let text = format!("an input before tick {}; found at tick {}", tick(self.changed_tick), tick(self.found_tick));
@@ -52,7 +51,7 @@ pub fn tamper(recording: &[u8]) -> Tampered {
     let mut last = Tampered::default();
     for place in later.iter().filter(|place| place.bytes > 1).take(TRIES_MAX) {
         let mut changed = recording.to_vec();
-        // The last byte: the first says what kind of input it is.
+        // Change the last byte, because the first one is the kind of input.
         if let Some(byte) = changed.get_mut(place.data + place.bytes - 1) {
             *byte ^= 0x55;
         }

@@ -1,4 +1,4 @@
-//! Holding what players saw against the world, which a recording brings back.
+//! Compares what players saw with the world, which is reconstructed from a recording.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -45,7 +45,6 @@ impl Verified {
         self.snapshots > 0 && self.mismatches == 0 && self.unknown_ticks == 0 && self.recording_faults.is_empty()
     }
 
-    /// For the table.
     pub fn line(&self) -> Line {
         let mut text = format!(
             "{} snapshots held against {} ticks of the replayed world: {} differ",
@@ -164,7 +163,6 @@ pub fn by_room(observations: Vec<(Observation, u32)>) -> BTreeMap<u32, ByTick> {
     rooms
 }
 
-/// Reads a recording.
 pub fn read_recording(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|source| {
         Error::os(format!("read the recording {}", path.display()), source, "check what the server logged")

@@ -1,4 +1,4 @@
-//! Players who see a part of the map, against players who see all of it.
+//! Compares players who see a part of the map with players who see all of it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{ViewsArgs, in_range};
-use super::rig::{Phase, Rig, Scratch, Setup, room_settings};
+use super::rig::{RoomPhase, RoomRig, RoomSetup, Scratch, room_settings};
 use super::side::Side;
 use super::verify::Verified;
 use super::{Found, finish};
@@ -16,7 +16,7 @@ use crate::goal::Goal;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{Line, ratio};
-use crate::spawn::Server;
+use crate::spawn::ServerProcess;
 
 /// Cells seen in each direction from the one looked from.
 const NEAR_CELLS: u32 = 2;
@@ -78,25 +78,30 @@ fn server(args: &ViewsArgs, everything: bool, more: &[(&str, Value)]) -> ServerA
 /// A run of its own, which is recorded; with the number of cells that were looked from in a tick.
 fn verify(args: &ViewsArgs, cores: &Cores, progress: &Progress) -> Result<Verified, Error> {
     let scratch = Scratch::create()?;
-    let server = Server::start(&server(args, false, &[scratch.recording()]), cores)?;
-    let setup = Setup { keeps_observations: true, full_every: 1, ..args.play.setup(cores) };
-    let mut rig = Rig::start(server, &setup, &scratch, progress)?;
+    let server = ServerProcess::start(&server(args, false, &[scratch.recording()]), cores)?;
+    let setup = RoomSetup { keeps_observations: true, full_every: 1, ..args.play.setup(cores) };
+    let mut rig = RoomRig::start(server, &setup, &scratch, progress)?;
     let duration = Duration::from_secs_f64(args.verify_seconds);
     rig.phase(args.play.inputs_per_second, duration, "a run to verify", progress)?;
     rig.verify(&scratch, progress)
 }
 
-fn measure(args: &ViewsArgs, everything: bool, cores: &Cores, progress: &Progress) -> Result<Phase, Error> {
+fn measure(args: &ViewsArgs, everything: bool, cores: &Cores, progress: &Progress) -> Result<RoomPhase, Error> {
     let scratch = Scratch::create()?;
-    let server = Server::start(&server(args, everything, &[]), cores)?;
-    let mut rig = Rig::start(server, &args.play.setup(cores), &scratch, progress)?;
+    let server = ServerProcess::start(&server(args, everything, &[]), cores)?;
+    let mut rig = RoomRig::start(server, &args.play.setup(cores), &scratch, progress)?;
     let pace = args.play.inputs_per_second;
     rig.phase(pace, args.play.warm_up(), "warming up", progress)?;
     let label = if everything { "everybody sees everything" } else { "views" };
     rig.phase(pace, args.play.duration(), label, progress)
 }
 
-fn report(args: &ViewsArgs, cores: Cores, (views, everything): (&Phase, &Phase), verified: Option<Verified>) -> Report {
+fn report(
+    args: &ViewsArgs,
+    cores: Cores,
+    (views, everything): (&RoomPhase, &RoomPhase),
+    verified: Option<Verified>,
+) -> Report {
     let (views, everything) = (Side::new("views", views), Side::new("everything", everything));
     let occupied_cells = verified.as_ref().map(|verified| verified.views_per_tick);
     let per_cell = occupied_cells.zip(views.server.encodes_per_tick).map(|(cells, bodies)| ratio(bodies, cells));
@@ -144,7 +149,7 @@ impl Report {
     fn lines(&self) -> Vec<Line> {
         let seen = 100.0 * f64::from(self.visible_cells) / f64::from(self.cells);
         let load = format!(
-            "{} players, {} objects of which {} ‰ move; {} cells, of which a player sees {:.1} %",
+            "{} players, {} objects ({} ‰ move); {} cells (a player sees {:.1} %)",
             self.players, self.objects, self.moving_permille, self.cells, seen
         );
         let mut lines = vec![Line::new("machine", &self.machine), Line::new("load", load)];

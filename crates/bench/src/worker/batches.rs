@@ -1,4 +1,4 @@
-//! The other way of sending: many sends in one submission to `io_uring`.
+//! The second way of sending: many sends in one `io_uring` submission.
 
 use std::io;
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use io_uring::{IoUring, opcode, types::Fd};
 
-use crate::control::Sent;
+use crate::control::SenderReport;
 
 /// A ring that takes sends in batches.
 pub struct Batches {
@@ -26,7 +26,7 @@ impl Batches {
     }
 
     /// One send to every socket.
-    pub fn send_round(&mut self, sockets: &[TcpStream], frame: &[u8], sent: &mut Sent) -> io::Result<()> {
+    pub fn send_round(&mut self, sockets: &[TcpStream], frame: &[u8], sent: &mut SenderReport) -> io::Result<()> {
         let length = u32::try_from(frame.len()).map_err(io::Error::other)?;
         for part in sockets.chunks(self.batch) {
             for socket in part {

@@ -1,4 +1,4 @@
-//! A worker full of subscribers: one thread, one epoll, one read buffer.
+//! A worker with subscribers: one thread, one epoll, one read buffer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,23 +13,23 @@ use rustls::ClientConfig;
 
 use super::secure::{secure, tls_config};
 use super::sequences::Sequences;
-use super::session::{Ended, Observer, Session, Stage, Taken};
-use super::{BUFFER_BYTES, answer, orders_for, poll_failed};
-use crate::control::{Answer, ClientsRole, Connected, Order, Received, Slow};
+use super::session::{Ended, LoadSessionStage, Observer, Session, Taken};
+use super::{BUFFER_BYTES, answer, commands_for, poll_failed};
+use crate::control::{ClientsRole, Connected, Slow, SubscriberReport, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::payload::{Stamp, StampFinder};
 use crate::proc;
 use crate::tally::Tally;
 
-const ORDERS: Token = Token(usize::MAX);
+const COMMANDS: Token = Token(usize::MAX);
 /// A server that gets no session further for this long won't.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
-/// A slow reader that is awake and hears nothing for this long has got all it will get.
+/// A slow reader that reads again has received everything when no data arrives for this long.
 const SLOW_PATIENCE: Duration = Duration::from_secs(3);
 
 pub fn play(role: ClientsRole) -> Result<(), Error> {
     let poll = Poll::new().map_err(poll_failed)?;
-    let orders = orders_for(&poll, ORDERS)?;
+    let commands = commands_for(&poll, COMMANDS)?;
     let tally = Tally::open(Path::new(&role.tally))?;
     let tls = if role.target.tls { Some(tls_config()?) } else { None };
     let clients = Clients {
@@ -47,7 +47,7 @@ pub fn play(role: ClientsRole) -> Result<(), Error> {
         waiting: None,
         role,
     };
-    clients.run(&orders, &tally)
+    clients.run(&commands, &tally)
 }
 
 struct Clients {
@@ -67,7 +67,7 @@ struct Clients {
     waiting: Option<Waiting>,
 }
 
-/// An order whose answer needs time.
+/// A command whose answer needs time.
 enum Waiting {
     Connected { patience: Instant },
     Slow { patience: Instant, end_sequence: u64 },
@@ -84,7 +84,7 @@ struct Reader {
 #[derive(Default)]
 struct Phase {
     first_sequence: u64,
-    received: Received,
+    received: SubscriberReport,
     deliveries_ever: u64,
     cpu_before_ns: u64,
 }
@@ -127,7 +127,7 @@ impl Sink<'_> {
 }
 
 impl Clients {
-    fn run(mut self, orders: &Receiver<Order>, tally: &Tally) -> Result<(), Error> {
+    fn run(mut self, commands: &Receiver<WorkerCommand>, tally: &Tally) -> Result<(), Error> {
         let mut events = Events::with_capacity(1024);
         let slot = tally.slot(self.role.worker);
         loop {
@@ -139,31 +139,31 @@ impl Clients {
                 result => result.map_err(poll_failed)?,
             }
             for event in &events {
-                if event.token() != ORDERS {
+                if event.token() != COMMANDS {
                     self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
                 }
             }
             slot.deliveries.store(self.phase.deliveries_ever, Ordering::Relaxed);
             slot.ready.store(self.connected.ready as u64, Ordering::Relaxed);
-            while let Ok(order) = orders.try_recv() {
-                self.on_order(&order)?;
+            while let Ok(command) = commands.try_recv() {
+                self.on_command(&command)?;
             }
         }
     }
 
-    fn on_order(&mut self, order: &Order) -> Result<(), Error> {
-        match *order {
-            Order::Connect { sessions, slow } => {
+    fn on_command(&mut self, command: &WorkerCommand) -> Result<(), Error> {
+        match *command {
+            WorkerCommand::Connect { sessions, slow } => {
                 self.to_open = sessions;
                 self.slow_to_open = slow;
                 self.waiting = Some(Waiting::Connected { patience: Instant::now() + CONNECT_PATIENCE });
             }
-            Order::Begin { first_sequence } => {
-                // What ended since the last phase is told with this one.
+            WorkerCommand::Begin { first_sequence } => {
+                // Sessions that ended between two phases are reported with the later one.
                 let closed = std::mem::take(&mut self.phase.received.closed);
                 self.phase = Phase {
                     first_sequence,
-                    received: Received { closed, ..Received::default() },
+                    received: SubscriberReport { closed, ..SubscriberReport::default() },
                     deliveries_ever: self.phase.deliveries_ever,
                     cpu_before_ns: proc::own_cpu_ns(),
                 };
@@ -171,18 +171,20 @@ impl Clients {
                 for reader in self.sessions.iter_mut().filter(|reader| !reader.slow) {
                     reader.sequences = Sequences { next: first_sequence, ..Sequences::default() };
                 }
-                answer(&Answer::Done);
+                answer(&WorkerReply::Done);
             }
-            Order::End { end_sequence } => answer(&Answer::Received(Box::new(self.end_phase(end_sequence)))),
-            Order::PauseSlow => {
+            WorkerCommand::End { end_sequence } => {
+                answer(&WorkerReply::Received(Box::new(self.end_phase(end_sequence))));
+            }
+            WorkerCommand::PauseSlow => {
                 for reader in self.sessions.iter_mut().filter(|reader| reader.slow) {
                     if let Some(session) = &mut reader.session {
                         self.poll.registry().deregister(session.socket()).map_err(poll_failed)?;
                     }
                 }
-                answer(&Answer::Done);
+                answer(&WorkerReply::Done);
             }
-            Order::WakeSlow { end_sequence } => {
+            WorkerCommand::WakeSlow { end_sequence } => {
                 for (number, reader) in self.sessions.iter_mut().enumerate().filter(|(_, reader)| reader.slow) {
                     if let Some(session) = &mut reader.session {
                         let registry = self.poll.registry();
@@ -191,8 +193,8 @@ impl Clients {
                 }
                 self.waiting = Some(Waiting::Slow { patience: Instant::now() + SLOW_PATIENCE, end_sequence });
             }
-            Order::Publish(_) | Order::Send(_) | Order::Play(_) | Order::Cut => {
-                answer(&Answer::Failed { said: "subscribers do nothing but read".into() });
+            WorkerCommand::Publish(_) | WorkerCommand::Send(_) | WorkerCommand::Play(_) | WorkerCommand::Cut => {
+                answer(&WorkerReply::Failed { message: "subscribers do nothing but read".into() });
             }
         }
         Ok(())
@@ -226,13 +228,13 @@ impl Clients {
         let Some(session) = &mut reader.session else { return };
         let before = session.stage;
         let mut result = Ok(());
-        if before == Stage::Connecting && writable {
+        if before == LoadSessionStage::Connecting && writable {
             result = session.connected(&self.role.target);
             // From here on only reading is waited for.
             let token = Token(number);
             let reregistered = self.poll.registry().reregister(session.socket(), token, Interest::READABLE);
             result = result.and(reregistered.map_err(|err| format!("register: {err}")));
-        } else if before != Stage::Connecting {
+        } else if before != LoadSessionStage::Connecting {
             let mut sink = Sink {
                 finder: &self.finder,
                 sequences: &mut reader.sequences,
@@ -243,10 +245,10 @@ impl Clients {
             result = read_all(session, &self.role, &mut self.buffer, &mut sink, read_closed);
         }
         let after = session.stage;
-        if before != Stage::Ready && (after == Stage::Ready || result.is_err()) {
+        if before != LoadSessionStage::Ready && (after == LoadSessionStage::Ready || result.is_err()) {
             self.handshakes -= 1;
         }
-        if before != Stage::Ready && after == Stage::Ready {
+        if before != LoadSessionStage::Ready && after == LoadSessionStage::Ready {
             self.connected.ready += 1;
             // Only what is published from now on can be expected of this session.
             reader.sequences.next = reader.sequences.next.max(self.phase.first_sequence);
@@ -257,22 +259,22 @@ impl Clients {
         }
     }
 
-    fn end_session(&mut self, number: usize, stage: Stage, why: Ended) {
+    fn end_session(&mut self, number: usize, stage: LoadSessionStage, why: Ended) {
         let Some(reader) = self.sessions.get_mut(number) else { return };
         // Dropping the socket closes it, which also takes it out of the poll.
         reader.session = None;
         let counts = match (stage, reader.slow) {
-            (Stage::Ready, true) => &mut self.slow_closed,
-            (Stage::Ready, false) => &mut self.phase.received.closed,
+            (LoadSessionStage::Ready, true) => &mut self.slow_closed,
+            (LoadSessionStage::Ready, false) => &mut self.phase.received.closed,
             _ => &mut self.connected.failed,
         };
         *counts.entry(why).or_default() += 1;
-        if stage == Stage::Ready {
+        if stage == LoadSessionStage::Ready {
             self.connected.ready -= 1;
         }
     }
 
-    /// Something moved: whoever waits may wait on.
+    /// Restarts the timeout because there was progress.
     fn be_patient(&mut self, by_slow: bool) {
         match &mut self.waiting {
             Some(Waiting::Connected { patience }) => *patience = Instant::now() + CONNECT_PATIENCE,
@@ -291,7 +293,7 @@ impl Clients {
                 } else if self.to_open > 0 || self.handshakes > 0 {
                     return;
                 }
-                answer(&Answer::Connected(self.connected.clone()));
+                answer(&WorkerReply::Connected(self.connected.clone()));
             }
             Some(Waiting::Slow { patience, end_sequence }) => {
                 let reads_on =
@@ -299,14 +301,14 @@ impl Clients {
                 if Instant::now() <= patience && self.sessions.iter().any(|reader| reads_on(&reader)) {
                     return;
                 }
-                answer(&Answer::Slow(self.slow_outcome(end_sequence)));
+                answer(&WorkerReply::Slow(self.slow_outcome(end_sequence)));
             }
             None => return,
         }
         self.waiting = None;
     }
 
-    fn end_phase(&mut self, end_sequence: u64) -> Received {
+    fn end_phase(&mut self, end_sequence: u64) -> SubscriberReport {
         let mut received = std::mem::take(&mut self.phase.received);
         for reader in self.sessions.iter_mut().filter(|reader| !reader.slow) {
             let settled = reader.sequences.settle(end_sequence);

@@ -1,4 +1,4 @@
-//! The roofline's receivers: they take bytes off the sockets without looking at them.
+//! The receivers of the roofline: they read bytes from the sockets and discard them.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -7,8 +7,8 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 
-use super::{answer, orders, poll_failed};
-use crate::control::{Answer, Connected, DrainRole};
+use super::{answer, commands, poll_failed};
+use crate::control::{Connected, DrainRole, WorkerReply};
 use crate::error::Error;
 
 pub fn play(role: &DrainRole) -> Result<(), Error> {
@@ -26,9 +26,9 @@ pub fn play(role: &DrainRole) -> Result<(), Error> {
         poll.registry().register(&mut socket, Token(number), Interest::READABLE).map_err(failed)?;
         sockets.push(socket);
     }
-    answer(&Answer::Connected(Connected { ready: sockets.len(), ..Connected::default() }));
+    answer(&WorkerReply::Connected(Connected { ready: sockets.len(), ..Connected::default() }));
     // Nothing is ordered: the thread is there to end the process with its stdin.
-    let _orders = orders(|| ());
+    let _orders = commands(|| ());
     let mut events = Events::with_capacity(1024);
     let mut buffer = vec![0; super::BUFFER_BYTES];
     loop {

@@ -1,4 +1,4 @@
-//! One player: what it has seen, and which of its inputs it waits for.
+//! One player: the state that it has seen, and the inputs that it waits for.
 
 mod head;
 
@@ -14,17 +14,16 @@ use crate::commands;
 use crate::control::{Speech, Target};
 use crate::error::Error;
 use crate::proc;
-use crate::push::{self, Push};
+use crate::push::{self, PlayerPush};
 use crate::room::observation::{Observation, Observations};
-use crate::room::orders::{Play, Played};
+use crate::room::player_commands::{Played, PlayerBehavior};
 
 /// Inputs of a player that are waited for; the oldest of more are given up.
 const WAITING_MAX: usize = 4_096;
-/// Every so many snapshots, a player looks at each object that it sees.
+/// A player checks every visible object once per this number of snapshots.
 const LOOK_THROUGH_EVERY: u32 = 64;
 
-/// A player.
-pub struct Player {
+pub struct LoadPlayer {
     /// None before it begins and once it has ended.
     pub session: Option<Session>,
     /// Its number in the run.
@@ -33,7 +32,7 @@ pub struct Player {
     pub room: u32,
     /// The server, and its room there.
     pub target: Rc<Target>,
-    /// It may be told to stop reading.
+    /// It can be ordered to stop reading.
     pub slow: bool,
     /// It reads again after a pause.
     pub waking: Option<Waking>,
@@ -62,10 +61,10 @@ struct Sent {
 }
 
 /// What a player's reads are for.
-pub struct Sink<'a> {
+pub struct PlayerSink<'a> {
     pub played: &'a mut Played,
     pub observations: Option<&'a mut Observations>,
-    pub play: Play,
+    pub play: PlayerBehavior,
     pub looks_from_own: bool,
     pub snapshots_ever: &'a mut u64,
     pub failed: &'a mut Option<Error>,
@@ -85,8 +84,8 @@ impl Clock {
 
 /// A player and its sink, while its session reads.
 pub struct Reading<'a, 'b> {
-    pub player: &'a mut Player,
-    pub sink: &'a mut Sink<'b>,
+    pub player: &'a mut LoadPlayer,
+    pub sink: &'a mut PlayerSink<'b>,
     /// The subscription is over.
     pub ended: Option<Ended>,
 }
@@ -98,20 +97,20 @@ impl Observer for Reading<'_, '_> {
             return true;
         }
         match push::push(self.player.target.encoding, message) {
-            Some(Push::Publication { data, offset: 0 }) => self.player.snapshot(data, self.sink),
-            Some(Push::Publication { .. }) => self.sink.played.events += 1,
-            Some(Push::Unsubscribed { code }) => self.ended = Some(format!("unsubscribed: {code}")),
-            Some(Push::Other) => {}
+            Some(PlayerPush::Publication { data, offset: 0 }) => self.player.snapshot(data, self.sink),
+            Some(PlayerPush::Publication { .. }) => self.sink.played.events += 1,
+            Some(PlayerPush::Unsubscribed { code }) => self.ended = Some(format!("unsubscribed: {code}")),
+            Some(PlayerPush::Other) => {}
             None => return false,
         }
         true
     }
 }
 
-impl Player {
+impl LoadPlayer {
     /// A player that has seen nothing yet.
     pub fn new(session: Option<Session>, number: u32, room: u32, target: Rc<Target>) -> Self {
-        Player {
+        LoadPlayer {
             session,
             number,
             room,
@@ -128,11 +127,11 @@ impl Player {
     }
 
     /// Sends the next input. An input that the socket does not take is skipped.
-    pub fn send(&mut self, play: Play, intended_ns: u64, played: &mut Played) -> Result<(), Ended> {
+    pub fn send(&mut self, play: PlayerBehavior, intended_ns: u64, played: &mut Played) -> Result<(), Ended> {
         let number = self.inputs + 1;
         let data = match play {
-            Play::Stamp { .. } => stamp(self.number, number).to_vec(),
-            Play::Hunt => hunt(self.number, number),
+            PlayerBehavior::Stamp { .. } => stamp(self.number, number).to_vec(),
+            PlayerBehavior::Hunt => hunt(self.number, number),
         };
         let input = Input { number, room: Cow::Borrowed(""), data: Cow::Owned(data) };
         let mut bytes = Vec::with_capacity(48);
@@ -179,7 +178,7 @@ impl Player {
     }
 
     /// Checks that a snapshot builds on the tick that is here, and counts it.
-    fn snapshot_head(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+    fn snapshot_head(&mut self, data: &[u8], sink: &mut PlayerSink<'_>) {
         let head = head::read(data).filter(|head| head.tick > self.head_tick);
         let Some(head) = head.filter(|head| head.base == 0 || head.base == self.head_tick) else {
             *sink.played.broken.entry("the head of a snapshot is wrong".into()).or_default() += 1;
@@ -196,7 +195,7 @@ impl Player {
         sink.played.age.record_ns(unix_us.saturating_sub(head.time_us) * 1_000);
     }
 
-    fn snapshot(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+    fn snapshot(&mut self, data: &[u8], sink: &mut PlayerSink<'_>) {
         if self.heads_only {
             return self.snapshot_head(data, sink);
         }
@@ -232,18 +231,18 @@ impl Player {
     }
 
     /// Which inputs this snapshot acknowledges, and which it shows.
-    fn note_inputs(&mut self, now_ns: u64, sink: &mut Sink<'_>) {
+    fn note_inputs(&mut self, now_ns: u64, sink: &mut PlayerSink<'_>) {
         if self.waiting.is_empty() {
             return;
         }
         let shared = match sink.play {
-            Play::Stamp { shared_objects } => shared_objects,
-            Play::Hunt => None,
+            PlayerBehavior::Stamp { shared_objects } => shared_objects,
+            PlayerBehavior::Hunt => None,
         };
         let own = shared.map(|objects| ObjectId(self.number % objects + 1)).or_else(|| self.replica.avatar());
         let state = own.and_then(|id| self.replica.object(id)).map_or(&[][..], |object| object.state.as_slice());
         let shown = shown_number(self.number, state).unwrap_or(0);
-        // A server without acknowledgements tells no more than what it shows.
+        // Without acknowledgements, only the state of the object shows that an input was applied.
         let settled = if shared.is_some() { shown } else { self.replica.ack() };
         while let Some(sent) = self.waiting.front().filter(|sent| sent.number <= settled) {
             let since_ns = now_ns.saturating_sub(sent.intended_ns);
@@ -262,7 +261,7 @@ impl Player {
     }
 
     /// Whether the running hash is that of the objects, they are all in sight, and the player is where it looks from.
-    fn look_through(&self, grid: &Grid, hash: u64, sink: &mut Sink<'_>) {
+    fn look_through(&self, grid: &Grid, hash: u64, sink: &mut PlayerSink<'_>) {
         let played = &mut *sink.played;
         let (mut sum, mut objects) = (0, 0);
         for (id, object) in self.replica.objects() {
@@ -290,7 +289,7 @@ fn near_hash(replica: &Replica, grid: &Grid) -> u64 {
     near.fold(0, |hash, (cell, _)| hash ^ replica.cell_hash(cell))
 }
 
-/// What a player's input says: who, and which of its inputs.
+/// The content of a player's input: the player and the number of the input.
 fn stamp(player: u32, number: u32) -> [u8; 8] {
     let mut stamp = [0; 8];
     let (first, second) = stamp.split_at_mut(4);

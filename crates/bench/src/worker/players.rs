@@ -1,4 +1,4 @@
-//! A worker full of players: one thread, one epoll, one read buffer.
+//! A worker with players: one thread, one epoll, one read buffer.
 
 use std::io;
 use std::path::Path;
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::player::{Clock, Player, Reading, Sink, Waking};
-use super::session::{Ended, Session, Stage, Taken};
-use super::{BUFFER_BYTES, answer, orders_for, poll_failed};
-use crate::commands::Encoding;
-use crate::control::{Answer, Connected, Order, Target};
+use super::player::{Clock, LoadPlayer, PlayerSink, Reading, Waking};
+use super::session::{Ended, LoadSessionStage, Session, Taken};
+use super::{BUFFER_BYTES, answer, commands_for, poll_failed};
+use crate::commands::EncodingOption;
+use crate::control::{Connected, Target, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc;
 use crate::room::observation::Observations;
-use crate::room::orders::{PlayAnswer, PlayOrder, Played, PlayersRole};
+use crate::room::player_commands::{Played, PlayersCommand, PlayersReply, PlayersRole};
 use crate::tally::{Slot, Tally};
 
-const ORDERS: Token = Token(usize::MAX);
+const COMMANDS: Token = Token(usize::MAX);
 /// A server that gets no player further for this long won't.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn play(role: Box<PlayersRole>) -> Result<(), Error> {
     let poll = Poll::new().map_err(poll_failed)?;
-    let orders = orders_for(&poll, ORDERS)?;
+    let commands = commands_for(&poll, COMMANDS)?;
     let tally = Tally::open(Path::new(&role.tally))?;
     let observations = role.observations.as_deref().map(Observations::create).transpose()?;
     let players = Players {
@@ -46,18 +46,18 @@ pub fn play(role: Box<PlayersRole>) -> Result<(), Error> {
         failed: None,
         role,
     };
-    players.run(&orders, &tally)
+    players.run(&commands, &tally)
 }
 
 struct Players {
     role: Box<PlayersRole>,
     poll: Poll,
-    players: Vec<Player>,
+    players: Vec<LoadPlayer>,
     buffer: Vec<u8>,
     to_open: usize,
     slow_to_open: usize,
     handshakes: usize,
-    /// Until when an order to connect waits for the next sign of life.
+    /// Until when a command to connect waits for the next sign of life.
     patience: Option<Instant>,
     connected: Connected,
     schedule: Schedule,
@@ -103,7 +103,7 @@ impl Schedule {
 }
 
 impl Players {
-    fn run(mut self, orders: &Receiver<Order>, tally: &Tally) -> Result<(), Error> {
+    fn run(mut self, commands: &Receiver<WorkerCommand>, tally: &Tally) -> Result<(), Error> {
         let mut events = Events::with_capacity(1024);
         let slot = tally.slot(self.role.worker);
         loop {
@@ -116,14 +116,14 @@ impl Players {
                 result => result.map_err(poll_failed)?,
             }
             for event in &events {
-                if event.token() != ORDERS {
+                if event.token() != COMMANDS {
                     self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
                 }
             }
             self.send_inputs();
             self.count(slot);
-            while let Ok(order) = orders.try_recv() {
-                self.on_order(&order)?;
+            while let Ok(command) = commands.try_recv() {
+                self.on_command(&command)?;
             }
             if let Some(err) = self.failed.take() {
                 return Err(err);
@@ -136,27 +136,27 @@ impl Players {
         slot.ready.store(self.connected.ready as u64, Ordering::Relaxed);
     }
 
-    fn on_order(&mut self, order: &Order) -> Result<(), Error> {
-        match *order {
-            Order::Connect { sessions, slow } => {
+    fn on_command(&mut self, command: &WorkerCommand) -> Result<(), Error> {
+        match *command {
+            WorkerCommand::Connect { sessions, slow } => {
                 self.to_open = sessions;
                 self.slow_to_open = slow;
                 self.patience = Some(Instant::now() + CONNECT_PATIENCE);
                 return Ok(());
             }
-            Order::Play(ref order) => {
-                let said = self.on_play(order)?;
-                answer(&Answer::Play(said));
+            WorkerCommand::Play(ref command) => {
+                let message = self.on_play(command)?;
+                answer(&WorkerReply::Play(message));
             }
-            _ => answer(&Answer::Failed { said: "players only connect and play".into() }),
+            _ => answer(&WorkerReply::Failed { message: "players only connect and play".into() }),
         }
         Ok(())
     }
 
-    fn on_play(&mut self, order: &PlayOrder) -> Result<PlayAnswer, Error> {
-        match *order {
-            PlayOrder::Begin { inputs_per_second } => {
-                // What ended since the last phase is told with this one.
+    fn on_play(&mut self, command: &PlayersCommand) -> Result<PlayersReply, Error> {
+        match *command {
+            PlayersCommand::Begin { inputs_per_second } => {
+                // Sessions that ended between two phases are reported with the later one.
                 let before = std::mem::take(&mut self.played);
                 self.played = Played {
                     closed: before.closed,
@@ -167,15 +167,15 @@ impl Players {
                 self.cpu_before_ns = proc::own_cpu_ns();
                 self.set_pace(inputs_per_second);
             }
-            PlayOrder::Pace { inputs_per_second } => self.set_pace(inputs_per_second),
-            PlayOrder::Pause => {
+            PlayersCommand::Pace { inputs_per_second } => self.set_pace(inputs_per_second),
+            PlayersCommand::Pause => {
                 for player in self.players.iter_mut().filter(|player| player.slow) {
                     if let Some(session) = &mut player.session {
                         self.poll.registry().deregister(session.socket()).map_err(poll_failed)?;
                     }
                 }
             }
-            PlayOrder::Wake => {
+            PlayersCommand::Wake => {
                 for (number, player) in self.players.iter_mut().enumerate().filter(|(_, player)| player.slow) {
                     if let Some(session) = &mut player.session {
                         player.waking = Some(Waking::default());
@@ -184,17 +184,17 @@ impl Players {
                     }
                 }
             }
-            PlayOrder::Tell => {
+            PlayersCommand::Report => {
                 self.played.cpu_ns = proc::own_cpu_ns() - self.cpu_before_ns;
-                return Ok(PlayAnswer::Played(Box::new(self.played.clone())));
+                return Ok(PlayersReply::Played(Box::new(self.played.clone())));
             }
-            PlayOrder::Flush => {
+            PlayersCommand::Flush => {
                 if let Some(observations) = &mut self.observations {
                     observations.flush()?;
                 }
             }
         }
-        Ok(PlayAnswer::Done)
+        Ok(PlayersReply::Done)
     }
 
     fn set_pace(&mut self, inputs_per_second: f64) {
@@ -205,11 +205,11 @@ impl Players {
         let now_ns = proc::now_ns();
         while let Some((due_ns, number)) = self.schedule.next(now_ns, self.players.len()) {
             let Some(player) = self.players.get_mut(number) else { return };
-            if player.session.as_ref().is_none_or(|session| session.stage != Stage::Ready) {
+            if player.session.as_ref().is_none_or(|session| session.stage != LoadSessionStage::Ready) {
                 continue;
             }
             if let Err(why) = player.send(self.role.play, due_ns, &mut self.played) {
-                self.end_player(number, Stage::Ready, why);
+                self.end_player(number, LoadSessionStage::Ready, why);
             }
         }
     }
@@ -242,14 +242,14 @@ impl Players {
         let target = Rc::clone(&player.target);
         let before = session.stage;
         let mut result = Ok(());
-        if before == Stage::Connecting && writable {
+        if before == LoadSessionStage::Connecting && writable {
             result = session.connected(&target);
             // From here on only reading is waited for.
             let token = Token(number);
             let reregistered = self.poll.registry().reregister(session.socket(), token, Interest::READABLE);
             result = result.and(reregistered.map_err(|err| format!("register: {err}")));
-        } else if before != Stage::Connecting {
-            let mut sink = Sink {
+        } else if before != LoadSessionStage::Connecting {
+            let mut sink = PlayerSink {
                 played: &mut self.played,
                 observations: self.observations.as_mut(),
                 play: self.role.play,
@@ -262,10 +262,10 @@ impl Players {
         }
         let after = session.stage;
         player.session = Some(session);
-        if before != Stage::Ready && (after == Stage::Ready || result.is_err()) {
+        if before != LoadSessionStage::Ready && (after == LoadSessionStage::Ready || result.is_err()) {
             self.handshakes -= 1;
         }
-        if before != Stage::Ready && after == Stage::Ready {
+        if before != LoadSessionStage::Ready && after == LoadSessionStage::Ready {
             self.connected.ready += 1;
         }
         if before != after {
@@ -276,13 +276,13 @@ impl Players {
         }
     }
 
-    fn end_player(&mut self, number: usize, stage: Stage, why: Ended) {
+    fn end_player(&mut self, number: usize, stage: LoadSessionStage, why: Ended) {
         let Some(player) = self.players.get_mut(number) else { return };
         // Dropping the socket closes it, which also takes it out of the poll.
         player.session = None;
-        if stage == Stage::Ready {
+        if stage == LoadSessionStage::Ready {
             self.connected.ready -= 1;
-            // While others still join, whoever waits for all of them has to know why one is gone.
+            // While others are still joining, the orchestrator must know why a player is gone.
             if self.patience.is_some() {
                 *self.connected.failed.entry(format!("after joining: {why}")).or_default() += 1;
             }
@@ -302,22 +302,22 @@ impl Players {
             return;
         }
         self.patience = None;
-        answer(&Answer::Connected(self.connected.clone()));
+        answer(&WorkerReply::Connected(self.connected.clone()));
     }
 }
 
 impl PlayersRole {
-    fn player(&self, session: Session, place: u32) -> Player {
+    fn player(&self, session: Session, place: u32) -> LoadPlayer {
         let number = self.first_player + place;
         // Spread evenly: a player speaks JSON where the share passes the next whole number.
         let passed = |players: u32| crate::report::whole(f64::from(players) * self.json_share);
         let is_json = passed(number + 1) > passed(number);
-        let encoding = if is_json { Encoding::Json } else { self.target.encoding };
+        let encoding = if is_json { EncodingOption::Json } else { self.target.encoding };
         let room = number / self.players_per_room;
         let channel = format!("{}{room}", self.target.channel);
         let mut player =
-            Player::new(Some(session), number, room, Rc::new(Target { encoding, channel, ..self.target.clone() }));
-        player.heads_only = encoding == Encoding::Protobuf && !number.is_multiple_of(self.full_every);
+            LoadPlayer::new(Some(session), number, room, Rc::new(Target { encoding, channel, ..self.target.clone() }));
+        player.heads_only = encoding == EncodingOption::Protobuf && !number.is_multiple_of(self.full_every);
         player
     }
 }
@@ -325,9 +325,9 @@ impl PlayersRole {
 fn read_all(
     session: &mut Session,
     target: &Target,
-    player: &mut Player,
+    player: &mut LoadPlayer,
     buffer: &mut [u8],
-    sink: &mut Sink<'_>,
+    sink: &mut PlayerSink<'_>,
     read_closed: bool,
 ) -> Result<(), Ended> {
     loop {

@@ -1,4 +1,4 @@
-//! The one publisher: an open loop in a process of its own, so that reading never delays a publication.
+//! The publisher: an open loop in a separate process, so that reading never delays a publication.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use super::secure::{secure, tls_config};
-use super::session::{Observer, Session, Stage, Taken};
-use super::{answer, orders};
+use super::session::{LoadSessionStage, Observer, Session, Taken};
+use super::{answer, commands};
 use crate::api::Responses;
 use crate::commands;
-use crate::control::{Answer, Connected, Order, Pace, Publish, Published, PublisherRole};
+use crate::control::{Connected, Publish, PublishRate, PublisherReport, PublisherRole, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::latency::Latency;
 use crate::payload::{Stamp, write_payload};
@@ -29,7 +29,7 @@ const IDLE_POLL_NS: u64 = 1_000_000_000;
 
 pub fn play(role: PublisherRole) -> Result<(), Error> {
     let (wake, woken) = pair()?;
-    let orders = orders(move || {
+    let commands = commands(move || {
         // A full pipe wakes as well.
         let _ = (&wake).write(&[1]);
     });
@@ -50,8 +50,8 @@ pub fn play(role: PublisherRole) -> Result<(), Error> {
         role,
     };
     publisher.connect()?;
-    answer(&Answer::Connected(Connected { ready: 1, ..Connected::default() }));
-    publisher.serve(&orders, woken)
+    answer(&WorkerReply::Connected(Connected { ready: 1, ..Connected::default() }));
+    publisher.serve(&commands, woken)
 }
 
 fn pair() -> Result<(UnixStream, UnixStream), Error> {
@@ -115,7 +115,7 @@ impl Publisher {
         let fd = self.session.socket().as_raw_fd();
         let deadline_ns = proc::now_ns() + ANSWER_PATIENCE_NS;
         while proc::now_ns() < deadline_ns {
-            if self.session.stage == Stage::Connecting {
+            if self.session.stage == LoadSessionStage::Connecting {
                 if !wait(&mut [poll_entry(fd, libc::POLLOUT)], ANSWER_PATIENCE_NS) {
                     break;
                 }
@@ -126,15 +126,15 @@ impl Publisher {
             } else if wait(&mut [poll_entry(fd, libc::POLLIN)], ANSWER_PATIENCE_NS) {
                 self.read()?;
             }
-            if self.session.stage == Stage::Ready {
+            if self.session.stage == LoadSessionStage::Ready {
                 return Ok(());
             }
         }
         Err(lost("no answer in 5 s"))
     }
 
-    /// Takes orders, and answers pings in between.
-    fn serve(&mut self, orders: &Receiver<Order>, mut woken: UnixStream) -> Result<(), Error> {
+    /// Processes commands, and answers pings in between.
+    fn serve(&mut self, commands: &Receiver<WorkerCommand>, mut woken: UnixStream) -> Result<(), Error> {
         loop {
             let fd = self.session.socket().as_raw_fd();
             let mut entries = [poll_entry(fd, libc::POLLIN), poll_entry(woken.as_raw_fd(), libc::POLLIN)];
@@ -143,31 +143,31 @@ impl Publisher {
                 self.read()?;
             }
             if entries[1].revents != 0 {
-                // Whether one byte or many: all orders are taken below.
+                // Whether one byte or many: all commands are taken below.
                 let _ = woken.read(&mut [0; 64]);
             }
-            while let Ok(order) = orders.try_recv() {
-                match order {
-                    Order::Publish(order) => {
-                        let published = self.publish_all(&order)?;
-                        answer(&Answer::Published(Box::new(published)));
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    WorkerCommand::Publish(command) => {
+                        let published = self.publish_all(&command)?;
+                        answer(&WorkerReply::Published(Box::new(published)));
                     }
-                    _ => answer(&Answer::Failed { said: "the publisher only publishes".into() }),
+                    _ => answer(&WorkerReply::Failed { message: "the publisher only publishes".into() }),
                 }
             }
         }
     }
 
-    fn publish_all(&mut self, order: &Publish) -> Result<Published, Error> {
+    fn publish_all(&mut self, command: &Publish) -> Result<PublisherReport, Error> {
         self.answers = Answers::default();
         let cpu_before_ns = proc::own_cpu_ns();
-        let mut schedule = Schedule::new(order, proc::now_ns(), self.tally.deliveries());
+        let mut schedule = Schedule::new(command, proc::now_ns(), self.tally.deliveries());
         let mut lag = Latency::default();
         loop {
             let now_ns = proc::now_ns();
             while let Some(intended_ns) = schedule.due(now_ns, &self.tally) {
                 lag.record_ns(now_ns - intended_ns);
-                self.enqueue(Stamp { intended_ns, sequence: order.first_sequence + schedule.published });
+                self.enqueue(Stamp { intended_ns, sequence: command.first_sequence + schedule.published });
                 schedule.published += 1;
             }
             self.flush()?;
@@ -175,7 +175,7 @@ impl Publisher {
             self.wait_and_read(pause_ns)?;
         }
         self.wait_for_answers(schedule.published)?;
-        Ok(Published {
+        Ok(PublisherReport {
             publications: schedule.published,
             accepted: self.answers.accepted,
             refused: self.answers.refused.clone(),
@@ -260,7 +260,7 @@ impl Publisher {
 
 /// When the next publication is due.
 struct Schedule {
-    pace: Pace,
+    pace: PublishRate,
     start_ns: u64,
     duration_ns: u64,
     deliveries_before: u64,
@@ -268,8 +268,14 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(order: &Publish, now_ns: u64, deliveries_before: u64) -> Self {
-        Schedule { pace: order.pace, start_ns: now_ns, duration_ns: order.duration_ns, deliveries_before, published: 0 }
+    fn new(command: &Publish, now_ns: u64, deliveries_before: u64) -> Self {
+        Schedule {
+            pace: command.pace,
+            start_ns: now_ns,
+            duration_ns: command.duration_ns,
+            deliveries_before,
+            published: 0,
+        }
     }
 
     /// The intended time of the next publication, if that time has come.
@@ -279,7 +285,7 @@ impl Schedule {
         if over || intended_ns > now_ns {
             return None;
         }
-        if let Pace::Window { window, readers } = self.pace {
+        if let PublishRate::Window { window, readers } = self.pace {
             let delivered = tally.deliveries().saturating_sub(self.deliveries_before) / readers.max(1);
             if self.published.saturating_sub(delivered) >= window {
                 return None;
@@ -294,15 +300,15 @@ impl Schedule {
         let over = next_ns >= self.start_ns + self.duration_ns;
         match self.pace {
             _ if over => None,
-            Pace::PerSecond(_) => Some(next_ns.saturating_sub(now_ns)),
-            Pace::Window { .. } => Some(WINDOW_POLL_NS),
+            PublishRate::PerSecond(_) => Some(next_ns.saturating_sub(now_ns)),
+            PublishRate::Window { .. } => Some(WINDOW_POLL_NS),
         }
     }
 
     fn next_ns(&self, now_ns: u64) -> u64 {
         match self.pace {
-            Pace::PerSecond(rate) => self.start_ns + whole(self.published as f64 * 1e9 / rate),
-            Pace::Window { .. } => now_ns,
+            PublishRate::PerSecond(rate) => self.start_ns + whole(self.published as f64 * 1e9 / rate),
+            PublishRate::Window { .. } => now_ns,
         }
     }
 }
@@ -332,14 +338,14 @@ mod tests {
 
     use super::*;
 
-    fn schedule(pace: Pace) -> Schedule {
+    fn schedule(pace: PublishRate) -> Schedule {
         Schedule::new(&Publish { first_sequence: 0, duration_ns: 1_000_000_000, pace }, 1_000, 0)
     }
 
     #[test]
     fn an_open_loop_keeps_its_times_however_late_it_is_asked() {
         let tally = Tally::create().unwrap();
-        let mut schedule = schedule(Pace::PerSecond(4.0));
+        let mut schedule = schedule(PublishRate::PerSecond(4.0));
         let mut times = Vec::new();
         while let Some(intended_ns) = schedule.due(u64::MAX / 2, &tally) {
             times.push(intended_ns - 1_000);
@@ -352,7 +358,7 @@ mod tests {
     #[test]
     fn an_open_loop_is_never_early() {
         let tally = Tally::create().unwrap();
-        let mut schedule = schedule(Pace::PerSecond(4.0));
+        let mut schedule = schedule(PublishRate::PerSecond(4.0));
         schedule.published = 1;
         assert_eq!(schedule.due(250_000_999, &tally), None);
         assert_eq!(schedule.pause_ns(250_000_900), Some(100));
@@ -362,7 +368,7 @@ mod tests {
     #[test]
     fn a_window_opens_with_the_deliveries() {
         let tally = Tally::create().unwrap();
-        let mut schedule = schedule(Pace::Window { window: 2, readers: 3 });
+        let mut schedule = schedule(PublishRate::Window { window: 2, readers: 3 });
         schedule.published = 2;
         assert_eq!(schedule.due(5_000, &tally), None);
         tally.slot(0).deliveries.store(2, Ordering::Relaxed);

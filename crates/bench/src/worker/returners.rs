@@ -1,5 +1,5 @@
-//! A worker full of subscribers that come back when they are cut off, as the SDKs do: after a delay with jitter that grows
-//! with each attempt, and with the position of the last publication that they have.
+//! A worker with subscribers that reconnect as the SDKs do: after a jittered delay that grows with each attempt, and
+//! with the position of their last publication.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 
 use super::sequences::Sequences;
-use super::session::{Ended, Observer, Session, Stage, Taken};
-use super::{BUFFER_BYTES, answer, orders_for, poll_failed};
-use crate::commands::{self, Encoding};
-use crate::control::{Answer, ClientsRole, Connected, Order, Received, Returned};
+use super::session::{Ended, LoadSessionStage, Observer, Session, Taken};
+use super::{BUFFER_BYTES, answer, commands_for, poll_failed};
+use crate::commands::{self, EncodingOption};
+use crate::control::{ClientsRole, Connected, Returned, SubscriberReport, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::payload::StampFinder;
 use crate::proc;
 use crate::tally::Tally;
 use crate::wire;
 
-const ORDERS: Token = Token(usize::MAX);
+const COMMANDS: Token = Token(usize::MAX);
 /// The delays of the JavaScript SDK: from half a second to twenty.
 const DELAY_MIN_MS: u64 = 500;
 const DELAY_MAX_MS: u64 = 20_000;
@@ -33,7 +33,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn play(role: ClientsRole) -> Result<(), Error> {
     let poll = Poll::new().map_err(poll_failed)?;
-    let orders = orders_for(&poll, ORDERS)?;
+    let commands = commands_for(&poll, COMMANDS)?;
     let tally = Tally::open(Path::new(&role.tally))?;
     let random = proc::now_ns() ^ (role.worker as u64) << 48 | 1;
     let returners = Returners {
@@ -53,7 +53,7 @@ pub fn play(role: ClientsRole) -> Result<(), Error> {
         patience: None,
         role,
     };
-    returners.run(&orders, &tally)
+    returners.run(&commands, &tally)
 }
 
 struct Returners {
@@ -93,7 +93,7 @@ struct Returner {
 struct Sink<'a> {
     finder: &'a StampFinder,
     sequences: &'a mut Sequences,
-    encoding: Encoding,
+    encoding: EncodingOption,
     epoch: &'a mut String,
     deliveries: &'a mut u64,
     unrecovered: u64,
@@ -120,7 +120,7 @@ impl Observer for Sink<'_> {
 }
 
 impl Returners {
-    fn run(mut self, orders: &Receiver<Order>, tally: &Tally) -> Result<(), Error> {
+    fn run(mut self, commands: &Receiver<WorkerCommand>, tally: &Tally) -> Result<(), Error> {
         let mut events = Events::with_capacity(1024);
         let slot = tally.slot(self.role.worker);
         loop {
@@ -132,14 +132,14 @@ impl Returners {
                 result => result.map_err(poll_failed)?,
             }
             for event in &events {
-                if event.token() != ORDERS {
+                if event.token() != COMMANDS {
                     self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
                 }
             }
             slot.deliveries.store(self.deliveries, Ordering::Relaxed);
             slot.ready.store(self.ready, Ordering::Relaxed);
-            while let Ok(order) = orders.try_recv() {
-                self.on_order(&order);
+            while let Ok(command) = commands.try_recv() {
+                self.on_command(&command);
             }
         }
     }
@@ -150,24 +150,24 @@ impl Returners {
         next.into_iter().chain(look).min()
     }
 
-    fn on_order(&mut self, order: &Order) {
-        match *order {
-            Order::Connect { sessions, .. } => {
+    fn on_command(&mut self, command: &WorkerCommand) {
+        match *command {
+            WorkerCommand::Connect { sessions, .. } => {
                 self.to_open = sessions;
                 self.patience = Some(Instant::now() + CONNECT_PATIENCE);
             }
-            Order::Cut => self.cut(),
-            Order::End { end_sequence } => {
-                let mut received = Received::default();
+            WorkerCommand::Cut => self.cut(),
+            WorkerCommand::End { end_sequence } => {
+                let mut received = SubscriberReport::default();
                 for returner in &mut self.sessions {
                     let settled = returner.sequences.settle(end_sequence);
                     received.deliveries += settled.received;
                     received.lost += settled.lost;
                     received.duplicated += settled.duplicated;
                 }
-                answer(&Answer::Received(Box::new(received)));
+                answer(&WorkerReply::Received(Box::new(received)));
             }
-            _ => answer(&Answer::Failed { said: "these subscribers only come back".into() }),
+            _ => answer(&WorkerReply::Failed { message: "these subscribers only come back".into() }),
         }
     }
 
@@ -256,12 +256,12 @@ impl Returners {
         let Some(session) = &mut returner.session else { return };
         let before = session.stage;
         let mut unrecovered = 0;
-        let result = if before == Stage::Connecting && writable {
+        let result = if before == LoadSessionStage::Connecting && writable {
             let connected = session.connected(&self.role.target);
             let registry = self.poll.registry();
             let reregistered = registry.reregister(session.socket(), Token(number), Interest::READABLE);
             connected.and(reregistered.map_err(|err| format!("register: {err}")))
-        } else if before == Stage::Connecting {
+        } else if before == LoadSessionStage::Connecting {
             Ok(())
         } else {
             let mut sink = Sink {
@@ -277,14 +277,14 @@ impl Returners {
             read
         };
         let after = session.stage;
-        if before != Stage::Ready && after == Stage::Ready {
+        if before != LoadSessionStage::Ready && after == LoadSessionStage::Ready {
             self.welcome(number);
         }
         if let Some(returned) = &mut self.returned {
             returned.unrecovered += unrecovered;
         }
         if let Err(why) = result {
-            self.ready -= u64::from(after == Stage::Ready);
+            self.ready -= u64::from(after == LoadSessionStage::Ready);
             self.fail(number, why);
         }
     }
@@ -325,7 +325,7 @@ impl Returners {
                 return;
             }
             let failed = self.failed.clone();
-            answer(&Answer::Returned(Box::new(Returned { failed, ..returned.clone() })));
+            answer(&WorkerReply::Returned(Box::new(Returned { failed, ..returned.clone() })));
         } else {
             if (self.to_open > 0 || self.handshakes > 0) && !is_over {
                 return;
@@ -334,7 +334,7 @@ impl Returners {
                 *self.failed.entry("no answer in 30 s".into()).or_default() += 1;
             }
             let failed = self.failed.clone();
-            answer(&Answer::Connected(Connected { ready: self.ready as usize, failed }));
+            answer(&WorkerReply::Connected(Connected { ready: self.ready as usize, failed }));
         }
         self.patience = None;
     }

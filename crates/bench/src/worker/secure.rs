@@ -1,4 +1,4 @@
-//! A client's side of TLS, between its session and its socket.
+//! The client side of TLS, between a session and its socket.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const ROOM_BYTES_MIN: usize = 1_024;
 pub struct Secure(Box<ClientConnection>);
 
 /// What was read.
-pub struct Decrypted {
+pub struct DecryptedRead {
     /// Bytes that the socket gave.
     pub raw_bytes: usize,
     /// Bytes of the session, at the front of the buffer.
@@ -40,15 +40,15 @@ fn unfit(error: rustls::Error) -> Error {
 }
 
 impl Secure {
-    /// Encrypts and sends; what is said before the handshake is done goes behind it. A client says so little that its socket
-    /// never is full.
+    /// Encrypts and sends. Data that is written during the handshake is sent after it. A client sends so little that
+    /// its socket is never full.
     pub fn write(&mut self, socket: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
         self.0.writer().write_all(bytes)?;
         self.flush(socket)
     }
 
     /// Reads once. None: there is nothing to read.
-    pub fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<Option<Decrypted>> {
+    pub fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<Option<DecryptedRead>> {
         let raw_bytes = match self.0.read_tls(socket) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(bytes) => bytes,
@@ -64,7 +64,7 @@ impl Secure {
             Err(err) => return Err(err),
         };
         let more = raw_bytes >= ROOM_BYTES_MIN || bytes == buffer.len();
-        Ok((raw_bytes > 0 || bytes > 0).then_some(Decrypted { raw_bytes, bytes, more }))
+        Ok((raw_bytes > 0 || bytes > 0).then_some(DecryptedRead { raw_bytes, bytes, more }))
     }
 
     fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! The roofline's sender: nothing but sends to many sockets, one after the other or in batches.
+//! The sender of the roofline: only sends to many sockets, one at a time or in batches.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use super::{answer, batches::Batches, orders};
-use crate::control::{Answer, Order, Send, SenderRole, Sent, Until};
+use super::{answer, batches::Batches, commands};
+use crate::control::{Send, SenderReport, SenderRole, Until, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc;
 use crate::report::whole;
@@ -17,14 +17,14 @@ use crate::report::whole;
 pub fn play(role: &SenderRole) -> Result<(), Error> {
     let failed = |source| Error::os("listen on 127.0.0.1", source, "check that loopback is up");
     let listener = listen(role.sockets).map_err(failed)?;
-    answer(&Answer::Listening { address: listener.local_addr().map_err(failed)? });
+    answer(&WorkerReply::Listening { address: listener.local_addr().map_err(failed)? });
     let sockets = accept_all(&listener, role.sockets)
         .map_err(|source| Error::os("accept the receivers", source, "raise the limit of open files (ulimit -n)"))?;
-    for order in orders(|| ()) {
-        if let Order::Send(send) = order {
+    for command in commands(|| ()) {
+        if let WorkerCommand::Send(send) = command {
             answer(&match send_rounds(&sockets, &send) {
-                Ok(sent) => Answer::Sent(sent),
-                Err(error) => Answer::NoBatches { reason: error.to_string() },
+                Ok(sent) => WorkerReply::Sent(sent),
+                Err(error) => WorkerReply::NoBatches { reason: error.to_string() },
             });
         }
     }
@@ -48,10 +48,10 @@ fn accept_all(listener: &TcpListener, sockets: usize) -> io::Result<Vec<TcpStrea
         .collect()
 }
 
-fn send_rounds(sockets: &[TcpStream], order: &Send) -> io::Result<Sent> {
-    let mut batches = order.batch.map(Batches::new).transpose()?;
-    let frame = vec![b'x'; order.frame_bytes];
-    let mut sent = Sent::default();
+fn send_rounds(sockets: &[TcpStream], command: &Send) -> io::Result<SenderReport> {
+    let mut batches = command.batch.map(Batches::new).transpose()?;
+    let frame = vec![b'x'; command.frame_bytes];
+    let mut sent = SenderReport::default();
     let (cpu_before, start_ns) = (proc::own_cpu_ns(), proc::now_ns());
     loop {
         let refused_before = sent.would_block;
@@ -61,10 +61,10 @@ fn send_rounds(sockets: &[TcpStream], order: &Send) -> io::Result<Sent> {
         }
         sent.rounds += 1;
         let elapsed_ns = proc::now_ns() - start_ns;
-        if is_over(order.until, sent.rounds, elapsed_ns) {
+        if is_over(command.until, sent.rounds, elapsed_ns) {
             break;
         }
-        match order.rounds_per_second {
+        match command.rounds_per_second {
             Some(rate) => {
                 let next_ns = whole(sent.rounds as f64 * 1e9 / rate);
                 thread::sleep(Duration::from_nanos(next_ns.saturating_sub(elapsed_ns)));
@@ -86,7 +86,7 @@ fn is_over(until: Until, rounds: u64, elapsed_ns: u64) -> bool {
     }
 }
 
-fn send_round(sockets: &[TcpStream], frame: &[u8], sent: &mut Sent) {
+fn send_round(sockets: &[TcpStream], frame: &[u8], sent: &mut SenderReport) {
     for socket in sockets {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: the pointer and length are those of one slice, and the descriptor is open while `socket` lives.

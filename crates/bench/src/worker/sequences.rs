@@ -1,4 +1,4 @@
-//! What a session should receive next, and what it did not.
+//! The next sequence number that a session expects, and the missing ones.
 
 /// The order in which publications reach one session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_duplicates_and_a_missing_end_are_told_apart() {
+    fn gaps_duplicates_and_a_missing_end_are_distinguished() {
         let mut sequences = Sequences { next: 10, ..Sequences::default() };
         assert!(sequences.take(10));
         assert!(!sequences.take(10), "again");

@@ -1,4 +1,4 @@
-//! One client session, from the TCP connection to the last publication.
+//! One client session, from the TCP connect to its last publication.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -6,14 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
 
-use super::secure::{Decrypted, Secure};
-use crate::commands::{self, CONNECT_ID, Encoding, SUBSCRIBE_ID};
+use super::secure::{DecryptedRead, Secure};
+use crate::commands::{self, CONNECT_ID, EncodingOption, SUBSCRIBE_ID};
 use crate::control::{Speech, Target};
-use crate::wire::{self, Answer, Frame, Walk};
+use crate::wire::{self, Frame, UnstampedMessage, Walk};
 
 /// How far a session has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum LoadSessionStage {
     /// The TCP connection is being made.
     Connecting,
     /// The upgrade request is sent.
@@ -24,13 +24,13 @@ pub enum Stage {
     Ready,
 }
 
-/// A session. Of whoever drives it it needs a buffer to read into, so that idle ones hold none.
+/// A client session. Its caller provides the read buffer, so that idle sessions have none.
 pub struct Session {
     socket: TcpStream,
     secure: Option<Secure>,
-    pub stage: Stage,
+    pub stage: LoadSessionStage,
     last_id: u32,
-    /// What is said instead of the usual connect and subscribe.
+    /// Commands that replace the default connect and subscribe.
     greeting: Option<Vec<u8>>,
     /// The beginning of a frame whose rest has not arrived.
     partial: Vec<u8>,
@@ -41,7 +41,6 @@ pub struct Session {
 pub enum Taken {
     /// Bytes, and whether there may be more to read at once.
     Bytes {
-        /// How many.
         bytes: usize,
         /// The buffer was filled.
         more: bool,
@@ -50,7 +49,7 @@ pub enum Taken {
     Nothing,
 }
 
-/// What a session tells its driver while it reads.
+/// Events of a session for its driver.
 pub trait Observer {
     /// A WebSocket frame came.
     fn frame(&mut self) {}
@@ -91,14 +90,14 @@ impl Session {
         Ok(Session {
             socket: TcpStream::from_std(socket.into()),
             secure: None,
-            stage: Stage::Connecting,
+            stage: LoadSessionStage::Connecting,
             last_id,
             greeting: None,
             partial: Vec::new(),
         })
     }
 
-    /// Says this, connect and subscribe with the usual ids, once the WebSocket is open.
+    /// Sends these commands, connect and subscribe with the default ids, once the WebSocket is open.
     pub fn greet_with(&mut self, greeting: Vec<u8>) {
         self.greeting = Some(greeting);
     }
@@ -118,11 +117,12 @@ impl Session {
         if let Some(err) = self.socket.take_error().ok().flatten() {
             return Err(format!("connect: {}", err.kind()));
         }
-        self.stage = Stage::Upgrading;
+        self.stage = LoadSessionStage::Upgrading;
         self.write(&commands::upgrade_request(&target.address.to_string(), &target.path, target.encoding))
     }
 
-    /// Sends all of it or fails: a client that says so little never fills a buffer unless the server stops reading.
+    /// Sends all bytes or fails. A client sends so little that the buffer is full only if the server has stopped
+    /// reading.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         if let Some(secure) = &mut self.secure {
             return secure.write(&mut self.socket, bytes).map_err(|err| format!("write: {}", err.kind()));
@@ -156,7 +156,7 @@ impl Session {
         if free.is_empty() {
             return Err("a frame of the server is too long".into());
         }
-        let Some(Decrypted { raw_bytes, bytes, more }) = self.read_socket(free)? else { return Ok(Taken::Nothing) };
+        let Some(DecryptedRead { raw_bytes, bytes, more }) = self.read_socket(free)? else { return Ok(Taken::Nothing) };
         let all = buffer.get(..kept + bytes).unwrap_or_default();
         let used = self.consume(target, all, observer)?;
         self.partial.clear();
@@ -165,12 +165,12 @@ impl Session {
     }
 
     /// One read, through TLS if there is any.
-    fn read_socket(&mut self, buffer: &mut [u8]) -> Result<Option<Decrypted>, Ended> {
+    fn read_socket(&mut self, buffer: &mut [u8]) -> Result<Option<DecryptedRead>, Ended> {
         let read = match &mut self.secure {
             Some(secure) => secure.read(&mut self.socket, buffer),
             None => self.socket.read(buffer).and_then(|bytes| match bytes {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
-                _ => Ok(Some(Decrypted { raw_bytes: bytes, bytes, more: bytes == buffer.len() })),
+                _ => Ok(Some(DecryptedRead { raw_bytes: bytes, bytes, more: bytes == buffer.len() })),
             }),
         };
         match read {
@@ -183,15 +183,15 @@ impl Session {
     /// Takes whole frames off the front, and returns how many bytes they were.
     fn consume(&mut self, target: &Target, all: &[u8], observer: &mut impl Observer) -> Result<usize, Ended> {
         let mut used = 0;
-        if self.stage == Stage::Upgrading {
+        if self.stage == LoadSessionStage::Upgrading {
             match Self::upgraded(all)? {
                 Some(head_bytes) => used = head_bytes,
                 None => return Ok(0),
             }
             if target.speech == Speech::Bare {
-                self.stage = Stage::Ready;
+                self.stage = LoadSessionStage::Ready;
             } else {
-                self.stage = Stage::Greeting;
+                self.stage = LoadSessionStage::Greeting;
                 let channel = (self.last_id == SUBSCRIBE_ID).then_some(target.channel.as_str());
                 let usual = || commands::hello(target.encoding, channel, target.join.as_deref());
                 let greeting = self.greeting.take().unwrap_or_else(usual);
@@ -246,24 +246,29 @@ impl Session {
         }
     }
 
-    fn on_answer(&mut self, encoding: Encoding, answer: &Answer, observer: &mut impl Observer) -> Result<(), Ended> {
+    fn on_answer(
+        &mut self,
+        encoding: EncodingOption,
+        answer: &UnstampedMessage,
+        observer: &mut impl Observer,
+    ) -> Result<(), Ended> {
         match *answer {
-            Answer::Ping => self.write(&commands::pong(encoding)),
-            Answer::Reply { id, error } if self.stage == Stage::Greeting => match error {
+            UnstampedMessage::Ping => self.write(&commands::pong(encoding)),
+            UnstampedMessage::Reply { id, error } if self.stage == LoadSessionStage::Greeting => match error {
                 0 => {
                     if id == self.last_id {
-                        self.stage = Stage::Ready;
+                        self.stage = LoadSessionStage::Ready;
                     }
                     Ok(())
                 }
                 _ if id == CONNECT_ID => Err(format!("connect: error {error}")),
                 _ => Err(format!("subscribe: error {error}")),
             },
-            Answer::Reply { id, error } => {
+            UnstampedMessage::Reply { id, error } => {
                 observer.reply(id, error);
                 Ok(())
             }
-            Answer::Other => Ok(()),
+            UnstampedMessage::Other => Ok(()),
         }
     }
 }

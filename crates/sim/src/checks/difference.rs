@@ -1,4 +1,4 @@
-//! Differences: each builds on what came before it, and makes what was published.
+//! Checks deltas: each applies to the publication before it and yields the published data.
 
 use dunlin_protocol::Encoding;
 

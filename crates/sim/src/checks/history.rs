@@ -1,8 +1,8 @@
-//! History: contiguous, within what was asked, and, where that can be known, all that must still be there.
+//! Checks history replies: contiguous, within the requested range, and, where the model knows it, complete.
 
 use crate::{
     model::Model,
-    wire::{HistoryResult, Position},
+    wire::{ClientPosition, HistoryBody},
 };
 
 /// Judges a history, of whose newest publications `retained` must be there still.
@@ -12,8 +12,8 @@ use crate::{
 pub fn check_history(
     model: &mut Model,
     channel: &str,
-    (limit, since, reverse): (i32, Option<&Position>, bool),
-    result: &HistoryResult,
+    (limit, since, reverse): (i32, Option<&ClientPosition>, bool),
+    result: &HistoryBody,
     retained: u64,
 ) -> Result<(), String> {
     let offsets: Vec<u64> = result.publications.iter().map(|publication| publication.offset).collect();

@@ -1,4 +1,5 @@
-//! The latest lane: never older than what came, every replaced publication counted, the newest in the end.
+//! Checks the latest lane: never older than before, every replaced publication counted, the newest one received in the
+//! end.
 
 use crate::{
     model::{ChannelFacts, Model},
@@ -33,6 +34,7 @@ impl Subscription {
                 return Err(format!("{} {key:?}: {} comes after {last}", self.channel, published.count));
             }
             Some(last) => (between(last), between(last)),
+            None if self.has_newest_behind && published.count <= self.asked_count => (0, 0),
             None if published.count <= self.asked_count.max(self.recovered_count) => {
                 return Err(format!("{} {key:?}: {} comes live, an old one", self.channel, published.count));
             }

@@ -1,8 +1,10 @@
-//! What must hold, seen from outside: each checker knows what clients were told and what operators asked for.
+//! Checks of what clients and operators observe. Each checker knows only what clients received and what operators
+//! requested.
 
 mod difference;
 mod history;
 mod latest;
+mod newest;
 mod permission;
 mod recovery;
 mod room;
@@ -10,20 +12,19 @@ mod stream;
 
 use std::collections::BTreeMap;
 
-use crate::wire::{Filter, Position};
+use crate::wire::{ClientPosition, Filter};
 
 use difference::Differences;
 
 pub use history::check_history;
 pub use latest::lane_key;
 pub use permission::{Verdict, judge_error, judge_success};
-pub use recovery::{Limits, check_recovery, could_recover_surely};
+pub use recovery::{RecoveryLimits, check_recovery, could_recover_surely};
 pub use room::{Seat, accept_input, check_join, check_room_history, refuse_input};
 
 /// A live subscription as its client knows it, with what is needed to judge the next publication.
 #[derive(Debug, Default)]
 pub struct Subscription {
-    /// Its channel.
     pub channel: String,
     /// Whether the server keeps its position.
     pub positioned: bool,
@@ -43,6 +44,8 @@ pub struct Subscription {
     pub expiry_s: Option<u64>,
     /// The latest expiry of all tokens it presented.
     pub latest_expiry_s: Option<u64>,
+    /// Whether the newest publications of keys come behind the answer, as pushes: where an operator subscribed the client.
+    pub has_newest_behind: bool,
     /// The last publication of the API that came live, by count.
     api_seen: Option<u64>,
     /// The same for each key of the latest lane.
@@ -65,9 +68,9 @@ pub struct Subscription {
 
 impl Subscription {
     /// Where to recover from.
-    pub fn position(&self) -> Option<Position> {
+    pub fn position(&self) -> Option<ClientPosition> {
         let offset = self.offset.filter(|_| self.recoverable)?;
-        Some(Position { epoch: self.epoch.clone(), offset })
+        Some(ClientPosition { epoch: self.epoch.clone(), offset })
     }
 
     /// Takes in a join or a leave.

@@ -1,27 +1,24 @@
-//! Which command may be answered with which error, and which must not succeed: by the rules of the namespace, told again.
+//! Checks which error may answer which command, and which commands must fail, by a second implementation of the
+//! namespace's rules.
 
 use dunlin_engine::{Options, backend::ProxyIndex, options::NamespaceOptions};
 
 use crate::{
-    client::{Order, Pending},
+    client::{OperatorAction, Pending},
     plan::BACKEND_ERROR,
     token::{Flaw, Tokens},
-    wire::{Filter, Say},
+    wire::{ClientCommand, Filter},
 };
 
 /// What a verdict on a reply needs to know.
 pub struct Verdict<'a> {
-    /// Options of the node.
     pub options: &'a Options,
-    /// All tokens.
     pub tokens: &'a Tokens,
-    /// The client's user.
     pub user: &'a str,
     /// Unix seconds.
     pub now_s: u64,
     /// Subscriptions that operators made.
-    pub subscribed: &'a [Order],
-    /// The client's id.
+    pub subscribed: &'a [OperatorAction],
     pub client: &'a str,
 }
 
@@ -60,8 +57,8 @@ impl<'a> Verdict<'a> {
 
     /// Whether an operator may have subscribed the client to a channel; to any, if it is empty.
     pub fn was_subscribed(&self, channel: &str) -> bool {
-        let of_channel = |order: &&Order| channel.is_empty() || order.channel == channel;
-        self.subscribed.iter().filter(of_channel).any(|order| order.is_about(self.user, self.client))
+        let of_channel = |action: &&OperatorAction| channel.is_empty() || action.channel == channel;
+        self.subscribed.iter().filter(of_channel).any(|action| action.is_about(self.user, self.client))
     }
 
     fn may_have_expired(&self, token: &str) -> bool {
@@ -105,64 +102,68 @@ pub fn judge_error(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> Result<
         Kind::Unknown => code == 102,
         Kind::Known { .. } => false,
     };
-    let is_true = match &asked.say {
-        say if code == 100 && verdict.was_put_off(say.token()) => true,
-        Say::Connect { token, .. } if token.is_empty() && verdict.options.backend.connect.is_some() => {
+    let is_true = match &asked.command {
+        command if code == 100 && verdict.was_put_off(command.token()) => true,
+        ClientCommand::Connect { token, .. } if token.is_empty() && verdict.options.backend.connect.is_some() => {
             is_of_backend(code) || code == 106 && verdict.channels_are_few()
         }
-        Say::Connect { token, .. } => {
+        ClientCommand::Connect { token, .. } => {
             matches!(code, 109 | 110) && verdict.may_have_expired(token)
                 || code == 106 && verdict.channels_are_few() && !verdict.subs(token).is_empty()
         }
-        Say::Refresh { token } => code == 110 && verdict.may_have_expired(token),
-        Say::Ping => code == 108,
-        Say::Rpc { .. } => match verdict.options.backend.rpc_without_namespace {
+        ClientCommand::Refresh { token } => code == 110 && verdict.may_have_expired(token),
+        ClientCommand::Ping => code == 108,
+        ClientCommand::Rpc { .. } => match verdict.options.backend.rpc_without_namespace {
             Some(_) => is_of_backend(code),
             None => code == 108,
         },
-        Say::Subscribe { .. } => may_refuse_subscription(verdict, asked, code),
-        Say::SubRefresh { token, .. } => match code {
+        ClientCommand::Subscribe { .. } => may_refuse_subscription(verdict, asked, code),
+        ClientCommand::SubRefresh { token, .. } => match code {
             103 => true,
             109 | 110 => verdict.may_have_expired(token),
             _ => false,
         },
-        Say::Publish { channel, .. } => {
+        ClientCommand::Publish { channel, .. } => {
             about_name(channel)
                 || match (verdict.kind(channel), code) {
-                    (Kind::Known { rules, .. }, 103) => !rules.allow_publish_for_client,
+                    (Kind::Known { rules, is_private }, 103) => is_private || !rules.allow_publish_for_client,
                     (_, 106) => verdict.channels_are_few(),
                     (_, code) if is_of_backend(code) => verdict.asks(channel, |rules| rules.publish_proxy),
                     _ => false,
                 }
         }
-        Say::Presence { channel } | Say::PresenceStats { channel } => {
+        ClientCommand::Presence { channel } | ClientCommand::PresenceStats { channel } => {
             about_name(channel)
                 || match (verdict.kind(channel), code) {
                     (Kind::Known { rules, .. }, 108) => !rules.presence,
-                    (Kind::Known { rules, .. }, 103) => rules.presence && !rules.allow_presence_for_client,
+                    (Kind::Known { rules, is_private }, 103) => {
+                        rules.presence && (is_private || !rules.allow_presence_for_client)
+                    }
                     _ => false,
                 }
         }
-        Say::History { channel, since, reverse, .. } => {
+        ClientCommand::History { channel, since, reverse, .. } => {
             let from_zero = *reverse && since.as_ref().is_some_and(|since| since.offset == 0);
             about_name(channel)
                 || match (verdict.kind(channel), code) {
                     (Kind::Known { rules, .. }, 108) => rules.history_size == 0,
-                    (Kind::Known { rules, .. }, 103) => !rules.allow_history_for_client,
+                    (Kind::Known { rules, is_private }, 103) => is_private || !rules.allow_history_for_client,
                     (Kind::Known { .. }, 106) => verdict.channels_are_few(),
                     (Kind::Known { .. }, 107) => from_zero,
                     (Kind::Known { .. }, 112) => since.as_ref().is_some_and(|since| !since.epoch.is_empty()),
                     _ => false,
                 }
         }
-        Say::Unsubscribe { .. } | Say::Send { .. } | Say::Pong => false,
+        ClientCommand::Unsubscribe { .. } | ClientCommand::Send { .. } | ClientCommand::Pong => false,
     };
-    if is_true { Ok(()) } else { Err(format!("error {code} answers {:?}", asked.say)) }
+    if is_true { Ok(()) } else { Err(format!("error {code} answers {:?}", asked.command)) }
 }
 
 /// Whether `subscribe` may be answered with an error.
 fn may_refuse_subscription(verdict: &Verdict<'_>, asked: &Pending, code: u32) -> bool {
-    let Say::Subscribe { channel, token, recover, reject_unrecoverable, filter, .. } = &asked.say else { return false };
+    let ClientCommand::Subscribe { channel, token, recover, reject_unrecoverable, filter, .. } = &asked.command else {
+        return false;
+    };
     let may_have_no_room = || asked.at_limit || verdict.channels_are_few() || verdict.was_subscribed("");
     match code {
         102 => matches!(verdict.kind(channel), Kind::Unknown),
@@ -184,29 +185,38 @@ fn may_refuse_subscription(verdict: &Verdict<'_>, asked: &Pending, code: u32) ->
 /// # Errors
 /// If it must not.
 pub fn judge_success(verdict: &Verdict<'_>, asked: &Pending) -> Result<(), String> {
+    // A private channel is open to its subscribers alone, but for what a backend decides.
     let known = |channel: &str, allows: fn(&NamespaceOptions) -> bool| match verdict.kind(channel) {
-        Kind::Known { rules, .. } => allows(rules),
+        Kind::Known { rules, is_private } => {
+            let is_open = !is_private || asked.had || verdict.was_subscribed(channel);
+            allows(rules)
+                && (is_open || matches!(asked.command, ClientCommand::Publish { .. }) && rules.publish_proxy.is_some())
+        }
         Kind::TooLong | Kind::Unknown => false,
     };
-    let may = match &asked.say {
-        Say::Connect { token, .. } => token.is_empty() || !matches!(verdict.flaw(token), Flaw::Forged | Flaw::Expired),
-        Say::Subscribe { channel, token, filter, .. } => {
+    let may = match &asked.command {
+        ClientCommand::Connect { token, .. } => {
+            token.is_empty() || !matches!(verdict.flaw(token), Flaw::Forged | Flaw::Expired)
+        }
+        ClientCommand::Subscribe { channel, token, filter, .. } => {
             let may_filter = filter.as_ref().is_none_or(|filter| verdict.may_filter(channel, filter));
             may_filter && may_subscribe(verdict, channel, token)
         }
-        Say::Refresh { token } | Say::SubRefresh { token, .. } => verdict.flaw(token) == Flaw::None,
-        Say::Publish { channel, .. } => {
+        ClientCommand::Refresh { token } | ClientCommand::SubRefresh { token, .. } => verdict.flaw(token) == Flaw::None,
+        ClientCommand::Publish { channel, .. } => {
             known(channel, |rules| rules.allow_publish_for_client || rules.allow_publish_for_subscriber)
         }
-        Say::Presence { channel } | Say::PresenceStats { channel } => {
+        ClientCommand::Presence { channel } | ClientCommand::PresenceStats { channel } => {
             known(channel, |rules| rules.allow_presence_for_client || rules.allow_presence_for_subscriber)
         }
-        Say::History { channel, .. } => known(channel, |rules| rules.allow_history_for_client),
-        Say::Unsubscribe { .. } => true,
-        Say::Rpc { .. } => verdict.options.backend.rpc_without_namespace.is_some(),
-        Say::Ping | Say::Send { .. } | Say::Pong => false,
+        ClientCommand::History { channel, .. } => {
+            known(channel, |rules| rules.allow_history_for_client || rules.allow_history_for_subscriber)
+        }
+        ClientCommand::Unsubscribe { .. } => true,
+        ClientCommand::Rpc { .. } => verdict.options.backend.rpc_without_namespace.is_some(),
+        ClientCommand::Ping | ClientCommand::Send { .. } | ClientCommand::Pong => false,
     };
-    if may { Ok(()) } else { Err(format!("success answers {:?}", asked.say)) }
+    if may { Ok(()) } else { Err(format!("success answers {:?}", asked.command)) }
 }
 
 /// Whether the channel is open to the client, with this token or, if it is empty, without.

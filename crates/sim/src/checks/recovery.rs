@@ -1,4 +1,4 @@
-//! The answer to a subscribe command: recovered means complete, not recovered means that it was not possible.
+//! Checks subscribe replies: recovered means complete, not recovered means that recovery was impossible.
 
 use dunlin_engine::options::{Lane, NamespaceOptions, RecoveryMode};
 use dunlin_protocol::Encoding;
@@ -6,18 +6,22 @@ use dunlin_protocol::Encoding;
 use crate::{
     client::Pending,
     model::{ChannelFacts, Model},
-    wire::{Filter, Position, Say, SubscribeResult},
+    wire::{ClientCommand, ClientPosition, Filter, SubscribeBody},
 };
 
 use super::{Subscription, difference::Differences};
 
 /// Limits of the node that recovery respects.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RecoveryLimits {
     /// Publications in one recovery.
     pub recovery_publications_max: usize,
-    /// Bytes that may wait for a session, and therefore bytes of a recovery.
+    /// Bytes of a recovery: most of what may wait for a session.
+    pub recovery_bytes_max: usize,
+    /// Bytes that may wait for a session.
     pub queue_bytes_max: usize,
+    /// Whether channels are forgotten because there are too many.
+    pub forgets: bool,
 }
 
 /// Judges the answer to a subscribe command; returns the subscription that it makes.
@@ -26,12 +30,12 @@ pub struct Limits {
 /// What about the answer is not true.
 pub fn check_recovery(
     model: &mut Model,
-    limits: Limits,
+    limits: RecoveryLimits,
     asked: &Pending,
-    result: &SubscribeResult,
+    result: &SubscribeBody,
     (encoding, now_ms): (Encoding, u64),
 ) -> Result<Subscription, String> {
-    let Say::Subscribe { channel, recover, filter, .. } = &asked.say else {
+    let ClientCommand::Subscribe { channel, recover, filter, .. } = &asked.command else {
         return Err("a subscribe result answers another command".to_owned());
     };
     let filter = filter.as_deref();
@@ -47,6 +51,7 @@ pub fn check_recovery(
         asked_count: asked.api_count,
         live_count: facts.api_count,
         live_ms: now_ms,
+        has_newest_behind: asked.newest_behind,
         filter: filter.cloned(),
         number: result.id,
         differences: result.delta.then(|| Differences::new(encoding)),
@@ -61,6 +66,7 @@ pub fn check_recovery(
             subscription.recovered(model, &result.publications)?;
             check_gaps(model, &rules, &subscription, from, result)?;
         }
+        _ if rules.cache_keys_max > 0 => subscription.newest_of_keys(model, limits, &rules, &result.publications)?,
         _ if !result.publications.is_empty() => {
             return Err(format!("{channel}: publications come with what is not recovered"));
         }
@@ -80,8 +86,8 @@ fn facts_of<'a>(model: &'a Model, channel: &str) -> Result<&'a ChannelFacts, Str
 }
 
 /// What the reply says of the subscription itself.
-pub(super) fn check_flags(rules: &NamespaceOptions, asked: &Pending, result: &SubscribeResult) -> Result<(), String> {
-    let Say::Subscribe { recover, positioned, recoverable, delta, compact, .. } = &asked.say else {
+pub(super) fn check_flags(rules: &NamespaceOptions, asked: &Pending, result: &SubscribeBody) -> Result<(), String> {
+    let ClientCommand::Subscribe { recover, positioned, recoverable, delta, compact, .. } = &asked.command else {
         return Err("a subscribe result answers another command".to_owned());
     };
     let recovers = recover.is_some();
@@ -109,8 +115,8 @@ pub(super) fn check_flags(rules: &NamespaceOptions, asked: &Pending, result: &Su
 fn check_recovered(
     rules: &NamespaceOptions,
     filter: Option<&Filter>,
-    from: &Position,
-    result: &SubscribeResult,
+    from: &ClientPosition,
+    result: &SubscribeBody,
 ) -> Result<(), String> {
     let offsets: Vec<u64> = result.publications.iter().map(|publication| publication.offset).collect();
     let is_sound = match rules.recovery_mode {
@@ -141,8 +147,8 @@ fn check_gaps(
     model: &mut Model,
     rules: &NamespaceOptions,
     subscription: &Subscription,
-    from: &Position,
-    result: &SubscribeResult,
+    from: &ClientPosition,
+    result: &SubscribeBody,
 ) -> Result<(), String> {
     let mut last = from.offset;
     for publication in &result.publications {
@@ -157,9 +163,9 @@ fn check_gaps(
 /// Whether a client at `from` can be brought up to `top` beyond doubt, by a server that answers at `now_ms` or before.
 pub fn could_recover_surely(
     model: &Model,
-    limits: Limits,
+    limits: RecoveryLimits,
     facts: &ChannelFacts,
-    (from, filter): (&Position, Option<&Filter>),
+    (from, filter): (&ClientPosition, Option<&Filter>),
     (epoch, top): (&str, u64),
     now_ms: u64,
 ) -> bool {
@@ -170,7 +176,7 @@ pub fn could_recover_surely(
             let same_epoch = from.epoch.is_empty() || from.epoch == epoch;
             let kept = retained.min(limits.recovery_publications_max as u64);
             let bytes = model.reply_bytes_at_most(facts, epoch, from.offset + 1, top);
-            let fits = bytes <= limits.queue_bytes_max;
+            let fits = bytes <= limits.recovery_bytes_max;
             same_epoch && fits && top.checked_sub(from.offset).is_some_and(|missed| missed <= kept)
         }
         RecoveryMode::Cache => {

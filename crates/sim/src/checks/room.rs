@@ -1,4 +1,4 @@
-//! A client in a room: what it sees is the world, what it is told is for it, and its inputs count once.
+//! Checks a client in a room: it sees the world as it is, receives only its own events, and its inputs count once.
 
 use dunlin_engine::{options::NamespaceOptions, room::RoomKey};
 use dunlin_protocol::Encoding;
@@ -8,11 +8,11 @@ use crate::{
     client::Pending,
     model::{Fate, Model},
     plan::RoomPlan,
-    rooms::{Fault, Join, Life, Pages, Version, between, event_number},
-    wire::{HistoryResult, Position, PublicationBody, Say, SubscribeResult},
+    rooms::{InputFault, Join, Life, Pages, Version, between, event_number},
+    wire::{ClientCommand, ClientPosition, HistoryBody, PublicationBody, SubscribeBody},
 };
 
-use super::{Limits, Subscription, recovery::check_flags};
+use super::{RecoveryLimits, Subscription, recovery::check_flags};
 
 /// Bytes that an event takes in a reply, at the most.
 const EVENT_BYTES_MAX: usize = 800;
@@ -24,14 +24,13 @@ const HISTORY_TICKS: u32 = 16;
 pub struct Seat {
     /// The join that led to it.
     pub join: u64,
-    /// The room.
     pub room: RoomKey,
     /// Who the client is there.
     pub player: PlayerId,
     /// What it sees.
     replica: Replica,
     /// How many of the room's events are heard, or were for others.
-    events_heard: usize,
+    events_received: usize,
     /// The highest number of its inputs.
     pub last_number: u32,
     /// How many inputs it has sent.
@@ -44,11 +43,13 @@ pub struct Seat {
 /// What about the answer is not true.
 pub fn check_join(
     model: &mut Model,
-    limits: Limits,
+    limits: RecoveryLimits,
     asked: &Pending,
-    result: &SubscribeResult,
+    result: &SubscribeBody,
 ) -> Result<Subscription, String> {
-    let Say::Subscribe { channel, recover, .. } = &asked.say else { return Err("no subscribe command".to_owned()) };
+    let ClientCommand::Subscribe { channel, recover, .. } = &asked.command else {
+        return Err("no subscribe command".to_owned());
+    };
     let rules = model.channel(channel).and_then(|facts| facts.rules.clone()).ok_or("a room without a namespace")?;
     check_flags(&rules, asked, result)?;
     let mut pages = model.rooms.pages();
@@ -65,8 +66,8 @@ pub fn check_join(
             .collect();
         let came: Vec<(u64, u64)> = result.publications.iter().map(event_of).collect::<Result<_, _>>()?;
         // Who has nothing to hear is told where the others are.
-        let told = if came.is_empty() { at.offset } else { from.offset };
-        if came != expected || told != result.offset || result.epoch != at.epoch || at.offset < from.offset {
+        let stored = if came.is_empty() { at.offset } else { from.offset };
+        if came != expected || stored != result.offset || result.epoch != at.epoch || at.offset < from.offset {
             return Err(format!(
                 "{channel}: recovered {came:?} instead of {expected:?} from {from:?} to {at:?}: {}, {}",
                 result.epoch, result.offset
@@ -81,7 +82,7 @@ pub fn check_join(
         }
     }
     let seat =
-        Seat { join, room, player, replica: Replica::default(), events_heard: 0, last_number: 0, inputs_sent: 0 };
+        Seat { join, room, player, replica: Replica::default(), events_received: 0, last_number: 0, inputs_sent: 0 };
     Ok(Subscription {
         channel: channel.clone(),
         positioned: result.positioned,
@@ -94,7 +95,13 @@ pub fn check_join(
 }
 
 /// Whether everything that was missed since `from` was there beyond doubt when `join` was answered.
-fn could_recover(pages: &Pages, rules: &NamespaceOptions, limits: Limits, join: &Join, from: &Position) -> bool {
+fn could_recover(
+    pages: &Pages,
+    rules: &NamespaceOptions,
+    limits: RecoveryLimits,
+    join: &Join,
+    from: &ClientPosition,
+) -> bool {
     let Some(at) = &join.answered_at else { return false };
     let missed: Vec<u64> =
         pages.stream(&join.channel, &at.epoch, from.offset + 1..=at.offset).map(|(_, event)| event).collect();
@@ -110,7 +117,7 @@ fn could_recover(pages: &Pages, rules: &NamespaceOptions, limits: Limits, join: 
         && at.offset.checked_sub(from.offset) == Some(count as u64)
         && is_kept
         && count <= rules.history_size.min(limits.recovery_publications_max)
-        && count * EVENT_BYTES_MAX <= limits.queue_bytes_max
+        && count * EVENT_BYTES_MAX <= limits.recovery_bytes_max
 }
 
 /// Offset and number of an event.
@@ -132,7 +139,7 @@ impl Subscription {
             return outcome.map_err(|error| format!("{}: {:?}: {error}", self.channel, seat.player));
         }
         let (offset, number) = event_of(seen)?;
-        let at = Position { epoch: self.epoch.clone(), offset };
+        let at = ClientPosition { epoch: self.epoch.clone(), offset };
         if self.offset.is_none_or(|last| offset <= last) || pages.at(&self.channel, &at) != Some(number) {
             return Err(format!("{}: event {number} at {at:?} after {:?}", self.channel, self.offset));
         }
@@ -140,8 +147,8 @@ impl Subscription {
         pages.count("event heard");
         let next = seat.next_event(pages).map(|(place, number)| (place + 1, number));
         match next {
-            Some((heard, next)) if next == number => {
-                seat.events_heard = heard;
+            Some((received, next)) if next == number => {
+                seat.events_received = received;
                 Ok(())
             }
             other => Err(format!(
@@ -155,7 +162,7 @@ impl Subscription {
 impl Seat {
     /// The next event that is for this player: its place among the room's, and its number.
     fn next_event(&self, pages: &Pages) -> Option<(usize, u64)> {
-        let events = pages.lives[&self.room].events.iter().copied().enumerate().skip(self.events_heard);
+        let events = pages.lives[&self.room].events.iter().copied().enumerate().skip(self.events_received);
         let mut mine = events.filter(|(_, event)| pages.events[*event as usize].players.contains(&self.player));
         mine.next()
     }
@@ -271,8 +278,8 @@ impl Seat {
 pub fn check_room_history(
     pages: &mut Pages,
     (channel, user): (&str, &str),
-    (limit, since, reverse): (i32, Option<&Position>, bool),
-    result: &HistoryResult,
+    (limit, since, reverse): (i32, Option<&ClientPosition>, bool),
+    result: &HistoryBody,
 ) -> Result<(), String> {
     let came: Vec<(u64, u64)> = result.publications.iter().map(event_of).collect::<Result<_, _>>()?;
     let is_asked = |offset: u64| match since {
@@ -280,9 +287,9 @@ pub fn check_room_history(
         Some(since) => offset > since.offset,
         None => true,
     };
-    let told = pages.stream(channel, &result.epoch, 1..=result.offset);
+    let stored = pages.stream(channel, &result.epoch, 1..=result.offset);
     let mut readable: Vec<(u64, u64)> =
-        told.filter(|(offset, event)| is_asked(*offset) && pages.may_recover(*event, user)).collect();
+        stored.filter(|(offset, event)| is_asked(*offset) && pages.may_recover(*event, user)).collect();
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let is_true = came.len() <= most
         && if reverse {
@@ -318,7 +325,8 @@ pub fn accept_input(pages: &mut Pages, number: u64) -> Result<(), String> {
     let is_stale = before
         .iter()
         .any(|earlier| earlier.join == input.join && earlier.fate == Fate::Accepted && earlier.number >= input.number);
-    let must_not = input.join.is_none() || is_stale || matches!(input.fault, Fault::TooLong | Fault::Malformed);
+    let must_not =
+        input.join.is_none() || is_stale || matches!(input.fault, InputFault::TooLong | InputFault::Malformed);
     if must_not { Err(format!("input {number} is accepted: {input:?}")) } else { Ok(()) }
 }
 
@@ -338,7 +346,7 @@ pub fn refuse_input(
     let seat = seat.filter(|seat| Some(seat.join) == input.join);
     let may = match code {
         103 => seat.is_none(),
-        107 => matches!(input.fault, Fault::Stale | Fault::TooLong | Fault::Malformed),
+        107 => matches!(input.fault, InputFault::Stale | InputFault::TooLong | InputFault::Malformed),
         111 => {
             let is_fast = seat.is_none_or(|seat| seat.inputs_sent > plan.limits.inputs_per_second);
             is_fast || plan.limits.inbox_inputs_max < 100

@@ -1,4 +1,4 @@
-//! The reliable lane: in order, nothing twice, nothing missing.
+//! Checks the reliable lane: ordered, no duplicates, nothing missing.
 
 use crate::{
     model::{Model, Publisher},
@@ -68,7 +68,7 @@ impl Subscription {
     }
 
     /// A publication that came has to pass the filter.
-    fn check_wanted(&self, model: &mut Model, number: u64) -> Result<(), String> {
+    pub(super) fn check_wanted(&self, model: &mut Model, number: u64) -> Result<(), String> {
         let published = &model.published[number as usize];
         if !published.passes(self.filter.as_ref()) {
             return Err(format!("{}: {:?} does not let {published:?} pass", self.channel, self.filter));

@@ -1,4 +1,4 @@
-//! What a client does of its own accord.
+//! The actions that a client starts itself.
 
 use crate::{
     chance::Chance,
@@ -6,22 +6,17 @@ use crate::{
     model::{Model, Publisher},
     plan::{KIND_TAG, KINDS, NUMBER_TAG, NUMBERS, Plan, RESTRICTED},
     token::{Flaw, Token, Tokens},
-    wire::{Filter, Position, Say},
+    wire::{ClientCommand, ClientPosition, Filter},
 };
 
-use super::{Client, Goodbye, Pending, Phase, Upward, hear::pending};
+use super::{Client, ClientClose, ClientPhase, Pending, Upward, receive::pending};
 
 /// What a client needs to act.
 pub struct Initiative<'a> {
-    /// The plan.
     pub plan: &'a Plan,
-    /// Decides.
     pub chance: &'a mut Chance,
-    /// What is known.
     pub model: &'a mut Model,
-    /// Where tokens come from.
     pub tokens: &'a mut Tokens,
-    /// The time.
     pub now_us: u64,
     /// The same in Unix seconds.
     pub now_s: u64,
@@ -31,8 +26,11 @@ impl Initiative<'_> {
     /// A token for `user`, mostly a good one; `channel` is empty for a connection.
     fn token(&mut self, client: &mut Client, channel: &str) -> String {
         let naughty = client.profile.naughtiness;
-        let flaws: &[Flaw] =
-            if client.phase == Phase::Live { &[Flaw::Forged, Flaw::Expired, Flaw::Foreign] } else { &[Flaw::Expired] };
+        let flaws: &[Flaw] = if client.phase == ClientPhase::Live {
+            &[Flaw::Forged, Flaw::Expired, Flaw::Foreign]
+        } else {
+            &[Flaw::Expired]
+        };
         let flaw = if self.chance.percent(naughty) { *self.chance.pick(flaws) } else { Flaw::None };
         let expires_at_s = self.chance.percent(50).then(|| self.now_s + self.chance.between(1, 4));
         client.misdeeds.forged_token |= matches!(flaw, Flaw::Forged | Flaw::Foreign);
@@ -78,15 +76,19 @@ impl Initiative<'_> {
         }
     }
 
-    fn pending(&self, say: Say, channel: &str) -> (Say, Pending) {
-        pending_of(self, say, channel)
+    fn pending(&self, command: ClientCommand, channel: &str) -> (ClientCommand, Pending) {
+        pending_of(self, command, channel)
     }
 }
 
 /// A command with what has to be remembered of it.
-pub(super) fn pending_of(initiative: &Initiative<'_>, say: Say, channel: &str) -> (Say, Pending) {
+pub(super) fn pending_of(
+    initiative: &Initiative<'_>,
+    command: ClientCommand,
+    channel: &str,
+) -> (ClientCommand, Pending) {
     let api_count = initiative.model.channel(channel).map_or(0, |facts| facts.api_count);
-    (say.clone(), Pending { sent_us: initiative.now_us, api_count, ..pending(say) })
+    (command.clone(), Pending { sent_us: initiative.now_us, api_count, ..pending(command) })
 }
 
 impl Client {
@@ -110,16 +112,17 @@ impl Client {
             Some((channel.clone(), position))
         });
         let subs = known.collect();
-        let (say, mut first) = initiative.pending(Say::Connect { token, subs }, "");
+        let (command, mut first) = initiative.pending(ClientCommand::Connect { token, subs }, "");
         let counts = initiative
             .plan
             .channels
             .iter()
             .map(|channel| (channel.clone(), initiative.model.channel(channel).map_or(0, |facts| facts.api_count)));
         first.api_counts = counts.collect();
-        self.add((say, first));
+        self.add((command, first));
+        self.ping_sometimes(initiative, 15);
         // Some don't wait for the answer.
-        if !by_backend && initiative.chance.percent(10) {
+        if !by_backend && !self.profile.wire.is_unidirectional() && initiative.chance.percent(10) {
             self.add_resubscriptions(initiative);
         }
         self.send_frame();
@@ -127,19 +130,25 @@ impl Client {
 
     /// Subscribes to what it had before.
     pub fn resubscribe(&mut self, initiative: &mut Initiative<'_>) {
+        if self.profile.wire.is_unidirectional() {
+            return;
+        }
         self.add_resubscriptions(initiative);
         self.send_frame();
     }
 
     /// Subscribes to one channel again.
     pub fn resubscribe_to(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
+        if self.profile.wire.is_unidirectional() {
+            return;
+        }
         self.add_subscribe(initiative, channel);
         self.send_frame();
     }
 
     fn add_resubscriptions(&mut self, initiative: &mut Initiative<'_>) {
         let most = initiative.plan.options.client.commands_per_frame_max - 1;
-        let is_asked = |channel: &&String| self.phase != Phase::Connecting || !self.server_side.contains(channel);
+        let is_asked = |channel: &&String| self.phase != ClientPhase::Connecting || !self.server_side.contains(channel);
         let channels: Vec<String> = self.positions.keys().filter(is_asked).take(most).cloned().collect();
         for channel in channels {
             self.add_subscribe(initiative, &channel);
@@ -163,13 +172,13 @@ impl Client {
             // Some wrote it down a while ago.
             Some(position) if initiative.chance.percent(20) => {
                 let offset = position.offset.saturating_sub(initiative.chance.below(5) as u64);
-                Some(Position { offset, ..position })
+                Some(ClientPosition { offset, ..position })
             }
             Some(position) if !initiative.chance.percent(5) => Some(position),
-            _ => initiative.chance.percent(20).then(Position::default),
+            _ => initiative.chance.percent(20).then(ClientPosition::default),
         };
         let (data, join) = self.join_data(initiative, channel);
-        let say = Say::Subscribe {
+        let command = ClientCommand::Subscribe {
             data,
             channel: channel.to_owned(),
             token,
@@ -182,17 +191,23 @@ impl Client {
             compact: initiative.chance.percent(60),
             filter: initiative.filter(channel).map(Box::new),
         };
-        let (say, mut pending) = initiative.pending(say, channel);
+        let (command, mut pending) = initiative.pending(command, channel);
         pending.join = join;
         pending.had = had;
         pending.at_limit = self.subscriptions_at_most() >= initiative.plan.options.client.channel_limit;
-        self.add((say, pending));
+        self.add((command, pending));
     }
 
     /// Does something, or nothing.
     pub fn act(&mut self, initiative: &mut Initiative<'_>) {
+        if self.phase == ClientPhase::Connecting || self.profile.wire.is_unidirectional() {
+            return self.ping_sometimes(initiative, 20);
+        }
         // Behind a close frame, or bytes against the protocol, nothing counts.
-        if self.phase != Phase::Live || self.misdeeds.closed != Goodbye::Unsaid || self.misdeeds.violated.is_some() {
+        if self.phase != ClientPhase::Live
+            || self.misdeeds.closed != ClientClose::NotSent
+            || self.misdeeds.violated.is_some()
+        {
             return;
         }
         if initiative.chance.percent(self.profile.naughtiness) {
@@ -204,8 +219,27 @@ impl Client {
                 self.add_command(initiative);
             }
         }
+        if initiative.chance.percent(6) {
+            self.ask_for_much(initiative);
+        }
         self.send_frame();
-        if initiative.chance.percent(3) {
+        self.ping_sometimes(initiative, 3);
+    }
+
+    /// Fills the frame with commands that have large answers.
+    fn ask_for_much(&mut self, initiative: &mut Initiative<'_>) {
+        let kept = initiative.plan.channels.iter().filter(|channel| channel.starts_with("rec:"));
+        let kept: Vec<String> = kept.cloned().collect();
+        while !kept.is_empty() && self.frame.len() < initiative.plan.options.client.commands_per_frame_max {
+            let channel = initiative.chance.pick(&kept).clone();
+            let command = self.history(initiative, &channel);
+            let command = initiative.pending(command, &channel);
+            self.add(command);
+        }
+    }
+
+    fn ping_sometimes(&mut self, initiative: &mut Initiative<'_>, percent: u32) {
+        if self.profile.wire.is_websocket() && initiative.chance.percent(percent) {
             let payload = vec![initiative.chance.below(256) as u8; initiative.chance.below(126)];
             self.own_pings.push(payload.clone());
             self.upward.push(Upward::Ping(payload));
@@ -214,12 +248,13 @@ impl Client {
 
     fn add_command(&mut self, initiative: &mut Initiative<'_>) {
         if let Some(rooms) = &initiative.plan.rooms
+            && self.profile.wire.is_websocket()
             && initiative.chance.percent(40)
         {
             return self.add_room_command(initiative, rooms);
         }
         let channel = initiative.channel();
-        let say = match initiative.chance.weighted(&[30, 10, 30, 6, 4, 3, 3, 3, 1, 1]) {
+        let command = match initiative.chance.weighted(&[30, 10, 30, 6, 4, 3, 3, 3, 1, 1]) {
             0 => {
                 let any = initiative.chance.pick(&initiative.plan.channels);
                 let channel = if initiative.chance.percent(30) { any.clone() } else { channel };
@@ -228,8 +263,8 @@ impl Client {
             1 => return self.add_unsubscribe(initiative),
             2 => return self.add_publish(initiative, &channel),
             3 => self.history(initiative, &channel),
-            4 => Say::Presence { channel: channel.clone() },
-            5 => Say::PresenceStats { channel: channel.clone() },
+            4 => ClientCommand::Presence { channel: channel.clone() },
+            5 => ClientCommand::PresenceStats { channel: channel.clone() },
             6 => {
                 if initiative.plan.options.backend.refresh.is_some() {
                     if !initiative.chance.percent(5) {
@@ -239,8 +274,8 @@ impl Client {
                 }
                 let token = initiative.token(self, "");
                 self.misdeeds.refreshed = true;
-                self.note_refresh(initiative, &token);
-                Say::Refresh { token }
+                self.on_refresh_sent(initiative, &token);
+                ClientCommand::Refresh { token }
             }
             7 => {
                 // The server's own are not the client's to refresh.
@@ -261,16 +296,16 @@ impl Client {
                     subscription.latest_expiry_s =
                         subscription.latest_expiry_s.and_then(|latest| expiry_s.map(|expiry| expiry.max(latest)));
                 }
-                Say::SubRefresh { channel: channel.clone(), token }
+                ClientCommand::SubRefresh { channel: channel.clone(), token }
             }
-            8 => Say::Rpc { method: format!("m{}", initiative.now_us) },
-            _ => Say::Ping,
+            8 => ClientCommand::Rpc { method: format!("m{}", initiative.now_us) },
+            _ => ClientCommand::Ping,
         };
-        let command = initiative.pending(say, &channel);
+        let command = initiative.pending(command, &channel);
         self.add(command);
     }
 
-    fn note_refresh(&mut self, initiative: &Initiative<'_>, token: &str) {
+    fn on_refresh_sent(&mut self, initiative: &Initiative<'_>, token: &str) {
         let Some(token) = initiative.tokens.find(token) else { return };
         self.misdeeds.expired_refresh |= token.flaw == Flaw::Expired || token.expires_at_s.is_some();
         self.latest_expiry_s =
@@ -279,8 +314,8 @@ impl Client {
 
     /// Ends a subscription, now and then twice, or to begin it anew in the same frame.
     fn add_unsubscribe(&mut self, initiative: &mut Initiative<'_>) {
-        let asked = self.pending.values().filter_map(|pending| match &pending.say {
-            Say::Subscribe { channel, .. } => Some(channel),
+        let asked = self.pending.values().filter_map(|pending| match &pending.command {
+            ClientCommand::Subscribe { channel, .. } => Some(channel),
             _ => None,
         });
         let channels: Vec<String> = self.subscriptions.keys().chain(asked).cloned().collect();
@@ -295,11 +330,11 @@ impl Client {
         if let Some(position) = self.subscriptions.get(channel).and_then(Subscription::position) {
             self.positions.insert(channel.to_owned(), position);
         }
-        let command = initiative.pending(Say::Unsubscribe { channel: channel.to_owned() }, channel);
+        let command = initiative.pending(ClientCommand::Unsubscribe { channel: channel.to_owned() }, channel);
         self.add(command);
         match initiative.chance.below(10) {
             0..2 => {
-                let command = initiative.pending(Say::Unsubscribe { channel: channel.to_owned() }, channel);
+                let command = initiative.pending(ClientCommand::Unsubscribe { channel: channel.to_owned() }, channel);
                 self.add(command);
             }
             2..5 => self.add_subscribe(initiative, channel),
@@ -315,12 +350,13 @@ impl Client {
         let publisher = Publisher::Session(self.id.clone());
         let number = initiative.model.begin(channel, publisher, fill, false);
         let data = initiative.model.published[number as usize].data.clone();
-        let (say, mut pending) = initiative.pending(Say::Publish { channel: channel.to_owned(), data }, channel);
+        let (command, mut pending) =
+            initiative.pending(ClientCommand::Publish { channel: channel.to_owned(), data }, channel);
         pending.number = Some(number);
-        self.add((say, pending));
+        self.add((command, pending));
     }
 
-    pub(super) fn history(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> Say {
+    pub(super) fn history(&mut self, initiative: &mut Initiative<'_>, channel: &str) -> ClientCommand {
         let limit = *initiative.chance.pick(&[0, 1, 2, 5, -1, i32::MAX, i32::MIN]);
         let known = self.subscriptions.get(channel).and_then(Subscription::position);
         let since = known.filter(|_| initiative.chance.percent(60)).map(|mut position| {
@@ -328,21 +364,22 @@ impl Client {
             position.offset = position.offset.saturating_sub(back);
             position
         });
-        Say::History { channel: channel.to_owned(), limit, since, reverse: initiative.chance.percent(30) }
+        ClientCommand::History { channel: channel.to_owned(), limit, since, reverse: initiative.chance.percent(30) }
     }
 
     fn misbehave(&mut self, initiative: &mut Initiative<'_>) {
-        let broke = match initiative.chance.below(7) {
-            0 => vec![initiative.pending(Say::Connect { token: String::new(), subs: Vec::new() }, "")],
-            1 => vec![initiative.pending(Say::Pong, ""), initiative.pending(Say::Pong, "")],
-            2 => vec![initiative.pending(Say::Unsubscribe { channel: String::new() }, "")],
+        let kinds = if self.profile.wire.is_websocket() { 7 } else { 5 };
+        let broke = match initiative.chance.below(kinds) {
+            0 => vec![initiative.pending(ClientCommand::Connect { token: String::new(), subs: Vec::new() }, "")],
+            1 => vec![initiative.pending(ClientCommand::Pong, ""), initiative.pending(ClientCommand::Pong, "")],
+            2 => vec![initiative.pending(ClientCommand::Unsubscribe { channel: String::new() }, "")],
             3 => {
                 let most = initiative.plan.options.client.commands_per_frame_max;
-                (0..=most).map(|_| initiative.pending(Say::Rpc { method: "m".to_owned() }, "")).collect()
+                (0..=most).map(|_| initiative.pending(ClientCommand::Rpc { method: "m".to_owned() }, "")).collect()
             }
             4 => {
-                self.misdeeds.said_send = true;
-                vec![initiative.pending(Say::Send { data: b"{}".to_vec() }, "")]
+                self.misdeeds.sent_message = true;
+                vec![initiative.pending(ClientCommand::Send { data: b"{}".to_vec() }, "")]
             }
             5 => {
                 let code = *initiative.chance.pick(&[1002, 1007, 1009]);
@@ -356,7 +393,7 @@ impl Client {
                 return self.upward.push(frame);
             }
         };
-        self.misdeeds.broke_protocol |= !self.misdeeds.said_send;
+        self.misdeeds.broke_protocol |= !self.misdeeds.sent_message;
         for command in broke {
             self.add(command);
         }

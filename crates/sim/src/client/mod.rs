@@ -1,8 +1,8 @@
-//! A client: behaves like an SDK most of the time, and checks everything it hears.
+//! A client: behaves like an SDK most of the time, and checks everything that it receives.
 
-mod hear;
 mod initiative;
 mod push;
+mod receive;
 mod rooms;
 
 use std::collections::BTreeMap;
@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use crate::{
     checks::Subscription,
     plan::Profile,
-    wire::{FrameReader, Position, Say, encode},
+    wire::{ClientCommand, ClientPosition, FrameReader, encode},
 };
 
-pub use hear::{Hearing, Next};
 pub use initiative::Initiative;
+pub use receive::{Next, ReceiveContext};
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum ClientPhase {
     /// Not connected, until this time.
     Offline {
         /// When to come back.
@@ -37,8 +37,7 @@ pub enum Phase {
 /// A command without a reply.
 #[derive(Debug)]
 pub struct Pending {
-    /// The command.
-    pub say: Say,
+    pub command: ClientCommand,
     /// When it was said.
     pub sent_us: u64,
     /// Publications of the API in the command's channel by then.
@@ -51,10 +50,13 @@ pub struct Pending {
     pub join: Option<u64>,
     /// For a connect, how many of the API's publications there were by channel.
     pub api_counts: BTreeMap<String, u64>,
-    /// For a subscribe, whether the client had, or had asked for, the subscription, and whether it was at its limit.
+    /// Whether the client had, or had asked for, a subscription to the command's channel; for a subscribe, whether it was at
+    /// its limit.
     pub had: bool,
     /// See `had`.
     pub at_limit: bool,
+    /// Whether the newest publications of keys come behind the answer, as pushes.
+    pub newest_behind: bool,
 }
 
 /// What a client puts on the wire.
@@ -72,8 +74,7 @@ pub enum Upward {
 
 /// What an operator ordered about sessions of a user.
 #[derive(Clone, Debug)]
-pub struct Order {
-    /// Whose.
+pub struct OperatorAction {
     pub user: String,
     /// Which; all, if there is none.
     pub client: Option<String>,
@@ -81,7 +82,6 @@ pub struct Order {
     pub spared: Vec<String>,
     /// In which channel; in all, or about the session itself, if it is empty.
     pub channel: String,
-    /// With which code.
     pub code: u16,
     /// How many of the API's publications there were in the channel by then.
     pub api_count: u64,
@@ -89,7 +89,7 @@ pub struct Order {
     pub expires_at_s: Option<u64>,
 }
 
-impl Order {
+impl OperatorAction {
     /// Whether it is about the session `client` of `user`. One that was not told its id may be any.
     pub fn is_about(&self, user: &str, client: &str) -> bool {
         let is_meant = self.client.as_deref().is_none_or(|meant| meant == client);
@@ -97,14 +97,14 @@ impl Order {
     }
 }
 
-/// Whether a client has said goodbye.
+/// Whether a client has closed its session, where the transport has a way to say so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Goodbye {
+pub enum ClientClose {
     /// It has not.
     #[default]
-    Unsaid,
+    NotSent,
     /// With this code, or without one.
-    Said(Option<u16>),
+    Sent(Option<u16>),
 }
 
 /// What a client did that excuses the server for closing.
@@ -113,23 +113,20 @@ pub enum Goodbye {
 pub struct Misdeeds {
     pub broke_protocol: bool,
     pub was_refused: bool,
-    pub said_send: bool,
+    pub sent_message: bool,
     pub forged_token: bool,
     pub expired_refresh: bool,
     pub refreshed: bool,
     pub sub_refreshed: bool,
     pub violated: Option<u16>,
-    pub closed: Goodbye,
+    pub closed: ClientClose,
 }
 
 /// One client of the simulation, over all its connections.
 pub struct Client {
-    /// Its number.
     pub index: usize,
-    /// Who it is.
     pub profile: Profile,
-    /// Where it is.
-    pub phase: Phase,
+    pub phase: ClientPhase,
     /// Its connection, by number.
     pub connection: Option<usize>,
     /// Its session's id.
@@ -137,7 +134,7 @@ pub struct Client {
     /// Live subscriptions, as far as it knows.
     pub subscriptions: BTreeMap<String, Subscription>,
     /// Positions that it recovers from, and by that the channels it wants.
-    pub positions: BTreeMap<String, Position>,
+    pub positions: BTreeMap<String, ClientPosition>,
     /// Commands without a reply, by id.
     pub pending: BTreeMap<u32, Pending>,
     /// What it did in this connection.
@@ -161,9 +158,11 @@ pub struct Client {
     /// Channels that its connection token subscribes it to.
     pub server_side: Vec<String>,
     reader: FrameReader,
+    /// The code of a push that says why the session ends.
+    pub disconnect_code: Option<u16>,
     next_id: u32,
     /// Commands that it is about to send.
-    frame: Vec<(u32, Say)>,
+    frame: Vec<(u32, ClientCommand)>,
 }
 
 impl Client {
@@ -171,8 +170,7 @@ impl Client {
     pub fn new(index: usize, profile: Profile) -> Self {
         Self {
             index,
-            profile,
-            phase: Phase::Offline { until_us: 0 },
+            phase: ClientPhase::Offline { until_us: 0 },
             connection: None,
             id: String::new(),
             subscriptions: BTreeMap::new(),
@@ -188,15 +186,17 @@ impl Client {
             own_pings: Vec::new(),
             upward: Vec::new(),
             server_side: Vec::new(),
-            reader: FrameReader::default(),
+            reader: FrameReader::new(profile.wire),
+            disconnect_code: None,
             next_id: 1,
             frame: Vec::new(),
+            profile,
         }
     }
 
     /// Begins a connection.
     pub fn open(&mut self, connection: usize) {
-        self.phase = Phase::Connecting;
+        self.phase = ClientPhase::Connecting;
         self.connection = Some(connection);
         self.id = String::new();
         self.misdeeds = Misdeeds::default();
@@ -207,13 +207,14 @@ impl Client {
         self.refreshes = (0, 0);
         self.own_pings.clear();
         self.upward.clear();
-        self.reader = FrameReader::default();
+        self.reader = FrameReader::new(self.profile.wire);
+        self.disconnect_code = None;
         self.next_id = 1;
     }
 
     /// Ends a connection, on the client's side. What it knows of streams stays, for the next one.
     pub fn leave(&mut self, until_us: u64) {
-        self.phase = Phase::Offline { until_us };
+        self.phase = ClientPhase::Offline { until_us };
         self.connection = None;
         self.pending.clear();
         self.upward.clear();
@@ -225,21 +226,32 @@ impl Client {
     }
 
     /// Adds a command to the frame that it is about to send.
-    pub fn add(&mut self, (say, pending): (Say, Pending)) {
+    pub fn add(&mut self, (command, mut pending): (ClientCommand, Pending)) {
+        if let ClientCommand::Publish { channel, .. }
+        | ClientCommand::Presence { channel }
+        | ClientCommand::PresenceStats { channel }
+        | ClientCommand::History { channel, .. } = &command
+        {
+            pending.had = self.subscriptions.contains_key(channel) || self.asks_for(channel);
+        }
         let id = self.next_id;
         self.next_id += 1;
-        if !matches!(say, Say::Pong | Say::Send { .. }) {
+        if !matches!(command, ClientCommand::Pong | ClientCommand::Send { .. }) {
             self.pending.insert(id, pending);
         }
-        self.frame.push((id, say));
+        self.frame.push((id, command));
     }
 
     /// Sends the frame, unless it is empty.
     pub fn send_frame(&mut self) {
         let frame = std::mem::take(&mut self.frame);
         if !frame.is_empty() {
-            let has_pong = frame.iter().any(|(_, say)| matches!(say, Say::Pong));
-            self.upward.push(Upward::Frame(encode(self.profile.encoding, &frame), has_pong));
+            let has_pong = frame.iter().any(|(_, command)| matches!(command, ClientCommand::Pong));
+            let mut bytes = encode(self.profile.encoding, &frame);
+            if self.profile.wire.is_unidirectional() {
+                bytes = bare_connect(&bytes);
+            }
+            self.upward.push(Upward::Frame(bytes, has_pong));
         }
     }
 
@@ -251,26 +263,33 @@ impl Client {
 
     /// Whether the last thing it asked about `channel`, and has no answer to, is to subscribe.
     pub fn asks_for(&self, channel: &str) -> bool {
-        matches!(self.last_asked(channel), Some(Say::Subscribe { .. }))
+        matches!(self.last_asked(channel), Some(ClientCommand::Subscribe { .. }))
     }
 
     /// Whether it is to end the subscription.
     pub fn leaves(&self, channel: &str) -> bool {
-        matches!(self.last_asked(channel), Some(Say::Unsubscribe { .. }))
+        matches!(self.last_asked(channel), Some(ClientCommand::Unsubscribe { .. }))
     }
 
-    fn last_asked(&self, of: &str) -> Option<&Say> {
+    fn last_asked(&self, of: &str) -> Option<&ClientCommand> {
         self.pending
             .values()
             .rev()
-            .map(|pending| &pending.say)
-            .find(|say| matches!(say, Say::Subscribe { channel, .. } | Say::Unsubscribe { channel } if channel == of))
+            .map(|pending| &pending.command)
+            .find(|command| matches!(command, ClientCommand::Subscribe { channel, .. } | ClientCommand::Unsubscribe { channel } if channel == of))
     }
 
     /// How many subscriptions it has or has asked for.
     pub fn subscriptions_at_most(&self) -> usize {
-        let asked = self.pending.values().filter(|pending| matches!(pending.say, Say::Subscribe { .. })).count();
-        let at_connect = if self.phase == Phase::Connecting { self.server_side.len() } else { 0 };
+        let asked =
+            self.pending.values().filter(|pending| matches!(pending.command, ClientCommand::Subscribe { .. })).count();
+        let at_connect = if self.phase == ClientPhase::Connecting { self.server_side.len() } else { 0 };
         self.subscriptions.len() + asked + at_connect
     }
+}
+
+/// The connect request of a `connect` command in JSON: all that a client says where only the server speaks.
+fn bare_connect(command: &[u8]) -> Vec<u8> {
+    let command: serde_json::Value = serde_json::from_slice(command).expect("a command of ours");
+    command["connect"].to_string().into_bytes()
 }

@@ -1,31 +1,31 @@
-//! What the server says unasked: pushes, and the subscriptions that it makes.
+//! Handles pushes and server-side subscriptions.
 
 use std::collections::BTreeMap;
 
 use crate::{
     checks::check_recovery,
-    wire::{Expiry, Position, Push, Say, SubscribeResult},
+    wire::{ClientCommand, ClientPosition, Expiry, PushBody, SubscribeBody},
 };
 
 use super::{
-    Client, Hearing, Next, Order, Pending,
-    hear::{check_ttl, grace_ms, pending},
+    Client, Next, OperatorAction, Pending, ReceiveContext,
+    receive::{check_ttl, grace_ms, pending},
 };
 
 impl Client {
     /// What `connect` says of the server's subscriptions: all of the token's are there, and nothing else but what an
     /// operator made meanwhile.
-    pub(super) fn hear_server_side(
+    pub(super) fn on_server_side(
         &mut self,
-        hearing: &mut Hearing<'_>,
+        receiving: &mut ReceiveContext<'_>,
         asked: &Pending,
-        recovers: &[(String, Position)],
-        results: &BTreeMap<String, SubscribeResult>,
+        recovers: &[(String, ClientPosition)],
+        results: &BTreeMap<String, SubscribeBody>,
     ) -> Result<(), String> {
         for channel in &self.server_side {
             let was_ended = || {
-                let of_channel = |order: &&Order| order.channel.is_empty() || order.channel == *channel;
-                hearing.ended.iter().filter(of_channel).any(|order| order.is_about(&self.profile.user, &self.id))
+                let of_channel = |action: &&OperatorAction| action.channel.is_empty() || action.channel == *channel;
+                receiving.ended.iter().filter(of_channel).any(|action| action.is_about(&self.profile.user, &self.id))
             };
             if !results.contains_key(channel) && !was_ended() {
                 return Err(format!("connect is answered without {channel}, which the token subscribes to"));
@@ -36,31 +36,36 @@ impl Client {
             let recover = recovers.iter().find(|(of, _)| of == channel).map(|(_, position)| position.clone());
             let api_count = match asked.api_counts.get(channel) {
                 Some(count) if of_token => *count,
-                _ => self.ordered_count(hearing, channel)?,
+                _ => self.ordered_count(receiving, channel)?,
             };
             let asked = Pending { sent_us: asked.sent_us, api_count, ..pending(server_side(channel, recover)) };
-            self.enter(hearing, channel, &asked, result)?;
+            self.enter(receiving, channel, &asked, result, recovers.len() == 1)?;
         }
         Ok(())
     }
 
     /// The API's publications when an operator subscribed the client to `channel`, at the least.
-    fn ordered_count(&self, hearing: &Hearing<'_>, channel: &str) -> Result<u64, String> {
-        let orders = hearing.subscribed.iter().filter(|order| order.channel == channel);
-        let about = orders.filter(|order| order.is_about(&self.profile.user, &self.id));
-        about.map(|order| order.api_count).min().ok_or_else(|| format!("nobody subscribed the client to {channel}"))
+    fn ordered_count(&self, receiving: &ReceiveContext<'_>, channel: &str) -> Result<u64, String> {
+        let actions = receiving.subscribed.iter().filter(|action| action.channel == channel);
+        let about = actions.filter(|action| action.is_about(&self.profile.user, &self.id));
+        about.map(|action| action.api_count).min().ok_or_else(|| format!("nobody subscribed the client to {channel}"))
     }
 
     fn enter(
         &mut self,
-        hearing: &mut Hearing<'_>,
+        receiving: &mut ReceiveContext<'_>,
         channel: &str,
         asked: &Pending,
-        result: &SubscribeResult,
+        result: &SubscribeBody,
+        is_alone: bool,
     ) -> Result<(), String> {
-        let limits = hearing.limits();
+        let mut limits = receiving.limits();
+        if !is_alone {
+            // What others recover comes first, or waits already.
+            limits.recovery_bytes_max = 0;
+        }
         let subscription =
-            check_recovery(hearing.model, limits, asked, result, (self.profile.encoding, hearing.unix_ms))?;
+            check_recovery(receiving.model, limits, asked, result, (self.profile.encoding, receiving.unix_ms))?;
         if result.expires || self.subscriptions.insert(channel.to_owned(), subscription).is_some() {
             return Err(format!("{channel}: the server subscribes once more, or for a time"));
         }
@@ -68,18 +73,18 @@ impl Client {
     }
 
     /// An operator has set when the session expires.
-    fn hear_refreshed(&mut self, hearing: &mut Hearing<'_>, told: &Expiry) -> Result<(), String> {
-        hearing.model.count("told of another expiry");
+    fn on_refreshed(&mut self, receiving: &mut ReceiveContext<'_>, expiry: &Expiry) -> Result<(), String> {
+        receiving.model.count("told of another expiry");
         self.refreshes.1 += 1;
         let mut expiries = self.expiries_by_api.iter();
-        if expiries.any(|expiry_s| check_ttl(hearing, *expiry_s, told.expires, told.ttl).is_ok()) {
+        if expiries.any(|expiry_s| check_ttl(receiving, *expiry_s, expiry.expires, expiry.ttl).is_ok()) {
             return Ok(());
         }
-        Err(format!("{told:?}, and operators said {:?}", self.expiries_by_api))
+        Err(format!("{expiry:?}, and operators said {:?}", self.expiries_by_api))
     }
 
     /// The channel of a push: by its number where there is one and something was published, or somebody comes or leaves.
-    fn channel_of(&self, push: &Push) -> Result<String, String> {
+    fn channel_of(&self, push: &PushBody) -> Result<String, String> {
         let is_delivery = push.publication.is_some() || push.join.is_some() || push.leave.is_some();
         if push.refresh.is_some() {
             let is_bare = push.channel.is_empty() && push.id == 0 && !is_delivery;
@@ -100,36 +105,47 @@ impl Client {
             .ok_or_else(|| format!("a number without sense: {push:?}"))
     }
 
-    pub(super) fn hear_push(&mut self, hearing: &mut Hearing<'_>, push: Push) -> Result<Option<Next>, String> {
+    pub(super) fn on_push(
+        &mut self,
+        receiving: &mut ReceiveContext<'_>,
+        push: PushBody,
+    ) -> Result<Option<Next>, String> {
+        if let Some(disconnect) = &push.disconnect {
+            if self.profile.wire.is_websocket() && !self.profile.wire.is_unidirectional() {
+                return Err("a push says what the close frame does".to_owned());
+            }
+            self.disconnect_code = Some(disconnect.code as u16);
+            return Ok(None);
+        }
         let channel = self.channel_of(&push)?;
         if push.id > 0 {
-            hearing.model.count("number for a channel");
+            receiving.model.count("number for a channel");
         }
         if push.publication.as_ref().is_some_and(|publication| publication.delta) {
-            hearing.model.count("patch applied");
+            receiving.model.count("patch applied");
         }
-        if let Some(told) = &push.refresh {
-            return self.hear_refreshed(hearing, told).map(|()| None);
+        if let Some(expiry) = &push.refresh {
+            return self.on_refreshed(receiving, expiry).map(|()| None);
         }
         if let Some(result) = &push.subscribe {
-            let api_count = self.ordered_count(hearing, &channel)?;
-            let asked = Pending { api_count, ..pending(server_side(&channel, None)) };
-            return self.enter(hearing, &channel, &asked, result).map(|()| None);
+            let api_count = self.ordered_count(receiving, &channel)?;
+            let asked = Pending { api_count, newest_behind: true, ..pending(server_side(&channel, None)) };
+            return self.enter(receiving, &channel, &asked, result, false).map(|()| None);
         }
         let Some(subscription) = self.subscriptions.get_mut(&channel) else {
             return Err(format!("a push for {channel} without a subscription"));
         };
         match (push.publication, push.join, push.leave, push.unsubscribe) {
             (Some(publication), None, None, None) if subscription.seat.is_some() => {
-                subscription.of_room(&mut hearing.model.rooms.pages(), self.profile.encoding, &publication)?;
+                subscription.of_room(&mut receiving.model.rooms.pages(), self.profile.encoding, &publication)?;
             }
             (Some(publication), None, None, None) => {
                 let latest_s = [subscription.latest_expiry_s, self.latest_expiry_s].into_iter().flatten().min();
                 // One that expires while its owner answers is ended by the next timer after the answer.
                 let after_answer_ms = subscription.live_ms + crate::plan::LATE_WAKE_US / 1_000;
-                let number = subscription.publication(hearing.model, &publication)?;
-                let accepted_ms = hearing.model.published[number as usize].accepted_ms;
-                let is_late = |at_s: u64| accepted_ms > after_answer_ms.max(at_s * 1_000 + grace_ms(hearing));
+                let number = subscription.publication(receiving.model, &publication)?;
+                let accepted_ms = receiving.model.published[number as usize].accepted_ms;
+                let is_late = |at_s: u64| accepted_ms > after_answer_ms.max(at_s * 1_000 + grace_ms(receiving));
                 if latest_s.is_some_and(is_late) {
                     return Err(format!("{channel}: a publication after the expiry, {latest_s:?}"));
                 }
@@ -139,15 +155,15 @@ impl Client {
             (None, None, None, Some(unsubscribe)) => {
                 let code = unsubscribe.code;
                 let expiry_s = subscription.expiry_s;
-                let has_expired = expiry_s.is_some_and(|at_s| at_s * 1_000 + 300 <= hearing.unix_ms);
-                let was_ended = hearing.ended.iter().any(|order| {
-                    let of_channel = order.channel.is_empty() || order.channel == channel;
-                    of_channel && order.is_about(&self.profile.user, &self.id) && u32::from(order.code) == code
+                let has_expired = expiry_s.is_some_and(|at_s| at_s * 1_000 + 300 <= receiving.unix_ms);
+                let was_ended = receiving.ended.iter().any(|action| {
+                    let of_channel = action.channel.is_empty() || action.channel == channel;
+                    of_channel && action.is_about(&self.profile.user, &self.id) && u32::from(action.code) == code
                 });
                 let room = subscription.seat.as_ref().map(|seat| seat.room);
-                let has_ended = room.is_some_and(|room| hearing.model.rooms.pages().ended_with(room, code));
-                let is_lost = code == 2500 && subscription.positioned && hearing.lost.contains(&channel);
-                let has_lapsed = hearing.lapsed.contains(&(self.id.clone(), channel.clone()));
+                let has_ended = room.is_some_and(|room| receiving.model.rooms.pages().ended_with(room, code));
+                let is_lost = code == 2500 && subscription.positioned && receiving.lost.contains(&channel);
+                let has_lapsed = receiving.lapsed.contains(&(self.id.clone(), channel.clone()));
                 if !(was_ended || code == 2501 && (has_expired || has_lapsed) || has_ended || is_lost) {
                     return Err(format!("{channel}: unsubscribed with {code}, expiry {expiry_s:?}"));
                 }
@@ -161,8 +177,8 @@ impl Client {
 }
 
 /// What a client would have said to have the subscription.
-fn server_side(channel: &str, recover: Option<Position>) -> Say {
-    Say::Subscribe {
+fn server_side(channel: &str, recover: Option<ClientPosition>) -> ClientCommand {
+    ClientCommand::Subscribe {
         channel: channel.to_owned(),
         token: String::new(),
         recover,

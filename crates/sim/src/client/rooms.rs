@@ -1,9 +1,9 @@
-//! What a client does in rooms.
+//! A client's actions in rooms.
 
 use crate::{
     plan::{INPUT_BYTES_MAX, RoomPlan},
-    rooms::Fault,
-    wire::{Say, encode_input},
+    rooms::InputFault,
+    wire::{ClientCommand, encode_input},
 };
 use dunlin_protocol::Encoding;
 
@@ -26,8 +26,8 @@ impl Client {
             1 if has_seat => self.add_send(initiative, &channel),
             2 => self.add_unsubscribe_from(initiative, &channel),
             3 => {
-                let say = self.history(initiative, &channel);
-                let command = pending_of(initiative, say, &channel);
+                let command = self.history(initiative, &channel);
+                let command = pending_of(initiative, command, &channel);
                 self.add(command);
             }
             _ => self.add_subscribe(initiative, &channel),
@@ -53,9 +53,9 @@ impl Client {
     /// An input by `publish`, which is answered.
     fn add_input(&mut self, initiative: &mut Initiative<'_>, channel: &str) {
         let (number, data) = self.input(initiative, channel, "");
-        let say = Say::Publish { channel: channel.to_owned(), data };
-        let (say, pending) = pending_of(initiative, say, channel);
-        self.add((say, Pending { input: Some(number), ..pending }));
+        let command = ClientCommand::Publish { channel: channel.to_owned(), data };
+        let (command, pending) = pending_of(initiative, command, channel);
+        self.add((command, Pending { input: Some(number), ..pending }));
     }
 
     /// An input by `send`, which is not.
@@ -67,8 +67,8 @@ impl Client {
         let (number, data) = self.input(initiative, channel, room);
         // There is no other way to say that it was bad.
         self.misdeeds.broke_protocol |=
-            initiative.model.rooms.pages().inputs[number as usize].fault == Fault::Malformed;
-        let command = pending_of(initiative, Say::Send { data }, channel);
+            initiative.model.rooms.pages().inputs[number as usize].fault == InputFault::Malformed;
+        let command = pending_of(initiative, ClientCommand::Send { data }, channel);
         self.add(command);
     }
 
@@ -78,14 +78,14 @@ impl Client {
         let mut seat = self.subscriptions.get_mut(channel).and_then(|subscription| subscription.seat.as_deref_mut());
         let last = seat.as_ref().map_or(0, |seat| seat.last_number);
         let fault = match chance.below(100) {
-            0..4 if last > 0 => Fault::Stale,
-            4..7 => Fault::TooLong,
-            7..10 => Fault::Malformed,
-            10..15 => Fault::Senseless,
-            _ => Fault::None,
+            0..4 if last > 0 => InputFault::Stale,
+            4..7 => InputFault::TooLong,
+            7..10 => InputFault::Malformed,
+            10..15 => InputFault::Senseless,
+            _ => InputFault::None,
         };
         let number = match fault {
-            Fault::Stale => chance.between(1, last.into()) as u32,
+            InputFault::Stale => chance.between(1, last.into()) as u32,
             _ => last + 1 + chance.below(3) as u32,
         };
         if let Some(seat) = &mut seat {
@@ -95,14 +95,14 @@ impl Client {
         let of_book = model.rooms.pages().begin_input(seat.map(|seat| seat.join), number, fault);
         let mut data = format!("i{of_book} ").into_bytes();
         match (fault, chance.below(20)) {
-            (Fault::TooLong, _) => data.resize(INPUT_BYTES_MAX + 1 + chance.below(30), b'.'),
+            (InputFault::TooLong, _) => data.resize(INPUT_BYTES_MAX + 1 + chance.below(30), b'.'),
             (_, 0) => data.resize(INPUT_BYTES_MAX, b'.'),
             _ => {}
         }
         let encoding = self.profile.encoding;
         let input = match (fault, encoding) {
-            (Fault::Malformed, Encoding::Json) => (*chance.pick(&["[]", r#"{"number":"one"}"#, "7"])).into(),
-            (Fault::Malformed, Encoding::Protobuf) => vec![0xff; chance.between(1, 9) as usize],
+            (InputFault::Malformed, Encoding::Json) => (*chance.pick(&["[]", r#"{"number":"one"}"#, "7"])).into(),
+            (InputFault::Malformed, Encoding::Protobuf) => vec![0xff; chance.between(1, 9) as usize],
             _ => encode_input(encoding, number, &data, room),
         };
         (of_book, input)

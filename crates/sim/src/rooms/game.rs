@@ -1,5 +1,5 @@
-//! The game that rooms run: things appear, move over cells, change hands, hide and vanish, players look elsewhere, and now
-//! and then somebody is told something. It keeps its own account of everything in the [`Book`].
+//! The game that rooms run: objects appear, move between cells, change owners, hide and vanish; players move their
+//! viewpoints; events are sent. It records everything in the [`Book`].
 
 use dunlin_engine::room::RoomKey;
 use dunlin_rooms::{
@@ -7,13 +7,12 @@ use dunlin_rooms::{
     Simulation, Visibility, Visitor, World, WorldError,
 };
 
-use super::{Book, Fault, Pages, PlayerAt, Told, Version, numbered};
+use super::{Book, EmittedEvent, InputFault, Pages, PlayerAt, Version, numbered};
 use crate::model::Fate;
 
 /// What is decided about the game before it begins.
 #[derive(Clone, Debug)]
-pub struct Play {
-    /// The map.
+pub struct GameOptions {
     pub shape: GridShape,
     /// Objects, at most, by the room's options.
     pub objects_max: usize,
@@ -24,7 +23,7 @@ pub struct Play {
     /// Things that change in a tick, at most.
     pub changes_max: u32,
     /// In how many of 100 ticks somebody is told something.
-    pub tells_percent: u32,
+    pub events_percent: u32,
 }
 
 /// Bytes of an event, at the most.
@@ -34,12 +33,12 @@ const FILL_BYTES_MAX: u32 = 300;
 pub struct Game {
     book: Book,
     room: RoomKey,
-    play: Play,
+    play: GameOptions,
 }
 
 impl Game {
     /// A game in a room that is in the book.
-    pub fn new(book: Book, room: RoomKey, play: Play) -> Self {
+    pub fn new(book: Book, room: RoomKey, play: GameOptions) -> Self {
         Self { book, room, play }
     }
 
@@ -193,17 +192,17 @@ impl Game {
     }
 
     /// Tells somebody something. Who is meant is found out when the tick is over.
-    fn tell(&self, world: &mut World, scope: Scope) {
+    fn emit_event(&self, world: &mut World, scope: Scope) {
         let fill = if world.random_below(10) == 0 { world.random_below(FILL_BYTES_MAX) as usize } else { 0 };
         let mut pages = self.book.pages();
         let number = pages.events.len() as u64;
-        let told = world.emit(scope, &format!(r#"{{"e":{number},"fill":"{}"}}"#, "x".repeat(fill)));
-        if told.is_err() {
-            return pages.blame(format!("an event is {told:?}"));
+        let emitted = world.emit(scope, &format!(r#"{{"e":{number},"fill":"{}"}}"#, "x".repeat(fill)));
+        if emitted.is_err() {
+            return pages.blame(format!("an event is {emitted:?}"));
         }
         let users = if scope == Scope::All { None } else { Some(std::collections::BTreeSet::new()) };
         let players = std::collections::BTreeSet::new();
-        pages.events.push(Told { room: self.room, tick: 0, players, users, accepted_ms: None });
+        pages.events.push(EmittedEvent { room: self.room, tick: 0, players, users, accepted_ms: None });
         let life = pages.lives.get_mut(&self.room).expect("a game is in the book before it begins");
         life.events.push(number);
         life.scopes.push(scope);
@@ -285,7 +284,7 @@ impl Simulation for Game {
             self.look(world, player, position);
         }
         if world.random_below(2) == 0 {
-            self.tell(world, Scope::Player(player));
+            self.emit_event(world, Scope::Player(player));
         }
         Ok(())
     }
@@ -297,7 +296,7 @@ impl Simulation for Game {
         }
         self.book.pages().count("leave");
         if world.random_below(3) == 0 {
-            self.tell(world, Scope::All);
+            self.emit_event(world, Scope::All);
         }
     }
 
@@ -315,7 +314,7 @@ impl Simulation for Game {
         match world.random_below(6) {
             0 => {
                 let scope = any_scope(world);
-                self.tell(world, scope);
+                self.emit_event(world, scope);
             }
             1..4 => {
                 let position = any_position(world);
@@ -330,9 +329,9 @@ impl Simulation for Game {
         for _ in 0..world.random_below(self.play.changes_max + 1) {
             self.change(world);
         }
-        if world.random_below(100) < self.play.tells_percent {
+        if world.random_below(100) < self.play.events_percent {
             let scope = any_scope(world);
-            self.tell(world, scope);
+            self.emit_event(world, scope);
         }
         let tick = world.tick();
         let here: Vec<PlayerId> = world.players().collect();
@@ -364,13 +363,13 @@ impl Pages {
         let last = life.players.get(&player).map(|header| header.ack);
         let must_not = input.applied
             || input.fate == Fate::Refused
-            || matches!(input.fault, Fault::TooLong | Fault::Malformed)
+            || matches!(input.fault, InputFault::TooLong | InputFault::Malformed)
             || seat != Some((room, player))
             || last.is_none_or(|last| input.number <= last);
         if let Some(header) = life.players.get_mut(&player) {
             header.ack = input.number;
         }
-        let is_senseless = input.fault == Fault::Senseless;
+        let is_senseless = input.fault == InputFault::Senseless;
         life.senseless += u64::from(is_senseless);
         if must_not {
             self.blame(format!("input {number} is applied for {player:?} of {room:?} after {last:?}: {input:?}"));
@@ -393,11 +392,11 @@ impl Pages {
                 Scope::Player(meant) => meant == *player,
             };
             let meant = life.players.iter().filter(|(player, header)| is_meant(player, header));
-            let told = &mut self.events[*number as usize];
-            told.tick = tick;
-            told.players = meant.map(|(player, _)| *player).collect();
-            if let Some(users) = &mut told.users {
-                users.extend(told.players.iter().filter_map(|player| life.users.get(player).cloned()));
+            let emitted = &mut self.events[*number as usize];
+            emitted.tick = tick;
+            emitted.players = meant.map(|(player, _)| *player).collect();
+            if let Some(users) = &mut emitted.users {
+                users.extend(emitted.players.iter().filter_map(|player| life.users.get(player).cloned()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One room's world as the game knows it: every object through all ticks.
+//! One room's world as the game recorded it: every object at every tick.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,8 @@ use dunlin_rooms::{Band, CellIndex, Grid, ObjectId, PlayerId, Position, Scope, V
 /// An object as it was from a tick on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Where.
     pub position: Position,
-    /// What.
     pub kind: u16,
-    /// For whom.
     pub visibility: Visibility,
     /// The rest.
     pub state: Vec<u8>,
@@ -31,9 +28,7 @@ pub struct PlayerAt {
 
 /// A room from its opening to its end.
 pub struct Life {
-    /// Its map.
     pub grid: Grid,
-    /// The last tick.
     pub tick: u32,
     /// How it ended: by its owner's word, or by failing; by both, if neither had heard of the other yet.
     pub ended: Vec<UnsubscribeCode>,

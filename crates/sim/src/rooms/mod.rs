@@ -1,5 +1,4 @@
-//! What is known to be true of rooms: told by the game that they run, and by what clients asked of it. Like the rest of
-//! the model it shares no code with the engine; the game keeps its own account of the world that it changes.
+//! The reference model of rooms: what the game recorded and what clients requested. It shares no code with the engine.
 
 mod game;
 mod life;
@@ -13,9 +12,9 @@ use dunlin_engine::room::RoomKey;
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::PlayerId;
 
-use crate::{model::Fate, plan::RoomPlan, wire::Position};
+use crate::{model::Fate, plan::RoomPlan, wire::ClientPosition};
 
-pub use game::{Game, Play};
+pub use game::{Game, GameOptions};
 pub use life::{Life, PlayerAt, Version, between};
 
 /// The book, shared by the games of all rooms and whoever checks what clients are told of them.
@@ -38,10 +37,8 @@ pub struct Pages {
     pub ended_unopened: BTreeMap<RoomKey, UnsubscribeCode>,
     /// Attempts to join.
     pub joins: Vec<Join>,
-    /// Inputs.
-    pub inputs: Vec<Input>,
-    /// Events.
-    pub events: Vec<Told>,
+    pub inputs: Vec<SentInput>,
+    pub events: Vec<EmittedEvent>,
     /// Events by channel, epoch and offset.
     pub positions: BTreeMap<(String, String, u64), u64>,
     /// The first thing that a game saw and that should not have been.
@@ -53,29 +50,27 @@ pub struct Pages {
 /// An attempt to join.
 #[derive(Clone, Debug)]
 pub struct Join {
-    /// The channel.
     pub channel: String,
-    /// Whose.
     pub user: String,
     /// The room that was asked.
     pub room: Option<RoomKey>,
     /// What the game made of it, once it was asked.
     pub outcome: Option<Result<PlayerId, u16>>,
     /// Epoch and top of the channel when the owner heard of it.
-    pub answered_at: Option<Position>,
+    pub answered_at: Option<ClientPosition>,
     /// When that was, in Unix milliseconds.
     pub answered_ms: u64,
 }
 
 /// An input.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub struct SentInput {
     /// The join whose player sent it; `None` for one of somebody who was not in the room.
     pub join: Option<u64>,
     /// The client's number for it.
     pub number: u32,
     /// Whether there is something wrong with it.
-    pub fault: Fault,
+    pub fault: InputFault,
     /// What became of it.
     pub fate: Fate,
     /// Whether the game has had it.
@@ -84,7 +79,7 @@ pub struct Input {
 
 /// What is wrong with an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InputFault {
     /// Nothing.
     None,
     /// Its number is not above those before.
@@ -99,10 +94,8 @@ pub enum Fault {
 
 /// An event.
 #[derive(Clone, Debug)]
-pub struct Told {
-    /// Where.
+pub struct EmittedEvent {
     pub room: RoomKey,
-    /// In which tick.
     pub tick: u32,
     /// Its players, once the tick is over.
     pub players: BTreeSet<PlayerId>,
@@ -121,8 +114,8 @@ impl Pages {
     }
 
     /// Notes an input; returns its number.
-    pub fn begin_input(&mut self, join: Option<u64>, number: u32, fault: Fault) -> u64 {
-        self.inputs.push(Input { join, number, fault, fate: Fate::Open, applied: false });
+    pub fn begin_input(&mut self, join: Option<u64>, number: u32, fault: InputFault) -> u64 {
+        self.inputs.push(SentInput { join, number, fault, fate: Fate::Open, applied: false });
         self.inputs.len() as u64 - 1
     }
 
@@ -183,9 +176,9 @@ impl Pages {
     ///
     /// # Errors
     /// If it, or its position, was there before, or if it came before an earlier one.
-    pub fn positioned(&mut self, channel: &str, at: &Position, event: u64, now_ms: u64) -> Result<(), String> {
-        let told = self.events.get_mut(event as usize).ok_or_else(|| format!("nobody told event {event}"))?;
-        if told.accepted_ms.replace(now_ms).is_some() {
+    pub fn positioned(&mut self, channel: &str, at: &ClientPosition, event: u64, now_ms: u64) -> Result<(), String> {
+        let emitted = self.events.get_mut(event as usize).ok_or_else(|| format!("nobody told event {event}"))?;
+        if emitted.accepted_ms.replace(now_ms).is_some() {
             return Err(format!("{channel}: event {event} is published twice"));
         }
         let last = self.stream(channel, &at.epoch, ..).next_back().map_or(0, |(offset, _)| offset);
@@ -197,7 +190,7 @@ impl Pages {
     }
 
     /// The event at a position.
-    pub fn at(&self, channel: &str, at: &Position) -> Option<u64> {
+    pub fn at(&self, channel: &str, at: &ClientPosition) -> Option<u64> {
         self.positions.get(&(channel.to_owned(), at.epoch.clone(), at.offset)).copied()
     }
 
@@ -227,8 +220,8 @@ impl Pages {
 
     /// Whether `user` may be sent `event` in a recovery.
     pub fn may_recover(&self, event: u64, user: &str) -> bool {
-        let told = &self.events[event as usize];
-        told.users.as_ref().is_none_or(|users| !user.is_empty() && users.contains(user))
+        let emitted = &self.events[event as usize];
+        emitted.users.as_ref().is_none_or(|users| !user.is_empty() && users.contains(user))
     }
 }
 

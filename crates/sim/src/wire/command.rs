@@ -1,4 +1,4 @@
-//! What a client says, in both encodings.
+//! The commands of clients, in both encodings.
 
 use dunlin_protocol::Encoding;
 use serde_json::{Value, json, value::RawValue};
@@ -7,8 +7,7 @@ use super::Filter;
 
 /// A place in a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The stream's epoch.
+pub struct ClientPosition {
     pub epoch: String,
     /// The last offset seen.
     pub offset: u64,
@@ -17,16 +16,16 @@ pub struct Position {
 /// One command. Tokens are texts that the simulated verifier knows.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
-pub enum Say {
+pub enum ClientCommand {
     Connect {
         token: String,
         /// Where to recover the server's subscriptions from.
-        subs: Vec<(String, Position)>,
+        subs: Vec<(String, ClientPosition)>,
     },
     Subscribe {
         channel: String,
         token: String,
-        recover: Option<Position>,
+        recover: Option<ClientPosition>,
         positioned: bool,
         recoverable: bool,
         join_leave: bool,
@@ -55,7 +54,7 @@ pub enum Say {
     History {
         channel: String,
         limit: i32,
-        since: Option<Position>,
+        since: Option<ClientPosition>,
         reverse: bool,
     },
     Ping,
@@ -76,7 +75,7 @@ pub enum Say {
     Pong,
 }
 
-impl Say {
+impl ClientCommand {
     /// The token that it presents; empty for none.
     pub fn token(&self) -> &str {
         match self {
@@ -90,17 +89,17 @@ impl Say {
 }
 
 /// One frame of commands with their ids.
-pub fn encode(encoding: Encoding, commands: &[(u32, Say)]) -> Vec<u8> {
+pub fn encode(encoding: Encoding, commands: &[(u32, ClientCommand)]) -> Vec<u8> {
     match encoding {
         Encoding::Json => {
-            let lines: Vec<String> = commands.iter().map(|(id, say)| json_line(*id, say)).collect();
+            let lines: Vec<String> = commands.iter().map(|(id, command)| json_line(*id, command)).collect();
             lines.join("\n").into_bytes()
         }
         Encoding::Protobuf => {
             let mut frame = Vec::new();
-            for (id, say) in commands {
-                let mut message = Message::default();
-                write_command(&mut message, *id, say);
+            for (id, command) in commands {
+                let mut message = ProtobufWriter::default();
+                write_command(&mut message, *id, command);
                 put_varint(&mut frame, message.0.len() as u64);
                 frame.extend(message.0);
             }
@@ -109,50 +108,61 @@ pub fn encode(encoding: Encoding, commands: &[(u32, Say)]) -> Vec<u8> {
     }
 }
 
-fn json_line(id: u32, say: &Say) -> String {
-    if let Say::Publish { channel, data } = say {
+fn json_line(id: u32, command: &ClientCommand) -> String {
+    if let ClientCommand::Publish { channel, data } = command {
         // The payload goes in as it is.
         let data: &RawValue = serde_json::from_slice(data).expect("JSON clients publish JSON");
         return format!(r#"{{"id":{id},"publish":{{"channel":{},"data":{data}}}}}"#, json!(channel));
     }
-    if let Say::Send { data } = say {
+    if let ClientCommand::Send { data } = command {
         let data: &RawValue = serde_json::from_slice(data).expect("JSON clients send JSON");
         return format!(r#"{{"send":{{"data":{data}}}}}"#);
     }
-    let (kind, body) = json_body(say);
+    let (kind, body) = json_body(command);
     match kind {
         "" => "{}".to_owned(),
         _ => json!({ "id": id, kind: body }).to_string(),
     }
 }
 
-fn json_body(say: &Say) -> (&'static str, Value) {
-    match say {
-        Say::Connect { token, subs } => {
-            let subs = subs.iter().map(|(channel, Position { epoch, offset })| {
+fn json_body(command: &ClientCommand) -> (&'static str, Value) {
+    match command {
+        ClientCommand::Connect { token, subs } => {
+            let subs = subs.iter().map(|(channel, ClientPosition { epoch, offset })| {
                 (channel.clone(), json!({ "recover": true, "epoch": epoch, "offset": offset }))
             });
             ("connect", json!({ "token": token, "name": "sim", "subs": Value::Object(subs.collect()) }))
         }
-        Say::Subscribe { .. } => ("subscribe", json_subscribe(say)),
-        Say::Unsubscribe { channel } => ("unsubscribe", json!({ "channel": channel })),
-        Say::Publish { .. } | Say::Send { .. } => unreachable!("written by the caller"),
-        Say::Presence { channel } => ("presence", json!({ "channel": channel })),
-        Say::PresenceStats { channel } => ("presence_stats", json!({ "channel": channel })),
-        Say::History { channel, limit, since, reverse } => {
+        ClientCommand::Subscribe { .. } => ("subscribe", json_subscribe(command)),
+        ClientCommand::Unsubscribe { channel } => ("unsubscribe", json!({ "channel": channel })),
+        ClientCommand::Publish { .. } | ClientCommand::Send { .. } => unreachable!("written by the caller"),
+        ClientCommand::Presence { channel } => ("presence", json!({ "channel": channel })),
+        ClientCommand::PresenceStats { channel } => ("presence_stats", json!({ "channel": channel })),
+        ClientCommand::History { channel, limit, since, reverse } => {
             let since = since.as_ref().map(|at| json!({ "offset": at.offset, "epoch": at.epoch }));
             ("history", json!({ "channel": channel, "limit": limit, "since": since, "reverse": reverse }))
         }
-        Say::Ping => ("ping", json!({})),
-        Say::Rpc { method } => ("rpc", json!({ "method": method, "data": 1 })),
-        Say::Refresh { token } => ("refresh", json!({ "token": token })),
-        Say::SubRefresh { channel, token } => ("sub_refresh", json!({ "channel": channel, "token": token })),
-        Say::Pong => ("", Value::Null),
+        ClientCommand::Ping => ("ping", json!({})),
+        ClientCommand::Rpc { method } => ("rpc", json!({ "method": method, "data": 1 })),
+        ClientCommand::Refresh { token } => ("refresh", json!({ "token": token })),
+        ClientCommand::SubRefresh { channel, token } => ("sub_refresh", json!({ "channel": channel, "token": token })),
+        ClientCommand::Pong => ("", Value::Null),
     }
 }
 
-fn json_subscribe(say: &Say) -> Value {
-    let Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, delta, filter, data, .. } = say
+fn json_subscribe(command: &ClientCommand) -> Value {
+    let ClientCommand::Subscribe {
+        channel,
+        token,
+        recover,
+        positioned,
+        recoverable,
+        join_leave,
+        delta,
+        filter,
+        data,
+        ..
+    } = command
     else {
         unreachable!("called for subscribe alone")
     };
@@ -160,22 +170,22 @@ fn json_subscribe(say: &Say) -> Value {
     let at = recover.clone().unwrap_or_default();
     json!({
         "channel": channel, "token": token, "recover": recover.is_some(), "epoch": at.epoch, "offset": at.offset,
-        "positioned": positioned, "recoverable": recoverable, "join_leave": join_leave, "flag": flag(say),
+        "positioned": positioned, "recoverable": recoverable, "join_leave": join_leave, "flag": flag(command),
         "delta": delta, "tf": filter.as_ref().map(|filter| filter.json()), "data": data,
     })
 }
 
 /// The bits of a subscribe command's flag.
-fn flag(say: &Say) -> u64 {
-    let Say::Subscribe { compact, reject_unrecoverable, .. } = say else { return 0 };
+fn flag(command: &ClientCommand) -> u64 {
+    let ClientCommand::Subscribe { compact, reject_unrecoverable, .. } = command else { return 0 };
     u64::from(*compact) | u64::from(*reject_unrecoverable) << 1
 }
 
 /// A Protobuf message being written.
 #[derive(Default)]
-pub(super) struct Message(pub(super) Vec<u8>);
+pub(super) struct ProtobufWriter(pub(super) Vec<u8>);
 
-impl Message {
+impl ProtobufWriter {
     pub(super) fn number(&mut self, field: u64, number: u64) {
         if number != 0 {
             put_varint(&mut self.0, field << 3);
@@ -210,16 +220,16 @@ fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-fn write_command(command: &mut Message, id: u32, say: &Say) {
-    if !matches!(say, Say::Send { .. } | Say::Pong) {
-        command.number(1, id.into());
+fn write_command(writer: &mut ProtobufWriter, id: u32, command: &ClientCommand) {
+    if !matches!(command, ClientCommand::Send { .. } | ClientCommand::Pong) {
+        writer.number(1, id.into());
     }
     let channel_only = |channel: &str| {
         let channel = channel.as_bytes().to_vec();
-        move |body: &mut Message| body.bytes(1, &channel)
+        move |body: &mut ProtobufWriter| body.bytes(1, &channel)
     };
-    match say {
-        Say::Connect { token, subs } => command.message(4, |body| {
+    match command {
+        ClientCommand::Connect { token, subs } => writer.message(4, |body| {
             body.bytes(1, token.as_bytes());
             for (channel, position) in subs {
                 body.message(3, |entry| {
@@ -233,15 +243,15 @@ fn write_command(command: &mut Message, id: u32, say: &Say) {
             }
             body.bytes(4, b"sim");
         }),
-        Say::Subscribe { .. } => command.message(5, |body| write_subscribe(body, say)),
-        Say::Unsubscribe { channel } => command.message(6, channel_only(channel)),
-        Say::Publish { channel, data } => command.message(7, |body| {
+        ClientCommand::Subscribe { .. } => writer.message(5, |body| write_subscribe(body, command)),
+        ClientCommand::Unsubscribe { channel } => writer.message(6, channel_only(channel)),
+        ClientCommand::Publish { channel, data } => writer.message(7, |body| {
             body.bytes(1, channel.as_bytes());
             body.bytes(2, data);
         }),
-        Say::Presence { channel } => command.message(8, channel_only(channel)),
-        Say::PresenceStats { channel } => command.message(9, channel_only(channel)),
-        Say::History { channel, limit, since, reverse } => command.message(10, |body| {
+        ClientCommand::Presence { channel } => writer.message(8, channel_only(channel)),
+        ClientCommand::PresenceStats { channel } => writer.message(9, channel_only(channel)),
+        ClientCommand::History { channel, limit, since, reverse } => writer.message(10, |body| {
             body.bytes(1, channel.as_bytes());
             body.number(7, i64::from(*limit).cast_unsigned());
             if let Some(since) = since {
@@ -252,20 +262,31 @@ fn write_command(command: &mut Message, id: u32, say: &Say) {
             }
             body.number(9, u64::from(*reverse));
         }),
-        Say::Ping => command.message(11, |_| {}),
-        Say::Send { data } => command.message(12, |body| body.bytes(1, data)),
-        Say::Rpc { method } => command.message(13, |body| body.bytes(2, method.as_bytes())),
-        Say::Refresh { token } => command.message(14, |body| body.bytes(1, token.as_bytes())),
-        Say::SubRefresh { channel, token } => command.message(15, |body| {
+        ClientCommand::Ping => writer.message(11, |_| {}),
+        ClientCommand::Send { data } => writer.message(12, |body| body.bytes(1, data)),
+        ClientCommand::Rpc { method } => writer.message(13, |body| body.bytes(2, method.as_bytes())),
+        ClientCommand::Refresh { token } => writer.message(14, |body| body.bytes(1, token.as_bytes())),
+        ClientCommand::SubRefresh { channel, token } => writer.message(15, |body| {
             body.bytes(1, channel.as_bytes());
             body.bytes(2, token.as_bytes());
         }),
-        Say::Pong => {}
+        ClientCommand::Pong => {}
     }
 }
 
-fn write_subscribe(body: &mut Message, say: &Say) {
-    let Say::Subscribe { channel, token, recover, positioned, recoverable, join_leave, delta, filter, data, .. } = say
+fn write_subscribe(body: &mut ProtobufWriter, command: &ClientCommand) {
+    let ClientCommand::Subscribe {
+        channel,
+        token,
+        recover,
+        positioned,
+        recoverable,
+        join_leave,
+        delta,
+        filter,
+        data,
+        ..
+    } = command
     else {
         unreachable!("called for subscribe alone")
     };
@@ -283,5 +304,5 @@ fn write_subscribe(body: &mut Message, say: &Say) {
     if let Some(filter) = filter {
         body.message(13, |node| filter.write(node));
     }
-    body.number(14, flag(say));
+    body.number(14, flag(command));
 }

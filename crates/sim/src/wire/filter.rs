@@ -1,11 +1,11 @@
-//! Filters by tags, written and judged a second time.
+//! A second implementation of tags filters.
 
 use std::collections::BTreeMap;
 
 use dunlin_protocol::FilterLimits;
 use serde_json::{Value, json};
 
-use super::command::Message;
+use super::command::ProtobufWriter;
 
 /// What the tags of a publication have to be for a subscriber to be sent it.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +62,7 @@ impl Filter {
         }
     }
 
-    pub(super) fn write(&self, node: &mut Message) {
+    pub(super) fn write(&self, node: &mut ProtobufWriter) {
         match self {
             Self::Of(op, of) => {
                 node.bytes(1, op.as_bytes());

@@ -1,4 +1,7 @@
-//! WebSocket frames as a client reads them (RFC 6455, section 5).
+//! WebSocket frames as a client reads them (RFC 6455, section 5; compressed ones by RFC 7692), and chunks of a response
+//! (RFC 9112, section 7.1).
+
+use dunlin_engine::Wire;
 
 /// A whole frame from the server.
 #[derive(Debug, PartialEq, Eq)]
@@ -7,20 +10,29 @@ pub enum WireFrame {
     Text(Vec<u8>),
     /// A binary message.
     Binary(Vec<u8>),
-    /// The server says goodbye.
+    /// The server closes.
     Close(Option<u16>, String),
     /// The answer to a ping.
     Pong(Vec<u8>),
+    /// The response ends.
+    End,
+    /// Something for browsers to answer.
+    Ping,
 }
 
 /// Puts frames together from whatever bytes a read brings.
-#[derive(Default)]
 pub struct FrameReader {
+    wire: Wire,
     bytes: Vec<u8>,
     read: usize,
 }
 
 impl FrameReader {
+    /// A reader of what comes on a new connection.
+    pub fn new(wire: Wire) -> Self {
+        Self { wire, bytes: Vec::new(), read: 0 }
+    }
+
     /// Takes in what was read.
     pub fn feed(&mut self, bytes: impl Iterator<Item = u8>) {
         self.bytes.drain(..std::mem::take(&mut self.read));
@@ -32,14 +44,50 @@ impl FrameReader {
         self.read < self.bytes.len()
     }
 
+    /// The next whole chunk.
+    fn next_chunk(&mut self) -> Result<Option<WireFrame>, String> {
+        let bytes = &self.bytes[self.read..];
+        let Some(line_end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+        let length = std::str::from_utf8(&bytes[..line_end]).ok();
+        let length = length.and_then(|length| usize::from_str_radix(length, 16).ok()).ok_or_else(|| {
+            format!("a chunk without a length: {:?}", String::from_utf8_lossy(&bytes[..line_end.min(60)]))
+        })?;
+        let (begin, end) = (line_end + 2, line_end + 2 + length);
+        let Some(behind) = bytes.get(end..end + 2) else { return Ok(None) };
+        if behind != b"\r\n" {
+            return Err("no line ends behind a chunk".to_owned());
+        }
+        let chunk = &bytes[begin..end];
+        let message = match self.wire {
+            _ if chunk.is_empty() => None,
+            Wire::HttpStreamProtobuf => Some(chunk),
+            Wire::Sse | Wire::UniSse => {
+                let event = chunk.strip_prefix(b"data: ").and_then(|chunk| chunk.strip_suffix(b"\n\n"));
+                Some(event.ok_or("no event")?)
+            }
+            _ => Some(chunk.strip_suffix(b"\n").ok_or("no line")?),
+        };
+        let frame = message.map_or(WireFrame::End, |message| WireFrame::Text(message.to_vec()));
+        self.read += end + 2;
+        Ok(Some(frame))
+    }
+
     /// The next whole frame.
     ///
     /// # Errors
     /// What the server did against RFC 6455, or against its own habit of one frame for each message.
     pub fn next(&mut self) -> Result<Option<WireFrame>, String> {
+        if !self.wire.is_websocket() {
+            return self.next_chunk();
+        }
         let bytes = &self.bytes[self.read..];
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
-        if first & 0xf0 != 0x80 {
+        let deflates = matches!(
+            self.wire,
+            Wire::WebSocketDeflateJson | Wire::WebSocketDeflateProtobuf | Wire::UniWebSocketDeflate
+        );
+        let is_compressed = deflates && matches!(first, 0xc1 | 0xc2);
+        if first & 0xf0 != 0x80 && !is_compressed {
             return Err(format!("frame begins with {first:#04x}: not final, or with reserved bits"));
         }
         let (length_bytes, length) = match second {
@@ -53,11 +101,29 @@ impl FrameReader {
             return Err(format!("length {length} is not written in its shortest form"));
         }
         let Some(payload) = rest.get(length_bytes..length_bytes + length as usize) else { return Ok(None) };
-        let frame = read_payload(first & 0x0f, payload)?;
+        let frame = if is_compressed {
+            read_payload(first & 0x0f, &inflate(payload)?)?
+        } else {
+            read_payload(first & 0x0f, payload)?
+        };
         self.read += 2 + length_bytes + length as usize;
         Ok(Some(frame))
     }
 }
+
+/// Undoes the compression of one message, which stands for itself.
+fn inflate(payload: &[u8]) -> Result<Vec<u8>, String> {
+    let input = [payload, &[0, 0, 0xff, 0xff]].concat();
+    let mut message = Vec::with_capacity(INFLATED_BYTES_MAX);
+    let mut decompress = flate2::Decompress::new(false);
+    let outcome = decompress.decompress_vec(&input, &mut message, flate2::FlushDecompress::Sync);
+    outcome.map_err(|error| format!("a compressed message: {error}"))?;
+    let is_whole = decompress.total_in() == input.len() as u64 && message.len() < INFLATED_BYTES_MAX;
+    if is_whole { Ok(message) } else { Err("a compressed message is cut, or too long".to_owned()) }
+}
+
+/// More than any message of a plan.
+const INFLATED_BYTES_MAX: usize = 256 * 1024;
 
 fn read_payload(opcode: u8, payload: &[u8]) -> Result<WireFrame, String> {
     if opcode >= 8 && payload.len() > 125 {
@@ -71,6 +137,7 @@ fn read_payload(opcode: u8, payload: &[u8]) -> Result<WireFrame, String> {
             let reason = std::str::from_utf8(reason).map_err(|_| "close reason is not UTF-8".to_owned())?;
             Ok(WireFrame::Close(Some(u16::from_be_bytes([*high, *low])), reason.to_owned()))
         }
+        (9, []) => Ok(WireFrame::Ping),
         (10, _) => Ok(WireFrame::Pong(payload.to_vec())),
         _ => Err(format!("frame with opcode {opcode}")),
     }
@@ -84,7 +151,7 @@ mod tests {
     fn frames_come_out_whole_however_they_are_cut() {
         let bytes = [0x81, 2, b'{', b'}', 0x88, 4, 0x0b, 0xc0, b'n', b'o'];
         for cut in 0..=bytes.len() {
-            let mut reader = FrameReader::default();
+            let mut reader = FrameReader::new(Wire::WebSocketJson);
             let mut frames = Vec::new();
             for part in [&bytes[..cut], &bytes[cut..]] {
                 reader.feed(part.iter().copied());
@@ -100,7 +167,7 @@ mod tests {
     #[test]
     fn what_no_server_may_send_is_refused() {
         for bytes in [&[0x01, 0][..], &[0xc1, 0], &[0x81, 0x80], &[0x81, 126, 0, 5], &[0x83, 0], &[0x88, 2, 0xff]] {
-            let mut reader = FrameReader::default();
+            let mut reader = FrameReader::new(Wire::WebSocketJson);
             reader.feed(bytes.iter().copied());
             let outcome = reader.next();
             assert!(outcome.is_err() || bytes == [0x88, 2, 0xff] && outcome == Ok(None), "{bytes:?}: {outcome:?}");

@@ -1,9 +1,9 @@
-//! Inputs as clients write them (`schema/room.proto`), a second time.
+//! A second implementation of the encoding of inputs (`schema/room.proto`).
 
 use dunlin_protocol::Encoding;
 use serde_json::json;
 
-use super::command::Message;
+use super::command::ProtobufWriter;
 
 /// An input: its number, the game's data, and the room's channel, or none.
 pub fn encode_input(encoding: Encoding, number: u32, data: &[u8], room: &str) -> Vec<u8> {
@@ -16,7 +16,7 @@ pub fn encode_input(encoding: Encoding, number: u32, data: &[u8], room: &str) ->
             input.to_string().into_bytes()
         }
         Encoding::Protobuf => {
-            let mut input = Message::default();
+            let mut input = ProtobufWriter::default();
             input.number(1, number.into());
             input.bytes(2, data);
             input.bytes(3, room.as_bytes());

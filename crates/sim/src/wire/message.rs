@@ -1,4 +1,4 @@
-//! What the server says, in one shape for both encodings. Fields that the protocol does not have are errors.
+//! The server's messages, in one form for both encodings. Fields that the protocol does not define are errors.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use super::protobuf;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct Message {
+pub struct ServerMessage {
     pub id: u32,
     pub error: Option<ErrorBody>,
-    pub push: Option<Push>,
-    pub connect: Option<ConnectResult>,
-    pub subscribe: Option<SubscribeResult>,
+    pub push: Option<PushBody>,
+    pub connect: Option<ConnectBody>,
+    pub subscribe: Option<SubscribeBody>,
     pub unsubscribe: Option<Empty>,
     pub publish: Option<Empty>,
-    pub presence: Option<PresenceResult>,
-    pub presence_stats: Option<PresenceStatsResult>,
-    pub history: Option<HistoryResult>,
-    pub rpc: Option<RpcResult>,
-    pub refresh: Option<RefreshResult>,
+    pub presence: Option<PresenceBody>,
+    pub presence_stats: Option<PresenceStatsBody>,
+    pub history: Option<HistoryBody>,
+    pub rpc: Option<RpcBody>,
+    pub refresh: Option<RefreshBody>,
     pub sub_refresh: Option<Expiry>,
 }
 
@@ -37,7 +37,7 @@ pub struct Empty {}
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct RpcResult {
+pub struct RpcBody {
     #[serde(deserialize_with = "raw")]
     pub data: Vec<u8>,
 }
@@ -54,23 +54,34 @@ pub struct ErrorBody {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct Push {
+pub struct PushBody {
     pub id: u64,
     pub channel: String,
     #[serde(rename = "pub")]
     pub publication: Option<PublicationBody>,
-    pub join: Option<Presence>,
-    pub leave: Option<Presence>,
+    pub join: Option<PresencePush>,
+    pub leave: Option<PresencePush>,
     pub unsubscribe: Option<UnsubscribePush>,
-    pub subscribe: Option<SubscribeResult>,
+    pub subscribe: Option<SubscribeBody>,
     pub refresh: Option<Expiry>,
+    pub disconnect: Option<DisconnectPush>,
+    pub connect: Option<ConnectBody>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct Presence {
-    pub info: ClientInfo,
+pub struct DisconnectPush {
+    pub code: u32,
+    pub reason: String,
+    pub reconnect: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct PresencePush {
+    pub info: ClientInfoBody,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -84,7 +95,7 @@ pub struct UnsubscribePush {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct ClientInfo {
+pub struct ClientInfoBody {
     pub user: String,
     pub client: String,
     #[serde(deserialize_with = "raw")]
@@ -99,32 +110,35 @@ pub struct ClientInfo {
 pub struct PublicationBody {
     #[serde(deserialize_with = "raw")]
     pub data: Vec<u8>,
-    pub info: Option<ClientInfo>,
+    pub info: Option<ClientInfoBody>,
     pub offset: u64,
     pub tags: BTreeMap<String, String>,
     pub delta: bool,
     pub time: i64,
+    pub epoch: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct ConnectResult {
+pub struct ConnectBody {
     pub client: String,
     pub version: String,
     pub expires: bool,
     pub ttl: u32,
     #[serde(deserialize_with = "raw")]
     pub data: Vec<u8>,
-    pub subs: BTreeMap<String, SubscribeResult>,
+    pub subs: BTreeMap<String, SubscribeBody>,
     pub ping: u32,
     pub pong: bool,
+    pub session: String,
+    pub node: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct SubscribeResult {
+pub struct SubscribeBody {
     pub expires: bool,
     pub ttl: u32,
     pub recoverable: bool,
@@ -143,14 +157,14 @@ pub struct SubscribeResult {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct PresenceResult {
-    pub presence: BTreeMap<String, ClientInfo>,
+pub struct PresenceBody {
+    pub presence: BTreeMap<String, ClientInfoBody>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct PresenceStatsResult {
+pub struct PresenceStatsBody {
     pub num_clients: u32,
     pub num_users: u32,
 }
@@ -158,7 +172,7 @@ pub struct PresenceStatsResult {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct HistoryResult {
+pub struct HistoryBody {
     pub publications: Vec<PublicationBody>,
     pub epoch: String,
     pub offset: u64,
@@ -167,7 +181,7 @@ pub struct HistoryResult {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
-pub struct RefreshResult {
+pub struct RefreshBody {
     pub client: String,
     pub version: String,
     pub expires: bool,
@@ -186,7 +200,7 @@ pub struct Expiry {
 ///
 /// # Errors
 /// What of them is not of the protocol.
-pub fn decode(encoding: Encoding, payload: &[u8]) -> Result<Vec<Message>, String> {
+pub fn decode(encoding: Encoding, payload: &[u8]) -> Result<Vec<ServerMessage>, String> {
     match encoding {
         Encoding::Json => payload
             .split(|&byte| byte == b'\n')
@@ -196,6 +210,14 @@ pub fn decode(encoding: Encoding, payload: &[u8]) -> Result<Vec<Message>, String
             .collect(),
         Encoding::Protobuf => protobuf::messages(payload),
     }
+}
+
+/// The push that a client is sent where only the server speaks.
+///
+/// # Errors
+/// What of it is not of the protocol.
+pub fn decode_push(payload: &[u8]) -> Result<PushBody, String> {
+    serde_json::from_slice(payload).map_err(|error| format!("{error} in {}", String::from_utf8_lossy(payload)))
 }
 
 fn raw<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {

@@ -1,5 +1,5 @@
-//! The client's side of the wire, written a second time: WebSocket frames from the server, messages in them, and commands.
-//! It shares no code with the server, so that a mistake in one does not hide in the other.
+//! A second implementation of the wire format: the server's WebSocket frames, the messages in them, and commands. It
+//! shares no code with the server, so that the same mistake is not in both.
 
 mod command;
 mod filter;
@@ -9,12 +9,12 @@ mod message;
 mod patch;
 mod protobuf;
 
-pub use command::{Position, Say, encode};
+pub use command::{ClientCommand, ClientPosition, encode};
 pub use filter::Filter;
 pub use frame::{FrameReader, WireFrame};
 pub use input::encode_input;
 pub use message::{
-    ClientInfo, ConnectResult, ErrorBody, Expiry, HistoryResult, Message, PublicationBody, Push, SubscribeResult,
-    decode,
+    ClientInfoBody, ConnectBody, ErrorBody, Expiry, HistoryBody, PublicationBody, PushBody, ServerMessage,
+    SubscribeBody, decode, decode_push,
 };
 pub use patch::apply;

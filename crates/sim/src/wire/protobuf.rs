@@ -1,12 +1,12 @@
-//! A small Protobuf reader for what the server says: each field at most as often as the schema has it, none unknown.
+//! A small Protobuf reader for the server's messages: no repeated singular field, no unknown field.
 
 use super::message::{
-    ClientInfo, ConnectResult, Empty, ErrorBody, Expiry, HistoryResult, Message, Presence, PresenceResult,
-    PresenceStatsResult, PublicationBody, Push, RefreshResult, RpcResult, SubscribeResult, UnsubscribePush,
+    ClientInfoBody, ConnectBody, DisconnectPush, Empty, ErrorBody, Expiry, HistoryBody, PresenceBody, PresencePush,
+    PresenceStatsBody, PublicationBody, PushBody, RefreshBody, RpcBody, ServerMessage, SubscribeBody, UnsubscribePush,
 };
 
 /// The length-prefixed messages of a frame.
-pub(super) fn messages(mut payload: &[u8]) -> Result<Vec<Message>, String> {
+pub(super) fn messages(mut payload: &[u8]) -> Result<Vec<ServerMessage>, String> {
     let mut messages = Vec::new();
     while !payload.is_empty() {
         let message = delimited(&mut payload)?;
@@ -93,7 +93,7 @@ fn unknown(what: &str, number: u64) -> Result<(), String> {
     Err(format!("{what} has no field {number}"))
 }
 
-fn reply(message: &mut Message, number: u64, value: Value<'_>) -> Result<(), String> {
+fn reply(message: &mut ServerMessage, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => message.id = value.small()?,
         2 => message.error = Some(read(value.bytes()?, error)?),
@@ -117,7 +117,7 @@ fn empty(_: &mut Empty, number: u64, _: Value<'_>) -> Result<(), String> {
     unknown("an empty result", number)
 }
 
-fn rpc(result: &mut RpcResult, number: u64, value: Value<'_>) -> Result<(), String> {
+fn rpc(result: &mut RpcBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => result.data = value.bytes()?.to_vec(),
         _ => return unknown("rpc result", number),
@@ -135,7 +135,7 @@ fn error(error: &mut ErrorBody, number: u64, value: Value<'_>) -> Result<(), Str
     Ok(())
 }
 
-fn push(push: &mut Push, number: u64, value: Value<'_>) -> Result<(), String> {
+fn push(push: &mut PushBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => push.id = value.number()?,
         2 => push.channel = value.text()?,
@@ -143,6 +143,7 @@ fn push(push: &mut Push, number: u64, value: Value<'_>) -> Result<(), String> {
         5 => push.join = Some(read(value.bytes()?, who)?),
         6 => push.leave = Some(read(value.bytes()?, who)?),
         7 => push.unsubscribe = Some(read(value.bytes()?, unsubscribe)?),
+        11 => push.disconnect = Some(read(value.bytes()?, disconnect)?),
         12 => push.refresh = Some(read(value.bytes()?, expiry)?),
         9 => push.subscribe = Some(read(value.bytes()?, subscribe_push)?),
         _ => return unknown("push", number),
@@ -150,7 +151,17 @@ fn push(push: &mut Push, number: u64, value: Value<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn who(who: &mut Presence, number: u64, value: Value<'_>) -> Result<(), String> {
+fn disconnect(disconnect: &mut DisconnectPush, number: u64, value: Value<'_>) -> Result<(), String> {
+    match number {
+        1 => disconnect.code = value.small()?,
+        2 => disconnect.reason = value.text()?,
+        3 => disconnect.reconnect = value.flag()?,
+        _ => return unknown("disconnect", number),
+    }
+    Ok(())
+}
+
+fn who(who: &mut PresencePush, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => who.info = read(value.bytes()?, client_info)?,
         _ => return unknown("join or leave", number),
@@ -167,7 +178,7 @@ fn unsubscribe(unsubscribe: &mut UnsubscribePush, number: u64, value: Value<'_>)
     Ok(())
 }
 
-fn client_info(info: &mut ClientInfo, number: u64, value: Value<'_>) -> Result<(), String> {
+fn client_info(info: &mut ClientInfoBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => info.user = value.text()?,
         2 => info.client = value.text()?,
@@ -198,12 +209,13 @@ fn publication(publication: &mut PublicationBody, number: u64, value: Value<'_>)
         }
         8 => publication.delta = value.flag()?,
         9 => publication.time = value.number()?.cast_signed(),
+        14 => publication.epoch = value.text()?,
         _ => return unknown("publication", number),
     }
     Ok(())
 }
 
-fn connect(result: &mut ConnectResult, number: u64, value: Value<'_>) -> Result<(), String> {
+fn connect(result: &mut ConnectBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => result.client = value.text()?,
         2 => result.version = value.text()?,
@@ -211,7 +223,7 @@ fn connect(result: &mut ConnectResult, number: u64, value: Value<'_>) -> Result<
         4 => result.ttl = value.small()?,
         5 => result.data = value.bytes()?.to_vec(),
         6 => {
-            let (channel, result_of) = read(value.bytes()?, |entry: &mut (String, SubscribeResult), number, value| {
+            let (channel, result_of) = read(value.bytes()?, |entry: &mut (String, SubscribeBody), number, value| {
                 match number {
                     1 => entry.0 = value.text()?,
                     2 => entry.1 = read(value.bytes()?, subscribe)?,
@@ -225,13 +237,15 @@ fn connect(result: &mut ConnectResult, number: u64, value: Value<'_>) -> Result<
         }
         7 => result.ping = value.small()?,
         8 => result.pong = value.flag()?,
+        9 => result.session = value.text()?,
+        10 => result.node = value.text()?,
         _ => return unknown("connect result", number),
     }
     Ok(())
 }
 
 /// The push has fewer fields than the result, under other numbers.
-fn subscribe_push(result: &mut SubscribeResult, number: u64, value: Value<'_>) -> Result<(), String> {
+fn subscribe_push(result: &mut SubscribeBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => result.recoverable = value.flag()?,
         4 => result.epoch = value.text()?,
@@ -242,7 +256,7 @@ fn subscribe_push(result: &mut SubscribeResult, number: u64, value: Value<'_>) -
     Ok(())
 }
 
-fn subscribe(result: &mut SubscribeResult, number: u64, value: Value<'_>) -> Result<(), String> {
+fn subscribe(result: &mut SubscribeBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => result.expires = value.flag()?,
         2 => result.ttl = value.small()?,
@@ -261,11 +275,11 @@ fn subscribe(result: &mut SubscribeResult, number: u64, value: Value<'_>) -> Res
     Ok(())
 }
 
-fn presence(result: &mut PresenceResult, number: u64, value: Value<'_>) -> Result<(), String> {
+fn presence(result: &mut PresenceBody, number: u64, value: Value<'_>) -> Result<(), String> {
     if number != 1 {
         return unknown("presence", number);
     }
-    let (key, info) = read(value.bytes()?, |entry: &mut (String, ClientInfo), number, value| {
+    let (key, info) = read(value.bytes()?, |entry: &mut (String, ClientInfoBody), number, value| {
         match number {
             1 => entry.0 = value.text()?,
             2 => entry.1 = read(value.bytes()?, client_info)?,
@@ -276,7 +290,7 @@ fn presence(result: &mut PresenceResult, number: u64, value: Value<'_>) -> Resul
     if result.presence.insert(key, info).is_some() { Err("a client twice in presence".to_owned()) } else { Ok(()) }
 }
 
-fn presence_stats(result: &mut PresenceStatsResult, number: u64, value: Value<'_>) -> Result<(), String> {
+fn presence_stats(result: &mut PresenceStatsBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => result.num_clients = value.small()?,
         2 => result.num_users = value.small()?,
@@ -285,7 +299,7 @@ fn presence_stats(result: &mut PresenceStatsResult, number: u64, value: Value<'_
     Ok(())
 }
 
-fn history(result: &mut HistoryResult, number: u64, value: Value<'_>) -> Result<(), String> {
+fn history(result: &mut HistoryBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => result.publications.push(read(value.bytes()?, publication)?),
         2 => result.epoch = value.text()?,
@@ -295,7 +309,7 @@ fn history(result: &mut HistoryResult, number: u64, value: Value<'_>) -> Result<
     Ok(())
 }
 
-fn refresh(result: &mut RefreshResult, number: u64, value: Value<'_>) -> Result<(), String> {
+fn refresh(result: &mut RefreshBody, number: u64, value: Value<'_>) -> Result<(), String> {
     match number {
         1 => result.client = value.text()?,
         2 => result.version = value.text()?,

@@ -1,9 +1,9 @@
-//! What operators do through the server API, and whether the answers are true.
+//! Requests of operators to the server API, and checks of the answers.
 
 use dunlin_engine::{
     Event, ShardIndex,
     api::{ApiAnswer, ApiRequest, HistoryQuery, SessionFilter},
-    event::ServerSubscription,
+    event::{ServerSubscription, SubscriptionGrant},
     message::{Notice, ShardMessage},
     owner_of,
 };
@@ -11,8 +11,8 @@ use dunlin_protocol::{Disconnect, ErrorCode, UnsubscribeCode};
 
 use crate::{
     checks::check_history,
-    client::Order,
-    wire::{HistoryResult, Position, PublicationBody},
+    client::OperatorAction,
+    wire::{ClientPosition, HistoryBody, PublicationBody},
 };
 
 use super::World;
@@ -22,6 +22,9 @@ impl World {
     pub(super) fn administer(&mut self) -> Result<(), String> {
         if self.plan.rooms.is_some() && self.chance.percent(6) {
             return self.administer_rooms();
+        }
+        if self.chance.percent(3) {
+            return self.reconfigure();
         }
         let channel = self.plan.channel(&mut self.chance).clone();
         match self.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 3, 1]) {
@@ -72,7 +75,7 @@ impl World {
         &mut self,
         channel: &str,
         limit: i32,
-        since: Option<Position>,
+        since: Option<ClientPosition>,
         reverse: bool,
     ) -> Result<Option<(String, u64)>, String> {
         let query = HistoryQuery {
@@ -88,7 +91,7 @@ impl World {
             .is_some_and(|facts| facts.rules.as_ref().is_some_and(|rules| rules.history_size > 0));
         let is_stale = || since.as_ref().is_some_and(|position| !position.epoch.is_empty());
         let result = match answer {
-            Ok(ApiAnswer::History { publications, epoch, offset }) if has_stream => HistoryResult {
+            Ok(ApiAnswer::History { publications, epoch, offset }) if has_stream => HistoryBody {
                 publications: publications.iter().map(|publication| body(publication)).collect(),
                 epoch: epoch.into(),
                 offset,
@@ -120,9 +123,9 @@ impl World {
         let facts = self.model.channel(channel).ok_or("an unknown channel")?;
         let since = facts.epoch.as_ref().map(|epoch| {
             let top = facts.tops.get(epoch).copied().unwrap_or(0);
-            Position { epoch: epoch.clone(), offset: top }
+            ClientPosition { epoch: epoch.clone(), offset: top }
         });
-        let since = since.filter(|_| self.chance.percent(50)).map(|position| Position {
+        let since = since.filter(|_| self.chance.percent(50)).map(|position| ClientPosition {
             offset: position.offset.saturating_sub(self.chance.below(8) as u64),
             ..position
         });
@@ -133,6 +136,9 @@ impl World {
     fn remove_history(&mut self, channel: &str) -> Result<(), String> {
         let top = self.history(channel, 0, None, false)?;
         let answer = self.ask(self.owner(channel), ApiRequest::HistoryRemove { channel: channel.into() })?;
+        if let Some(facts) = self.model.channel_mut(channel) {
+            facts.keys_removed = facts.api_count;
+        }
         let Some((epoch, top)) = top else { return Ok(()) };
         if !matches!(answer, Ok(ApiAnswer::Done { .. })) {
             return Err(format!("{answer:?} answers a removal"));
@@ -146,46 +152,46 @@ impl World {
         let spares = self.chance.percent(20);
         let disconnects = [Disconnect::FORCE_NO_RECONNECT, Disconnect::FORCE_RECONNECT];
         let disconnect = self.chance.pick(&disconnects).clone();
-        let order = Order {
+        let action = OperatorAction {
             spared: spares.then(|| self.clients[0].id.clone()).into_iter().collect(),
-            ..self.order(String::new(), disconnect.code)
+            ..self.action(String::new(), disconnect.code)
         };
         let request = ApiRequest::Disconnect {
-            user: order.user.as_str().into(),
-            only: SessionFilter { client: order.client.as_deref().map(Box::from), session: None },
-            whitelist: order.spared.iter().map(|spared| spared.as_str().into()).collect(),
+            user: action.user.as_str().into(),
+            only: SessionFilter { client: action.client.as_deref().map(Box::from), session: None },
+            whitelist: action.spared.iter().map(|spared| spared.as_str().into()).collect(),
             disconnect,
         };
-        self.deeds.disconnected.push(order);
+        self.deeds.disconnected.push(action);
         self.ask_all(&request)
     }
 
     fn unsubscribe(&mut self) -> Result<(), String> {
         let channel = if self.chance.percent(20) { String::new() } else { self.any_channel() };
         let code = *self.chance.pick(&[UnsubscribeCode::SERVER, UnsubscribeCode::INSUFFICIENT_STATE]);
-        let order = self.order(channel, code.0 as u16);
+        let action = self.action(channel, code.0 as u16);
         let request = ApiRequest::Unsubscribe {
-            channel: order.channel.as_str().into(),
-            user: order.user.as_str().into(),
-            only: SessionFilter { client: order.client.as_deref().map(Box::from), session: None },
+            channel: action.channel.as_str().into(),
+            user: action.user.as_str().into(),
+            only: SessionFilter { client: action.client.as_deref().map(Box::from), session: None },
             code,
         };
-        self.deeds.unsubscribed.push(order);
+        self.deeds.unsubscribed.push(action);
         self.ask_all(&request)
     }
 
     /// Subscribes a client, or all sessions of its user.
     fn subscribe(&mut self, channel: &str) -> Result<(), String> {
         let expires_at_s = self.chance.percent(15).then(|| self.unix_ms() / 1_000 + self.chance.between(1, 4));
-        let order = Order { expires_at_s, ..self.order(channel.to_owned(), 0) };
-        let subscription =
-            ServerSubscription { channel: channel.into(), expires_at_s, ..ServerSubscription::default() };
+        let action = OperatorAction { expires_at_s, ..self.action(channel.to_owned(), 0) };
+        let grant = SubscriptionGrant { expires_at_s, ..SubscriptionGrant::default() };
+        let subscription = ServerSubscription { channel: channel.into(), grant, ..ServerSubscription::default() };
         let request = ApiRequest::Subscribe {
-            user: order.user.as_str().into(),
-            only: SessionFilter { client: order.client.as_deref().map(Box::from), session: None },
+            user: action.user.as_str().into(),
+            only: SessionFilter { client: action.client.as_deref().map(Box::from), session: None },
             subscription: Box::new(subscription),
         };
-        self.deeds.subscribed.push(order);
+        self.deeds.subscribed.push(action);
         self.ask_all(&request)
     }
 
@@ -193,22 +199,22 @@ impl World {
     fn refresh(&mut self) -> Result<(), String> {
         let expires_at_s = self.chance.percent(60).then(|| self.unix_ms() / 1_000 + self.chance.between(1, 4));
         let expired = self.chance.percent(15);
-        let order = self.order(String::new(), Disconnect::EXPIRED.code);
+        let action = self.action(String::new(), Disconnect::EXPIRED.code);
         let request = ApiRequest::Refresh {
-            user: order.user.as_str().into(),
-            only: SessionFilter { client: order.client.as_deref().map(Box::from), session: None },
+            user: action.user.as_str().into(),
+            only: SessionFilter { client: action.client.as_deref().map(Box::from), session: None },
             expired,
             expires_at_s,
             info: None,
         };
         if expired {
-            self.deeds.disconnected.push(order);
+            self.deeds.disconnected.push(action);
             return self.ask_all(&request);
         }
         for index in 0..self.clients.len() {
             let is_live = self.is_live(&self.clients[index]);
             let client = &mut self.clients[index];
-            if client.connection.is_some() && order.is_about(&client.profile.user, &client.id) {
+            if client.connection.is_some() && action.is_about(&client.profile.user, &client.id) {
                 client.expiries_by_api.push(expires_at_s);
                 client.latest_expiry_s = client.latest_expiry_s.and_then(|latest| Some(latest.max(expires_at_s?)));
                 client.refreshes.0 += usize::from(is_live);
@@ -229,12 +235,12 @@ impl World {
     }
 
     /// An order about some client, or about all sessions of its user.
-    fn order(&mut self, channel: String, code: u16) -> Order {
+    fn action(&mut self, channel: String, code: u16) -> OperatorAction {
         let target = &self.clients[self.chance.below(self.clients.len())];
         let client = self.chance.percent(60).then(|| target.id.clone());
         let api_count = self.model.channel(&channel).map_or(0, |facts| facts.api_count);
         let (user, spared) = (target.profile.user.clone(), Vec::new());
-        Order { user, client, spared, channel, code, api_count, expires_at_s: None }
+        OperatorAction { user, client, spared, channel, code, api_count, expires_at_s: None }
     }
 
     fn ask_all(&mut self, request: &ApiRequest) -> Result<(), String> {
@@ -252,14 +258,15 @@ impl World {
 fn body(publication: &dunlin_protocol::Publication) -> PublicationBody {
     PublicationBody {
         data: publication.data.bytes().to_vec(),
-        info: publication.info.as_ref().map(|info| crate::wire::ClientInfo {
+        info: publication.info.as_ref().map(|info| crate::wire::ClientInfoBody {
             user: info.user.to_string(),
             client: info.client.to_string(),
-            ..crate::wire::ClientInfo::default()
+            ..crate::wire::ClientInfoBody::default()
         }),
         offset: publication.offset,
         tags: publication.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
         time: publication.time_ms,
+        epoch: publication.epoch.to_string(),
         delta: false,
     }
 }

@@ -1,4 +1,4 @@
-//! The application's backend: it answers soon, late, or in the negative, whether the session is still there or not.
+//! The application's backend: responds early, late or with a refusal, whether or not the session still exists.
 
 use std::cmp::Reverse;
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use dunlin_engine::{
     Event, SessionKey,
     backend::{
-        Ask, BackendAnswer, BackendOutcome, BackendQuestion, BackendRefusal, ConnectAnswer, PublishAnswer, PublishHow,
-        QuestionId, RefreshAnswer, SubscribeAnswer,
+        ConnectResponse, ProxyError, ProxyRequest, ProxyRequestId, ProxyRequestKind, ProxyResponse, ProxyResult,
+        PublishHow, PublishResponse, RefreshResponse,
     },
-    event::ServerSubscription,
+    event::{ServerSubscription, SubscriptionGrant},
 };
 use dunlin_protocol::{Disconnect, Payload};
 
@@ -24,14 +24,14 @@ use super::World;
 /// The code with which the backend has sessions closed.
 pub(super) const BACKEND_DISCONNECT: u16 = 4_100;
 
-/// A question that is not answered yet.
+/// A request that is not answered yet.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct OpenQuestion {
     due_us: u64,
     number: u64,
     shard: usize,
     session: SessionKey,
-    question: QuestionId,
+    request_id: ProxyRequestId,
     /// The id of the session.
     client: String,
     about: About,
@@ -43,9 +43,7 @@ enum About {
     Session,
     /// The session goes on.
     Expiry,
-    /// The method.
     Call(String),
-    /// The channel.
     Subscription(String),
     /// The publication's number.
     Publication(u64),
@@ -61,31 +59,31 @@ impl OpenQuestion {
 }
 
 impl World {
-    /// Takes a question.
-    pub(super) fn ask_backend(
+    /// Takes a request.
+    pub(super) fn send_proxy_request(
         &mut self,
         shard: usize,
         session: SessionKey,
-        question: &BackendQuestion,
+        request: &ProxyRequest,
     ) -> Result<(), String> {
-        let (about, whom, what) = match &question.ask {
-            Ask::Connect { .. } => (About::Session, Asks::Connect, "asked to connect"),
-            Ask::Refresh => (About::Expiry, Asks::Refresh, "asked to refresh"),
-            Ask::Rpc { method, .. } => (About::Call((&**method).into()), Asks::Rpc, "asked about a call"),
-            Ask::Subscribe { channel, .. } => {
+        let (about, whom, what) = match &request.kind {
+            ProxyRequestKind::Connect { .. } => (About::Session, Asks::Connect, "asked to connect"),
+            ProxyRequestKind::Refresh => (About::Expiry, Asks::Refresh, "asked to refresh"),
+            ProxyRequestKind::Rpc { method, .. } => (About::Call((&**method).into()), Asks::Rpc, "asked about a call"),
+            ProxyRequestKind::Subscribe { channel, .. } => {
                 (About::Subscription((&**channel).into()), Asks::Subscribe, "asked to subscribe")
             }
-            Ask::Publish { data, .. } => {
+            ProxyRequestKind::Publish { data, .. } => {
                 (About::Publication(number_of(data.bytes())?), Asks::Publish, "asked to publish")
             }
-            Ask::SubRefresh { channel } => {
+            ProxyRequestKind::SubRefresh { channel } => {
                 (About::SubscriptionExpiry((&**channel).into()), Asks::SubRefresh, "asked to refresh a subscription")
             }
         };
-        if question.proxy != whom.proxy() {
-            return Err(format!("another backend is asked: {question:?}"));
+        if request.proxy != whom.proxy() {
+            return Err(format!("another backend is asked: {request:?}"));
         }
-        self.check_asker(shard, session, question)?;
+        self.check_asker(shard, session, request)?;
         self.model.count(what);
         let delay_us = match self.chance.below(10) {
             0..6 => self.chance.between(0, 5_000),
@@ -94,25 +92,25 @@ impl World {
         };
         let number = self.steps << 20 | self.questions.len() as u64;
         let due_us = self.now_us + delay_us;
-        let (question, client) = (question.id, question.asker.client.to_string());
-        self.questions.push(Reverse(OpenQuestion { due_us, number, shard, session, question, client, about }));
+        let (request_id, client) = (request.id, request.asker.client.to_string());
+        self.questions.push(Reverse(OpenQuestion { due_us, number, shard, session, request_id, client, about }));
         Ok(())
     }
 
     /// The backend is told whose session it is.
-    fn check_asker(&self, shard: usize, session: SessionKey, question: &BackendQuestion) -> Result<(), String> {
+    fn check_asker(&self, shard: usize, session: SessionKey, request: &ProxyRequest) -> Result<(), String> {
         let connection = self.find(shard, session).ok_or("a session that is gone asks")?;
         let client = &self.clients[self.connections[connection].client];
-        let user = match question.ask {
-            Ask::Connect { .. } => None,
+        let user = match request.kind {
+            ProxyRequestKind::Connect { .. } => None,
             _ => Some(&*client.profile.user),
         };
-        let asker = &question.asker;
+        let asker = &request.asker;
         let is_its_own = client.connection == Some(connection) && !client.id.is_empty();
         if asker.user.as_deref() == user && !asker.client.is_empty() && (!is_its_own || *asker.client == client.id) {
             Ok(())
         } else {
-            Err(format!("{question:?} is about {user:?}, {}", client.id))
+            Err(format!("{request:?} is about {user:?}, {}", client.id))
         }
     }
 
@@ -124,42 +122,46 @@ impl World {
             if self.find(due.shard, due.session).is_none() {
                 self.model.count("answered when nobody waited");
             }
-            let (session, question) = (due.session, due.question);
+            let (session, request_id) = (due.session, due.request_id);
             self.trace.line(self.now_us, || format!("backend to {session:?} on {}: {outcome:?}", due.shard));
-            self.handle(due.shard, Event::BackendAnswered { session, question, outcome })?;
+            self.handle(due.shard, Event::ProxyResponded { session, request_id, outcome })?;
         }
         Ok(())
     }
 
-    fn backend_outcome(&mut self, due: &OpenQuestion) -> BackendOutcome {
+    fn backend_outcome(&mut self, due: &OpenQuestion) -> ProxyResult {
         match self.chance.weighted(&[70, 8, 8, 10, 2]) {
             0 => Ok(self.consent(due)),
-            1 => Err(BackendRefusal::Failed),
-            2 => Err(BackendRefusal::Busy),
-            3 => Err(BackendRefusal::Error { code: BACKEND_ERROR, message: "no".into(), temporary: false }),
+            1 => Err(ProxyError::Failed),
+            2 => Err(ProxyError::Busy),
+            3 => Err(ProxyError::Error { code: BACKEND_ERROR, message: "no".into(), temporary: false }),
             _ => {
                 self.deeds.backend_disconnected = true;
-                Err(BackendRefusal::Disconnect(Disconnect { code: BACKEND_DISCONNECT, reason: "go".into() }))
+                Err(ProxyError::Disconnect(Disconnect { code: BACKEND_DISCONNECT, reason: "go".into() }))
             }
         }
     }
 
-    fn consent(&mut self, due: &OpenQuestion) -> BackendAnswer {
+    fn consent(&mut self, due: &OpenQuestion) -> ProxyResponse {
         let unix_s = self.unix_ms() / 1_000;
         let expires_at_s = self.chance.percent(50).then(|| unix_s + self.chance.between(1, 4));
         match &due.about {
             About::Session => self.let_in(due, expires_at_s),
-            About::Expiry => BackendAnswer::Refresh(self.extend(due, "", expires_at_s)),
-            About::SubscriptionExpiry(channel) => BackendAnswer::SubRefresh(self.extend(due, channel, expires_at_s)),
+            About::Expiry => ProxyResponse::Refresh(self.extend(due, "", expires_at_s)),
+            About::SubscriptionExpiry(channel) => ProxyResponse::SubRefresh(self.extend(due, channel, expires_at_s)),
             About::Call(method) => {
                 let data = format!("\"{method}\"").into_bytes();
-                BackendAnswer::Rpc { data: Some(Payload::from_json(data.into())) }
+                ProxyResponse::Rpc { data: Some(Payload::from_json(data.into())) }
             }
             About::Subscription(channel) => {
                 let data = Some(self.paper(String::new(), channel, expires_at_s, Vec::new()));
-                BackendAnswer::Subscribe(Box::new(SubscribeAnswer { expires_at_s, data, ..SubscribeAnswer::default() }))
+                ProxyResponse::Subscribe(Box::new(SubscriptionGrant {
+                    expires_at_s,
+                    data,
+                    ..SubscriptionGrant::default()
+                }))
             }
-            About::Publication(number) => BackendAnswer::Publish(Box::new(self.let_publish(*number))),
+            About::Publication(number) => ProxyResponse::Publish(Box::new(self.let_publish(*number))),
         }
     }
 
@@ -170,7 +172,7 @@ impl World {
         Payload::from_json(Bytes::from(format!("\"{paper}\"")))
     }
 
-    fn let_in(&mut self, due: &OpenQuestion, expires_at_s: Option<u64>) -> BackendAnswer {
+    fn let_in(&mut self, due: &OpenQuestion, expires_at_s: Option<u64>) -> ProxyResponse {
         let connection = self.find(due.shard, due.session).map(|number| self.connections[number].client);
         let user = connection.map_or_else(String::new, |index| self.clients[index].profile.user.clone());
         let subs = self.plan.server_side(&mut self.chance);
@@ -179,27 +181,27 @@ impl World {
             .map(|channel| ServerSubscription { channel: channel.as_str().into(), ..ServerSubscription::default() });
         let subscriptions = subscriptions.collect();
         let data = Some(self.paper(user.clone(), "", expires_at_s, subs));
-        BackendAnswer::Connect(Box::new(ConnectAnswer {
+        ProxyResponse::Connect(Box::new(ConnectResponse {
             user,
             expires_at_s,
             data,
             subscriptions,
-            ..ConnectAnswer::default()
+            ..ConnectResponse::default()
         }))
     }
 
     /// Whether a session, or its subscription to `channel`, goes on.
-    fn extend(&mut self, due: &OpenQuestion, channel: &str, expires_at_s: Option<u64>) -> RefreshAnswer {
+    fn extend(&mut self, due: &OpenQuestion, channel: &str, expires_at_s: Option<u64>) -> RefreshResponse {
         let expired = self.chance.percent(25);
         if expired {
             self.deeds.lapsed.insert((due.client.clone(), channel.to_owned()));
         }
         self.model.count(if expired { "ended by the backend" } else { "extended by the backend" });
-        RefreshAnswer { expired, expires_at_s, ..RefreshAnswer::default() }
+        RefreshResponse { expired, expires_at_s, ..RefreshResponse::default() }
     }
 
     /// A client may publish, if not quite what it wanted.
-    fn let_publish(&mut self, number: u64) -> PublishAnswer {
+    fn let_publish(&mut self, number: u64) -> PublishResponse {
         let published = &mut self.model.published[number as usize];
         let data = self.chance.percent(30).then(|| {
             published.data = format!(r#"{{"n":{number},"f":"by the backend"}}"#).into_bytes();
@@ -215,6 +217,6 @@ impl World {
             published.has_offset = false;
             how.skip_history = true;
         }
-        PublishAnswer { data, how }
+        PublishResponse { data, how }
     }
 }

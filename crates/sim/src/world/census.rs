@@ -1,14 +1,16 @@
-//! When everything is at rest, what the node has is exactly what its clients believe.
+//! Compares the node's state with its clients' when nothing is in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dunlin_engine::api::{ApiAnswer, ApiRequest, Survey};
-use dunlin_protocol::Encoding;
+use dunlin_engine::{
+    Wire,
+    api::{ApiAnswer, ApiRequest, Survey},
+};
 
 use crate::{
-    client::{Client, Phase},
+    client::{Client, ClientPhase},
     model::{Fate, Publisher},
-    socket::Server,
+    socket::ServerSide,
 };
 
 use super::World;
@@ -17,26 +19,38 @@ impl World {
     /// Compares everything. The node must be at rest.
     pub(super) fn census(&mut self) -> Result<(), String> {
         for client in &self.clients {
-            if client.phase == Phase::Live && !client.pending.is_empty() {
+            if client.phase == ClientPhase::Live && !client.pending.is_empty() {
                 return Err(format!("client {} waits for replies to {:?}", client.index, client.pending));
             }
         }
         for client in self.clients.iter().filter(|client| self.is_live(client)) {
-            let (ordered, told) = client.refreshes;
-            if told < ordered {
-                return Err(format!("client {} was told {told} of {ordered} expiries", client.index));
+            let (ordered, received) = client.refreshes;
+            if received < ordered {
+                return Err(format!("client {} was told {received} of {ordered} expiries", client.index));
             }
         }
         self.check_streams()?;
         self.check_presence()?;
         self.check_channels()?;
         self.check_survey()?;
+        self.check_history_bytes()?;
         self.probe()
     }
 
+    /// What shards have counted of their histories is what they hold.
+    fn check_history_bytes(&self) -> Result<(), String> {
+        for shard in &self.places {
+            let [counted, held] = shard.shard.history_bytes();
+            if counted != held {
+                return Err(format!("histories hold {held} bytes, and {counted} are counted"));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn is_live(&self, client: &Client) -> bool {
-        client.phase == Phase::Live
-            && client.connection.is_some_and(|number| self.connections[number].server == Server::Open)
+        client.phase == ClientPhase::Live
+            && client.connection.is_some_and(|number| self.connections[number].server == ServerSide::Open)
     }
 
     /// Live subscribers by channel.
@@ -178,9 +192,9 @@ impl World {
             let subscriptions =
                 here.iter().map(|&index| (&self.clients[index].profile, &self.clients[index].subscriptions[&channel]));
             let classes = subscriptions.clone().map(|(profile, subscription)| {
-                (profile.encoding, subscription.number > 0, subscription.differences.is_some())
+                (profile.wire, subscription.number > 0, subscription.differences.is_some())
             });
-            let classes: BTreeSet<(Encoding, bool, bool)> = classes.collect();
+            let classes: BTreeSet<(Wire, bool, bool)> = classes.collect();
             encodes += classes.len() as u64;
             // There may be a difference beside the whole.
             differences += classes.iter().filter(|(_, _, differs)| *differs).count() as u64;

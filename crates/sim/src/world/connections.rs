@@ -1,11 +1,11 @@
-//! Clients and their sockets: opening, carrying bytes up and down, ending.
+//! Clients and their sockets: opening, transferring bytes, closing.
 
 use dunlin_engine::{Event, SessionKey};
 
 use crate::{
-    client::{Client, Hearing, Next, Order, Phase, Upward},
-    plan::Pace,
-    socket::{Connection, Server},
+    client::{Client, ClientPhase, Next, OperatorAction, ReceiveContext, Upward},
+    plan::ReadSpeed,
+    socket::{ServerSide, SimConnection},
 };
 
 use super::{World, backend::BACKEND_DISCONNECT};
@@ -15,7 +15,6 @@ use super::{World, backend::BACKEND_DISCONNECT};
 pub(super) enum Service {
     /// As chance and the client's pace have it.
     Some,
-    /// All.
     Full,
 }
 
@@ -26,8 +25,8 @@ impl World {
         let number = self.connections.len();
         let session = self.free_session(shard, number);
         let profile = &self.clients[index].profile;
-        let encoding = profile.encoding;
-        self.connections.push(Connection {
+        let wire = profile.wire;
+        self.connections.push(SimConnection {
             client: index,
             shard,
             session,
@@ -36,16 +35,18 @@ impl World {
             upward: std::collections::VecDeque::new(),
             paused: false,
             is_dirty: false,
-            server: Server::Open,
+            is_full: false,
+            server: ServerSide::Open,
             client_is_there: true,
             idle_until_us: 0,
             pongs_us: Vec::new(),
             opened_us: self.now_us,
+            may_be_slow: false,
             waiting: (0, 0),
         });
         self.trace.line(self.now_us, || format!("client {index} opens connection {number}: {session:?} on {shard}"));
         self.clients[index].open(number);
-        self.handle(shard, Event::Opened { session, wire: encoding.into() })?;
+        self.handle(shard, Event::Opened { session, wire, source: None })?;
         // A few never say who they are.
         if !self.chance.percent(3) {
             self.with_initiative(index, Client::connect);
@@ -109,7 +110,7 @@ impl World {
     /// Serves those who never wait.
     pub(super) fn serve_prompt(&mut self) -> Result<(), String> {
         for index in 0..self.clients.len() {
-            let prompt = self.clients[index].profile.pace == Pace::Prompt;
+            let prompt = self.clients[index].profile.pace == ReadSpeed::Prompt;
             if let Some(number) = self.clients[index].connection.filter(|&number| prompt && self.is_served(number)) {
                 self.serve(number, Service::Full)?;
             }
@@ -120,7 +121,8 @@ impl World {
     /// Moves bytes of one connection, in both directions, and what has come to an end to its end.
     pub(super) fn serve(&mut self, number: usize, service: Service) -> Result<(), String> {
         self.take_upward(number, service)?;
-        self.flush(number, service)?;
+        self.find_writable(number, service);
+        self.end_turn(self.connections[number].shard, service)?;
         self.read(number, service)?;
         self.end_connection(number, service)
     }
@@ -155,44 +157,6 @@ impl World {
         Ok(())
     }
 
-    /// Writes what waits into the kernel: all that fits, or as little as one byte.
-    fn flush(&mut self, number: usize, service: Service) -> Result<(), String> {
-        while self.connections[number].has_socket() && self.connections[number].is_dirty {
-            let most = match self.chance.below(10) {
-                _ if service == Service::Full => usize::MAX,
-                0 => 1,
-                1..4 => self.chance.below(300),
-                _ => usize::MAX,
-            };
-            let connection = &mut self.connections[number];
-            let (shard, session) = (connection.shard, connection.session);
-            let mut left = connection.room().min(most);
-            let mut bytes = Vec::new();
-            for slice in self.places[shard].shard.outgoing(session) {
-                if slice.is_empty() {
-                    return Err(format!("{session:?} is offered an empty slice"));
-                }
-                let taken = &slice[..slice.len().min(left)];
-                bytes.extend_from_slice(taken);
-                left -= taken.len();
-            }
-            if bytes.is_empty() && service == Service::Full {
-                break;
-            }
-            self.trace.bytes(&bytes);
-            self.written_bytes += bytes.len() as u64;
-            let connection = &mut self.connections[number];
-            if connection.client_is_there {
-                connection.kernel.extend(&bytes);
-            }
-            self.handle(shard, Event::Wrote { session, bytes: bytes.len() })?;
-            if service == Service::Some {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// The client reads, at its pace.
     fn read(&mut self, number: usize, service: Service) -> Result<(), String> {
         let connection = &self.connections[number];
@@ -202,15 +166,15 @@ impl World {
         }
         let most = match self.clients[index].profile.pace {
             _ if service == Service::Full => usize::MAX,
-            Pace::Prompt => usize::MAX,
-            Pace::Usual => self.chance.below(4_000),
-            Pace::Slow => self.chance.below(150),
+            ReadSpeed::Prompt => usize::MAX,
+            ReadSpeed::Usual => self.chance.below(4_000),
+            ReadSpeed::Slow => self.chance.below(150),
         };
         let unix_ms = self.unix_ms();
         let Self { plan, model, tokens, clients, connections, deeds, now_us, .. } = self;
         let kernel = &mut connections[number].kernel;
         let bytes = kernel.drain(..kernel.len().min(most));
-        let mut hearing = Hearing {
+        let mut receiving = ReceiveContext {
             options: &plan.options,
             rooms: plan.rooms.as_ref(),
             model,
@@ -222,7 +186,7 @@ impl World {
             now_us: *now_us,
             unix_ms,
         };
-        let next = clients[index].read(&mut hearing, bytes).map_err(|error| format!("client {index}: {error}"))?;
+        let next = clients[index].read(&mut receiving, bytes).map_err(|error| format!("client {index}: {error}"))?;
         self.send_upward(index);
         for next in next {
             self.go_on(index, number, next)?;
@@ -245,7 +209,9 @@ impl World {
                 }
                 // Most answer and hang up; some wait for the server to do so.
                 if !self.chance.percent(20) {
-                    self.connections[number].upward.push_back(Upward::Close(code));
+                    if self.clients[index].profile.wire.is_websocket() {
+                        self.connections[number].upward.push_back(Upward::Close(code));
+                    }
                     self.drop_client(index);
                 }
             }
@@ -256,13 +222,16 @@ impl World {
     /// Whether the server had reason to close.
     fn judge_close(&self, index: usize, number: usize, code: Option<u16>) -> Result<(), String> {
         let (client, connection) = (&self.clients[index], &self.connections[number]);
-        let is_told = |order: &Order| Some(order.code) == code && order.is_about(&client.profile.user, &client.id);
-        let is_about = |order: &Order| order.is_about(&client.profile.user, &client.id);
+        let is_informed =
+            |action: &OperatorAction| Some(action.code) == code && action.is_about(&client.profile.user, &client.id);
+        let is_about = |action: &OperatorAction| action.is_about(&client.profile.user, &client.id);
         let was_subscribed = || self.deeds.subscribed.iter().any(is_about);
         let explained = client.explains_close(code, self.unix_ms())
-            || self.deeds.disconnected.iter().any(is_told)
+            || self.deeds.disconnected.iter().any(is_informed)
             || match code {
                 Some(3001) => self.deeds.drained,
+                // What is an error elsewhere.
+                Some(_) if client.profile.wire.is_unidirectional() && client.id.is_empty() => true,
                 // The backend may have let it in for a time, or ended it, before the answer was out.
                 Some(3005) if client.id.is_empty() => {
                     let backend = &self.plan.options.backend;
@@ -276,7 +245,7 @@ impl World {
                 Some(3501) => client.misdeeds.sub_refreshed && was_subscribed(),
                 Some(BACKEND_DISCONNECT) => self.deeds.backend_disconnected,
                 // Judged when it happened.
-                Some(3008) => true,
+                Some(3008) => connection.may_be_slow,
                 Some(3012) => self.missed_pong(client.pings, connection),
                 Some(3506) => {
                     client.profile.encoding == dunlin_protocol::Encoding::Json && !self.deeds.opaque.is_empty()
@@ -288,14 +257,14 @@ impl World {
 
     /// Whether a subscription that the server made may be over: by its time, or because the backend said so.
     fn has_ended_by_time(&self, client: &Client) -> bool {
-        let mut made = self.deeds.subscribed.iter().filter(|order| order.is_about(&client.profile.user, &client.id));
+        let mut made = self.deeds.subscribed.iter().filter(|action| action.is_about(&client.profile.user, &client.id));
         let mut lapsed = self.deeds.lapsed.iter().filter(|(of, channel)| *of == client.id && !channel.is_empty());
-        made.any(|order| order.expires_at_s.is_some_and(|at_s| at_s * 1_000 <= self.unix_ms()))
+        made.any(|action| action.expires_at_s.is_some_and(|at_s| at_s * 1_000 <= self.unix_ms()))
             || lapsed.next().is_some()
     }
 
     /// Whether a pong came too late for the last of `pings`, or never.
-    fn missed_pong(&self, pings: u64, connection: &Connection) -> bool {
+    fn missed_pong(&self, pings: u64, connection: &SimConnection) -> bool {
         let answers_us = &connection.pongs_us;
         let came_after = |deadline_us: u64| answers_us.last().is_some_and(|&pong_us| pong_us >= deadline_us);
         let mut closes = self.deeds.no_pongs.iter().filter(|(shard, _)| *shard == connection.shard);
@@ -309,7 +278,9 @@ impl World {
         let (index, shard, session) = (connection.client, connection.shard, connection.session);
         if connection.client_is_there && connection.is_at_end() {
             let client = &self.clients[index];
-            if connection.server == Server::Finished && (client.is_within_frame() || client.phase != Phase::Over) {
+            if connection.server == ServerSide::Finished
+                && (client.is_within_frame() || client.phase != ClientPhase::Over)
+            {
                 return Err(format!("{session:?} was finished without a close frame"));
             }
             if service == Service::Full || self.chance.percent(50) {
@@ -317,9 +288,9 @@ impl World {
             }
         }
         let connection = &self.connections[number];
-        let lost = connection.server == Server::HungUp || connection.has_socket() && !connection.client_is_there;
+        let lost = connection.server == ServerSide::HungUp || connection.has_socket() && !connection.client_is_there;
         if lost && (service == Service::Full || self.chance.percent(40)) {
-            self.connections[number].server = Server::Gone;
+            self.connections[number].server = ServerSide::Gone;
             self.connections[number].is_dirty = false;
             self.places[shard].connections[session.index as usize] = None;
             self.handle(shard, Event::Gone { session })?;

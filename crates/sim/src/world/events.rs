@@ -1,21 +1,21 @@
-//! Events into shards and effects out of them: what the server's threads do, under chance.
+//! Passes events to shards and performs their effects, as the server's threads do, in a random order.
 
 use std::cmp::Reverse;
 
 use dunlin_engine::{
     Effect, Event, SessionKey,
-    api::{Answer, ApiRequest},
+    api::{ApiRequest, ApiResult},
     event::Ticket,
     message::{Notice, ShardMessage},
     room::FromRoom,
 };
 
-use crate::{ring::ShardRing, socket::Server};
+use crate::{ring::ShardRing, socket::ServerSide};
 
 use super::{Place, Verification, World};
 
-/// Bytes that the close frame behind a full queue may add.
-const GOODBYE_BYTES_MAX: usize = 2 + 125;
+/// Bytes that the end of a session may add behind a full queue: a close frame, or a push and the last chunk.
+const GOODBYE_BYTES_MAX: usize = 300;
 /// Bytes that the tag `skipped` may add to a frame that waits.
 const SKIPPED_TAG_BYTES_MAX: usize = 32;
 /// Bytes of a snapshot, of which one may be half written.
@@ -28,12 +28,18 @@ const DELIVERY_BYTES_MAX: usize = 1_600;
 const LEAVES_MAX: usize = 4;
 /// Bytes that another reply or push may take, and how many of them a timer or an operator may lead to.
 const REPLY_BYTES_MAX: usize = 24_000;
+/// Bytes of a join or a leave, and of a publication beside its data.
+const AROUND_DATA_BYTES_MAX: usize = 300;
+/// The same of all that one frame of commands leads to.
+const PUBLICATIONS_BYTES_MAX: usize = 16 * AROUND_DATA_BYTES_MAX;
+/// A command that leads to a publication, in JSON.
+const PUBLISH: &[u8] = b"\"publish\"";
 /// See [`REPLY_BYTES_MAX`].
 const FRAMES_MAX: usize = 20;
 
 impl World {
     /// Gives an event to a shard and performs what comes of it. Answers of the API are returned.
-    pub(super) fn handle(&mut self, shard: usize, event: Event<'_>) -> Result<Vec<(Ticket, Answer)>, String> {
+    pub(super) fn handle(&mut self, shard: usize, event: Event<'_>) -> Result<Vec<(Ticket, ApiResult)>, String> {
         let now = self.now();
         let most = Most::of(&event);
         let written = if let Event::Wrote { session, .. } = &event { Some(*session) } else { None };
@@ -46,6 +52,7 @@ impl World {
             if std::mem::replace(&mut self.connections[connection].is_dirty, true) {
                 return Err(format!("{key:?} is listed twice"));
             }
+            self.places[shard].dirty.push(key);
         }
         if let Some(connection) = written.and_then(|session| self.find(shard, session)) {
             let session = self.connections[connection].session;
@@ -59,7 +66,7 @@ impl World {
         Ok(answers)
     }
 
-    fn perform(&mut self, shard: usize, effect: Effect, answers: &mut Vec<(Ticket, Answer)>) -> Result<(), String> {
+    fn perform(&mut self, shard: usize, effect: Effect, answers: &mut Vec<(Ticket, ApiResult)>) -> Result<(), String> {
         self.trace.line(self.now_us, || format!("shard {shard}: {effect:?}"));
         match effect {
             Effect::Send { to, message } => {
@@ -73,27 +80,33 @@ impl World {
             }
             Effect::Authenticate { session, token } => self.verify(shard, session, false, &token),
             Effect::AuthorizeSubscription { session, token } => self.verify(shard, session, true, &token),
-            Effect::AskBackend { session, question } => self.ask_backend(shard, session, &question)?,
+            Effect::SendProxyRequest { session, request } => self.send_proxy_request(shard, session, &request)?,
             Effect::Pause { session } => self.known(shard, session)?.paused = true,
             Effect::Resume { session } => self.known(shard, session)?.paused = false,
+            Effect::Recall { session } => self.places[shard].recalled.push(session),
             Effect::Finish { session } => {
                 let connection = self.known(shard, session)?;
-                if connection.server == Server::Finished || connection.is_dirty {
+                if connection.server == ServerSide::Finished || connection.is_dirty {
                     return Err(format!("{session:?} is to be finished twice, or with bytes waiting"));
                 }
-                if connection.server == Server::Open {
-                    connection.server = Server::Finished;
+                if connection.server == ServerSide::Open {
+                    connection.server = ServerSide::Finished;
                 }
             }
-            Effect::HangUp { session } => self.known(shard, session)?.server = Server::HungUp,
+            Effect::HangUp { session } => self.known(shard, session)?.server = ServerSide::HungUp,
             Effect::ToRoom { thread, message } => self.send_to_room(shard, thread, message)?,
-            Effect::Answer { ticket, answer } => answers.push((ticket, answer)),
+            Effect::Propose { .. }
+            | Effect::Load { .. }
+            | Effect::Trim { .. }
+            | Effect::Follow { .. }
+            | Effect::Unfollow { .. } => return Err("no namespace has a log".to_owned()),
+            Effect::Answer { ticket, answer, .. } => answers.push((ticket, answer)),
         }
         Ok(())
     }
 
     /// The connection of a session that the shard speaks of: it must still be known.
-    fn known(&mut self, shard: usize, session: SessionKey) -> Result<&mut crate::socket::Connection, String> {
+    fn known(&mut self, shard: usize, session: SessionKey) -> Result<&mut crate::socket::SimConnection, String> {
         let connection =
             self.find(shard, session).ok_or_else(|| format!("an effect for {session:?}, which is gone"))?;
         self.trace.number(connection as u64);
@@ -188,7 +201,7 @@ impl World {
     }
 
     /// Asks a shard on behalf of an operator; the answer comes at once, and alone.
-    pub(super) fn ask(&mut self, shard: usize, request: ApiRequest) -> Result<Answer, String> {
+    pub(super) fn ask(&mut self, shard: usize, request: ApiRequest) -> Result<ApiResult, String> {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
         self.trace.line(self.now_us, || format!("operator to shard {shard}: {request:?}"));
@@ -213,18 +226,22 @@ impl World {
         let Place { shard, connections: of_shard, .. } = &mut places[shard];
         for &number in of_shard.iter().flatten() {
             let connection = &mut connections[number];
-            let (bytes, frames) = shard.waiting(connection.session).unwrap_or_default();
+            let (bytes, frames) = shard.queued(connection.session).unwrap_or_default();
             // A snapshot that was begun, and those that are due.
             let of_rooms = if has_rooms { (SNAPSHOT_BYTES_MAX, 1 + ROOMS_MAX) } else { (0, 0) };
-            let bytes_most = bytes_max + GOODBYE_BYTES_MAX + frames * SKIPPED_TAG_BYTES_MAX + of_rooms.0;
-            if frames > frames_max + 1 + of_rooms.1 || bytes > bytes_most {
+            let of_replies = (REPLY_BYTES_MAX + bytes_max / 4, FRAMES_MAX + frames_max / 4);
+            let bytes_most = bytes_max + of_replies.0 + GOODBYE_BYTES_MAX + frames * SKIPPED_TAG_BYTES_MAX + of_rooms.0;
+            if frames > frames_max + of_replies.1 + 1 + of_rooms.1 || bytes > bytes_most {
                 return Err(format!("{bytes} bytes in {frames} frames wait for {:?}", connection.session));
             }
             let was = std::mem::replace(&mut connection.waiting, (bytes, frames));
-            if most.is_snapshot && (bytes > was.0 || frames > was.1 + ROOMS_MAX) {
+            // What waited may have got its tags when it was last offered to the socket.
+            if most.is_snapshot && (bytes > was.0 + frames * SKIPPED_TAG_BYTES_MAX || frames > was.1 + ROOMS_MAX) {
                 return Err(format!("a snapshot waits for {:?}: {bytes} bytes, {frames} frames", connection.session));
             }
-            suspects += u64::from(was.0 + most.bytes > bytes_max || was.1 + most.frames > frames_max);
+            let is_suspect = was.0 + most.bytes > bytes_max || was.1 + most.frames > frames_max;
+            suspects += u64::from(is_suspect);
+            connection.may_be_slow |= is_suspect && slow > 0;
             // What is due because of a room takes no memory, and before `connect` is answered things may wait unlisted.
             let has_outgoing = shard.has_outgoing(connection.session);
             let has_too_much = !has_rooms && has_outgoing && bytes == 0;
@@ -273,12 +290,26 @@ impl Most {
             Event::FromRoom { message: FromRoom::Keyframe { .. } | FromRoom::Tick { .. }, .. } => {
                 Self { bytes: 0, frames: 0, is_snapshot: true }
             }
-            // Each command costs its sender some bytes, and brings a reply or what a reply brings with it.
-            Event::Received { frame, .. } => {
-                Self { bytes: REPLY_BYTES_MAX * frame.len(), frames: frame.len(), is_snapshot: false }
+            // Replies close nobody as slow, however many a frame of commands brings: only what is published does.
+            Event::Received { frame: json @ [b'{', ..], .. } => {
+                let commands = json.split(|&byte| byte == b'\n').count();
+                let publishes = json.windows(PUBLISH.len()).any(|window| window == PUBLISH);
+                let data_bytes = if publishes { json.len() } else { 0 };
+                let frames = commands + LEAVES_MAX;
+                Self { bytes: data_bytes + frames * AROUND_DATA_BYTES_MAX, frames, is_snapshot: false }
             }
-            // It may be what an answer to `connect` waits for, with all that its subscriptions recover.
-            _ => Self { bytes: 5 * REPLY_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false },
+            Event::Received { frame, .. } => {
+                Self { bytes: frame.len() + PUBLICATIONS_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false }
+            }
+            // Sessions of the same shard get the leaves of one that is gone in this event, those of other shards get notices.
+            Event::Message { message: ShardMessage::Notice(_), .. } | Event::Gone { .. } => {
+                let bytes = LEAVES_MAX * AROUND_DATA_BYTES_MAX;
+                Self { bytes, frames: LEAVES_MAX, is_snapshot: false }
+            }
+            Event::Wrote { .. } => Self { bytes: 0, frames: 0, is_snapshot: false },
+            Event::Api { .. } => Self { bytes: 5 * REPLY_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false },
+            // What a session was held for has come, and the rest of its commands are carried out.
+            _ => Self { bytes: PUBLICATIONS_BYTES_MAX, frames: FRAMES_MAX, is_snapshot: false },
         }
     }
 }

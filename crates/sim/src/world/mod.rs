@@ -5,26 +5,29 @@ mod backend;
 mod census;
 mod connections;
 mod events;
+mod flush;
 mod publish;
 mod reached;
+mod reconfigure;
 mod room_census;
 mod rooms;
 mod settle;
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap},
+    collections::{BTreeSet, BinaryHeap, VecDeque},
+    sync::Arc,
 };
 
-use dunlin_engine::{Effects, Now, Seed, SessionKey, Shard, ShardIdentity, ShardIndex};
+use dunlin_engine::{Effects, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex};
 
 use crate::{
     chance::Chance,
-    client::{Client, Goodbye, Initiative, Order, Phase},
+    client::{Client, ClientClose, ClientPhase, Initiative, OperatorAction},
     model::Model,
     plan::{LATE_WAKE_US, Plan, RESTRICTED},
     ring::ShardRing,
-    socket::Connection,
+    socket::SimConnection,
     token::Tokens,
     trace::Trace,
 };
@@ -42,10 +45,16 @@ const NIGHT_US: u64 = 310_000_000;
 struct Place {
     shard: Shard,
     effects: Effects,
+    /// Options that its inbox holds.
+    reconfigurations: VecDeque<Arc<Options>>,
     /// Connections by session index.
     connections: Vec<Option<usize>>,
     /// How often each index was used.
     generations: Vec<u32>,
+    /// Sessions that are written to at the end of the turn.
+    dirty: Vec<SessionKey>,
+    /// Sessions whose commands can be carried out that waited.
+    recalled: Vec<SessionKey>,
 }
 
 /// A token that is being verified.
@@ -63,10 +72,10 @@ struct Verification {
 #[derive(Default)]
 struct Deeds {
     /// Sessions and subscriptions that were ended.
-    disconnected: Vec<Order>,
-    unsubscribed: Vec<Order>,
+    disconnected: Vec<OperatorAction>,
+    unsubscribed: Vec<OperatorAction>,
     /// Subscriptions that were made.
-    subscribed: Vec<Order>,
+    subscribed: Vec<OperatorAction>,
     /// Channels whose streams went under their subscribers.
     lost: Vec<String>,
     /// Sessions by id, and their subscriptions by channel, that the backend said are over; of the session, the channel is
@@ -84,6 +93,8 @@ struct Deeds {
 /// Everything.
 pub struct World {
     plan: Plan,
+    /// What the node was last told to go on with.
+    running: Arc<Options>,
     chance: Chance,
     now_us: u64,
     /// Seed that the shards of the node share.
@@ -92,7 +103,7 @@ pub struct World {
     rings: Vec<ShardRing>,
     threads: RoomThreads,
     clients: Vec<Client>,
-    connections: Vec<Connection>,
+    connections: Vec<SimConnection>,
     model: Model,
     tokens: Tokens,
     verifications: BinaryHeap<Reverse<Verification>>,
@@ -114,9 +125,17 @@ impl World {
         let places = (0..plan.shards).map(|index| {
             let identity = ShardIdentity { index: ShardIndex(index), count: plan.shards };
             let seed = Seed { node, shard: chance.seed() };
-            let mut shard = Shard::new(identity, std::sync::Arc::clone(&plan.options), seed);
+            let mut shard = Shard::new(identity, Arc::clone(&plan.options), seed);
             prepare(&mut shard);
-            Place { shard, effects: Effects::default(), connections: Vec::new(), generations: Vec::new() }
+            Place {
+                shard,
+                effects: Effects::default(),
+                reconfigurations: VecDeque::new(),
+                connections: Vec::new(),
+                generations: Vec::new(),
+                dirty: Vec::new(),
+                recalled: Vec::new(),
+            }
         });
         let places = places.collect();
         let clients = plan.clients.iter().enumerate();
@@ -138,6 +157,7 @@ impl World {
             next_ticket: 0,
             written_bytes: 0,
             chance,
+            running: Arc::clone(&plan.options),
             plan,
         }
     }
@@ -182,6 +202,7 @@ impl World {
             _ => self.stall_something(),
         }
         self.deliver_some_of_rooms()?;
+        self.reconfigure_some()?;
         self.serve_prompt()
     }
 
@@ -223,24 +244,32 @@ impl World {
             return self.storm();
         }
         match self.clients[index].phase {
-            Phase::Offline { until_us } if until_us <= self.now_us => self.open(index),
-            Phase::Live | Phase::Connecting if self.chance.percent(3) => {
+            ClientPhase::Offline { until_us } if until_us <= self.now_us => self.open(index),
+            ClientPhase::Live | ClientPhase::Connecting if self.chance.percent(3) => {
                 self.drop_client(index);
                 Ok(())
             }
-            Phase::Live if self.clients[index].misdeeds.closed != Goodbye::Unsaid => Ok(()),
-            Phase::Live if self.chance.percent(2) => {
+            ClientPhase::Live if self.clients[index].misdeeds.closed != ClientClose::NotSent => Ok(()),
+            ClientPhase::Live if self.chance.percent(2) => {
                 let code = *self.chance.pick(&[None, Some(1000), Some(1001), Some(4000)]);
-                self.clients[index].close(code);
-                self.send_upward(index);
+                self.send_close(index, code);
                 Ok(())
             }
-            Phase::Live | Phase::Connecting => {
+            ClientPhase::Live | ClientPhase::Connecting => {
                 self.with_initiative(index, Client::act);
                 Ok(())
             }
-            Phase::Offline { .. } | Phase::Refused | Phase::Over => Ok(()),
+            ClientPhase::Offline { .. } | ClientPhase::Refused | ClientPhase::Over => Ok(()),
         }
+    }
+
+    /// A client closes its session, or just goes where the transport has no close frame.
+    pub(super) fn send_close(&mut self, index: usize, code: Option<u16>) {
+        if !self.clients[index].profile.wire.is_websocket() {
+            return self.drop_client(index);
+        }
+        self.clients[index].close(code);
+        self.send_upward(index);
     }
 
     /// All lose their connections, and come back at once.

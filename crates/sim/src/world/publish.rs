@@ -1,8 +1,8 @@
-//! What operators publish, and whether it is published once, and only if it is newer.
+//! Publications of operators: each is published once, and only if its version is newer.
 
 use bytes::Bytes;
 use dunlin_engine::{
-    api::{Answer, ApiAnswer, ApiRequest},
+    api::{ApiAnswer, ApiRequest, ApiResult},
     backend::PublishHow,
 };
 use dunlin_protocol::{ErrorCode, Payload};
@@ -78,28 +78,28 @@ impl World {
         let after = self.suppressed(owner);
         let suppressed = [after[0] - before[0], after[1] - before[1]];
         let (encodes, closes) = (self.encodes(owner).0 - encodes, self.encodes(owner).1 - closes);
-        let encodings = self.plan.clients.iter().map(|profile| profile.encoding);
-        let in_use = encodings.collect::<std::collections::HashSet<_>>().len() as u64 * self.forms(channel);
+        let wires = self.plan.clients.iter().map(|profile| profile.wire);
+        let in_use = wires.collect::<std::collections::HashSet<_>>().len() as u64 * self.forms(channel);
         // Whoever is closed over it leaves channels, which others are told.
         if encodes > in_use && closes == 0 {
             return Err(format!("a publication was encoded {encodes} times"));
         }
         let was_published = self.model.channel_mut(channel).and_then(|facts| facts.result_of(once.key, self.now_us));
         match suppressed {
-            [0, 0] if was_published.is_none() => self.note_published(channel, number, once.key, answer),
-            [1, 0] => self.note_repeated(channel, number, was_published.as_ref(), answer),
-            [0, 1] if was_published.is_none() => self.note_outdated(channel, number, answer),
+            [0, 0] if was_published.is_none() => self.on_published(channel, number, once.key, answer),
+            [1, 0] => self.check_repeated(channel, number, was_published.as_ref(), answer),
+            [0, 1] if was_published.is_none() => self.check_outdated(channel, number, answer),
             _ => Err(format!("{channel}: {once:?} is answered {answer:?}, {suppressed:?}; before: {was_published:?}")),
         }
     }
 
     /// A second publication with one key is answered as the first was, and nobody sees it.
-    fn note_repeated(
+    fn check_repeated(
         &mut self,
         channel: &str,
         number: u64,
         expected: Option<&(String, u64)>,
-        answer: Answer,
+        answer: ApiResult,
     ) -> Result<(), String> {
         self.model.refuse_api(number);
         match answer {
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// A publication is left out only behind one of a version that is not older.
-    fn note_outdated(&mut self, channel: &str, number: u64, answer: Answer) -> Result<(), String> {
+    fn check_outdated(&mut self, channel: &str, number: u64, answer: ApiResult) -> Result<(), String> {
         self.model.refuse_api(number);
         let Ok(ApiAnswer::Published { offset, epoch }) = answer else {
             return Err(format!("{answer:?} answers a publication with a version"));
@@ -166,12 +166,12 @@ impl World {
         (encodes, counters.closes.iter().sum())
     }
 
-    fn note_published(
+    fn on_published(
         &mut self,
         channel: &str,
         number: u64,
         key: Option<&'static str>,
-        answer: Answer,
+        answer: ApiResult,
     ) -> Result<(), String> {
         let published = self.model.published[number as usize].clone();
         let (offset, epoch) = match answer {
@@ -203,6 +203,7 @@ impl World {
             data: published.data,
             offset,
             time: self.unix_ms().cast_signed(),
+            epoch: if offset == 1 { epoch.to_string() } else { String::new() },
             ..PublicationBody::default()
         };
         self.model.recognise(channel, &seen, Some(&epoch))?;

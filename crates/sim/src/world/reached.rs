@@ -1,8 +1,8 @@
-//! What a run came to: so that nobody has to believe that the seeds reach the places they are for.
+//! Counts what a run reached, to show that the seeds cover the cases that they are meant for.
 
 use std::collections::BTreeMap;
 
-use dunlin_engine::counters::{COMMAND_KINDS, Counters};
+use dunlin_engine::counters::{CommandKind, Counters};
 
 use super::World;
 
@@ -22,8 +22,8 @@ impl World {
 }
 
 fn count(counters: &Counters, add: &mut impl FnMut(String, u64)) {
-    for (kind, times) in COMMAND_KINDS.iter().zip(counters.commands) {
-        add(format!("command {kind}"), times);
+    for (kind, times) in CommandKind::ALL.iter().zip(counters.commands) {
+        add(format!("command {}", kind.name()), times);
     }
     for (code, times) in (100..).zip(counters.error_replies) {
         add(format!("error {code}"), times);

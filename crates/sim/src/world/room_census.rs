@@ -1,4 +1,5 @@
-//! When everything is at rest, rooms have the players whose clients believe it, and those see the world as it is.
+//! When nothing is in flight, rooms have exactly the players whose clients are joined, and those see the world as it
+//! is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,13 +48,13 @@ impl World {
             let room = hosted.host.key();
             let life = &pages.lives[&room];
             let believed = believed.remove(&room).unwrap_or_default();
-            let counts = (hosted.host.player_count(), hosted.table.room().player_count());
+            let counts = (hosted.host.player_count(), hosted.runner.room().player_count());
             let players: BTreeSet<PlayerId> = life.players.keys().copied().collect();
             if players != believed || counts != (believed.len(), believed.len()) {
                 return Err(format!("{room:?} has {counts:?} players, {players:?}, and should have {believed:?}"));
             }
-            if hosted.table.inputs_senseless() != life.senseless {
-                let counted = hosted.table.inputs_senseless();
+            if hosted.runner.inputs_senseless() != life.senseless {
+                let counted = hosted.runner.inputs_senseless();
                 return Err(format!("{counted} inputs without sense were counted, and there were {}", life.senseless));
             }
         }

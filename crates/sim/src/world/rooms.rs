@@ -1,12 +1,12 @@
-//! Room threads: they tick when it is time or late, fail now and then, and carry messages. What a room's thread decides is
-//! decided by the engine's hosts, as in the server.
+//! Room threads: they tick on time or late, fail at random, and pass messages. The engine's hosts make the decisions,
+//! as in the server.
 
 use std::collections::BTreeMap;
 
 use dunlin_engine::{
     Event, ShardIndex,
-    api::{Answer, ApiAnswer, ApiRequest, HistoryQuery},
-    host::{HostTerms, Post, RoomHost, Table},
+    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery},
+    host::{HostOptions, RoomHost, RoutedMessage, Runner},
     room::{FromRoom, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
@@ -16,7 +16,7 @@ use crate::{
     plan::{Plan, RoomPlan},
     ring::{FromRoomRing, ToRoomRing},
     rooms::{Game, Life, event_number, numbered},
-    wire::Position,
+    wire::ClientPosition,
 };
 
 use super::{START_UNIX_MS, World};
@@ -27,7 +27,7 @@ const LATE_TICKS_MAX: u64 = 3;
 /// A room on its thread.
 pub(super) struct Hosted {
     pub(super) host: RoomHost,
-    pub(super) table: Table,
+    pub(super) runner: Runner,
     /// When the next tick should be, and when it will be.
     next_us: u64,
     due_us: u64,
@@ -36,7 +36,6 @@ pub(super) struct Hosted {
 /// The room threads of the node.
 #[derive(Default)]
 pub(super) struct RoomThreads {
-    /// By thread.
     pub(super) rooms: Vec<BTreeMap<RoomKey, Hosted>>,
     to: Vec<ToRoomRing>,
     from: Vec<FromRoomRing>,
@@ -131,8 +130,8 @@ impl World {
     }
 
     /// Puts what hosts posted on the rings.
-    fn post(&mut self, thread: usize, posts: Vec<Post>) {
-        for (shard, message) in posts {
+    fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
+        for (shard, message) in outgoing {
             self.trace.number(u64::from(shard.0) << 32);
             let ring = thread * self.places.len() + usize::from(shard.0);
             self.threads.from[ring].push(message);
@@ -181,22 +180,22 @@ impl World {
         let Some(message) = self.threads.to[ring].pop(self.now_us) else { return Ok(false) };
         let (from, thread) = (self.threads.to[ring].from, usize::from(self.threads.to[ring].to.0));
         self.trace.line(self.now_us, || format!("{from:?} to room thread {thread}: {message:?}"));
-        let mut posts = Vec::new();
+        let mut outgoing = Vec::new();
         match message {
             ToRoom::Open { room, channel, .. } => self.open_room(thread, room, &channel)?,
             ToRoom::Close { room, code } => {
                 if let Some(mut hosted) = self.threads.rooms[thread].remove(&room) {
-                    hosted.host.end(code, &mut posts);
+                    hosted.host.end(code, &mut outgoing);
                 }
             }
-            ToRoom::Join { room, ref order } if !self.threads.rooms[thread].contains_key(&room) => {
-                let has_wish = order.join.is_some();
-                let ToRoom::Join { order, .. } = message else { unreachable!("matched above") };
+            ToRoom::Join { room, ref request } if !self.threads.rooms[thread].contains_key(&room) => {
+                let has_params = request.join.is_some();
+                let ToRoom::Join { request, .. } = message else { unreachable!("matched above") };
                 let outcome = Err(NotJoined::Gone);
-                if !has_wish {
-                    return Err(format!("an order without a wish to join: {order:?}"));
+                if !has_params {
+                    return Err(format!("a request to join without its parameters: {request:?}"));
                 }
-                posts.push((room.owner, FromRoom::Joined { room, order, outcome }));
+                outgoing.push((room.owner, FromRoom::Joined { room, request, outcome }));
             }
             ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {
                 if let Some(hosted) = self.threads.rooms[thread].get_mut(&room) {
@@ -204,7 +203,7 @@ impl World {
                 }
             }
         }
-        self.post(thread, posts);
+        self.post(thread, outgoing);
         Ok(true)
     }
 
@@ -213,7 +212,7 @@ impl World {
         let rooms = self.room_plan();
         let grid = Grid::new(rooms.play.shape).map_err(|error| error.to_string())?;
         let mut life = Life::new(grid.clone());
-        let terms = HostTerms {
+        let terms = HostOptions {
             shard_count: self.plan.shards,
             node_seed: self.node,
             empty_ticks_max: rooms.empty_ticks_max,
@@ -230,8 +229,10 @@ impl World {
         let game = Game::new(self.model.rooms.clone(), room, play);
         let made = Room::new(options, self.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
         let host = RoomHost::new(room, std::sync::Arc::clone(channel), grid, terms);
-        let hosted = Hosted { host, table: Table::new(made), next_us, due_us: next_us };
+        let hosted = Hosted { host, runner: Runner::new(made), next_us, due_us: next_us };
         self.threads.rooms[thread].insert(room, hosted);
+        let channel = std::sync::Arc::clone(channel);
+        self.post(thread, vec![(room.owner, FromRoom::Made { room, channel })]);
         Ok(())
     }
 
@@ -279,18 +280,18 @@ impl World {
         hosted.due_us = hosted.next_us + late_us;
         let batch = hosted.host.begin();
         let time_us = START_UNIX_MS * 1_000 + now_us;
-        let mut posts = Vec::new();
+        let mut outgoing = Vec::new();
         if fails {
             // With the tick half done, or before it.
             if self.chance.percent(50) {
-                hosted.table.run(batch, time_us);
+                hosted.runner.run(batch, time_us);
                 self.model.rooms.pages().lose_tick(room);
             }
             return self.fail_room(thread, room);
         }
-        let done = hosted.table.run(batch, time_us);
-        hosted.host.finish(done, &mut posts);
-        self.trace.number(hosted.table.room().state_hash());
+        let done = hosted.runner.run(batch, time_us);
+        hosted.host.finish(done, &mut outgoing);
+        self.trace.number(hosted.runner.room().state_hash());
         let mut pages = self.model.rooms.pages();
         if let Some(life) = pages.lives.get_mut(&room) {
             life.times_us.insert(life.tick, time_us);
@@ -299,8 +300,8 @@ impl World {
             return Err(wrong);
         }
         drop(pages);
-        self.trace.line(now_us, || format!("room thread {thread} ticks {room:?}: {posts:?}"));
-        self.post(thread, posts);
+        self.trace.line(now_us, || format!("room thread {thread} ticks {room:?}: {outgoing:?}"));
+        self.post(thread, outgoing);
         Ok(())
     }
 
@@ -308,12 +309,12 @@ impl World {
     fn fail_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
         let Some(mut hosted) = self.threads.rooms[thread].remove(&room) else { return Ok(()) };
         self.trace.line(self.now_us, || format!("room thread {thread}: {room:?} fails"));
-        let mut posts = Vec::new();
-        hosted.host.end(UnsubscribeCode::ROOM_FAILED, &mut posts);
+        let mut outgoing = Vec::new();
+        hosted.host.end(UnsubscribeCode::ROOM_FAILED, &mut outgoing);
         let channel = std::sync::Arc::clone(hosted.host.channel());
-        posts.push((room.owner, FromRoom::Failed { room, channel }));
+        outgoing.push((room.owner, FromRoom::Failed { room, channel }));
         self.end_life(room, UnsubscribeCode::ROOM_FAILED);
-        self.post(thread, posts);
+        self.post(thread, outgoing);
         self.model.rooms.pages().wrong.take().map_or(Ok(()), Err)
     }
 
@@ -322,9 +323,9 @@ impl World {
         let (from, to) = (self.threads.from[ring].from, usize::from(self.threads.from[ring].to.0));
         self.trace.line(self.now_us, || format!("{from:?} to shard {to}: {message:?}"));
         let event = match &message {
-            FromRoom::Joined { order, outcome: Ok(()), .. } => {
-                let join = order.join.as_ref().and_then(|join| numbered(&join.data, r#"{"join":"#));
-                let (_, at) = self.newest(&order.channel)?;
+            FromRoom::Joined { request, outcome: Ok(()), .. } => {
+                let join = request.join.as_ref().and_then(|join| numbered(&join.data, r#"{"join":"#));
+                let (_, at) = self.newest(&request.channel)?;
                 let unix_ms = self.unix_ms();
                 let mut pages = self.model.rooms.pages();
                 let join = join.and_then(|join| pages.joins.get_mut(join as usize)).ok_or("nobody asked to join")?;
@@ -340,13 +341,13 @@ impl World {
         };
         self.handle(to, Event::FromRoom { from, message })?;
         if let Some((channel, number)) = event {
-            self.note_event(&channel, number)?;
+            self.on_event(&channel, number)?;
         }
         Ok(true)
     }
 
     /// An event has reached the owner: it has the next position now, unless its room is over.
-    fn note_event(&mut self, channel: &str, number: u64) -> Result<(), String> {
+    fn on_event(&mut self, channel: &str, number: u64) -> Result<(), String> {
         let (newest, at) = self.newest(channel)?;
         let unix_ms = self.unix_ms();
         let mut pages = self.model.rooms.pages();
@@ -360,7 +361,7 @@ impl World {
     }
 
     /// The newest event of a channel, and the position of the channel's top.
-    fn newest(&mut self, channel: &str) -> Result<(Option<u64>, Position), String> {
+    fn newest(&mut self, channel: &str) -> Result<(Option<u64>, ClientPosition), String> {
         let query = HistoryQuery { limit: 1, reverse: true, ..HistoryQuery::default() };
         let answer = self.ask(self.owner(channel), ApiRequest::History { channel: channel.into(), query })?;
         let Ok(ApiAnswer::History { publications, epoch, offset }) = answer else {
@@ -368,7 +369,7 @@ impl World {
         };
         let newest = publications.first().filter(|publication| publication.offset == offset);
         let newest = newest.and_then(|publication| event_number(publication.data.bytes()));
-        Ok((newest.map(|(_, number)| number), Position { epoch: epoch.into(), offset }))
+        Ok((newest.map(|(_, number)| number), ClientPosition { epoch: epoch.into(), offset }))
     }
 
     /// An operator opens or closes a room.
@@ -380,7 +381,7 @@ impl World {
         let boxed: Box<str> = channel.as_str().into();
         let request =
             if closes { ApiRequest::CloseRoom { channel: boxed } } else { ApiRequest::OpenRoom { channel: boxed } };
-        let answer: Answer = self.ask(owner, request)?;
+        let answer: ApiResult = self.ask(owner, request)?;
         if matches!(answer, Ok(ApiAnswer::Done { .. })) {
             Ok(())
         } else {

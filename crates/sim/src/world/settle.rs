@@ -1,8 +1,8 @@
-//! Coming to rest, and the end.
+//! Brings a run to rest and ends it.
 
 use dunlin_engine::Event;
 
-use crate::{client::Phase, socket::Server};
+use crate::{client::ClientPhase, socket::ServerSide};
 
 use super::{World, connections::Service};
 
@@ -14,6 +14,7 @@ const FOREVER_US: u64 = 400_000_000;
 impl World {
     /// Lets everything that is under way arrive, while clients do nothing new.
     pub(super) fn settle(&mut self) -> Result<(), String> {
+        self.reconfigure_all()?;
         for ring in &mut self.rings {
             ring.stall(0);
         }
@@ -28,6 +29,7 @@ impl World {
                     self.serve(number, Service::Full)?;
                 }
             }
+            (0..self.places.len()).try_for_each(|shard| self.end_turn(shard, Service::Full))?;
             if self.is_at_rest() && self.rooms_rest(&mut quiet_ticks)? {
                 self.threads.rests = false;
                 return Ok(());
@@ -49,15 +51,16 @@ impl World {
     }
 
     fn is_at_rest(&self) -> bool {
-        let is_still = |connection: &crate::socket::Connection| {
+        let is_still = |connection: &crate::socket::SimConnection| {
             connection.is_over()
-                || connection.server == Server::Open
+                || connection.server == ServerSide::Open
                     && connection.client_is_there
                     && connection.upward.is_empty()
                     && connection.kernel.is_empty()
                     && !connection.is_dirty
         };
         self.rings.iter().all(crate::ring::ShardRing::is_empty)
+            && self.places.iter().all(|place| place.recalled.is_empty())
             && self.threads.is_at_rest()
             && self.verifications.is_empty()
             && !self.questions.iter().any(|question| question.0.is_waited_for())
@@ -79,10 +82,7 @@ impl World {
         }
         for index in 0..self.clients.len() {
             match self.clients[index].phase {
-                Phase::Live if self.chance.percent(40) => {
-                    self.clients[index].close(Some(1000));
-                    self.send_upward(index);
-                }
+                ClientPhase::Live if self.chance.percent(40) => self.send_close(index, Some(1000)),
                 _ => self.drop_client(index),
             }
         }

@@ -1,4 +1,4 @@
-//! The head of a Protobuf snapshot (`schema/room.proto`): what stands in front of its cells.
+//! Parses the head of a Protobuf snapshot (`schema/room.proto`): the fields before its cells.
 
 use dunlin_protocol::protobuf::wire::{Reader, Value};
 

@@ -4,8 +4,8 @@ use dunlin_rooms::wire::write_player_header;
 use dunlin_rooms::{Base, EncodingSet, Mirror, Room, RoomOptions, Visitor};
 
 use super::*;
-use crate::commands::Encoding;
-use crate::room::orders::Play;
+use crate::commands::EncodingOption;
+use crate::room::player_commands::PlayerBehavior;
 
 #[test]
 fn a_state_shows_a_players_own_stamp_and_nobody_elses() {
@@ -28,9 +28,9 @@ fn hunters_do_all_that_there_is_to_do() {
 struct Table {
     room: Room,
     mirror: Option<Mirror>,
-    player: Player,
+    player: LoadPlayer,
     played: Played,
-    encoding: Encoding,
+    encoding: EncodingOption,
     base: Base,
     ack: u32,
     avatar: u32,
@@ -40,7 +40,7 @@ struct Table {
 const PLAYER: u32 = 41;
 
 impl Table {
-    fn new(encoding: Encoding) -> Self {
+    fn new(encoding: EncodingOption) -> Self {
         let params = serde_json::json!({"objects": 40, "player_objects": true, "columns": 6, "rows": 6});
         let crowd = Registry::built_in().make("crowd", &params).unwrap().unwrap();
         let mut room = Room::new(RoomOptions::default(), 3, crowd).unwrap();
@@ -54,7 +54,7 @@ impl Table {
             speech: Speech::Protocol,
             tls: false,
         };
-        let player = Player::new(None, PLAYER, 5, Rc::new(target));
+        let player = LoadPlayer::new(None, PLAYER, 5, Rc::new(target));
         let (base, view) = (Base::default(), dunlin_rooms::CellIndex::default());
         Table { room, mirror: None, player, played: Played::default(), encoding, base, ack: 0, avatar: 0, view }
     }
@@ -78,17 +78,17 @@ impl Table {
         write_player_header(encoding, self.ack, self.avatar, None, &mut data);
         data.extend_from_slice(&body.bytes[..body.data_bytes]);
         match self.encoding {
-            Encoding::Json => [br#"{"push":{"channel":"c","pub":{"data":"#, &data[..], b"}}}"].concat(),
-            Encoding::Protobuf => wrapped(&wrapped(&wrapped(&data))),
+            EncodingOption::Json => [br#"{"push":{"channel":"c","pub":{"data":"#, &data[..], b"}}}"].concat(),
+            EncodingOption::Protobuf => wrapped(&wrapped(&wrapped(&data))),
         }
     }
 
     /// The player reads a message.
     fn read(&mut self, message: &[u8], observations: &mut Observations) -> Option<Ended> {
-        let mut sink = Sink {
+        let mut sink = PlayerSink {
             played: &mut self.played,
             observations: Some(observations),
-            play: Play::Stamp { shared_objects: None },
+            play: PlayerBehavior::Stamp { shared_objects: None },
             looks_from_own: true,
             snapshots_ever: &mut 0,
             failed: &mut None,
@@ -115,7 +115,7 @@ fn wrapped(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_player_sees_what_is_there_and_its_own_inputs_in_both_encodings() {
-    for encoding in [Encoding::Json, Encoding::Protobuf] {
+    for encoding in [EncodingOption::Json, EncodingOption::Protobuf] {
         let path = std::env::temp_dir().join(format!("dunlin-player-{}-{encoding:?}", std::process::id()));
         let mut observations = Observations::create(&path).unwrap();
         let mut table = Table::new(encoding);
@@ -148,7 +148,7 @@ fn a_player_sees_what_is_there_and_its_own_inputs_in_both_encodings() {
 fn a_snapshot_that_builds_on_what_never_came_is_broken_and_an_end_is_an_end() {
     let path = std::env::temp_dir().join(format!("dunlin-player-broken-{}", std::process::id()));
     let mut observations = Observations::create(&path).unwrap();
-    let mut table = Table::new(Encoding::Json);
+    let mut table = Table::new(EncodingOption::Json);
     table.tick();
     let message = table.tick();
     table.read(&message, &mut observations);

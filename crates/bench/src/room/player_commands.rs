@@ -1,4 +1,4 @@
-//! What the orchestrator and the players' processes say to each other, beyond what all processes say.
+//! Commands and replies that only workers with players use.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,10 +23,11 @@ pub struct PlayersRole {
     /// Share of the players that speak JSON.
     pub json_share: f64,
     /// What players do.
-    pub play: Play,
+    pub play: PlayerBehavior,
     /// Whether what they look from is their own object.
     pub looks_from_own: bool,
-    /// Of so many players one decodes each snapshot in full, and waits for its inputs; the others check its head.
+    /// One in this number of players decodes each snapshot completely and waits for its inputs; the others only check
+    /// the snapshot's head.
     pub full_every: u32,
     /// Local address to connect from.
     pub source: IpAddr,
@@ -45,44 +46,44 @@ pub struct PlayersRole {
 /// What players do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Play {
+pub enum PlayerBehavior {
     /// Send stamps, which the room shows in the state of the player's own object.
     Stamp {
-        /// Objects that the players share, of a server that tells nobody which is its own: number `player % objects + 1`.
+        /// Objects that the players share, for a server without avatars: object `player % objects + 1`.
         shared_objects: Option<u32>,
     },
     /// Walk about and dig in a treasure hunt.
     Hunt,
 }
 
-/// Orders for players. Each has one answer.
+/// Commands for players. Each has one reply.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PlayOrder {
-    /// Forget what was measured, and play at this pace. → [`PlayAnswer::Done`]
+pub enum PlayersCommand {
+    /// Forget what was measured, and play at this pace. → [`PlayersReply::Done`]
     Begin {
-        /// Inputs a second of each player.
+        /// Inputs per player and second.
         inputs_per_second: f64,
     },
-    /// Play on at this pace. → [`PlayAnswer::Done`]
+    /// Play on at this pace. → [`PlayersReply::Done`]
     Pace {
-        /// Inputs a second of each player.
+        /// Inputs per player and second.
         inputs_per_second: f64,
     },
-    /// Slow players stop reading. → [`PlayAnswer::Done`]
+    /// Slow players stop reading. → [`PlayersReply::Done`]
     Pause,
-    /// Slow players read again. → [`PlayAnswer::Done`]
+    /// Slow players read again. → [`PlayersReply::Done`]
     Wake,
-    /// What has been measured since `Begin`; it goes on being measured. → [`PlayAnswer::Played`]
-    Tell,
-    /// Write the rest of what was seen. → [`PlayAnswer::Done`]
+    /// What has been measured since `Begin`; it goes on being measured. → [`PlayersReply::Played`]
+    Report,
+    /// Write the rest of what was seen. → [`PlayersReply::Done`]
     Flush,
 }
 
-/// See [`PlayOrder`].
+/// See [`PlayersCommand`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PlayAnswer {
+pub enum PlayersReply {
     /// Nothing to report.
     Done,
     /// What was measured.
@@ -102,7 +103,6 @@ pub struct Played {
     pub reads: u64,
     /// Ticks between two snapshots of a player that it was sent nothing of.
     pub ticks_skipped: u64,
-    /// Events.
     pub events: u64,
     /// Snapshots that could not be taken in, by reason.
     pub broken: BTreeMap<String, u64>,
@@ -120,7 +120,7 @@ pub struct Played {
     pub age: Latency,
     /// Inputs sent.
     pub inputs: u64,
-    /// Inputs that the room has said it had applied.
+    /// Inputs that the room has acknowledged.
     pub acknowledged: u64,
     /// The same two since the process began: phases have gaps between them.
     pub inputs_ever: u64,

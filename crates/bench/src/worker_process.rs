@@ -1,4 +1,4 @@
-//! The processes of a run: starting them, giving orders, taking answers.
+//! The worker processes of a run: starts them, sends commands, and receives answers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::control::{Answer, Order, Role};
+use crate::control::{Role, WorkerCommand, WorkerReply};
 use crate::error::Error;
 
 /// Connecting many sessions may take a while, but an answer that takes longer than this never comes.
@@ -18,7 +18,7 @@ pub struct Worker {
     child: Child,
     /// None only while dropping: closing it is what ends the process.
     stdin: Option<ChildStdin>,
-    answers: Receiver<Answer>,
+    answers: Receiver<WorkerReply>,
 }
 
 impl Worker {
@@ -37,8 +37,8 @@ impl Worker {
         let (sender, answers) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let said = |err| Answer::Failed { said: format!("{line}: {err}") };
-                if sender.send(serde_json::from_str(&line).unwrap_or_else(said)).is_err() {
+                let message = |err| WorkerReply::Failed { message: format!("{line}: {err}") };
+                if sender.send(serde_json::from_str(&line).unwrap_or_else(message)).is_err() {
                     break;
                 }
             }
@@ -52,46 +52,46 @@ impl Worker {
         };
         let stdin = child.stdin.take();
         let mut worker = Worker { name, child, stdin, answers };
-        worker.say(role)?;
+        worker.write_line(role)?;
         Ok(worker)
     }
 
-    /// Gives an order; its answer is to be taken with [`Self::answer`].
-    pub fn order(&mut self, order: &Order) -> Result<(), Error> {
-        self.say(order)
+    /// Sends a command; read its answer with [`Self::answer`].
+    pub fn send_command(&mut self, command: &WorkerCommand) -> Result<(), Error> {
+        self.write_line(command)
     }
 
     /// Waits for the next answer.
-    pub fn answer(&self) -> Result<Answer, Error> {
+    pub fn answer(&self) -> Result<WorkerReply, Error> {
         self.answer_within(ANSWER_PATIENCE)?.ok_or_else(|| self.failed("it does not answer"))
     }
 
     /// The next answer if it comes in time.
-    pub fn answer_within(&self, patience: Duration) -> Result<Option<Answer>, Error> {
+    pub fn answer_within(&self, patience: Duration) -> Result<Option<WorkerReply>, Error> {
         match self.answers.recv_timeout(patience) {
-            Ok(Answer::Failed { said }) => Err(self.failed(&said)),
+            Ok(WorkerReply::Failed { message }) => Err(self.failed(&message)),
             Ok(answer) => Ok(Some(answer)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(self.failed("it ended")),
         }
     }
 
-    /// The error for an answer that does not belong to the order given.
-    pub fn unexpected(&self, answer: &Answer) -> Error {
+    /// The error for an answer that does not belong to the command.
+    pub fn unexpected(&self, answer: &WorkerReply) -> Error {
         self.failed(&format!("it answered {answer:?}"))
     }
 
-    fn failed(&self, said: &str) -> Error {
-        Error::Worker { role: self.name, said: said.to_owned() }
+    fn failed(&self, message: &str) -> Error {
+        Error::Worker { role: self.name, message: message.to_owned() }
     }
 
-    fn say(&mut self, line: &impl serde::Serialize) -> Result<(), Error> {
-        let mut bytes = serde_json::to_vec(line).expect("orders have string keys only");
+    fn write_line(&mut self, line: &impl serde::Serialize) -> Result<(), Error> {
+        let mut bytes = serde_json::to_vec(line).expect("commands have string keys only");
         bytes.push(b'\n');
         let stdin = self.stdin.as_mut().expect("stdin is open until drop");
         match stdin.write_all(&bytes) {
             Ok(()) => Ok(()),
-            // What it said before it ended explains more than a broken pipe.
+            // Its last message explains more than a broken pipe.
             Err(err) => {
                 Err(self.answer_within(Duration::from_secs(1)).err().unwrap_or_else(|| self.failed(&err.to_string())))
             }

@@ -1,4 +1,4 @@
-//! The other processes of a run. Each is this same program, told over stdin what to be.
+//! The worker processes of a run. Each is this same program and receives its role over stdin.
 
 mod batches;
 mod clients;
@@ -16,7 +16,7 @@ use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
-use crate::control::{Answer, Order, Role};
+use crate::control::{Role, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc;
 
@@ -30,11 +30,11 @@ pub fn run() {
     let role = match io::stdin().lock().read_line(&mut line).map_err(|err| err.to_string()) {
         Ok(_) => serde_json::from_str::<Role>(&line)
             .map_err(|err| format!("not a role ({err}); use another `bench` command")),
-        Err(said) => Err(said),
+        Err(message) => Err(message),
     };
     let ended = role.and_then(|role| play(role).map_err(|err| err.to_string()));
-    if let Err(said) = ended {
-        answer(&Answer::Failed { said });
+    if let Err(message) = ended {
+        answer(&WorkerReply::Failed { message });
     }
 }
 
@@ -60,7 +60,7 @@ fn play(role: Role) -> Result<(), Error> {
 }
 
 /// Sends one answer. If nobody listens any more, the process has no purpose.
-fn answer(answer: &Answer) {
+fn answer(answer: &WorkerReply) {
     let mut line = serde_json::to_vec(answer).expect("answers have string keys only");
     line.push(b'\n');
     let mut stdout = io::stdout().lock();
@@ -69,15 +69,15 @@ fn answer(answer: &Answer) {
     }
 }
 
-/// Reads the orders on a thread of their own; `wake` is called after each. The process ends with its stdin.
-fn orders(wake: impl Fn() + Send + 'static) -> Receiver<Order> {
+/// Reads the commands on a thread of their own; `wake` is called after each. The process ends with its stdin.
+fn commands(wake: impl Fn() + Send + 'static) -> Receiver<WorkerCommand> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in io::stdin().lines() {
-            let Ok(order) = line.map_err(drop).and_then(|line| serde_json::from_str(&line).map_err(drop)) else {
+            let Ok(command) = line.map_err(drop).and_then(|line| serde_json::from_str(&line).map_err(drop)) else {
                 break;
             };
-            if sender.send(order).is_err() {
+            if sender.send(command).is_err() {
                 break;
             }
             wake();
@@ -87,11 +87,11 @@ fn orders(wake: impl Fn() + Send + 'static) -> Receiver<Order> {
     receiver
 }
 
-/// [`orders`] that wake a poll.
-fn orders_for(poll: &mio::Poll, token: mio::Token) -> Result<Receiver<Order>, Error> {
+/// [`commands`] that wake a poll.
+fn commands_for(poll: &mio::Poll, token: mio::Token) -> Result<Receiver<WorkerCommand>, Error> {
     let waker = mio::Waker::new(poll.registry(), token).map_err(poll_failed)?;
     let waker = Arc::new(waker);
-    Ok(orders(move || {
+    Ok(commands(move || {
         // The only error is a full counter, which wakes as well.
         let _ = waker.wake();
     }))

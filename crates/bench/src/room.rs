@@ -1,14 +1,14 @@
-//! `room`: what rooms cost, how late they are, and whether every player sees what is there.
+//! `room`: the cost and the latency of rooms, and whether every player sees the state of the world.
 //!
-//! - `args`: the command line. `everyone`, `views`, `spike`, `slow`, `rooms`, `record`: the scenarios; `rig` is what they are
-//!   made of, `side` what their reports are made of; `tamper` changes a recording.
-//! - `orders`: what players' processes are told (`worker::players` plays them). `observation`, `verify`: what they saw, and
-//!   whether it was so.
-//! - `figures`, `metrics`: what servers say of themselves.
+//! - `args`: the command line. `everyone`, `views`, `spike`, `slow`, `rooms`, `record`, `survival`: the scenarios; `rig` is their
+//!   common setup, `side` their common report; `tamper` changes a recording.
+//! - `player_commands`: commands to the workers with players (`worker::players` executes them). `observation`, `verify`: what the
+//!   players saw, and the comparison with the world.
+//! - `figures`, `metrics`: the servers' own figures.
 
 pub mod args;
 pub mod observation;
-pub mod orders;
+pub mod player_commands;
 
 mod everyone;
 mod figures;
@@ -19,6 +19,7 @@ mod rooms;
 mod side;
 mod slow;
 mod spike;
+mod survival;
 mod tamper;
 mod verify;
 mod views;
@@ -30,7 +31,7 @@ use crate::args::OutputArgs;
 use crate::error::Error;
 use crate::report::{self, Line};
 
-/// Runs what the command line says.
+/// Runs the scenario of the command line.
 pub fn run(args: &RoomArgs) -> Result<(), Error> {
     match &args.scenario {
         RoomScenario::Everyone(args) => everyone::run(args),
@@ -39,6 +40,7 @@ pub fn run(args: &RoomArgs) -> Result<(), Error> {
         RoomScenario::Slow(args) => slow::run(args),
         RoomScenario::Rooms(args) => rooms::run(args),
         RoomScenario::Record(args) => record::run(args),
+        RoomScenario::Survival(args) => survival::run(args),
     }
 }
 

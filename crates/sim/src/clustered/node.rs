@@ -1,0 +1,73 @@
+//! A node: one shard and the protocol of the cluster, each with what its thread would keep.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use dunlin_cluster::core::{Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace};
+use dunlin_engine::{Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex};
+
+use super::world::Prepare;
+
+/// A running node.
+pub struct ClusterNode {
+    pub shard: Shard,
+    pub effects: Effects,
+    pub core: Core,
+    pub core_effects: Vec<CoreEffect>,
+    pub sessions: u32,
+    /// Sessions whose commands can be carried out that waited.
+    pub recalled: Vec<SessionKey>,
+    /// On the way from the shard to the protocol, and back.
+    pub to_core: VecDeque<(u64, CoreEvent)>,
+    pub to_shard: VecDeque<(u64, Event<'static>)>,
+}
+
+impl ClusterNode {
+    /// A node that has just started. `run` is its name, which no node had before.
+    pub fn new(
+        options: &Arc<Options>,
+        run: u64,
+        seed: Seed,
+        partitions: u16,
+        limits: CoreLimits,
+        prepare: &Prepare<'_>,
+    ) -> Self {
+        let mut shard = Shard::new(ShardIdentity { index: ShardIndex(0), count: 1 }, Arc::clone(options), seed);
+        (prepare.shard)(&mut shard);
+        let namespace = &options.namespaces[0];
+        let core_options = CoreOptions {
+            prefix: "dn".into(),
+            node: format!("n{run}").into(),
+            namespaces: vec![
+                None,
+                Some(StreamedNamespace {
+                    name: namespace.name.as_str().into(),
+                    partitions,
+                    history_ttl_ms: namespace.history_ttl_ms,
+                }),
+            ],
+            limits,
+        };
+        let mut core = Core::new(core_options);
+        (prepare.core)(&mut core);
+        Self {
+            shard,
+            effects: Effects::default(),
+            core,
+            core_effects: Vec::new(),
+            sessions: 0,
+            recalled: Vec::new(),
+            to_core: VecDeque::new(),
+            to_shard: VecDeque::new(),
+        }
+    }
+
+    /// Has the protocol handle an event; its effects are in `core_effects`.
+    pub fn handle_core(&mut self, now: Now, event: CoreEvent) {
+        self.core.handle(now, event, &mut self.core_effects);
+    }
+
+    /// Has the engine handle an event; its effects are in `effects`.
+    pub fn handle_shard(&mut self, now: Now, event: Event<'_>) {
+        self.shard.handle(now, event, &mut self.effects);
+    }
+}

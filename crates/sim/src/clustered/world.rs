@@ -1,0 +1,492 @@
+//! A cluster, its clients and its publishers.
+
+mod api;
+mod settle;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use dunlin_cluster::{
+    core::{Core, CoreEffect, CoreEvent, CoreLimits},
+    link::{LinkEffect, LinkEvent, LinkName},
+    names::PartitionNames,
+};
+use dunlin_engine::{
+    Effect, Event, Now, Options, Seed, SessionKey, Shard,
+    api::ApiRequest,
+    backend::PublishHow,
+    log::{LogLimits, PublicationLog},
+    options::{ClientOptions, NamespaceOptions},
+};
+use dunlin_protocol::{Encoding, Payload};
+
+use crate::{
+    chance::Chance,
+    logged::{LogClient, Truth},
+    trace::Trace,
+    wire::ClientCommand,
+};
+
+use super::{
+    jetstream::{JetStream, UNIX_MS},
+    link_queues::LinkQueues,
+    node::ClusterNode,
+};
+
+const CHANNELS: [&str; 4] = ["log:a", "log:b", "log:c", "log:d"];
+const KEYS: [&str; 3] = ["k0", "k1", "k2"];
+const LATER_US: u64 = 400_000_000;
+
+/// What tests do to the parts of a node before anything happens.
+pub struct Prepare<'a> {
+    pub shard: &'a dyn Fn(&mut Shard),
+    pub core: &'a dyn Fn(&mut Core),
+}
+
+/// A publication by the API that is not answered.
+struct Asked {
+    channel: String,
+    data: Vec<u8>,
+    key: Option<&'static str>,
+    /// It may be left alone because a newer version is there.
+    is_versioned: bool,
+}
+
+/// Everything.
+pub struct ClusteredWorld<'a> {
+    prepare: Prepare<'a>,
+    chance: Chance,
+    options: Arc<Options>,
+    partitions: u16,
+    nodes: Vec<ClusterNode>,
+    links: Vec<LinkQueues>,
+    jetstream: JetStream,
+    truth: Truth,
+    clients: Vec<LogClient>,
+    /// By ticket: the node, and what was published if it was a publication.
+    asked: BTreeMap<u64, (usize, Option<Asked>)>,
+    keyed: BTreeMap<(String, &'static str), u64>,
+    purges: bool,
+    /// Nothing fails, and there is no audit: the fence and the chain have to be enough.
+    is_calm: bool,
+    thread_delay_max_us: u64,
+    runs: u64,
+    published: u64,
+    tickets: u64,
+    now_us: u64,
+    steps: u64,
+    trace: Trace,
+    reached: BTreeMap<String, u64>,
+}
+
+impl<'a> ClusteredWorld<'a> {
+    /// The world of `seed`.
+    pub fn new(seed: u64, prints: bool, prepare: Prepare<'a>) -> Self {
+        let mut chance = Chance::new(seed ^ 0x636c_7573_7465);
+        let options = Arc::new(options(&mut chance));
+        let partitions = chance.between(1, 2) as u16;
+        let streams: Vec<Box<str>> =
+            (0..partitions).map(|part| PartitionNames::new("dn", "log", part).stream).collect();
+        let history_size = options.namespaces[0].history_size as u64;
+        let jetstream = JetStream::new(Chance::new(chance.number()), &streams, history_size);
+        let mut world = Self {
+            prepare,
+            partitions,
+            nodes: Vec::new(),
+            links: Vec::new(),
+            jetstream,
+            truth: Truth::new(),
+            clients: (0..chance.between(2, 6)).map(|_| LogClient::of_cluster()).collect(),
+            asked: BTreeMap::new(),
+            keyed: BTreeMap::new(),
+            purges: chance.percent(30),
+            is_calm: chance.percent(30),
+            thread_delay_max_us: *chance.pick(&[0, 2_000, 20_000]),
+            runs: 0,
+            published: 0,
+            tickets: 0,
+            now_us: 1_000_000,
+            steps: 0,
+            trace: Trace::new(prints),
+            reached: BTreeMap::new(),
+            options,
+            chance,
+        };
+        for _ in 0..world.chance.between(2, 3) {
+            let node = world.new_node();
+            world.nodes.push(node);
+            world.links.push(LinkQueues::default());
+        }
+        world
+    }
+
+    fn new_node(&mut self) -> ClusterNode {
+        self.runs += 1;
+        let seed = Seed { node: self.chance.number(), shard: self.chance.seed() };
+        let limits = CoreLimits {
+            publish_timeout_ms: 3_000,
+            linger_ms: 200,
+            audit_interval_ms: if self.is_calm { LATER_US } else { 3_000 },
+            publish_window_max: 16,
+            // What does not fit may be gone from the stream when it is read.
+            buffered_max: if self.is_calm { 1_024 } else { 8 },
+            wide_channels_min: if self.runs.is_multiple_of(3) { 2 } else { 1_000 },
+            ..CoreLimits::default()
+        };
+        ClusterNode::new(&self.options, self.runs, seed, self.partitions, limits, &self.prepare)
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// The first thing that should not have been.
+    pub fn run(&mut self) -> Result<(), String> {
+        for _ in 0..self.chance.between(1, 3) {
+            self.jetstream.has_faults = !self.is_calm;
+            self.jetstream.has_stale_replicas = true;
+            if self.is_calm && self.chance.percent(70) {
+                self.attach_under_load()?;
+            } else {
+                for _ in 0..self.chance.between(50, 300) {
+                    self.step()?;
+                }
+            }
+            self.settle()?;
+        }
+        self.end()
+    }
+
+    /// Steps, and the hash of all that happened.
+    pub fn record(&self) -> (u64, u64) {
+        (self.steps, self.trace.hash())
+    }
+
+    /// How often what happened.
+    pub fn reached(&self) -> BTreeMap<String, u64> {
+        let mut reached = self.reached.clone();
+        let of_clients = |what: fn(&LogClient) -> u64| self.clients.iter().map(what).sum();
+        reached.insert("cluster: recovered".to_owned(), of_clients(|client| client.recoveries.0));
+        reached.insert("cluster: not recovered".to_owned(), of_clients(|client| client.recoveries.1));
+        reached.insert("cluster: interrupted".to_owned(), of_clients(|client| client.interrupted));
+        for (what, times) in &self.jetstream.reached {
+            reached.insert(format!("cluster: {what}"), *times);
+        }
+        for node in &self.nodes {
+            let counters = node.core.counters();
+            let counted = [
+                ("gap", counters.gaps),
+                ("lost tail", counters.lost_tails),
+                ("late", counters.late),
+                ("audit", counters.audits),
+                ("retry", counters.retries),
+            ];
+            for (what, times) in counted {
+                *reached.entry(format!("cluster: {what}")).or_insert(0) += times;
+            }
+        }
+        reached
+    }
+
+    fn count(&mut self, what: &str) {
+        *self.reached.entry(format!("cluster: {what}")).or_insert(0) += 1;
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_us: self.now_us, unix_ms: UNIX_MS + self.now_us / 1_000 }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        self.steps += 1;
+        let pause_us = self.chance.between(0, 4_000);
+        self.pass_time(pause_us)?;
+        match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1]) {
+            0 => self.act()?,
+            1 => self.publish()?,
+            2 => self.ask_history()?,
+            3..=4 | 6 if self.is_calm => {}
+            3 => self.cut_link(),
+            4 => self.jetstream.kill_leader(self.now_us, &mut self.links),
+            5 => self.remove_history()?,
+            _ => self.crash(),
+        }
+        self.serve()
+    }
+
+    /// Clients subscribe on all nodes while one node publishes, and then nothing more is published: what an attach has
+    /// missed stays missing.
+    fn attach_under_load(&mut self) -> Result<(), String> {
+        for number in 0..self.clients.len() {
+            if self.clients[number].session.is_none() {
+                self.open(number)?;
+            }
+        }
+        for _ in 0..self.chance.between(4, 16) {
+            let number = self.chance.below(self.clients.len());
+            let channel = *self.chance.pick(&CHANNELS);
+            if self.clients[number].is_connected && !self.clients[number].knows(channel) {
+                self.clients[number].subscribe(channel, false);
+            }
+            let (channel, data) = (*self.chance.pick(&CHANNELS), self.next_data());
+            let payload = Payload::from_json(Bytes::from(data.clone()));
+            let request = ApiRequest::Publish { channel: channel.into(), data: payload, how: PublishHow::default() };
+            self.ask(0, request, Some(Asked { channel: channel.to_owned(), data, key: None, is_versioned: false }))?;
+            for _ in 0..self.chance.between(1, 12) {
+                self.steps += 1;
+                self.pass_time(4_000)?;
+                self.serve()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
+        self.now_us += pause_us;
+        for place in 0..self.nodes.len() {
+            while self.nodes[place].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
+                self.handle(place, Event::Woke)?;
+            }
+            while self.nodes[place].core.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
+                self.handle_core(place, CoreEvent::Woke);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that is ready arrives.
+    fn serve(&mut self) -> Result<(), String> {
+        self.jetstream.step(self.now_us, &mut self.links, &mut self.truth);
+        for place in 0..self.nodes.len() {
+            while let Some(event) = self.links[place].take_event(self.now_us) {
+                self.trace.line(self.now_us, || format!("node {place}: {event:?}"));
+                self.handle_core(place, CoreEvent::Link(event));
+            }
+            self.serve_threads(place)?;
+        }
+        self.serve_clients()
+    }
+
+    fn handle(&mut self, place: usize, event: Event<'_>) -> Result<(), String> {
+        let now = self.now();
+        self.nodes[place].handle_shard(now, event);
+        for effect in std::mem::take(&mut self.nodes[place].effects.list) {
+            self.perform(place, effect)?;
+        }
+        self.read_dirty(place)?;
+        while let Some(session) = self.nodes[place].recalled.pop() {
+            self.handle(place, Event::Recalled { session })?;
+        }
+        Ok(())
+    }
+
+    fn handle_core(&mut self, place: usize, event: CoreEvent) {
+        let now = self.now();
+        self.nodes[place].handle_core(now, event);
+        for effect in std::mem::take(&mut self.nodes[place].core_effects) {
+            self.perform_core(place, effect);
+        }
+    }
+
+    fn perform_core(&mut self, place: usize, effect: CoreEffect) {
+        self.trace.line(self.now_us, || format!("node {place}: {effect:?}"));
+        let event = match effect {
+            CoreEffect::Link(effect) => {
+                let is_live =
+                    matches!(effect, LinkEffect::Subscribe { .. } | LinkEffect::Publish { link: LinkName::Live, .. });
+                // Subscriptions travel from server to server.
+                let factor = if is_live { 4 } else { 1 };
+                let ready_us = self.now_us + factor * self.jetstream.delay_us();
+                self.links[place].send(ready_us, effect);
+                return;
+            }
+            CoreEffect::Committed { channel, proposal, outcome, .. } => {
+                self.count(if outcome.is_ok() { "committed" } else { "not committed" });
+                Event::Committed { channel, proposal, outcome }
+            }
+            CoreEffect::Loaded { channel, load, outcome, .. } => Event::Loaded { channel, load, outcome },
+            CoreEffect::Replicated { channel, record, .. } => Event::Replicated { channel, record },
+            CoreEffect::Trimmed { channel, through, .. } => Event::Trimmed { channel, through },
+            CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },
+        };
+        self.trace.bytes(format!("{event:?}").as_bytes());
+        let ready_us = self.now_us + self.thread_delay_us();
+        self.nodes[place].to_shard.push_back((ready_us, event));
+    }
+
+    /// Shards and the protocol are on different threads.
+    fn thread_delay_us(&mut self) -> u64 {
+        self.chance.between(0, self.thread_delay_max_us)
+    }
+
+    /// What shards and protocol have sent each other arrives.
+    fn serve_threads(&mut self, place: usize) -> Result<(), String> {
+        let now_us = self.now_us;
+        while let Some((_, event)) = self.nodes[place].to_core.pop_front_if(|(ready_us, _)| *ready_us <= now_us) {
+            self.handle_core(place, event);
+        }
+        while let Some((_, event)) = self.nodes[place].to_shard.pop_front_if(|(ready_us, _)| *ready_us <= now_us) {
+            self.handle(place, event)?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, place: usize, effect: Effect) -> Result<(), String> {
+        self.trace.line(self.now_us, || format!("node {place}: {effect:?}"));
+        let (shard, namespace) = (dunlin_engine::ShardIndex(0), 1);
+        let event = match effect {
+            Effect::Propose { channel, proposal, record, terms: _ } => {
+                CoreEvent::Propose { shard, channel, namespace, proposal, record }
+            }
+            Effect::Load { channel, load, query, terms: _ } => CoreEvent::Load { shard, channel, load, query },
+            Effect::Trim { channel, .. } => CoreEvent::Trim { channel, namespace },
+            Effect::Follow { channel } => CoreEvent::Follow { shard, channel, namespace },
+            Effect::Unfollow { channel } => CoreEvent::Unfollow { channel },
+            Effect::Pause { session } => {
+                self.client_of(place, session)?.paused = true;
+                return Ok(());
+            }
+            Effect::Resume { session } => {
+                self.client_of(place, session)?.paused = false;
+                return Ok(());
+            }
+            Effect::Recall { session } => {
+                self.nodes[place].recalled.push(session);
+                return Ok(());
+            }
+            Effect::Answer { ticket, answer, .. } => return self.answered(ticket, &answer),
+            other => return Err(format!("{other:?}")),
+        };
+        let ready_us = self.now_us + self.thread_delay_us();
+        self.nodes[place].to_core.push_back((ready_us, event));
+        Ok(())
+    }
+
+    fn client_of(&mut self, place: usize, session: SessionKey) -> Result<&mut LogClient, String> {
+        let mut clients = self.clients.iter_mut();
+        clients.find(|client| client.session == Some((place, session))).ok_or_else(|| format!("{session:?} is gone"))
+    }
+
+    /// Every byte is written and read at once.
+    fn read_dirty(&mut self, place: usize) -> Result<(), String> {
+        for session in std::mem::take(&mut self.nodes[place].effects.dirty) {
+            let slices: Vec<u8> = self.nodes[place].shard.outgoing(session).flatten().copied().collect();
+            self.trace.bytes(&slices);
+            let now = self.now();
+            self.nodes[place].handle_shard(now, Event::Wrote { session, bytes: slices.len() });
+            for effect in std::mem::take(&mut self.nodes[place].effects.list) {
+                self.perform(place, effect)?;
+            }
+            let Self { clients, truth, .. } = self;
+            if let Some(client) = clients.iter_mut().find(|client| client.session == Some((place, session))) {
+                client.read(truth, true, slices.into_iter())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn serve_clients(&mut self) -> Result<(), String> {
+        for number in 0..self.clients.len() {
+            while let Some((place, session)) = self.clients[number].session
+                && !self.clients[number].paused
+                && !self.clients[number].upward.is_empty()
+            {
+                let frame = self.clients[number].upward.remove(0);
+                self.handle(place, Event::Received { session, frame: &frame })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A client does something.
+    fn act(&mut self) -> Result<(), String> {
+        let number = self.chance.below(self.clients.len());
+        let channel = *self.chance.pick(&CHANNELS);
+        if self.clients[number].session.is_none() {
+            return self.open(number);
+        }
+        if !self.clients[number].is_connected {
+            return Ok(());
+        }
+        match self.chance.weighted(&[50, 10, 8, 20]) {
+            0 if !self.clients[number].knows(channel) => self.clients[number].subscribe(channel, false),
+            1 => self.clients[number].unsubscribe(channel),
+            2 => return self.hang_up(number),
+            3 => {
+                let data = self.next_data();
+                self.clients[number].send(ClientCommand::Publish { channel: channel.to_owned(), data }, false);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A client connects to any node.
+    fn open(&mut self, number: usize) -> Result<(), String> {
+        let place = self.chance.below(self.nodes.len());
+        let session = SessionKey { index: self.nodes[place].sessions, generation: 1 };
+        self.nodes[place].sessions += 1;
+        self.clients[number].open(place, session);
+        self.handle(place, Event::Opened { session, wire: Encoding::Json.into(), source: None })
+    }
+
+    fn hang_up(&mut self, number: usize) -> Result<(), String> {
+        let Some((place, session)) = self.clients[number].session else { return Ok(()) };
+        self.clients[number].leave();
+        self.handle(place, Event::Gone { session })
+    }
+
+    fn next_data(&mut self) -> Vec<u8> {
+        self.published += 1;
+        format!(r#"{{"n":{}}}"#, self.published).into_bytes()
+    }
+
+    fn cut_link(&mut self) {
+        self.count("connection cut");
+        let place = self.chance.below(self.links.len());
+        let until_us = self.now_us + self.chance.between(0, 800_000);
+        let link = *self.chance.pick(&LinkName::ALL);
+        self.links[place].cut(self.now_us, link, until_us);
+        if self.chance.percent(30) {
+            self.links[place].reply(self.now_us, LinkName::Live, LinkEvent::SlowConsumer);
+        }
+    }
+
+    /// A node is gone at once, and another one takes its place.
+    fn crash(&mut self) {
+        if !self.chance.percent(40) {
+            return;
+        }
+        self.count("crash");
+        let place = self.chance.below(self.nodes.len());
+        self.trace.line(self.now_us, || format!("node {place} crashes"));
+        for client in &mut self.clients {
+            if client.session.is_some_and(|(at, _)| at == place) {
+                client.leave();
+            }
+        }
+        self.asked.retain(|_, (node, _)| *node != place);
+        self.nodes[place] = self.new_node();
+        self.links[place] = LinkQueues::default();
+    }
+}
+
+fn options(chance: &mut Chance) -> Options {
+    let namespace = NamespaceOptions {
+        name: "log".to_owned(),
+        log: PublicationLog::OrderedByLog,
+        history_size: chance.between(5, 40) as usize,
+        history_ttl_ms: 60_000,
+        history_meta_ttl_ms: 120_000,
+        force_recovery: true,
+        allow_subscribe_for_client: true,
+        allow_subscribe_for_anonymous: true,
+        allow_publish_for_client: true,
+        allow_publish_for_anonymous: true,
+        allow_history_for_client: true,
+        allow_history_for_anonymous: true,
+        ..NamespaceOptions::default()
+    };
+    let client =
+        ClientOptions { allow_anonymous_connect_without_token: true, ping_interval_ms: 0, ..ClientOptions::default() };
+    let log = LogLimits { tail_publications_max: *chance.pick(&[1, 4, 10, 1_000]), ..LogLimits::default() };
+    Options { client, namespaces: vec![namespace], log, ..Options::default() }
+}

@@ -1,0 +1,95 @@
+//! What the application does through the server API, and what it is answered.
+
+use bytes::Bytes;
+use dunlin_engine::{
+    Event,
+    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery},
+    backend::PublishHow,
+    event::Ticket,
+};
+use dunlin_protocol::{ErrorCode, Payload};
+
+use super::{Asked, CHANNELS, ClusteredWorld, KEYS};
+
+impl ClusteredWorld<'_> {
+    /// The application publishes through any node, sometimes as one that tries again.
+    pub(super) fn publish(&mut self) -> Result<(), String> {
+        for _ in 0..self.chance.between(1, 4) {
+            let node = self.chance.below(self.nodes.len());
+            let channel = *self.chance.pick(&CHANNELS);
+            let key = self.chance.percent(20).then(|| *self.chance.pick(&KEYS));
+            let data = self.next_data();
+            let payload = Payload::from_json(Bytes::from(data.clone()));
+            let is_versioned = key.is_none() && self.chance.percent(15);
+            let version = if is_versioned { self.published } else { 0 };
+            let how = PublishHow { idempotency_key: key.map(Box::from), version, ..PublishHow::default() };
+            let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
+            self.ask(node, request, Some(Asked { channel: channel.to_owned(), data, key, is_versioned }))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn ask(&mut self, node: usize, request: ApiRequest, asked: Option<Asked>) -> Result<(), String> {
+        self.tickets += 1;
+        self.asked.insert(self.tickets, (node, asked));
+        self.handle(node, Event::Api { ticket: Ticket(self.tickets), request })
+    }
+
+    pub(super) fn answered(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
+        let (_, asked) = self.asked.remove(&ticket.0).ok_or("an answer that nobody waits for")?;
+        match (asked, answer) {
+            (Some(asked), Ok(ApiAnswer::Published { offset, .. })) => self.acknowledged(asked, *offset),
+            (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if !self.is_calm => {
+                self.count("request refused");
+                Ok(())
+            }
+            (None, Ok(ApiAnswer::History { .. })) => {
+                self.count("history");
+                Ok(())
+            }
+            (None, Ok(ApiAnswer::Done { .. })) => Ok(()),
+            (_, answer) => Err(format!("{answer:?}")),
+        }
+    }
+
+    /// What is acknowledged is stored, and once for each key in the whole cluster.
+    fn acknowledged(&mut self, asked: Asked, offset: u64) -> Result<(), String> {
+        let Asked { channel, data, key, is_versioned } = asked;
+        if is_versioned {
+            self.count("versioned");
+        }
+        let committed = self.truth.get(&channel).and_then(|truth| truth.data.get(&offset));
+        let Some(committed) = committed else {
+            return Err(format!("{channel}: {offset} is acknowledged and not stored"));
+        };
+        let Some(key) = key else {
+            let is_same = is_versioned || *committed == data;
+            return if is_same { Ok(()) } else { Err(format!("{channel}: {offset} is another publication")) };
+        };
+        match self.keyed.insert((channel.clone(), key), offset) {
+            Some(earlier) if earlier != offset => {
+                Err(format!("{channel}: publications with the key {key} are at {earlier} and at {offset}"))
+            }
+            Some(_) => {
+                self.count("published once");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn ask_history(&mut self) -> Result<(), String> {
+        let (node, channel) = (self.chance.below(self.nodes.len()), *self.chance.pick(&CHANNELS));
+        let query = HistoryQuery { limit: -1, reverse: self.chance.percent(50), ..HistoryQuery::default() };
+        self.ask(node, ApiRequest::History { channel: channel.into(), query }, None)
+    }
+
+    pub(super) fn remove_history(&mut self) -> Result<(), String> {
+        if !self.purges {
+            return Ok(());
+        }
+        let (node, channel) = (self.chance.below(self.nodes.len()), *self.chance.pick(&CHANNELS));
+        self.count("history removed");
+        self.ask(node, ApiRequest::HistoryRemove { channel: channel.into() }, None)
+    }
+}

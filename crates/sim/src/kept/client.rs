@@ -1,0 +1,173 @@
+//! A player's client, over all its connections: it keeps its seat token, and checks each snapshot against the room as it
+//! was at that tick.
+
+use dunlin_engine::{SessionKey, Wire};
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{ObjectId, Replica};
+
+use crate::wire::{ClientCommand, FrameReader, ServerMessage, WireFrame, decode, encode, encode_input};
+
+use super::room::RoomTruth;
+
+/// The room's channel.
+pub const CHANNEL: &str = "arena:a";
+
+/// A client.
+pub struct RoomClient {
+    /// Its session, if it is connected.
+    pub session: Option<(usize, SessionKey)>,
+    /// Frames that it wants to send.
+    pub upward: Vec<Vec<u8>>,
+    /// Whether its last join was answered, and nothing has ended that.
+    pub is_in: bool,
+    /// The token of that join.
+    pub token: Option<String>,
+    /// The object that it must have after it has come back.
+    pub expects: Option<ObjectId>,
+    /// How often it came back to its own.
+    pub returns: u64,
+    /// What it sees.
+    pub replica: Replica,
+    is_connected: bool,
+    pending: Vec<(u32, ClientCommand)>,
+    reader: FrameReader,
+    next_id: u32,
+    number: u32,
+}
+
+impl RoomClient {
+    /// A client that is not connected.
+    pub fn new() -> Self {
+        Self {
+            session: None,
+            upward: Vec::new(),
+            is_in: false,
+            token: None,
+            expects: None,
+            returns: 0,
+            replica: Replica::default(),
+            is_connected: false,
+            pending: Vec::new(),
+            reader: FrameReader::new(Wire::WebSocketJson),
+            next_id: 1,
+            number: 0,
+        }
+    }
+
+    /// Begins a connection, and joins on it.
+    pub fn open(&mut self, shard: usize, session: SessionKey) {
+        self.session = Some((shard, session));
+        self.reader = FrameReader::new(Wire::WebSocketJson);
+        self.replica = Replica::default();
+        self.send(ClientCommand::Connect { token: String::new(), subs: Vec::new() });
+    }
+
+    /// Ends it. The token stays.
+    pub fn leave(&mut self) {
+        self.session = None;
+        self.upward.clear();
+        self.pending.clear();
+        (self.is_in, self.is_connected, self.expects) = (false, false, None);
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_still(&self) -> bool {
+        self.upward.is_empty() && self.pending.is_empty()
+    }
+
+    /// Plays.
+    pub fn play(&mut self) {
+        if self.is_in {
+            self.number += 1;
+            let data = encode_input(Encoding::Json, self.number, &self.number.to_le_bytes(), "");
+            self.send(ClientCommand::Publish { channel: CHANNEL.to_owned(), data });
+        }
+    }
+
+    fn join(&mut self) {
+        let data = self.token.as_ref().map_or("{}".to_owned(), |token| format!(r#"{{"seat_token":"{token}"}}"#));
+        self.send(ClientCommand::Subscribe {
+            channel: CHANNEL.to_owned(),
+            token: String::new(),
+            recover: None,
+            positioned: false,
+            recoverable: false,
+            join_leave: false,
+            reject_unrecoverable: false,
+            delta: "",
+            compact: false,
+            filter: None,
+            data: data.into_bytes(),
+        });
+    }
+
+    fn send(&mut self, say: ClientCommand) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.upward.push(encode(Encoding::Json, &[(id, say.clone())]));
+        self.pending.push((id, say));
+    }
+
+    /// Reads bytes. Returns the highest tick that it has seen in them.
+    ///
+    /// # Errors
+    /// Whatever in them is not as the room was.
+    pub fn read(&mut self, truth: &RoomTruth, bytes: impl Iterator<Item = u8>) -> Result<u64, String> {
+        let mut seen = 0;
+        self.reader.feed(bytes);
+        while let Some(frame) = self.reader.next()? {
+            let WireFrame::Text(payload) = frame else { return Err(format!("{frame:?}")) };
+            for message in decode(Encoding::Json, &payload)? {
+                seen = seen.max(self.on_message(truth, message)?);
+            }
+        }
+        Ok(seen)
+    }
+
+    fn on_message(&mut self, truth: &RoomTruth, message: ServerMessage) -> Result<u64, String> {
+        if let Some(push) = message.push {
+            let publication = push.publication.ok_or_else(|| format!("an odd push for {}", push.channel))?;
+            return self.snapshot(truth, &publication.data);
+        }
+        let place = self.pending.iter().position(|(id, _)| *id == message.id);
+        let (_, say) = self.pending.remove(place.ok_or("a reply that nobody waits for")?);
+        if let Some(error) = message.error {
+            return Err(format!("error {} answers {say:?}", error.code));
+        }
+        match (say, message.subscribe) {
+            (ClientCommand::Connect { .. }, _) => {
+                self.is_connected = true;
+                self.join();
+            }
+            (ClientCommand::Subscribe { .. }, Some(result)) => {
+                let answer: serde_json::Value = serde_json::from_slice(&result.data).map_err(|_| "no token")?;
+                self.token = answer["seat_token"].as_str().map(str::to_owned);
+                self.is_in = true;
+            }
+            (ClientCommand::Publish { .. }, _) => {}
+            (say, _) => return Err(format!("{say:?} is answered otherwise")),
+        }
+        Ok(0)
+    }
+
+    fn snapshot(&mut self, truth: &RoomTruth, data: &[u8]) -> Result<u64, String> {
+        let before = self.replica.tick();
+        self.replica.apply(Encoding::Json, data).map_err(|error| error.to_string())?;
+        let tick = self.replica.tick();
+        let at = truth.ticks.get(&tick.into()).ok_or_else(|| format!("tick {tick} is seen, and never was"))?;
+        let is_true = |(id, seen): (ObjectId, &dunlin_rooms::SeenObject)| {
+            at.objects.get(&id) == Some(&(seen.position, seen.state.clone()))
+        };
+        if tick <= before || self.replica.objects().count() != at.objects.len() || !self.replica.objects().all(is_true)
+        {
+            return Err(format!("tick {tick} after {before} is seen as {:?} instead of {at:?}", self.replica));
+        }
+        if let Some(mine) = self.expects.take() {
+            if self.replica.avatar() != Some(mine) {
+                return Err(format!("one who had {mine:?} comes back to {:?}", self.replica.avatar()));
+            }
+            self.returns += 1;
+        }
+        Ok(tick.into())
+    }
+}

@@ -1,0 +1,199 @@
+//! The room's thread, as the server's: it saves the room, logs what ticks begin with, and shows nothing before that.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use dunlin_engine::{
+    host::{Checkpoint, HostOptions, RoomHost, RoomOrigin, RoutedMessage, Runner, Step, TickRecord},
+    room::RoomKey,
+};
+use dunlin_rooms::{Grid, ObjectId, PlayerId, Position, Room, RoomOptions, Simulation as _};
+
+use super::{
+    KeptFlaw,
+    disk::{RoomDisk, RoomWrite},
+    game::Marks,
+};
+
+/// Ticks for which a player stays without a client after a restart.
+pub const GRACE_TICKS: u32 = 150;
+/// Ticks that may wait for the log.
+const HELD_TICKS_MAX: usize = 6;
+/// Ticks between two state hashes in the log.
+const HASH_TICKS: u64 = 5;
+/// Rooms without players stay open.
+const EMPTY_TICKS_MAX: u32 = 1_000_000;
+
+/// What is decided about the room.
+#[derive(Clone, Copy)]
+pub struct KeptTerms {
+    pub is_exact: bool,
+    pub checkpoint_ticks: u64,
+    pub ticks_per_second: u32,
+    pub flaw: Option<KeptFlaw>,
+}
+
+/// The room after a tick.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TickTruth {
+    pub state_hash: u64,
+    pub objects: BTreeMap<ObjectId, (Position, Vec<u8>)>,
+    pub avatars: BTreeMap<PlayerId, ObjectId>,
+}
+
+/// What the room was like. Ticks that are lost are taken out.
+#[derive(Default)]
+pub struct RoomTruth {
+    /// By the count of the tick.
+    pub ticks: BTreeMap<u64, TickTruth>,
+    /// The tick and the player of each join, by the token that it was given.
+    pub joins: BTreeMap<String, (u64, PlayerId)>,
+}
+
+/// The room on its thread.
+pub struct KeptRoom {
+    pub host: RoomHost,
+    pub runner: Runner,
+    terms: KeptTerms,
+    held: VecDeque<(u64, Vec<RoutedMessage>)>,
+    next_checkpoint: u64,
+}
+
+fn options(terms: KeptTerms) -> RoomOptions {
+    RoomOptions { ticks_per_second: terms.ticks_per_second, objects_max: 100, ..RoomOptions::default() }
+}
+
+fn origin(terms: KeptTerms) -> RoomOrigin {
+    RoomOrigin { simulation: "marks".to_owned(), params: "{}".to_owned(), options: options(terms) }
+}
+
+fn truth_of(room: &Room) -> TickTruth {
+    let world = room.world();
+    TickTruth {
+        state_hash: room.state_hash(),
+        objects: world.objects().map(|(id, object)| (id, (object.position, object.state.clone()))).collect(),
+        avatars: world.players().filter_map(|player| Some((player, world.avatar_of(player)?))).collect(),
+    }
+}
+
+impl KeptRoom {
+    /// Opens the room: from what the disk has of it, otherwise anew.
+    ///
+    /// # Errors
+    /// If it is not as it was.
+    pub fn open(
+        key: RoomKey,
+        channel: &Arc<str>,
+        (shard_count, node_seed, seed): (u16, u64, u64),
+        terms: KeptTerms,
+        disk: &RoomDisk,
+        truth: &mut RoomTruth,
+    ) -> Result<Self, String> {
+        let grid = Grid::new(Marks::default().grid()).map_err(|error| error.to_string())?;
+        let of_host = HostOptions {
+            shard_count,
+            node_seed,
+            empty_ticks_max: EMPTY_TICKS_MAX,
+            ticks_per_second: terms.ticks_per_second,
+        };
+        let mut host = RoomHost::new(key, Arc::clone(channel), grid, of_host);
+        let runner = if let Some((_, saved)) = &disk.checkpoint {
+            host.restored(GRACE_TICKS);
+            restore(saved, terms, disk, truth).map_err(|error| format!("the room is not restored: {error}"))?
+        } else {
+            let made = Room::new(options(terms), seed, Box::<Marks>::default());
+            Runner::new(made.map_err(|error| error.to_string())?)
+        };
+        let last = runner.ticks_run();
+        truth.ticks.retain(|tick, _| *tick <= last);
+        truth.joins.retain(|_, (tick, _)| *tick <= last);
+        Ok(Self { host, runner, terms, held: VecDeque::new(), next_checkpoint: 0 })
+    }
+
+    /// Ticks, unless too many ticks wait for the log. What it led to is appended, if it may be shown.
+    pub fn tick(&mut self, now_us: u64, disk: &mut RoomDisk, truth: &mut RoomTruth, outgoing: &mut Vec<RoutedMessage>) {
+        if self.held.len() >= HELD_TICKS_MAX {
+            return;
+        }
+        let tick = self.runner.ticks_run() + 1;
+        if self.terms.is_exact && self.next_checkpoint == 0 {
+            // The log begins with the first tick.
+            self.save(now_us, disk);
+        }
+        let batch = self.host.begin();
+        if self.terms.is_exact {
+            let state_hash = tick.is_multiple_of(HASH_TICKS).then(|| self.runner.room().state_hash());
+            let mut record = Vec::new();
+            TickRecord::write(&batch.steps, state_hash, &mut record);
+            disk.write(now_us, RoomWrite::Record(tick, record));
+        }
+        let given: Vec<String> = batch.steps.iter().filter_map(token_given).collect();
+        let done = self.runner.run(batch, now_us);
+        for (given, (_, player)) in given.into_iter().zip(done.joins()) {
+            if let Some(player) = player {
+                truth.joins.insert(given, (tick, player));
+            }
+        }
+        truth.ticks.insert(tick, truth_of(self.runner.room()));
+        let mut messages = Vec::new();
+        self.host.finish(done, &mut messages);
+        if self.terms.is_exact && self.terms.flaw != Some(KeptFlaw::ShowsUnlogged) {
+            self.held.push_back((tick, messages));
+        } else {
+            outgoing.append(&mut messages);
+        }
+        if tick >= self.next_checkpoint {
+            self.save(now_us, disk);
+        }
+    }
+
+    /// The log has everything up to this tick.
+    pub fn logged(&mut self, tick: u64, outgoing: &mut Vec<RoutedMessage>) {
+        while let Some((_, messages)) = self.held.pop_front_if(|(held, _)| *held <= tick) {
+            outgoing.extend(messages);
+        }
+    }
+
+    /// Saves the room.
+    pub fn save(&mut self, now_us: u64, disk: &mut RoomDisk) {
+        let mut saved = Vec::new();
+        self.runner.save(&origin(self.terms), &mut saved);
+        disk.write(now_us, RoomWrite::Checkpoint(self.runner.ticks_run(), saved));
+        self.next_checkpoint = self.runner.ticks_run() + self.terms.checkpoint_ticks;
+    }
+
+    /// Whether nothing waits for a tick or for the log.
+    pub fn is_at_rest(&self) -> bool {
+        self.held.is_empty() && self.host.arrived_len() == 0
+    }
+}
+
+/// The token that a join gives. Every join in this room gives one.
+fn token_given(step: &Step) -> Option<String> {
+    match step {
+        Step::Join { claim, .. } => claim.given.map(|token| format!("{:032x}", token.0)),
+        Step::Leave { .. } | Step::Input { .. } | Step::Away { .. } | Step::AllAway { .. } => None,
+    }
+}
+
+/// The room as it was after the last tick on the disk. Each tick that is gone through again ends as it did.
+fn restore(saved: &[u8], terms: KeptTerms, disk: &RoomDisk, truth: &RoomTruth) -> Result<Runner, String> {
+    let checkpoint = Checkpoint::read(saved).map_err(|error| error.to_string())?;
+    checkpoint.check_origin(&origin(terms)).map_err(|error| error.to_string())?;
+    let made = checkpoint.restore(options(terms), Box::<Marks>::default());
+    let mut runner = made.map_err(|error| error.to_string())?;
+    if terms.flaw == Some(KeptFlaw::ForgetsLog) {
+        return Ok(runner);
+    }
+    for (tick, record) in disk.log.range(runner.ticks_run() + 1..) {
+        let record = TickRecord::read(record).map_err(|error| error.to_string())?;
+        runner.replay(*tick, record).map_err(|error| error.to_string())?;
+        let (was, is) = (truth.ticks.get(tick), truth_of(runner.room()));
+        if was != Some(&is) {
+            return Err(format!("tick {tick} was {was:?}, and is now {is:?}"));
+        }
+    }
+    Ok(runner)
+}

@@ -1,0 +1,355 @@
+//! The log: stores proposals after a delay or fails, and loads pages on request.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use dunlin_engine::{
+    Event,
+    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogResult, LogTerms, ProposalNumber},
+};
+
+use crate::chance::Chance;
+
+use super::{KeyUse, Truth};
+
+/// Begins the names of channels in which the log gives the offsets.
+pub const ORDERED_BY_LOG: &str = "log:";
+
+/// Something that the log has yet to do.
+enum Task {
+    Store { proposal: ProposalNumber, record: Box<LogRecord>, terms: LogTerms },
+    Read { load: LoadNumber, query: LoadQuery },
+    Trim { through: u64 },
+}
+
+/// What the log has of one channel.
+#[derive(Default)]
+struct StoredChannel {
+    /// What is kept, by rising offsets.
+    records: VecDeque<LogRecord>,
+    /// The newest offset there ever was.
+    top: u64,
+    /// Nothing at or below it is kept.
+    floor: u64,
+    /// Results of idempotency keys, the oldest first, each with the time at which it is forgotten.
+    results: VecDeque<(u64, LogResult)>,
+    /// Tasks in the order in which they came, each with the time before which nothing happens.
+    tasks: VecDeque<(u64, Task)>,
+    /// What the owner is yet to be told, in order.
+    events: VecDeque<(u64, Event<'static>)>,
+    /// Pages on their way: those overtake, and are overtaken.
+    pages: VecDeque<(u64, Event<'static>)>,
+}
+
+/// The log of a node.
+pub struct LogActor {
+    chance: Chance,
+    channels: BTreeMap<String, StoredChannel>,
+    followed: BTreeSet<String>,
+    /// Longest delay of a step.
+    delay_max_us: u64,
+    /// Of 100 tasks, how many fail.
+    failures: u32,
+    /// The last offset that was given where channels share them.
+    sequence: u64,
+    /// When the log of the channels that it does not order breaks.
+    breaks_at_us: u64,
+    /// How often the node has crashed.
+    crashes: u32,
+    /// The first thing that should not have been stored.
+    wrong: Option<String>,
+}
+
+impl LogActor {
+    /// An empty log.
+    pub fn new(mut chance: Chance) -> Self {
+        Self {
+            channels: BTreeMap::new(),
+            followed: BTreeSet::new(),
+            delay_max_us: *chance.pick(&[500, 5_000, 40_000]),
+            failures: *chance.pick(&[0, 0, 3, 15]),
+            sequence: 0,
+            breaks_at_us: if chance.percent(10) { chance.between(500_000, 3_000_000) } else { u64::MAX },
+            chance,
+            crashes: 0,
+            wrong: None,
+        }
+    }
+
+    /// How often the node has crashed.
+    pub fn crashes(&self) -> u32 {
+        self.crashes
+    }
+
+    /// Whether publications may be refused because the log is broken.
+    pub fn breaks(&self) -> bool {
+        self.breaks_at_us < u64::MAX
+    }
+
+    /// Whether anything may be refused.
+    pub fn fails(&self) -> bool {
+        self.failures > 0 || self.breaks()
+    }
+
+    /// Has it store a publication.
+    pub fn propose(
+        &mut self,
+        now_us: u64,
+        channel: &str,
+        proposal: ProposalNumber,
+        record: Box<LogRecord>,
+        terms: LogTerms,
+    ) {
+        self.add(now_us, channel, Task::Store { proposal, record, terms });
+    }
+
+    /// Has it read.
+    pub fn load(&mut self, now_us: u64, channel: &str, load: LoadNumber, query: LoadQuery) {
+        self.add(now_us, channel, Task::Read { load, query });
+    }
+
+    /// Has it forget.
+    pub fn trim(&mut self, now_us: u64, channel: &str, through: u64) {
+        self.add(now_us, channel, Task::Trim { through });
+    }
+
+    /// Has it tell, or not tell, what other nodes publish.
+    pub fn follow(&mut self, channel: &str, follows: bool) {
+        if follows {
+            self.followed.insert(channel.to_owned());
+        } else {
+            self.followed.remove(channel);
+        }
+    }
+
+    fn add(&mut self, now_us: u64, channel: &str, task: Task) {
+        let due_us = now_us + self.chance.between(0, self.delay_max_us);
+        self.channels.entry(channel.to_owned()).or_default().tasks.push_back((due_us, task));
+    }
+
+    /// Does what is due in some channel.
+    ///
+    /// # Errors
+    /// If something was stored that should not have been.
+    pub fn step(&mut self, now_us: u64, truth: &mut Truth) -> Result<(), String> {
+        let names: Vec<String> = self.channels.keys().cloned().collect();
+        for name in names {
+            while let Some(channel) = self.channels.get_mut(&name)
+                && channel.tasks.front().is_some_and(|(due_us, _)| *due_us <= now_us)
+                && let Some((_, task)) = channel.tasks.pop_front()
+            {
+                self.carry_out(now_us, &name, task, truth);
+            }
+        }
+        self.wrong.take().map_or(Ok(()), Err)
+    }
+
+    /// Another node publishes.
+    pub fn publish_elsewhere(
+        &mut self,
+        now_us: u64,
+        channel: &str,
+        record: LogRecord,
+        terms: LogTerms,
+        truth: &mut Truth,
+    ) {
+        let record = self.store(now_us, channel, record, terms, truth);
+        if self.followed.contains(channel) {
+            let event = Event::Replicated { channel: channel.into(), record: Box::new(record) };
+            self.schedule(now_us, channel, event);
+        }
+    }
+
+    fn schedule(&mut self, now_us: u64, channel: &str, event: Event<'static>) {
+        let ready_us = now_us + self.chance.between(0, self.delay_max_us);
+        self.channels.entry(channel.to_owned()).or_default().events.push_back((ready_us, event));
+    }
+
+    fn carry_out(&mut self, now_us: u64, name: &str, task: Task, truth: &mut Truth) {
+        match task {
+            Task::Store { proposal, record, terms } => {
+                let outcome = self.try_store(now_us, name, *record, terms, truth);
+                self.schedule(now_us, name, Event::Committed { channel: name.into(), proposal, outcome });
+            }
+            Task::Read { load, query } => {
+                let fails = self.chance.percent(self.failures / 3);
+                let outcome =
+                    if fails { Err(LogError::Unavailable) } else { Ok(Box::new(self.read(now_us, name, query))) };
+                let ready_us = now_us + self.chance.between(0, self.delay_max_us);
+                let event = Event::Loaded { channel: name.into(), load, outcome };
+                self.channels.entry(name.to_owned()).or_default().pages.push_back((ready_us, event));
+            }
+            Task::Trim { through } => {
+                let channel = self.channels.entry(name.to_owned()).or_default();
+                let through = through.min(channel.top);
+                channel.records.retain(|record| record.publication.offset > through);
+                channel.floor = channel.floor.max(through);
+            }
+        }
+    }
+
+    fn try_store(
+        &mut self,
+        now_us: u64,
+        name: &str,
+        record: LogRecord,
+        terms: LogTerms,
+        truth: &mut Truth,
+    ) -> Result<u64, LogError> {
+        let is_ordered_here = name.starts_with(ORDERED_BY_LOG);
+        if !is_ordered_here && now_us >= self.breaks_at_us {
+            return Err(LogError::Broken);
+        }
+        if self.chance.percent(self.failures) {
+            return Err(if self.chance.percent(50) { LogError::Busy } else { LogError::Unavailable });
+        }
+        Ok(self.store(now_us, name, record, terms, truth).publication.offset)
+    }
+
+    fn store(
+        &mut self,
+        now_us: u64,
+        name: &str,
+        mut record: LogRecord,
+        terms: LogTerms,
+        truth: &mut Truth,
+    ) -> LogRecord {
+        if name.starts_with(ORDERED_BY_LOG) {
+            // Others publish in other channels.
+            self.sequence += self.chance.between(1, 3);
+            let mut publication = (*record.publication).clone();
+            publication.offset = self.sequence;
+            record.publication = publication.into();
+        }
+        let offset = record.publication.offset;
+        let data = record.publication.data.bytes().to_vec();
+        truth.entry(name.to_owned()).or_default().data.insert(offset, data);
+        if let Some(key) = &record.idempotency_key {
+            self.keep_result(now_us, name, key, offset, terms, truth);
+        }
+        let channel = self.channels.entry(name.to_owned()).or_default();
+        channel.top = offset;
+        channel.records.push_back(record.clone());
+        while channel.records.len() > terms.retention.publications_max {
+            if let Some(oldest) = channel.records.pop_front() {
+                channel.floor = oldest.publication.offset;
+            }
+        }
+        record
+    }
+
+    /// Keeps the offset of a publication with an idempotency key. Within the key's time there is one.
+    fn keep_result(&mut self, now_us: u64, name: &str, key: &str, offset: u64, terms: LogTerms, truth: &mut Truth) {
+        let uses = truth.entry(name.to_owned()).or_default().keys.entry(key.to_owned()).or_default();
+        if let Some(earlier) = uses.last().filter(|earlier| now_us < earlier.until_us) {
+            let (first, crashes) = (earlier.offset, self.crashes - earlier.crashes);
+            self.wrong.get_or_insert_with(|| {
+                format!("{name}: publications with the key {key} are at {first} and {offset}, {crashes} crashes later")
+            });
+        }
+        let until_us = now_us + terms.result_ttl_ms * 1_000;
+        uses.push(KeyUse { offset, until_us, crashes: self.crashes });
+        let epoch = epoch_of(name);
+        let channel = self.channels.entry(name.to_owned()).or_default();
+        channel.results.retain(|(_, known)| *known.key != *key);
+        channel.results.push_back((until_us, LogResult { key: key.into(), offset, epoch, remaining_ms: 0 }));
+    }
+
+    fn read(&mut self, now_us: u64, name: &str, query: LoadQuery) -> LogPage {
+        let channel = self.channels.entry(name.to_owned()).or_default();
+        channel.results.retain(|(until_us, _)| *until_us > now_us);
+        let epoch = epoch_of(name);
+        let (top, all) = (channel.top, &channel.records);
+        let offset = |record: &LogRecord| record.publication.offset;
+        let Some(after) = query.after else {
+            let left_out = all.len().saturating_sub(query.publications_max);
+            let floor = left_out.checked_sub(1).map_or(channel.floor, |last| offset(&all[last]));
+            return LogPage {
+                epoch,
+                top,
+                floor,
+                through: top,
+                records: all.range(left_out..).cloned().collect(),
+                results: channel
+                    .results
+                    .iter()
+                    .map(|(until_us, result)| remaining(result, until_us - now_us))
+                    .collect(),
+                ..LogPage::default()
+            };
+        };
+        let behind = all.iter().filter(|record| offset(record) > after);
+        let records: Vec<LogRecord> = behind.take(query.publications_max).cloned().collect();
+        let is_cut = records.len() == query.publications_max;
+        let through = if is_cut { records.last().map_or(top, offset) } else { top };
+        LogPage { epoch, top, floor: after.max(channel.floor), through, records, ..LogPage::default() }
+    }
+
+    /// The next event for the owner of some channel, if one is ready: its channel and the event.
+    pub fn next_event(&mut self, now_us: u64) -> Option<(String, Event<'static>)> {
+        let is_ready = |queue: &VecDeque<(u64, Event<'static>)>| queue.front().is_some_and(|(us, _)| *us <= now_us);
+        let ready: Vec<(String, bool)> = self
+            .channels
+            .iter()
+            .flat_map(|(name, channel)| {
+                [(name, false, is_ready(&channel.events)), (name, true, is_ready(&channel.pages))]
+            })
+            .filter(|(.., is_ready)| *is_ready)
+            .map(|(name, is_page, _)| (name.clone(), is_page))
+            .collect();
+        if ready.is_empty() {
+            return None;
+        }
+        let (name, is_page) = self.chance.pick(&ready).clone();
+        let channel = self.channels.get_mut(&name)?;
+        let queue = if is_page { &mut channel.pages } else { &mut channel.events };
+        queue.pop_front().map(|(_, event)| (name, event))
+    }
+
+    /// Whether it has nothing to do and nothing to tell.
+    pub fn is_at_rest(&self) -> bool {
+        let rests =
+            |channel: &StoredChannel| channel.tasks.is_empty() && channel.events.is_empty() && channel.pages.is_empty();
+        self.channels.values().all(rests)
+    }
+
+    /// From where on, and up to where, everything of a channel is kept.
+    pub fn kept(&self, name: &str) -> (u64, u64) {
+        self.channels.get(name).map_or((0, 0), |channel| (channel.floor, channel.top))
+    }
+
+    /// Everything has expired. A log that orders a channel forgets it by itself; otherwise the owner says so.
+    pub fn pass_night(&mut self) {
+        for (_, channel) in self.channels.iter_mut().filter(|(name, _)| name.starts_with(ORDERED_BY_LOG)) {
+            channel.records.clear();
+            channel.floor = channel.top;
+        }
+    }
+
+    /// The node crashes. Some of what it had proposed is stored all the same; nobody is told.
+    pub fn crash(&mut self, now_us: u64, truth: &mut Truth) {
+        let names: Vec<String> = self.channels.keys().cloned().collect();
+        for name in names {
+            // In order: what is stored has everything before it stored as well, where the owner orders.
+            let stored = self.chance.below(4);
+            let Some(channel) = self.channels.get_mut(&name) else { continue };
+            channel.events.clear();
+            channel.pages.clear();
+            for (_, task) in std::mem::take(&mut channel.tasks).into_iter().take(stored) {
+                if let Task::Store { record, terms, .. } = task {
+                    self.store(now_us, &name, *record, terms, truth);
+                }
+            }
+        }
+        self.followed.clear();
+        self.crashes += 1;
+    }
+}
+
+fn epoch_of(name: &str) -> Box<str> {
+    format!("of {name}").into()
+}
+
+/// A result with the time for which it is kept, which ends when the log forgets it or up to a millisecond later.
+fn remaining(result: &LogResult, remaining_us: u64) -> LogResult {
+    LogResult { remaining_ms: remaining_us.div_ceil(1_000), ..result.clone() }
+}

@@ -1,0 +1,239 @@
+//! A client of channels with a log: reads every byte and checks that everything it sees was committed.
+
+use std::collections::BTreeMap;
+
+use dunlin_engine::{SessionKey, Wire};
+use dunlin_protocol::Encoding;
+
+use crate::wire::{
+    ClientCommand, ClientPosition, FrameReader, PublicationBody, ServerMessage, SubscribeBody, WireFrame, decode,
+};
+
+use super::{ChannelTruth, Truth};
+
+/// A client, over all its connections.
+pub struct LogClient {
+    /// Its session, if it is connected.
+    pub session: Option<(usize, SessionKey)>,
+    /// Whether the shard wants no frame of it now.
+    pub paused: bool,
+    /// Frames that it wants to send.
+    pub upward: Vec<Vec<u8>>,
+    /// The last offsets by channel, of live subscriptions.
+    pub live: BTreeMap<String, ClientPosition>,
+    /// Where it goes on when it subscribes again.
+    pub positions: BTreeMap<String, ClientPosition>,
+    /// Commands without a reply.
+    pub pending: BTreeMap<u32, (ClientCommand, bool)>,
+    /// Whether `connect` was answered.
+    pub is_connected: bool,
+    /// Recoveries that brought something, and those that could not be complete.
+    pub recoveries: (u64, u64),
+    /// Subscriptions that the server ended because it may have missed something.
+    pub interrupted: u64,
+    /// A position may be that of a message in another channel.
+    is_of_cluster: bool,
+    reader: FrameReader,
+    next_id: u32,
+}
+
+impl LogClient {
+    /// A client that is not connected.
+    pub fn new() -> Self {
+        Self {
+            session: None,
+            paused: false,
+            upward: Vec::new(),
+            live: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            is_connected: false,
+            recoveries: (0, 0),
+            interrupted: 0,
+            is_of_cluster: false,
+            reader: FrameReader::new(Wire::WebSocketJson),
+            next_id: 1,
+        }
+    }
+
+    /// The same of a cluster, where channels share offsets.
+    pub fn of_cluster() -> Self {
+        Self { is_of_cluster: true, ..Self::new() }
+    }
+
+    /// Begins a connection.
+    pub fn open(&mut self, shard: usize, session: SessionKey) {
+        self.session = Some((shard, session));
+        self.reader = FrameReader::new(Wire::WebSocketJson);
+        (self.paused, self.is_connected) = (false, false);
+        self.send(ClientCommand::Connect { token: String::new(), subs: Vec::new() }, false);
+    }
+
+    /// Ends it. What it knows of channels stays.
+    pub fn leave(&mut self) {
+        self.session = None;
+        self.upward.clear();
+        self.pending.clear();
+        self.positions.append(&mut self.live);
+    }
+
+    /// Whether it has a subscription, or asks for one.
+    pub fn knows(&self, channel: &str) -> bool {
+        let asks = |command: &ClientCommand| matches!(command, ClientCommand::Subscribe { channel: of, .. } | ClientCommand::Unsubscribe { channel: of } if of == channel);
+        self.live.contains_key(channel) || self.pending.values().any(|(command, _)| asks(command))
+    }
+
+    /// Subscribes, from where it was. `must_recover` says that everything that it missed is there.
+    pub fn subscribe(&mut self, channel: &str, must_recover: bool) {
+        let command = ClientCommand::Subscribe {
+            channel: channel.to_owned(),
+            token: String::new(),
+            recover: self.positions.get(channel).cloned(),
+            positioned: false,
+            recoverable: true,
+            join_leave: false,
+            reject_unrecoverable: false,
+            delta: "",
+            compact: false,
+            filter: None,
+            data: Vec::new(),
+        };
+        self.send(command, must_recover);
+    }
+
+    /// Ends a subscription.
+    pub fn unsubscribe(&mut self, channel: &str) {
+        if let Some(position) = self.live.remove(channel) {
+            self.positions.insert(channel.to_owned(), position);
+            self.send(ClientCommand::Unsubscribe { channel: channel.to_owned() }, false);
+        }
+    }
+
+    /// Sends a command.
+    pub fn send(&mut self, command: ClientCommand, must_recover: bool) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.upward.push(crate::wire::encode(Encoding::Json, &[(id, command.clone())]));
+        self.pending.insert(id, (command, must_recover));
+    }
+
+    /// Reads bytes. Channels of publish commands that were acknowledged are counted.
+    ///
+    /// # Errors
+    /// Whatever in them was not committed, or is missing.
+    pub fn read(&mut self, truth: &Truth, may_fail: bool, bytes: impl Iterator<Item = u8>) -> Result<(), String> {
+        self.reader.feed(bytes);
+        while let Some(frame) = self.reader.next()? {
+            let WireFrame::Text(payload) = frame else { return Err(format!("{frame:?}")) };
+            for message in decode(Encoding::Json, &payload)? {
+                self.on_message(truth, may_fail, message)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_message(&mut self, truth: &Truth, may_fail: bool, message: ServerMessage) -> Result<(), String> {
+        if message == ServerMessage::default() {
+            self.upward.push(b"{}".to_vec());
+            return Ok(());
+        }
+        if let Some(push) = message.push {
+            if push.unsubscribe.as_ref().is_some_and(|push| self.is_of_cluster && push.code == 2_500) {
+                self.interrupted += 1;
+                if let Some(position) = self.live.remove(&push.channel) {
+                    self.positions.insert(push.channel, position);
+                }
+                return Ok(());
+            }
+            let publication = push.publication.ok_or_else(|| format!("an odd push for {}", push.channel))?;
+            // Behind an unsubscribe command, some are still on their way.
+            let Some(position) = self.live.get_mut(&push.channel) else { return Ok(()) };
+            return next(truth, &push.channel, position, &publication);
+        }
+        let (command, must_recover) = self.pending.remove(&message.id).ok_or("a reply that nobody waits for")?;
+        if let Some(error) = message.error {
+            let is_known = matches!(error.code, 100 | 111) && may_fail;
+            return if is_known { Ok(()) } else { Err(format!("error {} answers {command:?}", error.code)) };
+        }
+        match (command, message.subscribe, message.history) {
+            (ClientCommand::Connect { .. }, ..) => self.is_connected = true,
+            (ClientCommand::Subscribe { channel, recover, .. }, Some(result), _) => {
+                self.subscribed(truth, channel, recover.as_ref(), &result, must_recover)?;
+            }
+            (ClientCommand::Publish { channel, data }, ..) => {
+                let is_committed =
+                    truth.get(&channel).is_some_and(|truth| truth.data.values().any(|known| *known == data));
+                if !is_committed {
+                    return Err(format!("{channel}: a publication is acknowledged that is not committed"));
+                }
+            }
+            (ClientCommand::History { channel, .. }, _, Some(result)) => {
+                let empty = ChannelTruth::default();
+                let truth = truth.get(&channel).unwrap_or(&empty);
+                for publication in &result.publications {
+                    truth.check(&channel, publication.offset, &publication.data)?;
+                }
+                let offsets: Vec<u64> = result.publications.iter().map(|publication| publication.offset).collect();
+                if offsets.windows(2).any(|pair| truth.next(pair[0]) != Some(pair[1])) {
+                    return Err(format!("{channel}: the history has a gap: {offsets:?}"));
+                }
+            }
+            (ClientCommand::Unsubscribe { .. }, ..) => {}
+            (command, ..) => return Err(format!("{command:?} is answered otherwise")),
+        }
+        Ok(())
+    }
+
+    fn subscribed(
+        &mut self,
+        truth: &Truth,
+        channel: String,
+        recover: Option<&ClientPosition>,
+        result: &SubscribeBody,
+        must_recover: bool,
+    ) -> Result<(), String> {
+        let top = truth.get(&channel).map_or(0, ChannelTruth::top);
+        if result.offset > top && !self.is_of_cluster {
+            return Err(format!("{channel}: a subscriber is told of offset {}, and {top} is committed", result.offset));
+        }
+        let mut position = ClientPosition { epoch: result.epoch.clone(), offset: result.offset };
+        match recover {
+            Some(from) if result.recovered => {
+                self.recoveries.0 += u64::from(!result.publications.is_empty());
+                // Where nothing is missed, the answer may be ahead only by what nobody has.
+                let missed = truth.get(&channel).and_then(|truth| truth.next(from.offset));
+                if result.publications.is_empty() && missed.is_some_and(|missed| missed <= result.offset) {
+                    return Err(format!("{channel}: recovered from {from:?} at {}, without {missed:?}", result.offset));
+                }
+                position.offset = if result.publications.is_empty() { result.offset } else { from.offset };
+                for publication in &result.publications {
+                    next(truth, &channel, &mut position, publication)?;
+                }
+            }
+            Some(from) if must_recover => {
+                return Err(format!("{channel}: not recovered from {from:?}, and all is there"));
+            }
+            Some(_) => self.recoveries.1 += 1,
+            None => {}
+        }
+        self.positions.remove(&channel);
+        self.live.insert(channel, position);
+        Ok(())
+    }
+}
+
+/// Takes in the next publication of a channel: it was committed, and nothing that was committed is missing before it.
+fn next(truth: &Truth, channel: &str, position: &mut ClientPosition, seen: &PublicationBody) -> Result<(), String> {
+    let empty = ChannelTruth::default();
+    let truth = truth.get(channel).unwrap_or(&empty);
+    truth.check(channel, seen.offset, &seen.data)?;
+    let expected = truth.next(position.offset);
+    if expected != Some(seen.offset) {
+        return Err(format!(
+            "{channel}: {} comes behind {}, where {expected:?} is committed",
+            seen.offset, position.offset
+        ));
+    }
+    position.offset = seen.offset;
+    Ok(())
+}

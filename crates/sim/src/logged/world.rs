@@ -1,0 +1,392 @@
+//! A node, its log, its clients and its publishers.
+
+mod publish;
+mod settle;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dunlin_engine::{
+    Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex,
+    log::{LogLimits, PublicationLog},
+    options::{ClientOptions, NamespaceOptions},
+    owner_of,
+};
+use dunlin_protocol::Encoding;
+
+use crate::{chance::Chance, ring::ShardRing, trace::Trace, wire::ClientCommand};
+
+use super::{
+    Truth,
+    actor::{LogActor, ORDERED_BY_LOG},
+    client::LogClient,
+};
+
+const CHANNELS: [&str; 5] = ["own:a", "own:b", "log:a", "log:b", "log:c"];
+/// Longer than publications and the results of idempotency keys are kept.
+const NIGHT_US: u64 = 310_000_000;
+
+/// A shard with what its thread would keep.
+struct LoggedShard {
+    shard: Shard,
+    effects: Effects,
+    sessions: u32,
+    /// Sessions whose commands can be carried out that waited.
+    recalled: Vec<SessionKey>,
+}
+
+/// A publication that is not answered.
+struct Asked {
+    data: Vec<u8>,
+    key: Option<&'static str>,
+}
+
+/// Everything.
+pub struct LoggedWorld<'a> {
+    prepare: &'a dyn Fn(&mut Shard),
+    chance: Chance,
+    options: Arc<Options>,
+    node: u64,
+    shards: Vec<LoggedShard>,
+    rings: Vec<ShardRing>,
+    log: LogActor,
+    truth: Truth,
+    clients: Vec<LogClient>,
+    /// Requests of the API by ticket, with their channels.
+    asked: BTreeMap<u64, (&'static str, Option<Asked>)>,
+    published: u64,
+    tickets: u64,
+    now_us: u64,
+    steps: u64,
+    trace: Trace,
+    reached: BTreeMap<String, u64>,
+}
+
+impl<'a> LoggedWorld<'a> {
+    /// The world of `seed`. `prepare` is applied to each shard.
+    pub fn new(seed: u64, prints: bool, prepare: &'a dyn Fn(&mut Shard)) -> Self {
+        let mut chance = Chance::new(seed ^ 0x6c6f_6767_6564);
+        let options = Arc::new(options(&mut chance));
+        let count = chance.between(1, 3) as u16;
+        let node = chance.number();
+        let log = LogActor::new(Chance::new(chance.number()));
+        let clients = (0..chance.between(2, 6)).map(|_| LogClient::new()).collect();
+        let mut world = Self {
+            prepare,
+            options,
+            node,
+            shards: Vec::new(),
+            rings: ShardRing::all(count),
+            log,
+            truth: Truth::new(),
+            clients,
+            asked: BTreeMap::new(),
+            published: 0,
+            tickets: 0,
+            now_us: 1_000_000,
+            steps: 0,
+            trace: Trace::new(prints),
+            reached: BTreeMap::new(),
+            chance,
+        };
+        world.start(count);
+        world
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// The first thing that should not have been.
+    pub fn run(&mut self) -> Result<(), String> {
+        for _ in 0..self.chance.between(1, 4) {
+            for _ in 0..self.chance.between(50, 400) {
+                self.step()?;
+            }
+            if self.chance.percent(40) {
+                self.crash();
+            }
+            if self.chance.percent(10) {
+                self.count("night");
+                self.pass_time(NIGHT_US)?;
+                self.log.pass_night();
+            }
+            self.settle()?;
+        }
+        self.end()
+    }
+
+    /// Steps, and the hash of all that happened.
+    pub fn record(&self) -> (u64, u64) {
+        (self.steps, self.trace.hash())
+    }
+
+    /// How often what happened.
+    pub fn reached(&self) -> BTreeMap<String, u64> {
+        let mut reached = self.reached.clone();
+        let of_clients = |what: fn(&LogClient) -> u64| self.clients.iter().map(what).sum();
+        reached.insert("log: recovered".to_owned(), of_clients(|client| client.recoveries.0));
+        reached.insert("log: not recovered".to_owned(), of_clients(|client| client.recoveries.1));
+        reached
+    }
+
+    fn count(&mut self, what: &str) {
+        *self.reached.entry(format!("log: {what}")).or_insert(0) += 1;
+    }
+
+    /// The node starts with empty memory.
+    fn start(&mut self, count: u16) {
+        let shards = (0..count).map(|index| {
+            let identity = ShardIdentity { index: ShardIndex(index), count };
+            let seed = Seed { node: self.node, shard: self.chance.seed() };
+            let mut shard = Shard::new(identity, Arc::clone(&self.options), seed);
+            (self.prepare)(&mut shard);
+            LoggedShard { shard, effects: Effects::default(), sessions: 0, recalled: Vec::new() }
+        });
+        self.shards = shards.collect();
+        self.rings = ShardRing::all(count);
+    }
+
+    /// The node is gone at once, and comes back. What the log had committed is still there.
+    fn crash(&mut self) {
+        self.count("crash");
+        self.trace.line(self.now_us, || "the node crashes".to_owned());
+        self.log.crash(self.now_us, &mut self.truth);
+        self.asked.clear();
+        self.clients.iter_mut().for_each(LogClient::leave);
+        self.start(self.shards.len() as u16);
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_us: self.now_us, unix_ms: 1_700_000_000_000 + self.now_us / 1_000 }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        self.steps += 1;
+        let pause_us = self.chance.between(0, 3_000);
+        self.pass_time(pause_us)?;
+        match self.chance.weighted(&[30, 25, 30, 4, 4, 2]) {
+            0 => self.deliver_some()?,
+            1 => self.act()?,
+            2 => self.publish()?,
+            3 => self.publish_elsewhere(),
+            4 => self.ask_history()?,
+            _ => self.remove_history()?,
+        }
+        self.serve_log()?;
+        self.serve_clients()
+    }
+
+    fn pass_time(&mut self, pause_us: u64) -> Result<(), String> {
+        self.now_us += pause_us;
+        for index in 0..self.shards.len() {
+            while self.shards[index].shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
+                self.handle(index, Event::Woke)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The log does what is due, and tells some of it.
+    fn serve_log(&mut self) -> Result<(), String> {
+        self.log.step(self.now_us, &mut self.truth)?;
+        while let Some((channel, event)) = self.log.next_event(self.now_us) {
+            self.trace.line(self.now_us, || format!("the log: {event:?}"));
+            match &event {
+                Event::Committed { outcome: Err(_), .. } => self.count("publication refused"),
+                Event::Loaded { outcome: Ok(page), .. } if !page.results.is_empty() => self.count("keys restored"),
+                _ => {}
+            }
+            self.handle(self.owner(&channel), event)?;
+        }
+        Ok(())
+    }
+
+    fn owner(&self, channel: &str) -> usize {
+        usize::from(owner_of(channel, self.shards.len() as u16, self.node).0)
+    }
+
+    fn handle(&mut self, index: usize, event: Event<'_>) -> Result<(), String> {
+        let now = self.now();
+        let LoggedShard { shard, effects, .. } = &mut self.shards[index];
+        shard.handle(now, event, effects);
+        for effect in std::mem::take(&mut effects.list) {
+            self.perform(index, effect)?;
+        }
+        self.read_dirty(index)?;
+        while let Some(session) = self.shards[index].recalled.pop() {
+            self.handle(index, Event::Recalled { session })?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, index: usize, effect: Effect) -> Result<(), String> {
+        self.trace.line(self.now_us, || format!("shard {index}: {effect:?}"));
+        let now_us = self.now_us;
+        match effect {
+            Effect::Send { to, message } => {
+                let place = ShardRing::place(ShardIndex(index as u16), to, self.shards.len() as u16, &message);
+                self.rings[place].push(message);
+            }
+            Effect::Propose { channel, proposal, record, terms } => {
+                self.count("proposal");
+                self.log.propose(now_us, &channel, proposal, record, terms);
+            }
+            Effect::Load { channel, load, query, terms: _ } => {
+                self.count(if query.after.is_some() { "older page" } else { "newest page" });
+                self.log.load(now_us, &channel, load, query);
+            }
+            Effect::Trim { channel, through } => self.log.trim(now_us, &channel, through),
+            Effect::Follow { channel } => self.log.follow(&channel, true),
+            Effect::Unfollow { channel } => {
+                self.count("unfollowed");
+                self.log.follow(&channel, false);
+            }
+            Effect::Pause { session } => self.client_of(index, session)?.paused = true,
+            Effect::Resume { session } => self.client_of(index, session)?.paused = false,
+            Effect::Recall { session } => self.shards[index].recalled.push(session),
+            Effect::Answer { ticket, answer, .. } => self.answered(ticket, &answer)?,
+            Effect::Finish { session } | Effect::HangUp { session } => return Err(format!("{session:?} is ended")),
+            other => return Err(format!("{other:?}")),
+        }
+        Ok(())
+    }
+
+    fn client_of(&mut self, shard: usize, session: SessionKey) -> Result<&mut LogClient, String> {
+        let mut clients = self.clients.iter_mut();
+        clients.find(|client| client.session == Some((shard, session))).ok_or_else(|| format!("{session:?} is gone"))
+    }
+
+    /// Every byte is written and read at once.
+    fn read_dirty(&mut self, index: usize) -> Result<(), String> {
+        for session in std::mem::take(&mut self.shards[index].effects.dirty) {
+            let slices: Vec<u8> = self.shards[index].shard.outgoing(session).flatten().copied().collect();
+            self.trace.bytes(&slices);
+            let now = self.now();
+            let LoggedShard { shard, effects, .. } = &mut self.shards[index];
+            shard.handle(now, Event::Wrote { session, bytes: slices.len() }, effects);
+            for effect in std::mem::take(&mut effects.list) {
+                self.perform(index, effect)?;
+            }
+            let may_fail = self.may_refuse();
+            let Self { clients, truth, .. } = self;
+            if let Some(client) = clients.iter_mut().find(|client| client.session == Some((index, session))) {
+                client.read(truth, may_fail, slices.into_iter())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn may_refuse(&self) -> bool {
+        self.log.fails() || self.options.log.proposals_max < 100
+    }
+
+    fn deliver_some(&mut self) -> Result<(), String> {
+        let place = self.chance.below(self.rings.len());
+        for _ in 0..3 {
+            self.deliver(place)?;
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, place: usize) -> Result<(), String> {
+        let Some(message) = self.rings[place].pop(self.now_us) else { return Ok(()) };
+        let (from, to) = (self.rings[place].from, self.rings[place].to);
+        self.handle(usize::from(to.0), Event::Message { from, message })
+    }
+
+    /// Clients' frames reach their shards.
+    fn serve_clients(&mut self) -> Result<(), String> {
+        for number in 0..self.clients.len() {
+            while let Some((shard, session)) = self.clients[number].session
+                && !self.clients[number].paused
+                && !self.clients[number].upward.is_empty()
+            {
+                let frame = self.clients[number].upward.remove(0);
+                self.handle(shard, Event::Received { session, frame: &frame })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A client does something.
+    fn act(&mut self) -> Result<(), String> {
+        let number = self.chance.below(self.clients.len());
+        let channel = *self.chance.pick(&CHANNELS);
+        if self.clients[number].session.is_none() {
+            return self.open(number);
+        }
+        if !self.clients[number].is_connected {
+            return Ok(());
+        }
+        match self.chance.weighted(&[40, 10, 4, 20, 10]) {
+            0 if !self.clients[number].knows(channel) => self.clients[number].subscribe(channel, false),
+            1 => self.clients[number].unsubscribe(channel),
+            2 => return self.hang_up(number),
+            3 => {
+                let data = self.next_data();
+                self.clients[number].send(ClientCommand::Publish { channel: channel.to_owned(), data }, false);
+            }
+            4 => {
+                let (limit, reverse) = (*self.chance.pick(&[1, 5, -1]), self.chance.percent(30));
+                let since = self.clients[number].live.get(channel).cloned().filter(|_| !reverse).map(|mut since| {
+                    since.offset = since.offset.saturating_sub(self.chance.between(0, 20));
+                    since
+                });
+                if !reverse {
+                    self.clients[number]
+                        .send(ClientCommand::History { channel: channel.to_owned(), limit, since, reverse }, false);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, number: usize) -> Result<(), String> {
+        let shard = self.chance.below(self.shards.len());
+        let session = SessionKey { index: self.shards[shard].sessions, generation: 1 };
+        self.shards[shard].sessions += 1;
+        self.clients[number].open(shard, session);
+        self.handle(shard, Event::Opened { session, wire: Encoding::Json.into(), source: None })
+    }
+
+    fn hang_up(&mut self, number: usize) -> Result<(), String> {
+        let Some((shard, session)) = self.clients[number].session else { return Ok(()) };
+        self.clients[number].leave();
+        self.handle(shard, Event::Gone { session })
+    }
+
+    fn next_data(&mut self) -> Vec<u8> {
+        self.published += 1;
+        format!(r#"{{"n":{}}}"#, self.published).into_bytes()
+    }
+}
+
+fn options(chance: &mut Chance) -> Options {
+    let namespace = |name: &str, log: PublicationLog, chance: &mut Chance| NamespaceOptions {
+        name: name.to_owned(),
+        log,
+        history_size: chance.between(5, 40) as usize,
+        history_ttl_ms: 60_000,
+        history_meta_ttl_ms: 120_000,
+        force_recovery: true,
+        allow_subscribe_for_client: true,
+        allow_subscribe_for_anonymous: true,
+        allow_publish_for_client: true,
+        allow_publish_for_anonymous: true,
+        allow_history_for_client: true,
+        allow_history_for_anonymous: true,
+        ..NamespaceOptions::default()
+    };
+    let namespaces = vec![
+        namespace("own", PublicationLog::OrderedByOwner, chance),
+        namespace("log", PublicationLog::OrderedByLog, chance),
+    ];
+    let client =
+        ClientOptions { allow_anonymous_connect_without_token: true, ping_interval_ms: 0, ..ClientOptions::default() };
+    let log = LogLimits {
+        proposals_max: *chance.pick(&[3, 1_000, 1_000]),
+        tail_publications_max: *chance.pick(&[1, 4, 10, 1_000]),
+        ..LogLimits::default()
+    };
+    Options { client, namespaces, log, ..Options::default() }
+}

@@ -1,0 +1,130 @@
+//! What the application and other nodes ask of the node, and the answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_engine::{
+    Event,
+    api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery},
+    backend::PublishHow,
+    event::Ticket,
+    log::{LogRecord, LogTerms},
+};
+use dunlin_protocol::{ErrorCode, Payload, Publication};
+
+use crate::logged::ChannelTruth;
+
+use super::{Asked, CHANNELS, LoggedWorld, ORDERED_BY_LOG};
+
+const KEYS: [&str; 3] = ["k0", "k1", "k2"];
+
+impl LoggedWorld<'_> {
+    /// The application publishes, sometimes as one that tries again.
+    pub(super) fn publish(&mut self) -> Result<(), String> {
+        for _ in 0..self.chance.between(1, 5) {
+            let channel = *self.chance.pick(&CHANNELS);
+            let key = self.chance.percent(25).then(|| *self.chance.pick(&KEYS));
+            let data = self.next_data();
+            let payload = Payload::from_json(Bytes::from(data.clone()));
+            let how = PublishHow { idempotency_key: key.map(Box::from), ..PublishHow::default() };
+            let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
+            self.ask(channel, request, Some(Asked { data, key }))?;
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, channel: &'static str, request: ApiRequest, asked: Option<Asked>) -> Result<(), String> {
+        self.tickets += 1;
+        self.asked.insert(self.tickets, (channel, asked));
+        self.handle(self.owner(channel), Event::Api { ticket: Ticket(self.tickets), request })
+    }
+
+    pub(super) fn answered(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
+        let (channel, asked) = self.asked.remove(&ticket.0).ok_or("an answer that nobody waits for")?;
+        let may_refuse = self.may_refuse();
+        match (asked, answer) {
+            (Some(asked), Ok(ApiAnswer::Published { offset, .. })) => self.acknowledged(channel, asked, *offset),
+            (_, Err(ErrorCode::Internal | ErrorCode::TooManyRequests)) if may_refuse => {
+                self.count("request refused");
+                Ok(())
+            }
+            (None, Ok(ApiAnswer::History { publications, .. })) => {
+                self.count("history");
+                self.check_history(channel, publications)
+            }
+            (None, Ok(ApiAnswer::Done { .. })) => Ok(()),
+            (_, answer) => Err(format!("{answer:?}")),
+        }
+    }
+
+    /// A history has what is committed in its channel, without gaps, in one direction or the other.
+    fn check_history(&self, channel: &str, publications: &[Arc<Publication>]) -> Result<(), String> {
+        let empty = ChannelTruth::default();
+        let truth = self.truth.get(channel).unwrap_or(&empty);
+        for publication in publications {
+            truth.check(channel, publication.offset, publication.data.bytes())?;
+        }
+        let mut offsets: Vec<u64> = publications.iter().map(|publication| publication.offset).collect();
+        if offsets.first() > offsets.last() {
+            offsets.reverse();
+        }
+        match offsets.windows(2).find(|pair| truth.next(pair[0]) != Some(pair[1])) {
+            Some(pair) => Err(format!("{channel}: {} follows {} in a history, with a gap", pair[1], pair[0])),
+            None => Ok(()),
+        }
+    }
+
+    /// What is acknowledged is committed: itself, or an earlier publication with its key.
+    fn acknowledged(&mut self, channel: &str, asked: Asked, offset: u64) -> Result<(), String> {
+        let Asked { data, key } = asked;
+        let known = self.truth.get(channel);
+        let Some(committed) = known.and_then(|truth| truth.data.get(&offset)) else {
+            return Err(format!("{channel}: {offset} is acknowledged and not committed"));
+        };
+        if *committed == data {
+            return Ok(());
+        }
+        let same_key = key.and_then(|key| known?.uses_of(key).iter().find(|known| known.offset == offset));
+        let Some(earlier) = same_key else {
+            return Err(format!("{channel}: {offset} is another publication"));
+        };
+        let is_across_crash = earlier.crashes < self.log.crashes();
+        self.count(if is_across_crash { "published once across a crash" } else { "published once" });
+        Ok(())
+    }
+
+    /// Another node of the cluster publishes.
+    pub(super) fn publish_elsewhere(&mut self) {
+        let channel = *self.chance.pick(&CHANNELS);
+        if !channel.starts_with(ORDERED_BY_LOG) {
+            return;
+        }
+        self.count("published elsewhere");
+        let data = Payload::from_json(self.next_data().into());
+        let (tags, epoch) = (Vec::new(), Box::default());
+        let publication = Arc::new(Publication { data, info: None, offset: 0, tags, time_ms: 0, epoch });
+        let record = LogRecord { publication, version: 0, version_epoch: Box::default(), idempotency_key: None };
+        let terms = self.terms(channel);
+        self.log.publish_elsewhere(self.now_us, channel, record, terms, &mut self.truth);
+    }
+
+    fn terms(&self, channel: &str) -> LogTerms {
+        let namespace = channel.split(':').next().unwrap_or_default();
+        let options = self.options.namespaces.iter().find(|options| options.name == namespace);
+        options.expect("each channel has a namespace").log_terms()
+    }
+
+    pub(super) fn ask_history(&mut self) -> Result<(), String> {
+        let channel = *self.chance.pick(&CHANNELS);
+        let query = HistoryQuery { limit: -1, reverse: self.chance.percent(50), ..HistoryQuery::default() };
+        self.ask(channel, ApiRequest::History { channel: channel.into(), query }, None)
+    }
+
+    pub(super) fn remove_history(&mut self) -> Result<(), String> {
+        if !self.chance.percent(20) {
+            return Ok(());
+        }
+        let channel = *self.chance.pick(&CHANNELS);
+        self.ask(channel, ApiRequest::HistoryRemove { channel: channel.into() }, None)
+    }
+}

@@ -1,0 +1,104 @@
+//! Clusters under seeds: always the same ones pass, and planted mistakes in the protocol are found.
+
+use std::collections::BTreeMap;
+
+use dunlin_cluster::planted::CoreBug;
+use dunlin_sim::{RunOutcome, run_clustered};
+
+const FIXED_SEEDS: u64 = 300;
+/// Seeds within which each mistake must be found. All of them pass without one.
+const SEEDS_MAX: u64 = 300;
+/// So often has each of [`REACHED`] to happen, for the checks about it to mean something.
+const REACHED_MIN: u64 = 50;
+
+const REACHED: [&str; 21] = [
+    "cluster: audit",
+    "cluster: committed",
+    "cluster: connection cut",
+    "cluster: crash",
+    "cluster: gap",
+    "cluster: history",
+    "cluster: history removed",
+    "cluster: late",
+    "cluster: leader killed",
+    "cluster: lost tail",
+    "cluster: message lost",
+    "cluster: never republished",
+    "cluster: no leader",
+    "cluster: not committed",
+    "cluster: not recovered",
+    "cluster: published once",
+    "cluster: recovered",
+    "cluster: request refused",
+    "cluster: retry",
+    "cluster: stale replica",
+    "cluster: versioned",
+];
+
+#[test]
+fn the_fixed_seeds_pass_and_reach_what_they_are_for() {
+    let outcomes: Vec<RunOutcome> = (0..FIXED_SEEDS).map(|seed| run_clustered(seed, false, &|_| {}, &|_| {})).collect();
+    let failures: Vec<(u64, &String)> =
+        outcomes.iter().filter_map(|outcome| Some((outcome.seed, outcome.failure.as_ref()?))).collect();
+    assert!(
+        failures.is_empty(),
+        "replay with `cargo run -p dunlin-sim -- --seed SEED --world clustered --trace`: {failures:#?}"
+    );
+    let mut reached: BTreeMap<&str, u64> = BTreeMap::new();
+    for (what, times) in outcomes.iter().flat_map(|outcome| &outcome.reached) {
+        *reached.entry(what).or_insert(0) += times;
+    }
+    let rare: Vec<_> =
+        REACHED.iter().filter(|what| reached.get(**what).is_none_or(|times| *times < REACHED_MIN)).collect();
+    assert!(rare.is_empty(), "{rare:?} are too rare in {reached:#?}");
+}
+
+#[test]
+fn a_cluster_follows_from_its_seed() {
+    for seed in 0..5 {
+        assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}), run_clustered(seed, false, &|_| {}, &|_| {}));
+    }
+}
+
+/// What the first seed that finds `bug` says.
+fn find(bug: CoreBug) -> String {
+    let found = (0..SEEDS_MAX).find_map(|seed| {
+        let failure = run_clustered(seed, false, &|_| {}, &|core| core.plant(bug)).failure?;
+        Some((seed, failure))
+    });
+    let (seed, failure) = found.unwrap_or_else(|| panic!("{bug:?} is not found within {SEEDS_MAX} seeds"));
+    println!("{bug:?} is found by seed {seed}: {failure}");
+    assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}).failure, None, "seed {seed} fails without {bug:?} as well");
+    failure
+}
+
+#[test]
+fn an_attach_without_a_fence_is_found() {
+    find(CoreBug::AttachWithoutFence);
+}
+
+#[test]
+fn a_gap_that_is_not_noticed_is_found() {
+    find(CoreBug::GapNotNoticed);
+}
+
+#[test]
+fn a_tail_that_is_not_audited_is_found() {
+    let failure = find(CoreBug::TailNotAudited);
+    assert!(failure.contains("at rest"), "{failure}");
+}
+
+#[test]
+fn a_count_rule_off_by_one_is_found() {
+    find(CoreBug::CountRuleOffByOne);
+}
+
+#[test]
+fn a_stale_replica_that_is_believed_is_found() {
+    find(CoreBug::StaleReplicaBelieved);
+}
+
+#[test]
+fn a_late_duplicate_that_is_passed_on_is_found() {
+    find(CoreBug::LateDuplicatePassedOn);
+}
