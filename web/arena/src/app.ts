@@ -1,13 +1,15 @@
-/** Puts the page together: one client, its room, the canvas and what lies around it. */
+/** Assembles the page: one client, its room, the canvas and the panels. */
 
 import { type Place, Room } from "@dunlin/room-client";
 import { byId, setText } from "../../ticker/src/dom";
+import { explainLabels } from "../../ticker/src/explanation";
 import { Network } from "../../ticker/src/network";
 import { loadSdk, pageOptions } from "../../ticker/src/sdk";
 import { ClueBanner } from "./clue_banner";
 import { Connection } from "./connection";
 import { Controls } from "./controls";
 import { Feed } from "./feed";
+import { Hint } from "./hint";
 import { CLUE, DIGGING, EMOTES, LEADERS_CHANNEL, PLAYER, ROOM_CHANNEL } from "./hunt";
 import { Leaderboard } from "./leaderboard";
 import { Me } from "./me";
@@ -15,9 +17,10 @@ import { Minimap } from "./minimap";
 import { type Clue, leadersOf, type News, newsOf } from "./news";
 import { Panel } from "./panel";
 import { Scene } from "./scene";
+import { Trails } from "./trails";
 import { someColour, someName } from "./visitor";
 
-/** How often what is shown is written where the browser's tools see it. */
+/** Interval of the debug output for the browser's tools. */
 const PUBLISH_MS = 100;
 
 class Arena {
@@ -25,7 +28,9 @@ class Arena {
   private readonly minimap = new Minimap(byId("minimap", HTMLCanvasElement));
   private readonly banner = new ClueBanner();
   private readonly feed = new Feed();
-  private readonly leaderboard = new Leaderboard();
+  private readonly hint = new Hint();
+  private readonly trails = new Trails(byId("stage", HTMLElement), () => this.room.replica.avatar);
+  private readonly leaderboard = new Leaderboard((player) => this.trails.choose(player));
   private readonly me: Me;
   private readonly panel: Panel;
   private readonly controls: Controls;
@@ -40,11 +45,12 @@ class Arena {
     this.panel = new Panel(room, this.me);
     this.controls = new Controls(byId("field", HTMLCanvasElement), this.scene.camera.toMap, {
       walk: (dx, dy) => this.me.walk(dx, dy),
-      dig: () => this.me.dig(),
+      dig: () => this.dig(),
       wave: (emote) => this.me.wave(emote),
     });
     this.listen();
     this.buttons();
+    explainLabels();
     requestAnimationFrame((nowMs) => this.frame(nowMs));
   }
 
@@ -65,15 +71,20 @@ class Arena {
       this.scene.forget();
       this.controls.release();
       this.clue = null;
-      this.feed.add("", rejoins ? "The connection is gone; coming back." : `The room was left: ${reason}.`);
+      this.feed.add("", rejoins ? "Connection lost; reconnecting." : `Left the room: ${reason}.`);
     });
     room.on("error", (error) => this.feed.add("", error.message));
+  }
+
+  private dig(): void {
+    this.hint.close();
+    this.me.dig();
   }
 
   private buttons(): void {
     const field = byId("field", HTMLElement);
     byId("stage", HTMLElement).addEventListener("click", ({ detail, target }) => {
-      // Who clicked a button goes on walking with the keys; who pressed it with a key stays on it.
+      // After a click, the keys control the player again. After a key press, the button keeps the focus.
       if (detail > 0 && target instanceof HTMLButtonElement) field.focus({ preventScroll: true });
     });
     const toggle = (id: string, change: () => boolean) => {
@@ -93,7 +104,7 @@ class Arena {
     const leaders = leadersOf(data);
     if (leaders === null) return;
     this.panel.worldObjects = leaders.objects;
-    this.leaderboard.show(leaders, this.room.replica.avatar);
+    this.leaderboard.show(leaders, this.room.replica.avatar, this.trails.avatar);
   }
 
   private tell(news: News): void {
@@ -105,7 +116,7 @@ class Arena {
       this.feed.add("", `A clue has dropped: ${news.clue.shares} shares of ${news.clue.value}.`);
     } else if (news.kind === "clue_over") {
       if (this.clue?.treasure === news.treasure) this.clue = null;
-      this.feed.add("", news.found ? "The treasure of the clue is found." : "Nobody found all of the treasure in time.");
+      this.feed.add("", news.found ? "The treasure of the clue was found." : "Nobody found all of the treasure in time.");
     } else if (news.kind === "found") {
       const isMine = news.player === this.room.replica.avatar;
       this.scene.float(`+${news.value}`, news, performance.now());
@@ -133,15 +144,17 @@ class Arena {
     scene.draw({
       replica: room.replica, me: place, mine: me.state, placeOf: (id) => room.interpolation.place(id, shownMs),
       target: this.controls.target, clue: this.clue, showGrid: this.showGrid, showView: this.showView, nowMs,
+      trails: this.trails,
     });
-    this.minimap.draw(grid, room.replica.view, place, this.clue, nowMs);
+    this.trails.update(grid, nowMs);
+    this.minimap.draw(grid, room.replica.view, place, this.clue, this.trails, nowMs);
     this.banner.show(this.clueNow(), place, leftS);
     if (nowMs - this.publishedMs < PUBLISH_MS) return;
     this.publishedMs = nowMs;
     this.publish(place, shownMs);
   }
 
-  /** The clue with the shares that are left now, if the player sees it. */
+  /** The clue with its remaining shares, if the player sees it. */
   private clueNow(): Clue | null {
     if (this.clue === null) return null;
     const { x, y } = this.clue;
@@ -162,7 +175,7 @@ class Arena {
     byId("dig", HTMLButtonElement).dataset["busy"] = String(state?.doing === DIGGING || purse.energy < 10);
   }
 
-  /** For who tests the page, or looks at it with the browser's tools: what is shown now. */
+  /** For tests and the browser's tools: the shown state. */
   private publish(place: Place, shownMs: number): void {
     const { replica, inputs, interpolation } = this.room;
     const avatar = replica.object(replica.avatar);

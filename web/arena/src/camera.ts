@@ -6,7 +6,7 @@ import type { Grid, Place } from "@dunlin/room-client";
 const UNITS_ACROSS = 1_650;
 const SCALE_MIN = 0.27;
 const SCALE_MAX = 0.75;
-/** Cells of margin around what is seen when all of it is shown. */
+/** Margin around the view in cells, when the whole view is shown. */
 const MARGIN_CELLS = 0.7;
 const HALF_LIFE_MS = 90;
 
@@ -20,7 +20,7 @@ export class Camera {
   private y = 0;
   private isSet = false;
 
-  /** Follows `to`; `whole` shows everything that is seen. */
+  /** Follows `to`; `whole` shows the whole view. */
   follow(to: Place, grid: Grid, whole: boolean, passedMs: number): void {
     const wanted = whole ? this.scaleOfView(grid) : this.scaleOfPlay();
     const left = this.isSet ? 0.5 ** (passedMs / HALF_LIFE_MS) : 0;
@@ -30,7 +30,7 @@ export class Camera {
     this.isSet = true;
   }
 
-  /** The next place is not walked to, but cut to. */
+  /** Jumps to the next position instead of moving there. */
   cut(): void {
     this.isSet = false;
   }
@@ -44,7 +44,7 @@ export class Camera {
     y: (y - this.height / 2) / this.scale + this.y,
   });
 
-  /** What is on the canvas, in units, with a margin. */
+  /** The visible rectangle in units, with a margin. */
   bounds(marginUnits: number): { left: number; top: number; right: number; bottom: number } {
     const { x: left, y: top } = this.toMap(0, 0);
     const { x: right, y: bottom } = this.toMap(this.width, this.height);

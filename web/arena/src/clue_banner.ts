@@ -1,4 +1,4 @@
-/** Says that a clue has dropped, and points to it. */
+/** Announces a new clue and points to it. */
 
 import type { Place } from "@dunlin/room-client";
 import { byId, setText } from "../../ticker/src/dom";

@@ -1,4 +1,4 @@
-/** What the canvas is painted with, by day and by night. */
+/** The colours of the canvas in the light and in the dark scheme. */
 
 export interface Colours {
   readonly water: string;

@@ -21,7 +21,7 @@ const VEILS: Record<State, string> = {
   joined: "",
   disconnected: "Disconnected",
 };
-/** The pill's looks, shared with the ticker page. */
+/** The CSS classes of the pill, shared with the ticker page. */
 const PILLS: Record<State, string> = {
   connecting: "connecting", cut: "cut", joining: "connecting", joined: "connected", disconnected: "disconnected",
 };
@@ -65,7 +65,7 @@ export class Connection {
     this.stage.dataset["state"] = state;
     setText(byId("state-word", HTMLElement), WORDS[state]);
     byId("rejoin", HTMLButtonElement).hidden = refusal === null;
-    // While it fades the veil keeps the words that it had.
+    // The overlay keeps its text while it fades out.
     if (state !== "joined") setText(byId("veil-text", HTMLElement), refusal === null ? VEILS[state] : `Not in the room: ${refusal}`);
   }
 

@@ -19,12 +19,12 @@ const DIRECTIONS: Readonly<Record<string, readonly [number, number]>> = {
 };
 
 export class Controls {
-  /** Where a tap sent the player; null when it is not on its way. */
+  /** The target of the last tap; null once the player has arrived or turned. */
   target: Place | null = null;
   private readonly pressed = new Set<string>();
   private pointer: { id: number; x: number; y: number; sinceMs: number } | null = null;
 
-  /** `toMap` turns a place on the canvas, in CSS pixels, into one on the map. */
+  /** `toMap` converts a position on the canvas, in CSS pixels, to a position on the map. */
   constructor(
     private readonly canvas: HTMLCanvasElement,
     private readonly toMap: (x: number, y: number) => Place,
@@ -40,7 +40,7 @@ export class Controls {
     canvas.addEventListener("contextmenu", (event) => event.preventDefault());
   }
 
-  /** Once a frame: says where to walk from here. */
+  /** Called once per frame: the direction to walk in from here. */
   steer(from: Place): void {
     const [dx, dy] = this.keys();
     if (dx !== 0 || dy !== 0) {
@@ -61,14 +61,14 @@ export class Controls {
       this.wishes.walk(0, 0);
       return;
     }
-    // Slower on the last paces, in few steps: each change of speed is an input.
+    // The player slows down near the target in few steps, because each change of speed is an input.
     const speed = distance >= SLOW_UNITS ? FULL : Math.ceil((distance / SLOW_UNITS) * 4) * (FULL / 4);
-    // Sixteenths of a right angle are fine enough for a hand, and keep a trembling one from sending inputs.
+    // A sixteenth of a right angle is precise enough, and small movements of the pointer cause no inputs.
     const angle = (Math.round((Math.atan2(way.y, way.x) / Math.PI) * 32) / 32) * Math.PI;
     this.wishes.walk(Math.round(Math.cos(angle) * speed), Math.round(Math.sin(angle) * speed));
   }
 
-  /** Stands still until the next wish. */
+  /** Stops until the next key, tap or drag. */
   release(): void {
     this.pressed.clear();
     this.pointer = null;
@@ -94,7 +94,7 @@ export class Controls {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const onControl = event.target instanceof HTMLElement && event.target.closest("button, a, input, summary") !== null;
     if (DIRECTIONS[event.code] !== undefined) {
-      // Not when it repeats: after a dig a key that is still held does not walk off.
+      // Key repeats are ignored, so that a key held during a dig does not start a walk.
       if (!event.repeat) this.pressed.add(event.code);
       event.preventDefault();
     } else if (event.code === "Space" && !onControl) {
@@ -119,7 +119,7 @@ export class Controls {
 
   private up(event: PointerEvent): void {
     if (this.pointer?.id !== event.pointerId) return;
-    // A tap sends there; who held the pointer led the player, and stops where the hand stops.
+    // A tap sets a target. After a drag, the player stops where the pointer was released.
     const wasTap = event.timeStamp - this.pointer.sinceMs < TAP_MS;
     this.target = wasTap ? this.toMap(event.offsetX, event.offsetY) : null;
     this.pointer = null;

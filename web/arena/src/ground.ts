@@ -1,4 +1,4 @@
-/** What lies under everything, and what lies over what is not seen. */
+/** The ground, and the shading outside the view. */
 
 import type { Grid } from "@dunlin/room-client";
 import type { Camera } from "./camera";
@@ -7,7 +7,7 @@ import type { Colours } from "./colours";
 type Canvas = CanvasRenderingContext2D;
 
 const TUFTS_PER_CELL = 6;
-/** Below this scale tufts would only be dust. */
+/** Below this scale, tufts of grass are too small to be drawn. */
 const TUFT_SCALE_MIN = 0.16;
 
 export function drawGround(canvas: Canvas, camera: Camera, grid: Grid, colours: Colours): void {
@@ -27,7 +27,7 @@ export function drawGround(canvas: Canvas, camera: Camera, grid: Grid, colours: 
 }
 
 function drawTufts(canvas: Canvas, camera: Camera, grid: Grid, colours: Colours): void {
-  // A fixed square of its own: the grid of a world may be one cell.
+  // A fixed square size, because the grid of a world may have only one cell.
   const side = 512;
   const { left, top, right, bottom } = camera.bounds(0);
   canvas.strokeStyle = colours.tuft;
@@ -95,7 +95,7 @@ function rectangle(camera: Camera, grid: Grid, view: number, reach: number): [nu
   return [x, y, (right - left + 1) * side, (bottom - top + 1) * side];
 }
 
-/** Covers what the player does not see. `outlined` shows the view's two borders as well. */
+/** Shades what the player does not see. `outlined` also draws the two borders of the view. */
 export function drawFog(canvas: Canvas, camera: Camera, grid: Grid, view: number, colours: Colours, outlined: boolean): void {
   const { nearCells, farCells } = grid.shape;
   const far = rectangle(camera, grid, view, nearCells + farCells);

@@ -1,4 +1,4 @@
-/** The treasure hunt's own formats and rules, as `docs/rooms.md` has them. */
+/** The formats and rules of the treasure hunt, as in `docs/rooms.md`. */
 
 import type { Grid, Rules, SeenObject } from "@dunlin/room-client";
 
@@ -44,7 +44,7 @@ export function encodeHuntInput(input: HuntInput): Uint8Array {
   return input.kind === "dig" ? Uint8Array.of(1) : Uint8Array.of(2, input.emote);
 }
 
-/** What the server makes of the two bytes of a walk. */
+/** The direction that the server computes from the two bytes of a walk. */
 export function velocityOf(dx: number, dy: number): { vx: number; vy: number } {
   const square = dx * dx + dy * dy;
   if (square <= FULL * FULL) return { vx: dx, vy: dy };
@@ -52,14 +52,14 @@ export function velocityOf(dx: number, dy: number): { vx: number; vy: number } {
   return { vx: noMinus(Math.trunc((dx * FULL) / length)), vy: noMinus(Math.trunc((dy * FULL) / length)) };
 }
 
-/** Minus zero would be told from zero by a comparison of states. */
+/** Replaces minus zero, because a comparison of states distinguishes it from zero. */
 const noMinus = (value: number): number => value + 0;
 
 function way(velocity: number, tick: number, ticksPerSecond: number): number {
   return Math.floor((velocity * SPEED_UNITS * tick) / (FULL * ticksPerSecond));
 }
 
-/** The rules that a client runs ahead: walking exactly, digging and waving as far as it knows. */
+/** The rules that a client predicts: walking exactly, digging and waving as far as it knows the state. */
 export function walkingOn(grid: Grid): Rules<Walker, HuntInput> {
   const rate = grid.shape.ticksPerSecond;
   const step = (at: number, velocity: number, tick: number, size: number) =>
@@ -133,7 +133,7 @@ export function chestOf({ state }: SeenObject): { value: number; finder: number 
   return { value: view.getUint16(1, true), finder: view.getUint32(3, true) };
 }
 
-/** A view of at least so many bytes: a state that is too short reads as zeros. */
+/** A view of at least this many bytes: missing bytes of a short state are zeros. */
 function viewOf(state: Uint8Array, least: number): DataView {
   if (state.length >= least) return new DataView(state.buffer, state.byteOffset, state.byteLength);
   const padded = new Uint8Array(least);

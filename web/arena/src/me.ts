@@ -1,9 +1,9 @@
-/** The player of this page: what it sends, and where it is shown before the server has said so. */
+/** The player of this page: sends its inputs and predicts its position. */
 
 import { type Changes, type Place, Prediction, type Room, Smoothing } from "@dunlin/room-client";
 import { encodeHuntInput, type HuntInput, playerOf, PURSE, type Purse, purseOf, type Walker, walkingOn } from "./hunt";
 
-/** Walks are sent at most this often; what is wished in between is forgotten. */
+/** The shortest interval between two walk inputs; changes in between are dropped. */
 const WALK_INTERVAL_MS = 50;
 
 export class Me {
@@ -55,7 +55,7 @@ export class Me {
     if (before !== null && after !== null) this.smoothing.corrected(before, after);
   }
 
-  /** Where the player is shown in the frame at `nowMs`; null while it is nowhere. */
+  /** The shown position in the frame at `nowMs`; null before the player is in the world. */
   frame(nowMs: number): Place | null {
     this.flush(nowMs);
     this.pass();
@@ -66,14 +66,14 @@ export class Me {
     return shown;
   }
 
-  /** Wishes to walk on like this; -127 to 127 in both directions. */
+  /** Changes the walking direction; -127 to 127 on both axes. */
   walk(dx: number, dy: number): void {
     this.wished = { dx, dy };
   }
 
   dig(): void {
     const still = { dx: 0, dy: 0 };
-    // Stops by itself: should the server refuse the dig for lack of energy, the walk is over all the same.
+    // Also stops the prediction: if the server refuses the dig for lack of energy, the walk has ended as well.
     if ((this.walking.dx !== 0 || this.walking.dy !== 0) && !this.send({ kind: "walk", ...still })) return;
     this.walking = this.wished = still;
     this.send({ kind: "dig" });
@@ -98,7 +98,7 @@ export class Me {
     return true;
   }
 
-  /** Lets the ticks pass that the server's clock says have passed. */
+  /** Advances the prediction to the current tick of the server's clock. */
   private pass(): void {
     const tick = Math.floor(this.room.tickNow());
     if (tick <= this.lastTick) return;

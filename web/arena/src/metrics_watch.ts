@@ -1,4 +1,4 @@
-/** Looks at the server's metrics while the page is seen. */
+/** Reads the server's metrics while the page is visible. */
 
 import { tickHistogramOf, type TickHistogram, tickTimeBetween, type TickTime } from "./tick_time";
 
@@ -6,12 +6,12 @@ const METRICS_PATH = "/metrics";
 const EVERY_MS = 2_000;
 
 export class MetricsWatch {
-  /** Of the ticks between the last two looks; `null` where the metrics cannot be seen. */
+  /** For the ticks between the last two reads; `null` if the metrics cannot be read. */
   tickTime: TickTime | null = null;
   private before: TickHistogram | null = null;
   private readonly timer: number;
 
-  /** `isWanted` says whether there is something to look for. */
+  /** `isWanted` returns whether the figures are needed. */
   constructor(private readonly isWanted: () => boolean) {
     this.timer = setInterval(() => void this.look(), EVERY_MS);
   }
@@ -23,7 +23,7 @@ export class MetricsWatch {
     }
     try {
       const answer = await fetch(METRICS_PATH, { cache: "no-store", signal: AbortSignal.timeout(EVERY_MS) });
-      // A server that does not show its metrics will not show them in two seconds either.
+      // A server that does not serve its metrics will not serve them two seconds later.
       if (answer.status >= 400 && answer.status < 500) clearInterval(this.timer);
       this.note(answer.ok ? tickHistogramOf(await answer.text()) : null);
     } catch {

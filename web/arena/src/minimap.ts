@@ -3,6 +3,7 @@
 import type { Grid, Place } from "@dunlin/room-client";
 import { colours } from "./colours";
 import type { Clue } from "./news";
+import type { Trails } from "./trails";
 
 const DENSITY = 2;
 
@@ -13,7 +14,7 @@ export class Minimap {
     this.context = canvas.getContext("2d");
   }
 
-  draw(grid: Grid, view: number, me: Place, clue: Clue | null, nowMs: number): void {
+  draw(grid: Grid, view: number, me: Place, clue: Clue | null, trails: Trails, nowMs: number): void {
     const { context, canvas } = this;
     if (context === null || canvas.clientWidth === 0) return;
     const [width, height] = [canvas.clientWidth * DENSITY, canvas.clientHeight * DENSITY];
@@ -27,6 +28,7 @@ export class Minimap {
     context.clearRect(0, 0, width, height);
     context.fillStyle = paint.sandDark;
     context.fillRect(...at(0, 0), grid.widthUnits * scale, grid.heightUnits * scale);
+    trails.drawOnMap(context, grid, at, paint);
     const { cellUnits, nearCells, farCells } = grid.shape;
     const { left, top, right, bottom } = grid.around(view, nearCells + farCells);
     const side = cellUnits * scale;

@@ -1,4 +1,4 @@
-/** What the hunt tells in events and on the leaderboard's channel. What is not of the format is nothing. */
+/** The events of the hunt and the publications of the leaderboard's channel. Messages with another format are ignored. */
 
 export interface Clue {
   readonly x: number;
@@ -28,7 +28,7 @@ export interface Leader {
 export interface Leaders {
   readonly leaders: readonly Leader[];
   readonly players: number;
-  /** In the whole world; `null` where that is not said. */
+  /** In the whole world; `null` if the message does not contain it. */
   readonly objects: number | null;
 }
 

@@ -8,7 +8,7 @@ import { MetricsWatch } from "./metrics_watch";
 
 const WRITE_MS = 250;
 const WINDOW_MS = 1_000;
-/** More than a second has of them; they are looked through only while the page is drawn. */
+/** More than the number of snapshots in a second; they are evaluated only when the page is drawn. */
 const SPANS_MAX = 512;
 const UNKNOWN = "\u2013";
 
@@ -20,7 +20,7 @@ interface Span {
 
 export class Panel {
   private readonly cells = new Map<string, HTMLElement>();
-  /** Objects in the world, as was told last. */
+  /** Objects in the world, according to the last message. */
   worldObjects: number | null = null;
   private readonly metrics: MetricsWatch;
   private spans: Span[] = [];
@@ -111,5 +111,5 @@ export class Panel {
   }
 }
 
-/** Two digits of what is mostly far below a millisecond. */
+/** Two digits, because the value is usually far below a millisecond. */
 const shortTime = (valueMs: number): string => (valueMs < 1 ? `${Number(valueMs.toPrecision(2))} ms` : milliseconds(valueMs));

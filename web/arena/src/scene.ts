@@ -6,11 +6,12 @@ import { type Colours, colours, playerColour } from "./colours";
 import { drawFog, drawGrid, drawGround } from "./ground";
 import { CHEST, chestOf, CLUE, DIGGING, emoteOf, EMOTES, PLAYER, playerOf, ROCK, TAG, tagOf, TREE, type Walker } from "./hunt";
 import type { Clue } from "./news";
+import type { Trails } from "./trails";
 import { drawBeacon, drawBird, drawChest, drawDigging, drawRock, drawTree } from "./sprites";
 
 export interface Frame {
   readonly replica: Replica;
-  /** Where the player itself is shown, and what it is doing. */
+  /** The player's own shown position and its action. */
   readonly me: Place;
   readonly mine: Walker | null;
   /** Where another object is shown. */
@@ -19,10 +20,11 @@ export interface Frame {
   readonly clue: Clue | null;
   readonly showGrid: boolean;
   readonly showView: boolean;
+  readonly trails: Trails;
   readonly nowMs: number;
 }
 
-/** Names beyond this many would only be a cloud; the nearest are shown. */
+/** The number of names that stay legible; the nearest are shown. */
 const NAMES_MAX = 16;
 /** In pixels. */
 const PLATE_HEIGHT = 18;
@@ -30,7 +32,7 @@ const FLOATS_MAX = 64;
 const FLOAT_MS = 1_600;
 /** Players are never drawn smaller than this many pixels for a unit. */
 const PLAYER_SCALE_MIN = 0.24;
-/** A tree whose middle is this near may stand over the player. */
+/** A tree whose centre is this near may cover the player. */
 const COVER_UNITS = 130;
 const MARGIN_UNITS = 160;
 
@@ -80,7 +82,7 @@ export class Scene {
     this.camera.cut();
   }
 
-  /** Lets a text rise from a place on the map. */
+  /** Shows a text that rises from a position on the map. */
   float(text: string, place: Place, nowMs: number): void {
     this.floats.push({ ...place, text, sinceMs: nowMs });
     if (this.floats.length > FLOATS_MAX) this.floats.shift();
@@ -98,10 +100,12 @@ export class Scene {
     context.setTransform(density, 0, 0, density, 0, 0);
     drawGround(context, camera, grid, paint);
     if (frame.showGrid) drawGrid(context, camera, grid, paint);
+    frame.trails.drawHeat(context, camera, grid);
+    frame.trails.drawTrail(context, camera, paint);
     const players = this.drawThings(frame, paint);
     this.drawPlayers(frame, paint, players);
     for (const tree of this.visible(frame, TREE)) {
-      // The player is never lost under a tree.
+      // A tree over the player is drawn transparent.
       context.globalAlpha = Math.hypot(tree.x - frame.me.x, tree.y - frame.me.y) < COVER_UNITS ? 0.5 : 0.94;
       this.at(tree, () => drawTree(context, paint, tree.state[0] ?? 0, tree.id));
     }
@@ -160,7 +164,7 @@ export class Scene {
     if (emote !== null) this.bubble(EMOTES[emote] ?? "", place, paint);
   }
 
-  /** Heading and stride follow from how the shown place moves, so that they fit whatever moves it. */
+  /** Heading and stride are derived from the shown movement, so that they match it in all cases. */
   private walked(id: number, place: Place): Walk {
     const walk = this.walks.get(id) ?? { ...place, heading: (id * 2.4) % (Math.PI * 2), stride: 0 };
     const way = { x: place.x - walk.x, y: place.y - walk.y };
@@ -186,7 +190,7 @@ export class Scene {
     context.font = "600 11px ui-sans-serif, system-ui, sans-serif";
     context.textAlign = "center";
     context.textBaseline = "middle";
-    // The nearest first, and no name over another: in a crowd few names are better than none that can be read.
+    // The nearest first, without overlaps: a few legible names are better than many illegible ones.
     const taken: [number, number, number][] = [];
     for (const { player, place } of near) {
       const name = this.names.get(player.id);

@@ -43,7 +43,7 @@ export function tickHistogramOf(metrics: string): TickHistogram | null {
   return isThere ? { count, sumS, atMost } : null;
 }
 
-/** What the ticks between two looks took; `null` where there were none, or the server is another one by now. */
+/** The durations of the ticks between two reads; `null` if there were none, or if the server was restarted. */
 export function tickTimeBetween(before: TickHistogram, after: TickHistogram): TickTime | null {
   const count = after.count - before.count;
   const sumS = after.sumS - before.sumS;

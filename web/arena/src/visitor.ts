@@ -1,4 +1,4 @@
-/** What a visitor is called: the same for as long as the tab is open. */
+/** The visitor's name, which stays the same while the tab is open. */
 
 const NAMES = [
   "Avocet", "Bittern", "Brambling", "Chough", "Curlew", "Dotterel", "Dipper", "Eider", "Fulmar", "Gadwall", "Godwit", "Goosander",
@@ -9,7 +9,7 @@ const COLOURS = 12;
 
 const below = (bound: number): number => Math.floor(Math.random() * bound);
 
-/** Remembers for the tab; where that is forbidden, each page has its own. */
+/** Stored for the tab; without storage, each page load has a new one. */
 function remembered(key: string, make: () => string): string {
   try {
     const known = sessionStorage.getItem(key) ?? make();

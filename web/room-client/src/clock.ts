@@ -1,12 +1,12 @@
 /**
- * The server's clock as this client can know it. Every snapshot tells when its tick was; the one that took the least
- * time to arrive tells most. What is left is that shortest way: the clock is behind the server's by it, which is just
- * what is wanted, since nothing arrives sooner.
+ * An estimate of the server's clock. Every snapshot contains the time of its tick; the snapshot with the shortest latency
+ * gives the best estimate. The estimate is behind the server's clock by that latency. This is intended, since no
+ * snapshot arrives earlier.
  */
 
-/** How long a shortest way counts: twice this at the most, so that clocks may drift apart. */
+/** How long the shortest latency is remembered: at most twice this time, because the clocks may drift apart. */
 const WINDOW_MS = 5_000;
-/** A difference that no network explains: a clock was set, or the machine slept. */
+/** A larger difference is not latency: a clock was set, or the machine slept. */
 const JUMP_MS = 10_000;
 
 export class Clock {
@@ -14,7 +14,7 @@ export class Clock {
   private leastMs = Number.POSITIVE_INFINITY;
   private leastBeforeMs = Number.POSITIVE_INFINITY;
 
-  /** Whether a snapshot has told the time. */
+  /** Whether a snapshot has arrived. */
   get isSet(): boolean {
     return Number.isFinite(Math.min(this.leastMs, this.leastBeforeMs));
   }
@@ -24,7 +24,7 @@ export class Clock {
     return this.isSet ? -Math.min(this.leastMs, this.leastBeforeMs) : 0;
   }
 
-  /** A snapshot of server time `timeUs` arrived at local time `nowMs`. Returns how late it was against the shortest way. */
+  /** A snapshot of server time `timeUs` arrived at local time `nowMs`. Returns its delay relative to the shortest latency. */
   observe(timeUs: number, nowMs: number): number {
     const wayMs = nowMs - timeUs / 1000;
     if (this.isSet && Math.abs(wayMs + this.offsetMs) > JUMP_MS) this.clear();

@@ -1,9 +1,9 @@
-/** Listeners by the name of what they listen to. */
+/** Listeners by the name of their event. */
 
 export class Emitter<Events extends object> {
   private readonly listeners = new Map<keyof Events, Set<(event: never) => void>>();
 
-  /** Calls `listener` at each such event, until the function that this returns is called. */
+  /** Calls `listener` for each such event. The returned function removes the listener. */
   on<Name extends keyof Events>(name: Name, listener: (event: Events[Name]) => void): () => void {
     const listeners = this.listeners.get(name) ?? new Set();
     this.listeners.set(name, listeners);

@@ -1,20 +1,20 @@
-/** What can be wrong with what a room or a caller says. */
+/** The kinds of errors in data from a room or a caller. */
 
 export type RoomErrorKind =
-  /** The bytes or the object are not of the format. */
+  /** The bytes or the object do not have the format. */
   | "malformed"
-  /** The snapshot builds on a tick that is not here. */
+  /** The snapshot's base is a tick that the replica does not show. */
   | "wrong_base"
   /** The snapshot is about a cell outside the map or the view. */
   | "wrong_cell"
   /** The snapshot holds more than may be kept. */
   | "too_large"
-  /** The client speaks the other encoding. */
+  /** The client uses the other encoding. */
   | "wrong_encoding"
-  /** An input was given at a time when there is no room for it. */
+  /** An input was sent while the room was not joined. */
   | "not_joined";
 
-/** The only error that this package throws on account of what came from outside. */
+/** The only error that this package throws because of data from outside. */
 export class RoomError extends Error {
   override readonly name = "RoomError";
 

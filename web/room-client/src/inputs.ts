@@ -1,4 +1,4 @@
-/** The inputs of one stay in a room: their numbers, and which of them the room has not applied yet. */
+/** The inputs since one join: their numbers, and which of them the room has not applied yet. */
 
 import { encodeBase64 } from "./base64.js";
 import { Writer } from "./protobuf.js";
@@ -12,7 +12,7 @@ export interface PendingInput {
   readonly sentMs: number;
 }
 
-/** Inputs that are remembered while no acknowledgement comes; the oldest is forgotten first. */
+/** The number of unacknowledged inputs that are remembered; the oldest are dropped first. */
 export const PENDING_MAX = 1_024;
 const NUMBER_MAX = 0xffff_ffff;
 
@@ -25,7 +25,7 @@ export class Inputs {
     return this.waiting;
   }
 
-  /** Gives an input its number. */
+  /** Assigns a number to an input. */
   add(data: Uint8Array, nowMs: number): PendingInput {
     if (this.next > NUMBER_MAX) throw new RangeError("a stay in a room has at most 2^32 - 1 inputs");
     const input = { number: this.next, data, sentMs: nowMs };
@@ -41,14 +41,14 @@ export class Inputs {
     return this.waiting.splice(0, first === -1 ? this.waiting.length : first);
   }
 
-  /** A new stay counts from 1. */
+  /** Starts again with number 1 after a join. */
   clear(): void {
     this.next = 1;
     this.waiting = [];
   }
 }
 
-/** An input as it goes into `publish` or `send`. `room` is for `send` alone. */
+/** The data of an input for `publish` or `send`. `room` is for `send` only. */
 export function encodeInput(encoding: Encoding, number: number, data: Uint8Array, room = ""): unknown {
   if (encoding === "protobuf") return new Writer().uint32(1, number).blob(2, data).text(3, room).finish();
   return { number, ...(data.length === 0 ? {} : { data: encodeBase64(data) }), ...(room === "" ? {} : { room }) };

@@ -1,6 +1,6 @@
 /**
- * Smooth movement of what others move. Objects are shown as they were a little while ago: just long enough that the
- * snapshot after the shown moment has mostly arrived. Then each position lies between two that are known.
+ * Smooth movement of objects that others control. Objects are shown with a delay, just long enough that the snapshot
+ * after the shown time has usually arrived. So each shown position lies between two known ones.
  */
 
 import type { Changes } from "./replica.js";
@@ -17,7 +17,7 @@ interface Sample extends Place {
 }
 
 export interface InterpolationOptions {
-  /** The delay is never less, nor more. */
+  /** The bounds of the delay. */
   readonly delayMinMs: number;
   readonly delayMaxMs: number;
   /** A step that is longer is a teleport: the object is shown at one end or at the other. Default: a cell's side. */
@@ -26,7 +26,7 @@ export interface InterpolationOptions {
 
 export const INTERPOLATION_OPTIONS: InterpolationOptions = { delayMinMs: 10, delayMaxMs: 500, teleportUnits: null };
 
-/** Arrivals that the delay is measured on. */
+/** The number of recent arrivals that determine the delay. */
 const ARRIVALS = 120;
 /** The share of arrivals that the delay covers. */
 const COVERED = 0.97;
@@ -34,7 +34,7 @@ const MARGIN_MS = 2;
 const SAMPLES_MAX = 64;
 /** The shown time runs at most this much faster or slower than the clock. */
 const SLEW_MAX = 0.1;
-/** Over this distance it is set instead. */
+/** At a larger difference it jumps instead. */
 const JUMP_MS = 500;
 
 export class Interpolation {
@@ -52,7 +52,7 @@ export class Interpolation {
     this.targetMs = this.options.delayMinMs;
   }
 
-  /** How far the shown time shall lie behind the server's. */
+  /** The target delay of the shown time relative to the server's. */
   get delayMs(): number {
     return this.targetMs;
   }
@@ -73,7 +73,7 @@ export class Interpolation {
   observe(changes: Changes, grid: Grid, arrivedMs: number): void {
     const atMs = changes.snapshot.timeUs / 1000;
     this.grid = grid;
-    // Until now the newest known moment was the last snapshot's: so long a delay would have bridged it.
+    // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
     if (this.lastMs !== null && !changes.full) this.measure(arrivedMs - this.lastMs);
     for (const { id } of changes.removed) this.tracks.delete(id);
     for (const { id, x, y } of changes.added) this.tracks.set(id, [{ atMs, x, y }]);
@@ -83,7 +83,7 @@ export class Interpolation {
       this.tracks.set(after.id, track);
       const stoodUntilMs = this.stoodUntil(changes, grid, after.cell, atMs);
       const known = track.at(-1);
-      // It stood where it was until the moment that this snapshot builds on.
+      // The object did not move until the base of this snapshot.
       if (known === undefined || known.atMs < stoodUntilMs) track.push({ atMs: stoodUntilMs, x: before.x, y: before.y });
       track.push({ atMs, x: after.x, y: after.y });
       if (track.length > SAMPLES_MAX) track.splice(0, track.length - SAMPLES_MAX);
@@ -91,7 +91,7 @@ export class Interpolation {
     this.lastMs = atMs;
   }
 
-  /** The server time to show when the clock says `serverMs`: what is asked of `place` in this frame. It never goes back. */
+  /** The server time to show at clock time `serverMs`, for calls of `place` in this frame. It never decreases. */
   advance(serverMs: number): number {
     const wantedMs = serverMs - this.targetMs;
     const { shownMs } = this;
@@ -111,7 +111,7 @@ export class Interpolation {
   place(id: number, atMs: number): Place | null {
     const track = this.tracks.get(id);
     if (track === undefined) return null;
-    // What lies before the moment is needed no more, but for the last of it.
+    // Of the positions before the shown time, only the last is needed.
     let past = 0;
     while (past + 1 < track.length && (track[past + 1]?.atMs ?? Infinity) <= atMs) past += 1;
     if (past > 0) track.splice(0, past);

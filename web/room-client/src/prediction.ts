@@ -1,11 +1,11 @@
 /**
- * The player's own object, shown where it will be when the server has applied what was sent: the game's rules are run
- * here as well, ahead of the server, and corrected by every snapshot.
+ * The player's own object, shown where it will be when the server has applied the inputs that were sent. The game's rules
+ * run here as well, ahead of the server; every snapshot corrects the result.
  *
- * An input takes effect before a tick, and lasts as the rules say: for instance until the next one. What is predicted is
- * at a tick of its own, which is ahead of the snapshots'. When the server acknowledges an input, it is known how many
- * ticks later than here it took effect there, and the own tick is moved by as much. So each input lasts as long here as it
- * does there, and nothing jumps on a network whose delay changes.
+ * An input takes effect before a tick, and lasts as the rules define: for instance until the next input. The prediction
+ * has its own tick, ahead of the snapshots. When the server acknowledges an input, the client learns how many ticks later
+ * the input took effect on the server, and moves its own tick by that number. So each input has the same duration on both
+ * sides, and nothing jumps when the latency changes.
  */
 
 export interface Rules<State, Input> {
@@ -22,7 +22,7 @@ interface Predicted<Input> {
   tick: number;
 }
 
-/** Ticks that are predicted beyond the last snapshot; then the player stands, since nothing arrives. */
+/** The number of ticks that are predicted after the last snapshot. Then the player stops, because the connection is silent. */
 export const AHEAD_TICKS_MAX = 60;
 const PENDING_MAX = 1_024;
 
@@ -61,12 +61,12 @@ export class Prediction<State, Input> {
     if (this.pending.length > PENDING_MAX) this.pending.shift();
   }
 
-  /** So many ticks have passed at the server. */
+  /** Advances by this number of the server's ticks. */
   advance(ticks: number): void {
     for (let count = 0; count < ticks && this.aheadTicks < AHEAD_TICKS_MAX; count += 1) this.stepOnce();
   }
 
-  /** A snapshot says that after `tick`, with the inputs up to `ack` applied, the state was `state`. */
+  /** Processes a snapshot: after `tick`, with the inputs up to `ack` applied, the state was `state`. */
   reconcile(state: State, tick: number, ack: number): void {
     let ahead = this.states === null ? 0 : Math.max(0, this.tick - tick);
     const acknowledged = this.pending.filter(({ number }) => number <= ack).at(-1);
@@ -76,7 +76,7 @@ export class Prediction<State, Input> {
     const [next] = this.pending;
     if (next !== undefined && next.tick <= tick) ahead += this.delay(tick + 1 - next.tick);
     if (ahead >= AHEAD_TICKS_MAX) {
-      // So late is none: the room has dropped it.
+      // No input is that late: the room has dropped it.
       this.pending = [];
       ahead = 0;
     }
@@ -85,7 +85,7 @@ export class Prediction<State, Input> {
     this.advance(Math.max(0, ahead));
   }
 
-  /** What is on its way takes effect so many ticks later than was thought. */
+  /** Inputs in flight take effect this many ticks later than predicted. */
   private delay(ticks: number): number {
     for (const pending of this.pending) pending.tick += ticks;
     return ticks;
@@ -103,7 +103,7 @@ export class Prediction<State, Input> {
   }
 }
 
-/** Hides corrections: what is shown goes to the corrected place within a moment instead of at once. */
+/** Smooths corrections: the shown position moves to the corrected one gradually. */
 export class Smoothing {
   private offsetX = 0;
   private offsetY = 0;
@@ -121,7 +121,7 @@ export class Smoothing {
     if (Math.hypot(this.offsetX, this.offsetY) > this.jumpUnits) this.offsetX = this.offsetY = 0;
   }
 
-  /** Where to show what is at `place`, `passedMs` after the last time. */
+  /** The position to show for `place`, `passedMs` after the last call. */
   show(place: { x: number; y: number }, passedMs: number): { x: number; y: number } {
     const left = 0.5 ** (passedMs / this.halfLifeMs);
     this.offsetX *= left;

@@ -67,7 +67,7 @@ export class Reader {
     return high * NUMBERS_PER_UINT32 + this.view.getUint32(from, true);
   }
 
-  /** A copy: what is kept shall not keep the whole snapshot alive. */
+  /** A copy, so that keeping it does not keep the whole snapshot in memory. */
   blob(): Uint8Array {
     const length = this.uint32();
     const from = this.take(length);
@@ -89,7 +89,7 @@ export class Reader {
     return new Reader(this.bytes, from, from + length);
   }
 
-  /** Passes over the value of a field that is not known. */
+  /** Skips the value of an unknown field. */
   skip(type: number): void {
     if (type === VARINT) this.skipVarint();
     else if (type === FIXED64) this.take(8);
@@ -138,7 +138,7 @@ export class Writer {
     return this.uint32(field, value ? 1 : 0);
   }
 
-  /** Written even when it is 0: its place is always there. */
+  /** Also writes 0, for repeated and packed fields. */
   fixed32(field: number, value: number): this {
     this.varint((field << 3) | FIXED32);
     this.little(value, 4);
@@ -159,7 +159,7 @@ export class Writer {
     return this.blob(field, encoder.encode(value));
   }
 
-  /** Written even when it is empty: an empty message is there all the same. */
+  /** Also writes an empty message, because its presence has a meaning. */
   message(field: number, value: Uint8Array): this {
     this.varint((field << 3) | LENGTH);
     this.varint(value.length);

@@ -1,10 +1,10 @@
-/** A client's picture of what it sees, kept up to date by snapshots. */
+/** A client's copy of the visible objects, updated by snapshots. */
 
 import { malformed, RoomError } from "./error.js";
 import { Grid } from "./grid.js";
 import type { RoomObject, Snapshot } from "./snapshot.js";
 
-/** An object that the player sees. It is never changed: when the object changes, there is a new one. */
+/** An object that the player sees. It is immutable: a change creates a new one. */
 export interface SeenObject {
   readonly id: number;
   readonly kind: number;
@@ -13,14 +13,14 @@ export interface SeenObject {
   readonly y: number;
   /** In the game's own format. */
   readonly state: Uint8Array;
-  /** Null for those that this player alone is sent. */
+  /** Null for objects that only this player receives. */
   readonly cell: number | null;
 }
 
 /** What one snapshot changed. An object that only went to another cell is changed, not removed and added. */
 export interface Changes {
   readonly snapshot: Snapshot;
-  /** The snapshot began a new picture; `removed` and `added` tell the difference to the old one. */
+  /** Whether the snapshot was full; `removed` and `added` are the difference to the state before. */
   readonly full: boolean;
   readonly added: readonly SeenObject[];
   readonly changed: readonly { readonly before: SeenObject; readonly after: SeenObject }[];
@@ -36,13 +36,13 @@ export interface ReplicaLimits {
 
 export const REPLICA_LIMITS: ReplicaLimits = { objectsMax: 1_000_000, stateBytesMax: 256 << 20 };
 
-/** What a snapshot makes of the objects that it touches: null for one that is gone. */
+/** The new states of the objects in a snapshot; null for removed objects. */
 type Outcome = Map<number, SeenObject | null>;
 
 export class Replica {
   private readonly seen = new Map<number, SeenObject>();
   private readonly cells = new Map<number, Set<number>>();
-  /** Those that this player alone is sent; some may have gone to a cell since. */
+  /** Objects that only this player receives; some may have moved to a cell since. */
   private own: readonly number[] = [];
   private map: Grid | null = null;
   private stateBytes = 0;
@@ -78,7 +78,7 @@ export class Replica {
     return this.last?.view ?? 0;
   }
 
-  /** The map, once a snapshot has told it. */
+  /** The map, after the first full snapshot. */
   get grid(): Grid | null {
     return this.map;
   }
@@ -101,7 +101,7 @@ export class Replica {
     return this.cells.get(cell) ?? NOTHING;
   }
 
-  /** Forgets everything. */
+  /** Removes all objects. */
   clear(): void {
     this.seen.clear();
     this.cells.clear();
@@ -111,11 +111,11 @@ export class Replica {
     this.last = null;
   }
 
-  /** Takes in a snapshot as a whole. @throws RoomError; the replica is unchanged then. */
+  /** Applies a snapshot completely. @throws RoomError; the replica is unchanged then. */
   apply(snapshot: Snapshot): Changes {
     const full = snapshot.base === 0;
     if (!full && snapshot.base !== this.tick) {
-      throw new RoomError("wrong_base", `tick ${snapshot.tick} builds on tick ${snapshot.base}, but ${this.tick} is here`);
+      throw new RoomError("wrong_base", `tick ${snapshot.tick} has base ${snapshot.base}, but the replica is at tick ${this.tick}`);
     }
     const grid = this.gridOf(snapshot);
     if (snapshot.view >= grid.length) throw new RoomError("wrong_cell", `the view ${snapshot.view} is not on the map`);
@@ -130,9 +130,9 @@ export class Replica {
 
   private gridOf(snapshot: Snapshot): Grid {
     const { grid } = snapshot;
-    // Only a full snapshot tells the map; a delta's is that of what it builds on.
+    // Only a full snapshot contains the map; a delta has the map of its base.
     if (snapshot.base !== 0 || grid === null) {
-      if (this.map === null) throw malformed("no snapshot has told the map");
+      if (this.map === null) throw malformed("no snapshot has set the map");
       return this.map;
     }
     return this.map !== null && this.map.equals(grid) ? this.map : new Grid(grid);
@@ -214,12 +214,12 @@ export class Replica {
 
 const NOTHING: ReadonlySet<number> = new Set();
 
-/** Forgets objects, but for those that the snapshot has already said something else of. */
+/** Removes objects, except those that the snapshot has already updated. */
 function forget(ids: Iterable<number>, outcome: Outcome): void {
   for (const id of ids) if (!outcome.has(id)) outcome.set(id, null);
 }
 
-/** Cells are visible and ascend; one comes twice only in full first and then with what changed. */
+/** Checks that cells are visible and ascending. A cell may occur twice: in full first, then as a delta. */
 function checkCells({ cells, view }: Snapshot, grid: Grid): void {
   for (const { cell } of cells) {
     if (cell >= grid.length || grid.band(view, cell) === null) {

@@ -1,4 +1,4 @@
-/** A room, seen by one player: a subscription of a `centrifuge` client, and what follows from its publications. */
+/** A room from one player's view: a subscription of a `centrifuge` client, and the state from its publications. */
 
 import { Clock } from "./clock.js";
 import { Emitter } from "./emitter.js";
@@ -9,16 +9,18 @@ import { type Changes, Replica, type ReplicaLimits } from "./replica.js";
 import { decodeSnapshot, type Snapshot, snapshotFromJson } from "./snapshot.js";
 import { type Figures, Statistics } from "./statistics.js";
 
-/** What is used of a subscription of `centrifuge`: both of its builds, JSON and Protobuf, have it. */
+/** The part of a `centrifuge` subscription that is used. Both builds, JSON and Protobuf, have it. */
 export interface RoomSubscription {
   on(event: "publication", listener: (context: { data: unknown; offset?: number }) => void): unknown;
-  on(event: "subscribed", listener: (context: object) => void): unknown;
+  on(event: "subscribed", listener: (context: { data?: unknown }) => void): unknown;
   on(event: "subscribing", listener: (context: { code: number; reason: string }) => void): unknown;
   on(event: "unsubscribed", listener: (context: { code: number; reason: string }) => void): unknown;
   on(event: "error", listener: (context: { error: { code: number; message: string } }) => void): unknown;
   subscribe(): void;
   unsubscribe(): void;
   publish(data: unknown): Promise<unknown>;
+  /** Data for the next `subscribe`; older versions of the SDK do not have it. */
+  setData?(data: unknown): void;
   removeAllListeners(): unknown;
 }
 
@@ -27,7 +29,7 @@ export interface ByteCount {
   readonly bytesIn: number;
 }
 
-/** What is used of a client of `centrifuge`. */
+/** The part of a `centrifuge` client that is used. */
 export interface RoomClient {
   newSubscription(channel: string, options?: { data?: unknown; token?: string }): RoomSubscription;
   removeSubscription(subscription: RoomSubscription | null): void;
@@ -37,15 +39,15 @@ export interface RoomClient {
 export interface RoomOptions {
   /** Which build of `centrifuge` the client is from. */
   readonly encoding?: Encoding;
-  /** For the game, with each join: a value that becomes JSON. */
+  /** Data for the game, sent as JSON with each join. */
   readonly data?: unknown;
   /** A subscription token, where the namespace asks for one. */
   readonly token?: string;
-  /** How inputs go: `send` has no answer; with `publish`, one that the room refuses comes back as an `error`. */
+  /** How inputs are sent: `send` has no reply; with `publish`, a refused input causes an `error` event. */
   readonly transport?: "send" | "publish";
   readonly limits?: Partial<ReplicaLimits>;
   readonly interpolation?: Partial<InterpolationOptions>;
-  /** Makes `bytesPerSecond` known in JSON too. */
+  /** Needed for `bytesPerSecond` in JSON. */
   readonly meter?: ByteCount;
   /** The local clock in milliseconds; it must not go back. */
   readonly now?: () => number;
@@ -58,15 +60,15 @@ export interface RoomEvents {
   snapshot: Changes;
   /** A reliable event of the room, and the tick in which it happened. */
   event: { readonly tick: number; readonly event: unknown };
-  /** The room let the player in; a snapshot follows. Also after a connection was lost. */
+  /** The player has joined; a snapshot follows. Also emitted after a reconnect. */
   joined: object;
-  /** The room is not seen any more. If `rejoins`, the client is trying to come back by itself. */
+  /** The player has left. If `rejoins`, the client is trying to join again. */
   left: { readonly code: number; readonly reason: string; readonly rejoins: boolean };
-  /** Something was of no use. After a bad snapshot the room is joined anew. */
+  /** Invalid data was ignored. After an invalid snapshot the client joins again. */
   error: Error;
 }
 
-/** Bad snapshots in a row after which it is no use to join again. */
+/** The number of consecutive invalid snapshots after which the client stops joining again. */
 const BAD_SNAPSHOTS_MAX = 3;
 
 export class Room extends Emitter<RoomEvents> {
@@ -81,6 +83,8 @@ export class Room extends Emitter<RoomEvents> {
   private current: RoomState = "left";
   private badSnapshots = 0;
   private metered = 0;
+  /** Restores the same player after a rejoin, if the room sends a token. */
+  private seatToken: string | null = null;
 
   constructor(
     private readonly client: RoomClient,
@@ -101,7 +105,8 @@ export class Room extends Emitter<RoomEvents> {
   /** Joins, and joins again whenever the connection comes back, until `leave`. */
   join(): void {
     if (this.subscription !== null) return;
-    const { data, token } = this.options;
+    const { token } = this.options;
+    const data = this.joinData();
     const subscription = this.client.newSubscription(this.channel, {
       ...(data === undefined ? {} : { data: this.encodeValue(data) }),
       ...(token === undefined ? {} : { token }),
@@ -116,7 +121,7 @@ export class Room extends Emitter<RoomEvents> {
     const { subscription } = this;
     if (subscription === null) return;
     subscription.unsubscribe();
-    // The client told "unsubscribed" by now, unless it had ended the subscription itself.
+    // The client has emitted "unsubscribed" already, unless it ended the subscription itself.
     if (this.subscription !== subscription) return;
     this.forget(subscription);
     this.end(0, "left", false);
@@ -137,7 +142,7 @@ export class Room extends Emitter<RoomEvents> {
     return number;
   }
 
-  /** The server's tick at this moment, as a fraction: what a snapshot that came without any delay would show. */
+  /** The server's current tick as a fraction: the tick of a snapshot without any latency. */
   tickNow(): number {
     const { replica } = this;
     const perSecond = replica.grid?.shape.ticksPerSecond ?? 0;
@@ -151,6 +156,7 @@ export class Room extends Emitter<RoomEvents> {
   private listen(subscription: RoomSubscription): void {
     subscription.on("subscribed", (context) => {
       this.current = "joined";
+      this.keepSeat(subscription, context.data);
       this.emit("joined", context);
     });
     subscription.on("subscribing", ({ code, reason }) => this.end(code, reason, true));
@@ -206,7 +212,7 @@ export class Room extends Emitter<RoomEvents> {
       try {
         value = JSON.parse(decoder.decode(data));
       } catch {
-        throw new RoomError("malformed", "an event is no JSON");
+        throw new RoomError("malformed", "an event is not JSON");
       }
     }
     const { tick, event } = (typeof value === "object" && value !== null ? value : {}) as { tick?: unknown; event?: unknown };
@@ -224,7 +230,7 @@ export class Room extends Emitter<RoomEvents> {
     return data instanceof Uint8Array ? data.length : null;
   }
 
-  /** After a bad snapshot nothing that follows is of use: only a new stay brings a full one. */
+  /** After an invalid snapshot, later ones cannot be applied. Only a new join brings a full snapshot. */
   private rejoin(cause: RoomError): void {
     const { subscription } = this;
     if (subscription === null) return;
@@ -252,6 +258,30 @@ export class Room extends Emitter<RoomEvents> {
     this.subscription = null;
     subscription.removeAllListeners();
     this.client.removeSubscription(subscription);
+  }
+
+  /** Remembers the seat token that the room has given, and returns it with the next join. */
+  private keepSeat(subscription: RoomSubscription, answer: unknown): void {
+    let value = answer;
+    if (answer instanceof Uint8Array) {
+      try {
+        value = JSON.parse(decoder.decode(answer));
+      } catch {
+        return;
+      }
+    }
+    const { seat_token: token } = (typeof value === "object" && value !== null ? value : {}) as { seat_token?: unknown };
+    if (typeof token !== "string") return;
+    this.seatToken = token;
+    subscription.setData?.(this.encodeValue(this.joinData()));
+  }
+
+  private joinData(): unknown {
+    const { data } = this.options;
+    if (this.seatToken === null) return data;
+    if (data === undefined || data === null) return { seat_token: this.seatToken };
+    // Data that is no object has no place for a token.
+    return typeof data === "object" && !Array.isArray(data) ? { ...data, seat_token: this.seatToken } : data;
   }
 
   private encodeValue(value: unknown): unknown {

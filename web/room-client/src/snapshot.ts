@@ -4,11 +4,11 @@ import { decodeBase64 } from "./base64.js";
 import { malformed } from "./error.js";
 import { FIXED32, FIXED64, LENGTH, Reader, VARINT } from "./protobuf.js";
 
-/** An object within a `CellUpdate`, or within what a player alone is sent. */
+/** An object in a `CellUpdate`, or in the part for one player. */
 export interface RoomObject {
   readonly id: number;
   readonly kind: number;
-  /** Units from the cell's corner; from the map's corner if the player alone is sent it. */
+  /** In units from the cell's corner; from the map's corner in the part for one player. */
   readonly x: number;
   readonly y: number;
   /** In the game's own format. */
@@ -36,7 +36,7 @@ export interface GridShape {
 export interface Snapshot {
   readonly ack: number;
   readonly avatar: number;
-  /** Null when what the player alone is sent did not change. */
+  /** Null if the part for this player did not change. */
   readonly own: readonly RoomObject[] | null;
   readonly tick: number;
   readonly base: number;
@@ -51,7 +51,7 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 const UINT32_MAX = 0xffff_ffff;
 const KIND_MAX = 0xffff;
-/** Of numbers of cells and ticks in a map. */
+/** Upper bound of cell numbers and ticks. */
 const MAP_NUMBER_MAX = 0xffff;
 const FAR_INTERVAL_TICKS_MAX = 15;
 const CELLS_PER_SIDE_MAX = 1_024;
@@ -182,7 +182,7 @@ function identified(object: RoomObject): RoomObject {
   return object;
 }
 
-/** Fields of a later version are passed over; those that are known have to be of their type. */
+/** Unknown fields are skipped; known fields must have their type. */
 function skipUnknown(reader: Reader, tag: number, known: number): void {
   const field = tag >>> 3;
   if (field <= known) throw malformed(`field ${field} has the wrong type`);

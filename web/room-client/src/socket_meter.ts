@@ -1,4 +1,4 @@
-/** Counts what arrives on a client's socket: a JSON session's snapshots come parsed, and their size is known only there. */
+/** Counts the bytes on a client's socket. The SDK delivers JSON snapshots parsed, so their size is known only there. */
 
 interface MeteredSocket {
   addEventListener(type: "message", listener: (event: { data: unknown }) => void): void;
@@ -14,7 +14,7 @@ export class SocketMeter {
   /** A class to give to `centrifuge` as its option `websocket`. `Base` is the browser's `WebSocket`, or that of a package. */
   socketClass<Base extends SocketClass>(Base: Base): Base {
     const meter = this;
-    // TypeScript asks of a class that extends a type parameter that it takes any arguments; these are WebSocket's.
+    // TypeScript requires this signature of a class that extends a type parameter; the arguments are WebSocket's.
     const Metered = class extends (Base as SocketClass) {
       constructor(url: string, protocols?: string | string[]) {
         super(url, ...(protocols === undefined ? [] : [protocols]));
@@ -34,7 +34,7 @@ function textLength(text: string): number {
   for (let at = 0; at < text.length; at += 1) {
     const unit = text.charCodeAt(at);
     if (unit < 0x80) continue;
-    // A surrogate pair is two units here and four bytes there.
+    // A surrogate pair has two UTF-16 units and four bytes in UTF-8.
     bytes += unit < 0x800 || (unit >= 0xd800 && unit < 0xe000) ? 1 : 2;
   }
   return bytes;

@@ -1,4 +1,4 @@
-/** What a stay in a room costs and how fresh it is, over the last second. */
+/** Bandwidth and latency of a room, over the last second. */
 
 import type { Snapshot } from "./snapshot.js";
 
@@ -8,12 +8,12 @@ export interface Figures {
   readonly ticksPerSecond: number;
   /** Of snapshots; with a `SocketMeter`, of everything on the socket. Null if it cannot be known: JSON without a meter. */
   readonly bytesPerSecond: number | null;
-  /** Ticks that the last snapshot had to bridge: 1 when nothing was skipped; 0 for a full one. */
+  /** Ticks between the last snapshot and its base: 1 if nothing was skipped; 0 for a full snapshot. */
   readonly baseAgeTicks: number;
-  /** Ticks that no snapshot came for, because this client was behind. Counted since the room was joined. */
+  /** Ticks without a snapshot because this client was behind. Counted since the join. */
   readonly skippedTicks: number;
   readonly fullSnapshots: number;
-  /** How much later than on the shortest way snapshots arrive: 95 of 100 are not later. */
+  /** The 95th percentile of the snapshots' delay relative to the shortest latency. */
   readonly jitterMs: number;
   /** From sending an input until a snapshot acknowledged it; null before the first. Smoothed. */
   readonly roundTripMs: number | null;
@@ -39,9 +39,9 @@ export class Statistics {
   private skippedTicks = 0;
   private fullSnapshots = 0;
 
-  /** A snapshot arrived. `bytes` is how much came since the last one; null if nobody knows. */
+  /** A snapshot arrived. `bytes` is the number of bytes since the last one; null if unknown. */
   arrived(snapshot: Snapshot, bytes: number | null, lateMs: number, nowMs: number): void {
-    // The first one opens the account; what came with it lies before.
+    // Counting starts with the first one, without its own bytes.
     if (this.sinceMs === null) this.sinceMs = nowMs;
     else this.arrivals.push({ atMs: nowMs, ticks: snapshot.tick - this.lastTick, bytes: bytes ?? Number.NaN, lateMs });
     this.lastTick = snapshot.tick;

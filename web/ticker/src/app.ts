@@ -1,10 +1,11 @@
-/** Puts the page together: one client, its channels, and the panels that show them. */
+/** Assembles the page: one client, its channels, and the panels that show them. */
 
 import { Cards } from "./cards";
 import { LISTINGS, QUOTES_CHANNEL } from "./contract";
 import { Crowd } from "./crowd";
 import { CutPanel } from "./cut_panel";
 import { byId } from "./dom";
+import { explainLabels } from "./explanation";
 import { milliseconds, plural, seconds, shortId } from "./format";
 import { Header } from "./header";
 import { IndexChart } from "./index_chart";
@@ -18,6 +19,7 @@ import { Stats } from "./stats";
 import { Tabs } from "./tabs";
 
 async function start(): Promise<void> {
+  explainLabels();
   const { encoding, endpoint } = pageOptions(location);
   const header = new Header(encoding);
   const log = new Log();
@@ -63,13 +65,13 @@ async function start(): Promise<void> {
   const crowd = new Crowd((id) => (id === clientId ? "you" : tabs.owns(id) ? "yours" : "other"));
   const cutPanel = new CutPanel(market.stocks, () => {
     if (network.cut) {
-      log.add("Network restored by hand");
+      log.add("Network restored by the switch");
       network.restore();
       header.show("connecting", null);
     } else {
-      log.add("Network cut by hand: the socket is closed, new ones are refused", "warn");
+      log.add("Network cut by the switch: the socket is closed, and new ones are blocked", "warn");
       network.cutOff();
-      // Without a connection there is nothing whose loss would show the cut.
+      // Without a connection, a cut would not be visible.
       if (outage !== null) showAway();
     }
   });
@@ -120,7 +122,7 @@ async function start(): Promise<void> {
 
 function logReport(log: Log, report: OutageReport): void {
   if (report.restarted) {
-    log.add(`The server started anew: ${report.channels} channels begin with new epochs`, "warn");
+    log.add(`The server restarted: ${report.channels} channels start with new epochs`, "warn");
     return;
   }
   const isWhole = report.missing === 0 && report.incomplete === 0;

@@ -1,6 +1,6 @@
 /**
- * What the demo publisher of the server sends, as CONTRACT.md words it, and the door through
- * which every payload enters the page: a payload that is not what the contract says is null.
+ * The payloads of the server's demo publisher, as CONTRACT.md defines them. Every payload is validated
+ * here: the result is null for a payload that violates the contract.
  */
 
 export interface Listing {

@@ -1,4 +1,4 @@
-/** The "who is here" panel: the count, the flock, and who came and went. */
+/** The "who is here" panel: the count, the flock, joins and leaves. */
 
 import { byId, drawSoon, element, setText } from "./dom";
 import { Flock, type Kind } from "./flock";
@@ -20,7 +20,7 @@ export class Crowd {
     this.refresh();
   }
 
-  /** Draws anew, also when the set is the same and only whose sessions they are has changed. */
+  /** Redraws, also if only the owners of the sessions have changed. */
   refresh(): void {
     drawSoon(this, () => {
       setText(this.number, count(this.present.size));

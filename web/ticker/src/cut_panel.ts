@@ -1,4 +1,4 @@
-/** The switch that cuts the network, and the account of what came back. */
+/** The switch that cuts the network, and the report of what was recovered. */
 
 import { HISTORY_SIZE, TICKS_PER_SECOND } from "./contract";
 import { byId, element, setText } from "./dom";
@@ -42,7 +42,7 @@ export class CutPanel {
     this.toggle.disabled = false;
   }
 
-  /** The connection is away, cut by the switch or by the world. */
+  /** The connection is lost, by the switch or for another reason. */
   away(sinceMs: number, isCut: boolean): void {
     this.phase("away");
     this.toggle.setAttribute("aria-checked", String(isCut));
@@ -51,7 +51,7 @@ export class CutPanel {
       root.dataset["state"] = "away";
       setText(note, "\u2026");
     }
-    if (isCut) this.announce("Network cut. Prices stand still.");
+    if (isCut) this.announce("Network cut. Prices are frozen.");
     clearInterval(this.timer);
     this.timer = window.setInterval(() => this.count(sinceMs, isCut), REFRESH_MS);
     this.count(sinceMs, isCut);
@@ -62,8 +62,8 @@ export class CutPanel {
     this.phase("returning");
     this.toggle.setAttribute("aria-checked", "false");
     this.floating.hidden = true;
-    setText(this.title, "Back on the line");
-    setText(this.text, "Asking each channel for what came after its last offset\u2026");
+    setText(this.title, "Reconnected");
+    setText(this.text, "Recovering each channel from its last offset\u2026");
   }
 
   channelReturned({ symbol, recovered, complete, missing }: ChannelReturn): void {
@@ -98,9 +98,9 @@ export class CutPanel {
       this.text,
       isLate
         ? `About ${count(missed)} publications missed, more than the history of ` +
-            `${seconds(HISTORY_MS)} holds. The page will say what could not be recovered.`
+            `${seconds(HISTORY_MS)} keeps. The page will show what could not be recovered.`
         : `About ${count(missed)} publications missed so far. ` +
-            "The server keeps them: turn the network back on.",
+            "The server keeps them. Switch the network back on.",
     );
     setText(this.floatingText, `Network cut for ${seconds(awayMs)}`);
   }
@@ -120,24 +120,24 @@ function wholeTitle({ publications }: OutageReport): string {
 
 function wholeText({ channels, recoveryMs, awayMs }: OutageReport): string {
   return (
-    `on ${plural(channels, "channel", "channels")}, nothing missing: every offset was checked. ` +
-    `Away for ${seconds(awayMs)}, complete ` +
-    `${milliseconds(Math.max(1, Math.round(recoveryMs)))} after reconnecting.`
+    `on ${plural(channels, "channel", "channels")}, nothing missing: the page checked every offset. ` +
+    `Offline for ${seconds(awayMs)}; recovery took ` +
+    `${milliseconds(Math.max(1, Math.round(recoveryMs)))}.`
   );
 }
 
 function incompleteTitle({ missing, restarted }: OutageReport): string {
-  if (restarted) return "The server started anew";
+  if (restarted) return "The server restarted";
   return missing > 0
     ? `${plural(missing, "publication is", "publications are")} missing`
     : "Refilled from history";
 }
 
 function incompleteText({ missing, incomplete, publications, restarted }: OutageReport): string {
-  if (restarted) return "Its channels have new epochs: prices go on from there.";
+  if (restarted) return "Its channels have new epochs, and prices continue from there.";
   const channels = plural(incomplete, "channel", "channels");
-  const recovered = publications > 0 ? ` ${count(publications)} were recovered on the others.` : "";
+  const recovered = publications > 0 ? ` ${count(publications)} publications were recovered on the others.` : "";
   return missing > 0
-    ? `Away for longer than the history reaches: ${channels} went on from what it still holds.${recovered}`
-    : `${channels} could not be recovered, but the history had everything.${recovered}`;
+    ? `Offline for longer than the history: ${channels} continued from the oldest publication that it keeps.${recovered}`
+    : `${channels} could not be recovered, but the history was complete.${recovered}`;
 }

@@ -18,7 +18,7 @@ interface Bird {
   leaving: boolean;
 }
 
-/** More birds than this would only be a cloud; the count beside it is exact. */
+/** The largest number of birds that are drawn; the count beside the flock is exact. */
 const BIRDS_MAX = 160;
 const GOLDEN_ANGLE = 2.39996;
 const ARRIVAL_MS = 900;
@@ -42,7 +42,7 @@ export class Flock {
     reducedMotion.addEventListener("change", () => this.wake());
   }
 
-  /** Shows these sessions; who is new flies in, who is gone flies off. */
+  /** Shows these sessions; new birds fly in, removed birds fly off. */
   show(present: ReadonlySet<string>, kindOf: (client: string) => Kind): void {
     for (const bird of this.birds) {
       bird.leaving = !present.has(bird.client);
@@ -61,7 +61,7 @@ export class Flock {
     this.wake();
   }
 
-  /** While the network is cut nobody knows who flies: the flock stands still and pale. */
+  /** While the network is cut, presence is unknown: the flock stands still and pale. */
   still(stilled: boolean): void {
     this.stilled = stilled;
     this.wake();

@@ -1,4 +1,4 @@
-/** Numbers and times as the page words them. */
+/** Formats numbers and times for the page. */
 
 const priceFormat = new Intl.NumberFormat("en", {
   minimumFractionDigits: 2,
@@ -31,7 +31,7 @@ export const seconds = (valueMs: number): string => `${(valueMs / 1000).toFixed(
 export const plural = (n: number, one: string, many: string): string =>
   `${count(n)} ${n === 1 ? one : many}`;
 
-/** Enough of a client's id to tell it from its neighbours. */
+/** A prefix of a client's id, long enough to distinguish it. */
 export const shortId = (client: string): string => client.slice(0, 8);
 
 export function clock(date: Date): string {

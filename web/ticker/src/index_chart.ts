@@ -1,4 +1,4 @@
-/** The flock index: the mean of all quotes, from the latest lane, with what was missed left open. */
+/** The flock index: the mean of all quotes, from the latest lane, with gaps for missed publications. */
 
 import { palette, type Palette, type Surface, surface } from "./canvas";
 import type { Quotes } from "./contract";
@@ -7,9 +7,9 @@ import { percent, price } from "./format";
 import type { Stock } from "./market";
 
 const WINDOW_MS = 30_000;
-/** A pause longer than this is drawn as a hole. The publisher sends every 50 ms. */
+/** A longer pause is drawn as a gap. The publisher sends every 50 ms. */
 const HOLE_MS = 800;
-/** Part of the way that the scale goes in one drawing when it draws in. */
+/** The fraction by which the scale approaches its target in one drawing when it shrinks. */
 const EASE = 0.1;
 const AXIS_WIDTH = 58;
 const TOP = 14;
@@ -101,7 +101,7 @@ export class IndexChart {
     this.change.dataset["trend"] = change >= 0 ? "up" : "down";
   }
 
-  /** Holds every value at once, and draws in softly when an extreme leaves the window. */
+  /** Grows at once to include every value, and shrinks gradually when an extreme leaves the window. */
   private scaleTo(last: Quotes): void {
     let low = last.mean;
     let high = last.mean;
@@ -146,7 +146,7 @@ export class IndexChart {
     context.fillText("now", right, height - 6);
   }
 
-  /** The line without its holes. */
+  /** Draws the line, with its gaps left open. */
   private runs(): Quotes[][] {
     const runs: Quotes[][] = [];
     let previousMs = Number.NEGATIVE_INFINITY;

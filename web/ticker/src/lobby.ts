@@ -46,7 +46,7 @@ export class Lobby {
       for (const client of Object.keys(clients)) this.present.add(client);
       this.events.changed(this.present);
     } catch {
-      // The connection went away meanwhile: the next `subscribed` loads again.
+      // The connection was lost meanwhile: the next `subscribed` loads presence again.
     }
   }
 
@@ -68,7 +68,7 @@ export class Lobby {
   }
 }
 
-/** Makes a client's session count among the visitors. */
+/** Subscribes a client to the lobby, so that it counts as a visitor. */
 export function joinLobby(client: Centrifuge): Subscription {
   const subscription = client.newSubscription(LOBBY_CHANNEL);
   subscription.subscribe();

@@ -25,7 +25,7 @@ export interface ChannelReturn {
   readonly symbol: string;
   readonly recovered: number;
   readonly missing: number;
-  /** False when the server could not recover and the page went back to history instead. */
+  /** False if the server could not recover and the page loaded history instead. */
   readonly complete: boolean;
   readonly restarted: boolean;
 }
@@ -42,9 +42,9 @@ export class Market {
   readonly stocks: readonly Stock[];
   /** Publications pushed to the page, live or recovered; pages of history are not counted. */
   publications = 0;
-  /** Publications not worded as the contract says: counted and left aside. */
+  /** Publications that violate the contract: counted and ignored. */
   malformed = 0;
-  /** Publications of the latest lane that said others had been skipped before them. */
+  /** Publications of the latest lane with the tag for skipped predecessors. */
   skippedTags = 0;
   /** Ages of publications on arrival in ms, by the clocks of server and page, since last taken. */
   private agesMs: number[] = [];

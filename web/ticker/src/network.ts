@@ -97,7 +97,7 @@ export class CuttableSocket {
     this.real?.close(code, reason);
   }
 
-  /** Ends this socket as a cut cable does: nothing more arrives, nothing is said goodbye to. */
+  /** Ends this socket like a cut cable: nothing more arrives, and there is no close handshake. */
   drop(): void {
     const real = this.real;
     if (real !== null) {

@@ -1,4 +1,4 @@
-/** One absence of the connection, from the moment it went to the account of what came back. */
+/** One loss of the connection, from its start to the report of what was recovered. */
 
 import type { ChannelReturn } from "./market";
 
@@ -36,7 +36,7 @@ export class Outage {
     this.returned.clear();
   }
 
-  /** Takes the return of one channel; the report once all are back. */
+  /** Records that one channel is back; returns the report once all are. */
   add(channel: ChannelReturn, nowMs: number): OutageReport | null {
     this.returned.add(channel.symbol);
     if (!channel.complete) this.incomplete.add(channel.symbol);

@@ -1,4 +1,4 @@
-/** The official SDK in one of its two builds, behind one way to open clients and read payloads. */
+/** The official SDK in one of its two builds, with one interface to open clients and read payloads. */
 
 import { Centrifuge } from "centrifuge";
 import type { Network } from "./network";
@@ -20,7 +20,7 @@ export async function loadSdk(encoding: Encoding, endpoint: string, name = "tick
     client: (network) =>
       new Client(endpoint, {
         name,
-        // A page that people watch may retry sooner than the SDK's 20 s at the longest.
+        // Visitors wait for the page, so it retries sooner than the SDK's maximum of 20 s.
         maxReconnectDelay: 4000,
         ...(network === null
           ? {}
@@ -43,7 +43,7 @@ export function pageOptions(location: Location, unasked: Encoding = "json"): { e
   };
 }
 
-/** `?ws=` counts only on a page served from this very machine: no link can point others elsewhere. */
+/** `?ws=` works only on a page from localhost, so that a link cannot direct visitors to another server. */
 function developmentEndpoint(address: string | null, hostname: string): string | null {
   if (address === null || !["127.0.0.1", "localhost", "[::1]"].includes(hostname)) return null;
   try {

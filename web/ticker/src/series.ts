@@ -1,4 +1,4 @@
-/** The publications of one channel in the order of their offsets, and the proof that none is missing. */
+/** The publications of one channel in the order of their offsets, with a count of missing ones. */
 
 import type { Tick } from "./contract";
 
@@ -16,7 +16,7 @@ export interface Position {
 export class Series {
   /** Oldest first, at most `size` points. */
   readonly points: Point[] = [];
-  /** Offsets that should have come and did not, since the page was opened. */
+  /** Missing offsets since the page was opened. */
   missing = 0;
   /** Publications whose offset had been seen already. */
   duplicates = 0;
@@ -25,7 +25,7 @@ export class Series {
   private epoch: string | null = null;
   /** The offset that the next publication must have; null before the first subscription. */
   private expected: number | null = null;
-  /** The last offset seen before the server could not recover; what follows it is in question. */
+  /** The last offset seen before a failed recovery; later ones may be missing. */
   private brokenAfter: number | null = null;
   /** Top of the stream when the subscription began anew: history must reach at least to here. */
   private resumedAt = 0;
@@ -56,7 +56,7 @@ export class Series {
     return outcome;
   }
 
-  /** Takes a publication as it arrives, live or by recovery. False if it was there already. */
+  /** Adds a live or recovered publication. Returns false for a duplicate. */
   append(point: Point): boolean {
     this.checked += 1;
     if (this.expected !== null) {
@@ -72,7 +72,7 @@ export class Series {
     return true;
   }
 
-  /** Takes the stream's history after `beginAt`, oldest first, and counts what it lacks. */
+  /** Adds the stream's history after `beginAt`, oldest first, and counts missing offsets. */
   fill(history: readonly Point[]): void {
     const first = history[0]?.offset ?? this.resumedAt + 1;
     const last = history[history.length - 1]?.offset ?? first - 1;

@@ -74,7 +74,7 @@ function strokeRuns(
       if (previous !== null) context.moveTo(x(previous), y(previous));
       run = point.recovered;
     }
-    // A missing offset stays visible as a hole in the line.
+    // A missing offset stays visible as a gap in the line.
     const isBroken = previous === null || point.offset !== previous.offset + 1;
     if (isBroken) context.moveTo(x(point), y(point));
     else context.lineTo(x(point), y(point));

@@ -6,7 +6,7 @@ import type { Market } from "./market";
 import type { Network } from "./network";
 
 const INTERVAL_MS = 1000;
-/** Beyond this the clocks of server and page disagree, and the difference says nothing. */
+/** At a larger difference, the clocks of server and page are not synchronized, and the age is meaningless. */
 const AGE_MAX_MS = 60_000;
 
 export class Stats {

@@ -1,4 +1,4 @@
-/** Ten more sessions at a click: real clients of the SDK, each with a socket and a price of its own. */
+/** Opens ten more sessions: SDK clients, each with its own socket and price. */
 
 import type { Centrifuge } from "centrifuge";
 import { LISTINGS, parseTick, tickerChannel } from "./contract";
@@ -8,9 +8,9 @@ import { joinLobby } from "./lobby";
 import type { Sdk } from "./sdk";
 
 const BATCH = 10;
-/** A browser holds some 250 sockets, and a page should not make a small server's day hard. */
+/** A browser allows about 250 sockets, and a page should not overload a small server. */
 const TABS_MAX = 30;
-/** Between two openings, so that one can watch them arrive. */
+/** Interval between two openings, so that each is visible. */
 const STAGGER_MS = 70;
 
 export interface TabsEvents {
@@ -90,7 +90,7 @@ export class Tabs {
         ? "None yet."
         : connected < total
           ? `${connected} of ${total} connected.`
-          : `${plural(total, "extra session", "extra sessions")}, each on a socket of its own.`;
+          : `${plural(total, "extra session", "extra sessions")}, each with its own socket.`;
     setText(this.summary, summary);
   }
 }

@@ -16,6 +16,9 @@ class Subscription extends EventEmitter {
   unsubscribe() {
     this.emit('unsubscribed', { code: 0, reason: 'unsubscribe called' });
   }
+  setData(data) {
+    this.data = data;
+  }
   async publish(data) {
     this.published.push(data);
     if (this.refusal) throw this.refusal;
@@ -217,4 +220,32 @@ test('a meter counts bytes of texts and buffers', () => {
     socket.dispatchEvent(Object.assign(new Event('message'), { data }));
   }
   assert.deepEqual([meter.messagesIn, meter.bytesIn], [4, 3 + 9 + 5 + 7]);
+});
+
+for (const encoding of ['json', 'protobuf']) {
+  test(`a seat token is returned with the next join, ${encoding}`, () => {
+    const { client, room } = bench({ encoding, data: { name: 'Ada' } });
+    const encode = (value) => (encoding === 'json' ? value : new TextEncoder().encode(JSON.stringify(value)));
+    const decode = (data) => (encoding === 'json' ? data : JSON.parse(new TextDecoder().decode(data)));
+    room.join();
+    client.last.emit('subscribed', {});
+    assert.equal(client.last.data, undefined);
+    client.last.emit('subscribed', { data: encode({ seat_token: 'ab' }) });
+    assert.deepEqual(decode(client.last.data), { name: 'Ada', seat_token: 'ab' });
+    client.last.emit('subscribed', { data: encode({ other: 1 }) });
+    client.last.emit('subscribed', { data: encode({ seat_token: 'cd' }) });
+    assert.deepEqual(decode(client.last.data), { name: 'Ada', seat_token: 'cd' });
+    room.leave();
+    room.join();
+    assert.deepEqual(decode(client.last.options.data), { name: 'Ada', seat_token: 'cd' });
+  });
+}
+
+test('a seat token goes without other data, and not into data that is no object', () => {
+  for (const [data, returned] of [[undefined, { seat_token: 'ab' }], [null, { seat_token: 'ab' }], [[1], [1]], ['x', 'x']]) {
+    const { client, room } = bench({ data });
+    room.join();
+    client.last.emit('subscribed', { data: { seat_token: 'ab' } });
+    assert.deepEqual(client.last.data, returned);
+  }
 });

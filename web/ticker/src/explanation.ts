@@ -1,0 +1,14 @@
+/** One line that explains a figure: the one whose label has the focus, is touched, or is under the pointer. */
+
+import { byId, setText } from "./dom";
+
+export function explainLabels(): void {
+  const line = byId("explanation", HTMLElement);
+  const explain = (event: Event): void => {
+    if (!(event.target instanceof HTMLElement)) return;
+    const { help } = event.target.dataset;
+    if (help !== undefined) setText(line, help);
+  };
+  // A touch does not give the focus to a button in every browser.
+  for (const type of ["focusin", "click", "pointerover"]) document.addEventListener(type, explain);
+}
