@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin::fuzzing::backend_answer(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin_fuzz::backend_answer::answer(data));

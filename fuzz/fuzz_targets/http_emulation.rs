@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin::fuzzing::emulation_body(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin_fuzz::http_emulation::body(data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin::fuzzing::http_head(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin_fuzz::http_head::head(data));

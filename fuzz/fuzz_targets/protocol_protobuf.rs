@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin_protocol::fuzzing::protobuf(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin_fuzz::protocol::protobuf(data));

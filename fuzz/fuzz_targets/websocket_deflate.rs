@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin_websocket::fuzzing::deflate(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dunlin_fuzz::websocket::deflate(data));

@@ -1,4 +1,4 @@
-"""Holds requests and answers against schema/openapi.json, as far as that uses JSON Schema."""
+"""Validates requests and responses against schema/openapi.json. Supports the part of JSON Schema that the file uses."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ class Description:
         self.checked = set()
 
     def problem(self, path, body, status, answer):
-        """What is wrong, or None; requests are looked at when they led to a result."""
+        """The first violation, or None. Requests are validated only if they had a result."""
         described = self.document["paths"].get(path)
         if described is None:
             return None

@@ -1,7 +1,7 @@
-//! Sends every message back: what the Autobahn test suite talks to.
+//! An echo server for the Autobahn test suite.
 //!
-//! The handshake, the receiver and the writer of frames are those of the server; the loop around them is a thread for each
-//! connection, which the server has not. `dunlin-echo PORT` serves until it is stopped.
+//! It uses the server's handshake, receiver and frame writer; its loop is one thread per connection, unlike the
+//! server's. `dunlin-echo PORT` runs until it is stopped.
 
 use std::{
     env,
@@ -14,14 +14,14 @@ use std::{
 };
 
 use dunlin_websocket::{
-    Kind, Limits, Opcode, Received, Receiver,
+    MessageKind, Opcode, Received, Receiver, WebSocketLimits, close,
     deflate::{Deflater, Inflater},
     handshake::{self, DeflateOffer},
     header,
 };
 
 /// The suite sends messages of up to 16 MiB, and 4 MiB in pieces of 64 bytes.
-const LIMITS: Limits = Limits {
+const LIMITS: WebSocketLimits = WebSocketLimits {
     frame_bytes_max: 32 << 20,
     message_bytes_max: 32 << 20,
     fragments_max: 1 << 20,
@@ -87,7 +87,7 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
         unread.clear();
         unread.extend_from_slice(buffer.get(..length).unwrap_or_default());
     }
-    // What the peer still says is read, so that our last frame is not lost to a reset.
+    // Read until the peer closes; otherwise a reset could destroy our last frame.
     stream.shutdown(Shutdown::Write)?;
     while stream.read(&mut buffer)? > 0 {}
     Ok(())
@@ -145,18 +145,18 @@ fn answer(
             Ok(Some(Received::Compressed { kind, payload })) => match inflater.inflate(kind, &payload, &LIMITS) {
                 Ok(message) => append_message(deflater.as_deref_mut(), opcode(kind), message, out),
                 Err(error) => {
-                    header::append_close(error.close_code(), error.reason(), out);
+                    close::append_close(error.close_code(), error.reason(), out);
                     return false;
                 }
             },
             Ok(Some(Received::Ping(payload))) => header::append_pong(&payload, out),
             Ok(Some(Received::Pong(_))) => {}
             Ok(Some(Received::Close { code, .. })) => {
-                header::append_close_reply(code, out);
+                close::append_close_reply(code, out);
                 return false;
             }
             Err(error) => {
-                header::append_close(error.close_code(), error.reason(), out);
+                close::append_close(error.close_code(), error.reason(), out);
                 return false;
             }
         }
@@ -176,9 +176,9 @@ fn append_message(deflater: Option<&mut Deflater>, opcode: Opcode, message: &[u8
     }
 }
 
-const fn opcode(kind: Kind) -> Opcode {
+const fn opcode(kind: MessageKind) -> Opcode {
     match kind {
-        Kind::Text => Opcode::Text,
-        Kind::Binary => Opcode::Binary,
+        MessageKind::Text => Opcode::Text,
+        MessageKind::Binary => Opcode::Binary,
     }
 }

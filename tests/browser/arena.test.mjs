@@ -60,7 +60,7 @@ for (const encoding of ["json", "protobuf"]) {
         await answered;
         await arena.until(() => /\d/.test(document.querySelector("[data-stat=bytes]").textContent));
         const { tick } = await arena.stage();
-        // Three seconds: it would have asked again.
+        // After three seconds it would have sent another request.
         await arena.until((tick) => document.querySelector("#stage").dataset.tick > tick, tick + 180);
         assert.equal(asked, 1);
         assert.deepEqual([await arena.figure("tick-mean"), await arena.figure("tick-p99")], ["\u2013", "\u2013"]);
@@ -76,8 +76,9 @@ for (const encoding of ["json", "protobuf"]) {
         await arena.until(([x, sign]) => (document.querySelector("#stage").dataset.x - x) * sign > 150, [start.x, sign]);
         await arena.until(([x, sign]) => (document.querySelector("#stage").dataset.confirmedX - x) * sign > 150, [start.x, sign]);
         await arena.page.keyboard.up(key);
+        // The walk and the stop. At an obstacle, the position is confirmed before the stop is sent.
+        await arena.until((before) => Number(document.querySelector("#stage").dataset.ack) >= before + 2, start.ack);
         const end = await arena.untilSettled();
-        assert.ok(end.ack >= 2, "the walk and the stop are acknowledged");
         assert.ok((end.confirmedX - start.confirmedX) * sign > 150);
         assert.equal(end.confirmedY, start.confirmedY);
         assert.match(await arena.figure("trip"), /\d ms|\d s/);
@@ -134,7 +135,7 @@ for (const encoding of ["json", "protobuf"]) {
           await arena.until(([x, sign]) => (document.querySelector("#stage").dataset.confirmedX - x) * sign > 100, [back.confirmedX, sign]);
           await arena.page.keyboard.up(key);
           await arena.untilSettled();
-          // The browser itself tells of sockets that are refused, and of metrics asked for through the cut cable.
+          // The browser itself reports refused sockets, and requests for metrics while the network is cut.
           arena.faults = arena.faults.filter((fault) => !/WebSocket connection|Failed to load resource/.test(fault));
         });
       } finally {
@@ -150,6 +151,30 @@ for (const encoding of ["json", "protobuf"]) {
         await arena.until(() => document.querySelector("[data-stat=tick]").textContent === "\u2013");
         await arena.page.click("#cut");
         await arena.untilJoined(avatar);
+      }));
+
+    test("the trail of a walk and the heat map are drawn", () =>
+      withArena(address, DESKTOP, async (arena) => {
+        const start = await arena.untilJoined();
+        const [key, sign] = arena.awayFromEdge(start);
+        await arena.page.focus("#field");
+        await arena.page.keyboard.down(key);
+        await arena.until(([x, sign]) => (document.querySelector("#stage").dataset.confirmedX - x) * sign > 300, [start.x, sign]);
+        await arena.page.keyboard.up(key);
+        await arena.untilSettled();
+        for (const id of ["toggle-trails", "toggle-heat"]) {
+          await arena.page.click(`#${id}`);
+          assert.equal(await arena.page.getAttribute(`#${id}`, "aria-pressed"), "true");
+        }
+        // Blocks of paths are stored every three seconds.
+        await arena.until(() => {
+          const { trail, heat } = document.querySelector("#stage").dataset;
+          return Number(trail) >= 2 && Number(heat) >= 1;
+        });
+        const shown = await pixels(arena);
+        await arena.page.screenshot({ path: `${SHOTS}arena-paths-${encoding}.png` });
+        for (const id of ["toggle-trails", "toggle-heat"]) await arena.page.click(`#${id}`);
+        await arena.until((shown) => document.querySelector("#field").toDataURL() !== shown, shown);
       }));
 
     test("on a phone a finger leads the way", () =>
@@ -187,7 +212,7 @@ test("the pages lead to each other", async () => {
   }
 });
 
-/** Opens the arena, runs the body, and expects that nothing went wrong meanwhile. */
+/** Opens the arena, runs the body, and expects no errors on the page. */
 async function withArena(address, device, body) {
   const arena = new ArenaPage(await openPage(browser, address, device, async (page) => {
     await page.addInitScript(() => {
@@ -207,5 +232,5 @@ async function withArena(address, device, body) {
   }
 }
 
-/** What the canvas shows, as a text that is another one for another picture. */
+/** A fingerprint of the picture on the canvas. */
 const pixels = (arena) => arena.page.evaluate(() => document.querySelector("#field").toDataURL());

@@ -1,4 +1,4 @@
-/** The arena page as a test sees it: what it shows, and what a visitor does. */
+/** The arena page for tests: reads what it shows, and performs a visitor's actions. */
 
 import { DEADLINE_MS } from "./chromium.mjs";
 
@@ -7,7 +7,7 @@ export class ArenaPage {
     Object.assign(this, { page, faults, close });
   }
 
-  /** What the page says that it shows. */
+  /** The state that the page reports for tests. */
   stage() {
     return this.page.evaluate(() => {
       const { tick, avatar, ack, pending, x, y, confirmedX, confirmedY, others = "" } = document.querySelector("#stage").dataset;
@@ -19,12 +19,12 @@ export class ArenaPage {
     });
   }
 
-  /** Waits until `condition`, which runs in the page, gives something. */
+  /** Waits until `condition`, which runs in the page, returns a truthy value. */
   until(condition, argument) {
     return this.page.waitForFunction(condition, argument, { timeout: DEADLINE_MS, polling: 50 });
   }
 
-  /** Waits until the page is in the room and shows the player; as another object than `before`. */
+  /** Waits until the page is in the room and shows the player, with an object other than `before`. */
   async untilJoined(before = 0) {
     await this.until((before) => {
       const { state, avatar } = document.querySelector("#stage").dataset;
@@ -37,7 +37,7 @@ export class ArenaPage {
     return this.until((state) => document.querySelector("#stage").dataset.state === state, state);
   }
 
-  /** Waits until all inputs are acknowledged and the player is shown just where the server has it. */
+  /** Waits until all inputs are acknowledged and the shown position of the player equals the server's. */
   async untilSettled() {
     await this.until(() => {
       const { pending, x, y, confirmedX, confirmedY } = document.querySelector("#stage").dataset;
@@ -46,7 +46,7 @@ export class ArenaPage {
     return this.stage();
   }
 
-  /** The key that leads away from the nearer edge of a map of `units`, and its direction. */
+  /** The key for walking away from the nearer edge of a map with sides of `units`, and its direction. */
   awayFromEdge({ x }, units = 4_000) {
     return x < units ? ["ArrowRight", 1] : ["ArrowLeft", -1];
   }

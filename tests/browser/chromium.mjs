@@ -1,4 +1,4 @@
-/** Debian's Chromium with a fresh profile, and pages that note what must not happen on them. */
+/** Debian's Chromium with a fresh profile, and pages that record errors. */
 
 import { chromium } from "playwright-core";
 
@@ -21,7 +21,7 @@ export const PHONE = {
   hasTouch: true,
 };
 
-/** Every wait of the check ends here; what it waits for takes seconds on an idle machine. */
+/** The deadline of every wait; on an idle machine each takes seconds. */
 export const DEADLINE_MS = 60_000;
 
 export function launch() {
@@ -56,7 +56,7 @@ export async function openPage(browser, address, device = DESKTOP, prepare = asy
   return { page, faults, close: () => context.close() };
 }
 
-/** Runs in the page: sums up layout shifts that no input of the user explains. */
+/** Runs in the page: sums up layout shifts that were not caused by input of the user. */
 function noteLayoutShifts() {
   window.layoutShift = 0;
   new PerformanceObserver((list) => {

@@ -11,7 +11,7 @@ import { TickerPage } from "./ticker_page.mjs";
 
 /** The side of the map in demo/config.json: 32 cells of 512 units. */
 const MAP_UNITS = 16_384;
-/** From the edge: further than the cells that are seen. */
+/** Distance from the edge; larger than the radius of the view. */
 const INLAND_UNITS = 3_000;
 
 const PICTURES = { arena: takeArena, ticker: takeTicker };
@@ -21,17 +21,17 @@ const browser = await launch();
 await PICTURES[name](path);
 await browser.close();
 
-/** The hunt in full swing, with the cells of the map and what the player sees of them. */
+/** A running hunt, with the grid of the map and the player's view. */
 async function takeArena(path) {
   const arena = new ArenaPage(await openPage(browser, `${address}arena/`, { viewport: { width: 1320, height: 880 }, colorScheme: "light" }));
   const start = await arena.untilJoined();
-  for (const id of ["toggle-grid", "toggle-view"]) await arena.page.click(`#${id}`);
+  for (const id of ["hint-close", "toggle-grid", "toggle-view"]) await arena.page.click(`#${id}`);
   await arena.page.focus("#field");
   await walkInland(arena, start);
   for (const figure of ["trip", "tick-mean", "tick-p99"]) {
     await arena.until((figure) => /\d/.test(document.querySelector(`[data-stat="${figure}"]`).textContent), figure);
   }
-  // Of the ten best, each has found something, and the player runs to where a clue has dropped.
+  // Each of the ten best players has found a treasure, and the player runs towards a clue.
   await arena.until(() => /[1-9]/.test(document.querySelector("#leaders li:nth-child(10) .points")?.textContent ?? ""));
   await arena.until(() => !document.querySelector("#clue").hidden);
   const { x } = await arena.stage();
@@ -41,7 +41,7 @@ async function takeArena(path) {
   await arena.page.screenshot({ path });
 }
 
-/** Walks, first along and then across, until all that the player sees is on the map. */
+/** Walks horizontally, then vertically, until the whole view lies on the map. */
 async function walkInland(arena, start) {
   for (const [axis, keys] of [["x", ["ArrowRight", "ArrowLeft"]], ["y", ["ArrowDown", "ArrowUp"]]]) {
     const key = keys[start[axis] < MAP_UNITS / 2 ? 0 : 1];

@@ -8,10 +8,10 @@ import { SYMBOLS, TickerPage } from "./ticker_page.mjs";
 
 const BASE = process.env.DUNLIN_PAGE_URL;
 const SHOTS = new URL("./screenshots/", import.meta.url).pathname;
-/** Publications a symbol must have had before a page is opened, to tell history from live ones. */
+/** Publications that each symbol must have before a page is opened, to distinguish history from live publications. */
 const HISTORY_LEAST = 30;
 const HISTORY_SIZE = 120;
-/** What a visitor would not see as a jump. */
+/** The largest layout shift that a visitor would not notice. */
 const LAYOUT_SHIFT_MAX = 0.02;
 
 let browser;
@@ -171,7 +171,7 @@ async function open(address, device = DESKTOP, prepare = undefined) {
   return page;
 }
 
-/** Opens a page, checks it, and demands at the end what every page must hold. */
+/** Opens a page, runs the check, and then asserts what must hold for every page. */
 async function withPage(address, check, device = DESKTOP, prepare = undefined, { isWhole = true } = {}) {
   const page = await open(address, device, prepare);
   try {
@@ -193,7 +193,7 @@ function isKnot(reply) {
   return reply.push?.pub?.data?.symbol === "KNOT";
 }
 
-/** Takes one live publication of ticker:KNOT out of what the server sends. */
+/** Removes one live publication of ticker:KNOT from the server's messages. */
 async function loseOnePublication(page) {
   let seen = 0;
   await page.routeWebSocket(/\/connection\/websocket/, (socket) => {

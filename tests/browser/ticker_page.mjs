@@ -1,4 +1,4 @@
-/** The ticker page as the check sees it: what it shows, read from the document. */
+/** The ticker page for tests: reads what it shows from the document. */
 
 import { DEADLINE_MS } from "./chromium.mjs";
 
@@ -91,7 +91,7 @@ export class TickerPage {
     };
   }
 
-  /** Pixels of a card's sparkline that are painted at all. */
+  /** Number of painted pixels of a card's sparkline. */
   sparkPixels(symbol) {
     return this.page.evaluate((name) => {
       const canvas = document.querySelector(`[data-symbol="${name}"] canvas`);

@@ -1,4 +1,4 @@
-/** Another player: the room client in Node, which walks to wherever a test wants it. */
+/** Another player: the room client in Node, which walks to positions that a test chooses. */
 
 import { Player, walk } from "../../web/room-client/test/e2e/player.mjs";
 
@@ -20,7 +20,7 @@ export class Walker {
     return this.#player.room.replica.avatar;
   }
 
-  /** Walks until it is near a place, then stands. */
+  /** Walks until it is near a position, then stops. */
   async walkTo({ x, y }) {
     let sent = "";
     const isThere = () => {
@@ -28,7 +28,7 @@ export class Walker {
       const way = { x: x - avatar.x, y: y - avatar.y };
       const length = Math.hypot(way.x, way.y);
       const [dx, dy] = length < NEAR_UNITS ? [0, 0] : [Math.round((way.x / length) * 126), Math.round((way.y / length) * 126)];
-      // Only when the direction changed by more than a little: each is an input.
+      // Only if the direction has changed noticeably, because each change is an input.
       const direction = `${Math.round(dx / 12)} ${Math.round(dy / 12)}`;
       if (direction !== sent) this.walk(dx, dy);
       sent = direction;

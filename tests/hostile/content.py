@@ -1,4 +1,4 @@
-"""Bytes from what a row says about them.
+"""Builds bytes from the description in a row.
 
 A text is its UTF-8, a list is its parts one after the other, and an object is one of
 
@@ -71,7 +71,7 @@ def frame(parts) -> bytes:
         head = bytes([first, second | 126]) + struct.pack(">H", length)
     else:
         head = bytes([first, second | 127]) + struct.pack(">Q", length)
-    # A mask of zeros is a mask.
+    # A mask of zeros is valid.
     whole = head + (bytes(4) if masked else b"") + payload
     return whole[: parts["cut"]] if "cut" in parts else whole
 

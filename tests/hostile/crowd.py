@@ -1,4 +1,4 @@
-"""Many clients in one thread: each does what its kind says whenever its socket has something for it."""
+"""Many clients in one thread: each reacts according to its kind whenever its socket is ready."""
 
 import errno
 import json
@@ -9,7 +9,7 @@ import time
 from node import Failed
 from wire import Frames, client_frame, handshake
 
-#: Addresses that clients come from, so that none has more connections than it has ports.
+#: Client addresses: so many that the ports of each are sufficient.
 SOURCES = [f"127.0.0.{last}" for last in range(2, 12)]
 CONNECTS_AT_A_TIME = 250
 
@@ -24,14 +24,14 @@ class Client:
         self.socket, self.head, self.frames, self.closed = None, b"", Frames(), None
 
     def hello(self):
-        """What is sent as soon as the connection stands."""
+        """The bytes to send once the connection is established."""
         return handshake(self.server.port)
 
     def opened(self):
-        """The handshake is answered."""
+        """Called after the handshake response."""
 
     def frame(self, opcode, payload):
-        """A frame came."""
+        """Called for each frame."""
 
     def wants_to_read(self):
         return True
@@ -43,7 +43,7 @@ class Client:
         self.send("\n".join(map(json.dumps, commands)).encode())
 
     def read(self):
-        """Takes what came; false when the connection is over."""
+        """Processes received bytes; returns false when the connection has ended."""
         read = self.socket.recv(65_536)
         if not read:
             return False
@@ -121,7 +121,7 @@ class Crowd:
             each_turn()
 
     def drop(self):
-        """Closes all connections at once, and forgets what they had."""
+        """Closes all connections at once and drops their state."""
         for client in self.clients:
             if client.socket:
                 self.end(client)

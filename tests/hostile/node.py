@@ -1,4 +1,4 @@
-"""A server of its own process, and what it holds."""
+"""A server process, and the resources that it uses."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ STOP_TIMEOUT_S = 35
 
 
 class Failed(Exception):
-    """What came is not what was expected."""
+    """The server's reaction differs from the expected one."""
 
 
 class Node:
@@ -40,7 +40,7 @@ class Node:
         path.write_text(json.dumps(config), "utf-8")
         self.log = open(Path(self.folder.name) / "log", "w+b")
         command = [binary, "serve", "-c", str(path)] + (["--reactor", reactor] if reactor else [])
-        # The server takes settings from such variables, and refuses those it doesn't know.
+        # The server reads such variables as configuration, and rejects unknown ones.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment
@@ -83,7 +83,7 @@ class Node:
             connection.close()
 
     def reactor(self) -> str:
-        """What the server's shards wait on, as it says itself."""
+        """The reactor of the server's shards, as the server reports it."""
         answer = self.request("POST", "/api/info", b"{}", {"X-API-Key": self.key})[1]
         return json.loads(answer)["result"]["nodes"][0].get("reactor", "a reactor it does not name")
 
@@ -91,7 +91,7 @@ class Node:
         return self.process.poll() is None
 
     def memory_kib(self) -> int:
-        """What the process has of memory that is its own."""
+        """The private memory of the process."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1])
@@ -116,7 +116,7 @@ def free_port() -> int:
 
 
 def within(seconds, condition, between_s=0.01):
-    """Waits until `condition` gives something true, and returns that; what it gave last when the time is over."""
+    """Waits until `condition` returns a true value, and returns it; after the deadline, returns the last value."""
     deadline = time.monotonic() + seconds
     while True:
         found = condition()

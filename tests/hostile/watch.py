@@ -16,7 +16,7 @@ SESSIONS_PER_ENCODING = 4
 
 
 class Follower:
-    """What one session has seen. It complains about a gap, a double, and an end."""
+    """What one session has seen. It reports gaps, duplicates and the end of the connection."""
 
     def __init__(self, name):
         self.name, self.offset, self.seen, self.fault = name, None, 0, None
@@ -97,12 +97,12 @@ class Watch:
                     self.selector.unregister(connection)
 
     def fault(self):
-        """What was disturbed until now, or nothing."""
+        """The disturbances so far, or nothing."""
         faults = [follower.fault for follower in self.followers if follower.fault]
         return "; ".join(self.faults + faults)
 
     def stop(self):
-        """Ends the stream, and says what was disturbed: nothing, if every watcher has got all of it."""
+        """Ends the stream and returns the disturbances: none, if every watcher received all publications."""
         self.stopping = True
         for thread in self.threads:
             thread.join()

@@ -1,4 +1,4 @@
-"""The little of WebSocket and of the client protocol that a test needs to speak itself."""
+"""The parts of WebSocket and of the client protocol that the tests need."""
 
 import base64
 import secrets
@@ -22,7 +22,7 @@ def open_websocket(port, encoding="json", source="127.0.0.1"):
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(handshake(port, encoding))
     head = b""
-    # Nothing follows the head before we have said something.
+    # The server sends nothing after the head before our first message.
     while not head.endswith(b"\r\n\r\n"):
         read = connection.recv(4_096)
         if not read:
@@ -34,7 +34,7 @@ def open_websocket(port, encoding="json", source="127.0.0.1"):
 
 
 def client_frame(opcode, payload):
-    """A frame with a mask of zeros, which is a mask."""
+    """A frame with a mask of zeros, which is valid."""
     length = len(payload)
     if length < 126:
         head = bytes([0x80 | length])
@@ -46,13 +46,13 @@ def client_frame(opcode, payload):
 
 
 class Frames:
-    """A server's bytes to frames, whatever the pieces."""
+    """Splits a server's bytes into frames, however they arrive."""
 
     def __init__(self):
         self.bytes = bytearray()
 
     def take(self, read):
-        """The frames that are whole now: opcode and payload. A server's frames are whole messages without a mask."""
+        """The complete frames: opcode and payload. A server's frames are complete messages without a mask."""
         self.bytes += read
         at, found = 0, []
         while (size := self.size(at)) and at + size[0] + size[1] <= len(self.bytes):

@@ -4,9 +4,9 @@ go 1.25
 
 require (
 	github.com/centrifugal/centrifuge v0.38.0
-	github.com/centrifugal/protocol v0.17.0
+	github.com/centrifugal/protocol v0.19.2
 	github.com/gorilla/websocket v1.5.0
-	google.golang.org/protobuf v1.36.10
+	google.golang.org/protobuf v1.36.11
 )
 
 require (

@@ -1,13 +1,13 @@
-"""A backend for the server's hooks, which answers what the tests tell it to.
+"""A backend for the server's hooks, with responses that the tests define.
 
-The server asks `/hook/KIND`. A test says beforehand what is answered to questions about a channel, user, method or, for connect,
-the `about` in the client's data, none of which another test uses:
+The server sends requests to `/hook/KIND`. A test first defines the responses to requests about a channel, user, method or, for
+connect, the `about` in the client's data. No other test uses the same one:
 
     POST /answers  {"kind": "connect", "about": "x", "answers": [ANSWER, ...]}
     POST /asked    {"kind": "connect", "about": "x"}     -> [{"question": {...}, "headers": {...}}, ...] so far
 
-An ANSWER is what the server gets, `{"result": ...}` and so on; or `{"status": 500}`; with `"after_s": 1` it comes late. The
-last of the answers is given again and again. A question that nobody told of has status 404.
+An ANSWER is the response body, `{"result": ...}` and so on, or `{"status": 500}`; `"after_s": 1` delays it. The last of the
+answers is repeated. A request without a defined answer gets status 404.
 """
 
 import json
@@ -26,7 +26,7 @@ class Backend:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # What is small goes at once.
+            # Small responses are sent at once.
             disable_nagle_algorithm = True
 
             def do_POST(self):
@@ -44,11 +44,11 @@ class Backend:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
-            # As many as connect at once.
+            # The number of clients that connect at once.
             request_queue_size = 256
 
             def handle_error(self, request, client_address):
-                # Whoever asks may be gone.
+                # The requester may have disconnected.
                 if not isinstance(sys.exc_info()[1], ConnectionError):
                     super().handle_error(request, client_address)
 

@@ -1,10 +1,11 @@
 // Compares two sets of transcripts field by field.
 //
-//	compare -known FILE ORACLE CANDIDATE
+//	compare -known FILE [-v] ORACLE CANDIDATE
 //
-// Prints a line per script and every difference. Exits with 1 when there is a
-// difference that the file of known differences doesn't list, or when the file
-// lists one that isn't there any more.
+// Prints the plays that differ, each with its differences, then the entries of the
+// file of known differences that no longer occur, and a summary last. With -v it
+// prints a line for every play, and the known differences as well. Exits with 1 when
+// there is a difference that the file doesn't list, or an entry that no longer occurs.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"path"
@@ -46,9 +48,10 @@ const absent = "(absent)"
 func main() {
 	log.SetFlags(0)
 	knownPath := flag.String("known", "", "file of known differences")
+	verbose := flag.Bool("v", false, "list all plays, and the known differences")
 	flag.Parse()
 	if flag.NArg() != 2 {
-		log.Fatal("usage: compare -known FILE ORACLE CANDIDATE")
+		log.Fatal("usage: compare -known FILE [-v] ORACLE CANDIDATE")
 	}
 	var listed []*known
 	load(*knownPath, &listed)
@@ -60,14 +63,15 @@ func main() {
 	var oracle, candidate map[string]*transcript
 	load(flag.Arg(0), &oracle)
 	load(flag.Arg(1), &candidate)
-	if !report(oracle, candidate, listed) {
+	if !report(os.Stdout, oracle, candidate, listed, *verbose) {
 		os.Exit(1)
 	}
 }
 
-// report prints the table and says whether all is well.
-func report(oracle, candidate map[string]*transcript, listed []*known) bool {
-	same, listedOnly, different := 0, 0, 0
+// report prints the differences and a summary. It returns false if there is an unknown difference.
+func report(to io.Writer, oracle, candidate map[string]*transcript, listed []*known, verbose bool) bool {
+	same, listedOnly := 0, 0
+	var different []string
 	for _, script := range keys(oracle, candidate) {
 		unlisted, excused := []difference{}, []difference{}
 		for _, d := range compare(oracle[script], candidate[script]) {
@@ -77,34 +81,44 @@ func report(oracle, candidate map[string]*transcript, listed []*known) bool {
 				unlisted = append(unlisted, d)
 			}
 		}
+		heading := "same"
 		switch {
 		case len(unlisted) > 0:
-			different++
-			fmt.Printf("DIFFERENT  %s\n", script)
+			different = append(different, script)
+			heading = "DIFFERENT"
 		case len(excused) > 0:
 			listedOnly++
-			fmt.Printf("known      %s\n", script)
+			heading = "known"
 		default:
 			same++
-			fmt.Printf("same       %s\n", script)
 		}
-		for _, d := range unlisted {
-			fmt.Printf("             %s: oracle %s, candidate %s\n", d.path, show(d.oracle), show(d.candidate))
+		if verbose || len(unlisted) > 0 {
+			fmt.Fprintf(to, "%-10s %s\n", heading, script)
+			printDifferences(to, "", unlisted)
 		}
-		for _, d := range excused {
-			fmt.Printf("             (known) %s: oracle %s, candidate %s\n", d.path, show(d.oracle), show(d.candidate))
+		if verbose {
+			printDifferences(to, "(known) ", excused)
 		}
 	}
 	stale := 0
 	for _, k := range listed {
 		if !k.used {
 			stale++
-			fmt.Printf("STALE      %s %s is listed as known, but there is no such difference\n", k.Script, k.Path)
+			fmt.Fprintf(to, "STALE      %s %s is listed as known, but there is no such difference\n", k.Script, k.Path)
 		}
 	}
-	fmt.Printf("\n%d plays: %d the same, %d with known differences only, %d different; %d stale entries\n",
-		same+listedOnly+different, same, listedOnly, different, stale)
-	return different == 0 && stale == 0
+	if len(different) > 0 {
+		fmt.Fprintf(to, "different: %s\n", strings.Join(different, ", "))
+	}
+	fmt.Fprintf(to, "%d plays: %d the same, %d with known differences only, %d different; %d stale entries\n",
+		same+listedOnly+len(different), same, listedOnly, len(different), stale)
+	return len(different) == 0 && stale == 0
+}
+
+func printDifferences(to io.Writer, prefix string, differences []difference) {
+	for _, d := range differences {
+		fmt.Fprintf(to, "             %s%s: oracle %s, candidate %s\n", prefix, d.path, show(d.oracle), show(d.candidate))
+	}
 }
 
 func compare(oracle, candidate *transcript) []difference {
@@ -187,7 +201,7 @@ func load(from string, into any) {
 	}
 }
 
-// unmarshal keeps numbers as they are written.
+// unmarshal keeps the text of numbers.
 func unmarshal(raw []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()

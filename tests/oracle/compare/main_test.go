@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 )
 
@@ -56,10 +57,32 @@ func TestReport(t *testing.T) {
 		"listed with a pattern of path": {other, []*known{{Script: "*/json", Path: "a[*].x", Reason: "a test"}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if report(oracle, example.candidate, example.listed) != example.well {
-				t.Fatalf("want %v", example.well)
+			var printed strings.Builder
+			if report(&printed, oracle, example.candidate, example.listed, false) != example.well {
+				t.Fatalf("want %v, got\n%s", example.well, &printed)
 			}
 		})
+	}
+}
+
+func TestReportEndsWithWhatDiffers(t *testing.T) {
+	oracle, candidate := map[string]*transcript{}, map[string]*transcript{}
+	for _, script := range []string{"first/json", "middle/json", "last/json"} {
+		oracle[script] = parse(t, `{"a":[{"x":1}]}`)
+		candidate[script] = oracle[script]
+	}
+	candidate["first/json"] = parse(t, `{"a":[{"x":2}]}`)
+	const short = "DIFFERENT  first/json\n             a[0].x: oracle 1, candidate 2\ndifferent: first/json\n" +
+		"3 plays: 2 the same, 0 with known differences only, 1 different; 0 stale entries\n"
+	var printed strings.Builder
+	report(&printed, oracle, candidate, nil, false)
+	if printed.String() != short {
+		t.Fatalf("got\n%s", &printed)
+	}
+	printed.Reset()
+	report(&printed, oracle, candidate, nil, true)
+	if !strings.Contains(printed.String(), "same       middle/json\n") {
+		t.Fatalf("-v leaves out plays:\n%s", &printed)
 	}
 }
 

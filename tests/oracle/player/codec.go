@@ -20,9 +20,9 @@ type codec interface {
 	opcode() int
 	// join makes one frame of commands given as JSON.
 	join(commands []string) ([]byte, error)
-	// raw is the frame that the step gives byte by byte for this encoding.
+	// raw is the frame that the step defines byte by byte for this encoding.
 	raw(s step) *string
-	// split takes a frame apart; a ping is an empty object.
+	// split returns the messages of a frame; a ping is an empty object.
 	split(frame []byte) ([]object, error)
 	// empty is a frame with an empty command: a pong.
 	empty() []byte
@@ -84,7 +84,7 @@ func (protobufCodec) join(commands []string) ([]byte, error) {
 	return frame, nil
 }
 
-// split gives Protobuf messages the shape that the JSON encoding gives them.
+// split converts Protobuf messages to the structure of the JSON encoding.
 func (protobufCodec) split(frame []byte) ([]object, error) {
 	var messages []object
 	for len(frame) > 0 {
@@ -140,7 +140,7 @@ func hasUnknownFields(message protoreflect.Message) bool {
 	return unknown
 }
 
-// decodeObject keeps numbers as they are written.
+// decodeObject keeps the text of numbers.
 func decodeObject(raw []byte) (object, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()

@@ -9,7 +9,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// connection is one client of a play: it records what the server says, in order.
+// connection is one client of a play. It records the server's messages in order.
 type connection struct {
 	socket     *websocket.Conn
 	codec      codec
@@ -144,7 +144,7 @@ func (c *connection) wait(condition func() bool) bool {
 	}
 }
 
-// expect waits for what the step names; what doesn't come is in the transcript.
+// expect waits for what the step names; the transcript shows what was missing.
 func (c *connection) expect(s step) {
 	what := object{}
 	ended := false
@@ -176,8 +176,8 @@ func (c *connection) expect(s step) {
 	}
 }
 
-// barrier sends a command whose only effect is its answer, and waits for that:
-// whatever the server had to say before is in the transcript by then.
+// barrier sends a command whose only effect is its reply, and waits for that reply.
+// All earlier messages of the server are in the transcript then.
 func (c *connection) barrier(id int) error {
 	command, err := c.codec.join([]string{barrierCommand(id)})
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *connection) answered(id int) bool {
 	return false
 }
 
-// drop ends the connection without a close frame, as a lost network does.
+// drop ends the connection without a close frame, like a network failure.
 func (c *connection) drop() {
 	if c.socket != nil {
 		_ = c.socket.UnderlyingConn().Close()

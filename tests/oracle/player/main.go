@@ -1,5 +1,5 @@
-// Plays scripts of client commands against a server and writes down, for each
-// connection, what the server said.
+// Plays scripts of client commands against a server and records, for each
+// connection, the messages of the server.
 //
 //	player -scripts FOLDER -out FILE
 //
@@ -16,7 +16,7 @@ import (
 	"sync"
 )
 
-// parallelPlays: most plays wait; they share nothing but the server.
+// parallelPlays can be high: most plays wait, and they share only the server.
 const parallelPlays = 16
 
 func main() {
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// playAll gives transcripts by "script/encoding".
+// playAll returns transcripts by "script/encoding".
 func playAll(scripts []*script, where server, only string) (map[string]*transcript, bool) {
 	var mu sync.Mutex
 	var done sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// normaliser replaces what differs between two runs by names for it.
+// normaliser replaces values that differ between two runs by names.
 type normaliser struct {
 	replace map[string]string // ids and names of this play
 	epochs  map[string]string
@@ -49,8 +49,8 @@ func (n *normaliser) all(entries []any) []any {
 	return normalised
 }
 
-// value normalises one value. In JSON a field with its zero value is the same as
-// an absent one, so such fields go; inside payloads everything stays.
+// value normalises one value. In JSON, a field with its zero value is equal to an
+// absent one, so such fields are removed, except inside payloads.
 func (n *normaliser) value(key string, value any, payload bool) any {
 	switch value := value.(type) {
 	case object:
@@ -90,7 +90,7 @@ func (n *normaliser) value(key string, value any, payload bool) any {
 	return value
 }
 
-// channelID numbers the numbers that stand for channels as they appear: each server has its own.
+// channelID renumbers channel ids in the order of their appearance: each server assigns its own.
 func (n *normaliser) channelID(id string) string {
 	if _, known := n.ids[id]; !known {
 		n.ids[id] = fmt.Sprintf("{channel id %d}", len(n.ids)+1)
@@ -130,8 +130,8 @@ func isZero(value any) bool {
 	return false
 }
 
-// isEmptyPresence knows the one map that a reply may hold without entries: the
-// empty map of a presence result, which Protobuf can't tell from an absent one.
+// isEmptyPresence recognizes the only map that may be empty in a reply: the map of a
+// presence result. Protobuf cannot distinguish it from an absent one.
 func isEmptyPresence(parent, name string, field any) bool {
 	empty, is := field.(object)
 	return is && len(empty) == 0 && parent == "presence" && name == "presence"

@@ -12,7 +12,7 @@ import (
 
 const expectDeadline = 10 * time.Second
 
-// server is where a play takes place.
+// server is the server under test.
 type server struct {
 	wsURL, apiURL, apiKey, secret string
 }
@@ -28,7 +28,7 @@ type play struct {
 	barriers    int
 }
 
-// transcript is what each connection (and the HTTP API) said, normalised.
+// transcript has the normalised messages of each connection and of the HTTP API.
 type transcript struct {
 	Unordered   bool             `json:"unordered,omitempty"`
 	Connections map[string][]any `json:"connections"`
@@ -122,7 +122,7 @@ func (p *play) send(s step) error {
 	return ignoreClosed(c.write(frame))
 }
 
-// ignoreClosed: that a connection is closed already is the transcript's to say.
+// ignoreClosed ignores errors of a closed connection, because the transcript shows that it was closed.
 func ignoreClosed(error) error { return nil }
 
 func (p *play) api(s step) error {
@@ -162,7 +162,7 @@ func (p *play) api(s step) error {
 	return nil
 }
 
-// Barriers use ids that scripts don't.
+// Barriers use ids that scripts do not use.
 const barrierIDs = 900_000
 
 func barrierCommand(id int) string {

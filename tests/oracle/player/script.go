@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// script is a conversation with a server, as data: see README.md beside it.
+// script is a sequence of steps against a server, as data: see README.md beside it.
 type script struct {
 	About      string                `json:"about"`
 	Encodings  []string              `json:"encodings"`
@@ -33,7 +33,7 @@ type tokenShape struct {
 	Secret string          `json:"secret"`
 }
 
-// step is one thing to do; exactly one of Connect, Send, Pong, Expect, Barrier,
+// step is one action; exactly one of Connect, Send, Pong, Expect, Barrier,
 // Drop and API is set.
 type step struct {
 	Connect  string            `json:"connect"`
@@ -96,7 +96,7 @@ func (s *script) isFor(encoding string) bool {
 	return false
 }
 
-// names is what {…} in a script stands for during one play.
+// names has the values of the {…} placeholders of a script during one play.
 type names struct {
 	values map[string]string
 }
@@ -116,7 +116,7 @@ func (n *names) fill(text string) (string, error) {
 	return filled, missing
 }
 
-// sign makes the JWTs of a script.
+// sign creates the JWTs of a script.
 func (s *script) sign(n *names, secret string) error {
 	for name, shape := range s.Tokens {
 		filled, err := n.fill(string(shape.Claims))

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// config is the part of a Centrifugo v6 configuration that the oracle gives a
-// meaning to. Any other key is refused: a config that the oracle only half
-// understands would make the comparison worthless.
+// config is the part of a Centrifugo v6 configuration that the oracle implements.
+// Any other key is rejected: the comparison would be worthless if the oracle
+// ignored a part of the configuration.
 type config struct {
 	HTTPServer struct {
 		Address string `json:"address"`
@@ -147,5 +147,5 @@ func (c *config) optionsOf(channel string) (channelOptions, bool) {
 	return channelOptions{}, false
 }
 
-// hasHistory says whether publications of the channel are kept at all.
+// hasHistory returns whether publications of the channel are kept.
 func (o channelOptions) hasHistory() bool { return o.HistorySize > 0 && o.HistoryTTL > 0 }

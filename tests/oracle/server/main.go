@@ -1,5 +1,5 @@
 // The oracle: the genuine centrifuge library behind the rules of a Centrifugo
-// v6 configuration. Dunlin is played the same scripts and has to answer alike.
+// v6 configuration. Dunlin must give the same replies to the same scripts.
 //
 //	server [serve] -c FILE
 package main

@@ -9,8 +9,8 @@ import (
 	"github.com/centrifugal/centrifuge"
 )
 
-// rules answers the library's questions as a Centrifugo v6 with this config and
-// without proxies does: who may connect, and what a session may do in a channel.
+// rules implements the library's handlers like a Centrifugo v6 with this config and
+// without proxies: who may connect, and what a session may do in a channel.
 type rules struct {
 	config *config
 	node   *centrifuge.Node
@@ -86,7 +86,7 @@ func (r *rules) connecting(_ context.Context, event centrifuge.ConnectEvent) (ce
 	}, nil
 }
 
-// connectionToken maps a verdict about a connection token to what the client is told.
+// connectionToken maps the result of a token check to the reply or disconnect code.
 func (r *rules) connectionToken(text string) (*claims, error) {
 	token, err := verifyToken(text, r.config.Client.Token.HMACSecretKey)
 	switch {
@@ -169,7 +169,7 @@ func (r *rules) refresh(client *centrifuge.Client, event centrifuge.RefreshEvent
 	return centrifuge.RefreshReply{ExpireAt: token.sessionExpireAt(), Info: info}, nil
 }
 
-// tokenSubscriptionsChanged says whether a new token names other server-side
+// tokenSubscriptionsChanged returns whether a new token names other server-side
 // subscriptions than the session has from its token.
 func tokenSubscriptionsChanged(client *centrifuge.Client, named map[string]centrifuge.SubscribeOptions) bool {
 	for channel := range named {
@@ -330,7 +330,7 @@ func (r *rules) historyAllowed(client *centrifuge.Client, channel string, option
 	return user && (options.AllowHistoryForClient || subscriber)
 }
 
-// baseOptions is what a subscription gets whoever asks.
+// baseOptions are the options of every subscription to the channel.
 func baseOptions(options channelOptions) centrifuge.SubscribeOptions {
 	mode := centrifuge.RecoveryModeStream
 	if options.ForceRecoveryMode == "cache" {

@@ -17,7 +17,7 @@ var (
 	errTokenExpired = errors.New("token expired")
 )
 
-// claims are those of connection and subscription tokens together.
+// claims has the claims of connection tokens and of subscription tokens.
 type claims struct {
 	Subject   string                 `json:"sub"`
 	ExpiresAt *float64               `json:"exp"`
@@ -37,7 +37,7 @@ type claimedSubs struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// verifyToken checks a JWT signed with HMAC and gives its claims.
+// verifyToken checks a JWT signed with HMAC and returns its claims.
 func verifyToken(token string, secret string) (*claims, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || secret == "" {
@@ -81,7 +81,7 @@ func (c *claims) checkTimes(now time.Time) error {
 	return nil
 }
 
-// sessionExpireAt is when what the token grants ends, in Unix seconds; 0 is never.
+// sessionExpireAt returns when the session expires, in Unix seconds; 0 means never.
 func (c *claims) sessionExpireAt() int64 {
 	switch {
 	case c.ExpireAt != nil && *c.ExpireAt > 0:

@@ -15,7 +15,7 @@ import (
 
 const deadline = 20 * time.Second
 
-// events keeps what an SDK object reported, until a test reads it.
+// events queues the events of an SDK object until a test reads them.
 type events struct {
 	mu      sync.Mutex
 	unread  []any
@@ -79,13 +79,13 @@ func count[T any](e *events) int {
 	return n
 }
 
-// bench makes the clients of one test in one encoding.
+// bench creates the clients of one test in one encoding.
 type bench struct {
 	*testing.T
 	protobuf bool
 }
 
-// inBothEncodings runs a scenario once per encoding, next to the other scenarios.
+// inBothEncodings runs a scenario once per encoding, in parallel with other scenarios.
 func inBothEncodings(t *testing.T, name string, scenario func(*bench)) {
 	for _, encoding := range []string{"json", "protobuf"} {
 		t.Run(name+"/"+encoding, func(t *testing.T) {
@@ -101,7 +101,7 @@ type session struct {
 	id     string
 }
 
-// client makes a client that isn't connected yet.
+// client creates a client without connecting it.
 func (b *bench) client(config centrifuge.Config, url ...string) *session {
 	config.MinReconnectDelay = 20 * time.Millisecond
 	config.MaxReconnectDelay = 200 * time.Millisecond
@@ -127,7 +127,7 @@ func (b *bench) client(config centrifuge.Config, url ...string) *session {
 	return &session{Client: client, events: e}
 }
 
-// connected makes a client and waits until it is connected.
+// connected creates a client and waits until it is connected.
 func (b *bench) connected(config centrifuge.Config, url ...string) *session {
 	b.Helper()
 	s := b.client(config, url...)
@@ -136,7 +136,7 @@ func (b *bench) connected(config centrifuge.Config, url ...string) *session {
 	return s
 }
 
-// asUser is connected as a user of its own.
+// asUser creates a client that is connected as a unique user.
 func (b *bench) asUser() (*session, string) {
 	b.Helper()
 	user := newUser()
@@ -149,7 +149,7 @@ type subscription struct {
 	event  centrifuge.SubscribedEvent
 }
 
-// subscription makes a subscription; Subscribe has been called.
+// subscription creates a subscription and calls Subscribe.
 func (b *bench) subscription(s *session, channel string, config ...centrifuge.SubscriptionConfig) *subscription {
 	b.Helper()
 	options := centrifuge.SubscriptionConfig{}
@@ -172,7 +172,7 @@ func (b *bench) subscription(s *session, channel string, config ...centrifuge.Su
 	return &subscription{Subscription: sub, events: e}
 }
 
-// subscribed makes a subscription and waits until it is subscribed.
+// subscribed creates a subscription and waits until it is subscribed.
 func (b *bench) subscribed(s *session, channel string, config ...centrifuge.SubscriptionConfig) *subscription {
 	b.Helper()
 	sub := b.subscription(s, channel, config...)

@@ -12,14 +12,14 @@ func failure(code int) object { return object{"error": object{"code": code, "mes
 
 func goodbye(code int) object { return object{"disconnect": object{"code": code, "reason": "go"}} }
 
-// visitor is a client whom the backend answers so; not connected yet.
+// visitor creates a client without connecting it; the backend gives this answer to its connect.
 func (b *bench) visitor(user string, all ...object) *session {
 	b.Helper()
 	answers(b.T, "connect", user, all...)
 	return b.client(centrifuge.Config{Data: encoded(b, object{"about": user}), Name: "tests", Version: "7"}, hooksURL(b.T))
 }
 
-// entered is a client whom the backend lets in as a user of its own, with this besides in the result.
+// entered creates a client that the backend accepts as a unique user, with these additional fields in the result.
 func (b *bench) entered(fields object) (*session, string) {
 	b.Helper()
 	user := newUser()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// proxy is a TCP proxy before the server whose connections can be cut and held back.
+// proxy is a TCP proxy in front of the server. Its connections can be cut and paused.
 type proxy struct {
 	listener net.Listener
 	upstream string
@@ -62,7 +62,7 @@ func (p *proxy) restore() {
 	p.open = true
 }
 
-// hold keeps connections open but passes nothing on from the server until release.
+// hold keeps connections open but forwards nothing from the server until release.
 func (p *proxy) hold() { p.setHeld(true) }
 
 func (p *proxy) release() { p.setHeld(false) }
@@ -74,7 +74,7 @@ func (p *proxy) setHeld(held bool) {
 	p.changed.Broadcast()
 }
 
-// waitPings returns when count server pings have passed; a hang is the test's timeout.
+// waitPings returns when count server pings have passed. The test's timeout bounds it.
 func (p *proxy) waitPings(count int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +144,7 @@ func (p *proxy) fromServer(chunk []byte) {
 	}
 }
 
-// isPing knows a server ping on an otherwise silent connection: one WebSocket
+// isPing recognizes a server ping on an otherwise silent connection: one WebSocket
 // frame with the text `{}` in JSON, with the single byte 0 in Protobuf.
 func isPing(chunk []byte) bool {
 	return bytes.Equal(chunk, []byte{0x81, 2, '{', '}'}) || bytes.Equal(chunk, []byte{0x82, 1, 0})

@@ -6,7 +6,7 @@ import (
 	"github.com/centrifugal/centrifuge-go"
 )
 
-// cutOff is a subscription behind a proxy, cut off after the first `seen` publications.
+// cutOff returns a subscription through a proxy, disconnected after the first `seen` publications.
 func (b *bench) cutOff(namespace string, seen int, config ...centrifuge.SubscriptionConfig) (*subscription, *proxy, string) {
 	b.Helper()
 	channel := channelIn(namespace)
@@ -21,7 +21,7 @@ func (b *bench) cutOff(namespace string, seen int, config ...centrifuge.Subscrip
 	return sub, p, channel
 }
 
-// back expects the subscription to be recovering, and to have recovered or not.
+// back expects the subscription to resubscribe with recovery, successful or not.
 func (b *bench) back(sub *subscription, recovered bool) centrifuge.SubscribedEvent {
 	b.Helper()
 	event := next[centrifuge.SubscribedEvent](b.T, sub.events)

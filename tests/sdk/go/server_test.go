@@ -16,7 +16,7 @@ import (
 
 type object = map[string]any
 
-// required is an address or key of the server under test.
+// required returns an address or key of the server under test.
 func required(t *testing.T, name string) string {
 	t.Helper()
 	value := os.Getenv(name)
@@ -28,22 +28,22 @@ func required(t *testing.T, name string) string {
 
 func wsURL(t *testing.T) string { return required(t, "DUNLIN_WS_URL") }
 
-// position is what the HTTP API answers a publish with.
+// position is the HTTP API's result of a publish.
 type position struct {
 	Offset uint64 `json:"offset"`
 	Epoch  string `json:"epoch"`
 }
 
-// hooksURL is of another server, which asks a backend (see answers) about those who come without a token.
+// hooksURL belongs to a second server, which asks a backend (see answers) about clients without a token.
 func hooksURL(t *testing.T) string { return required(t, "HOOKS_WS_URL") }
 
-// answers says what the backend answers to questions of this kind about a channel, user or method; the last again and again.
+// answers defines the backend's responses of this kind about a channel, user or method; the last one is repeated.
 func answers(t *testing.T, kind, about string, all ...object) {
 	t.Helper()
 	backend(t, "answers", object{"kind": kind, "about": about, "answers": all}, nil)
 }
 
-// asked is what the backend has been asked so far, once it is count questions.
+// asked returns the requests to the backend so far, once there are count of them.
 func asked(t *testing.T, kind, about string, count int) []object {
 	t.Helper()
 	for end := time.Now().Add(deadline); ; {
@@ -149,10 +149,10 @@ func signed(t *testing.T, claims object, secret string) string {
 // are all a token knows, and 1 could be none by the time it is read.
 func inSeconds(seconds int64) int64 { return time.Now().Unix() + seconds }
 
-// channelIn names a channel that no other test uses.
+// channelIn returns the name of a channel that no other test uses.
 func channelIn(namespace string) string { return namespace + ":" + rand.Text() }
 
-// newUser names a user that no other test uses.
+// newUser returns the name of a user that no other test uses.
 func newUser() string { return "user-" + rand.Text() }
 
 func check(t *testing.T, err error) {

@@ -111,7 +111,7 @@ inBothEncodings('connect', (scenario) => {
     const channel = channelIn('open');
     const { events } = await bench.subscribed(client, channel);
     await within(refreshed, 'refresh');
-    for (;;) { // until the server has seen the refresh; the SDK doesn't tell when
+    for (;;) { // until the server has processed the refresh; the SDK has no event for that
       await client.publish(channel, bench.encode({ n: 1 }));
       const { info } = await events.next('publication');
       if (bench.decode(info.connInfo).seat === 2) break;

@@ -4,13 +4,13 @@ import WebSocket from 'ws';
 import { inBothEncodings } from './support/client.mjs';
 import { HOOKS_WS_URL, answers, asked, channelIn, hooksApi, inSeconds, newUser } from './support/server.mjs';
 
-/** A client whom the backend answers so; not connected yet. */
+/** A client that is not connected yet; the backend gives this answer to its connect. */
 async function visitor(bench, user, all, options = {}) {
   await answers('connect', user, ...all);
   return bench.client({ data: bench.encode({ about: user }), ...options }, HOOKS_WS_URL);
 }
 
-/** A client whom the backend lets in as a user of its own, with this besides in the result. */
+/** A client that the backend accepts as a unique user, with these additional fields in the result. */
 async function entered(bench, result = {}, options = {}) {
   const user = newUser();
   const made = await visitor(bench, user, [{ result: { user, ...result } }], options);

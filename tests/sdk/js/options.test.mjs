@@ -1,4 +1,4 @@
-// What a subscription agrees on with the server beyond its channel: differences, filters, numbers for names.
+// Options that a subscription negotiates with the server: deltas, tags filters, channel compaction.
 import assert from 'node:assert/strict';
 import { inBothEncodings } from './support/client.mjs';
 import { api, channelIn } from './support/server.mjs';
@@ -38,6 +38,31 @@ inBothEncodings('options of a subscription', (scenario, encoding) => {
     }
   });
 
+  scenario('the newest of each key: complete with the answer, then live, and complete again after a reconnect', async (bench) => {
+    const channel = channelIn('prices');
+    const quote = (symbol, price) => api('publish', { channel, data: { symbol, price }, tags: { symbol } });
+    /** The next `count` publications as the page would show them. */
+    const page = async (events, count) => {
+      const quotes = (await events.take('publication', count)).map(({ data }) => bench.decode(data));
+      return Object.fromEntries(quotes.map(({ symbol, price }) => [symbol, price]));
+    };
+    for (const [symbol, price] of [['A', 1], ['B', 2], ['A', 3], ['C', 4], ['A', 5]]) await quote(symbol, price);
+    const proxy = await bench.proxy();
+    const { client } = await bench.connected({}, proxy.url);
+    const { events } = await bench.subscribed(client, channel);
+    assert.deepEqual(await page(events, 3), { A: 5, B: 2, C: 4 });
+    await quote('B', 6);
+    assert.deepEqual(await page(events, 1), { B: 6 });
+    proxy.cut();
+    await events.next('subscribing');
+    await quote('C', 7);
+    await quote('D', 8);
+    proxy.restore();
+    assert.deepEqual(await page(events, 4), { A: 5, B: 6, C: 7, D: 8 });
+    await quote('A', 9);
+    assert.deepEqual(await page(events, 1), { A: 9 });
+  });
+
   scenario('a tags filter: what fits arrives, and only that', async (bench) => {
     const channel = channelIn('tagged');
     const { client } = await bench.connected();
@@ -58,7 +83,7 @@ inBothEncodings('options of a subscription', (scenario, encoding) => {
     assert.equal((await events.next('unsubscribed')).code, 107);
   });
 
-  // In Protobuf this SDK compares numbers by identity where long.js makes objects of them, as in Node: it finds no channel.
+  // In Node, long.js represents these numbers as objects. This SDK compares them by identity and finds no channel.
   if (encoding.name !== 'json') return;
   scenario('numbers for names: several channels, each with its own publications, joins and end', async (bench) => {
     const channels = Array.from({ length: 5 }, () => channelIn('compact'));

@@ -8,7 +8,7 @@ const publish = async (channel, from, to) => {
 const range = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
 
 inBothEncodings('recovery', (scenario) => {
-  /** A subscription behind a proxy, cut off after the first `seen` publications. */
+  /** A subscription through a proxy, disconnected after the first `seen` publications. */
   const cutOff = async (bench, namespace, seen) => {
     const channel = channelIn(namespace);
     const proxy = await bench.proxy();

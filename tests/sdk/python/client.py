@@ -1,4 +1,4 @@
-"""SDK clients in both encodings, made and closed for one test."""
+"""SDK clients in both encodings, created and closed for one test."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ DEADLINE_S = 20
 
 
 class Events:
-    """Keeps what the SDK reported, until a test reads it."""
+    """Queues the events of the SDK until a test reads them."""
 
     def __init__(self):
         self._unread = []
@@ -44,6 +44,9 @@ class Events:
 
     async def take(self, name, count):
         return [await self.next(name) for _ in range(count)]
+
+    def all(self, name):
+        return [context for seen, context in self._all if seen == name]
 
     def count(self, name):
         return sum(seen == name for seen, _ in self._all)
@@ -117,7 +120,7 @@ class _Case(unittest.IsolatedAsyncioTestCase):
         return client, events, (await events.next("connected")).client
 
     async def as_user(self, **claims):
-        """Connected as a user of its own."""
+        """A client that is connected as a unique user."""
         user = new_user()
         return *(await self.connected(token=token({"sub": user, **claims}))), user
 
@@ -131,7 +134,7 @@ class _Case(unittest.IsolatedAsyncioTestCase):
         return sub, recorder.events
 
     async def subscribed(self, client, channel, **options):
-        """A subscription that is subscribed, its events, and what the first one said."""
+        """A subscription that is subscribed, its events, and the context of the first one."""
         sub, events = await self.subscription(client, channel, **options)
         return sub, events, await events.next("subscribed")
 

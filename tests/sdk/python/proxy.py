@@ -1,4 +1,4 @@
-"""A TCP proxy before the server whose connections can be cut and held back."""
+"""A TCP proxy in front of the server. Its connections can be cut and paused."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ class Proxy:
         self._open = True
 
     def hold(self):
-        """Keeps connections open but passes nothing on from the server until `release`."""
+        """Keeps connections open but forwards nothing from the server until `release`."""
         self._passing.clear()
 
     def release(self):

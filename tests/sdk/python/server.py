@@ -23,7 +23,7 @@ _API_URL = _required("DUNLIN_API_URL")
 _API_KEY = _required("DUNLIN_API_KEY")
 _HMAC_SECRET = _required("DUNLIN_HMAC_SECRET")
 
-# Another server, which asks a backend (see answers) about those who come without a token.
+# A second server, which asks a backend (see answers) about clients without a token.
 HOOKS_WS_URL = _required("HOOKS_WS_URL")
 _HOOKS_API_URL = _required("HOOKS_API_URL")
 _BACKEND_URL = _required("HOOKS_BACKEND_URL")
@@ -43,12 +43,12 @@ async def hooks_api(method: str, **body):
 
 
 async def answers(kind: str, about: str, *all):
-    """What the backend answers to questions of this kind about a channel, user or method; the last again and again."""
+    """Defines the backend's responses of this kind about a channel, user or method; the last one is repeated."""
     await asyncio.to_thread(_post, f"{_BACKEND_URL}/answers", {"kind": kind, "about": about, "answers": all})
 
 
 async def asked(kind: str, about: str, count: int = 1):
-    """The questions that the backend has been asked so far, once they are that many."""
+    """The requests to the backend so far, once there are `count` of them."""
     deadline = time.monotonic() + 20
     while True:
         all = await asyncio.to_thread(_post, f"{_BACKEND_URL}/asked", {"kind": kind, "about": about})

@@ -18,12 +18,12 @@ def goodbye(code):
 
 class _Visits:
     async def visitor(self, user, *all):
-        """A client whom the backend answers so; not connected yet."""
+        """A client that is not connected yet; the backend gives this answer to its connect."""
         await answers("connect", user, *all)
         return self.client(HOOKS_WS_URL, data=self.encode({"about": user}), name="tests", version="7")
 
     async def entered(self, **result):
-        """A client whom the backend lets in as a user of its own, with this besides in the result."""
+        """A client that the backend accepts as a unique user, with these additional fields in the result."""
         user = new_user()
         client, events = await self.visitor(user, {"result": {"user": user, **result}})
         await client.connect()

@@ -1,4 +1,4 @@
-"""What a subscription agrees on with the server beyond its channel: differences, filters, numbers for names."""
+"""Options that a subscription negotiates with the server: deltas, tags filters, channel compaction."""
 
 from centrifuge import DeltaType, Filter
 
@@ -33,6 +33,31 @@ class Options:
         self.assertEqual(await self.received(events, 3), [document_at(n) for n in range(4, 7)])
         await api("publish", channel=channel, data=document_at(7), delta=True)
         self.assertEqual(await self.received(events, 1), [document_at(7)])
+
+    async def test_the_newest_of_each_key_comes_with_the_answer_and_again_after_a_reconnect(self):
+        channel = channel_in("prices")
+
+        async def quote(symbol, price):
+            await api("publish", channel=channel, data={"symbol": symbol, "price": price}, tags={"symbol": symbol})
+
+        async def page(count):
+            return {one["symbol"]: one["price"] for one in await self.received(events, count)}
+
+        for symbol, price in (("A", 1), ("B", 2), ("A", 3), ("C", 4), ("A", 5)):
+            await quote(symbol, price)
+        proxy = await self.proxy()
+        client, _, _ = await self.connected(proxy.url)
+        _, events, _ = await self.subscribed(client, channel)
+        await events.next("subscribing")
+        self.assertEqual(await page(3), {"A": 5, "B": 2, "C": 4})
+        await quote("B", 6)
+        self.assertEqual(await page(1), {"B": 6})
+        proxy.cut()
+        await events.next("subscribing")
+        await quote("C", 7)
+        await quote("D", 8)
+        proxy.restore()
+        self.assertEqual(await page(4), {"A": 5, "B": 6, "C": 7, "D": 8})
 
     async def test_a_tags_filter_lets_through_what_fits_and_only_that(self):
         channel = channel_in("tagged")

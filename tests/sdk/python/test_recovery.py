@@ -6,7 +6,7 @@ from server import api, channel_in, publish
 
 class _Cuts:
     async def cut_off(self, namespace, seen, **options):
-        """A subscription behind a proxy, cut off after the first `seen` publications."""
+        """A subscription through a proxy, disconnected after the first `seen` publications."""
         channel = channel_in(namespace)
         proxy = await self.proxy()
         client, _, _ = await self.connected(proxy.url)
@@ -19,7 +19,7 @@ class _Cuts:
         return channel, proxy, events
 
     async def back(self, events, recovered):
-        """The subscription has to be back, recovering, and to have recovered or not."""
+        """The subscription must resubscribe with recovery, successful or not."""
         context = await events.next("subscribed")
         self.assertEqual((context.was_recovering, context.recovered), (True, recovered))
         return context
@@ -41,6 +41,28 @@ class Recovery(_Cuts):
         proxy.restore()
         await publish(channel, 2, 60)
         await self.numbers(events, 2, 60)
+
+    async def test_more_missed_than_may_wait_for_a_session_comes_without_a_disconnect(self):
+        """Twice client.queue_max_size, over a hundred channels."""
+        proxy = await self.proxy()
+        client, events, _ = await self.connected(proxy.url)
+        channels = [channel_in("history") for _ in range(100)]
+        subscribed = [(await self.subscribed(client, channel))[1] for channel in channels]
+        for sub in subscribed:
+            await sub.next("subscribing")
+        proxy.cut()
+        for sub in subscribed:
+            await sub.next("subscribing")
+        for n in range(1, 21):
+            await api("broadcast", channels=channels, data={"n": n, "filling": "x" * 1_000})
+        proxy.restore()
+        for sub in subscribed:
+            await self.back(sub, True)
+            publications = [self.decode(context.pub.data) for context in await sub.take("publication", 20)]
+            self.assertEqual([publication["n"] for publication in publications], list(range(1, 21)))
+        codes = [context.code for name in ("connecting", "disconnected") for context in events.all(name)]
+        self.assertNotIn(3008, codes)
+        self.assertEqual(events.count("connected"), 2)
 
     async def test_nothing_missed_is_recovered_as_well(self):
         channel, proxy, events = await self.cut_off("history", 3)

@@ -1,4 +1,4 @@
-//! What the documentation shows of programs is what is compiled.
+//! Code in the documentation is identical to compiled code.
 
 use crate::read;
 

@@ -1,13 +1,19 @@
-//! Checks of the tree itself: the map, sizes, names, walls between crates, dependencies.
+//! Checks of the source tree: map, sizes, names, dependencies between crates, and third-party dependencies.
 //!
-//! What they enforce is written for people in ARCHITECTURE.md and CONTRIBUTING.md.
+//! ARCHITECTURE.md and CONTRIBUTING.md contain the rules.
 
+mod architecture;
 mod examples;
+mod generated;
+mod glossary;
 mod map;
 mod purity;
 mod security;
 mod sizes;
+mod stages;
 mod supply;
+mod targets;
+mod type_names;
 
 use std::{
     fs,
@@ -34,10 +40,15 @@ fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
+/// Whether a file has Rust in it, by its name.
+fn is_rust(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "rs")
+}
+
 /// Rust files of the crates, but for their tests.
 fn production_files() -> Vec<String> {
     let is_production = |name: &String| {
-        Path::new(name).extension().is_some_and(|extension| extension == "rs")
+        is_rust(name)
             && name.starts_with("crates/")
             && !name.contains("/tests/")
             && !name.contains("/benches/")

@@ -1,8 +1,8 @@
-//! ARCHITECTURE.md names every folder and crate, and only those.
+//! ARCHITECTURE.md lists every folder and crate, and no others.
 
 use std::collections::BTreeSet;
 
-use crate::{files, read};
+use crate::{files, read, root};
 
 /// Folders deep enough to be on the map: all at the top, and one level further where the top one only groups.
 fn folders() -> BTreeSet<String> {
@@ -23,7 +23,7 @@ fn folders() -> BTreeSet<String> {
 }
 
 /// What the map's tables name: the first cell of each row, in backquotes, ending with a slash.
-fn mapped() -> BTreeSet<String> {
+pub fn mapped() -> BTreeSet<String> {
     let map = read("ARCHITECTURE.md");
     let cells = map.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("/` |"));
     cells.map(|(name, _)| name.to_owned()).collect()
@@ -56,4 +56,13 @@ fn the_readme_promises_only_targets_that_exist() {
 #[test]
 fn ci_runs_the_readmes_test_command() {
     assert!(read(".ci/run").contains("make test"));
+}
+
+#[test]
+fn no_file_holds_the_markers_of_a_conflict() {
+    for name in files() {
+        let Ok(text) = std::fs::read_to_string(root().join(&name)) else { continue };
+        let is_marker = |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+        assert!(!text.lines().any(is_marker), "{name} holds the markers of a conflict");
+    }
 }

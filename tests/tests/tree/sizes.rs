@@ -1,4 +1,4 @@
-//! Small files and functions, and names that say something.
+//! Files and functions are small, and names are specific.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn functions_stay_small() {
 }
 
 #[test]
-fn names_say_something() {
+fn names_are_specific() {
     for name in files() {
         for part in name.split('/') {
             let stem = part.split('.').next().unwrap_or(part);

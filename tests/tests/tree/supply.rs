@@ -1,4 +1,4 @@
-//! Dependencies are few, and each is named with its reason. Lock files name packages, not places.
+//! Dependencies are few, and each has a documented reason. Lock files name packages, not locations.
 
 use crate::{files, read};
 

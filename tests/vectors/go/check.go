@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// Checks both frames of a vector and says how many there were.
+// Checks both frames of a vector and returns their number.
 func check(vector vector, kind messageKind, canonical bool) (int, error) {
 	checked := 0
 	for _, encoding := range encodings {
@@ -120,7 +120,7 @@ func checkCannotBeWritten(vector vector, kind messageKind, encoding encoding) er
 	if kind == commandKind {
 		return nil // The official command encoder does not look at payloads.
 	}
-	// It takes absent and ill-encoded bytes as they are; only their being no JSON is refused.
+	// It accepts absent and badly encoded bytes; it rejects only bytes that are not JSON.
 	written, err := encodeMeaning(vector, kind, encoding)
 	if err == nil && vector.Official != "accepts" {
 		return fmt.Errorf("the official encoder writes %q", written)

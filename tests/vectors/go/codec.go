@@ -77,9 +77,9 @@ func replyReader(encoding encoding, frame []byte) func() (proto.Message, error) 
 	}
 }
 
-// The frame that says what the vector means.
+// The frame with the meaning of the vector.
 func encodeMeaning(vector vector, kind messageKind, encoding encoding) ([]byte, error) {
-	// Commands come out of their encoder with the length prefix, replies get it from the frame's encoder.
+	// The command encoder writes the length prefix; for replies, the frame encoder does.
 	frame := protocol.GetDataEncoder(encoding)
 	var lines [][]byte
 	for _, meaning := range vector.Meaning {

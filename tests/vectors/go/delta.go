@@ -8,7 +8,7 @@ import (
 	fdelta "github.com/shadowspore/fossil-delta"
 )
 
-// Applies the patches of a file with the decoder that the official Go client uses, and says how many there were.
+// Applies the patches of a file with the decoder of the official Go client, and returns their number.
 func checkPatches(path string) (int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

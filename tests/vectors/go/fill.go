@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Writes the frames that the vectors of a file lack. Vectors that are about one encoding alone are left as they are.
+// Adds missing frames to the vectors of a file. Vectors for one encoding only are not changed.
 func fillFile(path string, file *vectorFile, kind messageKind) error {
 	if !kinds[filepath.Base(path)].canonical {
 		return nil
@@ -33,8 +33,8 @@ func fillFile(path string, file *vectorFile, kind messageKind) error {
 	return os.WriteFile(path, format(file), 0o644)
 }
 
-// The library writes the entries of a JSON object that is a map in any order. Of many frames the first by bytes has
-// them sorted.
+// The library writes the entries of a map in any order in JSON. Of many attempts, the frame that is first in byte
+// order has them sorted.
 func firstOfMany(vector vector, kind messageKind) ([]byte, error) {
 	const attempts = 256
 	var first []byte

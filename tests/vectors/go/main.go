@@ -1,4 +1,4 @@
-// Holds the vectors of schema/vectors/protocol against the codec that the official Go client and Centrifugo use.
+// Compares the vectors of schema/vectors/protocol with the codec of the official Go client and of Centrifugo.
 //
 //	go run . FOLDER        reads every frame and writes every meaning with that codec, and compares
 //	go run . -fill FOLDER  writes the frames that a vector lacks, as that codec writes them
@@ -14,8 +14,8 @@ import (
 	"sort"
 )
 
-// A vector says what a frame means. Frames are absent where the vector is not about that encoding, null where there
-// is no such frame.
+// A vector has a frame and its meaning. A frame is absent if the vector does not concern that encoding, and null if no
+// such frame exists.
 type vector struct {
 	Name     string            `json:"name"`
 	Meaning  []json.RawMessage `json:"meaning"`
@@ -27,7 +27,7 @@ type vector struct {
 	Error    string            `json:"error,omitempty"`
 	// Official is "accepts" if official decoders read a frame that Dunlin refuses.
 	Official string `json:"official,omitempty"`
-	// Differs says why official decoders read something else; such a frame is not held against them.
+	// Differs is the reason why official decoders read something else; such a frame is not compared.
 	Differs string `json:"differs,omitempty"`
 }
 
@@ -36,7 +36,7 @@ type vectorFile struct {
 	Vectors []vector `json:"vectors"`
 }
 
-// Of each file: what its messages are, and whether official encoders write the very same frames.
+// For each file: the type of its messages, and whether official encoders write identical frames.
 var kinds = map[string]struct {
 	kind      messageKind
 	canonical bool
@@ -103,7 +103,7 @@ func run(folder string, fill bool) error {
 	return nil
 }
 
-// The files of the folder, each of which must be known here.
+// The files of the folder. An unknown file is an error.
 func vectorFiles(folder string) ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {

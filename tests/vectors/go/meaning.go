@@ -15,7 +15,7 @@ import (
 // A meaning is a JSON object with the fields that are set, by name. Bytes are a string, or {"hex": "…"} if they are
 // no UTF-8. Where a frame is JSON, payloads are compared as the values they are, not as bytes.
 
-// The meaning as a message of that type has it.
+// The meaning of a message of that type.
 func parseMeaning(text []byte, message protoreflect.Message, encoding encoding) (map[string]any, error) {
 	if err := fillMessage(message, text); err != nil {
 		return nil, err

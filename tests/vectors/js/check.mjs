@@ -1,4 +1,4 @@
-// Holds the vectors of schema/vectors/protocol against the codecs of the official JavaScript SDK:
+// Compares the vectors of schema/vectors/protocol with the codecs of the official JavaScript SDK:
 //   node check.mjs FOLDER
 // It writes every command and reads every reply and push; in Protobuf it also reads commands and writes replies.
 
@@ -12,7 +12,7 @@ const require = createRequire(import.meta.url);
 const { Centrifuge } = require('centrifuge');
 const { Centrifuge: CentrifugeProtobuf } = require('centrifuge/build/protobuf');
 
-// Of each file: what its messages are, and whether official encoders write the very same frames.
+// For each file: the type of its messages, and whether official encoders write identical frames.
 const KINDS = {
   'commands.json': { isCommand: true, canonical: true },
   'commands-lenient.json': { isCommand: true, canonical: false },
@@ -36,7 +36,7 @@ let checked = 0;
 let failures = 0;
 for (const name of names) {
   for (const vector of JSON.parse(readFileSync(join(folder, name), 'utf8')).vectors) {
-    // What a server must refuse says nothing about a client.
+    // Frames that a server must reject do not concern a client.
     if (vector.error || vector.differs) continue;
     for (const check of [checkJson, checkProtobuf]) {
       try {
@@ -55,7 +55,7 @@ for (const { name, old, new: made, patch } of JSON.parse(readFileSync(join(folde
   const bytes = text => new Uint8Array(Buffer.from(text));
   const isJson = /^[[{"]/.test(old) && /^[[{"].*[\]}"]$/.test(made);
   for (const [codec, convert] of [[json, text => text], [protobuf, bytes]]) {
-    // A text frame holds nothing but JSON.
+    // A text frame contains only JSON.
     if (codec === json && !isJson) continue;
     try {
       const previous = codec.applyDeltaIfNeeded({ data: convert(codec === json ? JSON.stringify(old) : old) }, null).newPrevValue;
@@ -125,7 +125,7 @@ function plain(value) {
   return Object.fromEntries(Object.entries(value).map(([name, field]) => [name, plain(field)]));
 }
 
-// A message without the fields that mean what absent ones mean. Which of them are written is held against the Go codec.
+// A message without fields that are equivalent to absent ones. The check with the Go codec covers which of them are written.
 function withoutZeros(message, parent = '') {
   const kept = {};
   for (const [name, field] of Object.entries(message)) {
@@ -151,7 +151,7 @@ function isZero(field) {
   return field === '' || field === 0 || field === false || (Array.isArray(field) && field.length === 0);
 }
 
-// A double holds 53 bits: beyond that the SDK cannot be handed the number.
+// A double has 53 bits of precision: the SDK cannot represent larger numbers.
 function numbersFit(value) {
   if (typeof value === 'number') return Number.isSafeInteger(value);
   return typeof value !== 'object' || value === null || value instanceof Uint8Array || Object.values(value).every(numbersFit);

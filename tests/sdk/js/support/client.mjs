@@ -1,4 +1,4 @@
-// SDK clients in both encodings, made and closed for one test.
+// SDK clients in both encodings, created and closed for one test.
 import { describe, test } from 'node:test';
 import { Centrifuge as JsonCentrifuge } from 'centrifuge';
 import { Centrifuge as ProtobufCentrifuge } from 'centrifuge/build/protobuf';
@@ -15,7 +15,7 @@ const SUBSCRIPTION_EVENTS = [
   'subscribing', 'subscribed', 'unsubscribed', 'publication', 'join', 'leave', 'error',
 ];
 
-/** How each encoding carries the same value. */
+/** The representation of a value in each encoding. */
 export const ENCODINGS = [
   {
     name: 'json',
@@ -48,7 +48,7 @@ export function inBothEncodings(title, scenarios) {
   }
 }
 
-/** What one test makes, so that all of it is closed afterwards. */
+/** The clients of one test, which are all closed afterwards. */
 class Bench {
   #clients = [];
   #proxies = [];

@@ -1,4 +1,4 @@
-// As much of a browser's EventSource as the SDK uses, over fetch.
+// The part of a browser's EventSource that the SDK uses, implemented with fetch.
 export class EventSource {
   #abort = new AbortController();
 

@@ -1,4 +1,4 @@
-// Waiting for what an event emitter says: in order, each event once, with a deadline.
+// Waits for events of an emitter: in order, each event once, with a deadline.
 export const DEADLINE_MS = 20_000;
 
 export class Events {

@@ -1,4 +1,4 @@
-// A TCP proxy before the server whose connections can be cut and held back.
+// A TCP proxy in front of the server. Its connections can be cut and paused.
 import { connect, createServer } from 'node:net';
 
 export class Proxy {
@@ -39,7 +39,7 @@ export class Proxy {
     this.#open = true;
   }
 
-  /** Keeps connections open but passes nothing on from the server until `release`. */
+  /** Keeps connections open but forwards nothing from the server until `release`. */
   hold() {
     this.#held = true;
     for (const { upstream } of this.#pairs) upstream.pause();

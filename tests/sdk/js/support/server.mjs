@@ -7,7 +7,7 @@ const API_URL = required('DUNLIN_API_URL');
 const API_KEY = required('DUNLIN_API_KEY');
 const HMAC_SECRET = required('DUNLIN_HMAC_SECRET');
 
-/** Another server, which asks a backend (see answers) about those who come without a token. */
+/** A second server, which asks a backend (see answers) about clients without a token. */
 export const HOOKS_WS_URL = required('HOOKS_WS_URL');
 const HOOKS_API_URL = required('HOOKS_API_URL');
 const BACKEND_URL = required('HOOKS_BACKEND_URL');
@@ -18,10 +18,10 @@ export const api = (method, body) => call(API_URL, method, body);
 /** Calls the HTTP API of the server that asks a backend. */
 export const hooksApi = (method, body) => call(HOOKS_API_URL, method, body);
 
-/** What the backend answers to questions of this kind about a channel, user or method; the last again and again. */
+/** Defines the backend's responses of this kind about a channel, user or method; the last one is repeated. */
 export const answers = (kind, about, ...all) => backend('answers', { kind, about, answers: all });
 
-/** What the backend has been asked so far, as `{ question, headers }`, once it is `count` questions. */
+/** The requests to the backend so far, as `{ question, headers }`, once there are `count` of them. */
 export async function asked(kind, about, count = 1) {
   const deadline = Date.now() + DEADLINE_MS;
   for (;;) {

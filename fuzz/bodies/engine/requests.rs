@@ -1,0 +1,62 @@
+//! Requests of the server API.
+
+use bytes::Bytes;
+use dunlin_engine::api::{ApiRequest, HistoryQuery, SessionFilter};
+use dunlin_protocol::{Disconnect, Payload, UnsubscribeCode};
+
+use super::{Script, USERS, answers, options::CHANNELS};
+
+/// For whom a request is.
+pub(super) enum To {
+    /// The owner of this channel.
+    Owner(&'static str),
+    /// Every shard.
+    All,
+}
+
+pub(super) fn request(script: &mut Script<'_>, now_s: u64) -> (To, ApiRequest) {
+    let name = script.pick(&CHANNELS);
+    let user = Box::from(script.pick(&USERS));
+    let how = script.next();
+    let (channel, only) = (Box::from(name), SessionFilter::default());
+    let request = match how % 16 {
+        0..=3 => {
+            let length = usize::from(script.next());
+            let data = match how {
+                0..128 => Payload::from_opaque(Bytes::copy_from_slice(script.take(length))),
+                _ => Payload::from_json(Bytes::from(format!("[{length},\"{}\"]", "more".repeat(length / 8)))),
+            };
+            ApiRequest::Publish { channel, data, how: answers::publish(script) }
+        }
+        4 => {
+            let since = (how >= 128).then(|| (u64::from(how % 64), Box::default()));
+            let (limit, reverse) = (i32::from(how) - 128, how >= 64);
+            let query = HistoryQuery { limit, since, reverse, ..HistoryQuery::default() };
+            ApiRequest::History { channel, query }
+        }
+        5 => ApiRequest::HistoryRemove { channel },
+        6 => ApiRequest::Presence { channel },
+        7 => ApiRequest::PresenceStats { channel },
+        8 => ApiRequest::OpenRoom { channel },
+        9 => ApiRequest::CloseRoom { channel },
+        10 => {
+            let subscription = Box::new(answers::server_subscription(script, now_s));
+            return (To::All, ApiRequest::Subscribe { user, only, subscription });
+        }
+        11 => {
+            let (expires_at_s, info) = (answers::expiry(script, now_s), answers::info(script));
+            return (To::All, ApiRequest::Refresh { user, only, expired: how >= 192, expires_at_s, info });
+        }
+        12 => {
+            let channel = if how >= 128 { Box::default() } else { channel };
+            return (To::All, ApiRequest::Unsubscribe { channel, user, only, code: UnsubscribeCode::SERVER });
+        }
+        13 => {
+            let (whitelist, disconnect) = (Vec::new(), Disconnect::FORCE_NO_RECONNECT);
+            return (To::All, ApiRequest::Disconnect { user, only, whitelist, disconnect });
+        }
+        14 => return (To::All, ApiRequest::Channels),
+        _ => return (To::All, ApiRequest::Survey),
+    };
+    (To::Owner(name), request)
+}

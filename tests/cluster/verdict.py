@@ -1,0 +1,55 @@
+"""Holds what publishers and subscribers of a cluster recorded against the histories.
+
+What was acknowledged is in the history, at its offset, once. Each subscriber has seen the history from its first position
+on: everything, once, in the order of the offsets, on whatever nodes it was. Offsets rise, and need not be consecutive.
+"""
+
+SHOWN_MAX = 5
+
+
+def problems_of(acknowledged, seen, history):
+    """What is wrong in one channel.
+
+    acknowledged    (offset, id) in the order of one publisher's acknowledgements, by publisher
+    seen            (begin, [(offset, id), …]) by subscriber: what it saw behind the offset at which it began
+    history         (offset, id) in order
+    """
+    problems = []
+    offsets = [offset for offset, _ in history]
+    if any(first >= second for first, second in zip(offsets, offsets[1:])):
+        problems.append("the history is out of order")
+    ids = [identity for _, identity in history]
+    if twice := sorted({identity for identity in ids if ids.count(identity) > 1} if len(set(ids)) < len(ids) else []):
+        problems.append(f"twice in the history: {twice[:SHOWN_MAX]}")
+    stored = set(history)
+    for publisher, acks in acknowledged.items():
+        if lost := [ack for ack in acks if ack not in stored]:
+            problems.append(f"{publisher}: {len(lost)} acknowledged and not in the history: {lost[:SHOWN_MAX]}")
+        if any(first[0] >= second[0] for first, second in zip(acks, acks[1:])):
+            problems.append(f"{publisher}: one publication after the other has a lower offset")
+    for subscriber, (begin, publications) in seen.items():
+        expected = [each for each in history if each[0] > begin]
+        if publications != expected:
+            missed = [each for each in expected if each not in set(publications)]
+            surplus = [each for each in publications if each not in set(expected)]
+            problems.append(
+                f"{subscriber}: {len(publications)} of {len(expected)} seen; missed {missed[:SHOWN_MAX]}, "
+                f"surplus {surplus[:SHOWN_MAX]}, twice or out of order: {not missed and not surplus}"
+            )
+    return problems
+
+
+GOOD = {"p": [(3, "p/1"), (9, "p/2")]}, {"s": (3, [(7, "q/1"), (9, "p/2")])}, [(3, "p/1"), (7, "q/1"), (9, "p/2")]
+
+#: What is wrong, and the acknowledgements, what was seen and the history with it.
+PLANTED = {
+    "an acknowledged publication lost": ({"p": [(3, "p/1"), (5, "p/2")]}, *GOOD[1:]),
+    "two in the wrong order": ({"p": [(9, "p/2"), (3, "p/1")]}, *GOOD[1:]),
+    "a publication stored twice": (GOOD[0], {"s": (9, [(11, "p/2")])}, [*GOOD[2], (11, "p/2")]),
+    "one missed": (GOOD[0], {"s": (3, [(9, "p/2")])}, GOOD[2]),
+    "the last one missed": (GOOD[0], {"s": (3, [(7, "q/1")])}, GOOD[2]),
+    "one seen twice": (GOOD[0], {"s": (3, [(7, "q/1"), (7, "q/1"), (9, "p/2")])}, GOOD[2]),
+    "seen in the wrong order": (GOOD[0], {"s": (3, [(9, "p/2"), (7, "q/1")])}, GOOD[2]),
+    "seen and taken back": (GOOD[0], {"s": (3, [(7, "q/1"), (8, "q/2"), (9, "p/2")])}, GOOD[2]),
+    "a history out of order": ({}, {}, [(7, "q/1"), (3, "p/1")]),
+}

@@ -1,0 +1,57 @@
+/** Runs the rest of a prepared guide, in a browser and in terminals. */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { DEADLINE_MS, launch } from "../browser/chromium.mjs";
+import { Reader, serves } from "./guide.mjs";
+
+const RETRY_MS = 50;
+
+/**
+ * Starts the guide's servers, opens the address in a browser, and passes the pages and the remaining commands to `body`.
+ * Ends everything afterwards.
+ */
+export async function withGuide(folder, { addresses, page: address }, body) {
+  const steps = JSON.parse(readFileSync(join(folder, "guide.json"), "utf8"));
+  const reader = new Reader(folder);
+  const outputs = steps.filter(serves).map((step) => reader.serve(step));
+  const browser = await launch();
+  try {
+    for (const url of addresses) await untilAnswered(url, outputs);
+    const context = await browser.newContext();
+    const open = async () => {
+      const page = await context.newPage();
+      page.setDefaultTimeout(DEADLINE_MS);
+      page.faults = [];
+      page.on("pageerror", (error) => page.faults.push(`exception: ${error.message}`));
+      page.on("request", (request) => {
+        if (new URL(request.url()).hostname !== "localhost") page.faults.push(`request: ${request.url()}`);
+      });
+      await page.goto(address);
+      return page;
+    };
+    const commands = steps.filter((step) => step.command !== undefined && !serves(step));
+    await body({ open, follow: () => commands.map((step) => reader.follow(step)) });
+  } catch (error) {
+    error.message += `\n${outputs.map((output) => output()).join("\n")}`;
+    throw error;
+  } finally {
+    await browser.close();
+    await reader.end();
+  }
+}
+
+/** Waits until a server answers there, with any status. */
+async function untilAnswered(url, outputs) {
+  const deadline = Date.now() + DEADLINE_MS;
+  for (;;) {
+    try {
+      await fetch(url);
+      return;
+    } catch (error) {
+      assert.ok(Date.now() < deadline, `${url}: ${error.cause ?? error}\n${outputs.map((output) => output()).join("\n")}`);
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+}

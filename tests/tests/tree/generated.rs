@@ -1,0 +1,52 @@
+//! `make generate` writes every generated file, and tests prove that the files are fresh.
+
+use std::collections::BTreeSet;
+
+use crate::{files, read, targets};
+
+const SCRIPT: &str = "scripts/generate";
+
+/// The pages and lists that the script names.
+fn written() -> BTreeSet<String> {
+    let is_generated = |word: &&str| word.starts_with("docs/") || word.starts_with("schema/");
+    let text = read(SCRIPT);
+    text.split([' ', '\n', ',', '"'])
+        .map(|word| word.trim_end_matches('.'))
+        .filter(is_generated)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_generated_file_has_a_test_that_proves_it_fresh() {
+    let known: BTreeSet<String> = files().into_iter().collect();
+    let tests: Vec<String> = targets::test_files()
+        .iter()
+        .filter(|name| *name != "tests/tests/tree/generated.rs")
+        .map(|name| read(name))
+        .filter(|text| !targets::test_functions(text).is_empty())
+        .collect();
+    let written = written();
+    assert!(written.len() >= 5, "{SCRIPT} writes {written:?}");
+    for name in written {
+        assert!(known.contains(&name), "{SCRIPT} names {name}, which does not exist");
+        let is_compared = tests.iter().any(|text| text.contains(&format!("\"{name}\"")));
+        assert!(is_compared, "no test compares {name} with its source");
+    }
+}
+
+#[test]
+fn every_file_marked_as_generated_is_written_by_the_script() {
+    let written = written();
+    for name in files().into_iter().filter(|name| name.starts_with("docs/") || name.starts_with("schema/")) {
+        if std::path::Path::new(&name).extension().is_some_and(|extension| extension == "png") {
+            continue;
+        }
+        let text = read(&name);
+        let is_marked = text
+            .lines()
+            .take(5)
+            .any(|line| line.contains("Written by `dunlin") || line.contains("written from the code"));
+        assert!(!is_marked || written.contains(&name), "{name} is marked as generated, but {SCRIPT} does not write it");
+    }
+}

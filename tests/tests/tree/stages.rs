@@ -1,0 +1,74 @@
+//! `make test` runs the stages of `tests/stages` with `scripts/stages`, and its output ends with the failed stages.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use crate::{read, root};
+
+#[test]
+fn every_stage_is_a_target_of_the_makefile() {
+    let (plan, makefile) = (read("tests/stages"), read("Makefile"));
+    let stages = plan.lines().filter(|line| !line.starts_with('#'));
+    let targets: Vec<&str> = stages.filter_map(|line| line.split_once("make ")?.1.split(' ').next()).collect();
+    assert!(targets.len() > 10, "{targets:?}");
+    for target in &targets {
+        assert!(makefile.contains(&format!("\n{target}:")), "tests/stages names `make {target}`, which does not exist");
+    }
+    for needed in [
+        "lint", "unit", "deny", "vectors", "oracle", "api", "hostile", "crash", "web", "sdk", "browser", "guides",
+        "fuzz",
+    ] {
+        assert!(targets.contains(&needed), "tests/stages leaves out `make {needed}`");
+    }
+}
+
+/// Whether the stages passed, and what was printed.
+fn run(plan: &str) -> (bool, String) {
+    run_with(&[], plan)
+}
+
+fn run_with(arguments: &[&str], plan: &str) -> (bool, String) {
+    let mut stages = Command::new(root().join("scripts/stages"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python is there");
+    stages.stdin.take().expect("a pipe").write_all(plan.as_bytes()).expect("it reads the plan");
+    let output = stages.wait_with_output().expect("it ends");
+    (output.status.success(), String::from_utf8(output.stdout).expect("it prints text"))
+}
+
+#[test]
+fn a_failed_stage_ends_no_other_and_is_named_last() {
+    let plan =
+        "first a - echo 'test one ... FAILED'; seq 30; exit 3\nsecond a - echo second\nthird b first echo third\n";
+    let (passed, printed) = run(plan);
+    assert!(!passed, "{printed}");
+    assert!(printed.contains("== second: passed") && printed.contains("== third: left out"), "{printed}");
+    let lines: Vec<&str> = printed.lines().collect();
+    let end = lines[lines.len() - 20..].join("\n");
+    assert!(end.contains("== first failed:\ntest one ... FAILED\n21\n"), "{end}");
+    assert!(end.ends_with("failed: first\nstages: 1 passed, 2 failed"), "{end}");
+}
+
+#[test]
+fn stages_wait_for_those_that_they_come_after() {
+    let folder = std::env::temp_dir().join(format!("dunlin-stages-{}", std::process::id()));
+    let path = folder.display();
+    let (passed, printed) = run(&format!("made a - mkdir {path}\n# A comment.\nseen b made rmdir {path}\n"));
+    assert!(passed && printed.ends_with("\nstages: 2 passed, 0 failed\n"), "{printed}");
+    let table = printed.split("\nstage ").nth(1).expect("there is a table");
+    assert!(table.lines().nth(1).is_some_and(|row| row.starts_with("made ") && row.ends_with("passed")), "{table}");
+}
+
+#[test]
+fn a_stage_that_hangs_is_ended_and_named() {
+    let (passed, printed) = run_with(&["--limit-s", "1"], "hangs a - sleep 1000\nlater a - echo later\n");
+    assert!(!passed, "{printed}");
+    assert!(printed.contains("the limit of 1 s is over; still running: hangs"), "{printed}");
+    assert!(printed.contains("== later: left out"), "{printed}");
+    assert!(printed.ends_with("failed: hangs\nstages: 0 passed, 2 failed\n"), "{printed}");
+}
