@@ -4,37 +4,49 @@
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/dunlin/target
 
+# Where the server that is tested lies. TESTED names a folder in which it is built already.
+BINARIES := $(or $(TESTED),$(CARGO_TARGET_DIR)/debug)
 SERVER := $(CARGO_TARGET_DIR)/release/dunlin
 PORT ?= 8000
 SEEDS ?= 1000
+RUNS ?= 300
 BOTS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build lint unit deny vectors sim oracle api hostile web sdk browser page fuzz autobahn
+.PHONY: help run test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages page fuzz autobahn crash chaos clustered
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
 
 run: page ## Build everything and start the server with its demo page
-	@scripts/need cargo cc
+	@scripts/need cargo cc rocksdb
 	@cargo build --release --locked --package dunlin
 	@echo "Dunlin's demo pages: http://localhost:$(PORT)/   (Ctrl-C ends it)"
 	@exec $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist --demo-bots $(BOTS)
 
-test: lint unit deny vectors simulated oracle api hostile web sdk browser ## Check everything: what CI runs
+test: ## Check everything: what CI runs
+	@scripts/need cargo cc rocksdb python
+	@env -u MAKEFLAGS -u MAKELEVEL TESTED=$(CARGO_TARGET_DIR)/debug scripts/stages --limit-s 5100 tests/stages
 
 build: ## Build the server as it is released
-	@scripts/need cargo cc
+	@scripts/need cargo cc rocksdb
 	@cargo build --release --locked --package dunlin
 
+generate: ## Write every generated file anew: pages of the reference, lists, schemas
+	@scripts/generate
+
 lint: ## Check formatting and lints
-	@scripts/need cargo cc
+	@scripts/need cargo cc rocksdb
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 
 unit: ## Run the tests of all crates, and the checks of the tree
-	@scripts/need cargo cc
-	cargo test --workspace --locked
+	@scripts/need cargo cc rocksdb nats
+	cargo test --workspace --locked --no-fail-fast
+
+built: # Compiles what `unit` runs: the server and the simulator, as all other tests take them, as well.
+	@scripts/need cargo cc rocksdb
+	cargo test --workspace --locked --no-run
 
 deny: ## Check licences, sources and bans of all dependencies
 	@scripts/need cargo cargo-deny
@@ -45,33 +57,63 @@ vectors: ## Hold the wire vectors against the official SDKs' own encoders
 	tests/vectors/run
 
 sim: ## Simulate SEEDS=1000 worlds of shards, clients and faults
-	@scripts/need cargo cc
+	@scripts/need cargo cc rocksdb
 	cargo run --release --locked --package dunlin-sim -- --seeds $(SEEDS)
 
-simulated: # The simulation as CI runs it: fixed seeds are in `unit`, these are fresh.
-	@scripts/need cargo cc
-	cargo run --locked --package dunlin-sim -- --seeds 300 --fresh
+simulated: # The simulation as CI runs it, with fresh seeds. The fixed ones are in `unit`.
+ifndef TESTED
+	@scripts/need cargo cc rocksdb
+	cargo build --locked --package dunlin-sim
+endif
+	$(BINARIES)/dunlin-sim --seeds 400 --fresh
 
 oracle: server-for-tests ## Play the same commands to Dunlin and to the centrifuge library, and compare the answers
 	@scripts/need go
-	tests/oracle/run $(CARGO_TARGET_DIR)/debug/dunlin
+	tests/oracle/run $(BINARIES)/dunlin
 
 api: server-for-tests ## Play the HTTP API's cases to the real server, and move to it from Centrifugo
 	@scripts/need python
-	tests/api/run $(CARGO_TARGET_DIR)/debug/dunlin
-	tests/migration/run $(CARGO_TARGET_DIR)/debug/dunlin
+	tests/api/run $(BINARIES)/dunlin
+	tests/migration/run $(BINARIES)/dunlin
 
 hostile: server-for-tests ## Play named bad inputs and hostile crowds to the real server, and see that nobody else notices
 	@scripts/need python
-	tests/hostile/all $(CARGO_TARGET_DIR)/debug/dunlin
+	tests/hostile/all $(BINARIES)/dunlin
+
+crash: server-for-tests ## Kill the real server under load, and see that nothing acknowledged or seen is lost
+	@scripts/need python cc
+	tests/crash/all $(BINARIES)/dunlin 6
+
+clustered: server-for-tests ## Kill and pause nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
+	@scripts/need python nats
+	tests/cluster/all $(BINARIES)/dunlin 3
+
+chaos: server-for-tests ## The same with RUNS=300 crashes and a third of it losses of power (20 minutes)
+	@scripts/need python cc
+	tests/crash/all $(BINARIES)/dunlin $(RUNS)
 
 sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server, on both reactors
 	@scripts/need node go python
-	tests/sdk/run $(CARGO_TARGET_DIR)/debug/dunlin
+	tests/sdk/run $(BINARIES)/dunlin
 
 browser: server-for-tests page ## Check the demo's pages in headless Chromium
 	@scripts/need node chromium
-	tests/sdk/with-server $(CARGO_TARGET_DIR)/debug/dunlin --config demo/config.json --demo web/dist -- tests/browser/run
+	tests/sdk/with-server $(BINARIES)/dunlin --config demo/config.json --demo web/dist -- tests/browser/run
+
+guides: server-for-tests ## Follow README's quick start, docs/own-game.md and the backup drill as they are written, in headless Chromium
+	@scripts/need cargo cc rocksdb node python chromium
+	tests/guides/run $(BINARIES)/dunlin
+
+packages: packaged ## Boot a Debian machine with the package, and build the container image (a few minutes, once)
+	@scripts/need machine buildah
+	tests/packages/run $(BINARIES)/dunlin machine buildah
+
+packaged: server-for-tests # The short form of `packages`, as CI runs it: no machine is booted, no image built.
+	@scripts/need cargo cc rocksdb python cargo-deb shellcheck proxies
+	tests/packages/run $(BINARIES)/dunlin
+
+tools: # What the tests need beside compilers, installed where it is missing.
+	@scripts/need cargo cc c++ rocksdb node go python chromium cargo-deb shellcheck proxies
 
 web: page ## Run the unit tests of the room client and the arena page
 	web/test
@@ -81,15 +123,17 @@ page: # The demo's pages, bundled.
 	@web/build
 
 server-for-tests:
-	@scripts/need cargo cc
+ifndef TESTED
+	@scripts/need cargo cc rocksdb
 	cargo build --locked --package dunlin
+endif
 
 fuzz: ## Fuzz every decoder, and sequences of commands, for SECONDS=60 each
 	@fuzz/all $(or $(SECONDS),60)
 
 autobahn: ## Play the Autobahn test suite to our WebSocket (half an hour or more; needs Python 2.7; not part of `test`)
-	@scripts/need cargo cc python
+	@scripts/need cargo cc rocksdb python
 	cargo build --locked --package dunlin-tests --bin dunlin-echo
 	tests/autobahn/run $(CARGO_TARGET_DIR)/debug/dunlin-echo
 
-.PHONY: simulated server-for-tests
+.PHONY: built tools simulated packaged server-for-tests
