@@ -31,15 +31,20 @@ after(() => browser?.close());
 
 const PAGES = {
   ticker: { path: "", ready: (opened) => new TickerPage(opened).ready() },
-  arena: { path: "arena/", ready: (opened) => new ArenaPage(opened).untilJoined() },
+  arena: { path: "arena/", ready: untilUnveiled },
 };
+
+/** Axe measures the contrast of what is painted, so text that is fading out would be a violation. */
+async function untilUnveiled(opened) {
+  await new ArenaPage(opened).untilJoined();
+  await opened.page.waitForSelector("#veil", { state: "hidden" });
+}
 
 for (const [name, { path, ready }] of Object.entries(PAGES)) {
   describe(`${name} page`, () => {
     for (const [title, device] of Object.entries(DEVICES)) {
       test(`axe finds nothing: ${title}`, () =>
         withPage(path, device, ready, async (page) => {
-          await transitionsEnd(page);
           await page.screenshot({ path: `${SHOTS}${name}-${title.replace(", ", "-")}.png`, fullPage: true });
           await page.evaluate(axe);
           const violations = await page.evaluate(async () => (await window.axe.run(document)).violations);
@@ -94,11 +99,6 @@ describe("how to play", () => {
       await page.waitForSelector("#hint", { state: "hidden" });
     }));
 });
-
-/** Axe measures the contrast of what is painted: an element that is fading out would be a violation. */
-async function transitionsEnd(page) {
-  await page.waitForFunction(() => document.getAnimations().every((animation) => animation.effect.getComputedTiming().endTime === Infinity));
-}
 
 async function withPage(path, device, ready, check) {
   const opened = await openPage(browser, `${BASE}${path}`, device);
