@@ -13,7 +13,7 @@ RUNS ?= 300
 BOTS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages page fuzz autobahn crash chaos clustered
+.PHONY: help run test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform page fuzz autobahn crash chaos clustered
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -103,6 +103,10 @@ browser: server-for-tests page ## Check the demo's pages in headless Chromium
 guides: server-for-tests ## Follow README's quick start, docs/own-game.md and the backup drill as they are written, in headless Chromium
 	@scripts/need cargo cc rocksdb node python chromium
 	tests/guides/run $(BINARIES)/dunlin
+
+platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings
+	@scripts/need go nats
+	platform/test $(BINARIES)/dunlin
 
 packages: packaged ## Boot a Debian machine with the package, and build the container image (a few minutes, once)
 	@scripts/need machine buildah

@@ -1,0 +1,221 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// App is a web application or a worker.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30",messageExpression="'\"' + self.metadata.name + '\" has ' + string(self.metadata.name.size()) + ' characters; use at most 30, because names of jobs are made from it'",fieldPath=".metadata.name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",messageExpression="'\"' + self.metadata.name + '\" is not the name of a Service; use a-z, 0-9 and -, and begin with a letter'",fieldPath=".metadata.name"
+type App struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec AppSpec `json:"spec"`
+	// +optional
+	Status Status `json:"status,omitzero"`
+}
+
+// AppList is a list of App.
+//
+// +kubebuilder:object:root=true
+type AppList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []App `json:"items"`
+}
+
+// AppSpec is what a team writes. Everything but the image and the health check has a default.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.host) || (has(self.ports) && self.ports.size() > 0)",message="a host needs a port; add to spec.ports the port that serves it",fieldPath=".host"
+// +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
+// +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
+// +kubebuilder:validation:XValidation:rule="!has(self.replicas) || !has(self.autoscaling)",message="replicas and autoscaling exclude each other; remove one of them",fieldPath=".replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.autoscaling) || !has(self.volumes) || self.volumes.all(volume, !has(volume.size))",message="the app has a persistent volume, whose data does not follow new pods; set spec.replicas instead",fieldPath=".autoscaling"
+// +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.volumes) && self.volumes.exists(volume, has(volume.size)))",message="no volume has a size, so there is nothing to back up; add a volume, or remove the backup",fieldPath=".backup"
+// +kubebuilder:validation:XValidation:rule="!has(self.health.none) || !has(self.ports) || self.ports.size() == 0",message="an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path",fieldPath=".health.none"
+// +kubebuilder:validation:XValidation:rule="!(has(self.health.path) || (has(self.health.tcp) && self.health.tcp)) || (has(self.ports) && self.ports.size() > 0)",message="the check asks a port, and the app has none; add one to spec.ports, or set spec.health.command",fieldPath=".health"
+// +kubebuilder:validation:XValidation:rule="!has(self.health.port) || (has(self.ports) && self.ports.exists(port, port.port == self.health.port))",messageExpression="string(self.health.port) + ' is not in spec.ports; add it there, or name a port that is there'",fieldPath=".health.port"
+type AppSpec struct {
+	// Image with a tag other than latest, or with a digest.
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$')",messageExpression="'\"' + self + '\" is not the name of an image; write registry/name:tag or registry/name@sha256:digest'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$') || self.matches('^([^@]+:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|.+@sha256:[0-9a-f]{64})$')",messageExpression="'\"' + self + '\" has no tag and no digest, which means the tag latest; name a version or a digest'"
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith(':latest')",messageExpression="'\"' + self + '\" has the tag latest, which changes without a release; name a version or a digest'"
+	Image string `json:"image"`
+	// PullSecret names a Secret with the credentials of the registry.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PullSecret string `json:"pullSecret,omitempty"`
+	// Command replaces the image's entry point.
+	// +optional
+	Command Command `json:"command,omitempty"`
+	// Args are the arguments of Command or of the image's entry point.
+	// +optional
+	Args Command `json:"args,omitempty"`
+	// User is the number of the user that the processes run as. 65532 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self > 0",messageExpression="string(self) + ' is not the number of a user without privileges; set one such as 65532'"
+	User *int64 `json:"user,omitempty"`
+	// Ports that the app listens on. The first one serves Host.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(port, self.exists_one(other, other.port == port.port))",message="the same port stands there twice; remove one of them"
+	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || self.all(port, has(port.name))",message="one of several ports has no name; name each of them"
+	// +kubebuilder:validation:XValidation:rule="self.all(port, !has(port.name) || self.exists_one(other, has(other.name) && other.name == port.name))",message="the same name stands there twice; rename one of them"
+	Ports []Port `json:"ports,omitempty"`
+	// Host is the public name of the app.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
+	Host string `json:"host,omitempty"`
+	// Path of Host that the app serves, with everything below it. `/` without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",messageExpression="'\"' + self + '\" does not begin with /; write /' + self"
+	Path string `json:"path,omitempty"`
+	// TLS of Host.
+	// +optional
+	TLS *TLS `json:"tls,omitempty"`
+	// EnvFiles are .env files beside the manifest. What is encrypted in them becomes a Secret, the rest a ConfigMap.
+	// +optional
+	EnvFiles EnvFiles `json:"envFiles,omitempty"`
+	// Env are values that are no secrets. A key must not be in EnvFiles as well.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=128
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key.matches('^[A-Za-z_][A-Za-z0-9_]*$'))",message="a key is not the name of an environment variable; use A-Z, a-z, 0-9 and _, and begin with no digit"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.startsWith('sops_'))",message="a key begins with sops_, which is part of an encrypted file; name the file in spec.envFiles"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !self[key].startsWith('ENC['))",message="a value is encrypted, and the app could not read it; name the encrypted file in spec.envFiles"
+	Env map[string]EnvValue `json:"env,omitempty"`
+	// Resources of each pod.
+	// +optional
+	Resources Resources `json:"resources,omitzero"`
+	// Replicas is the number of pods. 1 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 100",messageExpression="string(self) + ' is out of range; set 0 to 100'"
+	Replicas *int32 `json:"replicas,omitempty"`
+	// Autoscaling sets the number of pods by their load.
+	// +optional
+	Autoscaling *Autoscaling `json:"autoscaling,omitempty"`
+	// Health says how Kubernetes finds out whether a pod can serve.
+	Health Health `json:"health"`
+	// Migrate runs once for each new revision, before any of its pods starts.
+	// +optional
+	Migrate *Migration `json:"migrate,omitempty"`
+	// Cron are commands that run by the clock.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(task, self.exists_one(other, other.name == task.name))",message="the same name stands there twice; rename one of them"
+	Cron []CronTask `json:"cron,omitempty"`
+	// Runs are commands that run once. To run one again, give it another name.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(run, self.exists_one(other, other.name == run.name))",message="the same name stands there twice; rename one of them"
+	Runs []Run `json:"runs,omitempty"`
+	// Volumes that the app can write to. All else but /tmp is read-only.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(volume, self.exists_one(other, other.name == volume.name))",message="the same name stands there twice; rename one of them"
+	// +kubebuilder:validation:XValidation:rule="self.all(volume, self.exists_one(other, other.path == volume.path))",message="the same path stands there twice; change one of them"
+	Volumes []Volume `json:"volumes,omitempty"`
+	// Backup runs a command of the app's image with its volumes.
+	// +optional
+	Backup *Backup `json:"backup,omitempty"`
+	// Update says how pods are replaced.
+	// +optional
+	Update Update `json:"update,omitzero"`
+	// Network lists who may reach the app, and whom it may reach, beside DNS and the ingress controller.
+	// +optional
+	Network Network `json:"network,omitzero"`
+}
+
+// Port that an app listens on.
+type Port struct {
+	// Name is needed if there are several ports. `http` without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a port; use at most 15 of a-z, 0-9 and -, and begin with a letter'"
+	Name string `json:"name,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="self >= 1024 && self <= 65535",messageExpression="string(self) + ' is out of range; set 1024 to 65535, because the app does not run as root. Clients still use port 443 of the host'"
+	Port int32 `json:"port"`
+}
+
+// Resources of a pod. Memory is reserved in full, so that a node never promises more than it has.
+type Resources struct {
+	// CPU that is reserved. 100m without it.
+	// +optional
+	CPU *resource.Quantity `json:"cpu,omitempty"`
+	// CPULimit is the most CPU that a pod gets. 1 without it, or CPU if that is more.
+	// +optional
+	CPULimit *resource.Quantity `json:"cpuLimit,omitempty"`
+	// Memory that is reserved, and above which the pod is ended. 256Mi without it.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+}
+
+// Autoscaling of an app between two numbers of pods.
+//
+// +kubebuilder:validation:XValidation:rule="self.min >= 1 && self.max <= 100 && self.min <= self.max",messageExpression="'the range from ' + string(self.min) + ' to ' + string(self.max) + ' is not valid; set min and max, with 1 <= min <= max <= 100'"
+// +kubebuilder:validation:XValidation:rule="has(self.cpuPercent) || has(self.memoryPercent)",message="there is no load to go by; set cpuPercent, such as 70, or memoryPercent"
+type Autoscaling struct {
+	Min int32 `json:"min"`
+	Max int32 `json:"max"`
+	// CPUPercent of the reserved CPU that pods are to use.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 1000",messageExpression="string(self) + ' is out of range; set 1 to 1000'"
+	CPUPercent *int32 `json:"cpuPercent,omitempty"`
+	// MemoryPercent of the reserved memory that pods are to use.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 100",messageExpression="string(self) + ' is out of range; set 1 to 100'"
+	MemoryPercent *int32 `json:"memoryPercent,omitempty"`
+}
+
+// Health is one check, by which a pod gets requests or not. Pods are restarted by it only where Restart asks for that.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.path), has(self.tcp) && self.tcp, has(self.command), has(self.none)].filter(given, given).size() == 1",message="exactly one check is needed; set one of path, tcp, command and none"
+// +kubebuilder:validation:XValidation:rule="!has(self.port) || has(self.path) || (has(self.tcp) && self.tcp)",message="only path and tcp use a port; remove it",fieldPath=".port"
+type Health struct {
+	// Path that answers 200 to 399 when the pod can serve.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",messageExpression="'\"' + self + '\" does not begin with /; write /' + self"
+	Path string `json:"path,omitempty"`
+	// TCP is for servers without HTTP: the pod can serve when the port takes connections.
+	// +optional
+	TCP bool `json:"tcp,omitempty"`
+	// Port for Path and TCP. The first port without it.
+	// +optional
+	Port int32 `json:"port,omitempty"`
+	// Command that exits with 0 when the pod works.
+	// +optional
+	Command Command `json:"command,omitempty"`
+	// None is the reason why a worker has no check.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	None string `json:"none,omitempty"`
+	// StartSeconds that a pod may take to become ready. 60 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 3600",messageExpression="string(self) + ' is out of range; set 1 to 3600'"
+	StartSeconds *int32 `json:"startSeconds,omitempty"`
+	// Restart ends a pod whose check fails for a minute.
+	// +optional
+	Restart bool `json:"restart,omitempty"`
+}
+
+// Update of an app's pods.
+type Update struct {
+	// Recreate ends all old pods before new ones start, for apps of which two versions must not run at once.
+	// +optional
+	Recreate bool `json:"recreate,omitempty"`
+	// DrainSeconds that a pod has to finish its requests. 30 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 3600",messageExpression="string(self) + ' is out of range; set 1 to 3600'"
+	DrainSeconds *int32 `json:"drainSeconds,omitempty"`
+}

@@ -1,0 +1,162 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Dunlin is a cluster of nodes of the realtime server, and its NATS servers where asked for.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.spec.nodes`
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30",messageExpression="'\"' + self.metadata.name + '\" has ' + string(self.metadata.name.size()) + ' characters; use at most 30, because names of jobs are made from it'",fieldPath=".metadata.name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",messageExpression="'\"' + self.metadata.name + '\" is not the name of a Service; use a-z, 0-9 and -, and begin with a letter'",fieldPath=".metadata.name"
+type Dunlin struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec DunlinSpec `json:"spec"`
+	// +optional
+	Status Status `json:"status,omitzero"`
+}
+
+// DunlinList is a list of Dunlin.
+//
+// +kubebuilder:object:root=true
+type DunlinList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Dunlin `json:"items"`
+}
+
+// DunlinSpec is what a team writes. Everything but the image and the keys has a default.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.nodes) || self.nodes < 2 || has(self.nats)",messageExpression="string(self.nodes) + ' nodes share no channels without NATS; set spec.nats, or 1 node'",fieldPath=".nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
+// +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage) || !has(self.nats)",message="a log on disk is for a node on its own; remove spec.storage or spec.nats",fieldPath=".storage"
+type DunlinSpec struct {
+	// Image with a tag other than latest, or with a digest.
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$')",messageExpression="'\"' + self + '\" is not the name of an image; write registry/name:tag or registry/name@sha256:digest'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$') || self.matches('^([^@]+:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|.+@sha256:[0-9a-f]{64})$')",messageExpression="'\"' + self + '\" has no tag and no digest, which means the tag latest; name a version or a digest'"
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith(':latest')",messageExpression="'\"' + self + '\" has the tag latest, which changes without a release; name a version or a digest'"
+	Image string `json:"image"`
+	// PullSecret names a Secret with the credentials of the registry.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PullSecret string `json:"pullSecret,omitempty"`
+	// Nodes of the cluster. 1 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 32",messageExpression="string(self) + ' is out of range; set 1 to 32'"
+	Nodes *int32 `json:"nodes,omitempty"`
+	// Host is the public name at which clients connect.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
+	Host string `json:"host,omitempty"`
+	// Path of Host. `/` without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",messageExpression="'\"' + self + '\" does not begin with /; write /' + self"
+	Path string `json:"path,omitempty"`
+	// TLS of Host.
+	// +optional
+	TLS *TLS `json:"tls,omitempty"`
+	// Keys name the Secret with the server's keys.
+	Keys Keys `json:"keys"`
+	// Config has further keys of the server's configuration, as in config.json. Roost sets the ports, the health check,
+	// the metrics, the shutdown, the broker and the storage itself, and refuses them here.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	Config *runtime.RawExtension `json:"config,omitempty"`
+	// DrainSeconds from the deletion of a pod to the end of its process. The times of `shutdown`, the pause before
+	// SIGTERM and the grace period of the pod follow from it. 60 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 10 && self <= 3600",messageExpression="string(self) + ' is out of range; set 10 to 3600'"
+	DrainSeconds *int32 `json:"drainSeconds,omitempty"`
+	// TrustedProxies are the addresses of the ingress controller's pods, whose X-Forwarded-For counts.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	TrustedProxies []AddressRange `json:"trustedProxies,omitempty"`
+	// Resources of each node.
+	// +optional
+	Resources Resources `json:"resources,omitzero"`
+	// NATS joins the nodes to a cluster.
+	// +optional
+	NATS *NATS `json:"nats,omitempty"`
+	// Storage is a persistent volume for the log of a node on its own.
+	// +optional
+	Storage *Storage `json:"storage,omitempty"`
+	// Network lists who may reach the internal port with the server API and the metrics, and whom nodes may reach.
+	// +optional
+	Network Network `json:"network,omitzero"`
+}
+
+// AddressRange such as 10.42.0.0/16.
+//
+// +kubebuilder:validation:MaxLength=64
+// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="'\"' + self + '\" is not a range of addresses; write one such as 10.0.0.0/8'"
+type AddressRange string
+
+// Keys of the server. Its Secret is mounted, and not read by Roost.
+type Keys struct {
+	// Secret with api_key, token_hmac_secret_key, and nats_password if there are NATS servers.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a Secret; use a-z, 0-9, - and .'"
+	Secret string `json:"secret"`
+}
+
+// NATS servers: the ones that Roost runs, or others by their addresses.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.servers)",message="NATS servers are either run here or elsewhere; set one of servers and url"
+// +kubebuilder:validation:XValidation:rule="!has(self.servers) || has(self.image)",message="the servers need an image; set one such as nats:2.12.1",fieldPath=".image"
+type NATS struct {
+	// Servers that Roost runs: 1, 3 or 5.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self in [1, 3, 5]",messageExpression="string(self) + ' servers have no majority that is worth them; set 1, 3 or 5'"
+	Servers *int32 `json:"servers,omitempty"`
+	// Image of the NATS server, 2.11 or newer.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$')",messageExpression="'\"' + self + '\" is not the name of an image; write registry/name:tag or registry/name@sha256:digest'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[a-z0-9][a-zA-Z0-9._/:@-]*$') || self.matches('^([^@]+:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|.+@sha256:[0-9a-f]{64})$')",messageExpression="'\"' + self + '\" has no tag and no digest, which means the tag latest; name a version or a digest'"
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith(':latest')",messageExpression="'\"' + self + '\" has the tag latest, which changes without a release; name a version or a digest'"
+	Image string `json:"image,omitempty"`
+	// Size of the volume of each server. 10Gi without it.
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty"`
+	// StorageClass of the volumes. The cluster's default without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	StorageClass string `json:"storageClass,omitempty"`
+	// Resources of each server.
+	// +optional
+	Resources Resources `json:"resources,omitzero"`
+	// URL of other servers: addresses with commas between them. `$(NATS_PASSWORD)` stands for nats_password of Keys.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="self.split(',').all(address, address.matches('^(nats|tls)://[^/ ]+$'))",message="an address does not begin with nats:// or tls://; write addresses such as nats://10.0.0.1:4222, with commas between them"
+	URL string `json:"url,omitempty"`
+	// Prefix of the names of all subjects and streams. The name of the Dunlin without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_-]+$')",messageExpression="'\"' + self + '\" is not a prefix; use A-Z, a-z, 0-9, - and _'"
+	Prefix string `json:"prefix,omitempty"`
+}
+
+// Storage of a node.
+type Storage struct {
+	Size resource.Quantity `json:"size"`
+	// StorageClass of the volume. The cluster's default without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	StorageClass string `json:"storageClass,omitempty"`
+}

@@ -1,0 +1,202 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Word of a command.
+//
+// +kubebuilder:validation:MaxLength=4096
+type Word string
+
+// Command is a program with its arguments. No shell reads it.
+//
+// +kubebuilder:validation:MaxItems=64
+type Command []Word
+
+// EnvValue is a value that is no secret.
+//
+// +kubebuilder:validation:MaxLength=4096
+type EnvValue string
+
+// FileName of an .env file, relative to the manifest.
+//
+// +kubebuilder:validation:MaxLength=253
+// +kubebuilder:validation:XValidation:rule="self.endsWith('.env') && !self.startsWith('/') && !self.contains('..')",messageExpression="'\"' + self + '\" is not an .env file below the manifest; write a relative path such as shop.env'"
+type FileName string
+
+// EnvFiles are .env files, of which no two have a key in common.
+//
+// +kubebuilder:validation:MaxItems=16
+// +kubebuilder:validation:XValidation:rule="self.all(name, self.exists_one(other, other == name))",message="the same file stands there twice; remove one of them"
+type EnvFiles []FileName
+
+// PartName of something inside a spec, from which the name of an object is made.
+//
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not a name; use at most 16 of a-z, 0-9 and -, and begin with a letter'"
+type PartName string
+
+// Seconds that a task may take.
+//
+// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 86400",messageExpression="string(self) + ' is out of range; set 1 to 86400'"
+type Seconds int64
+
+// TLS of a host.
+type TLS struct {
+	// Secret of type kubernetes.io/tls in the same namespace. Without it, the ingress controller's own certificate counts.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Secret string `json:"secret,omitempty"`
+}
+
+// Migration of an app's data.
+//
+// +kubebuilder:validation:XValidation:rule="self.command.size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
+type Migration struct {
+	Command Command `json:"command"`
+	// TimeoutSeconds after which the migration counts as failed. 600 without it.
+	// +optional
+	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
+}
+
+// CronTask runs a command of the app's image by the clock. A run that is still going is not started again.
+//
+// +kubebuilder:validation:XValidation:rule="self.command.size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
+type CronTask struct {
+	Name     PartName `json:"name"`
+	Schedule Schedule `json:"schedule"`
+	// TimeZone such as Europe/Berlin. UTC without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$') && self != 'Local'",messageExpression="'\"' + self + '\" is not a time zone; write one such as Europe/Berlin or UTC'"
+	TimeZone string  `json:"timeZone,omitempty"`
+	Command  Command `json:"command"`
+	// TimeoutSeconds after which the run is ended. 3600 without it.
+	// +optional
+	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
+}
+
+// Schedule has the five fields of cron.
+//
+// +kubebuilder:validation:MaxLength=128
+// +kubebuilder:validation:XValidation:rule="self.matches('^[-0-9A-Za-z*/,?]+( [-0-9A-Za-z*/,?]+){4}$')",messageExpression="'\"' + self + '\" does not have the five fields minute, hour, day, month and weekday; write one such as \"30 4 * * *\"'"
+type Schedule string
+
+// Run is a command of the app's image that runs once.
+//
+// +kubebuilder:validation:XValidation:rule="self.command.size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
+type Run struct {
+	Name    PartName `json:"name"`
+	Command Command  `json:"command"`
+	// TimeoutSeconds after which the run is ended. 3600 without it.
+	// +optional
+	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
+}
+
+// Volume is a folder of the app: persistent with a size, otherwise as old as its pod.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.size), has(self.temporary)].filter(given, given).size() == 1",message="a volume is either persistent or temporary; set one of size and temporary"
+// +kubebuilder:validation:XValidation:rule="!has(self.storageClass) || has(self.size)",message="only a volume with a size has a storage class; remove it, or set size",fieldPath=".storageClass"
+type Volume struct {
+	Name PartName `json:"name"`
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:]+)+$') && self != '/tmp' && !self.matches('/[.][.]?(/|$)')",messageExpression="'\"' + self + '\" is not a folder for a volume; write an absolute path such as /data, other than / and /tmp'"
+	Path string `json:"path"`
+	// Size of a persistent volume. Each pod has one of its own, and it stays when the app is deleted.
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty"`
+	// StorageClass of a persistent volume. The cluster's default without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	StorageClass string `json:"storageClass,omitempty"`
+	// Temporary is the size of a volume that ends with its pod.
+	// +optional
+	Temporary *resource.Quantity `json:"temporary,omitempty"`
+}
+
+// Backup of an app's volumes by a program of its image.
+//
+// +kubebuilder:validation:XValidation:rule="self.command.size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
+type Backup struct {
+	Schedule Schedule `json:"schedule"`
+	// Command has the app's settings and the volumes of its first pod, which it cannot write to.
+	Command Command `json:"command"`
+	// TimeoutSeconds after which the backup counts as failed. 3600 without it.
+	// +optional
+	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
+	// FreshSeconds is the age at which the last backup is too old. 90000 (25 hours) without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 60",messageExpression="string(self) + ' is out of range; set at least 60'"
+	FreshSeconds *int64 `json:"freshSeconds,omitempty"`
+}
+
+// Network lists what is allowed. All else is denied in both directions.
+type Network struct {
+	// From may reach the ports.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	From []Peer `json:"from,omitempty"`
+	// To can be reached.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	To []Peer `json:"to,omitempty"`
+}
+
+// Peer is an app, a namespace or a range of addresses.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.cidr) != (has(self.app) || has(self.__namespace__))",message="a peer is either a range of addresses or pods; set cidr, or app or namespace"
+type Peer struct {
+	// App or Dunlin by its name, in the same namespace or in Namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	App string `json:"app,omitempty"`
+	// Namespace of App, or all pods of it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// CIDR such as 10.0.0.0/8. 0.0.0.0/0 is everything outside the cluster and inside.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="'\"' + self + '\" is not a range of addresses; write one such as 10.0.0.0/8'"
+	CIDR string `json:"cidr,omitempty"`
+	// Ports that the peer may use. All without them; of an App that is reached, those that it listens on.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	Ports []PeerPort `json:"ports,omitempty"`
+}
+
+// PeerPort is a TCP port.
+//
+// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 65535",messageExpression="string(self) + ' is out of range; set 1 to 65535'"
+type PeerPort int32
+
+// Status of an App or a Dunlin.
+type Status struct {
+	// ObservedGeneration of the spec that the conditions are about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Revision that is rolled out: a hash of the spec and the settings.
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// Conditions are Ready, Progressing, Degraded, SettingsDecrypted and BackupFresh.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Inventory of the objects that belong to the spec.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	Inventory []ObjectRef `json:"inventory,omitempty"`
+}
+
+// ObjectRef names an object in the namespace of its owner.
+type ObjectRef struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	// UID of the object that was written, so that one made by others under the same name is never taken for it.
+	// +optional
+	UID string `json:"uid,omitempty"`
+}

@@ -1,0 +1,198 @@
+package dotenv
+
+import (
+	"fmt"
+	"strings"
+)
+
+// reader walks through a text without BOM and with LF line ends.
+type reader struct {
+	rest string
+	line int
+}
+
+// next reads one line, or several if a quoted value spans them. A comment after a value comes before its entry.
+func (r *reader) next() ([]Line, error) {
+	r.skipBlanks()
+	switch {
+	case r.rest == "":
+		return nil, nil
+	case r.rest[0] == '\n':
+		r.endLine()
+		return nil, nil
+	case r.rest[0] == '#':
+		comment := r.takeLine()
+		line := Line{Comment: strings.TrimRight(comment[1:], " \t"), Number: r.line}
+		r.endLine()
+		return []Line{line}, nil
+	}
+	number := r.line
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	value, err := r.value()
+	if err != nil {
+		return nil, err
+	}
+	comment, err := r.lineEnd()
+	if err != nil {
+		return nil, err
+	}
+	entry := Line{Key: key, Value: value, Number: number}
+	if comment != nil {
+		return []Line{{Comment: *comment, Number: number}, entry}, nil
+	}
+	return []Line{entry}, nil
+}
+
+// key reads up to and including `=`, without `export`.
+func (r *reader) key() (string, error) {
+	line := r.rest
+	if end := strings.IndexByte(line, '\n'); end >= 0 {
+		line = line[:end]
+	}
+	name, _, hasValue := strings.Cut(line, "=")
+	if !hasValue {
+		return "", r.fail("there is no `=`", "write KEY=value, or begin a comment with #")
+	}
+	r.rest = r.rest[len(name)+1:]
+	if after, isExported := strings.CutPrefix(name, "export"); isExported && after != strings.TrimLeft(after, " \t") {
+		name = strings.TrimLeft(after, " \t")
+	}
+	if trimmed := strings.TrimRight(name, " \t"); trimmed != name && IsKey(trimmed) {
+		return "", r.fail("there is a space before `=`, which shells refuse", "remove it")
+	}
+	if len(name) > KeyBytesMax {
+		return "", r.fail(fmt.Sprintf("the key has %d bytes, more than %d", len(name), KeyBytesMax), "shorten it")
+	}
+	if !IsKey(name) {
+		remedy := "use A-Z, a-z, 0-9 and _, and begin with no digit"
+		return "", r.fail("the text before `=` is not the name of an environment variable", remedy)
+	}
+	return name, nil
+}
+
+func (r *reader) value() (string, error) {
+	if r.rest == "" {
+		return "", nil
+	}
+	switch r.rest[0] {
+	case '\'':
+		return r.singleQuoted()
+	case '"':
+		return r.doubleQuoted()
+	case '`':
+		return "", r.fail("the value begins with a backtick, which only some programs take for a quote", "use ' or \"")
+	}
+	return r.unquoted()
+}
+
+// unquoted reads up to a comment or the end of the line. Nothing is escaped, nothing is expanded.
+func (r *reader) unquoted() (string, error) {
+	line := r.takeLine()
+	value := line
+	for position := 0; position < len(line); position++ {
+		isComment := line[position] == '#' && position > 0 && isBlank(line[position-1])
+		if isComment {
+			value = line[:position]
+			r.rest = line[position:] + r.rest
+			break
+		}
+	}
+	trimmed := strings.TrimRight(value, " \t")
+	r.rest = value[len(trimmed):] + r.rest
+	if trimmed != "" && isBlank(trimmed[0]) {
+		return "", r.fail("there is a space after `=`, which shells refuse", "remove it, or put the value in quotes")
+	}
+	if strings.HasPrefix(trimmed, "#") {
+		return "", r.fail("the value begins with #, which some programs take for a comment", "put the value in quotes")
+	}
+	return trimmed, nil
+}
+
+// singleQuoted takes everything as it stands, line feeds too.
+func (r *reader) singleQuoted() (string, error) {
+	end := strings.IndexByte(r.rest[1:], '\'')
+	if end < 0 {
+		return "", r.fail("the value begins with ' and has no closing '", "add the closing ', or use double quotes")
+	}
+	value := r.rest[1 : end+1]
+	r.rest = r.rest[end+2:]
+	r.line += strings.Count(value, "\n")
+	return value, nil
+}
+
+// escapes of double-quoted values. `\$` is there because shells need it; `$` alone is a dollar as well.
+var escapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t', '\\': '\\', '"': '"', '$': '$'}
+
+func (r *reader) doubleQuoted() (string, error) {
+	var value strings.Builder
+	lines := 0
+	for position := 1; position < len(r.rest); position++ {
+		char := r.rest[position]
+		switch char {
+		case '"':
+			r.rest = r.rest[position+1:]
+			r.line += lines
+			return value.String(), nil
+		case '\\':
+			position++
+			if position == len(r.rest) {
+				continue
+			}
+			escaped, isKnown := escapes[r.rest[position]]
+			if !isKnown {
+				r.line += lines
+				return "", r.fail("a backslash in double quotes is followed by neither n, r, t, \\, \" nor $",
+					`write \\ for a backslash, or use single quotes`)
+			}
+			value.WriteByte(escaped)
+		case '\n':
+			lines++
+			value.WriteByte(char)
+		default:
+			value.WriteByte(char)
+		}
+	}
+	return "", r.fail(`the value begins with " and has no closing "`, `add the closing "`)
+}
+
+// lineEnd reads what may stand after a value: nothing, or a comment after a space.
+func (r *reader) lineEnd() (*string, error) {
+	line := r.takeLine()
+	text := strings.TrimLeft(line, " \t")
+	if text == "" {
+		r.endLine()
+		return nil, nil
+	}
+	if text[0] != '#' {
+		return nil, r.fail("there is text after the closing quote", "put the whole value in one pair of quotes")
+	}
+	if text == line {
+		return nil, r.fail("there is no space between the value and #", "add one, or move # into the quotes")
+	}
+	r.endLine()
+	comment := strings.TrimRight(text[1:], " \t")
+	return &comment, nil
+}
+
+// takeLine takes the rest of the line, without its end.
+func (r *reader) takeLine() string {
+	line, _, _ := strings.Cut(r.rest, "\n")
+	r.rest = r.rest[len(line):]
+	return line
+}
+
+func (r *reader) endLine() {
+	if strings.HasPrefix(r.rest, "\n") {
+		r.rest = r.rest[1:]
+		r.line++
+	}
+}
+
+func (r *reader) skipBlanks() { r.rest = strings.TrimLeft(r.rest, " \t") }
+
+func (r *reader) fail(problem, remedy string) error { return &SyntaxError{r.line, problem, remedy} }
+
+func isBlank(char byte) bool { return char == ' ' || char == '\t' }

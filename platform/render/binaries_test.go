@@ -1,0 +1,109 @@
+package render_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// cleanEnvironment has no variables that the server would take for configuration.
+func cleanEnvironment(more ...string) []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, more...)
+}
+
+// binary names a program in a variable that `make platform` sets.
+func binary(t *testing.T, variable string) string {
+	t.Helper()
+	path := os.Getenv(variable)
+	if path == "" {
+		t.Skipf("%s is not set; `make platform` sets it", variable)
+	}
+	return path
+}
+
+// configFiles are the values of a key of all rendered ConfigMaps, by case.
+func configFiles(t *testing.T, key string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, file := range cases(t) {
+		for _, object := range rendered(t, file) {
+			if files, isFiles := object.(*corev1.ConfigMap); isFiles && files.Data[key] != "" {
+				found[file] = files.Data[key]
+			}
+		}
+	}
+	return found
+}
+
+// The server itself takes each configuration, with the environment that its pods have.
+func TestTheServerTakesTheConfiguration(t *testing.T) {
+	server := binary(t, "ROOST_TEST_SERVER")
+	folder := t.TempDir()
+	for _, key := range []string{"api_key", "token_hmac_secret_key"} {
+		if err := os.WriteFile(filepath.Join(folder, key), []byte(strings.Repeat("k", 40)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configurations := configFiles(t, "config.json")
+	if len(configurations) < 10 {
+		t.Fatalf("%d configurations", len(configurations))
+	}
+	for file, text := range configurations {
+		config := filepath.Join(folder, "config.json")
+		// The volume of the pod is not there.
+		text = strings.ReplaceAll(text, "/var/lib/dunlin", folder)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		command := exec.Command(server, "check-config", "--config", config)
+		command.Env = cleanEnvironment(nodeEnvironment(t, file, folder)...)
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s\n%s", file, err, output, text)
+		}
+	}
+}
+
+// nodeEnvironment is that of the pods, with keys in the folder.
+func nodeEnvironment(t *testing.T, file, folder string) []string {
+	t.Helper()
+	var environment []string
+	for _, object := range rendered(t, file) {
+		set, isSet := object.(*appsv1.StatefulSet)
+		if !isSet || set.Spec.Template.Spec.Containers[0].Name != "dunlin" {
+			continue
+		}
+		for _, variable := range set.Spec.Template.Spec.Containers[0].Env {
+			value := strings.ReplaceAll(variable.Value, "$(NATS_PASSWORD)", "secret")
+			if variable.ValueFrom != nil {
+				value = "shop-0"
+			}
+			environment = append(environment, variable.Name+"="+strings.ReplaceAll(value, "/run/secrets/dunlin", folder))
+		}
+	}
+	return environment
+}
+
+func TestNATSTakesTheConfiguration(t *testing.T) {
+	server := binary(t, "ROOST_TEST_NATS")
+	configurations := configFiles(t, "nats.conf")
+	if len(configurations) < 3 {
+		t.Fatalf("%d configurations", len(configurations))
+	}
+	for file, text := range configurations {
+		config := filepath.Join(t.TempDir(), "nats.conf")
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		command := exec.Command(server, "-t", "-c", config)
+		// A password that is a number without its quotes.
+		command.Env = cleanEnvironment("POD_NAME=shop-nats-0", `NATS_PASSWORD_QUOTED="1e5"`)
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", file, err, output)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+const (
+	publicPort    = 8000
+	internalPort  = 9000
+	keysFolder    = "/run/secrets/dunlin"
+	storageFolder = "/var/lib/dunlin"
+	storageVolume = "storage"
+)
+
+// Dunlin renders a valid cluster of nodes, and its NATS servers where it has some.
+func Dunlin(dunlin *v1alpha1.Dunlin, cluster Cluster) ([]runtime.Object, error) {
+	view := &dunlinView{
+		owner: owner{dunlin.Name, dunlin.Namespace, cluster.withDefaults()},
+		spec:  &dunlin.Spec,
+		drain: DrainOf(&dunlin.Spec),
+	}
+	config, err := view.serverConfig()
+	if err != nil {
+		return nil, err
+	}
+	if view.revision, err = Revision(dunlin.Spec, settings.Settings{}, dunlin.Namespace+"/"+dunlin.Name); err != nil {
+		return nil, err
+	}
+	files := view.configMap("config", partMain, map[string]string{"config.json": config})
+	objects := []runtime.Object{
+		view.serviceAccount(view.name, partMain), files, view.networkPolicy(),
+		view.service(view.name, partMain, []corev1.ServicePort{servicePort("http", publicPort)}),
+		view.service(view.name+"-internal", partMain, []corev1.ServicePort{servicePort("internal", internalPort)}),
+		view.headless(view.name+"-pods", partMain, []corev1.ServicePort{servicePort("internal", internalPort)}),
+		view.nodes(files.Name), view.disruptionBudget(view.name, partMain),
+	}
+	if view.spec.Host != "" {
+		objects = append(objects, view.ingressTo(view.spec.Host, cmp.Or(view.spec.Path, "/"), view.spec.TLS, view.name, "http"))
+	}
+	if view.natsServers() > 0 {
+		objects = append(objects, view.nats()...)
+	}
+	return sorted(objects), nil
+}
+
+// dunlinView is a Dunlin while it is rendered.
+type dunlinView struct {
+	owner
+	spec     *v1alpha1.DunlinSpec
+	drain    Drain
+	revision string
+}
+
+// Drain has all times of the end of a node. They follow from one number and add up to it.
+type Drain struct {
+	// PreStopSeconds from the deletion of the pod to SIGTERM: proxies learn that the pod goes.
+	PreStopSeconds int64
+	// DelaySeconds in which the health check answers 503 and everything else goes on: `shutdown.delay`.
+	DelaySeconds int64
+	// TimeoutSeconds in which sessions are closed: `shutdown.timeout`.
+	TimeoutSeconds int64
+	// GraceSeconds after which Kubernetes kills the process: all of the above, and a margin.
+	GraceSeconds int64
+}
+
+const (
+	defaultDrainSeconds = 60
+	graceMarginSeconds  = 5
+)
+
+// DrainOf divides spec.drainSeconds.
+func DrainOf(spec *v1alpha1.DunlinSpec) Drain {
+	total := int64(defaultDrainSeconds)
+	if spec.DrainSeconds != nil {
+		total = int64(*spec.DrainSeconds)
+	}
+	drain := Drain{PreStopSeconds: min(endpointSeconds, total/5), DelaySeconds: min(5, total/5)}
+	drain.TimeoutSeconds = total - drain.PreStopSeconds - drain.DelaySeconds
+	drain.GraceSeconds = total + graceMarginSeconds
+	return drain
+}
+
+func (view *dunlinView) nodeCount() int32 {
+	if view.spec.Nodes != nil {
+		return *view.spec.Nodes
+	}
+	return 1
+}
+
+// natsServers that Roost runs. 0 if there are none, or others are used.
+func (view *dunlinView) natsServers() int32 {
+	if view.spec.NATS == nil || view.spec.NATS.Servers == nil {
+		return 0
+	}
+	return *view.spec.NATS.Servers
+}
+
+// configMap has the hash of its content in its name, so that a change restarts the pods, and those of the old revision
+// keep what they started with.
+func (owner owner) configMap(suffix, part string, data map[string]string) *corev1.ConfigMap {
+	hash := settings.Settings{Plain: data}.Hash(owner.namespace + "/" + owner.name)
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: owner.meta(owner.name+"-"+suffix+"-"+hash[:10], part),
+		Data:       data,
+		Immutable:  new(true),
+	}
+}
+
+// nodes are a StatefulSet: their names stay, and they are replaced one by one, the next only when the one before is ready.
+func (view *dunlinView) nodes(config string) runtime.Object {
+	meta := view.meta(view.name, partMain)
+	meta.Annotations = map[string]string{AnnotationRevision: view.revision}
+	var claims []corev1.PersistentVolumeClaim
+	if storage := view.spec.Storage; storage != nil {
+		claims = append(claims, view.claim(storageVolume, partMain, storage.Size, storage.StorageClass))
+	}
+	return &appsv1.StatefulSet{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
+		ObjectMeta: meta,
+		Spec: appsv1.StatefulSetSpec{
+			Replicas:                             new(view.nodeCount()),
+			Selector:                             &metav1.LabelSelector{MatchLabels: view.selector(partMain)},
+			ServiceName:                          view.name + "-pods",
+			PodManagementPolicy:                  appsv1.ParallelPodManagement,
+			RevisionHistoryLimit:                 new(int32(revisionsKept)),
+			VolumeClaimTemplates:                 claims,
+			PersistentVolumeClaimRetentionPolicy: retained(),
+			UpdateStrategy:                       appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
+			// Sessions of the node before are to be back before the next one goes.
+			MinReadySeconds: 10,
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: view.labels(partMain)},
+				Spec:       view.nodePod(config),
+			},
+		},
+	}
+}
+
+func (view *dunlinView) nodePod(config string) corev1.PodSpec {
+	container := corev1.Container{
+		Name:      "dunlin",
+		Image:     view.spec.Image,
+		Args:      []string{"serve", "--config", "/etc/dunlin/config.json"},
+		Env:       view.environment(),
+		Resources: resourcesOf(view.resources()),
+		Ports: []corev1.ContainerPort{
+			{Name: "http", ContainerPort: publicPort, Protocol: corev1.ProtocolTCP},
+			{Name: "internal", ContainerPort: internalPort, Protocol: corev1.ProtocolTCP},
+		},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "config", MountPath: "/etc/dunlin", ReadOnly: true},
+			{Name: "keys", MountPath: keysFolder, ReadOnly: true},
+		},
+		Lifecycle: sleepBeforeStop(view.drain.PreStopSeconds),
+	}
+	if view.spec.Storage != nil {
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: storageVolume, MountPath: storageFolder})
+	}
+	setProbes(&container, httpProbe("/health", internalPort), 60, false)
+	// The health check answers 503 while the node drains, so it must not end the node.
+	container.LivenessProbe = &corev1.Probe{ProbeHandler: tcpProbe(internalPort), PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6}
+	volumes := []corev1.Volume{
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: config},
+		}}},
+		{Name: "keys", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: view.spec.Keys.Secret}}},
+	}
+	pod := podOf(defaultUser, container, volumes)
+	pod.ServiceAccountName = view.name
+	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
+	pod.TerminationGracePeriodSeconds = &view.drain.GraceSeconds
+	pod.TopologySpreadConstraints = spread(view.selector(partMain))
+	return pod
+}
+
+// resources of a node. A node without limits of its own gets more than an app does.
+func (view *dunlinView) resources() v1alpha1.Resources {
+	resources := view.spec.Resources
+	if resources.Memory == nil {
+		resources.Memory = new(resource.MustParse("1Gi"))
+	}
+	if resources.CPU == nil {
+		resources.CPU = new(resource.MustParse("1"))
+	}
+	return resources
+}
+
+// environment has the paths of the keys, never the keys. Only the password of NATS is a value, because it is a part of a URL.
+func (view *dunlinView) environment() []corev1.EnvVar {
+	environment := []corev1.EnvVar{{Name: "DUNLIN_HTTP_API_KEY_FILE", Value: keysFolder + "/api_key"}}
+	if !view.hasOwnTokenKeys() {
+		environment = append(environment, corev1.EnvVar{Name: "DUNLIN_CLIENT_TOKEN_HMAC_SECRET_KEY_FILE", Value: keysFolder + "/token_hmac_secret_key"})
+	}
+	environment = append(environment, corev1.EnvVar{Name: "DUNLIN_NODE_NAME", ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"},
+	}})
+	if view.spec.NATS != nil {
+		environment = append(environment, view.natsPassword(), corev1.EnvVar{Name: "DUNLIN_BROKER_NATS_URL", Value: view.natsURL()})
+	}
+	return environment
+}
+
+func (view *dunlinView) natsPassword() corev1.EnvVar {
+	return corev1.EnvVar{Name: "NATS_PASSWORD", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: view.spec.Keys.Secret},
+		Key:                  "nats_password",
+		// The URL of servers elsewhere may need none.
+		Optional: new(view.natsServers() == 0),
+	}}}
+}
+
+// natsURL has the addresses of all servers. Kubernetes replaces `$(NATS_PASSWORD)`.
+func (view *dunlinView) natsURL() string {
+	if view.spec.NATS.URL != "" {
+		return view.spec.NATS.URL
+	}
+	var addresses []string
+	for _, server := range view.natsNames() {
+		addresses = append(addresses, fmt.Sprintf("nats://dunlin:$(NATS_PASSWORD)@%s:%d", server, natsPort))
+	}
+	return strings.Join(addresses, ",")
+}
+
+// networkPolicy lets clients reach the public port, and the internal port only monitoring and what the spec lists.
+func (view *dunlinView) networkPolicy() runtime.Object {
+	var ingress []networkingv1.NetworkPolicyIngressRule
+	if view.spec.Host != "" {
+		ingress = append(ingress, allowFrom([]networkingv1.NetworkPolicyPeer{namespacePeer(view.cluster.IngressNamespace)}, []int32{publicPort}))
+	}
+	ingress = append(ingress, allowFrom([]networkingv1.NetworkPolicyPeer{namespacePeer(view.cluster.MonitoringNamespace)}, []int32{internalPort}))
+	ingress = append(ingress, allowPeers(view.spec.Network.From, []int32{internalPort})...)
+	egress := append(egressDNS(), egressPeers(view.spec.Network.To)...)
+	if view.natsServers() > 0 {
+		peer := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: view.selector(partNATS)}}
+		egress = append(egress, networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{peer}, Ports: policyPorts([]int32{natsPort})})
+	}
+	return view.policy(view.name, partMain, view.selector(partMain), ingress, egress)
+}

@@ -1,0 +1,67 @@
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+// Revision identifies a spec with its settings. A rollback goes to a revision, so image, configuration and secrets go together.
+func Revision(spec any, values settings.Settings, scope string) (string, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return "", fmt.Errorf("encoding the spec: %w", err)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s", text, values.Hash(scope)))
+	return hex.EncodeToString(sum[:])[:10], nil
+}
+
+// environmentName holds the hash, so that pods of an old revision keep their settings until they end, a change of the
+// content restarts pods, and nothing else does.
+func (view *appView) environmentName() string { return view.name + "-env-" + view.hash[:10] }
+
+// environment is a Secret and a ConfigMap, where there is something to put in. Both are never changed.
+func (view *appView) environment() []runtime.Object {
+	var objects []runtime.Object
+	if len(view.values.Plain) > 0 {
+		objects = append(objects, &corev1.ConfigMap{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: view.meta(view.environmentName(), partMain),
+			Data:       view.values.Plain,
+			Immutable:  new(true),
+		})
+	}
+	if len(view.values.Secret) > 0 {
+		data := map[string][]byte{}
+		for key, value := range view.values.Secret {
+			data[key] = []byte(value)
+		}
+		objects = append(objects, &corev1.Secret{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: view.meta(view.environmentName(), partMain),
+			Data:       data,
+			Type:       corev1.SecretTypeOpaque,
+			Immutable:  new(true),
+		})
+	}
+	return objects
+}
+
+func (view *appView) envFrom() []corev1.EnvFromSource {
+	var sources []corev1.EnvFromSource
+	reference := corev1.LocalObjectReference{Name: view.environmentName()}
+	if len(view.values.Plain) > 0 {
+		sources = append(sources, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: reference}})
+	}
+	if len(view.values.Secret) > 0 {
+		sources = append(sources, corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: reference}})
+	}
+	return sources
+}

@@ -1,0 +1,166 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+const (
+	natsPort        = 4222
+	natsClusterPort = 6222
+	natsMonitorPort = 8222
+	natsFolder      = "/data"
+)
+
+// natsName is that of the servers' StatefulSet and Service.
+func (view *dunlinView) natsName() string { return view.name + "-nats" }
+
+// natsNames are the host names of the servers in the cluster.
+func (view *dunlinView) natsNames() []string {
+	var names []string
+	for index := range view.natsServers() {
+		names = append(names, fmt.Sprintf("%s-%d.%s", view.natsName(), index, view.natsName()))
+	}
+	return names
+}
+
+func (view *dunlinView) natsPrefix() string { return cmp.Or(view.spec.NATS.Prefix, view.name) }
+
+func (view *dunlinView) nats() []runtime.Object {
+	files := view.configMap("nats", partNATS, map[string]string{"nats.conf": view.natsConfig()})
+	ports := []corev1.ServicePort{servicePort("client", natsPort), servicePort("cluster", natsClusterPort)}
+	return []runtime.Object{
+		files, view.natsPolicy(), view.headless(view.natsName(), partNATS, ports),
+		view.natsSet(files.Name), view.disruptionBudget(view.natsName(), partNATS),
+	}
+}
+
+// natsConfig is that of docs/clustering.md, with a password, and a port for the health check.
+func (view *dunlinView) natsConfig() string {
+	size := view.natsSize()
+	lines := []string{
+		`server_name: $POD_NAME`,
+		fmt.Sprintf(`listen: "0.0.0.0:%d"`, natsPort),
+		fmt.Sprintf(`http: "0.0.0.0:%d"`, natsMonitorPort),
+		`write_deadline: "2s"`,
+		`max_pending: 16MB`,
+		`ping_interval: "5s"`,
+		`authorization { user: dunlin, password: $NATS_PASSWORD_QUOTED }`,
+		`jetstream {`,
+		`  store_dir: "` + natsFolder + `"`,
+		`  sync_interval: always`,
+		fmt.Sprintf(`  max_file_store: %d`, size.Value()/10*9),
+		`}`,
+	}
+	if view.natsServers() > 1 {
+		var routes []string
+		for _, name := range view.natsNames() {
+			routes = append(routes, fmt.Sprintf(`"nats://%s:%d"`, name, natsClusterPort))
+		}
+		lines = append(lines,
+			`cluster {`,
+			`  name: `+view.name,
+			fmt.Sprintf(`  listen: "0.0.0.0:%d"`, natsClusterPort),
+			`  routes: [`+strings.Join(routes, ", ")+`]`,
+			`}`)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func (view *dunlinView) natsSize() resource.Quantity {
+	if size := view.spec.NATS.Size; size != nil {
+		return *size
+	}
+	return resource.MustParse("10Gi")
+}
+
+// natsSet keeps the servers' names and volumes. They start side by side, because a cluster needs a majority to be ready.
+func (view *dunlinView) natsSet(config string) runtime.Object {
+	size := view.natsSize()
+	return &appsv1.StatefulSet{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
+		ObjectMeta: view.meta(view.natsName(), partNATS),
+		Spec: appsv1.StatefulSetSpec{
+			Replicas:                             view.spec.NATS.Servers,
+			Selector:                             &metav1.LabelSelector{MatchLabels: view.selector(partNATS)},
+			ServiceName:                          view.natsName(),
+			PodManagementPolicy:                  appsv1.ParallelPodManagement,
+			RevisionHistoryLimit:                 new(int32(revisionsKept)),
+			PersistentVolumeClaimRetentionPolicy: retained(),
+			UpdateStrategy:                       appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
+			// Streams elect leaders in 4 to 8 seconds. The next server goes only after that.
+			MinReadySeconds:      10,
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{view.claim("data", partNATS, size, view.spec.NATS.StorageClass)},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: view.labels(partNATS)},
+				Spec:       view.natsPod(config),
+			},
+		},
+	}
+}
+
+func (view *dunlinView) natsPod(config string) corev1.PodSpec {
+	resources := view.spec.NATS.Resources
+	if resources.Memory == nil {
+		resources.Memory = new(resource.MustParse("512Mi"))
+	}
+	if resources.CPU == nil {
+		resources.CPU = new(resource.MustParse("250m"))
+	}
+	container := corev1.Container{
+		Name:    "nats",
+		Image:   view.spec.NATS.Image,
+		Command: []string{"nats-server", "--config", "/etc/nats/nats.conf"},
+		Env: []corev1.EnvVar{
+			{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}},
+			view.natsPassword(),
+			// Without the quotes, the server takes a password such as 1e5 for a number.
+			{Name: "NATS_PASSWORD_QUOTED", Value: `"$(NATS_PASSWORD)"`},
+		},
+		Resources: resourcesOf(resources),
+		Ports: []corev1.ContainerPort{
+			{Name: "client", ContainerPort: natsPort, Protocol: corev1.ProtocolTCP},
+			{Name: "cluster", ContainerPort: natsClusterPort, Protocol: corev1.ProtocolTCP},
+			{Name: "monitor", ContainerPort: natsMonitorPort, Protocol: corev1.ProtocolTCP},
+		},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "config", MountPath: "/etc/nats", ReadOnly: true},
+			{Name: "data", MountPath: natsFolder},
+		},
+	}
+	// A server is alive without a leader, and ready only with one.
+	setProbes(&container, httpProbe("/healthz?js-server-only=true", natsMonitorPort), 120, false)
+	container.ReadinessProbe.ProbeHandler = httpProbe("/healthz", natsMonitorPort)
+	container.LivenessProbe = &corev1.Probe{ProbeHandler: httpProbe("/healthz?js-server-only=true", natsMonitorPort), PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6}
+	volumes := []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: config},
+	}}}}
+	pod := podOf(defaultUser, container, volumes)
+	pod.ServiceAccountName = view.name
+	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
+	pod.TerminationGracePeriodSeconds = new(int64(60))
+	pod.TopologySpreadConstraints = spread(view.selector(partNATS))
+	return pod
+}
+
+// natsPolicy lets in the nodes, and the other servers.
+func (view *dunlinView) natsPolicy() runtime.Object {
+	nodes := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: view.selector(partMain)}}
+	servers := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: view.selector(partNATS)}}
+	ingress := []networkingv1.NetworkPolicyIngressRule{
+		allowFrom([]networkingv1.NetworkPolicyPeer{nodes}, []int32{natsPort}),
+		allowFrom([]networkingv1.NetworkPolicyPeer{servers}, []int32{natsClusterPort}),
+	}
+	egress := append(egressDNS(), networkingv1.NetworkPolicyEgressRule{
+		To: []networkingv1.NetworkPolicyPeer{servers}, Ports: policyPorts([]int32{natsClusterPort}),
+	})
+	return view.policy(view.natsName(), partNATS, view.selector(partNATS), ingress, egress)
+}

@@ -1,0 +1,116 @@
+package render
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+const (
+	defaultUser = 65532
+	// endpointSeconds is the pause before SIGTERM in which proxies learn that the pod goes. Without it, a rollout under
+	// 200 requests per second lost 30 to 35 of them; with it, none.
+	endpointSeconds = 4
+	tmpVolume       = "tmp"
+)
+
+var tmpSize = resource.MustParse("64Mi")
+
+// podOf is a pod that the restricted profile of Pod Security admits.
+func podOf(user int64, container corev1.Container, volumes []corev1.Volume) corev1.PodSpec {
+	container.SecurityContext = &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false),
+		ReadOnlyRootFilesystem:   new(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: tmpVolume, MountPath: "/tmp"})
+	tmp := corev1.Volume{Name: tmpVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &tmpSize}}}
+	onRootMismatch := corev1.FSGroupChangeOnRootMismatch
+	return corev1.PodSpec{
+		AutomountServiceAccountToken: new(false),
+		// Otherwise a Service called dunlin sets DUNLIN_PORT, which the server refuses.
+		EnableServiceLinks: new(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:        new(true),
+			RunAsUser:           &user,
+			RunAsGroup:          &user,
+			FSGroup:             &user,
+			FSGroupChangePolicy: &onRootMismatch,
+			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{container},
+		Volumes:    append(volumes, tmp),
+	}
+}
+
+func resourcesOf(resources v1alpha1.Resources) corev1.ResourceRequirements {
+	cpu, memory, limit := resource.MustParse("100m"), resource.MustParse("256Mi"), resource.MustParse("1")
+	if resources.CPU != nil {
+		cpu = *resources.CPU
+	}
+	if resources.Memory != nil {
+		memory = *resources.Memory
+	}
+	if resources.CPULimit != nil {
+		limit = *resources.CPULimit
+	} else if limit.Cmp(cpu) < 0 {
+		limit = cpu
+	}
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: limit, corev1.ResourceMemory: memory},
+	}
+}
+
+// spread puts pods on different nodes where there are enough.
+func spread(selector map[string]string) []corev1.TopologySpreadConstraint {
+	return []corev1.TopologySpreadConstraint{{
+		MaxSkew:           1,
+		TopologyKey:       corev1.LabelHostname,
+		WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector:     &metav1.LabelSelector{MatchLabels: selector},
+	}}
+}
+
+func pullSecrets(name string) []corev1.LocalObjectReference {
+	if name == "" {
+		return nil
+	}
+	return []corev1.LocalObjectReference{{Name: name}}
+}
+
+func httpProbe(path string, port int32) corev1.ProbeHandler {
+	return corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port)}}
+}
+
+func tcpProbe(port int32) corev1.ProbeHandler {
+	return corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}}
+}
+
+// setProbes makes one check the probe of start, of readiness and, where asked for, of life.
+func setProbes(container *corev1.Container, handler corev1.ProbeHandler, startSeconds int32, restart bool) {
+	const startPeriod = 2
+	container.StartupProbe = &corev1.Probe{
+		ProbeHandler: handler, PeriodSeconds: startPeriod, TimeoutSeconds: 2,
+		FailureThreshold: max(1, (startSeconds+startPeriod-1)/startPeriod),
+	}
+	container.ReadinessProbe = &corev1.Probe{ProbeHandler: handler, PeriodSeconds: 2, TimeoutSeconds: 2, FailureThreshold: 2}
+	if restart {
+		container.LivenessProbe = &corev1.Probe{ProbeHandler: handler, PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6}
+	}
+}
+
+func sleepBeforeStop(seconds int64) *corev1.Lifecycle {
+	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}}
+}
+
+func words(command v1alpha1.Command) []string {
+	var plain []string
+	for _, word := range command {
+		plain = append(plain, string(word))
+	}
+	return plain
+}

@@ -1,0 +1,114 @@
+package settings
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/dunlin-project/dunlin/platform/dotenv"
+)
+
+// Settings are the environment of an app.
+type Settings struct {
+	// Secret becomes a Secret.
+	Secret map[string]string
+	// Plain becomes a ConfigMap.
+	Plain map[string]string
+}
+
+// BytesMax bounds all values together. Kubernetes has the limit for one Secret.
+const BytesMax = 1 << 20
+
+// File is one .env file after decryption.
+type File struct {
+	Name string
+	Decrypted
+}
+
+// PlainFile reads a file that is not encrypted. All of it is readable in the repository, so none of it is a secret.
+func PlainFile(name string, content []byte) (File, error) {
+	lines, err := dotenv.Parse(content)
+	if err == nil {
+		err = refuseCiphertext(lines)
+	}
+	if err != nil {
+		return File{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return File{name, Decrypted{Lines: lines}}, nil
+}
+
+// Merge joins the files of an app with the values of its manifest. A key has one place.
+func Merge(files []File, env map[string]string) (Settings, error) {
+	merged := Settings{Secret: map[string]string{}, Plain: map[string]string{}}
+	places := map[string]string{}
+	add := func(target map[string]string, key, value, place string) error {
+		if before, isThere := places[key]; isThere {
+			return fmt.Errorf("%s: %s stands in %s already; remove one of the two", place, key, before)
+		}
+		places[key] = place
+		target[key] = value
+		return nil
+	}
+	size := 0
+	for _, file := range files {
+		for _, line := range dotenv.Entries(file.Lines) {
+			target := merged.Plain
+			if file.Secrets[line.Key] {
+				target = merged.Secret
+			}
+			if err := add(target, line.Key, line.Value, file.Name); err != nil {
+				return Settings{}, err
+			}
+			size += len(line.Key) + len(line.Value)
+		}
+	}
+	for _, key := range sortedKeys(env) {
+		if err := refuseCiphertext([]dotenv.Line{{Key: key, Value: env[key]}}); err != nil {
+			return Settings{}, fmt.Errorf("spec.env: %w", err)
+		}
+		if err := add(merged.Plain, key, env[key], "spec.env"); err != nil {
+			return Settings{}, err
+		}
+		size += len(key) + len(env[key])
+	}
+	if size > BytesMax {
+		return Settings{}, fmt.Errorf("the settings have %d bytes, more than %d; mount large content as a volume", size, BytesMax)
+	}
+	return merged, nil
+}
+
+// Hash of the content. It changes exactly when a key or a value changes, whatever the files, their order and their
+// encryption. Scope keeps apart apps with the same content.
+func (settings Settings) Hash(scope string) string {
+	hash := sha256.New()
+	write := func(text string) { fmt.Fprintf(hash, "%d:%s", len(text), text) }
+	write(scope)
+	for _, part := range []map[string]string{settings.Secret, settings.Plain} {
+		fmt.Fprintf(hash, "%d entries", len(part))
+		for _, key := range sortedKeys(part) {
+			write(key)
+			write(part[key])
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:16]
+}
+
+// IsEmpty is whether there is nothing to set.
+func (settings Settings) IsEmpty() bool { return len(settings.Secret) == 0 && len(settings.Plain) == 0 }
+
+// refuseCiphertext keeps what is encrypted out of Secrets and out of a second encryption.
+func refuseCiphertext(lines []dotenv.Line) error {
+	for _, line := range lines {
+		if line.IsComment() && strings.HasPrefix(line.Comment, sealedPrefix) {
+			return fmt.Errorf("the comment in line %d is encrypted, so the file is cut; restore it from Git", line.Number)
+		}
+		if strings.HasPrefix(line.Key, metadataPrefix) {
+			return fmt.Errorf("the key %s begins with sops_, so the file is encrypted already or cut; restore it from Git", line.Key)
+		}
+		if strings.HasPrefix(line.Value, sealedPrefix) {
+			return fmt.Errorf("the value of %s begins with ENC[, so it is encrypted already; decrypt it first", line.Key)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,308 @@
+// Package settings reads and writes .env files that are encrypted in the format of sops with age recipients, and splits
+// what they contain into a Secret and a ConfigMap.
+//
+// The format is written here and not by the sops library, because that library links the clients of six clouds: 64 MB in
+// the binary and 38 MB of memory before the first line of main. platform/proof compares both in both directions.
+package settings
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha512"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"filippo.io/age/armor"
+
+	"github.com/dunlin-project/dunlin/platform/dotenv"
+)
+
+// macOnlyEncryptedPrefix begins the hash of files that were made with mac_only_encrypted.
+var macOnlyEncryptedPrefix = []byte{
+	0x8a, 0x3f, 0xd2, 0xad, 0x54, 0xce, 0x66, 0x52, 0x7b, 0x10, 0x34, 0xf3, 0xd1, 0x47, 0xbe, 0x0b,
+	0x0b, 0x97, 0x5b, 0x3b, 0xf4, 0x4f, 0x72, 0xc6, 0xfd, 0xad, 0xec, 0x81, 0x76, 0xf2, 0x7d, 0x69,
+}
+
+// WrongKeyError names the recipients of a file that no identity at hand can decrypt.
+type WrongKeyError struct{ Recipients []string }
+
+func (e *WrongKeyError) Error() string {
+	return fmt.Sprintf("no identity decrypts the file, which is encrypted for %s; give the identity of one of them",
+		strings.Join(e.Recipients, ", "))
+}
+
+// RecipientsMax bounds the recipients of a file. Each costs a line of half a kilobyte.
+const RecipientsMax = 32
+
+// Options of a file that is encrypted for the first time.
+type Options struct {
+	// Recipients are age public keys.
+	Recipients []string
+	// PlainKeys is a regular expression of keys that are no secrets and stay readable. Empty: all are secrets.
+	PlainKeys string
+	Now       time.Time
+}
+
+// Decrypted is the content of a file.
+type Decrypted struct {
+	Lines []dotenv.Line
+	// Secrets are the keys that the file has encrypted.
+	Secrets map[string]bool
+}
+
+// Encrypt writes a new encrypted file.
+func Encrypt(lines []dotenv.Line, options Options) ([]byte, error) {
+	if err := refuseCiphertext(lines); err != nil {
+		return nil, err
+	}
+	rule, err := newCryptRule(unencryptedSuffix, "_unencrypted")
+	if options.PlainKeys != "" {
+		rule, err = newCryptRule(unencryptedRegex, options.PlainKeys)
+	}
+	if err != nil {
+		return nil, err
+	}
+	dataKey, err := newDataKey()
+	if err != nil {
+		return nil, err
+	}
+	file := &encryptedFile{rule: rule}
+	if file.recipients, err = wrap(dataKey, options.Recipients); err != nil {
+		return nil, err
+	}
+	return file.write(lines, dataKey, options.Now)
+}
+
+// Decrypt reads an encrypted file. It returns everything or an error, never a part.
+func Decrypt(content []byte, identities []age.Identity) (*Decrypted, error) {
+	file, err := parseEncrypted(content)
+	if err != nil {
+		return nil, err
+	}
+	dataKey, err := file.dataKey(identities)
+	if err != nil {
+		return nil, err
+	}
+	return file.decrypt(dataKey)
+}
+
+// Replace writes other lines into an encrypted file. Its recipients, its data key and the lines of unchanged values stay.
+func Replace(content []byte, identities []age.Identity, lines []dotenv.Line, now time.Time) ([]byte, error) {
+	if err := refuseCiphertext(lines); err != nil {
+		return nil, err
+	}
+	file, err := parseEncrypted(content)
+	if err != nil {
+		return nil, err
+	}
+	dataKey, err := file.dataKey(identities)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := file.decrypt(dataKey); err != nil {
+		return nil, err
+	}
+	return file.write(lines, dataKey, now)
+}
+
+// Rotation changes who can decrypt a file.
+type Rotation struct {
+	Recipients []string
+	// WithNewDataKey encrypts all values anew. Without it, a removed recipient that has kept an old copy of the data key
+	// can read values that are changed later.
+	WithNewDataKey bool
+	Now            time.Time
+}
+
+// Rotate writes the file for other recipients. The values stay the same, so no pod restarts.
+func Rotate(content []byte, identities []age.Identity, rotation Rotation) ([]byte, error) {
+	file, err := parseEncrypted(content)
+	if err != nil {
+		return nil, err
+	}
+	dataKey, err := file.dataKey(identities)
+	if err != nil {
+		return nil, err
+	}
+	decrypted, err := file.decrypt(dataKey)
+	if err != nil {
+		return nil, err
+	}
+	if rotation.WithNewDataKey {
+		if dataKey, err = newDataKey(); err != nil {
+			return nil, err
+		}
+	}
+	if file.recipients, err = wrap(dataKey, rotation.Recipients); err != nil {
+		return nil, err
+	}
+	if !rotation.WithNewDataKey {
+		return file.format(), nil
+	}
+	return file.write(decrypted.Lines, dataKey, rotation.Now)
+}
+
+// RecipientsOf lists the recipients of an encrypted file.
+func RecipientsOf(content []byte) ([]string, error) {
+	file, err := parseEncrypted(content)
+	if err != nil {
+		return nil, err
+	}
+	return file.recipientNames(), nil
+}
+
+func (file *encryptedFile) recipientNames() []string {
+	var names []string
+	for _, key := range file.recipients {
+		names = append(names, key.recipient)
+	}
+	return names
+}
+
+// dataKey is decrypted with the first identity that fits.
+func (file *encryptedFile) dataKey(identities []age.Identity) ([]byte, error) {
+	wrong := &WrongKeyError{file.recipientNames()}
+	if len(identities) == 0 {
+		return nil, wrong
+	}
+	for _, key := range file.recipients {
+		reader, err := age.Decrypt(armor.NewReader(strings.NewReader(key.armored)), identities...)
+		var noMatch *age.NoIdentityMatchError
+		if errors.As(err, &noMatch) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the data key for %s is damaged; restore the file from Git", key.recipient)
+		}
+		dataKey, err := io.ReadAll(io.LimitReader(reader, dataKeyBytes+1))
+		if err != nil || len(dataKey) != dataKeyBytes {
+			return nil, fmt.Errorf("the data key for %s is damaged; restore the file from Git", key.recipient)
+		}
+		return dataKey, nil
+	}
+	return nil, wrong
+}
+
+func (file *encryptedFile) decrypt(dataKey []byte) (*Decrypted, error) {
+	hash := sha512.New()
+	if file.macEncrypted {
+		hash.Write(macOnlyEncryptedPrefix)
+	}
+	plain := make([]rawLine, len(file.lines))
+	secrets := map[string]bool{}
+	for index, line := range file.lines {
+		plain[index] = line
+		isEncrypted := file.rule.isEncrypted(line)
+		if isEncrypted {
+			opened, err := open(line.value, line.key+":", dataKey)
+			switch {
+			case err == nil:
+				plain[index].value = opened
+			case !line.isComment:
+				return nil, fmt.Errorf("%s: %w; restore the file from Git", line.key, err)
+			}
+		}
+		if line.isComment {
+			continue
+		}
+		secrets[keyOf(line)] = isEncrypted
+		if isEncrypted || !file.macEncrypted {
+			hash.Write([]byte(plain[index].value))
+		}
+	}
+	mac, err := open(file.mac, file.modified.Format(time.RFC3339)+":", dataKey)
+	if err != nil || subtle.ConstantTimeCompare([]byte(mac), fmt.Appendf(nil, "%X", hash.Sum(nil))) != 1 {
+		return nil, errors.New("a line was added, removed or changed after the file was encrypted; restore the file from Git")
+	}
+	lines, err := dotenv.Parse(formatRaw(plain))
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseCiphertext(lines); err != nil {
+		return nil, err
+	}
+	return &Decrypted{lines, secrets}, nil
+}
+
+// write encrypts lines into the file.
+func (file *encryptedFile) write(lines []dotenv.Line, dataKey []byte, now time.Time) ([]byte, error) {
+	plain, err := rawLines(dotenv.Format(lines))
+	if err != nil {
+		return nil, err
+	}
+	before := map[string]string{}
+	for _, line := range file.lines {
+		before[line.key] = line.value
+	}
+	hash := sha512.New()
+	if file.macEncrypted {
+		hash.Write(macOnlyEncryptedPrefix)
+	}
+	file.lines = nil
+	for _, line := range plain {
+		isEncrypted := file.rule.isEncrypted(line)
+		if !line.isComment && (isEncrypted || !file.macEncrypted) {
+			hash.Write([]byte(line.value))
+		}
+		if isEncrypted {
+			kind := "str"
+			if line.isComment {
+				kind = "comment"
+			}
+			if line.value, err = seal(line.value, kind, line.key+":", dataKey, before[line.key]); err != nil {
+				return nil, err
+			}
+		}
+		file.lines = append(file.lines, line)
+	}
+	file.modified = now.UTC().Truncate(time.Second)
+	file.mac, err = seal(fmt.Sprintf("%X", hash.Sum(nil)), "str", file.modified.Format(time.RFC3339)+":", dataKey, "")
+	if err != nil {
+		return nil, err
+	}
+	return file.format(), nil
+}
+
+func newDataKey() ([]byte, error) {
+	dataKey := make([]byte, dataKeyBytes)
+	if _, err := rand.Read(dataKey); err != nil {
+		return nil, fmt.Errorf("reading random bytes: %w", err)
+	}
+	return dataKey, nil
+}
+
+// wrap encrypts the data key for each recipient.
+func wrap(dataKey []byte, recipients []string) ([]recipientKey, error) {
+	if len(recipients) == 0 {
+		return nil, errors.New("there is no recipient; name at least one age public key")
+	}
+	if len(recipients) > RecipientsMax {
+		return nil, fmt.Errorf("there are %d recipients, more than %d; use a key for each role", len(recipients), RecipientsMax)
+	}
+	var keys []recipientKey
+	for _, name := range recipients {
+		parsed, err := age.ParseRecipients(strings.NewReader(name))
+		if err != nil || len(parsed) != 1 {
+			return nil, fmt.Errorf("%q is not an age public key; `age-keygen -y` prints one, which begins with age1", name)
+		}
+		var armored bytes.Buffer
+		armorWriter := armor.NewWriter(&armored)
+		writer, err := age.Encrypt(armorWriter, parsed...)
+		if err == nil {
+			_, err = writer.Write(dataKey)
+		}
+		if err == nil {
+			err = errors.Join(writer.Close(), armorWriter.Close())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("encrypting for %s: %w", name, err)
+		}
+		keys = append(keys, recipientKey{recipient: name, armored: armored.String()})
+	}
+	return keys, nil
+}

@@ -1,0 +1,209 @@
+package validate
+
+import (
+	"fmt"
+	"regexp"
+	"sort"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+var (
+	imagePattern    = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._/:@-]*$`)
+	fixedPattern    = regexp.MustCompile(`^([^@]+:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|.+@sha256:[0-9a-f]{64})$`)
+	hostPattern     = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	servicePattern  = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+	portPattern     = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$`)
+	partPattern     = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$`)
+	envKeyPattern   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	schedulePattern = regexp.MustCompile(`^[-0-9A-Za-z*/,?]+( [-0-9A-Za-z*/,?]+){4}$`)
+	zonePattern     = regexp.MustCompile(`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$`)
+	folderPattern   = regexp.MustCompile(`^(/[^/:]+)+$`)
+	dotsPattern     = regexp.MustCompile(`/[.][.]?(/|$)`)
+)
+
+const nameCharactersMax = 30
+
+// App checks the rules of an app whose structure is right.
+func App(app *v1alpha1.App) []Problem {
+	found := &problems{}
+	spec := &app.Spec
+	found.name(app.Name)
+	found.image("spec.image", spec.Image)
+	found.check(spec.User == nil || *spec.User > 0, "spec.user", "%d is not the number of a user without privileges; set one such as 65532", deref(spec.User))
+	found.ports(spec.Ports)
+	found.check(spec.Host == "" || len(spec.Ports) > 0, "spec.host", "a host needs a port; add to spec.ports the port that serves it")
+	found.host(spec.Host, spec.Path, spec.TLS)
+	found.envFiles("spec.envFiles", spec.EnvFiles)
+	found.env(spec.Env)
+	found.resources("spec.resources", spec.Resources)
+	found.scale(spec)
+	found.health(spec)
+	found.tasks(spec)
+	found.volumes(spec.Volumes)
+	found.backup(spec)
+	found.inRange("spec.update.drainSeconds", spec.Update.DrainSeconds, 1, 3600)
+	found.network(spec.Network)
+	return *found
+}
+
+func (found *problems) name(name string) {
+	found.check(len(name) <= nameCharactersMax, "metadata.name", "%q has %d characters; use at most 30, because names of jobs are made from it", name, len(name))
+	found.check(servicePattern.MatchString(name), "metadata.name", "%q is not the name of a Service; use a-z, 0-9 and -, and begin with a letter", name)
+}
+
+func (found *problems) image(path, image string) {
+	switch {
+	case !imagePattern.MatchString(image):
+		found.addf(path, "%q is not the name of an image; write registry/name:tag or registry/name@sha256:digest", image)
+	case !fixedPattern.MatchString(image):
+		found.addf(path, "%q has no tag and no digest, which means the tag latest; name a version or a digest", image)
+	case strings.HasSuffix(image, ":latest"):
+		found.addf(path, "%q has the tag latest, which changes without a release; name a version or a digest", image)
+	}
+}
+
+func (found *problems) ports(ports []v1alpha1.Port) {
+	var taken []int32
+	var names []string
+	unnamed := false
+	for index, port := range ports {
+		path := fmt.Sprintf("spec.ports[%d]", index)
+		found.check(port.Port >= 1024 && port.Port <= 65535, path+".port",
+			"%d is out of range; set 1024 to 65535, because the app does not run as root. Clients still use port 443 of the host", port.Port)
+		found.check(port.Name == "" || portPattern.MatchString(port.Name), path+".name",
+			"%q is not the name of a port; use at most 15 of a-z, 0-9 and -, and begin with a letter", port.Name)
+		taken = append(taken, port.Port)
+		if port.Name == "" {
+			unnamed = true
+		} else {
+			names = append(names, port.Name)
+		}
+	}
+	found.check(!hasTwice(taken), "spec.ports", "the same port stands there twice; remove one of them")
+	found.check(len(ports) < 2 || !unnamed, "spec.ports", "one of several ports has no name; name each of them")
+	found.check(!hasTwice(names), "spec.ports", "the same name stands there twice; rename one of them")
+}
+
+func (found *problems) host(host, path string, tls *v1alpha1.TLS) {
+	found.check(host == "" || hostPattern.MatchString(host), "spec.host",
+		"%q is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port", host)
+	found.absolute("spec.path", path)
+	found.check(path == "" || host != "", "spec.path", "a path belongs to a host; set spec.host")
+	found.check(tls == nil || host != "", "spec.tls", "TLS belongs to a host; set spec.host")
+}
+
+func (found *problems) absolute(at, path string) {
+	found.check(path == "" || strings.HasPrefix(path, "/"), at, "%q does not begin with /; write /%s", path, path)
+}
+
+func (found *problems) envFiles(path string, files v1alpha1.EnvFiles) {
+	for index, name := range files {
+		name := string(name)
+		isBelow := strings.HasSuffix(name, ".env") && !strings.HasPrefix(name, "/") && !strings.Contains(name, "..")
+		found.check(isBelow, fmt.Sprintf("%s[%d]", path, index), "%q is not an .env file below the manifest; write a relative path such as shop.env", name)
+	}
+	found.check(!hasTwice(files), path, "the same file stands there twice; remove one of them")
+}
+
+func (found *problems) env(env map[string]v1alpha1.EnvValue) {
+	isKey, isSops, isCiphertext := true, false, false
+	for key, value := range env {
+		isKey = isKey && envKeyPattern.MatchString(key)
+		isSops = isSops || strings.HasPrefix(key, "sops_")
+		isCiphertext = isCiphertext || strings.HasPrefix(string(value), "ENC[")
+	}
+	found.check(isKey, "spec.env", "a key is not the name of an environment variable; use A-Z, a-z, 0-9 and _, and begin with no digit")
+	found.check(!isSops, "spec.env", "a key begins with sops_, which is part of an encrypted file; name the file in spec.envFiles")
+	found.check(!isCiphertext, "spec.env", "a value is encrypted, and the app could not read it; name the encrypted file in spec.envFiles")
+}
+
+var memoryMin = resource.MustParse("16Mi")
+
+func (found *problems) resources(path string, resources v1alpha1.Resources) {
+	if memory := resources.Memory; memory != nil {
+		found.check(memory.Cmp(memoryMin) >= 0, path+".memory", "%q is too little for any process; set at least 16Mi", memory)
+	}
+	if cpu, limit := resources.CPU, resources.CPULimit; cpu != nil && limit != nil {
+		found.check(limit.Cmp(*cpu) >= 0, path+".cpuLimit", "%q is less than cpu, which is %q; raise it", limit, cpu)
+	}
+}
+
+func (found *problems) scale(spec *v1alpha1.AppSpec) {
+	found.inRange("spec.replicas", spec.Replicas, 0, 100)
+	scaling := spec.Autoscaling
+	if scaling == nil {
+		return
+	}
+	found.check(spec.Replicas == nil, "spec.replicas", "replicas and autoscaling exclude each other; remove one of them")
+	found.check(!hasSize(spec.Volumes), "spec.autoscaling", "the app has a persistent volume, whose data does not follow new pods; set spec.replicas instead")
+	found.check(scaling.Min >= 1 && scaling.Max <= 100 && scaling.Min <= scaling.Max, "spec.autoscaling",
+		"the range from %d to %d is not valid; set min and max, with 1 <= min <= max <= 100", scaling.Min, scaling.Max)
+	found.check(scaling.CPUPercent != nil || scaling.MemoryPercent != nil, "spec.autoscaling",
+		"there is no load to go by; set cpuPercent, such as 70, or memoryPercent")
+	found.inRange("spec.autoscaling.cpuPercent", scaling.CPUPercent, 1, 1000)
+	found.inRange("spec.autoscaling.memoryPercent", scaling.MemoryPercent, 1, 100)
+}
+
+func (found *problems) health(spec *v1alpha1.AppSpec) {
+	health, hasPorts := spec.Health, len(spec.Ports) > 0
+	found.check(count(health.Path != "", health.TCP, len(health.Command) > 0, health.None != "") == 1, "spec.health",
+		"exactly one check is needed; set one of path, tcp, command and none")
+	found.check(health.Port == 0 || health.Path != "" || health.TCP, "spec.health.port", "only path and tcp use a port; remove it")
+	found.absolute("spec.health.path", health.Path)
+	found.inRange("spec.health.startSeconds", health.StartSeconds, 1, 3600)
+	found.check(health.None == "" || !hasPorts, "spec.health.none",
+		"an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path")
+	found.check(!(health.Path != "" || health.TCP) || hasPorts, "spec.health",
+		"the check asks a port, and the app has none; add one to spec.ports, or set spec.health.command")
+	isListed := health.Port == 0
+	for _, port := range spec.Ports {
+		isListed = isListed || port.Port == health.Port
+	}
+	found.check(isListed, "spec.health.port", "%d is not in spec.ports; add it there, or name a port that is there", health.Port)
+}
+
+// inRange checks a number that may be missing.
+func (found *problems) inRange(path string, value *int32, from, to int32) {
+	found.check(value == nil || *value >= from && *value <= to, path, "%d is out of range; set %d to %d", deref(value), from, to)
+}
+
+func hasSize(volumes []v1alpha1.Volume) bool {
+	for _, volume := range volumes {
+		if volume.Size != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func deref[Number int32 | int64 | v1alpha1.Seconds](value *Number) Number {
+	if value == nil {
+		return 0
+	}
+	return *value
+}
+
+func count(conditions ...bool) int {
+	total := 0
+	for _, holds := range conditions {
+		if holds {
+			total++
+		}
+	}
+	return total
+}
+
+func hasTwice[Value ~string | ~int32](values []Value) bool {
+	ordered := append([]Value(nil), values...)
+	sort.Slice(ordered, func(i, j int) bool { return ordered[i] < ordered[j] })
+	for index := 1; index < len(ordered); index++ {
+		if ordered[index] == ordered[index-1] {
+			return true
+		}
+	}
+	return false
+}

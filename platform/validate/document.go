@@ -1,0 +1,113 @@
+package validate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+// Document is one manifest of a file. Exactly one of App and Dunlin is there if it has no problems.
+type Document struct {
+	App      *v1alpha1.App
+	Dunlin   *v1alpha1.Dunlin
+	Problems []Problem
+}
+
+// manifestBytesMax is the most that an API server takes.
+const manifestBytesMax = 3 << 20
+
+// File reads all documents of a YAML file.
+func File(content []byte) []Document {
+	if len(content) > manifestBytesMax {
+		message := fmt.Sprintf("the file has %d bytes, more than %d; divide it", len(content), manifestBytesMax)
+		return []Document{{Problems: []Problem{{"file", message}}}}
+	}
+	var documents []Document
+	content = bytes.TrimPrefix(content, []byte("---\n"))
+	for _, text := range bytes.Split(content, []byte("\n---\n")) {
+		if isBlank(text) {
+			continue
+		}
+		documents = append(documents, document(text))
+	}
+	return documents
+}
+
+// isBlank is whether there are only comments.
+func isBlank(text []byte) bool {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' && line != "---" {
+			return false
+		}
+	}
+	return true
+}
+
+func document(text []byte) Document {
+	value, err := parse(text)
+	if err != nil {
+		message := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "\n", " ")
+		return Document{Problems: []Problem{{"file", message + "; correct the YAML"}}}
+	}
+	version, _ := value["apiVersion"].(string)
+	kind, _ := value["kind"].(string)
+	schema := schemas()[kind]
+	var structural problems
+	if want := v1alpha1.GroupVersion.String(); version != want {
+		structural.addf("apiVersion", "%s is not a version that Roost knows; write %s", shown(value["apiVersion"]), want)
+	}
+	if schema == nil {
+		structural.addf("kind", "%s is not a kind of Roost; write App or Dunlin", shown(value["kind"]))
+		return Document{Problems: structural}
+	}
+	structural.checkStructure("", schema, value)
+	return typed(kind, value, structural)
+}
+
+func parse(text []byte) (map[string]any, error) {
+	converted, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, err
+	}
+	var value map[string]any
+	if err := utiljson.Unmarshal(converted, &value); err != nil {
+		return nil, fmt.Errorf("the document is not a table of apiVersion, kind, metadata and spec")
+	}
+	return value, nil
+}
+
+// typed checks the rules, as far as the structure lets the document be read.
+func typed(kind string, value map[string]any, structural problems) Document {
+	converted, err := json.Marshal(value)
+	if err != nil {
+		return Document{Problems: append(structural, Problem{"file", "the document cannot be encoded; correct the YAML"})}
+	}
+	var result Document
+	var rules []Problem
+	switch kind {
+	case "App":
+		result.App = &v1alpha1.App{}
+		if err = json.Unmarshal(converted, result.App); err == nil {
+			rules = App(result.App)
+		}
+	case "Dunlin":
+		result.Dunlin = &v1alpha1.Dunlin{}
+		if err = json.Unmarshal(converted, result.Dunlin); err == nil {
+			rules = Dunlin(result.Dunlin)
+		}
+	}
+	if err != nil && len(structural) == 0 {
+		structural.addf("file", "%s; correct the field", err)
+	}
+	result.Problems = append(structural, problems(rules).outside(structural)...)
+	if len(result.Problems) > 0 {
+		return Document{Problems: result.Problems}
+	}
+	return result
+}

@@ -1,0 +1,75 @@
+package validate
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+var (
+	secretPattern  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+	addressPattern = regexp.MustCompile(`^(nats|tls)://[^/ ]+$`)
+	prefixPattern  = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+)
+
+// Dunlin checks the rules of a Dunlin whose structure is right.
+func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
+	found := &problems{}
+	spec := &dunlin.Spec
+	found.name(dunlin.Name)
+	found.image("spec.image", spec.Image)
+	found.inRange("spec.nodes", spec.Nodes, 1, 32)
+	found.check(deref(spec.Nodes) < 2 || spec.NATS != nil, "spec.nodes", "%d nodes share no channels without NATS; set spec.nats, or 1 node", deref(spec.Nodes))
+	found.host(spec.Host, spec.Path, spec.TLS)
+	found.check(secretPattern.MatchString(spec.Keys.Secret), "spec.keys.secret", "%q is not the name of a Secret; use a-z, 0-9, - and .", spec.Keys.Secret)
+	found.inRange("spec.drainSeconds", spec.DrainSeconds, 10, 3600)
+	for index, addresses := range spec.TrustedProxies {
+		found.addressRange(fmt.Sprintf("spec.trustedProxies[%d]", index), string(addresses))
+	}
+	found.resources("spec.resources", spec.Resources)
+	found.check(spec.Storage == nil || spec.NATS == nil, "spec.storage", "a log on disk is for a node on its own; remove spec.storage or spec.nats")
+	found.nats(spec.NATS)
+	found.config(spec)
+	found.network(spec.Network)
+	return *found
+}
+
+func (found *problems) nats(nats *v1alpha1.NATS) {
+	if nats == nil {
+		return
+	}
+	found.check((nats.URL != "") != (nats.Servers != nil), "spec.nats", "NATS servers are either run here or elsewhere; set one of servers and url")
+	if nats.Servers != nil {
+		servers := *nats.Servers
+		found.check(servers == 1 || servers == 3 || servers == 5, "spec.nats.servers", "%d servers have no majority that is worth them; set 1, 3 or 5", servers)
+		found.check(nats.Image != "", "spec.nats.image", "the servers need an image; set one such as nats:2.12.1")
+	}
+	if nats.Image != "" {
+		found.image("spec.nats.image", nats.Image)
+	}
+	isURL := true
+	for _, address := range strings.Split(nats.URL, ",") {
+		isURL = isURL && addressPattern.MatchString(address)
+	}
+	found.check(nats.URL == "" || isURL, "spec.nats.url", "an address does not begin with nats:// or tls://; write addresses such as nats://10.0.0.1:4222, with commas between them")
+	found.check(nats.Prefix == "" || prefixPattern.MatchString(nats.Prefix), "spec.nats.prefix", "%q is not a prefix; use A-Z, a-z, 0-9, - and _", nats.Prefix)
+	found.resources("spec.nats.resources", nats.Resources)
+}
+
+// config refuses keys that Roost sets itself, and secrets, which do not belong into a manifest.
+func (found *problems) config(spec *v1alpha1.DunlinSpec) {
+	config, err := render.ConfigOf(spec)
+	if err != nil {
+		found.add("spec.config", "the value is not a table; write keys of config.json")
+		return
+	}
+	for _, key := range render.DerivedKeys {
+		found.check(!render.HasConfigKey(config, key), "spec.config."+key, "Roost sets this key itself; remove it")
+	}
+	for _, key := range render.SecretKeys {
+		found.check(!render.HasConfigKey(config, key), "spec.config."+key, "a manifest is no place for a secret; put it into the Secret that spec.keys names")
+	}
+}

@@ -1,0 +1,150 @@
+package validate_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/dunlin-project/dunlin/platform/validate"
+)
+
+// problemRow of testdata/problems.json: fields that make a valid spec wrong, and what is to be said about them. `server` is
+// what platform/proof expects of the API server: the same sentence, some refusal, or none.
+type problemRow struct {
+	Name    string         `json:"name"`
+	Kind    string         `json:"kind"`
+	Spec    map[string]any `json:"spec"`
+	Path    string         `json:"path"`
+	Message string         `json:"message"`
+}
+
+var validSpecs = map[string]map[string]any{
+	"App":    {"image": "shop:1", "ports": []any{map[string]any{"port": 8080}}, "health": map[string]any{"path": "/healthz"}},
+	"Dunlin": {"image": "dunlin:1", "keys": map[string]any{"secret": "keys"}},
+}
+
+// manifest is a valid one with other fields. null removes a field.
+func manifest(t *testing.T, kind string, fields map[string]any) []byte {
+	t.Helper()
+	name := "shop"
+	spec := map[string]any{}
+	for _, source := range []map[string]any{validSpecs[kind], fields} {
+		for field, value := range source {
+			switch {
+			case field == "metadata.name":
+				name = value.(string)
+			case value == nil:
+				delete(spec, field)
+			default:
+				spec[field] = value
+			}
+		}
+	}
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": "apps.roost.dev/v1alpha1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestEachWrongFieldHasItsSentence(t *testing.T) {
+	text, err := os.ReadFile("testdata/problems.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []problemRow
+	if err := json.Unmarshal(text, &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) < 100 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	for _, row := range rows {
+		t.Run(row.Kind+" "+row.Name, func(t *testing.T) {
+			found := validate.File(manifest(t, row.Kind, row.Spec))[0].Problems
+			want := validate.Problem{Path: row.Path, Message: row.Message}
+			if len(found) != 1 || found[0] != want {
+				t.Errorf("%v\nexpected: %v", found, want)
+			}
+			if _, remedy, isThere := strings.Cut(row.Message, "; "); !isThere || remedy == "" {
+				t.Error("there is no remedy")
+			}
+		})
+	}
+}
+
+func TestValidSpecsHaveNoProblem(t *testing.T) {
+	for kind := range validSpecs {
+		if documents := validate.File(manifest(t, kind, nil)); len(documents) != 1 || len(documents[0].Problems) != 0 {
+			t.Errorf("%s: %+v", kind, documents)
+		}
+	}
+}
+
+func TestAllProblemsAreFoundAtOnce(t *testing.T) {
+	found := validate.File(manifest(t, "App", map[string]any{"image": "shop", "replicas": 200, "hots": "x", "health": map[string]any{}}))[0].Problems
+	var paths []string
+	for _, problem := range found {
+		paths = append(paths, problem.Path)
+	}
+	if fmt.Sprint(paths) != "[spec.hots spec.image spec.replicas spec.health]" {
+		t.Fatalf("%v", found)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	app, dunlin := string(manifest(t, "App", nil)), string(manifest(t, "Dunlin", nil))
+	for _, row := range []struct {
+		name, text string
+		documents  int
+		problem    string
+	}{
+		{"nothing", "", 0, ""},
+		{"comments", "# nothing\n---\n# here\n", 0, ""},
+		{"two documents", app + "---\n" + dunlin, 2, ""},
+		{"document mark first", "---\n" + app, 1, ""},
+		{"two marks", "---\n" + app + "\n---\n---\n" + dunlin, 2, ""},
+		{"no YAML", "a: [", 1, "correct the YAML"},
+		{"a list", "- a", 1, "the document is not a table"},
+		{"a key twice", strings.Replace(app, "  image: shop:1\n", "  image: shop:1\n  image: shop:2\n", 1), 1, "already set in map"},
+		{"another kind", strings.Replace(app, "kind: App", "kind: Deployment", 1), 1, `kind: "Deployment" is not a kind of Roost; write App or Dunlin`},
+		{"another version", strings.Replace(app, "v1alpha1", "v1", 1), 1, `apiVersion: "apps.roost.dev/v1" is not a version that Roost knows; write apps.roost.dev/v1alpha1`},
+		{"no name", strings.Replace(app, "name: shop", "labels: {}", 1), 1, "metadata.name: "},
+		{"too large", "# " + strings.Repeat("x", 3<<20), 1, "the file has 3145730 bytes"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			documents := validate.File([]byte(row.text))
+			if len(documents) != row.documents {
+				t.Fatalf("%d documents", len(documents))
+			}
+			var all []string
+			for _, document := range documents {
+				for _, problem := range document.Problems {
+					all = append(all, problem.String())
+				}
+			}
+			text := strings.Join(all, "\n")
+			if row.problem == "" && text != "" || !strings.Contains(text, row.problem) {
+				t.Fatalf("%s", text)
+			}
+		})
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add([]byte("apiVersion: apps.roost.dev/v1alpha1\nkind: App\nmetadata: {name: shop}\nspec: {image: a:1}\n"))
+	f.Add([]byte("kind: Dunlin\nspec: {config: {a: [1, {b: null}]}, nats: 1}\n"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		for _, document := range validate.File(content) {
+			if (len(document.Problems) == 0) != (document.App != nil || document.Dunlin != nil) {
+				t.Fatalf("%+v", document)
+			}
+		}
+	})
+}
