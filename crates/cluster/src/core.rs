@@ -10,10 +10,13 @@
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
 //! - *Publish* ([`publish`]): each message has an id, by which the stream drops a copy. It is sent again until the stream
 //!   has acknowledged it, and committed when it comes back in the order of the stream.
+//! - *Broadcast* ([`broadcast`]): what has no offset goes over core NATS, at most once.
 //! - *Load* ([`read`]): pages of history, with the proof of what is complete: the stream keeps one message more than the
 //!   history of a channel, so N or fewer messages behind a position mean that none was trimmed.
 
+mod broadcast;
 mod channel;
+mod event;
 mod follow;
 mod partition;
 mod publish;
@@ -25,10 +28,7 @@ use std::{
     sync::Arc,
 };
 
-use dunlin_engine::{
-    Now, ShardIndex,
-    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
-};
+use dunlin_engine::Now;
 
 use crate::{
     link::{LinkEffect, LinkEvent, LinkName, RequestNumber},
@@ -36,6 +36,10 @@ use crate::{
     planted::PlantedInCore,
 };
 
+pub use broadcast::{BroadcastDrop, BroadcastNamespace};
+pub use event::{CoreEffect, CoreEvent};
+
+use broadcast::Broadcasts;
 use channel::FollowedChannel;
 use partition::Partition;
 use publish::{Publishing, PublishingKey};
@@ -60,6 +64,8 @@ pub struct CoreOptions {
     pub node: Box<str>,
     /// By the number of the namespace: 0 for channels without one, then in the order of the options.
     pub namespaces: Vec<Option<StreamedNamespace>>,
+    /// By the same number; `None` for namespaces whose channels nodes do not share.
+    pub broadcasts: Vec<Option<BroadcastNamespace>>,
     /// Bounds and times.
     pub limits: CoreLimits,
 }
@@ -81,7 +87,7 @@ pub struct CoreLimits {
     pub gap_timeout_ms: u64,
     /// Republished messages of a channel that wait for a gap or for the attach.
     pub buffered_max: usize,
-    /// Followed channels of a partition from which on one subscription brings all its messages. A subscription takes some
+    /// Followed channels of a partition, or of a namespace without streams, from which on one subscription brings all its messages. A subscription takes some
     /// kilobytes here, and some in the server.
     pub wide_channels_min: usize,
 }
@@ -99,114 +105,6 @@ impl Default for CoreLimits {
             wide_channels_min: 2_000,
         }
     }
-}
-
-/// What happens to a core.
-#[derive(Debug)]
-pub enum CoreEvent {
-    /// The connections report something.
-    Link(LinkEvent),
-    /// See [`dunlin_engine::Effect::Propose`].
-    Propose {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// The number of its namespace.
-        namespace: u16,
-        /// Given back with the answer.
-        proposal: ProposalNumber,
-        /// The publication, without offset.
-        record: Box<LogRecord>,
-    },
-    /// See [`dunlin_engine::Effect::Load`].
-    Load {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// Given back with the answer.
-        load: LoadNumber,
-        /// What to read.
-        query: LoadQuery,
-    },
-    /// See [`dunlin_engine::Effect::Trim`].
-    Trim {
-        /// The channel.
-        channel: Arc<str>,
-        /// The number of its namespace.
-        namespace: u16,
-    },
-    /// See [`dunlin_engine::Effect::Follow`].
-    Follow {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// The number of its namespace.
-        namespace: u16,
-    },
-    /// See [`dunlin_engine::Effect::Unfollow`].
-    Unfollow {
-        /// The channel.
-        channel: Arc<str>,
-    },
-    /// The deadline of [`Core::next_deadline_us`] has passed.
-    Woke,
-}
-
-/// What is to be done for a core.
-#[derive(Debug)]
-pub enum CoreEffect {
-    /// The connections are to do something.
-    Link(LinkEffect),
-    /// See [`dunlin_engine::Event::Committed`].
-    Committed {
-        /// Who proposed.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// The proposal.
-        proposal: ProposalNumber,
-        /// The offset, or why there is none.
-        outcome: Result<u64, LogError>,
-    },
-    /// See [`dunlin_engine::Event::Loaded`].
-    Loaded {
-        /// Who asked.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// The load.
-        load: LoadNumber,
-        /// The page, or why there is none.
-        outcome: Result<Box<LogPage>, LogError>,
-    },
-    /// See [`dunlin_engine::Event::Replicated`].
-    Replicated {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// The publication, with its offset.
-        record: Box<LogRecord>,
-    },
-    /// See [`dunlin_engine::Event::Trimmed`].
-    Trimmed {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-        /// Publications up to this offset are gone.
-        through: u64,
-    },
-    /// See [`dunlin_engine::Event::Interrupted`].
-    Interrupted {
-        /// The owner of the channel on this node.
-        shard: ShardIndex,
-        /// The channel.
-        channel: Arc<str>,
-    },
 }
 
 /// What a core counts.
@@ -240,6 +138,14 @@ pub struct CoreCounters {
     pub in_flight: u64,
     /// Reads of a channel's messages.
     pub reads: u64,
+    /// Channels whose broadcasts the node receives, those that linger included.
+    pub broadcast_channels: u64,
+    /// Broadcasts that were handed to the connection.
+    pub broadcasts_sent: u64,
+    /// Broadcasts of other nodes that were passed on.
+    pub broadcasts_received: u64,
+    /// Broadcasts that were dropped, in the order of [`BroadcastDrop::ALL`].
+    pub broadcasts_dropped: [u64; BroadcastDrop::ALL.len()],
     /// Connections that were opened, in the order of [`LinkName::ALL`].
     pub links_opened: [u64; LinkName::ALL.len()],
 }
@@ -260,6 +166,8 @@ enum Timer {
     Publish(PublishingKey),
     /// A channel that nobody listens to is let go.
     Linger(Arc<str>),
+    /// The same of its broadcasts.
+    BroadcastLinger(Arc<str>),
     /// A gap is open for too long.
     Gap(Arc<str>),
     /// Loads that wait for an attach are refused.
@@ -296,6 +204,7 @@ pub struct Core {
     by_live_prefix: BTreeMap<Box<str>, PartitionId>,
     by_leader_subject: BTreeMap<Box<str>, PartitionId>,
     channels: BTreeMap<Arc<str>, FollowedChannel>,
+    broadcasts: Broadcasts,
     requests: BTreeMap<RequestNumber, Requester>,
     publishing: BTreeMap<PublishingKey, Publishing>,
     publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
@@ -337,6 +246,7 @@ impl Core {
         Self {
             by_live_prefix: by_live_prefix.collect(),
             by_leader_subject: by_leader_subject.collect(),
+            broadcasts: Broadcasts::new(&options),
             options,
             links: LinksUp::default(),
             has_own_subjects: false,
@@ -370,8 +280,17 @@ impl Core {
             }
             CoreEvent::Load { shard, channel, load, query } => self.load(turn, shard, &channel, load, query),
             CoreEvent::Trim { channel, namespace } => self.purge(turn, &channel, namespace),
-            CoreEvent::Follow { shard, channel, namespace } => self.follow(turn, shard, &channel, namespace),
-            CoreEvent::Unfollow { channel } => self.unfollow(turn, &channel),
+            CoreEvent::Follow { shard, channel, namespace } => {
+                self.follow(turn, shard, &channel, namespace);
+                self.follow_broadcasts(turn, shard, &channel, namespace);
+            }
+            CoreEvent::Unfollow { channel } => {
+                self.unfollow(turn, &channel);
+                self.unfollow_broadcasts(turn, &channel);
+            }
+            CoreEvent::Broadcast { channel, namespace, message } => {
+                self.broadcast(turn, &channel, namespace, &message);
+            }
             CoreEvent::Woke => {}
         }
         self.run_timers(turn);
@@ -385,7 +304,8 @@ impl Core {
     /// What has been counted.
     pub fn counters(&self) -> CoreCounters {
         let (followed, in_flight) = (self.channels.len() as u64, self.in_flight as u64);
-        CoreCounters { followed, in_flight, ..self.counters.clone() }
+        let broadcast_channels = self.broadcasts.channel_count() as u64;
+        CoreCounters { followed, in_flight, broadcast_channels, ..self.counters.clone() }
     }
 
     /// Whether all streams are known and all connections are up.
@@ -399,7 +319,11 @@ impl Core {
             LinkEvent::Connected { link, max_payload } => self.connected(turn, link, max_payload),
             LinkEvent::Disconnected { link } => self.disconnected(link),
             LinkEvent::SlowConsumer => self.audit_after_overflow(turn),
-            LinkEvent::Delivered { subject, headers, payload, .. } => self.delivered(turn, &subject, headers, payload),
+            LinkEvent::Delivered { subject, headers, payload, is_by_wildcard, .. } => {
+                if !self.broadcast_arrived(turn, &subject, &headers, &payload, is_by_wildcard) {
+                    self.delivered(turn, &subject, headers, payload);
+                }
+            }
             LinkEvent::Acknowledged { request, outcome } => {
                 if let Some(Requester::Publish(key)) = self.requests.remove(&request) {
                     self.acknowledged(turn, key, outcome);
@@ -482,6 +406,7 @@ impl Core {
                 Timer::Read(partition) => self.resume_reads(turn, partition),
                 Timer::Publish(key) => self.review_publishing(turn, key),
                 Timer::Linger(channel) => self.linger_over(turn, &channel),
+                Timer::BroadcastLinger(channel) => self.broadcast_linger_over(turn, &channel),
                 Timer::Gap(channel) => self.gap_overdue(turn, &channel),
                 Timer::Loads(channel) => self.refuse_overdue_loads(turn, &channel),
             }

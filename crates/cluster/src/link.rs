@@ -78,6 +78,11 @@ impl MessageHeaders {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
+    /// About what they take in a message.
+    pub fn bytes(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
+    }
+
     /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -233,6 +238,8 @@ pub enum LinkEvent {
         headers: MessageHeaders,
         /// Its body.
         payload: Bytes,
+        /// It came by a subscription with a wildcard. A message that matches several subscriptions comes once by each.
+        is_by_wildcard: bool,
     },
     /// Answer to [`LinkEffect::Publish`] with a number.
     Acknowledged {

@@ -136,6 +136,42 @@ impl PartitionNames {
     }
 }
 
+/// The subjects of a namespace's broadcasts, which no stream stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BroadcastNames {
+    /// What the channel's token follows, with the dot.
+    start: Box<str>,
+}
+
+impl BroadcastNames {
+    /// Of a namespace. `prefix` is the setting `broker.prefix`; a namespace without a name has the empty name.
+    pub fn new(prefix: &str, namespace: &str) -> Self {
+        let namespace = if namespace.is_empty() { Cow::Borrowed(NO_NAMESPACE) } else { encode_token(namespace) };
+        Self { start: format!("{prefix}.e.{namespace}.").into() }
+    }
+
+    /// The subject of a channel; `None` if its name is too long for one.
+    pub fn subject(&self, channel: &str) -> Option<Box<str>> {
+        let token = encode_token(channel);
+        (token.len() <= TOKEN_BYTES_MAX).then(|| format!("{}{token}", self.start).into())
+    }
+
+    /// The subjects of all channels.
+    pub fn all_subjects(&self) -> Box<str> {
+        format!("{}*", self.start).into()
+    }
+
+    /// What subjects have before the dot and the channel's token.
+    pub fn subject_prefix(&self) -> &str {
+        self.start.trim_end_matches('.')
+    }
+}
+
+/// Whether a subject stands for several.
+pub fn has_wildcard(subject: &str) -> bool {
+    subject.split('.').any(|token| token == "*" || token == ">")
+}
+
 /// Whether a token is that of a fence.
 pub fn is_fence(token: &str) -> bool {
     token.starts_with(FENCE)
@@ -190,5 +226,22 @@ mod tests {
         assert_eq!(one.stored_token("dn.p.chat.3.chat:a%2Eb"), Some("chat:a%2Eb"));
         assert_eq!(one.stored_token("dn.p.chat.4.x"), None);
         assert_eq!(one.live_subject("x").rsplit_once('.'), Some((one.live_prefix(), "x")));
+    }
+
+    #[test]
+    fn broadcasts_of_a_namespace_share_a_prefix() {
+        let (none, one) = (BroadcastNames::new("dn", ""), BroadcastNames::new("dn", "chat"));
+        assert_eq!(none.subject("news").as_deref(), Some("dn.e.-.news"));
+        assert_eq!(one.subject("chat:a.b").as_deref(), Some("dn.e.chat.chat:a%2Eb"));
+        assert_eq!((one.subject_prefix(), &*one.all_subjects()), ("dn.e.chat", "dn.e.chat.*"));
+        assert!(has_wildcard(&one.all_subjects()) && has_wildcard("dn.r.chat.0.>"));
+        assert!(!has_wildcard("dn.e.chat.chat:a%2Eb") && !has_wildcard("dn.e.chat.%2A"));
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_for_a_subject_has_none() {
+        let names = BroadcastNames::new("dn", "chat");
+        assert!(names.subject(&"x".repeat(TOKEN_BYTES_MAX)).is_some());
+        assert_eq!(names.subject(&"x".repeat(TOKEN_BYTES_MAX + 1)), None);
     }
 }

@@ -19,6 +19,8 @@ pub enum CoreBug {
     StaleReplicaBelieved,
     /// A message that is known is passed on again.
     LateDuplicatePassedOn,
+    /// A node takes its own broadcast for another node's.
+    OwnEchoPassedOn,
 }
 
 /// The bug that a core has, if a test has planted one.

@@ -7,14 +7,15 @@
 //! | `Dn-Conn-Info`, `Dn-Chan-Info` | the session's infos: `j` for JSON or `b`, and the bytes |
 //! | `Dn-Tag` | a tag: name, `=`, value; once for each |
 //! | `Dn-Version`, `Dn-Version-Epoch` | the version of the data |
-//! | `Dn-Op` | `purge`: not a publication, but the end of those before it |
+//! | `Dn-Op` | `purge`: not a publication, but the end of those before it; of a broadcast also `join` and `leave` |
+//! | `Dn-Node` | of a broadcast: the node that sent it |
 //!
 //! Values are escaped: bytes outside printable ASCII, the percent sign, and `=` in the names of tags are `%XX`.
 
 use std::{fmt::Write as _, sync::Arc};
 
 use bytes::Bytes;
-use dunlin_engine::log::LogRecord;
+use dunlin_engine::{broadcast::BroadcastMessage, log::LogRecord};
 use dunlin_protocol::{ClientInfo, Payload, Publication};
 
 use crate::link::{MessageHeaders, StoredMessage};
@@ -32,27 +33,16 @@ pub const OPERATION: &str = "Dn-Op";
 /// The kind of the message that ends a channel's history.
 pub const PURGE: &str = "purge";
 
-/// The headers and the body for a publication.
+/// The kinds of broadcasts that are no publications.
+const JOIN: &str = "join";
+const LEAVE: &str = "leave";
+/// Header with the node that sent a broadcast.
+pub const NODE: &str = "Dn-Node";
+
+/// The headers and the body for a publication that a stream is to store.
 pub fn encode(record: &LogRecord) -> (MessageHeaders, Bytes) {
-    let mut headers = MessageHeaders::new();
     let publication = &record.publication;
-    if publication.data.is_known_json() {
-        headers.push("Dn-Json", "1");
-    }
-    if let Some(info) = publication.info.as_deref() {
-        headers.push("Dn-User", escape(info.user.as_bytes()));
-        headers.push("Dn-Client", escape(info.client.as_bytes()));
-        for (name, payload) in [("Dn-Conn-Info", &info.conn_info), ("Dn-Chan-Info", &info.chan_info)] {
-            if let Some(payload) = payload {
-                let form = if payload.is_known_json() { 'j' } else { 'b' };
-                headers.push(name, format!("{form}{}", escape(payload.bytes())));
-            }
-        }
-    }
-    for (name, value) in &publication.tags {
-        let name = escape(name.as_bytes()).replace('=', "%3D");
-        headers.push("Dn-Tag", format!("{name}={}", escape(value.as_bytes())));
-    }
+    let mut headers = headers_of(publication);
     if record.version > 0 {
         headers.push("Dn-Version", record.version.to_string());
         if !record.version_epoch.is_empty() {
@@ -62,10 +52,58 @@ pub fn encode(record: &LogRecord) -> (MessageHeaders, Bytes) {
     (headers, publication.data.bytes().clone())
 }
 
-/// The publication of a stored message, with its sequence as the offset. Headers that are not as [`encode`] writes them
-/// are left out: whoever may write to the stream may publish.
-pub fn decode(message: &StoredMessage) -> LogRecord {
-    let headers = &message.headers;
+/// The headers and the body for a broadcast, without [`NODE`].
+pub fn encode_broadcast(message: &BroadcastMessage) -> (MessageHeaders, Bytes) {
+    let (kind, info) = match message {
+        BroadcastMessage::Publication(publication) => {
+            return (headers_of(publication), publication.data.bytes().clone());
+        }
+        BroadcastMessage::Join(info) => (JOIN, info),
+        BroadcastMessage::Leave(info) => (LEAVE, info),
+    };
+    let mut headers = MessageHeaders::new().with(OPERATION, kind);
+    push_info(&mut headers, info);
+    (headers, Bytes::new())
+}
+
+/// What a broadcast says; `None` if it is none of Dunlin's.
+pub fn decode_broadcast(headers: &MessageHeaders, payload: &Bytes) -> Option<BroadcastMessage> {
+    Some(match headers.get(OPERATION) {
+        None => BroadcastMessage::Publication(Arc::new(publication_of(headers, payload, 0))),
+        Some(JOIN) => BroadcastMessage::Join(info_of(headers)?),
+        Some(LEAVE) => BroadcastMessage::Leave(info_of(headers)?),
+        Some(_) => return None,
+    })
+}
+
+/// The headers for what a publication has besides its data.
+fn headers_of(publication: &Publication) -> MessageHeaders {
+    let mut headers = MessageHeaders::new();
+    if publication.data.is_known_json() {
+        headers.push("Dn-Json", "1");
+    }
+    if let Some(info) = publication.info.as_deref() {
+        push_info(&mut headers, info);
+    }
+    for (name, value) in &publication.tags {
+        let name = escape(name.as_bytes()).replace('=', "%3D");
+        headers.push("Dn-Tag", format!("{name}={}", escape(value.as_bytes())));
+    }
+    headers
+}
+
+fn push_info(headers: &mut MessageHeaders, info: &ClientInfo) {
+    headers.push("Dn-User", escape(info.user.as_bytes()));
+    headers.push("Dn-Client", escape(info.client.as_bytes()));
+    for (name, payload) in [("Dn-Conn-Info", &info.conn_info), ("Dn-Chan-Info", &info.chan_info)] {
+        if let Some(payload) = payload {
+            let form = if payload.is_known_json() { 'j' } else { 'b' };
+            headers.push(name, format!("{form}{}", escape(payload.bytes())));
+        }
+    }
+}
+
+fn info_of(headers: &MessageHeaders) -> Option<Arc<ClientInfo>> {
     let text = |name: &str| headers.get(name).and_then(unescape_text);
     let payload = |name: &str| {
         let value = headers.get(name)?;
@@ -73,33 +111,40 @@ pub fn decode(message: &StoredMessage) -> LogRecord {
         let bytes = Bytes::from(unescape(escaped)?);
         Some(payload_of(bytes, form == "j"))
     };
-    let info = text("Dn-Client").map(|client| {
-        let user = text("Dn-User").unwrap_or_default();
-        Arc::new(ClientInfo {
-            user: user.into(),
-            client: client.into(),
-            conn_info: payload("Dn-Conn-Info"),
-            chan_info: payload("Dn-Chan-Info"),
-        })
-    });
+    let client = text("Dn-Client")?;
+    Some(Arc::new(ClientInfo {
+        user: text("Dn-User").unwrap_or_default().into(),
+        client: client.into(),
+        conn_info: payload("Dn-Conn-Info"),
+        chan_info: payload("Dn-Chan-Info"),
+    }))
+}
+
+/// The publication of a stored message, with its sequence as the offset. Headers that are not as [`encode`] writes them
+/// are left out: whoever may write to the stream may publish.
+pub fn decode(message: &StoredMessage) -> LogRecord {
+    let headers = &message.headers;
+    LogRecord {
+        publication: Arc::new(publication_of(headers, &message.payload, message.sequence)),
+        version: headers.number("Dn-Version").unwrap_or(0),
+        version_epoch: headers.get("Dn-Version-Epoch").and_then(unescape_text).unwrap_or_default().into(),
+        idempotency_key: None,
+    }
+}
+
+fn publication_of(headers: &MessageHeaders, payload: &Bytes, offset: u64) -> Publication {
     let tags = headers.iter().filter(|(name, _)| *name == "Dn-Tag").filter_map(|(_, tag)| {
         let (name, value) = tag.split_once('=')?;
         Some((unescape_text(name)?.into(), unescape_text(value)?.into()))
     });
-    let publication = Publication {
+    Publication {
         // The body is part of the buffer that it was received in, which would be kept with it.
-        data: payload_of(Bytes::copy_from_slice(&message.payload), headers.get("Dn-Json").is_some()),
-        info,
-        offset: message.sequence,
+        data: payload_of(Bytes::copy_from_slice(payload), headers.get("Dn-Json").is_some()),
+        info: info_of(headers),
+        offset,
         tags: tags.collect(),
         time_ms: 0,
         epoch: Box::default(),
-    };
-    LogRecord {
-        publication: Arc::new(publication),
-        version: headers.number("Dn-Version").unwrap_or(0),
-        version_epoch: text("Dn-Version-Epoch").unwrap_or_default().into(),
-        idempotency_key: None,
     }
 }
 

@@ -4,6 +4,8 @@
 //! not, because a channel that is followed here and not there would be deaf. What the protocol answers is passed to
 //! [`ClusterAnswers`] on this thread.
 
+mod preparation;
+
 use std::{
     fmt,
     sync::{
@@ -17,27 +19,23 @@ use std::{
 
 use dunlin_engine::{
     Now, ShardIndex,
+    broadcast::BroadcastMessage,
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use tokio::{sync::mpsc, time::sleep_until};
 
 use crate::{
-    core::{Core, CoreCounters, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
-    links::{ConnectFaults, LinkOptions, Links, NatsClient, open_once},
-    names::PartitionNames,
-    streams::{StreamDifference, StreamFault, StreamTerms, ensure, partitions_there},
+    core::{BroadcastDrop, BroadcastNamespace, Core, CoreCounters, CoreEffect, CoreEvent, CoreLimits},
+    links::{ConnectFaults, LinkOptions, Links},
+    streams::{StreamDifference, StreamFault},
 };
+
+use preparation::{HEADER_BYTES, Prepared, prepare};
 
 /// Requests and events that are handled before effects are performed.
 const EVENTS_PER_TURN: usize = 256;
 /// Effects that may wait for the connections before no more requests are taken.
 const WAITING_EFFECTS_MAX: usize = 8_192;
-/// Headers of a publication, in addition to its body.
-const HEADER_BYTES: usize = 4_096;
-/// Pause between attempts to connect at the start.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Streams keep messages for longer than positions are valid, so that clocks may differ by as much.
-const AGE_MARGIN_MS: u64 = 60_000;
 
 /// A namespace whose channels the cluster orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +61,8 @@ pub struct ClusterOptions {
     pub node: Box<str>,
     /// By the number of the namespace: 0 for channels without one, then in the order of the options.
     pub namespaces: Vec<Option<ClusterNamespace>>,
+    /// By the same number; `None` for namespaces whose channels nodes do not share.
+    pub broadcasts: Vec<Option<BroadcastNamespace>>,
     /// Of the streams that this node makes.
     pub replicas: u16,
     /// Of the streams that this node makes: whether only the servers' memory keeps them.
@@ -89,6 +89,8 @@ pub trait ClusterAnswers: Send + Sync {
     fn loaded(&self, to: ShardIndex, channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError>);
     /// See [`dunlin_engine::Event::Replicated`].
     fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>);
+    /// See [`dunlin_engine::Event::Broadcasted`].
+    fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage);
     /// See [`dunlin_engine::Event::Trimmed`].
     fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64);
     /// See [`dunlin_engine::Event::Interrupted`].
@@ -156,6 +158,8 @@ pub struct ClusterThread {
     requests: Option<mpsc::UnboundedSender<CoreEvent>>,
     shared: Arc<SharedState>,
     requests_max: usize,
+    /// The largest message that the servers took at the start.
+    payload_bytes_max: usize,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -163,6 +167,7 @@ pub struct ClusterThread {
 struct SharedState {
     queued: AtomicUsize,
     refused: AtomicUsize,
+    broadcasts_refused: AtomicUsize,
     state: Mutex<ClusterState>,
 }
 
@@ -185,9 +190,10 @@ impl ClusterThread {
             .name("cluster".to_owned())
             .spawn(move || live(&options, receiver, &of_thread, answers, &prepared))
             .map_err(|error| ClusterFault::Thread { why: error.to_string() })?;
-        let differences =
+        let (differences, payload_bytes_max) =
             outcome.recv().unwrap_or_else(|_| Err(ClusterFault::Thread { why: "it has ended".to_owned() }))?;
-        Ok((Self { requests: Some(requests), shared, requests_max, thread: Some(thread) }, differences))
+        let thread = Self { requests: Some(requests), shared, requests_max, payload_bytes_max, thread: Some(thread) };
+        Ok((thread, differences))
     }
 
     /// Queues a publication or a load.
@@ -202,6 +208,22 @@ impl ClusterThread {
         self.send(request)
     }
 
+    /// Queues a broadcast. It is dropped and counted if half as many requests wait as may: what may be lost leaves the rest
+    /// to what may not.
+    pub fn broadcast(&self, request: CoreEvent) {
+        if takes_broadcast(self.shared.queued.load(Ordering::Relaxed), self.requests_max) {
+            // A thread that has ended sends nothing; the node is stopping.
+            let _ = self.send(request);
+        } else {
+            self.shared.broadcasts_refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The largest broadcast that the servers take, without the headers of NATS.
+    pub fn broadcast_bytes_max(&self) -> usize {
+        self.payload_bytes_max.saturating_sub(2 * HEADER_BYTES)
+    }
+
     /// Queues what must not be refused.
     ///
     /// # Errors
@@ -214,7 +236,9 @@ impl ClusterThread {
 
     /// Its state.
     pub fn state(&self) -> ClusterState {
-        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let broadcasts_refused = self.shared.broadcasts_refused.load(Ordering::Relaxed) as u64;
+        state.counters.broadcasts_dropped[BroadcastDrop::QueueFull as usize] = broadcasts_refused;
         ClusterState {
             requests_queued: self.shared.queued.load(Ordering::Relaxed),
             requests_refused: self.shared.refused.load(Ordering::Relaxed),
@@ -233,14 +257,19 @@ impl Drop for ClusterThread {
     }
 }
 
-type Prepared = Result<Vec<StreamDifference>, ClusterFault>;
+/// Whether a broadcast may be queued behind so many requests.
+const fn takes_broadcast(queued: usize, requests_max: usize) -> bool {
+    queued < requests_max.div_ceil(2)
+}
+
+type Started = Result<(Vec<StreamDifference>, usize), ClusterFault>;
 
 fn live(
     options: &ClusterOptions,
     requests: mpsc::UnboundedReceiver<CoreEvent>,
     shared: &SharedState,
     answers: Arc<dyn ClusterAnswers>,
-    prepared: &SyncSender<Prepared>,
+    prepared: &SyncSender<Started>,
 ) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -248,8 +277,8 @@ fn live(
     };
     runtime.block_on(async {
         match prepare(options).await {
-            Ok((core, differences)) => {
-                if prepared.send(Ok(differences)).is_ok() {
+            Ok(Prepared { core, differences, payload_bytes_max }) => {
+                if prepared.send(Ok((differences, payload_bytes_max))).is_ok() {
                     let links = Links::start(&options.links);
                     Running { core, links, requests, shared, answers, started: Instant::now() }.run().await;
                 }
@@ -258,101 +287,6 @@ fn live(
         }
     });
     runtime.shutdown_background();
-}
-
-/// Makes and checks the streams.
-async fn prepare(options: &ClusterOptions) -> Result<(Core, Vec<StreamDifference>), ClusterFault> {
-    let give_up = Instant::now() + options.start_timeout;
-    let client = open_patiently(options, give_up).await?;
-    let (there, wanted) = (client.max_payload(), options.publication_bytes_max + HEADER_BYTES);
-    if there < wanted {
-        return Err(ClusterFault::MaxPayload { there, wanted });
-    }
-    let mut differences = Vec::new();
-    let mut namespaces = Vec::new();
-    for namespace in &options.namespaces {
-        let Some(namespace) = namespace else {
-            namespaces.push(None);
-            continue;
-        };
-        let (partitions, found) = prepare_namespace(&client, options, namespace, give_up).await?;
-        differences.extend(found);
-        namespaces.push(Some(StreamedNamespace {
-            name: namespace.name.clone(),
-            partitions,
-            history_ttl_ms: namespace.history_ttl_ms,
-        }));
-    }
-    let core = Core::new(CoreOptions {
-        prefix: options.prefix.clone(),
-        node: options.node.clone(),
-        namespaces,
-        limits: options.limits.clone(),
-    });
-    Ok((core, differences))
-}
-
-async fn open_patiently(options: &ClusterOptions, give_up: Instant) -> Result<NatsClient, ClusterFault> {
-    loop {
-        match open_once(&options.links).await {
-            Ok(client) => return Ok(client),
-            Err(faults) if faults.is_refused || Instant::now() >= give_up => return Err(ClusterFault::Connect(faults)),
-            Err(_) => tokio::time::sleep(PAUSE).await,
-        }
-    }
-}
-
-/// Makes and checks the streams of a namespace. Their number is what the first one says.
-async fn prepare_namespace(
-    client: &NatsClient,
-    options: &ClusterOptions,
-    namespace: &ClusterNamespace,
-    give_up: Instant,
-) -> Result<(u16, Vec<StreamDifference>), ClusterFault> {
-    let first = PartitionNames::new(&options.prefix, &namespace.name, 0);
-    let there = loop {
-        match partitions_there(client, &first.stream).await {
-            Ok(there) => break there,
-            Err(StreamFault::Silent { .. } | StreamFault::JetStreamOff { .. }) if Instant::now() < give_up => {
-                tokio::time::sleep(PAUSE).await;
-            }
-            Err(fault) => return Err(ClusterFault::Stream(fault)),
-        }
-    };
-    let partitions = there.unwrap_or(options.partitions).max(1);
-    let mut differences = Vec::new();
-    for part in 0..partitions {
-        let terms = terms_of(options, namespace, part, partitions);
-        let patience = give_up.saturating_duration_since(Instant::now());
-        let ensured = ensure(client, &terms, &epoch_of(&options.node, &terms.name), patience).await;
-        differences.extend(ensured.map_err(ClusterFault::Stream)?.differences);
-    }
-    Ok((partitions, differences))
-}
-
-fn terms_of(options: &ClusterOptions, namespace: &ClusterNamespace, part: u16, partitions: u16) -> StreamTerms {
-    let names = PartitionNames::new(&options.prefix, &namespace.name, part);
-    StreamTerms {
-        source: names.stored_subjects(),
-        destination: names.republished_subjects(),
-        name: names.stream,
-        replicas: options.replicas,
-        is_in_memory: options.is_in_memory,
-        messages_per_subject_max: namespace.history_size as u64 + 1,
-        age_max_ms: namespace.history_ttl_ms.max(namespace.meta_ttl_ms).saturating_add(AGE_MARGIN_MS),
-        duplicate_window_ms: options.duplicate_window_ms,
-        partitions,
-    }
-}
-
-/// An epoch that no other run and no other stream has: a node's name is random for each run.
-fn epoch_of(node: &str, stream: &str) -> String {
-    const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-    let bytes = node.bytes().chain([0]).chain(stream.bytes());
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    let mixed = (hash ^ (hash >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..8).map(|place| char::from(ALPHABET[usize::try_from(mixed >> (24 + 5 * place) & 31).unwrap_or(0)])).collect()
 }
 
 struct Running<'a> {
@@ -430,6 +364,7 @@ impl Running<'_> {
             }
             CoreEffect::Loaded { shard, channel, load, outcome } => self.answers.loaded(shard, channel, load, outcome),
             CoreEffect::Replicated { shard, channel, record } => self.answers.replicated(shard, channel, record),
+            CoreEffect::Broadcasted { shard, channel, message } => self.answers.broadcasted(shard, channel, message),
             CoreEffect::Trimmed { shard, channel, through } => self.answers.trimmed(shard, channel, through),
             CoreEffect::Interrupted { shard, channel } => self.answers.interrupted(shard, channel),
         }
@@ -453,9 +388,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn epochs_are_eight_characters_and_differ() {
-        let epochs = [epoch_of("a", "s_0"), epoch_of("a", "s_1"), epoch_of("b", "s_0")];
-        assert!(epochs.iter().all(|epoch| epoch.len() == 8), "{epochs:?}");
-        assert!(epochs[0] != epochs[1] && epochs[0] != epochs[2] && epochs[1] != epochs[2], "{epochs:?}");
+    fn broadcasts_leave_half_of_the_queue_to_requests_that_must_not_be_lost() {
+        assert!(takes_broadcast(7, 16) && !takes_broadcast(8, 16));
+        assert!(takes_broadcast(0, 1) && !takes_broadcast(1, 1));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_cluster::{
-    core::{Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
+    core::{BroadcastNamespace, Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
     link::{LinkEffect, LinkEvent, LinkName, MessageHeaders, ReadAnswer, StoredMessage, StreamShape, StreamState},
 };
 use dunlin_engine::{Now, ShardIndex};
@@ -36,6 +36,7 @@ impl Rig {
             prefix: "dn".into(),
             node: "n1".into(),
             namespaces: vec![None, Some(namespace)],
+            broadcasts: vec![None, Some(BroadcastNamespace { name: "chat".into(), is_wide: false })],
             limits: CoreLimits::default(),
         };
         let mut rig =
@@ -106,7 +107,7 @@ impl Rig {
         let (sequence, last_sequence, time_ms) = (self.sequence, 0, NOW.unix_ms);
         self.fence =
             Some(StoredMessage { subject, sequence, last_sequence, time_ms, headers, payload: payload.clone() });
-        LinkEvent::Delivered { subject: live, reply: None, headers: republished, payload }
+        LinkEvent::Delivered { subject: live, reply: None, headers: republished, payload, is_by_wildcard: false }
     }
 }
 

@@ -5,16 +5,17 @@ use std::{
         Arc, Mutex,
         mpsc::{Receiver, Sender, channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use dunlin_cluster::{
-    core::{CoreEvent, CoreLimits},
+    core::{BroadcastNamespace, CoreEvent, CoreLimits},
     thread::{ClusterAnswers, ClusterFault, ClusterNamespace, ClusterOptions, ClusterThread},
 };
 use dunlin_engine::{
     ShardIndex,
+    broadcast::BroadcastMessage,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_proof::nats::NatsServers;
@@ -29,6 +30,7 @@ enum Told {
     Committed(u64, Result<u64, LogError>),
     Loaded(Result<Box<LogPage>, LogError>),
     Replicated(u64, Bytes),
+    Broadcasted(Box<str>, BroadcastMessage),
     Trimmed,
     Interrupted,
     ReadinessChanged(bool),
@@ -51,6 +53,9 @@ impl ClusterAnswers for Shards {
     }
     fn replicated(&self, _: ShardIndex, _: Arc<str>, record: Box<LogRecord>) {
         self.tell(Told::Replicated(record.publication.offset, record.publication.data.bytes().clone()));
+    }
+    fn broadcasted(&self, _: ShardIndex, channel: Arc<str>, message: BroadcastMessage) {
+        self.tell(Told::Broadcasted(channel.as_ref().into(), message));
     }
     fn trimmed(&self, _: ShardIndex, _: Arc<str>, _: u64) {
         self.tell(Told::Trimmed);
@@ -84,7 +89,11 @@ fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions {
                 history_ttl_ms: 60_000,
                 meta_ttl_ms: 3_600_000,
             }),
+            None,
         ],
+        broadcasts: ["", "chat", "typing"]
+            .map(|name| Some(BroadcastNamespace { name: name.into(), is_wide: false }))
+            .into(),
         replicas,
         is_in_memory: false,
         partitions: 2,
@@ -284,4 +293,49 @@ fn a_node_without_servers_or_with_too_large_publications_is_told_why() {
     let mut options = cluster_options(&servers.urls(), "a", 3);
     options.start_timeout = Duration::ZERO;
     assert!(start(options).to_string().contains("broker.nats.jetstream.replicas"));
+}
+
+/// Has a node broadcast until another one is told of it: its subscription reaches the server a little later.
+fn broadcast_until_received(from: &ThreadOfNode, to: &ThreadOfNode, data: &'static str) -> BroadcastMessage {
+    let payload = Payload::from_opaque(Bytes::from_static(data.as_bytes()));
+    let publication = Publication {
+        data: payload,
+        info: None,
+        offset: 0,
+        tags: vec![("k".into(), "v".into())],
+        time_ms: 0,
+        epoch: Box::default(),
+    };
+    let message = BroadcastMessage::Publication(Arc::new(publication));
+    let give_up = Instant::now() + PATIENCE;
+    while Instant::now() < give_up {
+        let (channel, message) = ("typing:1".into(), message.clone());
+        from.thread.broadcast(CoreEvent::Broadcast { channel, namespace: 2, message });
+        if let Ok(Told::Broadcasted(channel, message)) = to.told.recv_timeout(Duration::from_millis(50)) {
+            assert_eq!(&*channel, "typing:1");
+            return message;
+        }
+    }
+    panic!("nothing arrives")
+}
+
+#[test]
+fn what_one_node_broadcasts_another_is_told_and_the_sender_is_not() {
+    let servers = NatsServers::start(1, "");
+    let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 1), ThreadOfNode::start(&servers.urls(), "b", 1));
+    for node in [&a, &b] {
+        let follow = CoreEvent::Follow { shard: SHARD, channel: "typing:1".into(), namespace: 2 };
+        node.thread.send(follow).expect("the thread runs");
+    }
+    for (from, to, data) in [(&a, &b, "of a"), (&b, &a, "of b")] {
+        // The first thing that the other node is told: what it has broadcast itself does not come back.
+        let BroadcastMessage::Publication(publication) = broadcast_until_received(from, to, data) else {
+            panic!("not a publication")
+        };
+        assert_eq!((&publication.data.bytes()[..], publication.tags.len()), (data.as_bytes(), 1));
+    }
+    let counters = a.thread.state().counters;
+    assert!(counters.broadcasts_sent > 0 && counters.broadcasts_received > 0, "{counters:?}");
+    assert_eq!((counters.broadcast_channels, counters.broadcasts_dropped), (1, [0; 4]));
+    assert!(a.thread.broadcast_bytes_max() > 64 << 10);
 }

@@ -116,19 +116,15 @@ pub(super) fn check_sharing(r: &mut Reader<'_>, namespaces: &[NamespaceOptions])
     let names = |is_meant: fn(&NamespaceOptions) -> bool| -> Vec<&str> {
         namespaces.iter().filter(|namespace| is_meant(namespace)).map(|namespace| namespace.name.as_str()).collect()
     };
-    let unshared = names(|namespace| namespace.log == PublicationLog::Memory && namespace.room.is_none());
+    let unshared = names(|namespace| namespace.room.is_some());
     if !unshared.is_empty() {
-        let text = format!(
-            "nodes do not share these namespaces, whose publications reach only subscribers of the same node: {}. Set \
-             their `history_size` and `history_ttl`",
-            unshared.join(", ")
-        );
+        let text =
+            format!("nodes do not share rooms: each node has its own in these namespaces: {}", unshared.join(", "));
         r.warning(TYPE, text);
     }
-    let present = names(|namespace| namespace.presence || namespace.join_leave);
+    let present = names(|namespace| namespace.presence);
     if !present.is_empty() {
-        let text =
-            format!("presence, joins and leaves are of each node alone in these namespaces: {}", present.join(", "));
+        let text = format!("presence is of each node alone in these namespaces: {}", present.join(", "));
         r.warning(TYPE, text);
     }
 }

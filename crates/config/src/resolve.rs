@@ -187,6 +187,7 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
     let mut namespace = NamespaceOptions {
         log: broker::log_of(r, &durability, has_stream, room.is_some()),
         is_log_synced: durability == "disk_sync",
+        is_clustered: broker::is_on(r) && room.is_none(),
         room,
         name,
         presence: r.bool(&at("presence")),

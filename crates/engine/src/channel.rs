@@ -44,6 +44,8 @@ pub(crate) struct OwnedChannel {
     pub(crate) creator: Option<Box<ChannelCreator>>,
     /// Set as long as nobody listens.
     pub(crate) idle: Option<Box<Idle>>,
+    /// Whether other nodes' messages to it are asked for, where it has no log.
+    pub(crate) is_followed: bool,
     listeners: Vec<Listener>,
     subscribers: u32,
 }
@@ -111,6 +113,7 @@ impl OwnedChannel {
             used_by: UsedBy::default(),
             creator: None,
             idle: None,
+            is_followed: false,
             listeners: Vec::new(),
             subscribers: 0,
         }

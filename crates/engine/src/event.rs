@@ -10,6 +10,7 @@ use crate::{
     Options,
     api::{ApiRequest, ApiResult},
     backend::{Overrides, ProxyRequest, ProxyRequestId, ProxyResult},
+    broadcast::BroadcastMessage,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
     message::ShardMessage,
     record::SessionRecord,
@@ -136,6 +137,8 @@ pub enum Event<'a> {
         /// The publication, with its offset.
         record: Box<LogRecord>,
     },
+    /// Another node has sent something without an offset to a channel that this node follows; see [`crate::broadcast`].
+    Broadcasted { channel: Arc<str>, message: BroadcastMessage },
     /// A node has removed the history of a channel that this node follows.
     Trimmed {
         channel: Arc<str>,
@@ -215,10 +218,12 @@ pub enum Effect {
         /// The highest offset to delete; `u64::MAX` deletes all publications.
         through: u64,
     },
-    /// Start to report publications of other nodes to the channel with [`Event::Replicated`].
+    /// Start to report what other nodes send to the channel, with [`Event::Replicated`] and [`Event::Broadcasted`].
     Follow { channel: Arc<str> },
     /// Stop what [`Effect::Follow`] started.
     Unfollow { channel: Arc<str> },
+    /// Send other nodes what was delivered without an offset. Not answered, and not tried again; see [`crate::broadcast`].
+    Broadcast { channel: Arc<str>, message: BroadcastMessage },
     /// Stop reading from this session: no more [`Event::Received`].
     Pause { session: SessionKey },
     /// Read from this session again.

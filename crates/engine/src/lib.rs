@@ -14,6 +14,7 @@
 mod answers;
 pub mod api;
 pub mod backend;
+pub mod broadcast;
 pub mod counters;
 pub mod event;
 pub mod host;

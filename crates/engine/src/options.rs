@@ -4,12 +4,12 @@ use dunlin_protocol::{Disconnect, FilterLimits};
 
 use crate::{
     backend::ProxyIndex,
-    idempotency::RESULT_TTL_MS,
-    log::{LogLimits, LogRetention, LogTerms, PublicationLog},
+    log::{LogLimits, PublicationLog},
     record::RecordOptions,
     session::Share,
 };
 
+mod history;
 mod succession;
 
 pub use succession::{HeldNamespace, NAMESPACES_MAX};
@@ -41,6 +41,9 @@ pub struct Options {
     pub room_openings: RoomOpenings,
     /// What may wait for the logs of namespaces that have one.
     pub log: LogLimits,
+    /// Bytes, about, of a publication that is broadcast to other nodes, in the coding of the cluster. A longer one is
+    /// answered with error 107.
+    pub broadcast_bytes_max: usize,
 }
 
 /// How fast rooms are opened. A rate of 0 is no bound.
@@ -352,6 +355,8 @@ pub struct NamespaceOptions {
     pub log: PublicationLog,
     /// Whether the log syncs each commit to the disk.
     pub is_log_synced: bool,
+    /// Whether nodes of a cluster share the channels: what has no offset is broadcast. Channels with rooms are not shared.
+    pub is_clustered: bool,
     /// Whether each channel has a room behind it, and its limits. What sessions publish are inputs then.
     pub room: Option<RoomLimits>,
 }
@@ -447,6 +452,7 @@ impl Default for Options {
             rooms_max: 10_000,
             room_openings: RoomOpenings::default(),
             log: LogLimits::default(),
+            broadcast_bytes_max: usize::MAX,
         }
     }
 }
@@ -456,45 +462,5 @@ impl Options {
     pub(crate) fn has_logs(&self) -> bool {
         let mut namespaces = self.namespaces.iter().chain([&self.without_namespace]);
         namespaces.any(|namespace| namespace.log != PublicationLog::Memory)
-    }
-}
-
-/// How long a channel that other nodes publish to stays in memory without listeners, in milliseconds.
-const REPLICA_IDLE_MS: u64 = 30_000;
-
-impl NamespaceOptions {
-    /// Whether channels have a stream: offsets, an epoch and history.
-    pub const fn has_stream(&self) -> bool {
-        self.history_size > 0 && self.history_ttl_ms > 0
-    }
-
-    /// How long a channel stays in memory after its last publication, if nobody listens. One that other nodes publish to
-    /// is loaded again at little cost, and following it costs something.
-    pub(crate) fn remembered_ms(&self) -> u64 {
-        match self.log {
-            PublicationLog::OrderedByLog => self.history_meta_ttl_ms.min(REPLICA_IDLE_MS),
-            PublicationLog::Memory | PublicationLog::OrderedByOwner => self.history_meta_ttl_ms,
-        }
-    }
-
-    /// How a log stores the channels.
-    pub const fn log_terms(&self) -> LogTerms {
-        LogTerms {
-            retention: LogRetention { publications_max: self.history_size, ttl_ms: self.history_ttl_ms },
-            meta_ttl_ms: self.history_meta_ttl_ms,
-            result_ttl_ms: RESULT_TTL_MS,
-            is_synced: self.is_log_synced,
-        }
-    }
-
-    /// Whether publications are kept: in a stream, or the newest of each key.
-    pub const fn keeps_publications(&self) -> bool {
-        self.has_stream() || self.cache_keys_max > 0
-    }
-
-    /// Whether a session's last offset determines what it has received.
-    pub const fn has_positions(&self) -> bool {
-        let in_order = matches!(self.delivery, Lane::Reliable) || self.conflation_key.is_none();
-        self.has_stream() && in_order
     }
 }

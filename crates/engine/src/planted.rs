@@ -43,6 +43,8 @@ pub enum Bug {
     PendingKeyPasses,
     /// A subscription that waits for a page does not get what is committed until the page has come.
     ParkedMissesMeanwhile,
+    /// What another node has broadcast is broadcast again.
+    BroadcastRepeated,
     /// A channel that is opened does not know the idempotency keys that its log has kept.
     KeysNotRestored,
 }

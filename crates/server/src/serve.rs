@@ -84,11 +84,11 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
     let uid = uuid(random()?);
     Arc::make_mut(&mut config.engine).node_id = uid.as_str().into();
+    let asked = Asked { tokens, backends: start_backends(&config)? };
+    let site = load_site(&config)?;
+    let certificates = certificates::read(&config)?;
+    let (storage, cluster) = cluster::open_logs(&mut config, &mut signals).await?;
     let config = &config;
-    let asked = Asked { tokens, backends: start_backends(config)? };
-    let site = load_site(config)?;
-    let certificates = certificates::read(config)?;
-    let (storage, cluster) = cluster::open_logs(config, &mut signals).await?;
     let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX + HANDED_OVER_RESERVED);
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());
     let origins = origin_check(config, live_origins.clone());

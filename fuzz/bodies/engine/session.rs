@@ -207,7 +207,8 @@ impl Node {
             | Effect::Load { .. }
             | Effect::Trim { .. }
             | Effect::Follow { .. }
-            | Effect::Unfollow { .. } => unreachable!("no namespace has a log"),
+            | Effect::Unfollow { .. }
+            | Effect::Broadcast { .. } => unreachable!("no namespace has a log, or is shared"),
             Effect::Answer { ticket, .. } => assert_eq!(ticket, Ticket(1)),
         }
     }

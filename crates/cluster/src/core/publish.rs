@@ -27,7 +27,7 @@ const BUSY_RETRY_US: u64 = 20_000;
 /// How long an acknowledged message may take to come back before it is looked for in the stream.
 const RETURN_TIMEOUT_US: u64 = 250_000;
 /// What the headers of NATS may take of a message, beside those of Dunlin.
-const HEADER_BYTES: usize = 4_096;
+pub const HEADER_BYTES: usize = 4_096;
 
 /// `error_code` of an answer: the newest message of the subject is another one.
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
@@ -112,8 +112,7 @@ impl Core {
         record: &LogRecord,
     ) {
         let (mut headers, payload) = record::encode(record);
-        let header_bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-        let is_too_large = header_bytes + payload.len() + HEADER_BYTES > self.payload_bytes_max;
+        let is_too_large = headers.bytes() + payload.len() + HEADER_BYTES > self.payload_bytes_max;
         let refusal = match self.partition_of(name, namespace) {
             None => Some(LogError::Unavailable),
             // Before the first connection nothing is known of the largest message.

@@ -25,8 +25,9 @@ use super::{
     reads::{DirectRead, ReadQuery},
     replies::{header_map, headers_of},
 };
-use crate::link::{
-    LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishFault, ReadAnswer, ReadFault, RequestNumber,
+use crate::{
+    link::{LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishFault, ReadAnswer, ReadFault, RequestNumber},
+    names::has_wildcard,
 };
 
 /// Pause after the first round of servers that were all out of reach; doubles up to [`PAUSE_MAX`].
@@ -310,7 +311,8 @@ impl Session {
             Ok(Err(error)) if error.kind() == SubscribeErrorKind::InvalidSubject => return Ok(()),
             Ok(Err(_)) | Err(_) => return Err(Lost),
         };
-        let task = tokio::spawn(forward(subscriber, self.events.clone()));
+        let is_by_wildcard = has_wildcard(&subject);
+        let task = tokio::spawn(forward(subscriber, self.events.clone(), is_by_wildcard));
         self.live.insert(subject, task);
         Ok(())
     }
@@ -405,13 +407,14 @@ async fn within<T, E>(sending: impl Future<Output = Result<T, E>>) -> Result<T, 
 }
 
 /// Passes the messages of a subscription on.
-async fn forward(mut subscriber: Subscriber, events: mpsc::Sender<LinkEvent>) {
+async fn forward(mut subscriber: Subscriber, events: mpsc::Sender<LinkEvent>, is_by_wildcard: bool) {
     while let Some(message) = subscriber.next().await {
         let event = LinkEvent::Delivered {
             subject: message.subject.as_str().into(),
             reply: message.reply.as_ref().map(|reply| reply.as_str().into()),
             headers: message.headers.as_ref().map(headers_of).unwrap_or_default(),
             payload: message.payload,
+            is_by_wildcard,
         };
         if events.send(event).await.is_err() {
             return;

@@ -56,6 +56,8 @@ impl Options {
             }
             if namespace.room.is_some() {
                 hold(&namespace.name, "it has rooms");
+            } else if namespace.is_clustered {
+                hold(&namespace.name, "nodes of a cluster share it");
             } else if next.namespaces.len() >= NAMESPACES_MAX {
                 hold(&namespace.name, "the node has had too many namespaces since its start");
             } else {
@@ -107,6 +109,7 @@ impl NamespaceOptions {
             delivery: self.delivery,
             conflation_key: self.conflation_key.clone(),
             room: self.room.clone(),
+            is_clustered: self.is_clustered,
             ..wanted.clone()
         })
     }

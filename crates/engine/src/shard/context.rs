@@ -128,6 +128,11 @@ impl Context {
         self.reason.set(None);
     }
 
+    /// Whether something was noted.
+    pub(super) fn has_reason(&self) -> bool {
+        self.reason.get().is_some()
+    }
+
     /// Takes what was noted.
     pub(super) fn take_reason(&self) -> Option<&'static str> {
         self.reason.take()

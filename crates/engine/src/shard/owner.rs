@@ -2,6 +2,7 @@
 //! is also the home of users and opens rooms.
 
 mod api;
+mod broadcast;
 mod channels;
 mod commit;
 mod due;
@@ -172,7 +173,7 @@ impl Owner {
         let accepted = outcome.is_ok();
         context.notify(asker.shard, Notice::Subscribed { request, outcome: outcome.map(Box::new) }, effects);
         if accepted && let Some(info) = info {
-            self.send_join_or_leave(context, &channel, DeliveryBody::Join(info), effects);
+            self.announce_join(context, &channel, info, effects);
         }
     }
 
@@ -265,7 +266,7 @@ impl Owner {
         }
         self.review(context, name);
         if let Some(info) = subscriber.info.as_ref().filter(|_| subscriber.announced) {
-            self.send_join_or_leave(context, name, DeliveryBody::Leave(Arc::clone(info)), effects);
+            self.announce_leave(context, name, Arc::clone(info), effects);
         }
     }
 

@@ -7,6 +7,7 @@ mod schema;
 
 pub mod api;
 pub mod backend;
+pub mod broadcasts;
 mod log;
 pub mod options;
 mod records;
@@ -69,6 +70,8 @@ pub struct Node {
     pub sent: Vec<String>,
     pub answers: Vec<ApiResult>,
     log: log::Log,
+    /// Whether following is shown.
+    is_clustered: bool,
     /// Messages to room threads, for the test to answer.
     pub to_rooms: VecDeque<(u16, ToRoom)>,
     /// The address that the next sessions come from.
@@ -98,6 +101,7 @@ impl Node {
             sent: Vec::new(),
             answers: Vec::new(),
             log: log::Log::default(),
+            is_clustered: options.without_namespace.is_clustered,
             to_rooms: VecDeque::new(),
             source: None,
             sessions_opened: 0,
@@ -219,6 +223,9 @@ impl Node {
                 self.at((shard, session)).is_gone = true;
                 self.handle(shard, Event::Gone { session });
             }
+            effect @ (Effect::Follow { .. } | Effect::Unfollow { .. }) if self.is_clustered => {
+                self.sent.push(broadcasts::shown_following(&effect));
+            }
             effect @ (Effect::Propose { .. }
             | Effect::Load { .. }
             | Effect::Trim { .. }
@@ -228,6 +235,7 @@ impl Node {
                     self.handle(shard, event);
                 }
             }
+            Effect::Broadcast { channel, message } => self.sent.push(broadcasts::shown(&channel, &message)),
             Effect::Answer { ticket: Ticket(_), answer, .. } => self.answers.push(answer),
         }
     }

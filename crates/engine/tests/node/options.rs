@@ -64,6 +64,7 @@ pub fn set(options: &mut Options, setting: &str) {
     let (name, value) = setting.split_once('=').unwrap_or_else(|| panic!("{setting} sets nothing"));
     let (group, field) = name.split_once(['.', ':']).unwrap_or_else(|| panic!("{name} has no group"));
     match group {
+        "node" if field == "broadcast_bytes_max" => options.broadcast_bytes_max = read(value),
         "node" if field == "id" => options.node_id = value.into(),
         "backend" => set_backend(&mut options.backend, field, value),
         "client" => set_client(&mut options.client, field, value),
@@ -252,6 +253,7 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
                 other => panic!("no log {other}"),
             };
         }
+        "is_clustered" => namespace.is_clustered = read(value),
         "is_log_synced" => namespace.is_log_synced = read(value),
         "delivery" => namespace.delivery = if value == "latest" { Lane::Latest } else { Lane::Reliable },
         "room" => namespace.room = Some(room(value)),

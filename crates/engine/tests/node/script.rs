@@ -16,6 +16,7 @@
 //! | `NAME token TOKEN` | the answer for a token `later` |
 //! | `NAME backend {…}` | what the backend answers to its oldest question |
 //! | `lost CHANNEL` | the channel's stream has gone under its subscribers |
+//! | `node CHANNEL {…}` | another node of the cluster has broadcast a publication, a join or a leave |
 //! | `find ID` | the shard that finds a session by its secret id |
 //! | `wait 10s`, `wait 5ms` | time passes, and shards wake when they asked to |
 //! | `jump 10s` | time passes while the shards oversleep |
@@ -38,7 +39,7 @@ use dunlin_engine::{
 };
 use serde_json::Value;
 
-use super::{Node, api, options, wire};
+use super::{Node, api, broadcasts, options, wire};
 
 /// The cases of a file; what stands before the first belongs to it.
 pub fn cases(file: &str) -> Vec<&str> {
@@ -176,6 +177,7 @@ impl Player {
                 let message = ShardMessage::Notice(Notice::PositionLost { channel: rest.into() });
                 node.handle(shard, Event::Message { from: ShardIndex(0), message });
             }),
+            "node" => broadcasts::arrives(node, rest),
             "find" => {
                 let found = node.shards.iter().position(|shard| shard.find_session(rest).is_some());
                 let events = dunlin_engine::shard_of_session(rest).map(|shard| usize::from(shard.0));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dunlin_engine::{
     Event, SessionKey,
     backend::{ProxyRequestId, ProxyResult},
+    broadcast::BroadcastMessage,
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_token::TokenAnswer;
@@ -26,6 +27,8 @@ pub(super) enum Answered {
     Loaded { channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError> },
     /// Another node has published.
     Replicated { channel: Arc<str>, record: Box<LogRecord> },
+    /// Another node has broadcast.
+    Broadcasted { channel: Arc<str>, message: BroadcastMessage },
     /// A node has removed a history.
     Trimmed { channel: Arc<str>, through: u64 },
     /// A channel has a gap that cannot be filled.
@@ -88,6 +91,7 @@ impl From<Answered> for Event<'static> {
             Answered::Committed { channel, proposal, outcome } => Self::Committed { channel, proposal, outcome },
             Answered::Loaded { channel, load, outcome } => Self::Loaded { channel, load, outcome },
             Answered::Replicated { channel, record } => Self::Replicated { channel, record },
+            Answered::Broadcasted { channel, message } => Self::Broadcasted { channel, message },
             Answered::Trimmed { channel, through } => Self::Trimmed { channel, through },
             Answered::Interrupted { channel } => Self::Interrupted { channel },
         }

@@ -9,6 +9,7 @@ use dunlin_cluster::{
 };
 use dunlin_engine::{
     NamespaceNames, Options, ShardIndex,
+    broadcast::BroadcastMessage,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
 };
 
@@ -91,6 +92,17 @@ impl NodeCluster {
         self.send(&channel.clone(), |namespace| CoreEvent::Trim { channel, namespace });
     }
 
+    pub(super) fn broadcast(&self, channel: Arc<str>, message: BroadcastMessage) {
+        if let Ok(namespace) = self.namespace(&channel) {
+            self.thread.broadcast(CoreEvent::Broadcast { channel, namespace, message });
+        }
+    }
+
+    /// The largest broadcast that the cluster takes.
+    pub fn broadcast_bytes_max(&self) -> usize {
+        self.thread.broadcast_bytes_max()
+    }
+
     fn send(&self, channel: &str, event: impl FnOnce(u16) -> CoreEvent) {
         if let Ok(namespace) = self.namespace(channel) {
             // A thread that has ended answers nothing; the node is stopping.
@@ -127,6 +139,10 @@ impl ClusterAnswers for AnswersOfCluster {
 
     fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>) {
         self.send(to, Answered::Replicated { channel, record });
+    }
+
+    fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage) {
+        self.send(to, Answered::Broadcasted { channel, message });
     }
 
     fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64) {

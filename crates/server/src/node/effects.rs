@@ -86,6 +86,11 @@ impl<R: Reactor> ShardThread<R> {
                     cluster.unfollow(channel);
                 }
             }
+            Effect::Broadcast { channel, message } => {
+                if let Some(cluster) = &self.shared.cluster {
+                    cluster.broadcast(channel, message);
+                }
+            }
             Effect::Answer { ticket, answer, why } => {
                 self.answer(ticket, answer.map_err(|code| ApiRefusal { code, why }));
             }

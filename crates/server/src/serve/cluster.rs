@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use dunlin_cluster::{
-    core::CoreLimits,
+    core::{BroadcastNamespace, CoreLimits},
     links::{LinkCredentials, LinkOptions, parsed_servers},
     thread::{ClusterNamespace, ClusterOptions},
 };
@@ -22,16 +22,23 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long streams remember the ids of messages, which is as long as the node remembers idempotency keys.
 const DUPLICATE_WINDOW_MS: u64 = 300_000;
 
-/// Opens what keeps channels: the storage and the connection to the cluster, if they are configured.
+/// Opens what keeps channels: the storage and the connection to the cluster, if they are configured. The servers of the
+/// cluster say how large broadcasts may be.
 pub(super) async fn open_logs(
-    config: &Config,
+    config: &mut Config,
     signals: &mut Signals,
 ) -> Result<(Option<Arc<NodeStorage>>, Option<Arc<NodeCluster>>), ServeError> {
     let storage = storage::open(config)?;
-    tokio::select! {
-        started = start(config) => Ok((storage, started?)),
-        signal = signals.next() => Err(ServeError::Cluster(format!("{signal} came before it was connected"))),
+    let cluster = tokio::select! {
+        started = start(config) => started?,
+        signal = signals.next() => {
+            return Err(ServeError::Cluster(format!("{signal} came before it was connected")));
+        }
+    };
+    if let Some(cluster) = &cluster {
+        Arc::make_mut(&mut config.engine).broadcast_bytes_max = cluster.broadcast_bytes_max();
     }
+    Ok((storage, cluster))
 }
 
 /// Connects to the cluster; `None` without a broker. Waits for the servers.
@@ -73,11 +80,13 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
         report: Arc::new(|report| log_report(&report)),
     };
     let engine = &config.engine;
+    let namespaces = || std::iter::once(&engine.without_namespace).chain(&engine.namespaces);
     Ok(ClusterOptions {
         links,
         prefix: settings.prefix.as_str().into(),
         node: node.as_ref().into(),
-        namespaces: std::iter::once(&engine.without_namespace).chain(&engine.namespaces).map(streamed).collect(),
+        namespaces: namespaces().map(streamed).collect(),
+        broadcasts: namespaces().map(shared).collect(),
         replicas: settings.replicas,
         is_in_memory: settings.is_in_memory,
         partitions: settings.partitions,
@@ -102,5 +111,13 @@ fn streamed(namespace: &NamespaceOptions) -> Option<ClusterNamespace> {
         history_size: namespace.history_size,
         history_ttl_ms: namespace.history_ttl_ms,
         meta_ttl_ms: namespace.history_meta_ttl_ms,
+    })
+}
+
+fn shared(namespace: &NamespaceOptions) -> Option<BroadcastNamespace> {
+    (namespace.is_clustered && namespace.room.is_none()).then(|| BroadcastNamespace {
+        name: namespace.name.as_str().into(),
+        // Without joins and leaves, only publications that skip the history are broadcast.
+        is_wide: namespace.log == PublicationLog::OrderedByLog && !namespace.join_leave,
     })
 }

@@ -239,6 +239,10 @@ families! {
     CLUSTER_AUDITS = Counter "dunlin_cluster_audits_total" [] "Completed comparisons of all followed channels of a stream with the stream.";
     CLUSTER_READS = Counter "dunlin_cluster_reads_total" [] "Reads of messages of a channel from its stream, for history, recovery and gaps.";
     CLUSTER_STALE_ANSWERS = Counter "dunlin_cluster_stale_answers_total" [] "Reads and comparisons that were tried again, because a replica was behind or did not answer.";
+    CLUSTER_BROADCAST_CHANNELS = Gauge "dunlin_cluster_broadcast_channels" [] "Channels whose broadcasts the node receives, including those without subscribers for less than broker.nats.jetstream.linger. Broadcasts are publications without an offset, joins and leaves.";
+    CLUSTER_BROADCASTS_SENT = Counter "dunlin_cluster_broadcasts_sent_total" [] "Broadcasts handed to the connection to NATS.";
+    CLUSTER_BROADCASTS_RECEIVED = Counter "dunlin_cluster_broadcasts_received_total" [] "Broadcasts of other nodes received in channels that the node follows.";
+    CLUSTER_BROADCASTS_DROPPED = Counter "dunlin_cluster_broadcasts_dropped_total" ["reason"] "Broadcasts dropped, by reason: disconnected (no connection to NATS), too_large (for the NATS servers), malformed (received and not valid), queue_full (half of broker.nats.jetstream.requests_limit requests were waiting).";
     CLUSTER_REQUESTS_QUEUED = Gauge "dunlin_cluster_requests_queued" [] "Requests of shards that wait for the cluster's thread.";
     CLUSTER_REQUESTS_REFUSED = Counter "dunlin_cluster_requests_refused_total" [] "Publications and loads refused with error 111, because broker.nats.jetstream.requests_limit requests were waiting.";
     CLUSTER_EFFECTS_WAITING = Gauge "dunlin_cluster_operations_waiting" [] "Operations that wait for a connection to NATS.";

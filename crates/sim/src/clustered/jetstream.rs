@@ -138,6 +138,7 @@ impl JetStream {
                     reply: None,
                     headers: MessageHeaders::new(),
                     payload: Bytes::new(),
+                    is_by_wildcard: false,
                 };
                 node.reply(now_us + self.chance.between(50, self.delay_max_us), LinkName::Live, event);
             }
@@ -255,6 +256,7 @@ impl JetStream {
                 reply: None,
                 headers: headers.clone(),
                 payload: message.payload.clone(),
+                is_by_wildcard: !node.interest.contains(&subject),
             };
             let ready_us = now_us + self.chance.between(50, self.delay_max_us);
             if self.has_faults && self.chance.percent(1) {

@@ -45,6 +45,7 @@ impl ClusterNode {
                     history_ttl_ms: namespace.history_ttl_ms,
                 }),
             ],
+            broadcasts: Vec::new(),
             limits,
         };
         let mut core = Core::new(core_options);

@@ -304,6 +304,7 @@ impl<'a> ClusteredWorld<'a> {
             }
             CoreEffect::Loaded { channel, load, outcome, .. } => Event::Loaded { channel, load, outcome },
             CoreEffect::Replicated { channel, record, .. } => Event::Replicated { channel, record },
+            CoreEffect::Broadcasted { channel, message, .. } => Event::Broadcasted { channel, message },
             CoreEffect::Trimmed { channel, through, .. } => Event::Trimmed { channel, through },
             CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },
         };

@@ -99,7 +99,8 @@ impl World {
             | Effect::Load { .. }
             | Effect::Trim { .. }
             | Effect::Follow { .. }
-            | Effect::Unfollow { .. } => return Err("no namespace has a log".to_owned()),
+            | Effect::Unfollow { .. }
+            | Effect::Broadcast { .. } => return Err("no namespace has a log, or is shared".to_owned()),
             Effect::Answer { ticket, answer, .. } => answers.push((ticket, answer)),
         }
         Ok(())

@@ -6,7 +6,7 @@ use dunlin_protocol::ErrorCode;
 
 use crate::spare::shrink_map;
 use crate::{
-    Now,
+    Effect, Now,
     channel::{Idle, OwnedChannel},
     counters::ChannelRefusal,
     creators::{ChannelCreator, CreatorKind},
@@ -109,6 +109,7 @@ impl Owner {
     /// be evicted.
     pub(super) fn review(&mut self, context: &mut Context, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
+        self.log_traffic.requests.extend(channel.review_following(context));
         let is_quiet = channel.log.as_ref().is_none_or(|log| log.is_quiet());
         if channel.subscribers() == 0 && is_quiet {
             // Its epoch follows from the channel's name, or its log knows it.
@@ -117,6 +118,7 @@ impl Owner {
                 self.close_log(name);
             }
         }
+        self.forget_keys_not_followed(context, name);
         let Some(channel) = self.channels.get_mut(name) else { return };
         // A publication that comes again with its idempotency key is to be known.
         let is_idle = channel.subscribers() == 0 && channel.room.is_none() && channel.results.is_none() && is_quiet;
@@ -174,6 +176,9 @@ impl Owner {
         }
         if let Some(creator) = channel.creator {
             self.creators.remove(*creator);
+        }
+        if channel.is_followed {
+            self.log_traffic.requests.push(Effect::Unfollow { channel: Arc::clone(&channel.name) });
         }
         context.timers.abandon(channel.scheduled);
         context.counters.channels_kept = self.channels.len() as u64;

@@ -7,6 +7,7 @@ use dunlin_protocol::{ErrorCode, Publication, Tags};
 
 use crate::{
     Effects,
+    broadcast::BroadcastMessage,
     channel::Audience,
     frame::{Delivery, DeliveryBody},
     idempotency::Results,
@@ -18,7 +19,10 @@ use crate::{
 
 use super::{Context, Owner};
 
-use super::propose::{Position, is_kept};
+use super::{
+    broadcast::broadcast,
+    propose::{Position, is_kept},
+};
 
 /// The difference of a publication to the one before it.
 type Patch = Option<Arc<[u8]>>;
@@ -73,7 +77,12 @@ impl Owner {
             (Arc::new(publication), (0, Box::default()), None)
         };
         if !params.is_delivered {
+            let is_broadcast = position.0 == 0 && context.is_shared(namespace);
+            let message = is_broadcast.then(|| BroadcastMessage::Publication(Arc::clone(&publication)));
             self.deliver_publication(context, name, namespace, publication, params, patch, effects)?;
+            if let Some(message) = message {
+                broadcast(name, message, effects);
+            }
         }
         self.remember_key(context, name, namespace, params, &position)?;
         Ok(position)

@@ -123,6 +123,18 @@ impl Owner {
         }
     }
 
+    /// Forgets the newest publications of all keys of a channel whose log is closed: other nodes' newer ones do not come.
+    pub(super) fn forget_keys_not_followed(&mut self, context: &Context, name: &str) {
+        let is_stale = self.channels.get(name).is_some_and(|channel| {
+            let namespace = channel.namespace;
+            let has_keys = channel.key_cache.is_some() && channel.log.is_none();
+            has_keys && context.is_shared(namespace) && context.is_logged(namespace)
+        });
+        if is_stale {
+            self.forget_keys(name);
+        }
+    }
+
     /// Forgets the newest publications of all keys of a channel.
     pub(super) fn forget_keys(&mut self, name: &str) {
         let cache = self.channels.get_mut(name).and_then(|channel| channel.key_cache.take());

@@ -8,6 +8,7 @@ use crate::{
     Effect, Effects,
     api::ApiAnswer,
     backend::PublishHow,
+    broadcast::broadcast_bytes,
     counters::Suppression,
     history_stream::kept_bytes,
     log::{LogError, LogRecord, ProposalNumber, PublicationLog},
@@ -93,6 +94,11 @@ impl Owner {
         if let Some((position, why)) = self.suppressed(context, name, namespace, options, &draft.how)? {
             context.count(namespace).suppressed[why as usize] += 1;
             return Ok(ProposalOutcome::Suppressed(position));
+        }
+        let is_broadcast = !is_kept(&draft.how, options) && context.is_shared(namespace);
+        if is_broadcast && broadcast_bytes(&draft) > context.options.broadcast_bytes_max {
+            context.because(LogError::TooLarge.why());
+            return Err(LogError::TooLarge.code());
         }
         let remembers = is_kept(&draft.how, options) || options.cache_keys_max > 0;
         if let Some(creator) = draft.creator.filter(|_| remembers) {
@@ -239,7 +245,7 @@ impl Context {
 
     /// Notes why a publication was refused.
     fn explain_refused_draft(&self, code: ErrorCode, channel: &str, draft_bytes: usize) {
-        if code != ErrorCode::BadRequest || self.resolve(channel).is_err() {
+        if code != ErrorCode::BadRequest || self.has_reason() || self.resolve(channel).is_err() {
             return;
         }
         self.because(if draft_bytes > self.options.client.queue_bytes_max {

@@ -1,12 +1,14 @@
 //! Families of the cluster.
 
-use dunlin_cluster::{link::LinkName, thread::ClusterState};
+use dunlin_cluster::{core::BroadcastDrop, link::LinkName, thread::ClusterState};
 
 use super::{Page, m};
 
+/// How a value is read.
+type Pick = fn(&ClusterState) -> u64;
+
 /// Adds the families, without samples on a node on its own.
 pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
-    type Pick = fn(&ClusterState) -> u64;
     page.family(&m::CLUSTER_READY, |samples| {
         if let Some(state) = state {
             samples.add(&[], u8::from(state.is_ready));
@@ -19,26 +21,50 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             }
         }
     });
-    let singles: [(&'static m::Family, Pick); 17] = [
-        (&m::CLUSTER_FOLLOWED, |state| state.counters.followed),
-        (&m::CLUSTER_ATTACHED, |state| state.counters.attached),
-        (&m::CLUSTER_IN_FLIGHT, |state| state.counters.in_flight),
-        (&m::CLUSTER_RETRIES, |state| state.counters.retries),
-        (&m::CLUSTER_ABANDONED, |state| state.counters.abandoned),
-        (&m::CLUSTER_RECEIVED, |state| state.counters.delivered),
-        (&m::CLUSTER_KNOWN, |state| state.counters.late),
-        (&m::CLUSTER_GAPS, |state| state.counters.gaps),
-        (&m::CLUSTER_LOST_TAILS, |state| state.counters.lost_tails),
-        (&m::CLUSTER_FILLED, |state| state.counters.filled),
-        (&m::CLUSTER_INTERRUPTED, |state| state.counters.interrupted),
-        (&m::CLUSTER_AUDITS, |state| state.counters.audits),
-        (&m::CLUSTER_READS, |state| state.counters.reads),
-        (&m::CLUSTER_STALE_ANSWERS, |state| state.counters.stale_answers),
-        (&m::CLUSTER_REQUESTS_QUEUED, |state| state.requests_queued as u64),
-        (&m::CLUSTER_REQUESTS_REFUSED, |state| state.requests_refused as u64),
-        (&m::CLUSTER_EFFECTS_WAITING, |state| state.effects_waiting as u64),
-    ];
-    for (family, pick) in singles {
+    singles(
+        page,
+        state,
+        &[
+            (&m::CLUSTER_FOLLOWED, |state| state.counters.followed),
+            (&m::CLUSTER_ATTACHED, |state| state.counters.attached),
+            (&m::CLUSTER_IN_FLIGHT, |state| state.counters.in_flight),
+            (&m::CLUSTER_RETRIES, |state| state.counters.retries),
+            (&m::CLUSTER_ABANDONED, |state| state.counters.abandoned),
+            (&m::CLUSTER_RECEIVED, |state| state.counters.delivered),
+            (&m::CLUSTER_KNOWN, |state| state.counters.late),
+            (&m::CLUSTER_GAPS, |state| state.counters.gaps),
+            (&m::CLUSTER_LOST_TAILS, |state| state.counters.lost_tails),
+            (&m::CLUSTER_FILLED, |state| state.counters.filled),
+            (&m::CLUSTER_INTERRUPTED, |state| state.counters.interrupted),
+            (&m::CLUSTER_AUDITS, |state| state.counters.audits),
+            (&m::CLUSTER_READS, |state| state.counters.reads),
+            (&m::CLUSTER_STALE_ANSWERS, |state| state.counters.stale_answers),
+            (&m::CLUSTER_BROADCAST_CHANNELS, |state| state.counters.broadcast_channels),
+            (&m::CLUSTER_BROADCASTS_SENT, |state| state.counters.broadcasts_sent),
+            (&m::CLUSTER_BROADCASTS_RECEIVED, |state| state.counters.broadcasts_received),
+        ],
+    );
+    page.family(&m::CLUSTER_BROADCASTS_DROPPED, |samples| {
+        if let Some(state) = state {
+            for (why, dropped) in BroadcastDrop::ALL.into_iter().zip(state.counters.broadcasts_dropped) {
+                samples.add(&[why.label()], dropped);
+            }
+        }
+    });
+    singles(
+        page,
+        state,
+        &[
+            (&m::CLUSTER_REQUESTS_QUEUED, |state| state.requests_queued as u64),
+            (&m::CLUSTER_REQUESTS_REFUSED, |state| state.requests_refused as u64),
+            (&m::CLUSTER_EFFECTS_WAITING, |state| state.effects_waiting as u64),
+        ],
+    );
+}
+
+/// Adds families without labels.
+fn singles(page: &mut Page, state: Option<&ClusterState>, families: &[(&'static m::Family, Pick)]) {
+    for (family, pick) in families {
         page.family(family, |samples| state.iter().for_each(|state| samples.add(&[], pick(state))));
     }
 }

@@ -139,6 +139,10 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         in_flight: 13,
         reads: 14,
         links_opened: [15, 16, 17],
+        broadcast_channels: 21,
+        broadcasts_sent: 22,
+        broadcasts_received: 23,
+        broadcasts_dropped: [24, 25, 26, 27],
     };
     let state =
         ClusterState { counters, is_ready: true, requests_queued: 18, requests_refused: 19, effects_waiting: 20 };
@@ -167,6 +171,13 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         ("dunlin_cluster_requests_queued", 18.0),
         ("dunlin_cluster_requests_refused_total", 19.0),
         ("dunlin_cluster_operations_waiting", 20.0),
+        ("dunlin_cluster_broadcast_channels", 21.0),
+        ("dunlin_cluster_broadcasts_sent_total", 22.0),
+        ("dunlin_cluster_broadcasts_received_total", 23.0),
+        ("dunlin_cluster_broadcasts_dropped_total{reason=\"disconnected\"}", 24.0),
+        ("dunlin_cluster_broadcasts_dropped_total{reason=\"too_large\"}", 25.0),
+        ("dunlin_cluster_broadcasts_dropped_total{reason=\"malformed\"}", 26.0),
+        ("dunlin_cluster_broadcasts_dropped_total{reason=\"queue_full\"}", 27.0),
     ]);
     assert_eq!(exported, expected);
     let text =

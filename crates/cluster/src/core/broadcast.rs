@@ -1,0 +1,249 @@
+//! Broadcasts: what has no offset goes over core NATS, from one node to all others that follow the channel. It is sent
+//! once, and lost if a connection is down.
+//!
+//! A followed channel has a subscription of its own, or one with a wildcard serves all channels of its namespace. A channel
+//! keeps its kind of subscription as long as it is followed: in a change, messages would be missing or come twice.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use dunlin_engine::{ShardIndex, broadcast::BroadcastMessage};
+
+use crate::{
+    link::{LinkEffect, LinkName, MessageHeaders},
+    names::{BroadcastNames, decode_token},
+    planted::CoreBug,
+    record,
+};
+
+use super::{Core, CoreEffect, CoreOptions, Timer, Turn, publish::HEADER_BYTES};
+
+/// A namespace whose channels nodes share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BroadcastNamespace {
+    /// Its name; empty for channels without a namespace.
+    pub name: Box<str>,
+    /// Broadcasts are rare, so one subscription serves all its channels from the first on.
+    pub is_wide: bool,
+}
+
+/// Why a broadcast was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BroadcastDrop {
+    /// The connection was down.
+    Disconnected,
+    /// It is larger than the servers take, or the channel's name is too long.
+    TooLarge,
+    /// It came from NATS and is none of Dunlin's.
+    Malformed,
+    /// Too many requests waited for the thread.
+    QueueFull,
+}
+
+impl BroadcastDrop {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Disconnected, Self::TooLarge, Self::Malformed, Self::QueueFull];
+
+    /// Its name in metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Disconnected => "disconnected",
+            Self::TooLarge => "too_large",
+            Self::Malformed => "malformed",
+            Self::QueueFull => "queue_full",
+        }
+    }
+}
+
+/// Which channels' broadcasts are received.
+#[derive(Debug)]
+pub(super) struct Broadcasts {
+    /// By the number of the namespace.
+    namespaces: Vec<Option<SharedNamespace>>,
+    by_subject_prefix: BTreeMap<Box<str>, u16>,
+    channels: BTreeMap<Arc<str>, BroadcastChannel>,
+}
+
+#[derive(Debug)]
+struct SharedNamespace {
+    names: BroadcastNames,
+    is_always_wide: bool,
+    /// Channels that the subscription with a wildcard serves. It is there as long as there are any.
+    wide_channels: usize,
+    /// Channels with a subscription of their own.
+    narrow_channels: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct BroadcastChannel {
+    shard: ShardIndex,
+    namespace: u16,
+    /// The subscription with a wildcard serves it.
+    is_wide: bool,
+    is_followed: bool,
+    lingers_until_us: u64,
+}
+
+impl Broadcasts {
+    pub(super) fn new(options: &CoreOptions) -> Self {
+        let namespaces: Vec<Option<SharedNamespace>> = options
+            .broadcasts
+            .iter()
+            .map(|namespace| {
+                namespace.as_ref().map(|namespace| SharedNamespace {
+                    names: BroadcastNames::new(&options.prefix, &namespace.name),
+                    is_always_wide: namespace.is_wide,
+                    wide_channels: 0,
+                    narrow_channels: 0,
+                })
+            })
+            .collect();
+        let numbered = (0_u16..).zip(&namespaces);
+        let prefixes = numbered
+            .filter_map(|(number, namespace)| Some((namespace.as_ref()?.names.subject_prefix().into(), number)));
+        Self { by_subject_prefix: prefixes.collect(), namespaces, channels: BTreeMap::new() }
+    }
+
+    pub(super) fn channel_count(&self) -> usize {
+        self.channels.len()
+    }
+
+    fn namespace_mut(&mut self, number: u16) -> Option<&mut SharedNamespace> {
+        self.namespaces.get_mut(usize::from(number))?.as_mut()
+    }
+}
+
+impl SharedNamespace {
+    /// Has the messages of one more channel delivered. Returns whether the subscription with a wildcard does it; `None` if
+    /// its name is too long for a subject.
+    fn subscribe(&mut self, turn: &mut Turn<'_>, name: &str, wide_channels_min: usize) -> Option<bool> {
+        let subject = self.names.subject(name)?;
+        let is_wide = self.is_always_wide || self.wide_channels > 0 || self.narrow_channels + 1 >= wide_channels_min;
+        if is_wide {
+            self.wide_channels += 1;
+            if self.wide_channels == 1 {
+                turn.link(LinkEffect::Subscribe { subject: self.names.all_subjects() });
+            }
+        } else {
+            self.narrow_channels += 1;
+            turn.link(LinkEffect::Subscribe { subject });
+        }
+        Some(is_wide)
+    }
+
+    fn unsubscribe(&mut self, turn: &mut Turn<'_>, name: &str, is_wide: bool) {
+        if is_wide {
+            self.wide_channels -= 1;
+            if self.wide_channels == 0 {
+                turn.link(LinkEffect::Unsubscribe { subject: self.names.all_subjects() });
+            }
+        } else {
+            self.narrow_channels -= 1;
+            if let Some(subject) = self.names.subject(name) {
+                turn.link(LinkEffect::Unsubscribe { subject });
+            }
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn follow_broadcasts(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, number: u16) {
+        if let Some(channel) = self.broadcasts.channels.get_mut(name) {
+            channel.shard = shard;
+            channel.is_followed = true;
+            return;
+        }
+        let wide_channels_min = self.options.limits.wide_channels_min;
+        let Some(namespace) = self.broadcasts.namespace_mut(number) else { return };
+        let Some(is_wide) = namespace.subscribe(turn, name, wide_channels_min) else { return };
+        let channel =
+            BroadcastChannel { shard, namespace: number, is_wide, is_followed: true, lingers_until_us: u64::MAX };
+        self.broadcasts.channels.insert(Arc::clone(name), channel);
+    }
+
+    pub(super) fn unfollow_broadcasts(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let due_us = turn.now.after_ms(self.options.limits.linger_ms);
+        let Some(channel) = self.broadcasts.channels.get_mut(name) else { return };
+        channel.is_followed = false;
+        channel.lingers_until_us = due_us;
+        self.set_timer(due_us, Timer::BroadcastLinger(Arc::clone(name)));
+    }
+
+    pub(super) fn broadcast_linger_over(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let Some(channel) = self.broadcasts.channels.get(name).copied() else { return };
+        if channel.is_followed || channel.lingers_until_us > turn.now.mono_us {
+            return;
+        }
+        self.broadcasts.channels.remove(name);
+        if let Some(namespace) = self.broadcasts.namespace_mut(channel.namespace) {
+            namespace.unsubscribe(turn, name, channel.is_wide);
+        }
+    }
+
+    pub(super) fn broadcast(
+        &mut self,
+        turn: &mut Turn<'_>,
+        name: &Arc<str>,
+        namespace: u16,
+        message: &BroadcastMessage,
+    ) {
+        let Some(namespace) = self.broadcasts.namespace_mut(namespace) else { return };
+        let subject = namespace.names.subject(name);
+        if !self.links.publish {
+            return self.count_dropped(BroadcastDrop::Disconnected);
+        }
+        let (mut headers, payload) = record::encode_broadcast(message);
+        headers.push(record::NODE, self.options.node.clone());
+        let bytes = headers.bytes() + payload.len() + HEADER_BYTES;
+        let Some(subject) = subject.filter(|_| bytes <= self.payload_bytes_max) else {
+            return self.count_dropped(BroadcastDrop::TooLarge);
+        };
+        self.counters.broadcasts_sent += 1;
+        turn.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
+    }
+
+    /// Passes on what another node has broadcast. Returns whether the subject is one of broadcasts.
+    pub(super) fn broadcast_arrived(
+        &mut self,
+        turn: &mut Turn<'_>,
+        subject: &str,
+        headers: &MessageHeaders,
+        payload: &Bytes,
+        is_by_wildcard: bool,
+    ) -> bool {
+        // A token has no dot.
+        let Some((prefix, token)) = subject.rsplit_once('.') else { return false };
+        if !self.broadcasts.by_subject_prefix.contains_key(prefix) {
+            return false;
+        }
+        let Some(name) = decode_token(token) else {
+            self.count_dropped(BroadcastDrop::Malformed);
+            return true;
+        };
+        let Some((name, channel)) = self.broadcasts.channels.get_key_value(&*name) else { return true };
+        if !channel.is_followed || channel.is_wide != is_by_wildcard {
+            return true;
+        }
+        let (name, shard) = (Arc::clone(name), channel.shard);
+        let sender = headers.get(record::NODE);
+        // The servers send a node what it has published itself.
+        if sender == Some(&*self.options.node) && !self.planted.is(CoreBug::OwnEchoPassedOn) {
+            return true;
+        }
+        match sender.and_then(|_| record::decode_broadcast(headers, payload)) {
+            Some(message) => {
+                self.counters.broadcasts_received += 1;
+                turn.effects.push(CoreEffect::Broadcasted { shard, channel: name, message });
+            }
+            None => self.count_dropped(BroadcastDrop::Malformed),
+        }
+        true
+    }
+
+    fn count_dropped(&mut self, why: BroadcastDrop) {
+        self.counters.broadcasts_dropped[why as usize] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

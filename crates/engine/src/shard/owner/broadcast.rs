@@ -1,0 +1,108 @@
+//! The owner's side of broadcasts: sends other nodes what has no offset, delivers what they send, and follows channels
+//! that have no log.
+
+use std::sync::Arc;
+
+use dunlin_protocol::ClientInfo;
+
+use crate::{
+    Effect, Effects, backend::PublishHow, broadcast::BroadcastMessage, channel::OwnedChannel, frame::DeliveryBody,
+    log_in_flight::ProposalParams, names::NamespaceIndex, planted::Bug,
+};
+
+use super::{Context, Owner};
+
+impl Owner {
+    /// Sends a join to the subscribers on all nodes.
+    pub(super) fn announce_join(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        info: Arc<ClientInfo>,
+        effects: &mut Effects,
+    ) {
+        self.send_join_or_leave(context, name, DeliveryBody::Join(Arc::clone(&info)), effects);
+        if context.names.resolve(name).is_ok_and(|namespace| context.is_shared(namespace)) {
+            broadcast(name, BroadcastMessage::Join(info), effects);
+        }
+    }
+
+    /// Sends a leave to the subscribers on all nodes.
+    pub(super) fn announce_leave(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        info: Arc<ClientInfo>,
+        effects: &mut Effects,
+    ) {
+        self.send_join_or_leave(context, name, DeliveryBody::Leave(Arc::clone(&info)), effects);
+        if context.names.resolve(name).is_ok_and(|namespace| context.is_shared(namespace)) {
+            broadcast(name, BroadcastMessage::Leave(info), effects);
+        }
+    }
+
+    /// Delivers what another node has broadcast.
+    pub(in crate::shard) fn broadcast_received(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        message: BroadcastMessage,
+        effects: &mut Effects,
+    ) {
+        let channel = self.channels.get(name).filter(|channel| context.is_shared(channel.namespace));
+        let Some((name, namespace)) = channel.map(|channel| (Arc::clone(&channel.name), channel.namespace)) else {
+            context.counters.late_messages += 1;
+            return;
+        };
+        if context.planted.is(Bug::BroadcastRepeated) {
+            broadcast(&name, message.clone(), effects);
+        }
+        match message {
+            BroadcastMessage::Join(info) => self.send_join_or_leave(context, &name, DeliveryBody::Join(info), effects),
+            BroadcastMessage::Leave(info) => {
+                self.send_join_or_leave(context, &name, DeliveryBody::Leave(info), effects);
+            }
+            // Only a log gives offsets.
+            BroadcastMessage::Publication(publication) if publication.offset > 0 => {
+                context.counters.late_messages += 1;
+            }
+            BroadcastMessage::Publication(publication) => {
+                let (how, accepted_us) = (PublishHow::default(), context.now.mono_us);
+                let params = ProposalParams { how, audience: None, accepted_us, is_delivered: false };
+                // It cannot be kept for new subscribers if there are too many channels; this one is there.
+                let delivered =
+                    self.deliver_publication(context, &name, namespace, publication, &params, None, effects);
+                debug_assert!(delivered.is_ok(), "the channel is there");
+                self.review(context, &name);
+            }
+        }
+    }
+}
+
+impl OwnedChannel {
+    /// Follows the channel while somebody needs what other nodes send, where no log does: while it has subscribers, or
+    /// publications that new subscribers get. Returns the request, if there is one.
+    pub(super) fn review_following(&mut self, context: &Context) -> Option<Effect> {
+        let is_needed = (self.subscribers() > 0 || self.key_cache.is_some())
+            && context.is_shared(self.namespace)
+            && !context.is_logged(self.namespace);
+        if is_needed == self.is_followed {
+            return None;
+        }
+        self.is_followed = is_needed;
+        let channel = Arc::clone(&self.name);
+        Some(if is_needed { Effect::Follow { channel } } else { Effect::Unfollow { channel } })
+    }
+}
+
+impl Context {
+    /// Whether other nodes are sent what is delivered in the channels without an offset.
+    pub(super) fn is_shared(&self, namespace: NamespaceIndex) -> bool {
+        let options = self.namespace(namespace);
+        options.is_clustered && options.room.is_none()
+    }
+}
+
+pub(super) fn broadcast(name: &Arc<str>, message: BroadcastMessage, effects: &mut Effects) {
+    effects.list.push(Effect::Broadcast { channel: Arc::clone(name), message });
+}

@@ -1,0 +1,66 @@
+//! What nodes of a cluster send each other at most once, as JSON objects.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_engine::{Effect, Event, ShardIndex, broadcast::BroadcastMessage, owner_of};
+use dunlin_protocol::{ClientInfo, Payload, Publication};
+use serde_json::{Value, json};
+
+use super::{NODE_SEED, Node};
+
+/// What a shard sends to other nodes.
+pub fn shown(channel: &str, message: &BroadcastMessage) -> String {
+    let client = |info: &ClientInfo| json!({"client": &*info.client, "user": &*info.user});
+    let body = match message {
+        BroadcastMessage::Publication(publication) => {
+            assert_eq!(publication.offset, 0);
+            let mut body = json!({"data": String::from_utf8_lossy(publication.data.bytes())});
+            if let Some(info) = &publication.info {
+                body["info"] = client(info);
+            }
+            for (name, value) in &publication.tags {
+                body["tags"][&**name] = json!(&**value);
+            }
+            body
+        }
+        BroadcastMessage::Join(info) => json!({"join": client(info)}),
+        BroadcastMessage::Leave(info) => json!({"leave": client(info)}),
+    };
+    format!("broadcast {channel} {body}")
+}
+
+pub fn shown_following(effect: &Effect) -> String {
+    match effect {
+        Effect::Follow { channel } => format!("follow {channel}"),
+        Effect::Unfollow { channel } => format!("unfollow {channel}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Another node has sent `CHANNEL {…}`.
+pub fn arrives(node: &mut Node, text: &str) {
+    let (channel, body) = text.split_once(' ').expect("a channel and an object");
+    let body: Value = serde_json::from_str(body).expect("JSON");
+    let client = |value: &Value| {
+        let text = |name: &str| value[name].as_str().unwrap_or_default().into();
+        Arc::new(ClientInfo { user: text("user"), client: text("client"), conn_info: None, chan_info: None })
+    };
+    let message = if body["join"].is_object() {
+        BroadcastMessage::Join(client(&body["join"]))
+    } else if body["leave"].is_object() {
+        BroadcastMessage::Leave(client(&body["leave"]))
+    } else {
+        let tags = body["tags"].as_object().into_iter().flatten();
+        BroadcastMessage::Publication(Arc::new(Publication {
+            data: Payload::from_json(Bytes::from(body["data"].to_string())),
+            info: body["info"].is_object().then(|| client(&body["info"])),
+            offset: body["offset"].as_u64().unwrap_or_default(),
+            tags: tags.map(|(name, value)| (name.as_str().into(), value.as_str().unwrap_or_default().into())).collect(),
+            time_ms: 0,
+            epoch: Box::default(),
+        }))
+    };
+    let ShardIndex(owner) = owner_of(channel, node.shards.len() as u16, NODE_SEED);
+    node.handle(owner, Event::Broadcasted { channel: channel.into(), message });
+}
