@@ -1,0 +1,116 @@
+package command
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dunlin-project/dunlin/platform/dotenv"
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+func (program *program) editCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "edit FILE",
+		Short: "Edit an encrypted .env file with $EDITOR",
+		Long: `Edit an encrypted .env file with $EDITOR.
+
+The editor gets the decrypted text in a file in memory (tmpfs), which only you can read and which is removed afterwards. Lines of
+values that did not change stay the same. If the text is wrong, nothing is written, and the editor opens again.`,
+		Args: exactlyOne,
+		RunE: func(_ *cobra.Command, paths []string) error { return program.edit(paths[0]) },
+	}
+}
+
+func (program *program) edit(path string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if !settings.IsEncrypted(content) {
+		return fmt.Errorf("%s is not encrypted; `roost secrets encrypt %s` encrypts it", path, path)
+	}
+	identities, err := program.identities()
+	if err != nil {
+		return err
+	}
+	decrypted, err := settings.Decrypt(content, identities)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	before := dotenv.Format(decrypted.Lines)
+	after, err := program.editText(filepath.Base(path), before)
+	if err != nil {
+		return err
+	}
+	lines, err := dotenv.Parse(after)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if bytes.Equal(dotenv.Format(lines), before) {
+		program.note("%s: no change", path)
+		return nil
+	}
+	sealed, err := settings.Replace(content, identities, lines, time.Now())
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return replaceFile(path, sealed)
+}
+
+// editText opens the editor, and again for as long as the text changes and is wrong.
+func (program *program) editText(name string, text []byte) (edited []byte, err error) {
+	editor := strings.Fields(program.Variable("EDITOR"))
+	if len(editor) == 0 {
+		return nil, errNoEditor
+	}
+	folder, err := program.memoryFolder()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	file := filepath.Join(folder, name)
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return nil, err
+	}
+	for {
+		command := exec.Command(editor[0], append(editor[1:], file)...)
+		command.Stdin, command.Stdout, command.Stderr = program.In, program.Out, program.Err
+		if err := command.Run(); err != nil {
+			return nil, fmt.Errorf("%s: %w; nothing is written", editor[0], err)
+		}
+		if edited, err = os.ReadFile(file); err != nil {
+			return nil, err
+		}
+		_, wrong := dotenv.Parse(edited)
+		if wrong == nil || bytes.Equal(edited, text) {
+			return edited, nil
+		}
+		program.note("%s: %s. Leave it unchanged to give up", name, wrong)
+		text = edited
+	}
+}
+
+const tmpfsMagic = 0x01021994
+
+// memoryFolder is a folder that never reaches a disk, other than by swapping.
+func (program *program) memoryFolder() (string, error) {
+	for _, parent := range []string{program.Variable("XDG_RUNTIME_DIR"), "/dev/shm"} {
+		var info syscall.Statfs_t
+		if parent == "" || syscall.Statfs(parent, &info) != nil || int64(info.Type) != tmpfsMagic {
+			continue
+		}
+		if folder, err := os.MkdirTemp(parent, "roost-"); err == nil {
+			return folder, nil
+		}
+	}
+	return "", errors.New("neither $XDG_RUNTIME_DIR nor /dev/shm is a tmpfs, and a disk is no place for secrets; mount one at /dev/shm")
+}

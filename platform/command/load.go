@@ -1,0 +1,240 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"filippo.io/age"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+	"github.com/dunlin-project/dunlin/platform/settings"
+	"github.com/dunlin-project/dunlin/platform/validate"
+)
+
+// finding is a problem with its file.
+type finding struct {
+	File string `json:"file"`
+	validate.Problem
+}
+
+// manifest is one valid document with its settings.
+type manifest struct {
+	file     string
+	app      *v1alpha1.App
+	dunlin   *v1alpha1.Dunlin
+	settings settings.Settings
+}
+
+// loaded is what the named files contain.
+type loaded struct {
+	manifests []manifest
+	findings  []finding
+	// sealed are encrypted files that were not decrypted, because there is no identity.
+	sealed     []string
+	repository *repository
+}
+
+// load reads manifests and their .env files. It fails only where a file cannot be read.
+func (program *program) load(paths []string) (*loaded, error) {
+	files, err := manifestFiles(paths)
+	if err != nil {
+		return nil, err
+	}
+	result := &loaded{}
+	if result.repository, err = repositoryOf(paths[0]); err != nil {
+		return nil, err
+	}
+	identities, err := program.identities()
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, document := range validate.File(text) {
+			for _, problem := range document.Problems {
+				result.findings = append(result.findings, finding{file, problem})
+			}
+			if len(document.Problems) == 0 {
+				result.add(manifest{file: file, app: document.App, dunlin: document.Dunlin}, identities)
+			}
+		}
+	}
+	result.compare()
+	return result, nil
+}
+
+// manifestFiles are the named files, and in folders those that name Roost's group.
+func manifestFiles(paths []string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			files = append(files, path)
+			continue
+		}
+		before := len(files)
+		err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+			extension := filepath.Ext(file)
+			if err != nil || entry.IsDir() || extension != ".yaml" && extension != ".yml" {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			if strings.Contains(string(text), "apiVersion: "+v1alpha1.Group+"/") {
+				files = append(files, file)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(files) == before {
+			return nil, fmt.Errorf("%s has no manifest of %s; name another folder, or run `roost init`", path, v1alpha1.GroupVersion)
+		}
+	}
+	return files, nil
+}
+
+// add decrypts the settings of a manifest.
+func (result *loaded) add(manifest manifest, identities []age.Identity) {
+	if manifest.app != nil {
+		env := map[string]string{}
+		for key, value := range manifest.app.Spec.Env {
+			env[key] = string(value)
+		}
+		var files []settings.File
+		for index, name := range manifest.app.Spec.EnvFiles {
+			file, isSealed, err := readSettings(filepath.Join(filepath.Dir(manifest.file), string(name)), string(name), identities)
+			switch {
+			case err != nil:
+				result.find(manifest.file, fmt.Sprintf("spec.envFiles[%d]", index), err.Error())
+			case isSealed:
+				result.sealed = append(result.sealed, filepath.Join(filepath.Dir(manifest.file), string(name)))
+			default:
+				files = append(files, file)
+			}
+		}
+		merged, err := settings.Merge(files, env)
+		if err != nil {
+			result.find(manifest.file, "spec.envFiles", err.Error())
+		}
+		manifest.settings = merged
+	}
+	result.manifests = append(result.manifests, manifest)
+}
+
+func (result *loaded) find(file, path, message string) {
+	result.findings = append(result.findings, finding{file, validate.Problem{Path: path, Message: message}})
+}
+
+// readSettings reads one .env file. Without an identity, an encrypted one stays sealed.
+func readSettings(path, name string, identities []age.Identity) (settings.File, bool, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return settings.File{}, false, fmt.Errorf("%q is not there; write it beside the manifest", name)
+	}
+	if err != nil {
+		return settings.File{}, false, err
+	}
+	if !settings.IsEncrypted(content) {
+		file, err := settings.PlainFile(name, content)
+		return file, false, err
+	}
+	if len(identities) == 0 {
+		_, err := settings.RecipientsOf(content)
+		return settings.File{}, true, err
+	}
+	decrypted, err := settings.Decrypt(content, identities)
+	if err != nil {
+		return settings.File{}, false, fmt.Errorf("%s: %w", name, err)
+	}
+	return settings.File{Name: name, Decrypted: *decrypted}, false, nil
+}
+
+func (manifest *manifest) kindAndName() (kind, namespace, name string) {
+	if manifest.app != nil {
+		return "App", manifest.app.Namespace, manifest.app.Name
+	}
+	return "Dunlin", manifest.dunlin.Namespace, manifest.dunlin.Name
+}
+
+// compare finds what several manifests claim: a name, of which objects are made, or a host with its path.
+func (result *loaded) compare() {
+	claims := map[string]string{}
+	claim := func(manifest manifest, thing, path, message string) {
+		kind, namespace, name := manifest.kindAndName()
+		owner := fmt.Sprintf("%s %s/%s in %s", kind, namespace, name, manifest.file)
+		if before, isThere := claims[thing]; isThere {
+			result.find(manifest.file, path, fmt.Sprintf(message, before))
+			return
+		}
+		claims[thing] = owner
+	}
+	for _, manifest := range result.manifests {
+		_, namespace, name := manifest.kindAndName()
+		claim(manifest, "name "+namespace+"/"+name, "metadata.name", "the name is that of %s as well; rename one of them")
+		var host, path string
+		if manifest.app != nil {
+			host, path = manifest.app.Spec.Host, manifest.app.Spec.Path
+		} else {
+			host, path = manifest.dunlin.Spec.Host, manifest.dunlin.Spec.Path
+			if manifest.dunlin.Spec.NATS != nil && manifest.dunlin.Spec.NATS.Servers != nil {
+				claim(manifest, "name "+namespace+"/"+name+"-nats", "metadata.name", "the name of its NATS servers is that of %s; rename one of them")
+			}
+		}
+		if host != "" {
+			claim(manifest, "host "+host+"/"+strings.Trim(path, "/"), "spec.host", "the host and path are those of %s as well; change one of them")
+		}
+	}
+}
+
+// objects renders all manifests, of which none has a problem.
+func (result *loaded) objects() ([]runtime.Object, error) {
+	var objects []runtime.Object
+	for _, manifest := range result.manifests {
+		var rendered []runtime.Object
+		var err error
+		if manifest.app != nil {
+			rendered, err = render.App(manifest.app, manifest.settings, result.repository.cluster())
+		} else {
+			rendered, err = render.Dunlin(manifest.dunlin, result.repository.cluster())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", manifest.file, err)
+		}
+		objects = append(objects, rendered...)
+	}
+	return objects, nil
+}
+
+// report prints what was found, and says by its error that something was.
+func (program *program) report(result *loaded) error {
+	if program.isJSON() {
+		findings := result.findings
+		if findings == nil {
+			findings = []finding{}
+		}
+		if err := program.printJSON(map[string]any{"manifests": len(result.manifests), "problems": findings, "notDecrypted": result.sealed}); err != nil {
+			return err
+		}
+	} else {
+		for _, finding := range result.findings {
+			program.print("%s: %s", finding.File, finding.Problem)
+		}
+	}
+	if len(result.findings) > 0 {
+		return &foundError{plural(len(result.findings), "problem", "problems")}
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"filippo.io/age"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// repositoryFile stands in the folder of the manifests or above it.
+const repositoryFile = "roost.yaml"
+
+// repository has what all manifests of a repository share.
+type repository struct {
+	// Recipients are the age public keys that .env files are encrypted for.
+	Recipients []string `json:"recipients"`
+	// PlainKeys is a regular expression of keys that are no secrets.
+	PlainKeys string `json:"plainKeys,omitempty"`
+	// Cluster has the names of the cluster, if they are not those of k3s.
+	Cluster clusterNames `json:"cluster,omitzero"`
+}
+
+type clusterNames struct {
+	IngressClass        string `json:"ingressClass,omitempty"`
+	IngressNamespace    string `json:"ingressNamespace,omitempty"`
+	MonitoringNamespace string `json:"monitoringNamespace,omitempty"`
+}
+
+func (repository *repository) cluster() render.Cluster { return render.Cluster(repository.Cluster) }
+
+// repositoryOf finds roost.yaml for a file. Without one, there are no recipients.
+func repositoryOf(path string) (*repository, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	for folder := absolute; ; folder = filepath.Dir(folder) {
+		text, err := os.ReadFile(filepath.Join(folder, repositoryFile))
+		switch {
+		case err == nil:
+			found := &repository{}
+			if err := yaml.UnmarshalStrict(text, found); err != nil {
+				return nil, fmt.Errorf("%s: %w", filepath.Join(folder, repositoryFile), err)
+			}
+			return found, nil
+		case !errors.Is(err, fs.ErrNotExist) && !isNotFolder(err):
+			return nil, err
+		case folder == filepath.Dir(folder):
+			return &repository{}, nil
+		}
+	}
+}
+
+// isNotFolder is whether the path goes through a file.
+func isNotFolder(err error) bool { return strings.Contains(err.Error(), "not a directory") }
+
+// identityFile is the first that is named, and whether it was named on purpose.
+func (program *program) identityFile() (string, bool) {
+	for _, path := range []string{program.identity, program.Variable("ROOST_IDENTITY_FILE"), program.Variable("SOPS_AGE_KEY_FILE")} {
+		if path != "" {
+			return path, true
+		}
+	}
+	return filepath.Join(program.Variable("HOME"), ".config", "roost", "identity.txt"), false
+}
+
+// identities reads the private keys. None is no error unless a file was named on purpose.
+func (program *program) identities() ([]age.Identity, error) {
+	path, isNamed := program.identityFile()
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && !isNamed {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("identity: %w; name an existing file", err)
+	}
+	defer file.Close()
+	identities, err := age.ParseIdentities(file)
+	if err != nil {
+		// The error of the library may have the line in it, which is a private key.
+		return nil, fmt.Errorf("identity: %s is not a file of age identities; `age-keygen -o %s` writes one", path, path)
+	}
+	return identities, nil
+}
+
+// replaceFile writes a file whole or not at all.
+func replaceFile(path string, content []byte) error {
+	mode := fs.FileMode(0o644)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(file.Name()))
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+// Package command is the program `roost`. It reads files, prints, and decides nothing: validate, render and settings do.
+package command
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	ExitFine = 0
+	// ExitFound is for problems in manifests, and for differences.
+	ExitFound = 1
+	// ExitUsage is for a wrong command line.
+	ExitUsage = 2
+	// ExitFailed is for files that cannot be read, written or decrypted.
+	ExitFailed = 3
+)
+
+// Surroundings are what the program gets from its process.
+type Surroundings struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Variable is the value of an environment variable, or nothing.
+	Variable func(name string) string
+}
+
+// foundError ends the program with ExitFound. What was found is printed already.
+type foundError struct{ summary string }
+
+func (e *foundError) Error() string { return e.summary }
+
+// usageError ends the program with ExitUsage.
+type usageError struct{ error }
+
+// program is what all subcommands share.
+type program struct {
+	Surroundings
+	output   string
+	identity string
+}
+
+// Run runs the program and returns its exit code.
+func Run(arguments []string, surroundings Surroundings) int {
+	program := &program{Surroundings: surroundings}
+	root := program.root()
+	root.SetArgs(arguments)
+	err := root.Execute()
+	var found *foundError
+	var usage usageError
+	switch {
+	case err == nil:
+		return ExitFine
+	case errors.As(err, &found):
+		program.note("%s", err)
+		return ExitFound
+	case errors.As(err, &usage):
+		program.note("roost: %s", err)
+		return ExitUsage
+	}
+	program.note("roost: %s", err)
+	return ExitFailed
+}
+
+func (program *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "roost",
+		Short: "Deploys Dunlin and other apps on Kubernetes",
+		Long: `Roost validates and renders manifests of the kinds App and Dunlin, and looks after encrypted .env files.
+
+Exit codes: 0 fine; 1 problems or differences were found; 2 the command line is wrong; 3 a file could not be read, written or decrypted.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(program.In)
+	root.SetOut(program.Out)
+	root.SetErr(program.Err)
+	root.PersistentFlags().StringVarP(&program.output, "output", "o", "text", "text or json")
+	root.PersistentFlags().StringVar(&program.identity, "identity", "", "file with age identities (default $ROOST_IDENTITY_FILE, then $SOPS_AGE_KEY_FILE, then ~/.config/roost/identity.txt)")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if program.output != "text" && program.output != "json" {
+			return usageError{fmt.Errorf("--output is %q; write text or json", program.output)}
+		}
+		return nil
+	}
+	root.RunE = func(command *cobra.Command, arguments []string) error {
+		if len(arguments) > 0 {
+			return usageError{fmt.Errorf("there is no command %q; `roost help` lists them", arguments[0])}
+		}
+		return command.Help()
+	}
+	root.Args = cobra.ArbitraryArgs
+	root.AddCommand(program.initCommand(), program.validateCommand(), program.renderCommand(), program.diffCommand(), program.secretsCommand())
+	return root
+}
+
+// atLeastOne refuses a command line without a file.
+func atLeastOne(_ *cobra.Command, arguments []string) error {
+	if len(arguments) == 0 {
+		return usageError{errors.New("there is no file; name manifests, or folders with manifests")}
+	}
+	return nil
+}
+
+func exactlyOne(_ *cobra.Command, arguments []string) error {
+	if len(arguments) != 1 {
+		return usageError{fmt.Errorf("there are %d arguments; name one file", len(arguments))}
+	}
+	return nil
+}
+
+// note prints to standard error, so that standard output stays what other programs read.
+func (program *program) note(format string, values ...any) {
+	fmt.Fprintf(program.Err, format+"\n", values...)
+}
+
+func (program *program) print(format string, values ...any) {
+	fmt.Fprintf(program.Out, format+"\n", values...)
+}
+
+func (program *program) isJSON() bool { return program.output == "json" }
+
+func (program *program) printJSON(value any) error {
+	encoder := json.NewEncoder(program.Out)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+func plural(count int, one, many string) string {
+	if count == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", count, many)
+}

@@ -1,0 +1,307 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+
+	"github.com/dunlin-project/dunlin/platform/dotenv"
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+func (program *program) secretsCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "secrets",
+		Short: "Encrypt, edit, rotate and check .env files",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(command *cobra.Command, arguments []string) error {
+			if len(arguments) > 0 {
+				return usageError{fmt.Errorf("there is no command secrets %s; `roost help secrets` lists them", arguments[0])}
+			}
+			return command.Help()
+		},
+	}
+	command.AddCommand(program.encryptCommand(), program.editCommand(), program.rotateCommand(), program.checkCommand())
+	return command
+}
+
+func (program *program) encryptCommand() *cobra.Command {
+	var recipients []string
+	plainKeys := ""
+	command := &cobra.Command{
+		Use:   "encrypt FILE",
+		Short: "Encrypt an .env file in place",
+		Long: `Encrypt an .env file in place, for the recipients of roost.yaml or of --recipient.
+
+Keys that match --plain stay readable and become a ConfigMap. All others become a Secret.`,
+		Args: exactlyOne,
+		RunE: func(_ *cobra.Command, paths []string) error {
+			path := paths[0]
+			repository, err := repositoryOf(path)
+			if err != nil {
+				return err
+			}
+			if len(recipients) == 0 {
+				recipients = repository.Recipients
+			}
+			if plainKeys == "" {
+				plainKeys = repository.PlainKeys
+			}
+			if len(recipients) == 0 {
+				return fmt.Errorf("there is no recipient; write age public keys into %s, or name them with --recipient", repositoryFile)
+			}
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			if settings.IsEncrypted(content) {
+				return fmt.Errorf("%s is encrypted already; `roost secrets edit` changes it", path)
+			}
+			lines, err := dotenv.Parse(content)
+			if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			options := settings.Options{Recipients: recipients, PlainKeys: plainKeys, Now: time.Now()}
+			sealed, err := settings.Encrypt(lines, options)
+			if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			if err := replaceFile(path, sealed); err != nil {
+				return err
+			}
+			program.note("%s is encrypted for %s. If it was committed before, its values are in the history: change them",
+				path, plural(len(recipients), "recipient", "recipients"))
+			return nil
+		},
+	}
+	command.Flags().StringArrayVar(&recipients, "recipient", nil, "age public key, instead of those of roost.yaml")
+	command.Flags().StringVar(&plainKeys, "plain", "", "regular expression of keys that are no secrets")
+	return command
+}
+
+func (program *program) rotateCommand() *cobra.Command {
+	withNewDataKey := false
+	command := &cobra.Command{
+		Use:   "rotate FILE|FOLDER...",
+		Short: "Encrypt .env files for the recipients of roost.yaml",
+		Long: `Encrypt .env files for the recipients of roost.yaml. Values stay the same, so no pod restarts.
+
+To replace a key: add the new recipient to roost.yaml, rotate, give the new identity to all who decrypt, remove the old recipient, and
+rotate with --new-data-key. Whoever had the old identity may have read the values: change them as well.`,
+		Args: atLeastOne,
+		RunE: func(_ *cobra.Command, paths []string) error {
+			files, err := encryptedFiles(paths)
+			if err != nil {
+				return err
+			}
+			identities, err := program.identities()
+			if err != nil {
+				return err
+			}
+			// All files are decrypted before the first is written.
+			rotated := map[string][]byte{}
+			for _, path := range files {
+				if rotated[path], err = rotate(path, identities, withNewDataKey); err != nil {
+					return fmt.Errorf("%s: %w", path, err)
+				}
+			}
+			for _, path := range files {
+				if err := replaceFile(path, rotated[path]); err != nil {
+					return err
+				}
+			}
+			program.note("%s rotated", plural(len(files), "file", "files"))
+			return nil
+		},
+	}
+	command.Flags().BoolVar(&withNewDataKey, "new-data-key", false, "encrypt all values anew, after a recipient was removed")
+	return command
+}
+
+func rotate(path string, identities []age.Identity, withNewDataKey bool) ([]byte, error) {
+	repository, err := repositoryOf(path)
+	if err != nil {
+		return nil, err
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return settings.Rotate(content, identities, settings.Rotation{
+		Recipients: repository.Recipients, WithNewDataKey: withNewDataKey, Now: time.Now(),
+	})
+}
+
+// envFiles are the named files, and in folders those that end with .env.
+func envFiles(paths []string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && (file == path || strings.HasSuffix(file, ".env")) {
+				files = append(files, file)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+func encryptedFiles(paths []string) ([]string, error) {
+	all, err := envFiles(paths)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, path := range all {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if settings.IsEncrypted(content) {
+			files = append(files, path)
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: there is no encrypted .env file; `roost secrets encrypt` makes one", strings.Join(paths, ", "))
+	}
+	return files, nil
+}
+
+// fileState is what `secrets check` finds out about a file.
+type fileState struct {
+	File        string   `json:"file"`
+	IsEncrypted bool     `json:"encrypted"`
+	IsDecrypted bool     `json:"decrypted"`
+	Recipients  []string `json:"recipients,omitempty"`
+	Problem     string   `json:"problem,omitempty"`
+}
+
+func (program *program) checkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE|FOLDER...",
+		Short: "Check that .env files are whole and for the recipients of roost.yaml",
+		Long: `Check that .env files have the dialect, are whole and are encrypted for the recipients of roost.yaml.
+
+A plain file whose keys look like secrets is a problem. With an identity, files are decrypted as well; no value is printed.`,
+		Args: atLeastOne,
+		RunE: func(_ *cobra.Command, paths []string) error {
+			files, err := envFiles(paths)
+			if err != nil {
+				return err
+			}
+			identities, err := program.identities()
+			if err != nil {
+				return err
+			}
+			states := []fileState{}
+			problems := 0
+			for _, path := range files {
+				state := checkFile(path, identities)
+				if state.Problem != "" {
+					problems++
+				}
+				states = append(states, state)
+			}
+			if err := program.printStates(states); err != nil {
+				return err
+			}
+			if problems > 0 {
+				return &foundError{plural(problems, "problem", "problems")}
+			}
+			return nil
+		},
+	}
+}
+
+func (program *program) printStates(states []fileState) error {
+	if program.isJSON() {
+		return program.printJSON(states)
+	}
+	for _, state := range states {
+		what := "plain"
+		switch {
+		case state.Problem != "":
+			what = state.Problem
+		case state.IsDecrypted:
+			what = "encrypted for " + plural(len(state.Recipients), "recipient", "recipients") + ", decrypted"
+		case state.IsEncrypted:
+			what = "encrypted for " + plural(len(state.Recipients), "recipient", "recipients") + ", not decrypted without an identity"
+		}
+		program.print("%s: %s", state.File, what)
+	}
+	return nil
+}
+
+func checkFile(path string, identities []age.Identity) fileState {
+	state := fileState{File: path}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		state.Problem = err.Error()
+		return state
+	}
+	if !settings.IsEncrypted(content) {
+		state.Problem = checkPlain(path, content)
+		return state
+	}
+	state.IsEncrypted = true
+	if state.Recipients, err = settings.RecipientsOf(content); err != nil {
+		state.Problem = err.Error()
+		return state
+	}
+	repository, err := repositoryOf(path)
+	if err != nil {
+		state.Problem = err.Error()
+		return state
+	}
+	if wanted := repository.Recipients; len(wanted) > 0 && !isSameSet(wanted, state.Recipients) {
+		state.Problem = fmt.Sprintf("the recipients are not those of %s; run `roost secrets rotate %s`", repositoryFile, path)
+		return state
+	}
+	if len(identities) == 0 {
+		return state
+	}
+	if _, err := settings.Decrypt(content, identities); err != nil {
+		state.Problem = err.Error()
+		return state
+	}
+	state.IsDecrypted = true
+	return state
+}
+
+// secretKey are names of keys whose values nobody would publish.
+var secretKey = regexp.MustCompile(`(?i)(SECRET|PASSWORD|PASSWD|TOKEN|PRIVATE|CREDENTIAL|API_?KEY|DATABASE_URL|DSN)`)
+
+func checkPlain(path string, content []byte) string {
+	file, err := settings.PlainFile(filepath.Base(path), content)
+	if err != nil {
+		return strings.TrimPrefix(err.Error(), filepath.Base(path)+": ")
+	}
+	for _, line := range dotenv.Entries(file.Lines) {
+		if secretKey.MatchString(line.Key) && line.Value != "" {
+			return fmt.Sprintf("line %d: %s looks like a secret and is not encrypted; run `roost secrets encrypt %s`", line.Number, line.Key, path)
+		}
+	}
+	return ""
+}
+
+func isSameSet(a, b []string) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return reflect.DeepEqual(slices.Compact(a), slices.Compact(b))
+}
+
+var errNoEditor = errors.New("$EDITOR is not set; set it to a program such as vi or nano")
