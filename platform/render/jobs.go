@@ -12,8 +12,6 @@ import (
 const (
 	migrationSeconds = 600
 	taskSeconds      = 3600
-	// finishedSeconds that the pods of a task stay for their logs.
-	finishedSeconds = 86400
 )
 
 func (view *appView) jobs() []runtime.Object {
@@ -62,10 +60,10 @@ func (view *appView) jobSpec(part string, command v1alpha1.Command, timeout *v1a
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
 	pod.RestartPolicy = corev1.RestartPolicyNever
 	return batchv1.JobSpec{
-		BackoffLimit:            new(int32(2)),
-		ActiveDeadlineSeconds:   &deadline,
-		TTLSecondsAfterFinished: new(int32(finishedSeconds)),
-		Template:                corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: view.labels(part)}, Spec: pod},
+		// No time after which it is deleted: it would be made, and run, once more.
+		BackoffLimit:          new(int32(2)),
+		ActiveDeadlineSeconds: &deadline,
+		Template:              corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: view.labels(part)}, Spec: pod},
 	}
 }
 
@@ -91,8 +89,6 @@ func cronOf(meta metav1.ObjectMeta, schedule v1alpha1.Schedule, zone string, spe
 	if zone == "" {
 		zone = "UTC"
 	}
-	// The CronJob keeps the last runs itself.
-	spec.TTLSecondsAfterFinished = nil
 	return &batchv1.CronJob{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"},
 		ObjectMeta: meta,

@@ -215,7 +215,7 @@ func (file *encryptedFile) decrypt(dataKey []byte) (*Decrypted, error) {
 			hash.Write([]byte(plain[index].value))
 		}
 	}
-	mac, err := open(file.mac, file.modified.Format(time.RFC3339)+":", dataKey)
+	mac, err := open(file.mac, file.modified.Format(time.RFC3339), dataKey)
 	if err != nil || subtle.ConstantTimeCompare([]byte(mac), fmt.Appendf(nil, "%X", hash.Sum(nil))) != 1 {
 		return nil, errors.New("a line was added, removed or changed after the file was encrypted; restore the file from Git")
 	}
@@ -261,7 +261,7 @@ func (file *encryptedFile) write(lines []dotenv.Line, dataKey []byte, now time.T
 		file.lines = append(file.lines, line)
 	}
 	file.modified = now.UTC().Truncate(time.Second)
-	file.mac, err = seal(fmt.Sprintf("%X", hash.Sum(nil)), "str", file.modified.Format(time.RFC3339)+":", dataKey, "")
+	file.mac, err = seal(fmt.Sprintf("%X", hash.Sum(nil)), "str", file.modified.Format(time.RFC3339), dataKey, "")
 	if err != nil {
 		return nil, err
 	}
