@@ -51,7 +51,7 @@ func App(app *v1alpha1.App) []Problem {
 }
 
 func (found *problems) name(name string) {
-	found.check(len(name) <= nameCharactersMax, "metadata.name", "%q has %d characters; use at most 30, because names of jobs are made from it", name, len(name))
+	found.check(len(name) <= nameCharactersMax, "metadata.name", "%q has more than 30 characters; use at most 30, because names of jobs are made from it", name)
 	found.check(servicePattern.MatchString(name), "metadata.name", "%q is not the name of a Service; use a-z, 0-9 and -, and begin with a letter", name)
 }
 

@@ -3,16 +3,15 @@ package validate
 import (
 	"fmt"
 	"regexp"
-	"strings"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 var (
-	secretPattern  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
-	addressPattern = regexp.MustCompile(`^(nats|tls)://[^/ ]+$`)
-	prefixPattern  = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	secretPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+	urlPattern    = regexp.MustCompile(`^(nats|tls)://[^/ ,]+(,(nats|tls)://[^/ ,]+)*$`)
+	prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 )
 
 // Dunlin checks the rules of a Dunlin whose structure is right.
@@ -50,11 +49,7 @@ func (found *problems) nats(nats *v1alpha1.NATS) {
 	if nats.Image != "" {
 		found.image("spec.nats.image", nats.Image)
 	}
-	isURL := true
-	for _, address := range strings.Split(nats.URL, ",") {
-		isURL = isURL && addressPattern.MatchString(address)
-	}
-	found.check(nats.URL == "" || isURL, "spec.nats.url", "an address does not begin with nats:// or tls://; write addresses such as nats://10.0.0.1:4222, with commas between them")
+	found.check(nats.URL == "" || urlPattern.MatchString(nats.URL), "spec.nats.url", "an address does not begin with nats:// or tls://; write addresses such as nats://10.0.0.1:4222, with commas between them")
 	found.check(nats.Prefix == "" || prefixPattern.MatchString(nats.Prefix), "spec.nats.prefix", "%q is not a prefix; use A-Z, a-z, 0-9, - and _", nats.Prefix)
 	found.resources("spec.nats.resources", nats.Resources)
 }

@@ -12,8 +12,8 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30",messageExpression="'\"' + self.metadata.name + '\" has ' + string(self.metadata.name.size()) + ' characters; use at most 30, because names of jobs are made from it'",fieldPath=".metadata.name"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",messageExpression="'\"' + self.metadata.name + '\" is not the name of a Service; use a-z, 0-9 and -, and begin with a letter'",fieldPath=".metadata.name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30",messageExpression="'\"' + self.metadata.name + '\" has more than 30 characters; use at most 30, because names of jobs are made from it'"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",messageExpression="'\"' + self.metadata.name + '\" is not the name of a Service; use a-z, 0-9 and -, and begin with a letter'"
 type App struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -42,7 +42,7 @@ type AppList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.volumes) && self.volumes.exists(volume, has(volume.size)))",message="no volume has a size, so there is nothing to back up; add a volume, or remove the backup",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.health.none) || !has(self.ports) || self.ports.size() == 0",message="an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path",fieldPath=".health.none"
 // +kubebuilder:validation:XValidation:rule="!(has(self.health.path) || (has(self.health.tcp) && self.health.tcp)) || (has(self.ports) && self.ports.size() > 0)",message="the check asks a port, and the app has none; add one to spec.ports, or set spec.health.command",fieldPath=".health"
-// +kubebuilder:validation:XValidation:rule="!has(self.health.port) || (has(self.ports) && self.ports.exists(port, port.port == self.health.port))",messageExpression="string(self.health.port) + ' is not in spec.ports; add it there, or name a port that is there'",fieldPath=".health.port"
+// +kubebuilder:validation:XValidation:rule="!has(self.health.port) || (has(self.ports) && self.ports.exists(port, port.port == self.health.port))",message="is not in spec.ports; add it there, or name a port that is there",fieldPath=".health.port"
 type AppSpec struct {
 	// Image with a tag other than latest, or with a digest.
 	// +kubebuilder:validation:MaxLength=512
@@ -62,7 +62,7 @@ type AppSpec struct {
 	Args Command `json:"args,omitempty"`
 	// User is the number of the user that the processes run as. 65532 without it.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self > 0",messageExpression="string(self) + ' is not the number of a user without privileges; set one such as 65532'"
+	// +kubebuilder:validation:XValidation:rule="self > 0",message="is not the number of a user without privileges; set one such as 65532"
 	User *int64 `json:"user,omitempty"`
 	// Ports that the app listens on. The first one serves Host.
 	// +optional
@@ -99,7 +99,7 @@ type AppSpec struct {
 	Resources Resources `json:"resources,omitzero"`
 	// Replicas is the number of pods. 1 without it.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 100",messageExpression="string(self) + ' is out of range; set 0 to 100'"
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 100",message="is out of range; set 0 to 100"
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Autoscaling sets the number of pods by their load.
 	// +optional
@@ -143,7 +143,7 @@ type Port struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a port; use at most 15 of a-z, 0-9 and -, and begin with a letter'"
 	Name string `json:"name,omitempty"`
-	// +kubebuilder:validation:XValidation:rule="self >= 1024 && self <= 65535",messageExpression="string(self) + ' is out of range; set 1024 to 65535, because the app does not run as root. Clients still use port 443 of the host'"
+	// +kubebuilder:validation:XValidation:rule="self >= 1024 && self <= 65535",message="is out of range; set 1024 to 65535, because the app does not run as root. Clients still use port 443 of the host"
 	Port int32 `json:"port"`
 }
 
@@ -162,18 +162,18 @@ type Resources struct {
 
 // Autoscaling of an app between two numbers of pods.
 //
-// +kubebuilder:validation:XValidation:rule="self.min >= 1 && self.max <= 100 && self.min <= self.max",messageExpression="'the range from ' + string(self.min) + ' to ' + string(self.max) + ' is not valid; set min and max, with 1 <= min <= max <= 100'"
+// +kubebuilder:validation:XValidation:rule="self.min >= 1 && self.max <= 100 && self.min <= self.max",message="is not valid; set min and max, with 1 <= min <= max <= 100"
 // +kubebuilder:validation:XValidation:rule="has(self.cpuPercent) || has(self.memoryPercent)",message="there is no load to go by; set cpuPercent, such as 70, or memoryPercent"
 type Autoscaling struct {
 	Min int32 `json:"min"`
 	Max int32 `json:"max"`
 	// CPUPercent of the reserved CPU that pods are to use.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 1000",messageExpression="string(self) + ' is out of range; set 1 to 1000'"
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 1000",message="is out of range; set 1 to 1000"
 	CPUPercent *int32 `json:"cpuPercent,omitempty"`
 	// MemoryPercent of the reserved memory that pods are to use.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 100",messageExpression="string(self) + ' is out of range; set 1 to 100'"
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 100",message="is out of range; set 1 to 100"
 	MemoryPercent *int32 `json:"memoryPercent,omitempty"`
 }
 
@@ -202,7 +202,7 @@ type Health struct {
 	None string `json:"none,omitempty"`
 	// StartSeconds that a pod may take to become ready. 60 without it.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 3600",messageExpression="string(self) + ' is out of range; set 1 to 3600'"
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 3600",message="is out of range; set 1 to 3600"
 	StartSeconds *int32 `json:"startSeconds,omitempty"`
 	// Restart ends a pod whose check fails for a minute.
 	// +optional
@@ -216,6 +216,6 @@ type Update struct {
 	Recreate bool `json:"recreate,omitempty"`
 	// DrainSeconds that a pod has to finish its requests. 30 without it.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 3600",messageExpression="string(self) + ' is out of range; set 1 to 3600'"
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 3600",message="is out of range; set 1 to 3600"
 	DrainSeconds *int32 `json:"drainSeconds,omitempty"`
 }

@@ -14,8 +14,8 @@ import (
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.spec.nodes`
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30",messageExpression="'\"' + self.metadata.name + '\" has ' + string(self.metadata.name.size()) + ' characters; use at most 30, because names of jobs are made from it'",fieldPath=".metadata.name"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",messageExpression="'\"' + self.metadata.name + '\" is not the name of a Service; use a-z, 0-9 and -, and begin with a letter'",fieldPath=".metadata.name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30",messageExpression="'\"' + self.metadata.name + '\" has more than 30 characters; use at most 30, because names of jobs are made from it'"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",messageExpression="'\"' + self.metadata.name + '\" is not the name of a Service; use a-z, 0-9 and -, and begin with a letter'"
 type Dunlin struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -36,7 +36,7 @@ type DunlinList struct {
 
 // DunlinSpec is what a team writes. Everything but the image and the keys has a default.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.nodes) || self.nodes < 2 || has(self.nats)",messageExpression="string(self.nodes) + ' nodes share no channels without NATS; set spec.nats, or 1 node'",fieldPath=".nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodes) || self.nodes < 2 || has(self.nats)",message="nodes share no channels without NATS; set spec.nats, or 1 node",fieldPath=".nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || !has(self.nats)",message="a log on disk is for a node on its own; remove spec.storage or spec.nats",fieldPath=".storage"
@@ -53,7 +53,7 @@ type DunlinSpec struct {
 	PullSecret string `json:"pullSecret,omitempty"`
 	// Nodes of the cluster. 1 without it.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 32",messageExpression="string(self) + ' is out of range; set 1 to 32'"
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 32",message="is out of range; set 1 to 32"
 	Nodes *int32 `json:"nodes,omitempty"`
 	// Host is the public name at which clients connect.
 	// +optional
@@ -80,7 +80,7 @@ type DunlinSpec struct {
 	// DrainSeconds from the deletion of a pod to the end of its process. The times of `shutdown`, the pause before
 	// SIGTERM and the grace period of the pod follow from it. 60 without it.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 10 && self <= 3600",messageExpression="string(self) + ' is out of range; set 10 to 3600'"
+	// +kubebuilder:validation:XValidation:rule="self >= 10 && self <= 3600",message="is out of range; set 10 to 3600"
 	DrainSeconds *int32 `json:"drainSeconds,omitempty"`
 	// TrustedProxies are the addresses of the ingress controller's pods, whose X-Forwarded-For counts.
 	// +optional
@@ -121,7 +121,7 @@ type Keys struct {
 type NATS struct {
 	// Servers that Roost runs: 1, 3 or 5.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self in [1, 3, 5]",messageExpression="string(self) + ' servers have no majority that is worth them; set 1, 3 or 5'"
+	// +kubebuilder:validation:XValidation:rule="self in [1, 3, 5]",message="servers have no majority that is worth them; set 1, 3 or 5"
 	Servers *int32 `json:"servers,omitempty"`
 	// Image of the NATS server, 2.11 or newer.
 	// +optional
@@ -143,7 +143,7 @@ type NATS struct {
 	// URL of other servers: addresses with commas between them. `$(NATS_PASSWORD)` stands for nats_password of Keys.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.split(',').all(address, address.matches('^(nats|tls)://[^/ ]+$'))",message="an address does not begin with nats:// or tls://; write addresses such as nats://10.0.0.1:4222, with commas between them"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(nats|tls)://[^/ ,]+(,(nats|tls)://[^/ ,]+)*$')",message="an address does not begin with nats:// or tls://; write addresses such as nats://10.0.0.1:4222, with commas between them"
 	URL string `json:"url,omitempty"`
 	// Prefix of the names of all subjects and streams. The name of the Dunlin without it.
 	// +optional

@@ -40,7 +40,7 @@ type PartName string
 
 // Seconds that a task may take.
 //
-// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 86400",messageExpression="string(self) + ' is out of range; set 1 to 86400'"
+// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 86400",message="is out of range; set 1 to 86400"
 type Seconds int64
 
 // TLS of a host.
@@ -128,7 +128,7 @@ type Backup struct {
 	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
 	// FreshSeconds is the age at which the last backup is too old. 90000 (25 hours) without it.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 60",messageExpression="string(self) + ' is out of range; set at least 60'"
+	// +kubebuilder:validation:XValidation:rule="self >= 60",message="is out of range; set at least 60"
 	FreshSeconds *int64 `json:"freshSeconds,omitempty"`
 }
 
@@ -169,7 +169,7 @@ type Peer struct {
 
 // PeerPort is a TCP port.
 //
-// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 65535",messageExpression="string(self) + ' is out of range; set 1 to 65535'"
+// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 65535",message="is out of range; set 1 to 65535"
 type PeerPort int32
 
 // Status of an App or a Dunlin.

@@ -1,4 +1,4 @@
-// Package v1alpha1 has the kinds of Roost: App and Dunlin. `make generate-crd` in platform/ writes their CustomResourceDefinitions.
+// Package v1alpha1 has the kinds of Roost: App and Dunlin. platform/generate writes their CustomResourceDefinitions.
 //
 // The rules in the comments are checked by the API server. Package validate has the same sentences for use without one.
 // +kubebuilder:object:generate=true
