@@ -1,0 +1,222 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Condition without its time, which the caller sets when the status changes.
+type Condition struct {
+	Type    string
+	Holds   bool
+	Reason  string
+	Message string
+}
+
+// Types of conditions.
+const (
+	ConditionReady             = "Ready"
+	ConditionProgressing       = "Progressing"
+	ConditionDegraded          = "Degraded"
+	ConditionSettingsDecrypted = "SettingsDecrypted"
+	ConditionBackupFresh       = "BackupFresh"
+)
+
+// Reasons of conditions. There are no others.
+const (
+	ReasonAsDesired          = "AsDesired"
+	ReasonApplying           = "Applying"
+	ReasonRollingOut         = "RollingOut"
+	ReasonMigrating          = "Migrating"
+	ReasonMigrationFailed    = "MigrationFailed"
+	ReasonNameTaken          = "NameTaken"
+	ReasonWaitingForDeletion = "WaitingForDeletion"
+	ReasonPodFailing         = "PodFailing"
+	ReasonNoPodReady         = "NoPodReady"
+	ReasonSettingsUnreadable = "SettingsUnreadable"
+	ReasonBackupRecent       = "BackupRecent"
+	ReasonBackupOld          = "BackupOld"
+	ReasonBackupNever        = "BackupNever"
+)
+
+// Reasons lists all of them.
+var Reasons = []string{
+	ReasonAsDesired, ReasonApplying, ReasonRollingOut, ReasonMigrating, ReasonMigrationFailed, ReasonNameTaken, ReasonWaitingForDeletion,
+	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
+}
+
+// PodState is what is known of a pod that does not work.
+type PodState struct {
+	Name string
+	// Waiting is the reason of Kubernetes, such as ImagePullBackOff or CrashLoopBackOff. Empty: the pod works.
+	Waiting string
+	// LastWords are the end of its log, or the message of Kubernetes.
+	LastWords string
+}
+
+// BackupState is the age of the last good backup.
+type BackupState struct {
+	FreshSeconds int64
+	// AgeSeconds is nil if there was none.
+	AgeSeconds *int64
+}
+
+// lastWordsBytesMax bounds what of a log gets into the status.
+const lastWordsBytesMax = 512
+
+func (decision *decision) conditions() []Condition {
+	input := decision.input
+	found := []Condition{decision.settings()}
+	progressing := decision.progressing()
+	degraded := decision.degraded()
+	ready := Condition{ConditionReady, true, ReasonAsDesired, "everything is as the spec has it"}
+	switch {
+	case degraded.Holds && decision.readyPods() == 0:
+		ready = Condition{ConditionReady, false, degraded.Reason, degraded.Message}
+	case decision.wantedPods() > 0 && decision.readyPods() == 0:
+		ready = Condition{ConditionReady, false, ReasonNoPodReady, "no pod is ready"}
+	case progressing.Holds || degraded.Holds:
+		ready.Message = fmt.Sprintf("%d pods serve", decision.readyPods())
+	}
+	found = append(found, ready, progressing, degraded)
+	if input.Backup != nil {
+		found = append(found, backupFresh(*input.Backup))
+	}
+	return found
+}
+
+func (decision *decision) settings() Condition {
+	if problem := decision.input.SettingsProblem; problem != "" {
+		return Condition{ConditionSettingsDecrypted, false, ReasonSettingsUnreadable, problem + ". Nothing is changed until they can be read"}
+	}
+	return Condition{ConditionSettingsDecrypted, true, ReasonAsDesired, "the settings are decrypted"}
+}
+
+func (decision *decision) progressing() Condition {
+	condition := Condition{Type: ConditionProgressing, Holds: true}
+	switch {
+	case len(decision.leaving) > 0:
+		condition.Reason = ReasonWaitingForDeletion
+		condition.Message = "objects of an earlier owner of this name are being deleted: " + strings.Join(decision.leaving, ", ")
+	case decision.migration == jobRunning:
+		condition.Reason, condition.Message = ReasonMigrating, "the migration runs; pods of the old revision serve until it has succeeded"
+	case len(decision.writes) > 0:
+		condition.Reason, condition.Message = ReasonApplying, fmt.Sprintf("%d objects are being written", len(decision.writes))
+	case decision.migration != jobFailed && decision.input.SettingsProblem == "" && !decision.isRolledOut():
+		condition.Reason, condition.Message = ReasonRollingOut, fmt.Sprintf("%d of %d pods are ready", decision.readyPods(), decision.wantedPods())
+	default:
+		return Condition{ConditionProgressing, false, ReasonAsDesired, "there is nothing to do"}
+	}
+	return condition
+}
+
+func (decision *decision) degraded() Condition {
+	condition := Condition{Type: ConditionDegraded, Holds: true}
+	failing := failingPod(decision.input.Pods)
+	switch {
+	case decision.input.SettingsProblem != "":
+		condition.Reason, condition.Message = ReasonSettingsUnreadable, decision.input.SettingsProblem
+	case len(decision.taken) > 0:
+		condition.Reason = ReasonNameTaken
+		condition.Message = "these objects are not Roost's, and are not touched: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
+	case decision.migration == jobFailed:
+		condition.Reason, condition.Message = ReasonMigrationFailed, "the migration failed; pods of the old revision go on. Its log has the reason"
+	case failing != nil:
+		condition.Reason = ReasonPodFailing
+		condition.Message = fmt.Sprintf("%s: %s: %s", failing.Name, failing.Waiting, tail(failing.LastWords, lastWordsBytesMax))
+	default:
+		return Condition{ConditionDegraded, false, ReasonAsDesired, "nothing fails"}
+	}
+	return condition
+}
+
+func failingPod(pods []PodState) *PodState {
+	for index := range pods {
+		if pods[index].Waiting != "" {
+			return &pods[index]
+		}
+	}
+	return nil
+}
+
+// tail is the end of a text, cut between characters.
+func tail(text string, bytesMax int) string {
+	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
+	if len(text) > bytesMax {
+		text = "…" + strings.ToValidUTF8(text[len(text)-bytesMax:], "")
+	}
+	return text
+}
+
+func backupFresh(backup BackupState) Condition {
+	condition := Condition{Type: ConditionBackupFresh}
+	switch age := backup.AgeSeconds; {
+	case age == nil:
+		condition.Reason, condition.Message = ReasonBackupNever, "there was no backup yet"
+	case *age > backup.FreshSeconds:
+		condition.Reason = ReasonBackupOld
+		condition.Message = fmt.Sprintf("the last backup is %d seconds old, more than %d", *age, backup.FreshSeconds)
+	default:
+		condition.Holds, condition.Reason = true, ReasonBackupRecent
+		condition.Message = fmt.Sprintf("the last backup is %d seconds old", *age)
+	}
+	return condition
+}
+
+// workloads are the live ones that are wanted.
+func (decision *decision) workloads() []Manifest {
+	var found []Manifest
+	for _, desired := range decision.input.Desired {
+		if live, isThere := decision.live[keyOf(desired)]; isThere && isWorkload(desired) {
+			found = append(found, live)
+		}
+	}
+	return found
+}
+
+func number(object Manifest, table, field string) int64 {
+	fields, _ := object[table].(map[string]any)
+	switch value := fields[field].(type) {
+	case int64:
+		return value
+	case float64:
+		return int64(value)
+	}
+	return 0
+}
+
+func (decision *decision) readyPods() int64 {
+	var total int64
+	for _, workload := range decision.workloads() {
+		total += number(workload, "status", "readyReplicas")
+	}
+	return total
+}
+
+func (decision *decision) wantedPods() int64 {
+	var total int64
+	for _, object := range decision.input.Desired {
+		if isWorkload(object) {
+			total += number(object, "spec", "replicas")
+		}
+	}
+	return total
+}
+
+// isRolledOut is whether all pods are of the newest revision and ready.
+func (decision *decision) isRolledOut() bool {
+	for _, object := range decision.input.Desired {
+		if !isWorkload(object) {
+			continue
+		}
+		live := decision.live[keyOf(object)]
+		wanted := number(live, "spec", "replicas")
+		metadata := number(live, "metadata", "generation")
+		isDone := number(live, "status", "observedGeneration") >= metadata &&
+			number(live, "status", "updatedReplicas") >= wanted && number(live, "status", "readyReplicas") >= wanted
+		if live == nil || !isDone {
+			return false
+		}
+	}
+	return true
+}

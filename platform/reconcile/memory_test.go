@@ -1,0 +1,234 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+// memoryAPI keeps the objects of a namespace as an API server does, with the parts of its controllers that matter here:
+// finished Jobs, rolled out Deployments, volumes of StatefulSets, and the collection of what has no owner any more.
+type memoryAPI struct {
+	objects map[string]Manifest
+	// applied has the fields that Roost has set, for each object.
+	applied map[string]Manifest
+	uids    int
+	writes  int
+	// failAt is the number of the write that fails. 0: none.
+	failAt int
+}
+
+var errAPI = errors.New("the API server does not answer")
+
+func newMemoryAPI() *memoryAPI {
+	return &memoryAPI{objects: map[string]Manifest{}, applied: map[string]Manifest{}}
+}
+
+func (api *memoryAPI) newUID() string {
+	api.uids++
+	return fmt.Sprintf("uid-%06d", api.uids)
+}
+
+func (api *memoryAPI) put(object Manifest) {
+	fresh := clone(object)
+	metadata := fresh["metadata"].(map[string]any)
+	uid := api.newUID()
+	metadata["uid"], metadata["creationTimestamp"] = uid, uid
+	api.objects[keyOf(fresh)] = fresh
+}
+
+func (api *memoryAPI) write(write Write) error {
+	api.writes++
+	if api.writes == api.failAt {
+		return errAPI
+	}
+	key := keyOf(write.Object)
+	if write.Kind == WriteDelete {
+		if current, isThere := api.objects[key]; isThere && metadataText(current, "uid") == write.UID {
+			api.remove(key)
+		}
+		return nil
+	}
+	if _, isThere := api.objects[key]; !isThere {
+		api.put(write.Object)
+	} else {
+		current := api.objects[key]
+		removeFields(current, api.applied[key], write.Object)
+		setFields(current, write.Object)
+	}
+	api.applied[key] = clone(write.Object)
+	return nil
+}
+
+func (api *memoryAPI) remove(key string) {
+	delete(api.objects, key)
+	delete(api.applied, key)
+}
+
+// setFields is server-side apply without conflicts: what is applied is set, what others set stays.
+func setFields(live, applied map[string]any) {
+	for name, value := range applied {
+		table, isTable := value.(map[string]any)
+		current, wasTable := live[name].(map[string]any)
+		if isTable && wasTable {
+			setFields(current, table)
+		} else {
+			live[name] = cloned(value)
+		}
+	}
+}
+
+// removeFields removes what was applied before and is not any more.
+func removeFields(live, before, now map[string]any) {
+	for name, value := range before {
+		next, stays := now[name]
+		table, isTable := value.(map[string]any)
+		nextTable, _ := next.(map[string]any)
+		current, isLiveTable := live[name].(map[string]any)
+		switch {
+		case !stays:
+			delete(live, name)
+		case isTable && isLiveTable:
+			removeFields(current, table, nextTable)
+		}
+	}
+}
+
+// settle does what the controllers of Kubernetes do in time. Migrations whose command says so fail.
+func (api *memoryAPI) settle(owner Owner) {
+	for _, key := range slices.Sorted(maps.Keys(api.objects)) {
+		object := api.objects[key]
+		if controller := controllerOf(object); controller != nil && controller["uid"] != owner.UID {
+			api.remove(key)
+			continue
+		}
+		switch object["kind"] {
+		case "Job":
+			kind := "Complete"
+			if strings.Contains(fmt.Sprint(object["spec"]), "must-fail") {
+				kind = "Failed"
+			}
+			object["status"] = map[string]any{"conditions": []any{map[string]any{"type": kind, "status": "True"}}}
+		case "Deployment", "StatefulSet":
+			replicas := number(object, "spec", "replicas")
+			object["status"] = map[string]any{"updatedReplicas": replicas, "readyReplicas": replicas}
+			spec := object["spec"].(map[string]any)
+			if claims, has := spec["volumeClaimTemplates"].([]any); has && len(claims) > 0 {
+				api.claim(metadataText(claims[0].(Manifest), "name") + "-" + metadataText(object, "name") + "-0")
+			}
+		}
+	}
+}
+
+// claim is a volume as the controller of StatefulSets makes it: with labels, without an owner.
+func (api *memoryAPI) claim(name string) {
+	if _, isThere := api.objects["PersistentVolumeClaim/"+name]; !isThere {
+		api.put(Manifest{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": map[string]any{
+			"name": name, "namespace": "web", "labels": map[string]any{render.LabelApp: "shop", render.LabelPart: "main"},
+		}})
+	}
+}
+
+// list is what the operator reads: objects with the label, and those with a name that is needed.
+func (api *memoryAPI) list(desired []Manifest) []Manifest {
+	needed := map[string]bool{}
+	for _, object := range desired {
+		needed[keyOf(object)] = true
+	}
+	var found []Manifest
+	for key, object := range api.objects {
+		if needed[key] || label(object, render.LabelApp) == "shop" {
+			found = append(found, clone(object))
+		}
+	}
+	return found
+}
+
+// snapshot is the state without UIDs.
+func (api *memoryAPI) snapshot() map[string]string {
+	state := map[string]string{}
+	for key, object := range api.objects {
+		plain := clone(object)
+		metadata := plain["metadata"].(map[string]any)
+		delete(metadata, "uid")
+		delete(metadata, "creationTimestamp")
+		delete(metadata, "ownerReferences")
+		if annotations, has := metadata["annotations"].(map[string]any); has {
+			delete(annotations, AnnotationApplied)
+		}
+		delete(plain, "status")
+		state[key] = fmt.Sprint(plain)
+	}
+	return state
+}
+
+// world is an app, its namespace and an operator that may crash.
+type world struct {
+	api    *memoryAPI
+	owner  Owner
+	app    *v1alpha1.App
+	values settings.Settings
+}
+
+func (world *world) desired() []Manifest {
+	objects, err := render.App(world.app, world.values, render.Cluster{})
+	if err != nil {
+		panic(err)
+	}
+	var manifests []Manifest
+	for _, object := range objects {
+		manifest, err := render.Manifest(object)
+		if err != nil {
+			panic(err)
+		}
+		manifests = append(manifests, manifest)
+	}
+	return manifests
+}
+
+// pass reads, decides and writes once. The operator crashes after `writesMax` writes.
+func (world *world) pass(writesMax int) (Result, error) {
+	desired := world.desired()
+	result := Decide(Input{Owner: world.owner, Desired: desired, Live: world.api.list(desired)})
+	for index, write := range result.Writes {
+		if index == writesMax {
+			return result, nil
+		}
+		if err := world.api.write(write); err != nil {
+			return result, err
+		}
+	}
+	return result, nil
+}
+
+const passesMax = 12
+
+// converge repeats passes until one writes nothing.
+func (world *world) converge() (Result, error) {
+	for range passesMax {
+		result, err := world.pass(1 << 20)
+		world.api.settle(world.owner)
+		if err == nil && len(result.Writes) == 0 && len(world.leaving(result)) == 0 {
+			// Once more, with what the controllers have done meanwhile.
+			if result, err = world.pass(1 << 20); err == nil && len(result.Writes) == 0 {
+				return result, nil
+			}
+		}
+	}
+	return Result{}, fmt.Errorf("no end after %d passes", passesMax)
+}
+
+func (world *world) leaving(result Result) string {
+	for _, condition := range result.Conditions {
+		if condition.Reason == ReasonWaitingForDeletion {
+			return condition.Message
+		}
+	}
+	return ""
+}

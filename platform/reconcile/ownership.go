@@ -1,0 +1,109 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// keyOf names an object in the namespace of its owner. A kind of Roost's output has one version.
+func keyOf(object Manifest) string {
+	return fmt.Sprintf("%v/%s", object["kind"], metadataText(object, "name"))
+}
+
+func metadataText(object Manifest, field string) string {
+	metadata, _ := object["metadata"].(map[string]any)
+	text, _ := metadata[field].(string)
+	return text
+}
+
+func annotation(object Manifest, name string) string {
+	metadata, _ := object["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	text, _ := annotations[name].(string)
+	return text
+}
+
+func label(object Manifest, name string) string {
+	metadata, _ := object["metadata"].(map[string]any)
+	labels, _ := metadata["labels"].(map[string]any)
+	text, _ := labels[name].(string)
+	return text
+}
+
+// controllerOf is the owner that made an object, or nil.
+func controllerOf(object Manifest) map[string]any {
+	metadata, _ := object["metadata"].(map[string]any)
+	references, _ := metadata["ownerReferences"].([]any)
+	for _, element := range references {
+		reference, _ := element.(map[string]any)
+		if isController, _ := reference["controller"].(bool); isController {
+			return reference
+		}
+	}
+	return nil
+}
+
+// isOwn needs the owner's UID, the labels and the annotation. Each alone can be there by accident: labels are copied, and
+// an owner of the same name may have been deleted and made again.
+func (decision *decision) isOwn(object Manifest) bool {
+	controller := controllerOf(object)
+	return controller != nil && controller["uid"] == decision.input.Owner.UID &&
+		label(object, render.LabelManagedBy) == render.ManagedBy &&
+		label(object, render.LabelApp) == decision.input.Owner.Name &&
+		annotation(object, AnnotationApplied) != ""
+}
+
+// belongsToEarlierOwner is whether the object was made for an owner of the same kind and name that was deleted since.
+// Kubernetes collects it. Until then its name cannot be used.
+func (decision *decision) belongsToEarlierOwner(object Manifest) bool {
+	controller, owner := controllerOf(object), decision.input.Owner
+	return controller != nil && controller["kind"] == owner.Kind && controller["name"] == owner.Name && controller["uid"] != owner.UID
+}
+
+// isPrunable is false for data, whoever owns it.
+func isPrunable(object Manifest) bool {
+	switch object["kind"] {
+	case "PersistentVolumeClaim", "PersistentVolume", "Namespace":
+		return false
+	}
+	return true
+}
+
+// isSettings is whether the object holds the content of a revision.
+func isSettings(object Manifest) bool {
+	isImmutable, _ := object["immutable"].(bool)
+	return isImmutable && (object["kind"] == "ConfigMap" || object["kind"] == "Secret")
+}
+
+func isWorkload(object Manifest) bool {
+	return object["kind"] == "Deployment" || object["kind"] == "StatefulSet"
+}
+
+type jobState int
+
+const (
+	jobNone jobState = iota
+	jobRunning
+	jobSucceeded
+	jobFailed
+)
+
+// jobStateOf reads the conditions of a Job. One that is not there yet counts as running.
+func jobStateOf(job Manifest) jobState {
+	status, _ := job["status"].(map[string]any)
+	conditions, _ := status["conditions"].([]any)
+	for _, element := range conditions {
+		condition, _ := element.(map[string]any)
+		if condition["status"] != "True" {
+			continue
+		}
+		switch condition["type"] {
+		case "Complete":
+			return jobSucceeded
+		case "Failed":
+			return jobFailed
+		}
+	}
+	return jobRunning
+}

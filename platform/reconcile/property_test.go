@@ -1,0 +1,356 @@
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+const sequences = 1000
+
+func newWorld() *world {
+	world := &world{api: newMemoryAPI(), values: settings.Settings{Secret: map[string]string{"TOKEN": "0"}}}
+	world.app = &v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Name: "shop", Namespace: "web"}, Spec: v1alpha1.AppSpec{
+		Image: "shop:1", Ports: []v1alpha1.Port{{Port: 8080}}, Health: v1alpha1.Health{Path: "/healthz"},
+	}}
+	world.recreate()
+	return world
+}
+
+// recreate deletes the app and makes it again. What Kubernetes has not collected yet is there still.
+func (world *world) recreate() {
+	world.owner = Owner{APIVersion: "apps.roost.dev/v1alpha1", Kind: "App", Namespace: "web", Name: "shop", UID: world.api.newUID()}
+}
+
+// edit changes one thing of the spec or the settings.
+func (world *world) edit(random *rand.Rand) string {
+	spec := &world.app.Spec
+	command := v1alpha1.Command{"run"}
+	switch choice := random.IntN(9); choice {
+	case 0:
+		spec.Image = fmt.Sprintf("shop:%d", random.IntN(4))
+	case 1:
+		spec.Host = []string{"", "shop.example.com"}[random.IntN(2)]
+	case 2:
+		spec.Replicas = new(int32(random.IntN(4)))
+		spec.Autoscaling = nil
+	case 3:
+		spec.Replicas = nil
+		spec.Autoscaling = &v1alpha1.Autoscaling{Min: 1, Max: int32(2 + random.IntN(3)), CPUPercent: new(int32(70))}
+		spec.Volumes = nil
+	case 4:
+		spec.Cron = []v1alpha1.CronTask{{Name: v1alpha1.PartName([]string{"a", "b"}[random.IntN(2)]), Schedule: "0 * * * *", Command: command}}
+	case 5:
+		spec.Cron, spec.Runs = nil, nil
+	case 6:
+		spec.Volumes = [][]v1alpha1.Volume{nil, {{Name: "data", Path: "/data", Size: new(resource.MustParse("1Gi"))}}}[random.IntN(2)]
+		if spec.Volumes != nil {
+			spec.Autoscaling = nil
+		}
+	case 7:
+		migration := v1alpha1.Command{"migrate", []v1alpha1.Word{"well", "must-fail"}[random.IntN(2)]}
+		spec.Migrate = []*v1alpha1.Migration{nil, {Command: migration}}[random.IntN(2)]
+	case 8:
+		world.values = settings.Settings{Secret: map[string]string{"TOKEN": fmt.Sprint(random.IntN(4))}}
+	}
+	return "edit " + spec.Image
+}
+
+// vandalize does to an object what people and programs do.
+func (world *world) vandalize(random *rand.Rand, foreign map[string]string) string {
+	keys := slices.Sorted(maps.Keys(world.api.objects))
+	if len(keys) == 0 {
+		return "nothing"
+	}
+	key := keys[random.IntN(len(keys))]
+	object := world.api.objects[key]
+	if _, isForeign := foreign[key]; isForeign || object["kind"] == "PersistentVolumeClaim" {
+		return "nothing"
+	}
+	switch random.IntN(3) {
+	case 0:
+		world.api.remove(key)
+		return "delete " + key
+	case 1:
+		if spec, has := object["spec"].(map[string]any); has {
+			for name := range spec {
+				if name != "replicas" || !isWorkload(object) {
+					continue
+				}
+				spec[name] = int64(17)
+			}
+		}
+		return "scale " + key
+	default:
+		metadata := object["metadata"].(map[string]any)
+		metadata["labels"].(map[string]any)["team"] = "web"
+		return "label " + key
+	}
+}
+
+// intrude makes an object of somebody else, with the label of the app or under a name that may be needed.
+func (world *world) intrude(random *rand.Rand, foreign map[string]string) string {
+	choices := []Manifest{
+		{"kind": "Secret", "metadata": map[string]any{"name": "shop-tls", "labels": map[string]any{render.LabelApp: "shop", render.LabelManagedBy: "roost"}}},
+		{"kind": "CronJob", "metadata": map[string]any{"name": "shop-cron-a", "labels": map[string]any{"app": "other"}}},
+		{"kind": "ConfigMap", "metadata": map[string]any{"name": "shop-env-0000000000", "labels": map[string]any{render.LabelApp: "shop"}}, "immutable": true},
+		{"kind": "Ingress", "metadata": map[string]any{"name": "shop", "ownerReferences": []any{map[string]any{"kind": "App", "name": "other", "uid": "uid-of-other", "controller": true}}}},
+	}
+	object := choices[random.IntN(len(choices))]
+	if controllerOf(object) != nil {
+		// Its owner lives, so it is not collected here.
+		delete(object["metadata"].(map[string]any), "ownerReferences")
+	}
+	key := keyOf(object)
+	if _, isThere := world.api.objects[key]; isThere {
+		return "nothing"
+	}
+	world.api.put(object)
+	foreign[key] = fmt.Sprint(world.api.objects[key])
+	return "intrude " + key
+}
+
+func (world *world) step(random *rand.Rand, foreign map[string]string) string {
+	switch random.IntN(10) {
+	case 0, 1, 2:
+		return world.edit(random)
+	case 3, 4:
+		return world.vandalize(random, foreign)
+	case 5:
+		return world.intrude(random, foreign)
+	case 6:
+		world.recreate()
+		return "recreate"
+	case 7:
+		world.api.settle(world.owner)
+		return "settle"
+	case 8:
+		world.api.failAt = world.api.writes + 1 + random.IntN(6)
+		_, err := world.pass(1 << 20)
+		world.api.failAt = 0
+		return fmt.Sprintf("pass, %v", err)
+	default:
+		count := random.IntN(8)
+		_, _ = world.pass(count)
+		return fmt.Sprintf("crash after %d writes", count)
+	}
+}
+
+// TestRandomSequencesEndInTheSameState edits, deletes, crashes and recreates at random. Afterwards the namespace has what a
+// fresh one would have, and a second pass writes nothing.
+func TestRandomSequencesEndInTheSameState(t *testing.T) {
+	for seed := range uint64(sequences) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		world := newWorld()
+		foreign, claims := map[string]string{}, map[string]string{}
+		var history []string
+		for range 4 + random.IntN(16) {
+			history = append(history, world.step(random, foreign))
+			for key, object := range world.api.objects {
+				if object["kind"] == "PersistentVolumeClaim" {
+					claims[key] = metadataText(object, "uid")
+				}
+			}
+		}
+		fail := func(format string, values ...any) {
+			t.Fatalf("seed %d: %s\n%s", seed, fmt.Sprintf(format, values...), strings.Join(history, "\n"))
+		}
+		if _, err := world.converge(); err != nil {
+			fail("%v", err)
+		}
+		for key, text := range foreign {
+			if fmt.Sprint(world.api.objects[key]) != text {
+				fail("%s of somebody else was changed: %v", key, world.api.objects[key])
+			}
+		}
+		for key, uid := range claims {
+			if metadataText(world.api.objects[key], "uid") != uid {
+				fail("%s was deleted", key)
+			}
+		}
+		if difference := world.differenceFromFresh(foreign); difference != "" {
+			fail("%s", difference)
+		}
+	}
+}
+
+// differenceFromFresh compares with a namespace in which nothing but the last spec ever was.
+func (current *world) differenceFromFresh(foreign map[string]string) string {
+	fresh := newWorld()
+	fresh.app, fresh.values = current.app, current.values
+	for key := range foreign {
+		fresh.api.objects[key] = current.api.objects[key]
+	}
+	if _, err := fresh.converge(); err != nil {
+		return err.Error()
+	}
+	want, found := fresh.api.snapshot(), current.api.snapshot()
+	isFailed := false
+	for _, object := range current.api.objects {
+		isFailed = isFailed || object["kind"] == "Job" && jobStateOf(object) == jobFailed
+	}
+	for key, text := range found {
+		_, isForeign := foreign[key]
+		isClaim := strings.HasPrefix(key, "PersistentVolumeClaim/")
+		_, isWanted := want[key]
+		// The old workload serves while the migration of the new one has failed, and keeps what belongs to it.
+		if isForeign || isClaim || isFailed || isSettings(current.api.objects[key]) && !isWanted {
+			continue
+		}
+		if want[key] != strings.ReplaceAll(text, " team:web", "") {
+			return fmt.Sprintf("%s is\n%s\nand not\n%s", key, text, want[key])
+		}
+	}
+	for key := range want {
+		if _, isThere := found[key]; !isThere {
+			return key + " is missing"
+		}
+	}
+	return ""
+}
+
+// TestAnErrorAtEachCall lets each call of the API fail in turn: making, changing, and pruning.
+func TestAnErrorAtEachCall(t *testing.T) {
+	calls := 0
+	for failAt := 1; ; failAt++ {
+		world := newWorld()
+		world.app.Spec.Host = "shop.example.com"
+		world.app.Spec.Migrate = &v1alpha1.Migration{Command: v1alpha1.Command{"migrate"}}
+		world.app.Spec.Cron = []v1alpha1.CronTask{{Name: "a", Schedule: "0 * * * *", Command: v1alpha1.Command{"x"}}}
+		world.api.failAt = failAt
+		if _, err := world.converge(); err != nil {
+			t.Fatal(err)
+		}
+		world.app.Spec.Host, world.app.Spec.Cron, world.app.Spec.Image = "", nil, "shop:2"
+		if _, err := world.converge(); err != nil {
+			t.Fatal(err)
+		}
+		if difference := world.differenceFromFresh(nil); difference != "" {
+			t.Fatalf("call %d: %s", failAt, difference)
+		}
+		if world.api.writes < failAt {
+			break
+		}
+		calls++
+	}
+	if calls < 15 {
+		t.Fatalf("%d calls", calls)
+	}
+}
+
+// The reasons are a fixed list: whatever happens, no other comes up.
+func TestReasonsAreListed(t *testing.T) {
+	seen := map[string]bool{}
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 9))
+		world := newWorld()
+		foreign := map[string]string{}
+		for range 20 {
+			world.step(random, foreign)
+			result, _ := world.pass(random.IntN(20))
+			for _, condition := range result.Conditions {
+				seen[condition.Reason] = true
+				if condition.Message == "" {
+					t.Fatalf("%+v", condition)
+				}
+			}
+		}
+	}
+	for reason := range seen {
+		if !slices.Contains(Reasons, reason) {
+			t.Errorf("%s is not listed", reason)
+		}
+	}
+	for _, reason := range []string{ReasonNameTaken, ReasonMigrationFailed, ReasonMigrating, ReasonWaitingForDeletion, ReasonRollingOut} {
+		if !seen[reason] {
+			t.Errorf("%s never came up", reason)
+		}
+	}
+}
+
+func TestRapidEditsKeepTheSettingsOfARollback(t *testing.T) {
+	world := newWorld()
+	for index := range 500 {
+		world.values = settings.Settings{Secret: map[string]string{"TOKEN": fmt.Sprint(index)}}
+		if _, err := world.pass(1 << 20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := world.converge(); err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, object := range world.api.objects {
+		if isSettings(object) {
+			kept++
+		}
+	}
+	if kept != settingsKept*2+1 {
+		t.Errorf("%d settings are there", kept)
+	}
+}
+
+func TestUnreadableSettingsChangeNothing(t *testing.T) {
+	world := newWorld()
+	if _, err := world.converge(); err != nil {
+		t.Fatal(err)
+	}
+	world.app.Spec.Image = "shop:2"
+	desired := world.desired()
+	result := Decide(Input{Owner: world.owner, Desired: desired, Live: world.api.list(desired), SettingsProblem: "no identity decrypts the file"})
+	if len(result.Writes) != 0 || len(result.Inventory) == 0 {
+		t.Fatalf("%d writes", len(result.Writes))
+	}
+	var states []string
+	for _, condition := range result.Conditions {
+		states = append(states, fmt.Sprintf("%s=%v %s", condition.Type, condition.Holds, condition.Reason))
+	}
+	want := []string{"SettingsDecrypted=false SettingsUnreadable", "Ready=true AsDesired", "Progressing=false AsDesired", "Degraded=true SettingsUnreadable"}
+	if !reflect.DeepEqual(states, want) {
+		t.Fatalf("%v", states)
+	}
+}
+
+func TestTheFailingPodSpeaks(t *testing.T) {
+	world := newWorld()
+	desired := world.desired()
+	result := Decide(Input{Owner: world.owner, Desired: desired, Live: nil, Pods: []PodState{
+		{Name: "shop-1"}, {Name: "shop-2", Waiting: "CrashLoopBackOff", LastWords: strings.Repeat("ä", 600) + "panic: no database\n"},
+	}})
+	for _, condition := range result.Conditions {
+		if condition.Type != ConditionDegraded {
+			continue
+		}
+		isCut := len(condition.Message) < lastWordsBytesMax+100
+		if condition.Reason != ReasonPodFailing || !strings.HasPrefix(condition.Message, "shop-2: CrashLoopBackOff: …") ||
+			!strings.HasSuffix(condition.Message, "panic: no database") || !isCut {
+			t.Fatalf("%+v", condition)
+		}
+	}
+}
+
+func TestBackups(t *testing.T) {
+	for _, row := range []struct {
+		age    *int64
+		holds  bool
+		reason string
+	}{
+		{nil, false, ReasonBackupNever}, {new(int64(100)), true, ReasonBackupRecent}, {new(int64(101)), false, ReasonBackupOld},
+	} {
+		found := backupFresh(BackupState{FreshSeconds: 100, AgeSeconds: row.age})
+		if found.Holds != row.holds || found.Reason != row.reason {
+			t.Errorf("%+v", found)
+		}
+	}
+}
