@@ -4,6 +4,7 @@
 //! between the protocol, which does no I/O, and the connections to NATS in [`links`]. [`streams`] makes and checks streams. [`thread`]
 //! runs all of it beside the shards.
 
+pub mod check;
 pub mod core;
 pub mod link;
 pub mod links;

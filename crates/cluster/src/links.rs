@@ -4,7 +4,7 @@
 //! The caller stops to take requests while [`Links::waiting`] is above its bound.
 
 mod awaited;
-mod connecting;
+pub(crate) mod connecting;
 mod reads;
 mod replies;
 mod session;
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use crate::link::{LinkEffect, LinkEvent, LinkName};
 
 pub use async_nats::{Client as NatsClient, ServerAddr};
+pub(crate) use connecting::ClientNotice;
 pub use connecting::{LinkCredentials, parsed_servers};
 pub(crate) use replies::stream_state_of;
 

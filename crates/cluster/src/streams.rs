@@ -283,7 +283,7 @@ pub async fn partitions_there(client: &Client, stream: &str) -> Result<Option<u1
         .filter(|parts| *parts > 0))
 }
 
-async fn info(client: &Client, stream: &str) -> Result<Option<Value>, StreamFault> {
+pub(crate) async fn info(client: &Client, stream: &str) -> Result<Option<Value>, StreamFault> {
     match ask(client, stream, format!("$JS.API.STREAM.INFO.{stream}"), Bytes::new()).await? {
         Ok(info) => Ok(Some(info)),
         Err(error) if error.err_code == ERROR_STREAM_NOT_FOUND => Ok(None),
@@ -377,7 +377,7 @@ fn state_of(terms: &StreamTerms, info: &Value) -> Result<Box<StreamState>, Strea
     crate::links::stream_state_of(&body.into()).map_err(|_| malformed())
 }
 
-fn differences(terms: &StreamTerms, there: &Value) -> Vec<StreamDifference> {
+pub(crate) fn differences(terms: &StreamTerms, there: &Value) -> Vec<StreamDifference> {
     // The epoch is whatever the stream says; only that it has one matters.
     let epoch = there["metadata"]["dunlin.epoch"].as_str().unwrap_or_default();
     let wanted =

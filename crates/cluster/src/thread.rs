@@ -4,7 +4,7 @@
 //! not, because a channel that is followed here and not there would be deaf. What the protocol answers is passed to
 //! [`ClusterAnswers`] on this thread.
 
-mod preparation;
+pub(crate) mod preparation;
 
 use std::{
     fmt,

@@ -1,5 +1,6 @@
 //! The tests against real servers of NATS, in one binary.
 
+mod check;
 mod followed;
 mod links;
 mod streams;

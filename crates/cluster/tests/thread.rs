@@ -73,7 +73,7 @@ struct ThreadOfNode {
     told: Receiver<Told>,
 }
 
-fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions {
+pub fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions {
     let mut links = options(urls).0;
     links.inbox = format!("_DN.{node}").into();
     links.name = node.into();

@@ -7,6 +7,7 @@ mod backup;
 mod backups;
 mod check_config;
 mod check_token;
+mod cluster;
 mod config_reference;
 mod gen_config;
 mod gen_token;
@@ -61,6 +62,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Check, measure, compact or export the storage of a node that is stopped
     Storage(storage::StorageArgs),
+    /// Check the NATS servers of a cluster
+    Cluster(cluster::ClusterArgs),
     /// Have a running node back up its storage
     Backup(backup::BackupArgs),
     /// List the backups in a directory
@@ -104,6 +107,10 @@ pub enum Failure {
     Backup(String),
     /// A storage is damaged, or there is none. Exit code 1.
     UnusableStorage(PathBuf, String),
+    /// The NATS servers of a cluster are not as nodes need them. Exit code 1.
+    Cluster(String),
+    /// The asynchronous runtime could not be started. Exit code 1.
+    Runtime(io::Error),
     /// A recording cannot be replayed to its end. Exit code 1.
     Replay(PathBuf, String),
     /// A file could not be read or written. Exit code 1.
@@ -135,6 +142,7 @@ impl Cli {
             Command::Health(args) => health::run(&args, registry),
             Command::Replay(args) => replay::run(&args, registry),
             Command::Storage(args) => storage::run(&args, registry),
+            Command::Cluster(args) => cluster::run(&args, registry),
             Command::Backup(args) => backup::run(&args, registry),
             Command::Backups(args) => backups::run(&args),
             Command::Restore(args) => restore::run(&args),
@@ -186,6 +194,8 @@ impl Failure {
             | Self::Storage(_)
             | Self::Backup(_)
             | Self::UnusableStorage(..)
+            | Self::Cluster(_)
+            | Self::Runtime(_)
             | Self::Replay(..)
             | Self::Random(_)
             | Self::Token(_)
@@ -204,9 +214,14 @@ impl fmt::Display for Failure {
         match self {
             Self::Config(problems) => write!(f, "invalid configuration\n{problems}"),
             Self::Strict => f.write_str("the configuration has warnings, and --strict treats them as errors"),
-            Self::Usage(text) | Self::Reload(text) | Self::Backup(text) | Self::Unhealthy(text) => f.write_str(text),
+            Self::Usage(text)
+            | Self::Reload(text)
+            | Self::Backup(text)
+            | Self::Unhealthy(text)
+            | Self::Cluster(text) => f.write_str(text),
             Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Runtime(error) => write!(f, "cannot start the runtime: {error}"),
             Self::Storage(error) => error.fmt(f),
             Self::UnusableStorage(path, text) | Self::Replay(path, text) => write!(f, "{}: {text}", path.display()),
             Self::Random(error) => write!(f, "no random bytes: {error}"),

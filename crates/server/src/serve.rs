@@ -45,6 +45,7 @@ use ports::{Pages, Ports};
 use reload::{LiveOrigins, LiveParts};
 
 pub use backups::{BackupMaker, BackupOutcome, MadeBackup};
+pub(crate) use cluster::cluster_options;
 pub use error::ServeError;
 pub use reload::{Reloaded, Reloader, Reread};
 pub(crate) use storage::storage_options;

@@ -1,5 +1,6 @@
 //! The command line: output and exit codes of the binary.
 
+mod cluster;
 mod health;
 
 use std::{

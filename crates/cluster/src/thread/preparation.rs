@@ -12,7 +12,7 @@ use crate::{
 use super::{ClusterFault, ClusterNamespace, ClusterOptions};
 
 /// Headers of a publication, in addition to its body.
-pub(super) const HEADER_BYTES: usize = 4_096;
+pub(crate) const HEADER_BYTES: usize = 4_096;
 /// Pause between attempts to connect at the start.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Streams keep messages for longer than positions are valid, so that clocks may differ by as much.
@@ -97,7 +97,12 @@ async fn prepare_namespace(
     Ok((partitions, differences))
 }
 
-fn terms_of(options: &ClusterOptions, namespace: &ClusterNamespace, part: u16, partitions: u16) -> StreamTerms {
+pub(crate) fn terms_of(
+    options: &ClusterOptions,
+    namespace: &ClusterNamespace,
+    part: u16,
+    partitions: u16,
+) -> StreamTerms {
     let names = PartitionNames::new(&options.prefix, &namespace.name, part);
     StreamTerms {
         source: names.stored_subjects(),

@@ -121,3 +121,11 @@ fn shared(namespace: &NamespaceOptions) -> Option<BroadcastNamespace> {
         is_wide: namespace.log == PublicationLog::OrderedByLog && !namespace.join_leave,
     })
 }
+
+/// What the cluster's thread needs to know, for commands that run without a node.
+///
+/// # Errors
+/// An address or a certificate cannot be used.
+pub(crate) fn cluster_options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions, ServeError> {
+    options(config, settings)
+}

@@ -1,0 +1,181 @@
+//! The streams: as configured, with a leader, all copies in step, and the clocks of the servers that lead them.
+
+use std::collections::BTreeMap;
+
+use async_nats::Client;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{ANSWER_TIMEOUT, AskedAt, ClusterOptions, FindingState, Findings, clock_finding, unix_ms};
+use crate::{
+    names::PartitionNames,
+    record,
+    streams::{StreamFault, differences, info},
+    thread::{ClusterNamespace, preparation::terms_of},
+};
+
+/// Above it, idle streams cost the servers a tenth of a core.
+const STREAMS_MAX: usize = 64;
+/// Under load, a copy is always a few operations behind.
+const LAG_MAX: u64 = 1_000;
+/// A copy that its leader has not heard from for as long is not in step.
+const SILENCE_MAX_NS: u64 = 10_000_000_000;
+
+pub(super) async fn check(client: &Client, options: &ClusterOptions, findings: &mut Findings) {
+    if options.namespaces.iter().flatten().next().is_none() {
+        let text = "no namespace has `history_size` and `history_ttl`, so none has a stream";
+        findings.add(FindingState::Warning, "streams", text);
+    }
+    let mut streams = Streams { client, options, clocks: BTreeMap::new(), count: 0 };
+    for namespace in options.namespaces.iter().flatten() {
+        if !streams.check_namespace(namespace, findings).await {
+            return;
+        }
+    }
+    if streams.count > STREAMS_MAX {
+        let text = format!(
+            "there are {}, and each costs the servers CPU when idle: keep them below {STREAMS_MAX}",
+            streams.count
+        );
+        findings.add(FindingState::Warning, "streams", text);
+    }
+    for (leader, offset_ms) in &streams.clocks {
+        let (state, text) = clock_finding(*offset_ms);
+        findings.add(state, format_args!("clock of {leader}"), text);
+    }
+}
+
+struct Streams<'a> {
+    client: &'a Client,
+    options: &'a ClusterOptions,
+    /// By server: how far its clock is ahead.
+    clocks: BTreeMap<String, i64>,
+    count: usize,
+}
+
+impl Streams<'_> {
+    /// Returns whether to go on: not if nobody answers.
+    async fn check_namespace(&mut self, namespace: &ClusterNamespace, findings: &mut Findings) -> bool {
+        let mut parts = self.options.partitions.max(1);
+        let mut part = 0;
+        while part < parts {
+            let name = PartitionNames::new(&self.options.prefix, &namespace.name, part).stream;
+            let before_ms = unix_ms();
+            let answer = timeout(ANSWER_TIMEOUT, info(self.client, &name)).await;
+            let asked = AskedAt { before_ms, after_ms: unix_ms() };
+            match answer.unwrap_or(Err(StreamFault::Silent { stream: name.clone() })) {
+                Ok(Some(info)) => {
+                    if part == 0 {
+                        parts = partitions_of(&info).unwrap_or(parts);
+                    }
+                    self.check_stream(namespace, (part, parts), &info, asked, findings);
+                }
+                Ok(None) => {
+                    let text = "does not exist: the next node that starts makes it";
+                    findings.add(FindingState::Warning, format_args!("stream {name}"), text);
+                }
+                Err(fault) => {
+                    findings.add(FindingState::Wrong, format_args!("stream {name}"), fault);
+                    return false;
+                }
+            }
+            part += 1;
+        }
+        self.count += usize::from(parts);
+        true
+    }
+
+    fn check_stream(
+        &mut self,
+        namespace: &ClusterNamespace,
+        (part, parts): (u16, u16),
+        info: &Value,
+        asked: AskedAt,
+        findings: &mut Findings,
+    ) {
+        let terms = terms_of(self.options, namespace, part, parts);
+        let subject = format!("stream {}", terms.name);
+        let differences = differences(&terms, &info["config"]);
+        for difference in &differences {
+            let state = if difference.is_tolerable { FindingState::Warning } else { FindingState::Wrong };
+            findings.add(state, &subject, difference);
+        }
+        let copies = copies_finding(info, differences.is_empty());
+        findings.add(copies.0, &subject, copies.1);
+        let leader = info["cluster"]["leader"].as_str().filter(|name| !name.is_empty()).unwrap_or("the server");
+        if let Some(there_ms) = info["ts"].as_str().and_then(record::unix_ms) {
+            self.clocks.insert(leader.to_owned(), asked.offset_ms(there_ms));
+        }
+    }
+}
+
+fn partitions_of(info: &Value) -> Option<u16> {
+    info["config"]["metadata"]["dunlin.parts"].as_str()?.parse().ok().filter(|parts| *parts > 0)
+}
+
+fn copies_finding(info: &Value, is_as_configured: bool) -> (FindingState, String) {
+    let cluster = &info["cluster"];
+    let leader = cluster["leader"].as_str().unwrap_or_default();
+    let replicas = cluster["replicas"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let wanted = info["config"]["num_replicas"].as_u64().unwrap_or(1);
+    if wanted > 1 && leader.is_empty() {
+        let text = "has no leader: publications wait until a majority of its servers is back";
+        return (FindingState::Wrong, text.to_owned());
+    }
+    let behind: Vec<String> = replicas.iter().filter_map(behind).collect();
+    if !behind.is_empty() {
+        let text = format!(
+            "not all of its {wanted} copies are in step: {}. Until they are, the loss of another server can stop it",
+            behind.join(", ")
+        );
+        return (FindingState::Warning, text);
+    }
+    let as_configured = if is_as_configured { "as configured, " } else { "" };
+    let copies = if wanted == 1 { "1 copy".to_owned() } else { format!("leader {leader}, {wanted} copies in step") };
+    let text = format!("{as_configured}{copies}, {} messages", info["state"]["messages"].as_u64().unwrap_or(0));
+    (FindingState::Good, text)
+}
+
+/// A copy that is not in step.
+fn behind(replica: &Value) -> Option<String> {
+    let name = replica["name"].as_str().unwrap_or("a server");
+    if replica["offline"].as_bool() == Some(true) {
+        return Some(format!("{name} is offline"));
+    }
+    let lag = replica["lag"].as_u64().unwrap_or(0);
+    let is_silent = replica["active"].as_u64().is_none_or(|silence_ns| silence_ns > SILENCE_MAX_NS);
+    let is_current = replica["current"].as_bool() == Some(true);
+    (lag > LAG_MAX || is_silent && !is_current).then(|| format!("{name} is {lag} operations behind"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn copies_are_in_step_or_named() {
+        let replica = |name: &str, lag: u64, silence_ns: u64| json!({"name": name, "current": lag == 0, "lag": lag, "active": silence_ns});
+        let in_step = || replica("n1", 0, 1);
+        for (leader, replicas, state, part) in [
+            ("n0", vec![in_step(), replica("n2", 0, 60_000_000_000)], FindingState::Good, "3 copies in step"),
+            ("n0", vec![in_step(), replica("n2", 1_000, 10_000_000_000)], FindingState::Good, "3 copies in step"),
+            ("n0", vec![in_step(), replica("n2", 1_001, 1)], FindingState::Warning, "n2 is 1001 operations behind"),
+            (
+                "n0",
+                vec![in_step(), replica("n2", 7, 10_000_000_001)],
+                FindingState::Warning,
+                "n2 is 7 operations behind",
+            ),
+            ("n0", vec![in_step(), json!({"name": "n2", "offline": true})], FindingState::Warning, "n2 is offline"),
+            ("", vec![], FindingState::Wrong, "no leader"),
+        ] {
+            let info = json!({"config": {"num_replicas": 3}, "cluster": {"leader": leader, "replicas": replicas}});
+            let found = copies_finding(&info, true);
+            assert!(found.0 == state && found.1.contains(part), "{found:?}");
+        }
+        let single = copies_finding(&json!({"config": {"num_replicas": 1}, "state": {"messages": 5}}), true);
+        assert_eq!(single, (FindingState::Good, "as configured, 1 copy, 5 messages".to_owned()));
+    }
+}
