@@ -13,7 +13,7 @@ RUNS ?= 300
 BOTS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform page fuzz autobahn crash chaos clustered
+.PHONY: help run test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform page fuzz autobahn crash chaos clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -87,6 +87,12 @@ crash: server-for-tests ## Kill the real server under load, and see that nothing
 clustered: server-for-tests ## Kill and pause nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
 	@scripts/need python nats
 	tests/cluster/all $(BINARIES)/dunlin 3
+
+twonodes: server-for-tests ## Run the API's cases, the oracle and the SDKs on two nodes of a cluster, publisher and subscriber apart
+	@scripts/need go node python nats
+	tests/api/run $(BINARIES)/dunlin --cluster
+	tests/oracle/run $(BINARIES)/dunlin --cluster
+	tests/sdk/run $(BINARIES)/dunlin --cluster
 
 chaos: server-for-tests ## The same with RUNS=300 crashes and a third of it losses of power (20 minutes)
 	@scripts/need python cc

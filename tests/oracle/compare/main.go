@@ -1,6 +1,8 @@
 // Compares two sets of transcripts field by field.
 //
-//	compare -known FILE [-v] ORACLE CANDIDATE
+//	compare -known FILE[,FILE] [-v] ORACLE CANDIDATE
+//
+// Of several files, only the entries of the last one must occur.
 //
 // Prints the plays that differ, each with its differences, then the entries of the
 // file of known differences that no longer occur, and a summary last. With -v it
@@ -27,13 +29,14 @@ type transcript struct {
 }
 
 // known is a difference with its reason. Script and Path may hold `*`; the two
-// values, as JSON, are compared when they are given.
+// values, as JSON, are compared when they are given. An optional one need not occur.
 type known struct {
 	Script    string          `json:"script"`
 	Path      string          `json:"path"`
 	Oracle    json.RawMessage `json:"oracle"`
 	Candidate json.RawMessage `json:"candidate"`
 	Reason    string          `json:"reason"`
+	Optional  bool            `json:"optional"`
 	used      bool
 }
 
@@ -47,17 +50,25 @@ const absent = "(absent)"
 
 func main() {
 	log.SetFlags(0)
-	knownPath := flag.String("known", "", "file of known differences")
+	knownPaths := flag.String("known", "", "files of known differences, with commas between them")
 	verbose := flag.Bool("v", false, "list all plays, and the known differences")
 	flag.Parse()
 	if flag.NArg() != 2 {
 		log.Fatal("usage: compare -known FILE [-v] ORACLE CANDIDATE")
 	}
 	var listed []*known
-	load(*knownPath, &listed)
+	paths := strings.Split(*knownPaths, ",")
+	for i, path := range paths {
+		var inFile []*known
+		load(path, &inFile)
+		for _, k := range inFile {
+			k.Optional = k.Optional || i < len(paths)-1
+		}
+		listed = append(listed, inFile...)
+	}
 	for _, k := range listed {
 		if k.Reason == "" {
-			log.Fatalf("%s: %s %s has no reason", *knownPath, k.Script, k.Path)
+			log.Fatalf("%s: %s %s has no reason", *knownPaths, k.Script, k.Path)
 		}
 	}
 	var oracle, candidate map[string]*transcript
@@ -102,7 +113,7 @@ func report(to io.Writer, oracle, candidate map[string]*transcript, listed []*kn
 	}
 	stale := 0
 	for _, k := range listed {
-		if !k.used {
+		if !k.used && !k.Optional {
 			stale++
 			fmt.Fprintf(to, "STALE      %s %s is listed as known, but there is no such difference\n", k.Script, k.Path)
 		}

@@ -1,10 +1,13 @@
 // Plays scripts of client commands against a server and records, for each
 // connection, the messages of the server.
 //
-//	player -scripts FOLDER -out FILE
+//	player -scripts FOLDER -out FILE [-cluster]
 //
 // The server is named by DUNLIN_WS_URL, DUNLIN_API_URL, DUNLIN_API_KEY and
-// DUNLIN_HMAC_SECRET (tests/sdk/with-server sets them).
+// DUNLIN_HMAC_SECRET (tests/sdk/with-server sets them). DUNLIN_WS_URL may have
+// several addresses, with commas between them: the connections of a script use
+// them in turn. With -cluster, offsets and epochs are left out of the transcripts, because
+// channels of a cluster share streams, and scripts that contain offsets are not played.
 package main
 
 import (
@@ -13,6 +16,8 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -23,16 +28,21 @@ func main() {
 	folder := flag.String("scripts", "scripts", "folder of scripts")
 	out := flag.String("out", "", "file for the transcripts")
 	onto := flag.String("onto", "", "file with transcripts of other scripts, to go into -out as well")
+	cluster := flag.Bool("cluster", false, "leave out offsets")
 	only := flag.String("only", "", "play this script only, and print it")
 	flag.Parse()
 	log.SetFlags(0)
 	where := server{
-		wsURL: required("DUNLIN_WS_URL"), apiURL: required("DUNLIN_API_URL"),
+		wsURLs: strings.Split(required("DUNLIN_WS_URL"), ","), apiURL: required("DUNLIN_API_URL"),
 		apiKey: required("DUNLIN_API_KEY"), secret: required("DUNLIN_HMAC_SECRET"),
+		hasGaps: *cluster,
 	}
 	scripts, err := loadScripts(*folder)
 	if err != nil {
 		log.Fatal(err)
+	}
+	if *cluster {
+		scripts = slices.DeleteFunc(scripts, (*script).hasOffsets)
 	}
 	transcripts, failed := playAll(scripts, where, *only)
 	if *onto != "" {

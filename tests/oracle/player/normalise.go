@@ -14,10 +14,11 @@ type normaliser struct {
 	replace map[string]string // ids and names of this play
 	epochs  map[string]string
 	ids     map[string]string // numbers for names of channels
+	hasGaps bool              // offsets have gaps, and are left out
 }
 
 func (p *play) transcript(unique string) *transcript {
-	n := &normaliser{replace: map[string]string{unique: "{u}"}, epochs: map[string]string{}, ids: map[string]string{}}
+	n := &normaliser{replace: map[string]string{unique: "{u}"}, epochs: map[string]string{}, ids: map[string]string{}, hasGaps: p.server.hasGaps}
 	names := make([]string, 0, len(p.connections))
 	for name, c := range p.connections {
 		names = append(names, name)
@@ -61,6 +62,9 @@ func (n *normaliser) value(key string, value any, payload bool) any {
 			if !inPayload && (isZero(field) || isEmptyPresence(key, name, field)) {
 				continue
 			}
+			if n.hasGaps && !inPayload && name == "offset" {
+				continue
+			}
 			if number, is := field.(json.Number); is && !inPayload && name == "id" && (key == "subscribe" || key == "push") {
 				result[name] = n.channelID(number.String())
 				continue
@@ -101,6 +105,9 @@ func (n *normaliser) channelID(id string) string {
 func (n *normaliser) text(key, text string) string {
 	switch key {
 	case "epoch":
+		if n.hasGaps {
+			return "{epoch}" // channels that share a stream share its epoch
+		}
 		if _, known := n.epochs[text]; !known {
 			n.epochs[text] = fmt.Sprintf("{epoch %d}", len(n.epochs)+1)
 		}

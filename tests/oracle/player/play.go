@@ -14,7 +14,9 @@ const expectDeadline = 10 * time.Second
 
 // server is the server under test.
 type server struct {
-	wsURL, apiURL, apiKey, secret string
+	wsURLs                 []string // the connections of a play use them in turn
+	apiURL, apiKey, secret string
+	hasGaps                bool // offsets have gaps, and are left out
 }
 
 // play is one script in one encoding.
@@ -60,7 +62,8 @@ func (p *play) run(unique string) (*transcript, error) {
 func (p *play) do(s step) error {
 	switch {
 	case s.Connect != "":
-		c, err := dial(p.server.wsURL, s.Origin, p.codec, p.script.ManualPong)
+		url := p.server.wsURLs[len(p.connections)%len(p.server.wsURLs)]
+		c, err := dial(url, s.Origin, p.codec, p.script.ManualPong)
 		p.connections[s.Connect] = c
 		return err
 	case s.Send != "":

@@ -150,3 +150,17 @@ func (s *script) sign(n *names, secret string) error {
 	}
 	return nil
 }
+
+var offset = regexp.MustCompile(`"offset":\s*[1-9]`)
+
+// hasOffsets returns whether commands contain offsets, which are those of a server whose offsets have no gaps.
+func (s *script) hasOffsets() bool {
+	for _, step := range s.Steps {
+		for _, command := range append(step.Commands, step.Body) {
+			if offset.Match(command) {
+				return true
+			}
+		}
+	}
+	return false
+}
