@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dunlin-project/dunlin/platform/render"
+	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
 // objectDifference is how an object differs.
@@ -70,9 +70,9 @@ func readObjects(path string) (map[string]map[string]any, error) {
 		if err != nil {
 			return err
 		}
-		for _, document := range bytes.Split(text, []byte("\n---\n")) {
+		for _, document := range validate.Split(text) {
 			manifest := map[string]any{}
-			if err := yaml.Unmarshal(document, &manifest); err != nil {
+			if err := yaml.Unmarshal([]byte(document), &manifest); err != nil {
 				return fmt.Errorf("%s: %w; correct the YAML", file, err)
 			}
 			if len(manifest) > 0 {

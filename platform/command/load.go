@@ -108,30 +108,47 @@ func manifestFiles(paths []string) ([]string, error) {
 
 // add decrypts the settings of a manifest.
 func (result *loaded) add(manifest manifest, identities []age.Identity) {
+	env := map[string]string{}
+	path, names := "spec.envFiles", v1alpha1.EnvFiles(nil)
 	if manifest.app != nil {
-		env := map[string]string{}
+		names = manifest.app.Spec.EnvFiles
 		for key, value := range manifest.app.Spec.Env {
 			env[key] = string(value)
 		}
-		var files []settings.File
-		for index, name := range manifest.app.Spec.EnvFiles {
-			file, isSealed, err := readSettings(filepath.Join(filepath.Dir(manifest.file), string(name)), string(name), identities)
-			switch {
-			case err != nil:
-				result.find(manifest.file, fmt.Sprintf("spec.envFiles[%d]", index), err.Error())
-			case isSealed:
-				result.sealed = append(result.sealed, filepath.Join(filepath.Dir(manifest.file), string(name)))
-			default:
-				files = append(files, file)
-			}
-		}
-		merged, err := settings.Merge(files, env)
-		if err != nil {
-			result.find(manifest.file, "spec.envFiles", err.Error())
-		}
-		manifest.settings = merged
+	} else if file := manifest.dunlin.Spec.Keys.File; file != "" {
+		path, names = "spec.keys.file", v1alpha1.EnvFiles{file}
 	}
+	files, isWhole := result.read(manifest.file, path, names, identities)
+	merged, err := settings.Merge(files, env)
+	if err != nil {
+		result.find(manifest.file, path, err.Error())
+	}
+	if isWhole && path == "spec.keys.file" {
+		for _, key := range render.MissingKeys(manifest.dunlin, merged) {
+			result.find(manifest.file, path, fmt.Sprintf("%q has no encrypted %s; add it with `roost secrets edit`", names[0], key))
+		}
+	}
+	manifest.settings = merged
 	result.manifests = append(result.manifests, manifest)
+}
+
+// read reads .env files, and says whether it has all of them.
+func (result *loaded) read(manifest, path string, names v1alpha1.EnvFiles, identities []age.Identity) (files []settings.File, isWhole bool) {
+	for index, name := range names {
+		full := filepath.Join(filepath.Dir(manifest), string(name))
+		file, isSealed, err := readSettings(full, string(name), identities)
+		switch {
+		case err != nil && path == "spec.envFiles":
+			result.find(manifest, fmt.Sprintf("%s[%d]", path, index), err.Error())
+		case err != nil:
+			result.find(manifest, path, err.Error())
+		case isSealed:
+			result.sealed = append(result.sealed, full)
+		default:
+			files = append(files, file)
+		}
+	}
+	return files, len(files) == len(names)
 }
 
 func (result *loaded) find(file, path, message string) {
@@ -208,7 +225,7 @@ func (result *loaded) objects() ([]runtime.Object, error) {
 		if manifest.app != nil {
 			rendered, err = render.App(manifest.app, manifest.settings, result.repository.cluster())
 		} else {
-			rendered, err = render.Dunlin(manifest.dunlin, result.repository.cluster())
+			rendered, err = render.Dunlin(manifest.dunlin, manifest.settings, result.repository.cluster())
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", manifest.file, err)

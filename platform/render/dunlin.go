@@ -24,18 +24,19 @@ const (
 	storageVolume = "storage"
 )
 
-// Dunlin renders a valid cluster of nodes, and its NATS servers where it has some.
-func Dunlin(dunlin *v1alpha1.Dunlin, cluster Cluster) ([]runtime.Object, error) {
+// Dunlin renders a valid cluster of nodes, and its NATS servers where it has some. Keys are those of spec.keys.file.
+func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([]runtime.Object, error) {
 	view := &dunlinView{
 		owner: owner{dunlin.Name, dunlin.Namespace, cluster.withDefaults()},
 		spec:  &dunlin.Spec,
 		drain: DrainOf(&dunlin.Spec),
+		keys:  keys,
 	}
 	config, err := view.serverConfig()
 	if err != nil {
 		return nil, err
 	}
-	if view.revision, err = Revision(dunlin.Spec, settings.Settings{}, dunlin.Namespace+"/"+dunlin.Name); err != nil {
+	if view.revision, err = Revision(dunlin.Spec, keys, dunlin.Namespace+"/"+dunlin.Name); err != nil {
 		return nil, err
 	}
 	files := view.configMap("config", partMain, map[string]string{"config.json": config})
@@ -45,6 +46,9 @@ func Dunlin(dunlin *v1alpha1.Dunlin, cluster Cluster) ([]runtime.Object, error) 
 		view.service(view.name+"-internal", partMain, []corev1.ServicePort{servicePort("internal", internalPort)}),
 		view.headless(view.name+"-pods", partMain, []corev1.ServicePort{servicePort("internal", internalPort)}),
 		view.nodes(files.Name), view.disruptionBudget(view.name, partMain),
+	}
+	if view.spec.Keys.File != "" {
+		objects = append(objects, view.secretOf(view.keysName(), keys.Secret))
 	}
 	if view.spec.Host != "" {
 		objects = append(objects, view.ingressTo(view.spec.Host, cmp.Or(view.spec.Path, "/"), view.spec.TLS, view.name, "http"))
@@ -60,6 +64,7 @@ type dunlinView struct {
 	owner
 	spec     *v1alpha1.DunlinSpec
 	drain    Drain
+	keys     settings.Settings
 	revision string
 }
 
@@ -176,7 +181,7 @@ func (view *dunlinView) nodePod(config string) corev1.PodSpec {
 		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: config},
 		}}},
-		{Name: "keys", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: view.spec.Keys.Secret}}},
+		{Name: "keys", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: view.keysName()}}},
 	}
 	pod := podOf(defaultUser, container, volumes)
 	pod.ServiceAccountName = view.name
@@ -200,9 +205,9 @@ func (view *dunlinView) resources() v1alpha1.Resources {
 
 // environment has the paths of the keys, never the keys. Only the password of NATS is a value, because it is a part of a URL.
 func (view *dunlinView) environment() []corev1.EnvVar {
-	environment := []corev1.EnvVar{{Name: "DUNLIN_HTTP_API_KEY_FILE", Value: keysFolder + "/api_key"}}
+	environment := []corev1.EnvVar{{Name: "DUNLIN_HTTP_API_KEY_FILE", Value: keysFolder + "/" + keyAPI}}
 	if !view.hasOwnTokenKeys() {
-		environment = append(environment, corev1.EnvVar{Name: "DUNLIN_CLIENT_TOKEN_HMAC_SECRET_KEY_FILE", Value: keysFolder + "/token_hmac_secret_key"})
+		environment = append(environment, corev1.EnvVar{Name: "DUNLIN_CLIENT_TOKEN_HMAC_SECRET_KEY_FILE", Value: keysFolder + "/" + keyTokenHMAC})
 	}
 	environment = append(environment, corev1.EnvVar{Name: "DUNLIN_NODE_NAME", ValueFrom: &corev1.EnvVarSource{
 		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"},
@@ -215,8 +220,8 @@ func (view *dunlinView) environment() []corev1.EnvVar {
 
 func (view *dunlinView) natsPassword() corev1.EnvVar {
 	return corev1.EnvVar{Name: "NATS_PASSWORD", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-		LocalObjectReference: corev1.LocalObjectReference{Name: view.spec.Keys.Secret},
-		Key:                  "nats_password",
+		LocalObjectReference: corev1.LocalObjectReference{Name: view.keysName()},
+		Key:                  keyNATSPassword,
 		// The URL of servers elsewhere may need none.
 		Optional: new(view.natsServers() == 0),
 	}}}

@@ -39,17 +39,7 @@ func (view *appView) environment() []runtime.Object {
 		})
 	}
 	if len(view.values.Secret) > 0 {
-		data := map[string][]byte{}
-		for key, value := range view.values.Secret {
-			data[key] = []byte(value)
-		}
-		objects = append(objects, &corev1.Secret{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-			ObjectMeta: view.meta(view.environmentName(), partMain),
-			Data:       data,
-			Type:       corev1.SecretTypeOpaque,
-			Immutable:  new(true),
-		})
+		objects = append(objects, view.secretOf(view.environmentName(), view.values.Secret))
 	}
 	return objects
 }
@@ -64,4 +54,19 @@ func (view *appView) envFrom() []corev1.EnvFromSource {
 		sources = append(sources, corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: reference}})
 	}
 	return sources
+}
+
+// secretOf is never changed: another content has another name.
+func (owner owner) secretOf(name string, values map[string]string) runtime.Object {
+	data := map[string][]byte{}
+	for key, value := range values {
+		data[key] = []byte(value)
+	}
+	return &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: owner.meta(name, partMain),
+		Data:       data,
+		Type:       corev1.SecretTypeOpaque,
+		Immutable:  new(true),
+	}
 }

@@ -40,7 +40,11 @@ func rendered(t *testing.T, file string) []runtime.Object {
 	}
 	document := documents[0]
 	if document.Dunlin != nil {
-		objects, err := render.Dunlin(document.Dunlin, render.Cluster{})
+		keys, err := settings.Merge(filesOf(t, file), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := render.Dunlin(document.Dunlin, keys, render.Cluster{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +77,7 @@ func filesOf(t *testing.T, file string) []settings.File {
 	}
 	secrets := map[string]bool{}
 	for _, line := range lines {
-		secrets[line.Key] = strings.HasPrefix(line.Key, "SECRET_")
+		secrets[line.Key] = strings.HasPrefix(line.Key, "SECRET_") || strings.HasPrefix(file, "testdata/cases/dunlin-")
 	}
 	return []settings.File{{Name: "shop.env", Decrypted: settings.Decrypted{Lines: lines, Secrets: secrets}}}
 }

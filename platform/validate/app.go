@@ -102,11 +102,15 @@ func (found *problems) absolute(at, path string) {
 
 func (found *problems) envFiles(path string, files v1alpha1.EnvFiles) {
 	for index, name := range files {
-		name := string(name)
-		isBelow := strings.HasSuffix(name, ".env") && !strings.HasPrefix(name, "/") && !strings.Contains(name, "..")
-		found.check(isBelow, fmt.Sprintf("%s[%d]", path, index), "%q is not an .env file below the manifest; write a relative path such as shop.env", name)
+		found.envFile(fmt.Sprintf("%s[%d]", path, index), name)
 	}
 	found.check(!hasTwice(files), path, "the same file stands there twice; remove one of them")
+}
+
+func (found *problems) envFile(path string, name v1alpha1.FileName) {
+	text := string(name)
+	isBelow := strings.HasSuffix(text, ".env") && !strings.HasPrefix(text, "/") && !strings.Contains(text, "..")
+	found.check(isBelow, path, "%q is not an .env file below the manifest; write a relative path such as shop.env", text)
 }
 
 func (found *problems) env(env map[string]v1alpha1.EnvValue) {

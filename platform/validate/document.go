@@ -1,9 +1,9 @@
 package validate
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -29,20 +29,30 @@ func File(content []byte) []Document {
 		return []Document{{Problems: []Problem{{"file", message}}}}
 	}
 	var documents []Document
-	content = bytes.TrimPrefix(content, []byte("---\n"))
-	for _, text := range bytes.Split(content, []byte("\n---\n")) {
-		if isBlank(text) {
-			continue
+	for _, text := range Split(content) {
+		documents = append(documents, document([]byte(text)))
+	}
+	return documents
+}
+
+// documentMark begins a document of YAML. Text in a block cannot look like it, because it is indented.
+var documentMark = regexp.MustCompile(`(?m)^---([ \t]+#.*|[ \t]*)\r?$`)
+
+// Split divides a YAML file into its documents, but for empty ones.
+func Split(content []byte) []string {
+	var documents []string
+	for _, text := range documentMark.Split(string(content), -1) {
+		if !isBlank(text) {
+			documents = append(documents, text)
 		}
-		documents = append(documents, document(text))
 	}
 	return documents
 }
 
 // isBlank is whether there are only comments.
-func isBlank(text []byte) bool {
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' && line != "---" {
+func isBlank(text string) bool {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			return false
 		}
 	}

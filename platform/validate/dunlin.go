@@ -23,7 +23,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.inRange("spec.nodes", spec.Nodes, 1, 32)
 	found.check(deref(spec.Nodes) < 2 || spec.NATS != nil, "spec.nodes", "%d nodes share no channels without NATS; set spec.nats, or 1 node", deref(spec.Nodes))
 	found.host(spec.Host, spec.Path, spec.TLS)
-	found.check(secretPattern.MatchString(spec.Keys.Secret), "spec.keys.secret", "%q is not the name of a Secret; use a-z, 0-9, - and .", spec.Keys.Secret)
+	found.keys(spec.Keys)
 	found.inRange("spec.drainSeconds", spec.DrainSeconds, 10, 3600)
 	for index, addresses := range spec.TrustedProxies {
 		found.addressRange(fmt.Sprintf("spec.trustedProxies[%d]", index), string(addresses))
@@ -34,6 +34,14 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.config(spec)
 	found.network(spec.Network)
 	return *found
+}
+
+func (found *problems) keys(keys v1alpha1.Keys) {
+	found.check((keys.Secret != "") != (keys.File != ""), "spec.keys", "the keys are either in a Secret or in an encrypted file; set one of secret and file")
+	found.check(keys.Secret == "" || secretPattern.MatchString(keys.Secret), "spec.keys.secret", "%q is not the name of a Secret; use a-z, 0-9, - and .", keys.Secret)
+	if keys.File != "" {
+		found.envFile("spec.keys.file", keys.File)
+	}
 }
 
 func (found *problems) nats(nats *v1alpha1.NATS) {

@@ -110,6 +110,8 @@ func TestFiles(t *testing.T) {
 		{"two documents", app + "---\n" + dunlin, 2, ""},
 		{"document mark first", "---\n" + app, 1, ""},
 		{"two marks", "---\n" + app + "\n---\n---\n" + dunlin, 2, ""},
+		{"mark with a comment", app + "--- # second\n" + dunlin, 2, ""},
+		{"marks with CRLF", strings.ReplaceAll(app+"---\n"+dunlin, "\n", "\r\n"), 2, ""},
 		{"no YAML", "a: [", 1, "correct the YAML"},
 		{"a list", "- a", 1, "the document is not a table"},
 		{"a key twice", strings.Replace(app, "  image: shop:1\n", "  image: shop:1\n  image: shop:2\n", 1), 1, "already set in map"},

@@ -106,12 +106,18 @@ type DunlinSpec struct {
 // +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="'\"' + self + '\" is not a range of addresses; write one such as 10.0.0.0/8'"
 type AddressRange string
 
-// Keys of the server. Its Secret is mounted, and not read by Roost.
+// Keys of the server: api_key, token_hmac_secret_key unless `config` has a public key, and nats_password if there are NATS servers.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.secret) != has(self.file)",message="the keys are either in a Secret or in an encrypted file; set one of secret and file"
 type Keys struct {
-	// Secret with api_key, token_hmac_secret_key, and nats_password if there are NATS servers.
+	// Secret that others have made. It is mounted, and not read by Roost.
+	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a Secret; use a-z, 0-9, - and .'"
-	Secret string `json:"secret"`
+	Secret string `json:"secret,omitempty"`
+	// File is an encrypted .env file beside the manifest, from which Roost makes the Secret.
+	// +optional
+	File FileName `json:"file,omitempty"`
 }
 
 // NATS servers: the ones that Roost runs, or others by their addresses.

@@ -1,0 +1,36 @@
+package render
+
+import (
+	"slices"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+// Keys of the Secret of a Dunlin.
+const (
+	keyAPI          = "api_key"
+	keyTokenHMAC    = "token_hmac_secret_key"
+	keyNATSPassword = "nats_password"
+)
+
+// keysName is the Secret of the keys. One that is made here has the hash of its content in its name.
+func (view *dunlinView) keysName() string {
+	if view.spec.Keys.File == "" {
+		return view.spec.Keys.Secret
+	}
+	return view.name + "-keys-" + view.keys.Hash(view.namespace + "/" + view.name)[:10]
+}
+
+// MissingKeys names what a file of keys lacks. A key that is there in plain text counts as missing.
+func MissingKeys(dunlin *v1alpha1.Dunlin, keys settings.Settings) []string {
+	view := &dunlinView{spec: &dunlin.Spec}
+	needed := []string{keyAPI}
+	if !view.hasOwnTokenKeys() {
+		needed = append(needed, keyTokenHMAC)
+	}
+	if view.natsServers() > 0 {
+		needed = append(needed, keyNATSPassword)
+	}
+	return slices.DeleteFunc(needed, func(key string) bool { return keys.Secret[key] != "" })
+}
