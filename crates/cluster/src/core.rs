@@ -13,15 +13,18 @@
 //! - *Broadcast* ([`broadcast`]): what has no offset goes over core NATS, at most once.
 //! - *Load* ([`read`]): pages of history, with the proof of what is complete: the stream keeps one message more than the
 //!   history of a channel, so N or fewer messages behind a position mean that none was trimmed.
+//! - *Nodes* ([`peers`]): heartbeats, and questions to the nodes that are live.
 
 mod broadcast;
 mod channel;
 mod event;
 mod follow;
 mod partition;
+pub mod peers;
 mod publish;
 mod read;
 mod sync;
+mod timers;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -42,7 +45,9 @@ pub use event::{CoreEffect, CoreEvent};
 use broadcast::Broadcasts;
 use channel::FollowedChannel;
 use partition::Partition;
+use peers::{LiveNode, PeerCounters, PeerLimits, Peers};
 use publish::{Publishing, PublishingKey};
+use timers::{LinksUp, Requester, Timer};
 
 /// A namespace whose channels have a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +95,8 @@ pub struct CoreLimits {
     /// Followed channels of a partition, or of a namespace without streams, from which on one subscription brings all its messages. A subscription takes some
     /// kilobytes here, and some in the server.
     pub wide_channels_min: usize,
+    /// Of the node table and of surveys.
+    pub peers: PeerLimits,
 }
 
 impl Default for CoreLimits {
@@ -103,6 +110,7 @@ impl Default for CoreLimits {
             gap_timeout_ms: 1_000,
             buffered_max: 1_024,
             wide_channels_min: 2_000,
+            peers: PeerLimits::default(),
         }
     }
 }
@@ -148,48 +156,8 @@ pub struct CoreCounters {
     pub broadcasts_dropped: [u64; BroadcastDrop::ALL.len()],
     /// Connections that were opened, in the order of [`LinkName::ALL`].
     pub links_opened: [u64; LinkName::ALL.len()],
-}
-
-/// A moment at which something is looked at again. What has happened meanwhile makes it a no-op.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    /// A fence has not come back.
-    Fence(PartitionId),
-    /// Newest messages are read again.
-    Heads(PartitionId),
-    /// The stream is described again.
-    Describe(PartitionId),
-    Audit(PartitionId),
-    /// The running read is tried again.
-    Read(PartitionId),
-    /// A message is sent again, given up, or looked for in the stream.
-    Publish(PublishingKey),
-    /// A channel that nobody listens to is let go.
-    Linger(Arc<str>),
-    /// The same of its broadcasts.
-    BroadcastLinger(Arc<str>),
-    /// A gap is open for too long.
-    Gap(Arc<str>),
-    /// Loads that wait for an attach are refused.
-    Loads(Arc<str>),
-}
-
-/// Whose answer a request has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Requester {
-    Describe(PartitionId),
-    Heads { partition: PartitionId, chunk: usize, sync: u64 },
-    Read { partition: PartitionId, read: u64 },
-    AgeFloor(PartitionId),
-    Publish(PublishingKey),
-}
-
-/// Which connections are up.
-#[derive(Clone, Copy, Debug, Default)]
-struct LinksUp {
-    live: bool,
-    publish: bool,
-    read: bool,
+    /// About other nodes.
+    pub peers: PeerCounters,
 }
 
 /// The protocol of one node.
@@ -197,6 +165,7 @@ struct LinksUp {
 pub struct Core {
     options: CoreOptions,
     links: LinksUp,
+    peers: Peers,
     /// The connection subscribes to them again by itself.
     has_own_subjects: bool,
     payload_bytes_max: usize,
@@ -247,6 +216,7 @@ impl Core {
             by_live_prefix: by_live_prefix.collect(),
             by_leader_subject: by_leader_subject.collect(),
             broadcasts: Broadcasts::new(&options),
+            peers: Peers::new(&options.prefix, &options.node, options.limits.peers.clone()),
             options,
             links: LinksUp::default(),
             has_own_subjects: false,
@@ -291,21 +261,24 @@ impl Core {
             CoreEvent::Broadcast { channel, namespace, message } => {
                 self.broadcast(turn, &channel, namespace, &message);
             }
+            CoreEvent::Peers(event) => self.peers.handle(turn, event),
             CoreEvent::Woke => {}
         }
         self.run_timers(turn);
+        self.peers.run_deadlines(turn);
     }
 
     /// When [`CoreEvent::Woke`] is due, on the clock of [`Now::mono_us`].
     pub fn next_deadline_us(&self) -> Option<u64> {
-        self.timers.first().map(|(due_us, _)| *due_us)
+        let timer = self.timers.first().map(|(due_us, _)| *due_us);
+        [timer, self.peers.next_deadline_us()].into_iter().flatten().min()
     }
 
     /// What has been counted.
     pub fn counters(&self) -> CoreCounters {
         let (followed, in_flight) = (self.channels.len() as u64, self.in_flight as u64);
-        let broadcast_channels = self.broadcasts.channel_count() as u64;
-        CoreCounters { followed, in_flight, broadcast_channels, ..self.counters.clone() }
+        let (broadcast_channels, peers) = (self.broadcasts.channel_count() as u64, self.peers.counters());
+        CoreCounters { followed, in_flight, broadcast_channels, peers, ..self.counters.clone() }
     }
 
     /// Whether all streams are known and all connections are up.
@@ -314,13 +287,30 @@ impl Core {
         live && publish && read && self.partitions.values().all(|partition| partition.facts.is_some())
     }
 
+    /// All live nodes, this one included, by their ids. Empty before this node is a part of the cluster.
+    pub fn live_nodes(&self) -> Vec<LiveNode> {
+        self.peers.live_nodes()
+    }
+
+    /// Changes with [`Self::live_nodes`].
+    pub fn nodes_version(&self) -> u64 {
+        self.peers.table_version()
+    }
+
+    /// Whether this node has left the cluster.
+    pub fn has_departed(&self) -> bool {
+        self.peers.has_departed()
+    }
+
     fn on_link(&mut self, turn: &mut Turn<'_>, event: LinkEvent) {
         match event {
             LinkEvent::Connected { link, max_payload } => self.connected(turn, link, max_payload),
-            LinkEvent::Disconnected { link } => self.disconnected(link),
+            LinkEvent::Disconnected { link } => self.disconnected(turn, link),
             LinkEvent::SlowConsumer => self.audit_after_overflow(turn),
             LinkEvent::Delivered { subject, headers, payload, is_by_wildcard, .. } => {
-                if !self.broadcast_arrived(turn, &subject, &headers, &payload, is_by_wildcard) {
+                let is_taken = self.peers.take(turn, &subject, &headers, &payload)
+                    || self.broadcast_arrived(turn, &subject, &headers, &payload, is_by_wildcard);
+                if !is_taken {
                     self.delivered(turn, &subject, headers, payload);
                 }
             }
@@ -367,49 +357,15 @@ impl Core {
                 }
             }
         }
+        self.peers.on_links(turn, self.links, self.payload_bytes_max);
     }
 
-    fn disconnected(&mut self, link: LinkName) {
+    fn disconnected(&mut self, turn: &mut Turn<'_>, link: LinkName) {
         match link {
             LinkName::Live => self.links.live = false,
             LinkName::Publish => self.links.publish = false,
             LinkName::Read => self.links.read = false,
         }
-    }
-
-    /// Notes whose answer a new request will have.
-    fn request(&mut self, requester: Requester) -> RequestNumber {
-        let number = RequestNumber(self.next_number());
-        self.requests.insert(number, requester);
-        number
-    }
-
-    fn next_number(&mut self) -> u64 {
-        self.numbered += 1;
-        self.numbered
-    }
-
-    fn set_timer(&mut self, due_us: u64, timer: Timer) {
-        self.timers.insert((due_us, timer));
-    }
-
-    fn run_timers(&mut self, turn: &mut Turn<'_>) {
-        while let Some((due_us, _)) = self.timers.first()
-            && *due_us <= turn.now.mono_us
-            && let Some((_, timer)) = self.timers.pop_first()
-        {
-            match timer {
-                Timer::Fence(partition) => self.fence_overdue(turn, partition),
-                Timer::Heads(partition) => self.read_missing_heads(turn, partition),
-                Timer::Describe(partition) => self.describe(turn, partition),
-                Timer::Audit(partition) => self.audit(turn, partition),
-                Timer::Read(partition) => self.resume_reads(turn, partition),
-                Timer::Publish(key) => self.review_publishing(turn, key),
-                Timer::Linger(channel) => self.linger_over(turn, &channel),
-                Timer::BroadcastLinger(channel) => self.broadcast_linger_over(turn, &channel),
-                Timer::Gap(channel) => self.gap_overdue(turn, &channel),
-                Timer::Loads(channel) => self.refuse_overdue_loads(turn, &channel),
-            }
-        }
+        self.peers.on_links(turn, self.links, self.payload_bytes_max);
     }
 }

@@ -190,6 +190,18 @@ impl Links {
         }
     }
 
+    /// Sends what is queued, and closes the connections. Their last events are dropped.
+    pub async fn close(mut self) {
+        for queue in &mut self.queues {
+            while !queue.waiting.is_empty() {
+                queue.pass_on().await;
+            }
+        }
+        let Self { queues, mut events } = self;
+        drop(queues);
+        while events.recv().await.is_some() {}
+    }
+
     /// An event that has come already.
     pub fn try_next(&mut self) -> Option<LinkEvent> {
         self.events.try_recv().ok()

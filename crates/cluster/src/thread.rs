@@ -22,10 +22,16 @@ use dunlin_engine::{
     broadcast::BroadcastMessage,
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
-use tokio::{sync::mpsc, time::sleep_until};
+use tokio::{
+    sync::mpsc,
+    time::{sleep_until, timeout},
+};
 
 use crate::{
-    core::{BroadcastDrop, BroadcastNamespace, Core, CoreCounters, CoreEffect, CoreEvent, CoreLimits},
+    core::{
+        BroadcastDrop, BroadcastNamespace, Core, CoreCounters, CoreEffect, CoreEvent, CoreLimits,
+        peers::{LiveNodes, PeerEffect, PeerEvent},
+    },
     links::{ConnectFaults, LinkOptions, Links},
     streams::{StreamDifference, StreamFault},
 };
@@ -36,6 +42,8 @@ use preparation::{HEADER_BYTES, Prepared, prepare};
 const EVENTS_PER_TURN: usize = 256;
 /// Effects that may wait for the connections before no more requests are taken.
 const WAITING_EFFECTS_MAX: usize = 8_192;
+/// For the last messages of a node that stops.
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A namespace whose channels the cluster orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +103,8 @@ pub trait ClusterAnswers: Send + Sync {
     fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64);
     /// See [`dunlin_engine::Event::Interrupted`].
     fn interrupted(&self, to: ShardIndex, channel: Arc<str>);
+    /// About other nodes.
+    fn peers(&self, effect: PeerEffect);
     /// [`ClusterState::is_ready`] has changed. It is false at first.
     fn readiness_changed(&self, is_ready: bool);
 }
@@ -150,17 +160,19 @@ pub struct ClusterState {
     pub requests_refused: usize,
     /// Effects that wait for the connections.
     pub effects_waiting: usize,
+    /// The live nodes, this one included, by their ids. Empty before [`PeerEvent::Announce`].
+    pub nodes: LiveNodes,
 }
 
-/// A running cluster thread. Dropping it ends the thread.
+/// A running cluster thread. Dropping it ends the thread as [`ClusterThread::stop`] does.
 #[derive(Debug)]
 pub struct ClusterThread {
-    requests: Option<mpsc::UnboundedSender<CoreEvent>>,
+    requests: mpsc::UnboundedSender<CoreEvent>,
     shared: Arc<SharedState>,
     requests_max: usize,
     /// The largest message that the servers took at the start.
     payload_bytes_max: usize,
-    thread: Option<thread::JoinHandle<()>>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -192,8 +204,8 @@ impl ClusterThread {
             .map_err(|error| ClusterFault::Thread { why: error.to_string() })?;
         let (differences, payload_bytes_max) =
             outcome.recv().unwrap_or_else(|_| Err(ClusterFault::Thread { why: "it has ended".to_owned() }))?;
-        let thread = Self { requests: Some(requests), shared, requests_max, payload_bytes_max, thread: Some(thread) };
-        Ok((thread, differences))
+        let thread = Mutex::new(Some(thread));
+        Ok((Self { requests, shared, requests_max, payload_bytes_max, thread }, differences))
     }
 
     /// Queues a publication or a load.
@@ -229,9 +241,18 @@ impl ClusterThread {
     /// # Errors
     /// If the thread has ended.
     pub fn send(&self, request: CoreEvent) -> Result<(), LogError> {
-        let requests = self.requests.as_ref().ok_or(LogError::Unavailable)?;
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        requests.send(request).map_err(|_| LogError::Unavailable)
+        self.requests.send(request).map_err(|_| LogError::Unavailable)
+    }
+
+    /// Ends the thread: the other nodes hear that this one stops. Waits for half a second at most for NATS.
+    pub fn stop(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = self.send(CoreEvent::Peers(PeerEvent::Depart));
+            // A panic there was reported there.
+            let _ = thread.join();
+        }
     }
 
     /// Its state.
@@ -249,11 +270,7 @@ impl ClusterThread {
 
 impl Drop for ClusterThread {
     fn drop(&mut self) {
-        self.requests = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic there was reported there.
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }
 
@@ -280,7 +297,8 @@ fn live(
             Ok(Prepared { core, differences, payload_bytes_max }) => {
                 if prepared.send(Ok((differences, payload_bytes_max))).is_ok() {
                     let links = Links::start(&options.links);
-                    Running { core, links, requests, shared, answers, started: Instant::now() }.run().await;
+                    let started = Instant::now();
+                    Running { core, links, requests, shared, answers, started, nodes_version: 0 }.run().await;
                 }
             }
             Err(fault) => drop(prepared.send(Err(fault))),
@@ -296,10 +314,12 @@ struct Running<'a> {
     shared: &'a SharedState,
     answers: Arc<dyn ClusterAnswers>,
     started: Instant,
+    /// Of the published table of nodes.
+    nodes_version: u64,
 }
 
 impl Running<'_> {
-    async fn run(&mut self) {
+    async fn run(mut self) {
         let mut effects = Vec::new();
         loop {
             let Some(event) = self.next().await else { return };
@@ -313,6 +333,10 @@ impl Running<'_> {
                 self.perform(effect);
             }
             self.publish_state();
+            if self.core.has_departed() {
+                let _ = timeout(STOP_TIMEOUT, self.links.close()).await;
+                return;
+            }
         }
     }
 
@@ -367,14 +391,21 @@ impl Running<'_> {
             CoreEffect::Broadcasted { shard, channel, message } => self.answers.broadcasted(shard, channel, message),
             CoreEffect::Trimmed { shard, channel, through } => self.answers.trimmed(shard, channel, through),
             CoreEffect::Interrupted { shard, channel } => self.answers.interrupted(shard, channel),
+            CoreEffect::Peers(effect) => self.answers.peers(effect),
         }
     }
 
-    fn publish_state(&self) {
+    fn publish_state(&mut self) {
         let is_ready = self.core.is_ready();
+        let version = self.core.nodes_version();
+        let has_other_nodes = std::mem::replace(&mut self.nodes_version, version) != version;
+        let nodes = has_other_nodes.then(|| self.core.live_nodes().into());
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.counters = self.core.counters();
         state.effects_waiting = self.links.waiting();
+        if let Some(nodes) = nodes {
+            state.nodes = nodes;
+        }
         let was_ready = std::mem::replace(&mut state.is_ready, is_ready);
         drop(state);
         if was_ready != is_ready {

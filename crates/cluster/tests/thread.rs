@@ -10,7 +10,10 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_cluster::{
-    core::{BroadcastNamespace, CoreEvent, CoreLimits},
+    core::{
+        BroadcastNamespace, CoreEvent, CoreLimits,
+        peers::{NodeDescription, PeerChange, PeerEffect, PeerEvent, PeerLimits, SurveyNumber, SurveyTarget},
+    },
     thread::{ClusterAnswers, ClusterFault, ClusterNamespace, ClusterOptions, ClusterThread},
 };
 use dunlin_engine::{
@@ -34,6 +37,7 @@ enum Told {
     Trimmed,
     Interrupted,
     ReadinessChanged(bool),
+    Peers(PeerEffect),
 }
 
 struct Shards(Mutex<Sender<Told>>);
@@ -62,6 +66,9 @@ impl ClusterAnswers for Shards {
     }
     fn interrupted(&self, _: ShardIndex, _: Arc<str>) {
         self.tell(Told::Interrupted);
+    }
+    fn peers(&self, effect: PeerEffect) {
+        self.tell(Told::Peers(effect));
     }
     fn readiness_changed(&self, is_ready: bool) {
         self.tell(Told::ReadinessChanged(is_ready));
@@ -99,7 +106,11 @@ pub fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions 
         partitions: 2,
         duplicate_window_ms: 120_000,
         publication_bytes_max: 64 << 10,
-        limits: CoreLimits::default(),
+        // Other tests use the processors as well.
+        limits: CoreLimits {
+            peers: PeerLimits { silence_timeout_ms: 600_000, survey_timeout_ms: 60_000, ..PeerLimits::default() },
+            ..CoreLimits::default()
+        },
         start_timeout: PATIENCE,
         requests_max: 1_000,
     }
@@ -338,4 +349,44 @@ fn what_one_node_broadcasts_another_is_told_and_the_sender_is_not() {
     assert!(counters.broadcasts_sent > 0 && counters.broadcasts_received > 0, "{counters:?}");
     assert_eq!((counters.broadcast_channels, counters.broadcasts_dropped), (1, [0; 4]));
     assert!(a.thread.broadcast_bytes_max() > 64 << 10);
+}
+
+impl ThreadOfNode {
+    fn announce(&self, name: &str) {
+        let about = NodeDescription { name: name.into(), version: "1".into(), started_ms: 1 };
+        self.thread.send(CoreEvent::Peers(PeerEvent::Announce { about })).expect("the thread runs");
+    }
+
+    /// Waits for a change of another node.
+    fn changed(&self) -> (Box<str>, PeerChange) {
+        loop {
+            if let Told::Peers(PeerEffect::Changed { node, change }) = self.next() {
+                return (node.node, change);
+            }
+        }
+    }
+}
+
+#[test]
+fn nodes_notice_ask_and_forget_each_other() {
+    let servers = NatsServers::start(1, "");
+    let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 1), ThreadOfNode::start(&servers.urls(), "b", 1));
+    a.announce("one");
+    b.announce("two");
+    assert_eq!((a.changed(), b.changed()), (("b".into(), PeerChange::Joined), ("a".into(), PeerChange::Joined)));
+    for (number, to) in [(1, SurveyTarget::All), (2, SurveyTarget::Node("b".into()))] {
+        let survey = PeerEvent::Survey { number: SurveyNumber(number), to, payload: Bytes::from_static(b"?") };
+        a.thread.request(CoreEvent::Peers(survey)).expect("the thread runs");
+        let Told::Peers(PeerEffect::Queried { query, payload, .. }) = b.next() else { panic!("it is asked") };
+        assert_eq!(&*payload, b"?");
+        let answer = PeerEvent::QueryAnswered { query, payload: Bytes::from_static(b"!") };
+        b.thread.send(CoreEvent::Peers(answer)).expect("the thread runs");
+        let Told::Peers(PeerEffect::Surveyed { number: at, outcome }) = a.next() else { panic!("it ends") };
+        let found = outcome.expect("it was not refused");
+        assert!(at == SurveyNumber(number) && found.is_complete(), "{found:?}");
+        assert_eq!(found.answers.iter().map(|answer| &*answer.payload).collect::<Vec<_>>(), [b"!"]);
+    }
+    assert_eq!(a.thread.state().nodes.iter().map(|live| &*live.about.name).collect::<Vec<_>>(), ["one", "two"]);
+    b.thread.stop();
+    assert_eq!(a.changed(), ("b".into(), PeerChange::Left));
 }

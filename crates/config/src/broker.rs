@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
+use dunlin_engine::{
+    log::{LogLimits, PublicationLog},
+    options::NamespaceOptions,
+};
 use dunlin_net::ClientTls;
 use dunlin_token::Secret;
 
-use super::{proxies, reader::Reader};
+use super::{duration::format_ms, proxies, reader::Reader};
 
 /// How a node reaches the cluster's NATS servers, and what its streams are like.
 #[derive(Clone, Debug)]
@@ -41,6 +44,27 @@ pub struct BrokerSettings {
     pub requests_max: usize,
     /// Messages of one subscription that wait for it.
     pub subscription_messages_max: usize,
+    /// The node table and surveys.
+    pub peers: PeerSettings,
+}
+
+/// How nodes notice and ask each other.
+#[derive(Clone, Debug)]
+pub struct PeerSettings {
+    /// Time between two heartbeats.
+    pub heartbeat_interval_ms: u64,
+    /// A node that is silent for so long is not live.
+    pub silence_timeout_ms: u64,
+    /// Other nodes that are known.
+    pub nodes_max: usize,
+    /// How long answers are awaited.
+    pub survey_timeout_ms: u64,
+    /// Surveys that wait for answers.
+    pub surveys_max: usize,
+    /// Bytes of their answers.
+    pub survey_bytes_max: usize,
+    /// Questions of other nodes that are being answered.
+    pub queries_max: usize,
 }
 
 const TYPE: &str = "broker.type";
@@ -50,6 +74,12 @@ const PREFIX: &str = "broker.nats.prefix";
 pub(super) fn is_on(r: &mut Reader<'_>) -> bool {
     let (is_enabled, kind) = (r.bool("broker.enabled"), r.text(TYPE));
     is_enabled && kind == "nats"
+}
+
+/// What may wait for the cluster. A node on its own asks nobody about presence.
+pub(super) fn log_limits(r: &mut Reader<'_>) -> LogLimits {
+    let peer_queries_max = r.count("broker.nats.peers.presence_limit");
+    LogLimits { peer_queries_max: if is_on(r) { peer_queries_max } else { 0 }, ..LogLimits::default() }
 }
 
 /// What orders a namespace's publications.
@@ -82,6 +112,7 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         start_timeout_ms: r.ms(&at("start_timeout")),
         requests_max: r.count(&at("requests_limit")),
         subscription_messages_max: r.count(&at("messages_limit")),
+        peers: peer_settings(r),
     };
     let (is_enabled, kind) = (r.bool("broker.enabled"), r.text(TYPE));
     if is_enabled && !["memory", "nats"].contains(&kind.as_str()) {
@@ -98,7 +129,34 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         r.error("broker.nats.url", "is empty: write an address such as \"nats://localhost:4222\"");
     }
     check_prefix(r, &settings.prefix);
+    check_silence(r, &settings.peers);
     Some(settings)
+}
+
+const HEARTBEAT: &str = "broker.nats.peers.heartbeat_interval";
+const SILENCE: &str = "broker.nats.peers.silence_timeout";
+
+fn peer_settings(r: &mut Reader<'_>) -> PeerSettings {
+    let at = |key: &str| format!("broker.nats.peers.{key}");
+    PeerSettings {
+        heartbeat_interval_ms: r.ms_above_zero(HEARTBEAT),
+        silence_timeout_ms: r.ms_above_zero(SILENCE),
+        nodes_max: r.count(&at("nodes_limit")),
+        survey_timeout_ms: r.ms_above_zero(&at("survey_timeout")),
+        surveys_max: r.count(&at("surveys_limit")),
+        survey_bytes_max: r.count(&at("survey_bytes_limit")),
+        queries_max: r.count(&at("queries_limit")),
+    }
+}
+
+fn check_silence(r: &mut Reader<'_>, settings: &PeerSettings) {
+    if settings.silence_timeout_ms < 2 * settings.heartbeat_interval_ms {
+        let text = format!(
+            "is less than two heartbeats, so that one that is late makes a node look dead: set it to at least {}",
+            format_ms(2 * settings.heartbeat_interval_ms)
+        );
+        r.error(SILENCE, text);
+    }
 }
 
 fn check_prefix(r: &mut Reader<'_>, prefix: &str) {
@@ -122,10 +180,20 @@ pub(super) fn check_sharing(r: &mut Reader<'_>, namespaces: &[NamespaceOptions])
             format!("nodes do not share rooms: each node has its own in these namespaces: {}", unshared.join(", "));
         r.warning(TYPE, text);
     }
-    let present = names(|namespace| namespace.presence);
-    if !present.is_empty() {
-        let text = format!("presence is of each node alone in these namespaces: {}", present.join(", "));
-        r.warning(TYPE, text);
+}
+
+/// Warns of limits that each node applies by itself.
+pub(super) fn check_user_limits(r: &mut Reader<'_>) {
+    if !is_on(r) {
+        return;
+    }
+    let limit = "client.user_connection_limit";
+    if r.count(limit) > 0 {
+        r.warning(limit, "is applied by each node to its own sessions: a user may have as many on every node");
+    }
+    let single = "client.subscribe_to_user_personal_channel.single_connection";
+    if r.bool(single) {
+        r.warning(single, "is applied by each node to its own sessions: a user may have one on every node");
     }
 }
 

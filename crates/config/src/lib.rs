@@ -50,7 +50,7 @@ use dunlin_token::TokenOptions;
 pub use self::{
     api_keys::ApiKeys,
     backend_options::{ProxyOptions, StatusTransform, Transformed},
-    broker::BrokerSettings,
+    broker::{BrokerSettings, PeerSettings},
     input::{ConfigInput, Document, Flag},
     origin::AllowedOrigins,
     problem::{Problem, Problems, SettingSource},

@@ -78,6 +78,7 @@ fn check_namespaces(r: &mut Reader<'_>, config: &Config) {
     }
     rooms::check_survival(r, config);
     broker::check_sharing(r, &engine.namespaces);
+    broker::check_user_limits(r);
     let mut first_index = BTreeMap::new();
     for (index, namespace) in engine.namespaces.iter().enumerate() {
         let table = format!("channel.namespaces[{index}]");

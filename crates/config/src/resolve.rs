@@ -110,6 +110,7 @@ fn engine(r: &mut Reader<'_>) -> Options {
         channel: publications::channels(r),
         without_namespace,
         namespaces,
+        log: broker::log_limits(r),
         ..Options::default()
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{num::NonZeroU64, sync::Arc};
 
-use dunlin_protocol::Payload;
+use dunlin_protocol::{ClientInfo, ErrorCode, Payload};
 
 use crate::{
     Options,
@@ -60,6 +60,33 @@ pub struct SourceKey(pub NonZeroU64);
 /// Number of an API request in flight. The caller assigns it, and the answer repeats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
+
+/// A question of a shard to all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerQueryNumber(pub u64);
+
+/// What is asked about a channel's presence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PresenceKind {
+    /// Who is there.
+    Clients,
+    /// How many are there.
+    Stats,
+}
+
+/// Presence of a channel on all nodes.
+#[derive(Clone, Debug)]
+pub enum ClusterPresence {
+    /// The answer to [`PresenceKind::Clients`].
+    Clients(Vec<Arc<ClientInfo>>),
+    /// The answer to [`PresenceKind::Stats`].
+    Stats {
+        /// The number of sessions.
+        num_clients: u32,
+        /// The number of distinct users.
+        num_users: u32,
+    },
+}
 
 /// An input of a shard.
 #[derive(Debug)]
@@ -150,6 +177,8 @@ pub enum Event<'a> {
     Interrupted { channel: Arc<str> },
     /// Answer to [`Effect::Load`].
     Loaded { channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError> },
+    /// Answer to [`Effect::QueryPeers`].
+    PeersAnswered { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
     /// The deadline of [`crate::Shard::next_deadline_us`] has passed.
     Woke,
     /// Answer to [`Effect::Recall`].
@@ -224,6 +253,13 @@ pub enum Effect {
     Unfollow { channel: Arc<str> },
     /// Send other nodes what was delivered without an offset. Not answered, and not tried again; see [`crate::broadcast`].
     Broadcast { channel: Arc<str>, message: BroadcastMessage },
+    /// Find out who is in a channel on all nodes, this one included, and answer with [`Event::PeersAnswered`].
+    QueryPeers {
+        /// Given back with the answer.
+        query: PeerQueryNumber,
+        channel: Arc<str>,
+        kind: PresenceKind,
+    },
     /// Stop reading from this session: no more [`Event::Received`].
     Pause { session: SessionKey },
     /// Read from this session again.

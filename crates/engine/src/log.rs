@@ -167,6 +167,8 @@ pub struct LogLimits {
     pub duplicates_max: usize,
     /// Requests that wait for a page.
     pub parked_max: usize,
+    /// Commands about presence that wait for other nodes; 0 for a node on its own, which asks nobody.
+    pub peer_queries_max: usize,
     /// Publications of a channel that stay in memory. The oldest leave it, and are loaded when somebody needs them.
     pub tail_publications_max: usize,
 }
@@ -178,6 +180,7 @@ impl Default for LogLimits {
             proposal_bytes_max: 16 << 20,
             duplicates_max: 64,
             parked_max: 16_384,
+            peer_queries_max: 0,
             tail_publications_max: 1_000,
         }
     }

@@ -14,6 +14,7 @@ mod keyframe;
 mod node;
 mod outgoing_together;
 mod pacing;
+mod peers;
 mod permissions;
 mod recoveries;
 mod room_openings;

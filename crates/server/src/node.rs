@@ -49,7 +49,7 @@ use crate::{
 pub(crate) use doorbell::Doorbell;
 
 pub use admission::{Admitted, SourceNetwork};
-pub use cluster::NodeCluster;
+pub use cluster::{ClusterInbox, NodeCluster, NodeQuery, PresenceQuestion};
 pub use drain::DrainPlan;
 pub use options::NodeNetOptions;
 pub use report::{NetCounters, NodeSurvey, ShardReport};

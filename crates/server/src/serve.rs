@@ -110,6 +110,7 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     let counters = Arc::new(ControlCounters::default());
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
+    cluster::join(&node, &identity, &counters);
     let ports = ports::divide(config, &node, asked, Pages { site, origins }, &identity, &counters);
     let live_parts = LiveParts {
         node: node.clone(),
@@ -142,10 +143,7 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     };
     let ending = end(signal, &mut signals, reloader.shutdown(), &node, control, pid_file);
     tokio::join!(ending, backups::stop(backups, reloader.shutdown().0.timeout));
-    if let Some(storage) = node.storage() {
-        // All sessions are closed, so nothing else waits for this thread.
-        storage.storage().close();
-    }
+    cluster::close_logs(&node);
     Ok(())
 }
 

@@ -208,7 +208,8 @@ impl Node {
             | Effect::Trim { .. }
             | Effect::Follow { .. }
             | Effect::Unfollow { .. }
-            | Effect::Broadcast { .. } => unreachable!("no namespace has a log, or is shared"),
+            | Effect::Broadcast { .. }
+            | Effect::QueryPeers { .. } => unreachable!("no namespace has a log, or is shared"),
             Effect::Answer { ticket, .. } => assert_eq!(ticket, Ticket(1)),
         }
     }

@@ -10,6 +10,8 @@ use dunlin_engine::{
 
 use crate::link::{LinkEffect, LinkEvent};
 
+use super::peers::{PeerEffect, PeerEvent};
+
 /// What happens to a core.
 #[derive(Debug)]
 pub enum CoreEvent {
@@ -69,6 +71,8 @@ pub enum CoreEvent {
         /// What to send.
         message: BroadcastMessage,
     },
+    /// About other nodes.
+    Peers(PeerEvent),
     /// The deadline of [`Core::next_deadline_us`] has passed.
     Woke,
 }
@@ -134,4 +138,6 @@ pub enum CoreEffect {
         /// The channel.
         channel: Arc<str>,
     },
+    /// About other nodes.
+    Peers(PeerEffect),
 }

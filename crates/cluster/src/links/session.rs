@@ -226,10 +226,13 @@ impl Session {
                     Some(message) => self.answered(message).await,
                     None => Err(Lost),
                 },
-                effect = effects.recv() => match effect {
-                    Some(effect) => self.perform(effect, wanted).await,
-                    None => return SessionEnd::Stopped,
-                },
+                effect = effects.recv() => {
+                    let Some(effect) = effect else {
+                        let _ = timeout(STUCK_TIMEOUT, self.client.flush()).await;
+                        return SessionEnd::Stopped;
+                    };
+                    self.perform(effect, wanted).await
+                }
                 () = expiry => {
                     while let Some(event) = self.awaited.expired(Instant::now()) {
                         self.report(event).await;

@@ -107,6 +107,7 @@ const NATS_BROKER: &[Key] = &[
         "Dunlin's channels are not plain subjects of NATS",
     ),
     table("jetstream", &[JETSTREAM], "Streams that keep the publications. Centrifugo does not have this table."),
+    table("peers", &[PEERS], "How nodes notice and ask each other. Centrifugo does not have this table."),
 ];
 
 const NATS_TLS: &[Key] = &[
@@ -122,6 +123,43 @@ const NATS_TLS: &[Key] = &[
     refused("server_name", Text, "", "the certificate must have the host name of `broker.nats.url`"),
     yes("insecure_skip_verify", Bool, "false", "Accept any certificate. For development only."),
     needless("client_ca_pem", Text, "", "it applies only to TLS servers"),
+];
+
+const PEERS: &[Key] = &[
+    own("heartbeat_interval", Duration, "500ms", "Time between two messages by which the node says that it is there."),
+    own(
+        "silence_timeout",
+        Duration,
+        "1.5s",
+        "A node that has been silent for so long is not counted any more: it is not asked, and answers are complete without \
+         it.",
+    ),
+    own("nodes_limit", Int(1, 10_000), "256", "Other nodes that the node knows. Further ones are not asked."),
+    own(
+        "survey_timeout",
+        Duration,
+        "1s",
+        "How long the node waits for the answers of others, for example to `presence`. Then it answers with what is there.",
+    ),
+    own("surveys_limit", COUNT, "256", "Surveys that wait for answers. Further requests get error 100."),
+    own(
+        "survey_bytes_limit",
+        COUNT,
+        "67108864",
+        "Bytes of the answers to all surveys that wait. An answer beyond it counts as missing.",
+    ),
+    own(
+        "presence_limit",
+        COUNT,
+        "16384",
+        "Clients' requests for presence that wait for other nodes, for each shard. Further ones get error 111.",
+    ),
+    own(
+        "queries_limit",
+        COUNT,
+        "256",
+        "Questions of other nodes that the node answers at a time. It refuses further ones.",
+    ),
 ];
 
 const JETSTREAM: &[Key] = &[

@@ -5,6 +5,7 @@ use dunlin_protocol::{HistoryResult, PresenceResult, PresenceStatsResult, Reply}
 
 use crate::{
     Effect, Effects, SessionKey,
+    event::PresenceKind,
     log_in_flight::{Draft, HistoryReader, ReplyTo},
     message::{Notice, ShardMessage, ShardRequest},
     room::{FromRoom, RoomThreadIndex},
@@ -123,12 +124,10 @@ impl Owner {
                 self.show_in_presence(&channel, &info);
             }
             ShardRequest::Presence { channel, bytes_max, asker } => {
-                let outcome = self.presence_within(context, &channel, bytes_max);
-                context.notify(asker.shard, Notice::Presence { channel, asker, outcome }, effects);
+                self.serve_presence(context, channel, PresenceKind::Clients, bytes_max, asker, effects);
             }
             ShardRequest::PresenceStats { channel, asker } => {
-                let outcome = Ok(self.presence_stats(&channel));
-                context.notify(asker.shard, Notice::PresenceStats { channel, asker, outcome }, effects);
+                self.serve_presence(context, channel, PresenceKind::Stats, usize::MAX, asker, effects);
             }
             ShardRequest::History { channel, query, reader, asker } => {
                 let reader = HistoryReader::User(reader);

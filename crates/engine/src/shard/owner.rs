@@ -11,6 +11,7 @@ mod homes;
 mod log;
 mod newest;
 mod parked;
+mod peers;
 mod propose;
 mod reconfigure;
 mod recovery;
@@ -42,6 +43,8 @@ use crate::{
     planted::Bug,
 };
 
+use peers::PeerQueries;
+
 use super::{Context, Seed, ShardIdentity, room::RoomThread};
 
 /// The channels that a shard owns, the users that it is the home of, and the rooms that it has opened.
@@ -63,6 +66,7 @@ pub(super) struct Owner {
     /// Whether a namespace has another log than memory.
     has_logs: bool,
     log_traffic: LogTraffic,
+    peer_queries: PeerQueries,
     creators: MakerCounts,
     kept_bytes: KeptBytes,
     epochs: Epochs,
@@ -92,6 +96,7 @@ impl Owner {
             idle_channels: BTreeSet::new(),
             has_logs: options.has_logs(),
             log_traffic: LogTraffic::default(),
+            peer_queries: PeerQueries::default(),
             creators: MakerCounts::default(),
             kept_bytes: KeptBytes::default(),
             epochs: Epochs::new(of_epochs.next_u64()),
@@ -119,10 +124,10 @@ impl Owner {
         self.answers.kept()
     }
 
-    /// Publications that were proposed, their bytes, and requests that wait for a page.
+    /// Publications that were proposed, their bytes, and requests that wait for a page or for other nodes.
     pub(super) fn log_holdings(&self) -> [usize; 3] {
         let LogTraffic { proposals, proposal_bytes, parked, .. } = self.log_traffic;
-        [proposals, proposal_bytes, parked]
+        [proposals, proposal_bytes, parked + self.peer_queries_waiting()]
     }
 
     pub(super) fn cached_bytes(&self) -> usize {

@@ -22,7 +22,8 @@ use std::{
 
 use dunlin_engine::{
     Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, Wire, api::ApiResult,
-    backend::ProxyRequestId, event::SourceKey, event::Ticket, message::ShardMessage, owner_of, room::ToRoom,
+    backend::ProxyRequestId, event::PeerQueryNumber, event::PresenceKind, event::SourceKey, event::Ticket,
+    message::ShardMessage, owner_of, room::ToRoom,
 };
 use dunlin_protocol::Encoding;
 use serde_json::Value;
@@ -69,6 +70,8 @@ pub struct Node {
     /// What happened besides bytes, by client.
     pub sent: Vec<String>,
     pub answers: Vec<ApiResult>,
+    /// Questions to all nodes, for the test to answer.
+    pub peer_queries: Vec<(u16, PeerQueryNumber, Arc<str>, PresenceKind)>,
     log: log::Log,
     /// Whether following is shown.
     is_clustered: bool,
@@ -100,6 +103,7 @@ impl Node {
             holds_rings: false,
             sent: Vec::new(),
             answers: Vec::new(),
+            peer_queries: Vec::new(),
             log: log::Log::default(),
             is_clustered: options.without_namespace.is_clustered,
             to_rooms: VecDeque::new(),
@@ -236,6 +240,7 @@ impl Node {
                 }
             }
             Effect::Broadcast { channel, message } => self.sent.push(broadcasts::shown(&channel, &message)),
+            Effect::QueryPeers { query, channel, kind } => self.peer_queries.push((shard, query, channel, kind)),
             Effect::Answer { ticket: Ticket(_), answer, .. } => self.answers.push(answer),
         }
     }

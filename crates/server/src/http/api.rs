@@ -3,6 +3,7 @@
 //! A request passes three stages: [`ApiCommand`] parses and checks its bytes, [`Executor`] sends requests to the shards,
 //! and the result becomes JSON. Names of methods and fields and error codes are Centrifugo's.
 
+mod cluster;
 mod command;
 mod error;
 mod execute;
@@ -16,6 +17,7 @@ mod service;
 mod tests;
 mod wire;
 
+pub use cluster::{ForwardFault, PeerService, emulate_on};
 pub use command::{ApiCommand, CommandBatch, Malformed, Parsed, RequestLimits};
 pub use error::ApiError;
 pub use execute::{Executor, NodeIdentity};

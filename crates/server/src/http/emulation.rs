@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::{
     SessionAcceptor,
+    api::{ForwardFault, emulate_on},
     stream::{preflight, read_body},
 };
 use crate::node::Emulated;
@@ -61,12 +62,23 @@ async fn emulate(emulation: &Emulation, is_protobuf: bool, body: &[u8]) -> Statu
     let parsed = if is_protobuf { read_protobuf(body) } else { read_json(body) };
     let Some(parsed) = parsed else { return StatusCode::BAD_REQUEST };
     if !parsed.node.is_empty() && *parsed.node != *emulation.node_id {
-        return StatusCode::NOT_FOUND;
+        return forward(emulation, &parsed).await;
     }
     match emulation.sessions.node.emulate(&parsed.session, parsed.data.into_owned()).await {
         // A session may have just ended. This is not an error of its client, which sees the end in its stream.
         Ok(Emulated::Taken | Emulated::Unknown) => StatusCode::NO_CONTENT,
         Ok(Emulated::Busy) | Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// Has another node of the cluster handle a request.
+async fn forward(emulation: &Emulation, parsed: &EmulationBody<'_>) -> StatusCode {
+    let Some(cluster) = emulation.sessions.node.cluster() else { return StatusCode::NOT_FOUND };
+    match emulate_on(cluster, &parsed.node, &parsed.session, &parsed.data).await {
+        Ok(()) => StatusCode::NO_CONTENT,
+        Err(ForwardFault::UnknownNode) => StatusCode::NOT_FOUND,
+        Err(ForwardFault::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+        Err(ForwardFault::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

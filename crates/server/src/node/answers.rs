@@ -7,8 +7,10 @@ use dunlin_engine::{
     Event, SessionKey,
     backend::{ProxyRequestId, ProxyResult},
     broadcast::BroadcastMessage,
+    event::{ClusterPresence, PeerQueryNumber},
     log::{LoadNumber, LogError, LogPage, LogRecord, ProposalNumber},
 };
+use dunlin_protocol::ErrorCode;
 use dunlin_token::TokenAnswer;
 use tokio::sync::mpsc;
 
@@ -33,6 +35,8 @@ pub(super) enum Answered {
     Trimmed { channel: Arc<str>, through: u64 },
     /// A channel has a gap that cannot be filled.
     Interrupted { channel: Arc<str> },
+    /// Who is in a channel on all nodes.
+    Peers { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
 }
 
 /// Results on their way to a shard. There is one per request, and the receivers of requests limit their number, so the
@@ -94,6 +98,7 @@ impl From<Answered> for Event<'static> {
             Answered::Broadcasted { channel, message } => Self::Broadcasted { channel, message },
             Answered::Trimmed { channel, through } => Self::Trimmed { channel, through },
             Answered::Interrupted { channel } => Self::Interrupted { channel },
+            Answered::Peers { query, outcome } => Self::PeersAnswered { query, outcome },
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The cluster of a node: passes the requests of its shards to the cluster's thread, and the answers back.
 
+mod surveys;
+
 use std::sync::{Arc, OnceLock};
 
 use dunlin_cluster::{
-    core::CoreEvent,
+    core::{CoreEvent, peers::PeerEffect},
     streams::StreamDifference,
     thread::{ClusterAnswers, ClusterFault, ClusterOptions, ClusterState, ClusterThread},
 };
@@ -15,12 +17,17 @@ use dunlin_engine::{
 
 use super::answers::{AnswerSender, Answered};
 use crate::telemetry::cluster_events::ReadinessChanged;
+use surveys::Surveying;
+
+pub use surveys::{ClusterInbox, NodeQuery, PresenceQuestion};
 
 /// A running cluster thread with the shards that use it.
 pub struct NodeCluster {
     thread: ClusterThread,
     names: NamespaceNames,
     answers: Arc<AnswersOfCluster>,
+    /// Questions of other nodes that wait.
+    queries_max: usize,
 }
 
 impl NodeCluster {
@@ -34,10 +41,11 @@ impl NodeCluster {
         shard_count: u16,
     ) -> Result<(Self, Vec<StreamDifference>), ClusterFault> {
         let senders = (0..shard_count).map(|_| OnceLock::new()).collect();
-        let answers = Arc::new(AnswersOfCluster { senders });
+        let answers = Arc::new(AnswersOfCluster { senders, surveying: Surveying::default() });
+        let queries_max = options.limits.peers.queries_max;
         let of_thread = Arc::clone(&answers) as Arc<dyn ClusterAnswers>;
         let (thread, differences) = ClusterThread::start(options, of_thread)?;
-        Ok((Self { thread, names: NamespaceNames::new(engine), answers }, differences))
+        Ok((Self { thread, names: NamespaceNames::new(engine), answers, queries_max }, differences))
     }
 
     /// Its state, for the metrics.
@@ -118,6 +126,7 @@ impl NodeCluster {
 /// Takes answers on the cluster's thread, and sends each to its shard.
 struct AnswersOfCluster {
     senders: Box<[OnceLock<AnswerSender>]>,
+    surveying: Surveying,
 }
 
 impl AnswersOfCluster {
@@ -151,6 +160,10 @@ impl ClusterAnswers for AnswersOfCluster {
 
     fn interrupted(&self, to: ShardIndex, channel: Arc<str>) {
         self.send(to, Answered::Interrupted { channel });
+    }
+
+    fn peers(&self, effect: PeerEffect) {
+        self.surveying.take(effect);
     }
 
     fn readiness_changed(&self, is_ready: bool) {

@@ -6,10 +6,11 @@ use dunlin_engine::{
     Effect, Event, SessionKey,
     api::{ApiAnswer, ApiRefusal},
     backend::ProxyRequest,
-    event::Ticket,
+    event::{PeerQueryNumber, PresenceKind, Ticket},
     log::{LoadNumber, LoadQuery, LogError, LogRecord, LogTerms, ProposalNumber},
 };
 use dunlin_net::Reactor;
+use dunlin_protocol::ErrorCode;
 use dunlin_token::{Judged, TokenKind, TokenRequest};
 
 use super::{ShardReport, answers::Answered, inbox::Asker, shard_thread::ShardThread};
@@ -91,6 +92,7 @@ impl<R: Reactor> ShardThread<R> {
                     cluster.broadcast(channel, message);
                 }
             }
+            Effect::QueryPeers { query, channel, kind } => self.query_peers(query, channel, kind),
             Effect::Answer { ticket, answer, why } => {
                 self.answer(ticket, answer.map_err(|code| ApiRefusal { code, why }));
             }
@@ -132,6 +134,17 @@ impl<R: Reactor> ShardThread<R> {
         };
         if let Err(error) = queued {
             let event = Event::Loaded { channel, load, outcome: Err(error) };
+            self.shard.handle(self.now, event, &mut self.effects);
+        }
+    }
+
+    fn query_peers(&mut self, query: PeerQueryNumber, channel: Arc<str>, kind: PresenceKind) {
+        let asked = match &self.shared.cluster {
+            Some(cluster) => cluster.ask_presence(self.index, query, channel, kind),
+            None => Err(ErrorCode::Internal),
+        };
+        if let Err(code) = asked {
+            let event = Event::PeersAnswered { query, outcome: Err(code) };
             self.shard.handle(self.now, event, &mut self.effects);
         }
     }

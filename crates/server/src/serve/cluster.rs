@@ -1,19 +1,29 @@
 //! Connects the node to its cluster as it is configured.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use dunlin_cluster::{
-    core::{BroadcastNamespace, CoreLimits},
+    core::{
+        BroadcastNamespace, CoreLimits,
+        peers::{NodeDescription, PeerLimits},
+    },
     links::{LinkCredentials, LinkOptions, parsed_servers},
     thread::{ClusterNamespace, ClusterOptions},
 };
-use dunlin_config::{BrokerSettings, Config};
+use dunlin_config::{BrokerSettings, Config, PeerSettings};
 use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 
 use super::{ServeError, Signals, storage};
 use crate::{
-    node::{NodeCluster, NodeStorage},
-    telemetry::cluster_events::{StreamDiffers, log_report},
+    http::api::{Executor, NodeIdentity, PeerService},
+    node::{Node, NodeCluster, NodeStorage},
+    telemetry::{
+        api_counters::ControlCounters,
+        cluster_events::{StreamDiffers, log_report},
+    },
 };
 
 /// After this time without an acknowledgement, a publication is sent again.
@@ -53,6 +63,30 @@ async fn start(config: &Config) -> Result<Option<Arc<NodeCluster>>, ServeError> 
         StreamDiffers { difference }.emit();
     }
     Ok(Some(Arc::new(cluster)))
+}
+
+/// Makes the node a part of its cluster, and answers the questions of the other nodes.
+pub(super) fn join(node: &Node, identity: &NodeIdentity, counters: &Arc<ControlCounters>) {
+    let Some(cluster) = node.cluster() else { return };
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let inbox = cluster.announce(NodeDescription {
+        name: identity.name.as_str().into(),
+        version: identity.version.into(),
+        started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+    });
+    let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
+    tokio::spawn(PeerService::new(executor, Arc::clone(cluster)).serve(inbox));
+}
+
+/// Ends the node's part in its cluster, and closes its storage. All sessions are closed, so nothing else waits for this
+/// thread.
+pub(super) fn close_logs(node: &Node) {
+    if let Some(cluster) = node.cluster() {
+        cluster.stop();
+    }
+    if let Some(storage) = node.storage() {
+        storage.storage().close();
+    }
 }
 
 fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions, ServeError> {
@@ -98,11 +132,24 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
             linger_ms: settings.linger_ms,
             audit_interval_ms: settings.audit_interval_ms,
             gap_timeout_ms: settings.gap_timeout_ms,
+            peers: peer_limits(&settings.peers),
             ..CoreLimits::default()
         },
         start_timeout: Duration::from_millis(settings.start_timeout_ms),
         requests_max: settings.requests_max,
     })
+}
+
+const fn peer_limits(settings: &PeerSettings) -> PeerLimits {
+    PeerLimits {
+        heartbeat_interval_ms: settings.heartbeat_interval_ms,
+        silence_timeout_ms: settings.silence_timeout_ms,
+        survey_timeout_ms: settings.survey_timeout_ms,
+        nodes_max: settings.nodes_max,
+        surveys_max: settings.surveys_max,
+        survey_bytes_max: settings.survey_bytes_max,
+        queries_max: settings.queries_max,
+    }
 }
 
 fn streamed(namespace: &NamespaceOptions) -> Option<ClusterNamespace> {

@@ -1,6 +1,10 @@
 //! Log events of the connections to a cluster.
 
-use dunlin_cluster::{links::LinkReport, streams::StreamDifference};
+use dunlin_cluster::{
+    core::peers::{LiveNode, PeerChange},
+    links::LinkReport,
+    streams::StreamDifference,
+};
 use tracing::{info, warn};
 
 use super::log::Outside;
@@ -37,6 +41,40 @@ impl ReadinessChanged {
                 "the cluster is not ready; publications to shared channels wait, and get error 100 after \
                 broker.nats.jetstream.publish_timeout"
             );
+        }
+    }
+}
+
+/// Something about another node has changed.
+pub struct NodeChanged<'a> {
+    /// The node.
+    pub node: &'a LiveNode,
+    /// What has changed.
+    pub change: PeerChange,
+}
+
+impl NodeChanged<'_> {
+    /// Logs it.
+    pub fn emit(&self) {
+        let LiveNode { node, about } = self.node;
+        let (node, name, version) = (Outside(node), Outside(&about.name), Outside(&about.version));
+        match self.change {
+            PeerChange::Joined => info!(%node, %name, %version, "another node is live"),
+            PeerChange::Left => info!(%node, %name, "another node has stopped"),
+            PeerChange::Lost => warn!(%node, %name, "another node is silent, and is not asked any more"),
+            PeerChange::OtherVersion => {
+                warn!(%node, %name, %version, own_version = env!("CARGO_PKG_VERSION"),
+                    remedy = "run the same version on all nodes", "another node has another version");
+            }
+            PeerChange::ClockOff { offset_ms } => {
+                warn!(%node, %name, offset_ms, remedy = "synchronize the clocks of all nodes, for example with chrony",
+                    "the clock of another node and the clock of this node differ");
+            }
+            PeerChange::ClockRight => info!(%node, %name, "the clock of another node agrees with this node's again"),
+            PeerChange::SameId => {
+                warn!(%node, %name, remedy = "restart one of the two nodes",
+                    "another node has the id of this node, so their messages cannot be told apart");
+            }
         }
     }
 }

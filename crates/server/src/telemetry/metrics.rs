@@ -246,6 +246,17 @@ families! {
     CLUSTER_REQUESTS_QUEUED = Gauge "dunlin_cluster_requests_queued" [] "Requests of shards that wait for the cluster's thread.";
     CLUSTER_REQUESTS_REFUSED = Counter "dunlin_cluster_requests_refused_total" [] "Publications and loads refused with error 111, because broker.nats.jetstream.requests_limit requests were waiting.";
     CLUSTER_EFFECTS_WAITING = Gauge "dunlin_cluster_operations_waiting" [] "Operations that wait for a connection to NATS.";
+    CLUSTER_PEERS = Gauge "dunlin_cluster_peers" [] "Other nodes that are live: heard from in broker.nats.peers.silence_timeout.";
+    CLUSTER_PEERS_OTHER_VERSION = Gauge "dunlin_cluster_peers_other_version" [] "Of these, nodes with another version of Dunlin.";
+    CLUSTER_PEERS_CLOCK_OFF = Gauge "dunlin_cluster_peers_clock_off" [] "Of these, nodes whose clock differs from this node's by more than a minute.";
+    CLUSTER_SAME_ID = Gauge "dunlin_cluster_same_id" [] "1 while another node has the id of this one, otherwise 0.";
+    CLUSTER_PEERS_LOST = Counter "dunlin_cluster_peers_lost_total" [] "Nodes that became silent without stopping in order.";
+    CLUSTER_SURVEYS = Counter "dunlin_cluster_surveys_total" [] "Questions to other nodes, for example for presence.";
+    CLUSTER_SURVEYS_PARTIAL = Counter "dunlin_cluster_surveys_partial_total" [] "Questions that a live node did not answer in broker.nats.peers.survey_timeout, or that were asked without NATS.";
+    CLUSTER_SURVEYS_REFUSED = Counter "dunlin_cluster_surveys_refused_total" [] "Questions not asked, because broker.nats.peers.surveys_limit questions were waiting or NATS does not take one so large.";
+    CLUSTER_QUERIES = Counter "dunlin_cluster_queries_total" [] "Questions of other nodes.";
+    CLUSTER_QUERIES_REFUSED = Counter "dunlin_cluster_queries_refused_total" [] "Questions of other nodes refused, because the node was answering broker.nats.peers.queries_limit of them.";
+    CLUSTER_PEER_MESSAGES_DROPPED = Counter "dunlin_cluster_peer_messages_dropped_total" [] "Messages of other nodes dropped, because they make no sense or broker.nats.peers.nodes_limit nodes are known.";
 
     API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests to the server API, including commands in batches.";
     API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Errors of the server API.";

@@ -10,7 +10,7 @@ fn emulate(server: &Server, node: &str, session: &str) -> Answer {
 }
 
 /// A stream and its connect reply.
-fn open(server: &Server) -> (crate::http::server::Client, Value) {
+pub fn open(server: &Server) -> (crate::http::server::Client, Value) {
     let mut stream = server.connect();
     let body = r#"{"id":1,"connect":{}}"#;
     let head = "POST /connection/http_stream HTTP/1.1\r\nHost: a\r\nContent-Length:";

@@ -14,11 +14,13 @@
 //! - `reload.rs` reloading the configuration
 //! - `backups.rs` backups of the storage, and restores
 //! - `room_paths.rs` paths of players
+//! - `cluster.rs` the server API on two nodes
 //! - `demo.rs` the demo page and its prices
 //!
 //! Each test runs on both reactors. `tests/api` contains the cases of the API's methods as data.
 
 mod backups;
+mod cluster;
 mod demo;
 mod emulation;
 mod framing;

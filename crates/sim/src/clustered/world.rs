@@ -307,6 +307,7 @@ impl<'a> ClusteredWorld<'a> {
             CoreEffect::Broadcasted { channel, message, .. } => Event::Broadcasted { channel, message },
             CoreEffect::Trimmed { channel, through, .. } => Event::Trimmed { channel, through },
             CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },
+            CoreEffect::Peers(_) => return,
         };
         self.trace.bytes(format!("{event:?}").as_bytes());
         let ready_us = self.now_us + self.thread_delay_us();

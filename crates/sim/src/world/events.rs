@@ -100,7 +100,8 @@ impl World {
             | Effect::Trim { .. }
             | Effect::Follow { .. }
             | Effect::Unfollow { .. }
-            | Effect::Broadcast { .. } => return Err("no namespace has a log, or is shared".to_owned()),
+            | Effect::Broadcast { .. }
+            | Effect::QueryPeers { .. } => return Err("no namespace has a log, or is shared".to_owned()),
             Effect::Answer { ticket, answer, .. } => answers.push((ticket, answer)),
         }
         Ok(())

@@ -66,6 +66,11 @@ impl ApiError {
         self.code
     }
 
+    /// The text of the error.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The index of the code in [`ApiError::CODES`].
     pub fn index(&self) -> usize {
         Self::CODES.iter().position(|code| *code == self.code).unwrap_or(0)

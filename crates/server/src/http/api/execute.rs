@@ -103,7 +103,12 @@ impl Executor {
         replies.buffered(at_once).collect().await
     }
 
-    async fn carry_out(&self, command: ApiCommand) -> JsonResult {
+    pub(super) const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Executes a command on this node alone.
+    pub(super) async fn carry_out_here(&self, command: ApiCommand) -> JsonResult {
         match command {
             ApiCommand::Publish { channel, publication } => self.publish(channel, publication).await,
             ApiCommand::Broadcast { channels, publication } => self.broadcast(channels, publication).await,
@@ -243,7 +248,7 @@ impl Executor {
         if elapsed_s > 0.0 { now.0.saturating_sub(cpu_before).as_secs_f64() / elapsed_s * 100.0 } else { 0.0 }
     }
 
-    async fn ask(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
+    pub(super) async fn ask(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
         let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
         answer.map_err(|refusal| {
             // One request may concern many channels, and the storage of some of them.

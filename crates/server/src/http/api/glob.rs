@@ -13,6 +13,7 @@ const DEPTH_MAX: usize = 8;
 /// A compiled pattern.
 #[derive(Clone, Debug)]
 pub struct Glob {
+    pattern: Box<str>,
     program: Vec<Step>,
 }
 
@@ -61,7 +62,12 @@ impl Glob {
         }
         let mut compiler = Compiler { chars: pattern.chars().peekable(), program: Vec::new() };
         compiler.sequence(0)?;
-        Ok(Self { program: compiler.program })
+        Ok(Self { pattern: pattern.into(), program: compiler.program })
+    }
+
+    /// The text that it was compiled from.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
     }
 
     /// Whether the whole `name` matches.

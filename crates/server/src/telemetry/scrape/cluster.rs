@@ -58,6 +58,17 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_REQUESTS_QUEUED, |state| state.requests_queued as u64),
             (&m::CLUSTER_REQUESTS_REFUSED, |state| state.requests_refused as u64),
             (&m::CLUSTER_EFFECTS_WAITING, |state| state.effects_waiting as u64),
+            (&m::CLUSTER_PEERS, |state| state.counters.peers.live),
+            (&m::CLUSTER_PEERS_OTHER_VERSION, |state| state.counters.peers.other_version),
+            (&m::CLUSTER_PEERS_CLOCK_OFF, |state| state.counters.peers.clock_off),
+            (&m::CLUSTER_SAME_ID, |state| u64::from(state.counters.peers.same_id)),
+            (&m::CLUSTER_PEERS_LOST, |state| state.counters.peers.lost),
+            (&m::CLUSTER_SURVEYS, |state| state.counters.peers.surveys),
+            (&m::CLUSTER_SURVEYS_PARTIAL, |state| state.counters.peers.incomplete),
+            (&m::CLUSTER_SURVEYS_REFUSED, |state| state.counters.peers.surveys_refused),
+            (&m::CLUSTER_QUERIES, |state| state.counters.peers.queries),
+            (&m::CLUSTER_QUERIES_REFUSED, |state| state.counters.peers.queries_refused),
+            (&m::CLUSTER_PEER_MESSAGES_DROPPED, |state| state.counters.peers.dropped),
         ],
     );
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dunlin_cluster::core::CoreCounters;
+use dunlin_cluster::core::{CoreCounters, peers::PeerCounters};
 use dunlin_engine::api::Survey;
 
 use super::*;
@@ -143,9 +143,28 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         broadcasts_sent: 22,
         broadcasts_received: 23,
         broadcasts_dropped: [24, 25, 26, 27],
+        peers: PeerCounters {
+            live: 21,
+            other_version: 22,
+            clock_off: 23,
+            same_id: true,
+            lost: 24,
+            surveys: 25,
+            incomplete: 26,
+            surveys_refused: 27,
+            queries: 28,
+            queries_refused: 29,
+            dropped: 30,
+        },
     };
-    let state =
-        ClusterState { counters, is_ready: true, requests_queued: 18, requests_refused: 19, effects_waiting: 20 };
+    let state = ClusterState {
+        counters,
+        is_ready: true,
+        requests_queued: 18,
+        requests_refused: 19,
+        effects_waiting: 20,
+        ..ClusterState::default()
+    };
     let text = page(&scrape, &Moment { cluster: Some(state.clone()), ..moment(&[], &control) });
     let mut exported = samples_of(&text);
     exported.retain(|name, _| name.starts_with("dunlin_cluster_"));
@@ -178,6 +197,17 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         ("dunlin_cluster_broadcasts_dropped_total{reason=\"too_large\"}", 25.0),
         ("dunlin_cluster_broadcasts_dropped_total{reason=\"malformed\"}", 26.0),
         ("dunlin_cluster_broadcasts_dropped_total{reason=\"queue_full\"}", 27.0),
+        ("dunlin_cluster_peers", 21.0),
+        ("dunlin_cluster_peers_other_version", 22.0),
+        ("dunlin_cluster_peers_clock_off", 23.0),
+        ("dunlin_cluster_same_id", 1.0),
+        ("dunlin_cluster_peers_lost_total", 24.0),
+        ("dunlin_cluster_surveys_total", 25.0),
+        ("dunlin_cluster_surveys_partial_total", 26.0),
+        ("dunlin_cluster_surveys_refused_total", 27.0),
+        ("dunlin_cluster_queries_total", 28.0),
+        ("dunlin_cluster_queries_refused_total", 29.0),
+        ("dunlin_cluster_peer_messages_dropped_total", 30.0),
     ]);
     assert_eq!(exported, expected);
     let text =

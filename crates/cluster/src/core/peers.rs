@@ -1,0 +1,449 @@
+//! The nodes of the cluster: which of them are live, and questions to them.
+//!
+//! Each node publishes a heartbeat on core NATS, which goes on while `JetStream` elects leaders. A node that has been silent
+//! for a while on the clock of the observer is not live; one that stops in order says so. Times of a heartbeat are of
+//! its sender, and serve to name nodes whose clock is off.
+//!
+//! A *survey* ([`survey`]) is a question to all live nodes, or to one of them. Each answers once. What a question and an answer
+//! contain is not part of this protocol.
+
+mod heartbeat;
+mod limits;
+mod survey;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+
+use crate::{
+    link::{LinkEffect, LinkName, MessageHeaders},
+    names::encode_token,
+};
+
+use super::{CoreEffect, LinksUp, Turn};
+
+use heartbeat::Heartbeat;
+use survey::{AskedQuery, RunningSurvey};
+use table::PeerTable;
+
+pub use limits::{PeerCounters, PeerLimits};
+pub use survey::{
+    MissingAnswer, NodeAnswer, QueryFault, QueryNumber, SurveyAnswers, SurveyFault, SurveyNumber, SurveyTarget,
+};
+
+/// The header with the id of the sending node.
+const NODE: &str = "Dn-Node";
+
+/// What a node says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeDescription {
+    /// A name for people.
+    pub name: Box<str>,
+    /// The version of Dunlin.
+    pub version: Box<str>,
+    /// Unix time of its start.
+    pub started_ms: u64,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveNode {
+    /// Its id, new at each start.
+    pub node: Box<str>,
+    /// What it says about itself.
+    pub about: NodeDescription,
+}
+
+/// A change of another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerChange {
+    /// It is live.
+    Joined,
+    /// It has stopped in order.
+    Left,
+    /// It is silent.
+    Lost,
+    /// It has another version than this node. Follows [`PeerChange::Joined`].
+    OtherVersion,
+    /// Its clock and the one of this node differ.
+    ClockOff {
+        /// Its clock without that of this node.
+        offset_ms: i64,
+    },
+    /// Its clock and the one of this node agree again.
+    ClockRight,
+    /// It has the id of this node.
+    SameId,
+}
+
+/// An input about other nodes.
+#[derive(Debug)]
+pub enum PeerEvent {
+    /// This node is ready to answer. It is no part of the cluster before.
+    Announce {
+        /// What it says about itself.
+        about: NodeDescription,
+    },
+    /// This node stops. It says so to the others.
+    Depart,
+    /// Ask other nodes; answered with [`PeerEffect::Surveyed`].
+    Survey {
+        /// Given back with the answers.
+        number: SurveyNumber,
+        /// Who is asked.
+        to: SurveyTarget,
+        /// The question.
+        payload: Bytes,
+    },
+    /// Answer to [`PeerEffect::Queried`].
+    QueryAnswered {
+        /// The question.
+        query: QueryNumber,
+        /// The answer.
+        payload: Bytes,
+    },
+}
+
+/// An output about other nodes.
+#[derive(Debug)]
+pub enum PeerEffect {
+    /// Answer to [`PeerEvent::Survey`].
+    Surveyed {
+        /// The survey.
+        number: SurveyNumber,
+        /// The answers, or why nobody was asked.
+        outcome: Result<SurveyAnswers, SurveyFault>,
+    },
+    /// Another node asks. Answered with [`PeerEvent::QueryAnswered`] before the time is over, or not at all.
+    Queried {
+        /// Given back with the answer.
+        query: QueryNumber,
+        /// The question.
+        payload: Bytes,
+        /// How long the other node waits.
+        timeout_ms: u64,
+    },
+    /// Something about another node has changed.
+    Changed {
+        /// The node.
+        node: LiveNode,
+        /// What has changed.
+        change: PeerChange,
+    },
+}
+
+/// Whether this node is a part of the cluster.
+#[derive(Debug)]
+enum Membership {
+    NotYet,
+    Member(NodeDescription),
+    Departed,
+}
+
+/// The other nodes, as this one knows them.
+#[derive(Debug)]
+pub(super) struct Peers {
+    node: Box<str>,
+    subjects: PeerSubjects,
+    limits: PeerLimits,
+    membership: Membership,
+    links: LinksUp,
+    payload_bytes_max: usize,
+    /// From then on, every other node has been heard that is there.
+    settled_us: u64,
+    heartbeat_due_us: Option<u64>,
+    /// When something is due. Looked at with each event of the cluster, so it is kept.
+    due_us: Option<u64>,
+    table: PeerTable,
+    surveys: BTreeMap<SurveyNumber, RunningSurvey>,
+    survey_bytes: usize,
+    queries: BTreeMap<QueryNumber, AskedQuery>,
+    numbered: u64,
+    counters: PeerCounters,
+}
+
+#[derive(Debug)]
+struct PeerSubjects {
+    heartbeats: Box<str>,
+    /// Begins the subjects of questions to one node; its token follows.
+    node_prefix: Box<str>,
+    own: Box<str>,
+    surveys: Box<str>,
+    /// Begins the subjects of answers; the asking node's token and the number of the survey follow.
+    answer_prefix: Box<str>,
+    own_answers: Box<str>,
+}
+
+impl PeerSubjects {
+    fn new(prefix: &str, node: &str) -> Self {
+        let token = encode_token(node);
+        Self {
+            heartbeats: format!("{prefix}.n").into(),
+            node_prefix: format!("{prefix}.n.").into(),
+            own: format!("{prefix}.n.{token}").into(),
+            surveys: format!("{prefix}.q").into(),
+            answer_prefix: format!("{prefix}.s.").into(),
+            own_answers: format!("{prefix}.s.{token}.").into(),
+        }
+    }
+}
+
+impl Peers {
+    pub(super) fn new(prefix: &str, node: &str, limits: PeerLimits) -> Self {
+        Self {
+            node: node.into(),
+            subjects: PeerSubjects::new(prefix, node),
+            limits,
+            membership: Membership::NotYet,
+            links: LinksUp::default(),
+            payload_bytes_max: 0,
+            settled_us: u64::MAX,
+            heartbeat_due_us: None,
+            due_us: None,
+            table: PeerTable::default(),
+            surveys: BTreeMap::new(),
+            survey_bytes: 0,
+            queries: BTreeMap::new(),
+            numbered: 0,
+            counters: PeerCounters::default(),
+        }
+    }
+
+    pub(super) fn handle(&mut self, turn: &mut Turn<'_>, event: PeerEvent) {
+        match event {
+            PeerEvent::Announce { about } => self.announce(turn, about),
+            PeerEvent::Depart => self.depart(turn),
+            PeerEvent::Survey { number, to, payload } => self.begin_survey(turn, number, to, payload),
+            PeerEvent::QueryAnswered { query, payload } => self.answer_query(turn, query, payload),
+        }
+        self.set_due();
+    }
+
+    /// The connections have changed.
+    pub(super) fn on_links(&mut self, turn: &mut Turn<'_>, links: LinksUp, payload_bytes_max: usize) {
+        let was_connected = self.is_connected();
+        (self.links, self.payload_bytes_max) = (links, payload_bytes_max);
+        if self.is_connected() && !was_connected {
+            self.rejoin(turn);
+        }
+        self.set_due();
+    }
+
+    /// Takes a message, if it is one of this protocol.
+    pub(super) fn take(
+        &mut self,
+        turn: &mut Turn<'_>,
+        subject: &str,
+        headers: &MessageHeaders,
+        payload: &Bytes,
+    ) -> bool {
+        if *subject == *self.subjects.heartbeats {
+            self.on_heartbeat(turn, payload);
+        } else if *subject == *self.subjects.surveys || *subject == *self.subjects.own {
+            self.on_query(turn, headers, payload.clone());
+        } else if let Some(number) = subject.strip_prefix(&*self.subjects.own_answers) {
+            self.on_answer(turn, number, headers, payload.clone());
+        } else {
+            return false;
+        }
+        self.set_due();
+        true
+    }
+
+    /// When [`Self::run_deadlines`] has something to do.
+    pub(super) const fn next_deadline_us(&self) -> Option<u64> {
+        self.due_us
+    }
+
+    fn set_due(&mut self) {
+        let surveys = self.surveys.values().map(|survey| survey.next_us(self.settled_us));
+        let queries = self.queries.values().map(|query| query.due_us);
+        let silence = self.silence_due_us();
+        self.due_us = [self.heartbeat_due_us, silence].into_iter().flatten().chain(surveys).chain(queries).min();
+    }
+
+    pub(super) fn run_deadlines(&mut self, turn: &mut Turn<'_>) {
+        let now_us = turn.now.mono_us;
+        let Some(due_us) = self.due_us.filter(|due_us| *due_us <= now_us) else { return };
+        if now_us - due_us > self.limits.heartbeat_interval_ms * 1_000 {
+            // This node itself was paused: what the others have sent meanwhile has not been read yet.
+            self.table.heard_all(now_us);
+        }
+        self.send_due_heartbeat(turn);
+        self.drop_silent(turn);
+        self.end_due_surveys(turn);
+        self.queries.retain(|_, query| query.due_us > now_us);
+        self.set_due();
+    }
+
+    /// All live nodes, this one included, by their ids. Empty before this node is a part of the cluster.
+    pub(super) fn live_nodes(&self) -> Vec<LiveNode> {
+        let Membership::Member(about) = &self.membership else { return Vec::new() };
+        let own = LiveNode { node: self.node.clone(), about: about.clone() };
+        let mut nodes: Vec<LiveNode> = std::iter::once(own).chain(self.table.live()).collect();
+        nodes.sort_by(|one, other| one.node.cmp(&other.node));
+        nodes
+    }
+
+    /// Changes with [`Self::live_nodes`].
+    pub(super) fn table_version(&self) -> u64 {
+        self.table.version
+    }
+
+    pub(super) fn counters(&self) -> PeerCounters {
+        let mut counters = PeerCounters { same_id: self.table.same_id.is_some(), ..self.counters.clone() };
+        self.table.count(&mut counters);
+        counters
+    }
+
+    pub(super) fn has_departed(&self) -> bool {
+        matches!(self.membership, Membership::Departed)
+    }
+
+    const fn is_connected(&self) -> bool {
+        self.links.live && self.links.publish
+    }
+
+    fn is_member(&self) -> bool {
+        matches!(self.membership, Membership::Member(_))
+    }
+
+    fn announce(&mut self, turn: &mut Turn<'_>, about: NodeDescription) {
+        if !matches!(self.membership, Membership::NotYet) {
+            return;
+        }
+        // As the others receive it, so that its own messages are recognized.
+        let sent = self.heartbeat(&about, 0);
+        let about = Heartbeat::decode(&sent.encode()).map_or(about, |heartbeat| heartbeat.about);
+        self.table.own_version = about.version.clone();
+        self.table.version += 1;
+        self.membership = Membership::Member(about);
+        let answers = format!("{}*", self.subjects.own_answers).into();
+        for subject in [&self.subjects.heartbeats, &self.subjects.own, &self.subjects.surveys, &answers] {
+            turn.link(LinkEffect::Subscribe { subject: subject.clone() });
+        }
+        if self.is_connected() {
+            self.rejoin(turn);
+        }
+    }
+
+    /// Nothing was heard while a connection was down. Others are believed to be there until they have had time to speak.
+    fn rejoin(&mut self, turn: &mut Turn<'_>) {
+        if !self.is_member() {
+            return;
+        }
+        let now_us = turn.now.mono_us;
+        self.settled_us = now_us.saturating_add(self.limits.heartbeat_interval_ms * 1_000);
+        self.table.heard_all(now_us);
+        self.send_heartbeat(turn);
+    }
+
+    fn depart(&mut self, turn: &mut Turn<'_>) {
+        if let Membership::Member(about) = &self.membership {
+            let leaving = Heartbeat { is_leaving: true, ..self.heartbeat(about, turn.now.unix_ms) };
+            turn.link(Self::message(self.subjects.heartbeats.clone(), MessageHeaders::new(), leaving.encode()));
+        }
+        self.membership = Membership::Departed;
+        self.heartbeat_due_us = None;
+        self.table.clear();
+        self.fail_all_surveys(turn);
+        self.queries.clear();
+    }
+
+    fn heartbeat(&self, about: &NodeDescription, time_ms: u64) -> Heartbeat {
+        Heartbeat { node: self.node.clone(), about: about.clone(), time_ms, is_leaving: false }
+    }
+
+    fn send_heartbeat(&mut self, turn: &mut Turn<'_>) {
+        let Membership::Member(about) = &self.membership else { return };
+        let heartbeat = self.heartbeat(about, turn.now.unix_ms);
+        turn.link(Self::message(self.subjects.heartbeats.clone(), MessageHeaders::new(), heartbeat.encode()));
+        self.heartbeat_due_us = Some(turn.now.mono_us + self.limits.heartbeat_interval_ms * 1_000);
+    }
+
+    fn send_due_heartbeat(&mut self, turn: &mut Turn<'_>) {
+        if self.heartbeat_due_us.is_some_and(|due_us| due_us <= turn.now.mono_us) {
+            self.send_heartbeat(turn);
+        }
+    }
+
+    fn on_heartbeat(&mut self, turn: &mut Turn<'_>, payload: &Bytes) {
+        if !self.is_member() {
+            return;
+        }
+        let Some(heartbeat) = Heartbeat::decode(payload) else {
+            self.counters.dropped += 1;
+            return;
+        };
+        if *heartbeat.node == *self.node {
+            self.check_own(turn, heartbeat);
+            return;
+        }
+        if heartbeat.is_leaving {
+            if let Some(left) = self.table.remove(&heartbeat.node) {
+                self.report(turn, left, PeerChange::Left);
+                self.forget_in_surveys(turn, &heartbeat.node);
+            }
+            return;
+        }
+        let is_known = self.table.is_known(&heartbeat.node);
+        if !is_known && self.table.len() >= self.limits.nodes_max {
+            self.counters.dropped += 1;
+            return;
+        }
+        let node = LiveNode { node: heartbeat.node.clone(), about: heartbeat.about.clone() };
+        for change in self.table.hear(heartbeat, turn.now) {
+            self.report(turn, node.clone(), change);
+        }
+        if !is_known {
+            // The new node need not wait for the next heartbeat.
+            self.send_heartbeat(turn);
+        }
+    }
+
+    /// A heartbeat with the id of this node is its own, unless it describes another one.
+    fn check_own(&mut self, turn: &mut Turn<'_>, heartbeat: Heartbeat) {
+        let is_own = matches!(&self.membership, Membership::Member(about) if *about == heartbeat.about);
+        if is_own {
+            return;
+        }
+        let was_known = self.table.same_id.replace(turn.now.mono_us).is_some();
+        if !was_known {
+            self.report(turn, LiveNode { node: heartbeat.node, about: heartbeat.about }, PeerChange::SameId);
+        }
+    }
+
+    fn silence_due_us(&self) -> Option<u64> {
+        // Without connections nobody is heard.
+        let heard_us = self.table.earliest_heard_us().filter(|_| self.is_connected())?;
+        Some(heard_us.saturating_add(self.limits.silence_timeout_ms * 1_000))
+    }
+
+    fn drop_silent(&mut self, turn: &mut Turn<'_>) {
+        let now_us = turn.now.mono_us;
+        if self.silence_due_us().is_none_or(|due_us| due_us > now_us) {
+            return;
+        }
+        let silent_us = now_us.saturating_sub(self.limits.silence_timeout_ms * 1_000);
+        for lost in self.table.remove_silent(silent_us) {
+            self.counters.lost += 1;
+            self.lose_in_surveys(turn, &lost);
+            self.report(turn, lost, PeerChange::Lost);
+        }
+    }
+
+    #[allow(clippy::unused_self, reason = "reads as what this node does")]
+    fn report(&self, turn: &mut Turn<'_>, node: LiveNode, change: PeerChange) {
+        turn.effects.push(CoreEffect::Peers(PeerEffect::Changed { node, change }));
+    }
+
+    const fn message(subject: Box<str>, headers: MessageHeaders, payload: Bytes) -> LinkEffect {
+        LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload }
+    }
+}
+
+/// The live nodes at one moment, for other threads.
+pub type LiveNodes = Arc<[LiveNode]>;

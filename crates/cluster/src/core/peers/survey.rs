@@ -1,0 +1,342 @@
+//! Questions to other nodes, and theirs to this one.
+//!
+//! A question names the asking node and the number of the survey; the answer goes to a subject that is made of both. A survey
+//! ends when all nodes that were live at its beginning have answered or stopped in order, or when its time is over. It begins
+//! with the nodes that are known; until the table is settled, it waits for others.
+
+use std::{collections::BTreeMap, fmt};
+
+use bytes::Bytes;
+
+use crate::{
+    core::{CoreEffect, Turn},
+    link::MessageHeaders,
+    names::encode_token,
+};
+
+use super::{LiveNode, NODE, PeerEffect, Peers};
+
+/// The header with the number of a survey.
+const SURVEY: &str = "Dn-Survey";
+/// The header with the milliseconds that the asking node waits.
+const TIMEOUT: &str = "Dn-Timeout";
+/// The header of an answer without content: why there is none.
+const REFUSED: &str = "Dn-Refused";
+/// Headers of a question or an answer, in addition to its body.
+const HEADER_BYTES: usize = 1_024;
+/// The longest time that a question of another node is kept.
+const QUERY_TIMEOUT_MAX_MS: u64 = 60_000;
+
+/// A survey of this node, numbered by who made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SurveyNumber(pub u64);
+
+/// A question of another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueryNumber(pub u64);
+
+/// Who is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SurveyTarget {
+    /// All other live nodes.
+    All,
+    /// The node with this id.
+    Node(Box<str>),
+}
+
+/// The answer of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAnswer {
+    /// Its id.
+    pub node: Box<str>,
+    /// What it answers.
+    pub payload: Bytes,
+}
+
+/// A node without an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingAnswer {
+    /// The node.
+    pub node: Box<str>,
+    /// Its name; empty if it is not known.
+    pub name: Box<str>,
+    /// Why there is no answer.
+    pub fault: QueryFault,
+}
+
+/// Why a node has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryFault {
+    /// No answer in time.
+    Silent,
+    /// It is not live, or has become silent.
+    NotLive,
+    /// It is answering too many questions.
+    Busy,
+    /// Its answer is too large for NATS, or for what this node keeps.
+    TooLarge,
+}
+
+impl QueryFault {
+    /// In the header of an answer.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::NotLive => "not live",
+            Self::Busy => "busy",
+            Self::TooLarge => "too large",
+        }
+    }
+
+    fn parse(label: &str) -> Self {
+        let known = [Self::NotLive, Self::Busy, Self::TooLarge];
+        known.into_iter().find(|fault| fault.label() == label).unwrap_or(Self::Silent)
+    }
+}
+
+impl fmt::Display for QueryFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Silent => "does not answer",
+            Self::NotLive => "is not live",
+            Self::Busy => "is answering too many questions",
+            Self::TooLarge => "has an answer that is too large",
+        })
+    }
+}
+
+/// What a survey has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SurveyAnswers {
+    /// By the nodes' ids.
+    pub answers: Vec<NodeAnswer>,
+    /// Live nodes that are missing.
+    pub missing: Vec<MissingAnswer>,
+    /// This node has no connection to NATS, or does not know all other nodes yet.
+    pub is_cut_off: bool,
+}
+
+impl SurveyAnswers {
+    /// Whether all live nodes have answered.
+    pub const fn is_complete(&self) -> bool {
+        self.missing.is_empty() && !self.is_cut_off
+    }
+}
+
+/// Why nobody was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SurveyFault {
+    /// Too many surveys wait for answers.
+    Busy,
+    /// The question is too large for NATS.
+    TooLarge,
+}
+
+/// A survey that waits for answers.
+#[derive(Debug)]
+pub(super) struct RunningSurvey {
+    to: SurveyTarget,
+    waiting: BTreeMap<Box<str>, Box<str>>,
+    answers: BTreeMap<Box<str>, Bytes>,
+    missing: Vec<MissingAnswer>,
+    due_us: u64,
+}
+
+impl RunningSurvey {
+    /// Whether an answer may still come that belongs to it.
+    fn is_open(&self, settled_us: u64, now_us: u64) -> bool {
+        !self.waiting.is_empty() || (self.to == SurveyTarget::All && now_us < settled_us)
+    }
+
+    /// When it has to be looked at.
+    pub(super) fn next_us(&self, settled_us: u64) -> u64 {
+        if self.waiting.is_empty() { self.due_us.min(settled_us) } else { self.due_us }
+    }
+}
+
+/// A question that this node is answering.
+#[derive(Debug)]
+pub(super) struct AskedQuery {
+    node: Box<str>,
+    survey: SurveyNumber,
+    pub(super) due_us: u64,
+}
+
+impl Peers {
+    pub(super) fn begin_survey(&mut self, turn: &mut Turn<'_>, number: SurveyNumber, to: SurveyTarget, payload: Bytes) {
+        let timeout_ms = self.limits.survey_timeout_ms;
+        let fault = if self.surveys.len() >= self.limits.surveys_max {
+            Some(SurveyFault::Busy)
+        } else {
+            (payload.len() + HEADER_BYTES > self.payload_bytes_max && self.is_connected())
+                .then_some(SurveyFault::TooLarge)
+        };
+        if let Some(fault) = fault {
+            self.counters.surveys_refused += 1;
+            turn.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Err(fault) }));
+            return;
+        }
+        self.counters.surveys += 1;
+        let (waiting, missing) = self.asked(&to);
+        let due_us = turn.now.after_ms(timeout_ms);
+        let survey = RunningSurvey { to, waiting, answers: BTreeMap::new(), missing, due_us };
+        if self.is_connected() && self.is_member() && survey.is_open(self.settled_us, turn.now.mono_us) {
+            let headers = MessageHeaders::new()
+                .with(NODE, self.node.clone())
+                .with(SURVEY, number.0.to_string())
+                .with(TIMEOUT, timeout_ms.to_string());
+            let subject = match &survey.to {
+                SurveyTarget::All => self.subjects.surveys.clone(),
+                SurveyTarget::Node(node) => format!("{}{}", self.subjects.node_prefix, encode_token(node)).into(),
+            };
+            turn.link(Self::message(subject, headers, payload));
+            self.surveys.insert(number, survey);
+        } else {
+            self.surveys.insert(number, survey);
+            self.end_survey(turn, number);
+        }
+    }
+
+    /// The nodes that are asked, with their names, and those that cannot be.
+    fn asked(&self, to: &SurveyTarget) -> (BTreeMap<Box<str>, Box<str>>, Vec<MissingAnswer>) {
+        match to {
+            SurveyTarget::All => (self.table.live().map(|live| (live.node, live.about.name)).collect(), Vec::new()),
+            SurveyTarget::Node(node) => {
+                let Some(about) = self.table.about(node) else {
+                    let (name, fault) = (Box::default(), QueryFault::NotLive);
+                    return (BTreeMap::new(), vec![MissingAnswer { node: node.clone(), name, fault }]);
+                };
+                ([(node.clone(), about.name.clone())].into(), Vec::new())
+            }
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, turn: &mut Turn<'_>, number: &str, headers: &MessageHeaders, payload: Bytes) {
+        // NATS itself answers, without such a header, when nobody listens.
+        let (Some(node), Ok(number)) = (headers.get(NODE), number.parse()) else {
+            self.counters.dropped += 1;
+            return;
+        };
+        let number = SurveyNumber(number);
+        let Some(survey) = self.surveys.get_mut(&number) else { return };
+        let name = survey.waiting.remove(node);
+        if survey.answers.contains_key(node) || survey.missing.iter().any(|missing| *missing.node == *node) {
+            return;
+        }
+        let fits = self.survey_bytes + payload.len() <= self.limits.survey_bytes_max;
+        let fault = headers.get(REFUSED).map(QueryFault::parse).or((!fits).then_some(QueryFault::TooLarge));
+        // More nodes than the table holds do not answer.
+        if name.is_some() || survey.answers.len() + survey.missing.len() < self.limits.nodes_max {
+            if let Some(fault) = fault {
+                survey.missing.push(MissingAnswer { node: node.into(), name: name.unwrap_or_default(), fault });
+            } else {
+                self.survey_bytes += payload.len();
+                survey.answers.insert(node.into(), payload);
+            }
+        }
+        if !survey.is_open(self.settled_us, turn.now.mono_us) {
+            self.end_survey(turn, number);
+        }
+    }
+
+    /// Ends the surveys whose time is over, and those that wait for nobody.
+    pub(super) fn end_due_surveys(&mut self, turn: &mut Turn<'_>) {
+        let now_us = turn.now.mono_us;
+        let is_over = |survey: &RunningSurvey| survey.due_us <= now_us || !survey.is_open(self.settled_us, now_us);
+        let over: Vec<SurveyNumber> =
+            self.surveys.iter().filter(|(_, survey)| is_over(survey)).map(|(number, _)| *number).collect();
+        for number in over {
+            self.end_survey(turn, number);
+        }
+    }
+
+    fn end_survey(&mut self, turn: &mut Turn<'_>, number: SurveyNumber) {
+        let Some(survey) = self.surveys.remove(&number) else { return };
+        let RunningSurvey { to, waiting, answers, mut missing, .. } = survey;
+        self.survey_bytes -= answers.values().map(Bytes::len).sum::<usize>();
+        let silent = |(node, name)| MissingAnswer { node, name, fault: QueryFault::Silent };
+        missing.extend(waiting.into_iter().map(silent));
+        let answers = answers.into_iter().map(|(node, payload)| NodeAnswer { node, payload }).collect();
+        let is_settled = to != SurveyTarget::All || turn.now.mono_us >= self.settled_us;
+        let is_cut_off = !self.is_connected() || !self.is_member() || !is_settled;
+        let found = SurveyAnswers { answers, missing, is_cut_off };
+        self.counters.incomplete += u64::from(!found.is_complete());
+        turn.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Ok(found) }));
+    }
+
+    /// A node has stopped in order, and needs not be waited for.
+    pub(super) fn forget_in_surveys(&mut self, turn: &mut Turn<'_>, node: &str) {
+        self.surveys.values_mut().for_each(|survey| drop(survey.waiting.remove(node)));
+        self.end_due_surveys(turn);
+    }
+
+    /// A node has become silent, and will not answer.
+    pub(super) fn lose_in_surveys(&mut self, turn: &mut Turn<'_>, lost: &LiveNode) {
+        for survey in self.surveys.values_mut() {
+            if let Some(name) = survey.waiting.remove(&lost.node) {
+                survey.missing.push(MissingAnswer { node: lost.node.clone(), name, fault: QueryFault::NotLive });
+            }
+        }
+        self.end_due_surveys(turn);
+    }
+
+    pub(super) fn fail_all_surveys(&mut self, turn: &mut Turn<'_>) {
+        let numbers: Vec<SurveyNumber> = self.surveys.keys().copied().collect();
+        for number in numbers {
+            self.end_survey(turn, number);
+        }
+    }
+
+    pub(super) fn on_query(&mut self, turn: &mut Turn<'_>, headers: &MessageHeaders, payload: Bytes) {
+        if !self.is_member() {
+            return;
+        }
+        let (Some(node), Some(survey)) = (headers.get(NODE), headers.number(SURVEY)) else {
+            self.counters.dropped += 1;
+            return;
+        };
+        if *node == *self.node {
+            return;
+        }
+        let (node, survey) = (Box::from(node), SurveyNumber(survey));
+        self.counters.queries += 1;
+        if self.queries.len() >= self.limits.queries_max {
+            self.counters.queries_refused += 1;
+            let refused = QueryFault::Busy;
+            self.send_answer(turn, &node, survey, Some(refused), Bytes::new());
+            return;
+        }
+        let timeout_ms = headers.number(TIMEOUT).unwrap_or(QUERY_TIMEOUT_MAX_MS).min(QUERY_TIMEOUT_MAX_MS);
+        self.numbered += 1;
+        let query = QueryNumber(self.numbered);
+        let due_us = turn.now.after_ms(timeout_ms);
+        self.queries.insert(query, AskedQuery { node, survey, due_us });
+        turn.effects.push(CoreEffect::Peers(PeerEffect::Queried { query, payload, timeout_ms }));
+    }
+
+    pub(super) fn answer_query(&mut self, turn: &mut Turn<'_>, query: QueryNumber, payload: Bytes) {
+        // The other node does not wait any more.
+        let Some(AskedQuery { node, survey, .. }) = self.queries.remove(&query) else { return };
+        if payload.len() + HEADER_BYTES > self.payload_bytes_max {
+            self.send_answer(turn, &node, survey, Some(QueryFault::TooLarge), Bytes::new());
+        } else {
+            self.send_answer(turn, &node, survey, None, payload);
+        }
+    }
+
+    fn send_answer(
+        &self,
+        turn: &mut Turn<'_>,
+        node: &str,
+        survey: SurveyNumber,
+        refused: Option<QueryFault>,
+        payload: Bytes,
+    ) {
+        let mut headers = MessageHeaders::new().with(NODE, self.node.clone());
+        if let Some(fault) = refused {
+            headers.push(REFUSED, fault.label());
+        }
+        let subject = format!("{}{}.{}", self.subjects.answer_prefix, encode_token(node), survey.0);
+        turn.link(Self::message(subject.into(), headers, payload));
+    }
+}

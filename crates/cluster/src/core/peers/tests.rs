@@ -1,0 +1,451 @@
+//! Nodes on a NATS that delivers at once.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use dunlin_engine::Now;
+
+use super::*;
+use crate::{
+    core::{Core, CoreEvent, CoreLimits, CoreOptions},
+    link::LinkEvent,
+};
+
+const VERSION: &str = "0.2.0";
+const PAYLOAD_BYTES_MAX: usize = 8_192;
+
+struct Member {
+    core: Core,
+    subjects: BTreeSet<Box<str>>,
+    /// Whether it handles anything at all.
+    is_paused: bool,
+    outcomes: Vec<PeerEffect>,
+}
+
+/// Several cores, on one clock.
+struct Network {
+    members: Vec<Member>,
+    now: Now,
+}
+
+impl Network {
+    fn new(names: &[&str]) -> Self {
+        Self::with_limits(names, &PeerLimits::default())
+    }
+
+    fn with_limits(names: &[&str], limits: &PeerLimits) -> Self {
+        let member = |node: &&str| Member {
+            core: Core::new(CoreOptions {
+                prefix: "dn".into(),
+                node: (*node).into(),
+                namespaces: vec![None],
+                broadcasts: vec![None],
+                limits: CoreLimits { peers: limits.clone(), ..CoreLimits::default() },
+            }),
+            subjects: BTreeSet::new(),
+            is_paused: false,
+            outcomes: Vec::new(),
+        };
+        let mut network = Self {
+            members: names.iter().map(member).collect(),
+            now: Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 },
+        };
+        for place in 0..names.len() {
+            network.connect(place);
+            network.announce(place, VERSION);
+        }
+        network
+    }
+
+    fn connect(&mut self, place: usize) {
+        for link in LinkName::ALL {
+            self.handle(place, CoreEvent::Link(LinkEvent::Connected { link, max_payload: PAYLOAD_BYTES_MAX }));
+        }
+    }
+
+    fn announce(&mut self, place: usize, version: &str) {
+        let about =
+            NodeDescription { name: format!("n{place}").into(), version: version.into(), started_ms: place as u64 };
+        self.handle(place, CoreEvent::Peers(PeerEvent::Announce { about }));
+    }
+
+    /// Handles an event, and delivers what is published.
+    fn handle(&mut self, place: usize, event: CoreEvent) {
+        let mut events = vec![(place, event)];
+        while let Some((place, event)) = events.pop() {
+            let mut effects = Vec::new();
+            let Some(member) = self.members.get_mut(place).filter(|member| !member.is_paused) else { continue };
+            member.core.handle(self.now, event, &mut effects);
+            for effect in effects {
+                match effect {
+                    CoreEffect::Link(LinkEffect::Subscribe { subject }) => {
+                        self.members[place].subjects.insert(subject);
+                    }
+                    CoreEffect::Link(LinkEffect::Publish { subject, headers, payload, .. }) => {
+                        for (to, member) in self.members.iter().enumerate() {
+                            let takes = member.subjects.iter().any(|wanted| match wanted.strip_suffix('*') {
+                                Some(start) => subject.starts_with(start),
+                                None => *wanted == subject,
+                            });
+                            if takes {
+                                let (subject, headers, payload) = (subject.clone(), headers.clone(), payload.clone());
+                                let delivered = LinkEvent::Delivered {
+                                    subject,
+                                    reply: None,
+                                    headers,
+                                    payload,
+                                    is_by_wildcard: false,
+                                };
+                                events.push((to, CoreEvent::Link(delivered)));
+                            }
+                        }
+                    }
+                    CoreEffect::Peers(effect) => self.members[place].outcomes.push(effect),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Passes time in small steps; every core wakes when it asked to.
+    fn pass_ms(&mut self, ms: u64) {
+        for _ in 0..ms.div_ceil(50) {
+            self.now = Now { mono_us: self.now.mono_us + 50_000, unix_ms: self.now.unix_ms + 50 };
+            for place in 0..self.members.len() {
+                let due_us = self.members[place].core.next_deadline_us();
+                if due_us.is_some_and(|due_us| due_us <= self.now.mono_us) {
+                    self.handle(place, CoreEvent::Woke);
+                }
+            }
+        }
+    }
+
+    fn survey(&mut self, place: usize, number: u64, to: SurveyTarget, payload: &'static [u8]) {
+        let (number, payload) = (SurveyNumber(number), Bytes::from_static(payload));
+        self.handle(place, CoreEvent::Peers(PeerEvent::Survey { number, to, payload }));
+    }
+
+    /// Answers the questions that a node was asked.
+    fn answer(&mut self, place: usize, answer: &[u8]) -> usize {
+        let asked = self.queries(place);
+        for query in &asked {
+            let payload = Bytes::copy_from_slice(answer);
+            self.handle(place, CoreEvent::Peers(PeerEvent::QueryAnswered { query: *query, payload }));
+        }
+        asked.len()
+    }
+
+    fn queries(&mut self, place: usize) -> Vec<QueryNumber> {
+        let is_query = |effect: &mut PeerEffect| matches!(effect, PeerEffect::Queried { .. });
+        let asked: Vec<PeerEffect> = self.members[place].outcomes.extract_if(.., is_query).collect();
+        let number = |effect| match effect {
+            PeerEffect::Queried { query, .. } => query,
+            effect => unreachable!("{effect:?}"),
+        };
+        asked.into_iter().map(number).collect()
+    }
+
+    fn surveyed(&mut self, place: usize) -> Option<Result<SurveyAnswers, SurveyFault>> {
+        let is_answer = |effect: &PeerEffect| matches!(effect, PeerEffect::Surveyed { .. });
+        let at = self.members[place].outcomes.iter().position(is_answer)?;
+        match self.members[place].outcomes.remove(at) {
+            PeerEffect::Surveyed { outcome, .. } => Some(outcome),
+            effect => unreachable!("{effect:?}"),
+        }
+    }
+
+    fn found(&mut self, place: usize) -> SurveyAnswers {
+        self.surveyed(place).expect("the survey has ended").expect("it was not refused")
+    }
+
+    fn changes(&mut self, place: usize) -> Vec<(Box<str>, PeerChange)> {
+        let is_change = |effect: &mut PeerEffect| matches!(effect, PeerEffect::Changed { .. });
+        let changes = self.members[place].outcomes.extract_if(.., is_change);
+        let parts = |effect| match effect {
+            PeerEffect::Changed { node, change } => (node.node, change),
+            effect => unreachable!("{effect:?}"),
+        };
+        changes.map(parts).collect()
+    }
+
+    fn live(&self, place: usize) -> Vec<Box<str>> {
+        self.members[place].core.live_nodes().into_iter().map(|live| live.node).collect()
+    }
+
+    fn counters(&self, place: usize) -> PeerCounters {
+        self.members[place].core.counters().peers
+    }
+}
+
+fn nodes(answers: &SurveyAnswers) -> Vec<&str> {
+    answers.answers.iter().map(|answer| &*answer.node).collect()
+}
+
+fn missing(answers: &SurveyAnswers) -> Vec<(&str, QueryFault)> {
+    answers.missing.iter().map(|missing| (&*missing.node, missing.fault)).collect()
+}
+
+#[test]
+fn nodes_know_each_other_at_once_and_forget_the_silent() {
+    let mut network = Network::new(&["b", "a", "c"]);
+    for place in 0..3 {
+        assert_eq!(network.live(place), ["a".into(), "b".into(), "c".into()]);
+    }
+    assert_eq!(network.changes(2), [("a".into(), PeerChange::Joined), ("b".into(), PeerChange::Joined)]);
+    network.pass_ms(10_000);
+    assert_eq!(network.live(0).len(), 3, "heartbeats keep nodes live");
+    network.members[1].is_paused = true;
+    network.pass_ms(1_400);
+    assert_eq!(network.live(0).len(), 3);
+    network.pass_ms(200);
+    assert_eq!(network.live(0), ["b".into(), "c".into()]);
+    assert_eq!(network.changes(2), [("a".into(), PeerChange::Lost)]);
+    assert_eq!((network.counters(0).live, network.counters(0).lost), (1, 1));
+    // It comes back, and finds the others, although it has heard nobody for so long.
+    network.members[1].is_paused = false;
+    network.pass_ms(1_000);
+    assert_eq!(network.live(0).len(), 3);
+    assert_eq!(network.live(1).len(), 3);
+    assert_eq!(network.counters(1).lost, 0, "the paused node blames nobody");
+}
+
+#[test]
+fn a_node_that_stops_in_order_is_forgotten_at_once() {
+    let mut network = Network::new(&["a", "b"]);
+    network.changes(0);
+    network.handle(1, CoreEvent::Peers(PeerEvent::Depart));
+    assert!(network.members[1].core.has_departed());
+    assert_eq!(network.changes(0), [("b".into(), PeerChange::Left)]);
+    assert_eq!(network.live(0), ["a".into()]);
+    assert_eq!(network.counters(0).lost, 0);
+    assert_eq!(network.live(1), [] as [Box<str>; 0]);
+}
+
+#[test]
+fn other_versions_and_twins_are_named_once() {
+    let mut network = Network::new(&["a"]);
+    let heartbeat = |node: &str, version: &str, network: &Network| {
+        let about = NodeDescription { name: "x".into(), version: version.into(), started_ms: 5 };
+        Heartbeat { node: node.into(), about, time_ms: network.now.unix_ms, is_leaving: false }.encode()
+    };
+    for _ in 0..3 {
+        for (node, version) in [("b", "9.9.9"), ("a", VERSION)] {
+            let payload = heartbeat(node, version, &network);
+            let (reply, headers) = (None, MessageHeaders::new());
+            let event = LinkEvent::Delivered { subject: "dn.n".into(), reply, headers, payload, is_by_wildcard: false };
+            network.handle(0, CoreEvent::Link(event));
+        }
+    }
+    let expected =
+        [("b".into(), PeerChange::Joined), ("b".into(), PeerChange::OtherVersion), ("a".into(), PeerChange::SameId)];
+    assert_eq!(network.changes(0), expected);
+    let PeerCounters { live, other_version, same_id, .. } = network.counters(0);
+    assert_eq!((live, other_version, same_id), (1, 1, true));
+    network.pass_ms(2_000);
+    assert!(!network.counters(0).same_id);
+}
+
+#[test]
+fn a_clock_that_is_off_is_named() {
+    let mut network = Network::new(&["a"]);
+    let hear = |network: &mut Network, offset_ms: i64| {
+        let time_ms = network.now.unix_ms.saturating_add_signed(offset_ms);
+        let about = NodeDescription { version: VERSION.into(), ..NodeDescription::default() };
+        let payload = Heartbeat { node: "b".into(), about, time_ms, is_leaving: false }.encode();
+        let (reply, headers) = (None, MessageHeaders::new());
+        let event = LinkEvent::Delivered { subject: "dn.n".into(), reply, headers, payload, is_by_wildcard: false };
+        network.handle(0, CoreEvent::Link(event));
+    };
+    hear(&mut network, 0);
+    network.changes(0);
+    // Heartbeats that were held up for minutes come in a burst: the sender's clock was right.
+    for late_ms in [-300_000, -299_500, -299_000] {
+        hear(&mut network, late_ms);
+        assert_eq!(network.changes(0), []);
+    }
+    for (offset_ms, expected) in [
+        (0, vec![]),
+        (60_000, vec![]),
+        (60_001, vec![PeerChange::ClockOff { offset_ms: 60_001 }]),
+        (60_001, vec![]),
+        (60_000, vec![PeerChange::ClockRight]),
+        (-60_000, vec![]),
+    ] {
+        network.pass_ms(500);
+        hear(&mut network, offset_ms);
+        // After a step of the clock, the next heartbeat counts.
+        network.pass_ms(500);
+        hear(&mut network, offset_ms);
+        let changes: Vec<PeerChange> = network.changes(0).into_iter().map(|(_, change)| change).collect();
+        assert_eq!(changes, expected, "{offset_ms}");
+    }
+}
+
+#[test]
+fn all_live_nodes_answer_a_survey() {
+    let mut network = Network::new(&["a", "b", "c"]);
+    network.pass_ms(1_000);
+    network.survey(0, 7, SurveyTarget::All, b"?");
+    assert_eq!(network.answer(2, b"C"), 1);
+    assert!(network.surveyed(0).is_none(), "it waits for the other node");
+    assert_eq!(network.answer(1, b"B"), 1);
+    let found = network.found(0);
+    assert!(found.is_complete());
+    let answers: Vec<(&str, &[u8])> = found.answers.iter().map(|answer| (&*answer.node, &*answer.payload)).collect();
+    assert_eq!(answers, [("b", &b"B"[..]), ("c", b"C")]);
+    // Alone, there is nobody to ask.
+    let mut alone = Network::new(&["a"]);
+    alone.pass_ms(1_000);
+    alone.survey(0, 1, SurveyTarget::All, b"?");
+    assert!(alone.found(0).is_complete());
+}
+
+#[test]
+fn one_node_is_asked_alone() {
+    let mut network = Network::new(&["a", "b", "c"]);
+    network.survey(0, 1, SurveyTarget::Node("c".into()), b"?");
+    assert_eq!((network.answer(1, b"B"), network.answer(2, b"C")), (0, 1));
+    assert_eq!(nodes(&network.found(0)), ["c"]);
+    network.survey(0, 2, SurveyTarget::Node("x".into()), b"?");
+    assert_eq!(missing(&network.found(0)), [("x", QueryFault::NotLive)]);
+}
+
+#[test]
+fn a_silent_node_is_missing_at_the_deadline() {
+    let mut network = Network::new(&["a", "b", "c"]);
+    network.pass_ms(1_000);
+    network.survey(0, 1, SurveyTarget::All, b"?");
+    network.answer(1, b"B");
+    network.pass_ms(950);
+    assert!(network.surveyed(0).is_none());
+    network.pass_ms(50);
+    let found = network.found(0);
+    assert_eq!((nodes(&found), missing(&found)), (vec!["b"], vec![("c", QueryFault::Silent)]));
+    assert_eq!(network.counters(0).incomplete, 1);
+    // An answer that comes too late changes nothing, and the other node has forgotten the question.
+    network.answer(2, b"C");
+    assert!(network.surveyed(0).is_none());
+}
+
+#[test]
+fn nodes_that_stop_or_become_silent_are_not_waited_for() {
+    let mut network = Network::new(&["a", "b", "c"]);
+    network.pass_ms(1_000);
+    network.members[2].is_paused = true;
+    network.pass_ms(1_000);
+    network.survey(0, 1, SurveyTarget::All, b"?");
+    network.handle(1, CoreEvent::Peers(PeerEvent::Depart));
+    assert!(network.surveyed(0).is_none());
+    network.pass_ms(600);
+    assert_eq!(missing(&network.found(0)), [("c", QueryFault::NotLive)], "the one that has stopped has nothing to add");
+}
+
+#[test]
+fn a_node_that_has_just_connected_waits_for_nodes_that_it_does_not_know() {
+    let mut network = Network::new(&["a"]);
+    network.survey(0, 1, SurveyTarget::All, b"?");
+    assert!(network.surveyed(0).is_none());
+    network.pass_ms(450);
+    assert!(network.surveyed(0).is_none());
+    network.pass_ms(50);
+    assert!(network.found(0).is_complete());
+}
+
+#[test]
+fn without_nats_an_answer_is_incomplete() {
+    let mut network = Network::new(&["a", "b"]);
+    network.pass_ms(1_000);
+    for link in [LinkName::Publish, LinkName::Live] {
+        network.handle(0, CoreEvent::Link(LinkEvent::Disconnected { link }));
+        network.survey(0, 1, SurveyTarget::All, b"?");
+        let found = network.found(0);
+        assert!(found.is_cut_off && !found.is_complete());
+        network.connect(0);
+    }
+    // Nobody is blamed for the time without connections.
+    network.handle(0, CoreEvent::Link(LinkEvent::Disconnected { link: LinkName::Live }));
+    network.pass_ms(60_000);
+    assert_eq!(network.live(0).len(), 2);
+    network.connect(0);
+    network.pass_ms(1_000);
+    assert_eq!((network.live(0).len(), network.counters(0).lost), (2, 0));
+}
+
+#[test]
+fn surveys_and_questions_are_bounded() {
+    let limits = PeerLimits { surveys_max: 2, queries_max: 3, ..PeerLimits::default() };
+    let mut network = Network::with_limits(&["a", "b", "c"], &limits);
+    network.pass_ms(1_000);
+    network.survey(0, 1, SurveyTarget::All, b"?");
+    network.survey(0, 2, SurveyTarget::All, b"?");
+    assert!(network.surveyed(0).is_none(), "two are at the limit");
+    network.survey(0, 3, SurveyTarget::All, b"?");
+    assert_eq!(network.surveyed(0), Some(Err(SurveyFault::Busy)));
+    assert_eq!(network.counters(0).surveys_refused, 1);
+    // The third question is at the other nodes' limit, the fourth is beyond.
+    network.survey(1, 1, SurveyTarget::Node("c".into()), b"?");
+    network.survey(1, 2, SurveyTarget::Node("c".into()), b"?");
+    assert_eq!(missing(&network.found(1)), [("c", QueryFault::Busy)]);
+    assert_eq!((network.counters(2).queries, network.counters(2).queries_refused), (4, 1));
+    // Questions that are never answered make room at their deadline.
+    network.queries(2);
+    network.pass_ms(1_000);
+    network.survey(1, 3, SurveyTarget::Node("c".into()), b"?");
+    assert_eq!(network.answer(2, b"C"), 1);
+}
+
+#[test]
+fn answers_are_bounded() {
+    let limits = PeerLimits { survey_bytes_max: 8, ..PeerLimits::default() };
+    let mut network = Network::with_limits(&["a", "b", "c"], &limits);
+    network.pass_ms(1_000);
+    for (of_b, of_c, expected) in [(4, 4, vec![]), (4, 5, vec![("c", QueryFault::TooLarge)])] {
+        network.survey(0, 1, SurveyTarget::All, b"?");
+        network.answer(1, &vec![0; of_b]);
+        network.answer(2, &vec![0; of_c]);
+        assert_eq!(missing(&network.found(0)), expected);
+    }
+    let mut network = Network::new(&["a", "b"]);
+    network.pass_ms(1_000);
+    let largest = PAYLOAD_BYTES_MAX - 1_024;
+    for (bytes, expected) in [(largest, vec![]), (largest + 1, vec![("b", QueryFault::TooLarge)])] {
+        network.survey(0, 1, SurveyTarget::All, b"?");
+        network.answer(1, &vec![0; bytes]);
+        assert_eq!(missing(&network.found(0)), expected);
+    }
+    network.survey(0, 1, SurveyTarget::All, &[0; PAYLOAD_BYTES_MAX]);
+    assert_eq!(network.surveyed(0), Some(Err(SurveyFault::TooLarge)));
+}
+
+#[test]
+fn the_table_is_bounded() {
+    let limits = PeerLimits { nodes_max: 2, ..PeerLimits::default() };
+    let network = Network::with_limits(&["a", "b", "c", "d"], &limits);
+    assert_eq!(network.live(0), ["a".into(), "b".into(), "c".into()]);
+    assert_eq!(network.counters(0).live, 2);
+    assert!(network.counters(0).dropped > 0);
+}
+
+#[test]
+fn messages_that_make_no_sense_are_counted() {
+    let mut network = Network::new(&["a"]);
+    let node = || MessageHeaders::new().with(NODE, "b");
+    let cases = [
+        ("dn.n", MessageHeaders::new(), 1),
+        ("dn.q", MessageHeaders::new(), 1),
+        ("dn.q", node(), 1),
+        ("dn.n.a", node().with("Dn-Survey", "x"), 1),
+        ("dn.s.a.x", node(), 1),
+        ("dn.s.a.7", MessageHeaders::new(), 1),
+        ("dn.s.a.7", node(), 0),
+    ];
+    for (subject, headers, expected) in cases {
+        let before = network.counters(0).dropped;
+        let payload = Bytes::from_static(b"\xff");
+        let event =
+            LinkEvent::Delivered { subject: subject.into(), reply: None, headers, payload, is_by_wildcard: false };
+        network.handle(0, CoreEvent::Link(event));
+        assert_eq!(network.counters(0).dropped - before, expected, "{subject}");
+    }
+    assert_eq!(network.queries(0), []);
+}

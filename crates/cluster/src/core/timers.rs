@@ -1,0 +1,87 @@
+//! What is waited for: moments, and answers to requests.
+
+use std::sync::Arc;
+
+use crate::{link::RequestNumber, names::PartitionId};
+
+use super::{Core, Turn, publish::PublishingKey};
+
+/// A moment at which something is looked at again. What has happened meanwhile makes it a no-op.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// A fence has not come back.
+    Fence(PartitionId),
+    /// Newest messages are read again.
+    Heads(PartitionId),
+    /// The stream is described again.
+    Describe(PartitionId),
+    Audit(PartitionId),
+    /// The running read is tried again.
+    Read(PartitionId),
+    /// A message is sent again, given up, or looked for in the stream.
+    Publish(PublishingKey),
+    /// A channel that nobody listens to is let go.
+    Linger(Arc<str>),
+    /// The same of its broadcasts.
+    BroadcastLinger(Arc<str>),
+    /// A gap is open for too long.
+    Gap(Arc<str>),
+    /// Loads that wait for an attach are refused.
+    Loads(Arc<str>),
+}
+
+/// Whose answer a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Requester {
+    Describe(PartitionId),
+    Heads { partition: PartitionId, chunk: usize, sync: u64 },
+    Read { partition: PartitionId, read: u64 },
+    AgeFloor(PartitionId),
+    Publish(PublishingKey),
+}
+
+/// Which connections are up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LinksUp {
+    pub(super) live: bool,
+    pub(super) publish: bool,
+    pub(super) read: bool,
+}
+
+impl Core {
+    /// Notes whose answer a new request will have.
+    pub(super) fn request(&mut self, requester: Requester) -> RequestNumber {
+        let number = RequestNumber(self.next_number());
+        self.requests.insert(number, requester);
+        number
+    }
+
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.numbered += 1;
+        self.numbered
+    }
+
+    pub(super) fn set_timer(&mut self, due_us: u64, timer: Timer) {
+        self.timers.insert((due_us, timer));
+    }
+
+    pub(super) fn run_timers(&mut self, turn: &mut Turn<'_>) {
+        while let Some((due_us, _)) = self.timers.first()
+            && *due_us <= turn.now.mono_us
+            && let Some((_, timer)) = self.timers.pop_first()
+        {
+            match timer {
+                Timer::Fence(partition) => self.fence_overdue(turn, partition),
+                Timer::Heads(partition) => self.read_missing_heads(turn, partition),
+                Timer::Describe(partition) => self.describe(turn, partition),
+                Timer::Audit(partition) => self.audit(turn, partition),
+                Timer::Read(partition) => self.resume_reads(turn, partition),
+                Timer::Publish(key) => self.review_publishing(turn, key),
+                Timer::Linger(channel) => self.linger_over(turn, &channel),
+                Timer::BroadcastLinger(channel) => self.broadcast_linger_over(turn, &channel),
+                Timer::Gap(channel) => self.gap_overdue(turn, &channel),
+                Timer::Loads(channel) => self.refuse_overdue_loads(turn, &channel),
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Commands of a session on another node, whose transport carries data only from the server.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dunlin_cluster::core::peers::{QueryFault, SurveyFault, SurveyTarget};
+
+use super::{
+    calls::{EMULATE, EmulateBody, EmulateResult, PeerCall},
+    result_of,
+};
+use crate::node::NodeCluster;
+
+/// Why another node has not taken commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardFault {
+    /// No live node has this id.
+    UnknownNode,
+    /// NATS does not take so many bytes.
+    TooLarge,
+    /// Too much is waiting here or there, or the node does not answer.
+    Unavailable,
+}
+
+/// Passes commands to a session of another node.
+///
+/// # Errors
+/// [`ForwardFault`]
+pub async fn emulate_on(cluster: &NodeCluster, node: &str, session: &str, commands: &[u8]) -> Result<(), ForwardFault> {
+    if !cluster.live_nodes().iter().any(|live| *live.node == *node) {
+        return Err(ForwardFault::UnknownNode);
+    }
+    let body = EmulateBody { session: session.into(), b64data: STANDARD.encode(commands).into() };
+    let call = PeerCall::new(EMULATE, &body);
+    let found = cluster.survey(SurveyTarget::Node(node.into()), call.encode()).await.map_err(|fault| match fault {
+        SurveyFault::Busy => ForwardFault::Unavailable,
+        SurveyFault::TooLarge => ForwardFault::TooLarge,
+    })?;
+    if found.missing.iter().any(|missing| missing.fault == QueryFault::NotLive) {
+        return Err(ForwardFault::UnknownNode);
+    }
+    let answer = found.answers.first().ok_or(ForwardFault::Unavailable)?;
+    let result = result_of(&answer.payload).map_err(|_| ForwardFault::Unavailable)?;
+    match serde_json::from_str(result.get()) {
+        Ok(EmulateResult { taken: true }) => Ok(()),
+        _ => Err(ForwardFault::Unavailable),
+    }
+}

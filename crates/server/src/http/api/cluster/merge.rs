@@ -1,0 +1,174 @@
+//! Merges the results of nodes.
+
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+use super::{
+    super::{ApiError, JsonResult, result::to_outcome},
+    MissingResult, PeerResults,
+};
+
+/// What the result of a method is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResultKind {
+    Presence,
+    PresenceStats,
+    Channels,
+    Info,
+    Rooms,
+    /// Nothing: the command has an effect on each node.
+    Empty,
+}
+
+/// The users of a channel's presence on one node. Several sessions of a user have one number.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PresenceUsers {
+    pub(super) num_clients: u32,
+    /// A hash of each user's id, the same on all nodes.
+    pub(super) users: BTreeSet<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MergedPresence {
+    presence: BTreeMap<Box<str>, Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    partial: bool,
+}
+
+#[derive(Serialize)]
+struct MergedStats {
+    num_clients: u32,
+    num_users: u32,
+    #[serde(skip_serializing_if = "is_false")]
+    partial: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MergedChannels {
+    channels: BTreeMap<Box<str>, ChannelCount>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    partial: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ChannelCount {
+    num_clients: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MergedInfo {
+    nodes: Vec<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    partial: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MergedRooms {
+    rooms: BTreeMap<Box<str>, Box<RawValue>>,
+    /// Rooms of channels that another node has a room of as well.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    further_rooms: BTreeMap<Box<str>, Vec<Box<RawValue>>>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    partial: bool,
+}
+
+/// The results of all nodes, this one's first.
+pub(super) struct Merging {
+    results: Vec<Box<RawValue>>,
+    missing: Vec<MissingResult>,
+    is_cut_off: bool,
+}
+
+impl Merging {
+    pub(super) fn new(own: Box<RawValue>, found: PeerResults) -> Self {
+        let PeerResults { mut results, missing, is_cut_off } = found;
+        results.insert(0, own);
+        Self { results, missing, is_cut_off }
+    }
+
+    pub(super) fn finish(mut self, kind: ResultKind) -> JsonResult {
+        match kind {
+            ResultKind::Presence => {
+                let presence = self.take::<MergedPresence>()?.into_iter().flat_map(|part| part.presence).collect();
+                to_outcome(&MergedPresence { presence, partial: self.is_partial() })
+            }
+            ResultKind::PresenceStats => {
+                let mut all = PresenceUsers::default();
+                for mut part in self.take::<PresenceUsers>()? {
+                    all.num_clients = all.num_clients.saturating_add(part.num_clients);
+                    all.users.append(&mut part.users);
+                }
+                let num_users = u32::try_from(all.users.len()).unwrap_or(u32::MAX);
+                to_outcome(&MergedStats { num_clients: all.num_clients, num_users, partial: self.is_partial() })
+            }
+            ResultKind::Channels => {
+                let mut channels = BTreeMap::<Box<str>, ChannelCount>::new();
+                for (name, count) in self.take::<MergedChannels>()?.into_iter().flat_map(|part| part.channels) {
+                    let channel = channels.entry(name).or_insert(ChannelCount { num_clients: 0 });
+                    channel.num_clients = channel.num_clients.saturating_add(count.num_clients);
+                }
+                to_outcome(&MergedChannels { channels, partial: self.is_partial() })
+            }
+            ResultKind::Info => {
+                let nodes = self.take::<MergedInfo>()?.into_iter().flat_map(|part| part.nodes).collect();
+                to_outcome(&MergedInfo { nodes, partial: self.is_partial() })
+            }
+            ResultKind::Rooms => self.finish_rooms(),
+            ResultKind::Empty => self.finish_empty(),
+        }
+    }
+
+    fn finish_rooms(&mut self) -> JsonResult {
+        let mut rooms = BTreeMap::new();
+        let mut further_rooms = BTreeMap::<Box<str>, Vec<Box<RawValue>>>::new();
+        for (channel, room) in self.take::<MergedRooms>()?.into_iter().flat_map(|part| part.rooms) {
+            match rooms.entry(channel) {
+                Entry::Vacant(place) => {
+                    place.insert(room);
+                }
+                Entry::Occupied(place) => further_rooms.entry(place.key().clone()).or_default().push(room),
+            }
+        }
+        to_outcome(&MergedRooms { rooms, further_rooms, partial: self.is_partial() })
+    }
+
+    /// A command that has not reached every node fails: the application tries again.
+    fn finish_empty(self) -> JsonResult {
+        if self.is_cut_off {
+            return Err(ApiError::internal("this node does not reach the cluster: only its own sessions were changed"));
+        }
+        let names: Vec<String> =
+            self.missing.iter().map(|missing| format!("{} {}", missing.name, missing.why)).collect();
+        if !names.is_empty() {
+            return Err(ApiError::internal(format_args!("node {}: try again", names.join(", node "))));
+        }
+        self.results.into_iter().next().ok_or(ApiError::INTERNAL)
+    }
+
+    fn is_partial(&self) -> bool {
+        self.is_cut_off || !self.missing.is_empty()
+    }
+
+    /// The results as values. One of another node that cannot be read is missing.
+    fn take<T: DeserializeOwned>(&mut self) -> Result<Vec<T>, ApiError> {
+        let mut parts = Vec::with_capacity(self.results.len());
+        for (index, result) in self.results.drain(..).enumerate() {
+            match serde_json::from_str(result.get()) {
+                Ok(part) => parts.push(part),
+                Err(_) if index == 0 => return Err(ApiError::INTERNAL),
+                Err(_) => {
+                    let why = "has an answer that this version does not understand".to_owned();
+                    self.missing.push(MissingResult { name: Box::default(), why });
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}

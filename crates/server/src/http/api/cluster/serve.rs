@@ -1,0 +1,113 @@
+//! Answers the questions of other nodes.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+
+use super::{
+    super::{ApiCommand, ApiError, Executor, JsonResult, Method, RequestLimits, result::to_outcome},
+    calls::{EMULATE, EmulateBody, EmulateResult, PRESENCE_USERS, PeerCall, PeerReply},
+    merge::PresenceUsers,
+};
+use crate::node::{ClusterInbox, Emulated, NodeCluster, NodeQuery};
+
+/// Carries out what other nodes ask for, on the sessions and rooms of this node.
+pub struct PeerService {
+    pub(super) executor: Executor,
+    pub(super) cluster: Arc<NodeCluster>,
+}
+
+impl PeerService {
+    /// A service that uses the executor's node.
+    pub const fn new(executor: Executor, cluster: Arc<NodeCluster>) -> Self {
+        Self { executor, cluster }
+    }
+
+    /// Answers until the node ends. The cluster bounds how many questions there are at a time.
+    pub async fn serve(self, ClusterInbox { queries, presence }: ClusterInbox) {
+        let service = Arc::new(self);
+        tokio::join!(Self::serve_nodes(&service, queries), Self::serve_shards(&service, presence));
+    }
+
+    async fn serve_nodes(service: &Arc<Self>, mut queries: mpsc::Receiver<NodeQuery>) {
+        while let Some(NodeQuery { number, payload, timeout_ms }) = queries.recv().await {
+            let service = Arc::clone(service);
+            tokio::spawn(async move {
+                // Without an answer in time, the other node has given up.
+                let timeout = Duration::from_millis(timeout_ms);
+                if let Ok(answer) = tokio::time::timeout(timeout, service.answer(&payload)).await {
+                    service.cluster.answer(number, answer);
+                }
+            });
+        }
+    }
+
+    async fn answer(&self, payload: &Bytes) -> Bytes {
+        let reply = match PeerCall::decode(payload) {
+            Some(call) => PeerReply::new(self.carry_out(&call).await),
+            None => PeerReply::not_understood(),
+        };
+        reply.encode()
+    }
+
+    async fn carry_out(&self, call: &PeerCall) -> JsonResult {
+        let params = call.params.get().as_bytes();
+        if &*call.method == PRESENCE_USERS {
+            let ChannelBody { channel } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
+            return self.executor.presence_users(channel).await;
+        }
+        if &*call.method == EMULATE {
+            let EmulateBody { session, b64data } = serde_json::from_slice(params).map_err(ApiError::bad_request)?;
+            let commands = STANDARD.decode(&*b64data).map_err(ApiError::bad_request)?;
+            let outcome = self.executor.node().emulate(&session, commands).await.map_err(|_| ApiError::INTERNAL)?;
+            return to_outcome(&EmulateResult { taken: outcome != Emulated::Busy });
+        }
+        let method = Method::by_name(&call.method).filter(|method| is_shared(*method)).ok_or(ApiError::NOT_FOUND)?;
+        let command = ApiCommand::parse(method, params, &RequestLimits::default()).map_err(ApiError::bad_request)?;
+        self.executor.carry_out_here(command?).await
+    }
+}
+
+#[derive(Deserialize)]
+struct ChannelBody {
+    channel: Box<str>,
+}
+
+/// Whether other nodes may ask for it.
+const fn is_shared(method: Method) -> bool {
+    matches!(
+        method,
+        Method::Presence
+            | Method::Channels
+            | Method::Info
+            | Method::Rooms
+            | Method::Disconnect
+            | Method::Unsubscribe
+            | Method::Subscribe
+            | Method::Refresh
+    )
+}
+
+impl Executor {
+    /// The users of a channel's presence on this node.
+    pub(super) async fn presence_users(&self, channel: Box<str>) -> JsonResult {
+        let request = ApiRequest::Presence { channel: channel.clone() };
+        let ApiAnswer::Presence(clients) = self.ask(&channel, request).await? else {
+            return Err(ApiError::INTERNAL);
+        };
+        let num_clients = u32::try_from(clients.len()).unwrap_or(u32::MAX);
+        let users = clients.iter().map(|client| user_number(&client.user)).collect();
+        to_outcome(&PresenceUsers { num_clients, users })
+    }
+}
+
+/// The same number on all nodes, and for different users different ones.
+fn user_number(user: &str) -> u64 {
+    let digest = Sha256::digest(user.as_bytes());
+    digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}

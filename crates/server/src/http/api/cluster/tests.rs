@@ -1,0 +1,142 @@
+use super::*;
+use crate::http::api::{Method, RequestLimits};
+
+fn raw(json: &str) -> Box<RawValue> {
+    RawValue::from_string(json.to_owned()).expect("it is JSON")
+}
+
+fn merged(
+    kind: ResultKind,
+    own: &str,
+    others: &[&str],
+    missing: &[(&str, &str)],
+    is_cut_off: bool,
+) -> Result<String, ApiError> {
+    let missing = missing.iter().map(|(name, why)| MissingResult { name: (*name).into(), why: (*why).to_owned() });
+    let found =
+        PeerResults { results: others.iter().map(|json| raw(json)).collect(), missing: missing.collect(), is_cut_off };
+    Merging::new(raw(own), found).finish(kind).map(|result| result.get().to_owned())
+}
+
+#[test]
+fn results_of_nodes_are_merged() {
+    let cases = [
+        (
+            ResultKind::Presence,
+            r#"{"presence":{"b":{"user":"u"}}}"#,
+            r#"{"presence":{"a":{"user":"v","conn_info":{ "x": 1}}}}"#,
+            r#"{"presence":{"a":{"user":"v","conn_info":{ "x": 1}},"b":{"user":"u"}}"#,
+        ),
+        (
+            ResultKind::PresenceStats,
+            r#"{"num_clients":3,"users":[1,2]}"#,
+            r#"{"num_clients":2,"users":[2,18446744073709551615]}"#,
+            r#"{"num_clients":5,"num_users":3"#,
+        ),
+        (
+            ResultKind::Channels,
+            r#"{"channels":{"b":{"num_clients":1}}}"#,
+            r#"{"channels":{"a":{"num_clients":2},"b":{"num_clients":3}}}"#,
+            r#"{"channels":{"a":{"num_clients":2},"b":{"num_clients":4}}"#,
+        ),
+        (
+            ResultKind::Info,
+            r#"{"nodes":[{"uid":"b"}]}"#,
+            r#"{"nodes":[{"uid":"a"}]}"#,
+            r#"{"nodes":[{"uid":"b"},{"uid":"a"}]"#,
+        ),
+        (
+            ResultKind::Rooms,
+            r#"{"rooms":{"r:1":{"tick":1}}}"#,
+            r#"{"rooms":{"r:1":{"tick":2},"r:2":{"tick":3}}}"#,
+            r#"{"rooms":{"r:1":{"tick":1},"r:2":{"tick":3}},"further_rooms":{"r:1":[{"tick":2}]}"#,
+        ),
+    ];
+    for (kind, own, other, expected) in cases {
+        assert_eq!(merged(kind, own, &[other], &[], false), Ok(format!("{expected}}}")), "{kind:?}");
+        let partial = Ok(format!("{expected},\"partial\":true}}"));
+        assert_eq!(merged(kind, own, &[other], &[("n", "is silent")], false), partial, "{kind:?}");
+        assert_eq!(merged(kind, own, &[other], &[], true), partial, "{kind:?}");
+        assert_eq!(merged(kind, own, &[other, "[]"], &[], false), partial, "{kind:?}: one that is not understood");
+        assert_eq!(merged(kind, "[]", &[other], &[], false), Err(ApiError::INTERNAL), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_command_fails_that_a_node_has_not_confirmed() {
+    assert_eq!(merged(ResultKind::Empty, "{}", &["{}"], &[], false), Ok("{}".to_owned()));
+    let missing = [("n2", "does not answer"), ("n3", "is not live")];
+    let error = merged(ResultKind::Empty, "{}", &[], &missing, false).expect_err("two nodes are missing");
+    assert_eq!(error.code(), 100);
+    assert_eq!(error.message(), "internal server error: node n2 does not answer, node n3 is not live: try again");
+    let error = merged(ResultKind::Empty, "{}", &[], &[], true).expect_err("nobody was reached");
+    assert!(error.message().contains("does not reach the cluster"), "{error:?}");
+}
+
+#[test]
+fn commands_reach_other_nodes_as_they_came() {
+    let commands = [
+        (Method::Disconnect, r#"{"user":"u"}"#),
+        (
+            Method::Disconnect,
+            r#"{"user":"","client":"c","session":"s","whitelist":["x","y"],"disconnect":{"code":4000,"reason":"why \"not\""}}"#,
+        ),
+        (Method::Unsubscribe, r#"{"user":"u","channel":"chat:1","client":"c"}"#),
+        (Method::Unsubscribe, r#"{"user":"u","channel":""}"#),
+        (Method::Subscribe, r#"{"user":"u","channel":"chat:1"}"#),
+        (
+            Method::Subscribe,
+            r#"{"user":"u","channel":"c","expire_at":1900000000,"info":{ "a" : [1] },"b64data":"AAH/","client":"c","session":"s",
+            "recover_since":{"offset":7,"epoch":"e"},"override":{"presence":{"value":true},"join_leave":{"value":false},
+            "force_push_join_leave":{"value":true},"force_positioning":{},"force_recovery":{"value":true}}}"#,
+        ),
+        (Method::Refresh, r#"{"user":"u","expired":true}"#),
+        (Method::Refresh, r#"{"user":"u","client":"c","expire_at":5,"info":{"b": 2}}"#),
+        (Method::Presence, r#"{"channel":"chat:1"}"#),
+        (Method::Channels, r#"{"pattern":"chat:*"}"#),
+        (Method::Channels, "{}"),
+        (Method::Info, "{}"),
+        (Method::Rooms, "{}"),
+    ];
+    for (method, body) in commands {
+        let parse = |body: &[u8]| {
+            ApiCommand::parse(method, body, &RequestLimits::default()).expect("it is JSON").expect("it is valid")
+        };
+        let command = parse(body.as_bytes());
+        let shared = SharedCommand::of(&command).unwrap_or_else(|| panic!("{method:?} is for all nodes"));
+        let call = PeerCall::decode(&shared.call.encode()).expect("it was encoded here");
+        assert_eq!(&*call.method, method.name());
+        let there = parse(call.params.get().as_bytes());
+        assert_eq!(format!("{there:?}"), format!("{command:?}"), "{body}");
+    }
+}
+
+#[test]
+fn what_one_node_does_for_all_asks_nobody() {
+    for (method, body) in [
+        (Method::Publish, r#"{"channel":"c","data":1}"#),
+        (Method::Broadcast, r#"{"channels":["c"],"data":1}"#),
+        (Method::History, r#"{"channel":"c"}"#),
+        (Method::HistoryRemove, r#"{"channel":"c"}"#),
+        (Method::RoomOpen, r#"{"channel":"c"}"#),
+        (Method::RoomClose, r#"{"channel":"c"}"#),
+    ] {
+        let command = ApiCommand::parse(method, body.as_bytes(), &RequestLimits::default());
+        let command = command.expect("it is JSON").expect("it is valid");
+        assert!(SharedCommand::of(&command).is_none(), "{method:?}");
+    }
+}
+
+#[test]
+fn answers_are_results_errors_or_not_understood() {
+    let reply = |outcome| result_of(&PeerReply::new(outcome).encode()).map(|result| result.get().to_owned());
+    assert_eq!(reply(Ok(raw("{}"))), Ok("{}".to_owned()));
+    assert_eq!(reply(Err(ApiError::NOT_FOUND)), Err("answers with error 104: not found".to_owned()));
+    let unknown = "has an answer that this version does not understand";
+    for bytes in [&b""[..], b"[]", br#"{"v":1}"#, br#"{"v":2,"result":{}}"#, b"\xff"] {
+        assert_eq!(result_of(&Bytes::copy_from_slice(bytes)).err().as_deref(), Some(unknown), "{bytes:?}");
+    }
+    for bytes in [&b""[..], b"[]", br#"{"v":2,"method":"info","params":{}}"#, br#"{"v":1,"method":"info"}"#] {
+        assert!(PeerCall::decode(bytes).is_none(), "{bytes:?}");
+    }
+}

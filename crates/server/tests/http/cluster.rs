@@ -1,0 +1,208 @@
+//! The server API on two nodes with one NATS server.
+
+use dunlin_proof::nats::NatsServers;
+use serde_json::{Value, json};
+
+use crate::http::{
+    emulation::open,
+    observation::until,
+    server::{Client, Server, handshake},
+};
+
+/// Two nodes that know each other. Those that are paused stay live.
+struct Pair {
+    nodes: [Server; 2],
+    _nats: NatsServers,
+}
+
+impl Pair {
+    fn start(survey_timeout: &str) -> Self {
+        let nats = NatsServers::start(1, "");
+        let nodes = ["one", "two"].map(|name| {
+            Server::start(&json!({
+                "node": { "name": name },
+                "http_stream": { "enabled": true },
+                "broker": { "enabled": true, "type": "nats", "nats": {
+                    "url": nats.urls(),
+                    "jetstream": { "replicas": 1, "storage": "memory" },
+                    "peers": { "silence_timeout": "10m", "survey_timeout": survey_timeout },
+                } },
+                "channel": { "namespaces": [{
+                    "name": "chat", "presence": true,
+                    "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
+                    "allow_presence_for_client": true, "allow_presence_for_anonymous": true,
+                }] },
+            }))
+        });
+        for node in &nodes {
+            until(|| node.metric("dunlin_cluster_peers") > 0.5);
+        }
+        Self { nodes, _nats: nats }
+    }
+}
+
+fn call(node: &Server, method: &str, params: &Value) -> Value {
+    node.ask("POST", &format!("/api/{method}"), &params.to_string()).json()
+}
+
+fn result(node: &Server, method: &str, params: &Value) -> Value {
+    let answer = call(node, method, params);
+    assert!(answer.get("error").is_none(), "{method} {params}: {answer}");
+    answer["result"].clone()
+}
+
+/// A session of a node that is subscribed to a channel, and its client id.
+fn join(node: &Server, channel: &str) -> (Client, String) {
+    let mut session = node.connect();
+    session.send(handshake(""));
+    assert_eq!(session.answer().status, 101);
+    session.send_text(r#"{"id":1,"connect":{}}"#);
+    let reply = read(&mut session);
+    let client = reply["connect"]["client"].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned();
+    session.send_text(&json!({ "id": 2, "subscribe": { "channel": channel } }).to_string());
+    let reply = read(&mut session);
+    assert!(reply.get("subscribe").is_some(), "{reply}");
+    (session, client)
+}
+
+fn read(session: &mut Client) -> Value {
+    let (opcode, text) = session.frame();
+    assert_eq!(opcode, 0x81, "{text:?}");
+    serde_json::from_slice(&text).expect("a reply in JSON")
+}
+
+fn keys(object: &Value) -> Vec<&str> {
+    object.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn reads_of_the_api_are_about_all_nodes() {
+    let pair = Pair::start("15s");
+    let [one, two] = &pair.nodes;
+    let (_here, here) = join(one, "chat:1");
+    let (_there, there) = join(two, "chat:1");
+    let (_other, _) = join(two, "chat:2");
+    for node in [one, two] {
+        let presence = result(node, "presence", &json!({ "channel": "chat:1" }));
+        let mut expected = [here.as_str(), there.as_str()];
+        expected.sort_unstable();
+        assert_eq!(keys(&presence["presence"]), expected);
+        assert_eq!(presence.get("partial"), None);
+        // Both are the anonymous user.
+        let stats = result(node, "presence_stats", &json!({ "channel": "chat:1" }));
+        assert_eq!(stats, json!({ "num_clients": 2, "num_users": 1 }));
+        let channels = result(node, "channels", &json!({}));
+        assert_eq!(channels, json!({ "channels": { "chat:1": { "num_clients": 2 }, "chat:2": { "num_clients": 1 } } }));
+        let some = result(node, "channels", &json!({ "pattern": "*:2" }));
+        assert_eq!(keys(&some["channels"]), ["chat:2"]);
+        let info = result(node, "info", &json!({}));
+        let nodes = info["nodes"].as_array().expect("a list");
+        let mut counts: Vec<_> =
+            nodes.iter().map(|node| (node["name"].as_str(), node["num_clients"].as_u64())).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [(Some("one"), Some(1)), (Some("two"), Some(2))]);
+        assert_eq!(result(node, "rooms", &json!({})), json!({ "rooms": {} }));
+    }
+    // What the namespace does not have, it has on no node.
+    assert_eq!(call(one, "presence", &json!({ "channel": "none:1" }))["error"]["code"], 102);
+    assert!((0.5..1.5).contains(&one.metric("dunlin_cluster_peers")));
+    assert!(one.metric("dunlin_cluster_surveys_partial_total") < 0.5);
+}
+
+#[test]
+fn clients_see_the_presence_of_all_nodes() {
+    let pair = Pair::start("15s");
+    let [one, two] = &pair.nodes;
+    let (mut session, here) = join(one, "chat:1");
+    let (_there, there) = join(two, "chat:1");
+    session.send_text(r#"{"id":3,"presence":{"channel":"chat:1"}}"#);
+    let reply = read(&mut session);
+    let mut expected = [here.as_str(), there.as_str()];
+    expected.sort_unstable();
+    assert_eq!(keys(&reply["presence"]["presence"]), expected, "{reply}");
+    session.send_text(r#"{"id":4,"presence_stats":{"channel":"chat:1"}}"#);
+    assert_eq!(read(&mut session), json!({ "id": 4, "presence_stats": { "num_clients": 2, "num_users": 1 } }));
+}
+
+#[test]
+fn a_request_reaches_the_session_of_another_node() {
+    let pair = Pair::start("15s");
+    let [one, two] = &pair.nodes;
+    let (mut stream, reply) = open(two);
+    let connect = &reply["connect"];
+    let emulate = |node: &str, session: &Value| {
+        let body = json!({ "node": node, "session": session, "data": r#"{"id":2,"presence":{"channel":"chat:1"}}"# });
+        one.ask("POST", "/emulation", &body.to_string()).status
+    };
+    let node = connect["node"].as_str().expect("a node");
+    assert_eq!(emulate(node, &connect["session"]), 204);
+    until(|| stream.line().contains(r#"{"id":2,"#));
+    assert_eq!(emulate(node, &json!("nobody")), 204, "it may have ended");
+    assert_eq!(emulate("another", &connect["session"]), 404);
+}
+
+#[test]
+fn commands_about_sessions_reach_all_nodes() {
+    let pair = Pair::start("15s");
+    let [one, two] = &pair.nodes;
+    let (mut session, client) = join(two, "chat:1");
+    let only = |more: Value| {
+        let mut params = json!({ "user": "", "client": client });
+        params.as_object_mut().expect("an object").append(&mut more.as_object().expect("an object").clone());
+        params
+    };
+    assert_eq!(result(one, "subscribe", &only(json!({ "channel": "chat:2", "data": { "x": 1 } }))), json!({}));
+    let push = read(&mut session);
+    assert_eq!((&push["push"]["channel"], &push["push"]["subscribe"]["data"]), (&json!("chat:2"), &json!({ "x": 1 })));
+    assert_eq!(result(one, "unsubscribe", &only(json!({ "channel": "chat:1" }))), json!({}));
+    let push = read(&mut session);
+    assert_eq!((&push["push"]["channel"], &push["push"]["unsubscribe"]["code"]), (&json!("chat:1"), &json!(2000)));
+    assert_eq!(result(one, "refresh", &only(json!({ "expire_at": 4_000_000_000_u64 }))), json!({}));
+    assert_eq!(read(&mut session)["push"]["refresh"]["expires"], json!(true));
+    let close = json!({ "disconnect": { "code": 4001, "reason": "out" } });
+    assert_eq!(result(one, "disconnect", &only(close)), json!({}));
+    let (opcode, body) = session.frame();
+    assert_eq!((opcode, &body[..2], &body[2..]), (0x88, &4001_u16.to_be_bytes()[..], &b"out"[..]));
+    assert_eq!(result(two, "channels", &json!({})), json!({ "channels": {} }));
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_said_to_be_missing() {
+    let mut pair = Pair::start("200ms");
+    let [one, two] = &mut pair.nodes;
+    let (_here, here) = join(one, "chat:1");
+    let (_there, _) = join(two, "chat:1");
+    two.signal("STOP");
+    let presence = result(one, "presence", &json!({ "channel": "chat:1" }));
+    assert_eq!((keys(&presence["presence"]), &presence["partial"]), (vec![here.as_str()], &json!(true)));
+    for (method, params) in [
+        ("presence_stats", json!({ "channel": "chat:1" })),
+        ("channels", json!({})),
+        ("info", json!({})),
+        ("rooms", json!({})),
+    ] {
+        assert_eq!(result(one, method, &params)["partial"], json!(true), "{method}");
+    }
+    for method in ["disconnect", "unsubscribe", "refresh", "subscribe"] {
+        let answer = call(one, method, &json!({ "user": "nobody", "channel": "chat:1" }));
+        assert_eq!(answer["error"]["code"], 100, "{method}: {answer}");
+        let message = answer["error"]["message"].as_str().expect("a text");
+        assert!(message.contains("node two does not answer"), "{message}");
+    }
+    assert!(one.metric("dunlin_cluster_surveys_partial_total") >= 9.0);
+    two.signal("CONT");
+    until(|| result(one, "presence", &json!({ "channel": "chat:1" })).get("partial").is_none());
+    // Who stops in order is not waited for.
+    two.signal("TERM");
+    one.logged("another node has stopped");
+    let presence = result(one, "presence", &json!({ "channel": "chat:1" }));
+    assert_eq!((keys(&presence["presence"]), presence.get("partial")), (vec![here.as_str()], None));
+}
+
+on_io_uring![
+    reads_of_the_api_are_about_all_nodes,
+    clients_see_the_presence_of_all_nodes,
+    a_request_reaches_the_session_of_another_node,
+    commands_about_sessions_reach_all_nodes,
+    a_node_that_does_not_answer_is_said_to_be_missing,
+];
