@@ -1,9 +1,11 @@
 //! Nodes of a cluster: each has an engine and the protocol of `dunlin-cluster`, and they share streams of a simulated
 //! `JetStream`, which does what was measured of the real one. Clients move between the nodes.
 
+mod broadcasts;
 mod jetstream;
 mod link_queues;
 mod node;
+mod options;
 mod world;
 
 pub use world::{ClusteredWorld, Prepare};

@@ -6,7 +6,7 @@ mod actor;
 mod client;
 mod world;
 
-pub use client::LogClient;
+pub use client::{BroadcastKind, LogClient, SeenBroadcast, is_without_history};
 pub use world::LoggedWorld;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_cluster::planted::CoreBug;
+use dunlin_cluster::{core::Core, planted::CoreBug};
+use dunlin_engine::{Shard, planted::Bug};
 use dunlin_sim::{RunOutcome, run_clustered};
 
 const FIXED_SEEDS: u64 = 300;
@@ -11,8 +12,11 @@ const SEEDS_MAX: u64 = 300;
 /// So often has each of [`REACHED`] to happen, for the checks about it to mean something.
 const REACHED_MIN: u64 = 50;
 
-const REACHED: [&str; 21] = [
+const REACHED: [&str; 24] = [
     "cluster: audit",
+    "cluster: broadcast",
+    "cluster: broadcast by wildcard",
+    "cluster: broadcast seen",
     "cluster: committed",
     "cluster: connection cut",
     "cluster: crash",
@@ -62,13 +66,17 @@ fn a_cluster_follows_from_its_seed() {
 
 /// What the first seed that finds `bug` says.
 fn find(bug: CoreBug) -> String {
+    find_planted(&format!("{bug:?}"), &|_| {}, &|core| core.plant(bug))
+}
+
+fn find_planted(bug: &str, prepare: &dyn Fn(&mut Shard), prepare_core: &dyn Fn(&mut Core)) -> String {
     let found = (0..SEEDS_MAX).find_map(|seed| {
-        let failure = run_clustered(seed, false, &|_| {}, &|core| core.plant(bug)).failure?;
+        let failure = run_clustered(seed, false, prepare, prepare_core).failure?;
         Some((seed, failure))
     });
-    let (seed, failure) = found.unwrap_or_else(|| panic!("{bug:?} is not found within {SEEDS_MAX} seeds"));
-    println!("{bug:?} is found by seed {seed}: {failure}");
-    assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}).failure, None, "seed {seed} fails without {bug:?} as well");
+    let (seed, failure) = found.unwrap_or_else(|| panic!("{bug} is not found within {SEEDS_MAX} seeds"));
+    println!("{bug} is found by seed {seed}: {failure}");
+    assert_eq!(run_clustered(seed, false, &|_| {}, &|_| {}).failure, None, "seed {seed} fails without {bug} as well");
     failure
 }
 
@@ -101,4 +109,16 @@ fn a_stale_replica_that_is_believed_is_found() {
 #[test]
 fn a_late_duplicate_that_is_passed_on_is_found() {
     find(CoreBug::LateDuplicatePassedOn);
+}
+
+#[test]
+fn a_node_that_takes_its_own_broadcast_for_another_nodes_is_found() {
+    let failure = find(CoreBug::OwnEchoPassedOn);
+    assert!(failure.contains("again"), "{failure}");
+}
+
+#[test]
+fn a_broadcast_that_is_sent_on_by_its_receiver_is_found() {
+    let failure = find_planted("BroadcastRepeated", &|shard| shard.plant(Bug::BroadcastRepeated), &|_| {});
+    assert!(failure.contains("again"), "{failure}");
 }

@@ -150,6 +150,9 @@ impl JetStream {
         match effect {
             LinkEffect::Subscribe { subject } => drop(nodes[place].interest.insert(subject)),
             LinkEffect::Unsubscribe { subject } => drop(nodes[place].interest.remove(&subject)),
+            LinkEffect::Publish { request: None, subject, headers, payload, .. } if subject.starts_with("dn.e.") => {
+                self.relay(now_us, &subject, &headers, &payload, nodes);
+            }
             LinkEffect::Publish { link, request, subject, headers, payload } => {
                 let outcome = self.publish(now_us, &subject, headers, payload, nodes, truth);
                 if let Some(request) = request {
@@ -167,6 +170,34 @@ impl JetStream {
                 if let Some((request, outcome)) = self.read(&read) {
                     nodes[place].reply(ready_us, LinkName::Read, LinkEvent::Answered { request, outcome });
                 }
+            }
+        }
+    }
+
+    /// What no stream stores goes to each subscription that matches.
+    fn relay(
+        &mut self,
+        now_us: u64,
+        subject: &str,
+        headers: &MessageHeaders,
+        payload: &Bytes,
+        nodes: &mut [LinkQueues],
+    ) {
+        let wide = subject.rsplit_once('.').map_or_else(String::new, |(all, _)| format!("{all}.*"));
+        for node in nodes {
+            for (pattern, is_by_wildcard) in [(subject, false), (wide.as_str(), true)] {
+                if !node.interest.contains(pattern) {
+                    continue;
+                }
+                let event = LinkEvent::Delivered {
+                    subject: subject.into(),
+                    reply: None,
+                    headers: headers.clone(),
+                    payload: payload.clone(),
+                    is_by_wildcard,
+                };
+                node.reply(now_us + self.chance.between(50, self.delay_max_us), LinkName::Live, event);
+                self.count(if is_by_wildcard { "broadcast by wildcard" } else { "broadcast" });
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_cluster::core::{Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace};
+use dunlin_cluster::core::{
+    BroadcastNamespace, Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace,
+};
 use dunlin_engine::{Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex};
 
 use super::world::Prepare;
@@ -44,8 +46,9 @@ impl ClusterNode {
                     partitions,
                     history_ttl_ms: namespace.history_ttl_ms,
                 }),
+                None,
             ],
-            broadcasts: Vec::new(),
+            broadcasts: broadcasts(namespace.is_clustered),
             limits,
         };
         let mut core = Core::new(core_options);
@@ -71,4 +74,10 @@ impl ClusterNode {
     pub fn handle_shard(&mut self, now: Now, event: Event<'_>) {
         self.shard.handle(now, event, &mut self.effects);
     }
+}
+
+/// Namespace 1 has a stream, and 2 has no history.
+fn broadcasts(is_clustered: bool) -> Vec<Option<BroadcastNamespace>> {
+    let shared = |name: &str, is_wide| is_clustered.then(|| BroadcastNamespace { name: name.into(), is_wide });
+    vec![None, shared("log", true), shared("live", false)]
 }

@@ -1,6 +1,8 @@
 //! A cluster, its clients and its publishers.
 
 mod api;
+mod broadcasts;
+mod faults;
 mod settle;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -8,29 +10,25 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use dunlin_cluster::{
     core::{Core, CoreEffect, CoreEvent, CoreLimits},
-    link::{LinkEffect, LinkEvent, LinkName},
+    link::{LinkEffect, LinkName},
     names::PartitionNames,
 };
-use dunlin_engine::{
-    Effect, Event, Now, Options, Seed, SessionKey, Shard,
-    api::ApiRequest,
-    backend::PublishHow,
-    log::{LogLimits, PublicationLog},
-    options::{ClientOptions, NamespaceOptions},
-};
+use dunlin_engine::{Effect, Event, Now, Options, Seed, SessionKey, Shard, api::ApiRequest, backend::PublishHow};
 use dunlin_protocol::{Encoding, Payload};
 
 use crate::{
     chance::Chance,
-    logged::{LogClient, Truth},
+    logged::{LogClient, Truth, is_without_history},
     trace::Trace,
     wire::ClientCommand,
 };
 
 use super::{
+    broadcasts::BroadcastTruth,
     jetstream::{JetStream, UNIX_MS},
     link_queues::LinkQueues,
     node::ClusterNode,
+    options::options,
 };
 
 const CHANNELS: [&str; 4] = ["log:a", "log:b", "log:c", "log:d"];
@@ -50,6 +48,8 @@ struct Asked {
     key: Option<&'static str>,
     /// It may be left alone because a newer version is there.
     is_versioned: bool,
+    /// It has no offset.
+    is_broadcast: bool,
 }
 
 /// Everything.
@@ -62,10 +62,12 @@ pub struct ClusteredWorld<'a> {
     links: Vec<LinkQueues>,
     jetstream: JetStream,
     truth: Truth,
+    broadcasts: BroadcastTruth,
     clients: Vec<LogClient>,
     /// By ticket: the node, and what was published if it was a publication.
     asked: BTreeMap<u64, (usize, Option<Asked>)>,
     keyed: BTreeMap<(String, &'static str), u64>,
+    has_broadcasts: bool,
     purges: bool,
     /// Nothing fails, and there is no audit: the fence and the chain have to be enough.
     is_calm: bool,
@@ -83,7 +85,9 @@ impl<'a> ClusteredWorld<'a> {
     /// The world of `seed`.
     pub fn new(seed: u64, prints: bool, prepare: Prepare<'a>) -> Self {
         let mut chance = Chance::new(seed ^ 0x636c_7573_7465);
-        let options = Arc::new(options(&mut chance));
+        // They change when everything else happens, and faults of the chain would be rarer.
+        let has_broadcasts = seed.is_multiple_of(3);
+        let options = Arc::new(options(&mut chance, has_broadcasts));
         let partitions = chance.between(1, 2) as u16;
         let streams: Vec<Box<str>> =
             (0..partitions).map(|part| PartitionNames::new("dn", "log", part).stream).collect();
@@ -96,9 +100,11 @@ impl<'a> ClusteredWorld<'a> {
             links: Vec::new(),
             jetstream,
             truth: Truth::new(),
+            broadcasts: BroadcastTruth::default(),
             clients: (0..chance.between(2, 6)).map(|_| LogClient::of_cluster()).collect(),
             asked: BTreeMap::new(),
             keyed: BTreeMap::new(),
+            has_broadcasts,
             purges: chance.percent(30),
             is_calm: chance.percent(30),
             thread_delay_max_us: *chance.pick(&[0, 2_000, 20_000]),
@@ -199,7 +205,7 @@ impl<'a> ClusteredWorld<'a> {
         self.steps += 1;
         let pause_us = self.chance.between(0, 4_000);
         self.pass_time(pause_us)?;
-        match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1]) {
+        match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, if self.has_broadcasts { 12 } else { 0 }]) {
             0 => self.act()?,
             1 => self.publish()?,
             2 => self.ask_history()?,
@@ -207,7 +213,8 @@ impl<'a> ClusteredWorld<'a> {
             3 => self.cut_link(),
             4 => self.jetstream.kill_leader(self.now_us, &mut self.links),
             5 => self.remove_history()?,
-            _ => self.crash(),
+            6 => self.crash(),
+            _ => self.act_live()?,
         }
         self.serve()
     }
@@ -229,7 +236,11 @@ impl<'a> ClusteredWorld<'a> {
             let (channel, data) = (*self.chance.pick(&CHANNELS), self.next_data());
             let payload = Payload::from_json(Bytes::from(data.clone()));
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how: PublishHow::default() };
-            self.ask(0, request, Some(Asked { channel: channel.to_owned(), data, key: None, is_versioned: false }))?;
+            self.ask(
+                0,
+                request,
+                Some(Asked { channel: channel.to_owned(), data, key: None, is_versioned: false, is_broadcast: false }),
+            )?;
             for _ in 0..self.chance.between(1, 12) {
                 self.steps += 1;
                 self.pass_time(4_000)?;
@@ -333,15 +344,19 @@ impl<'a> ClusteredWorld<'a> {
 
     fn perform(&mut self, place: usize, effect: Effect) -> Result<(), String> {
         self.trace.line(self.now_us, || format!("node {place}: {effect:?}"));
-        let (shard, namespace) = (dunlin_engine::ShardIndex(0), 1);
+        let shard = dunlin_engine::ShardIndex(0);
+        let namespace_of = |channel: &str| if is_without_history(channel) { 2 } else { 1 };
         let event = match effect {
             Effect::Propose { channel, proposal, record, terms: _ } => {
-                CoreEvent::Propose { shard, channel, namespace, proposal, record }
+                CoreEvent::Propose { shard, channel, namespace: 1, proposal, record }
             }
             Effect::Load { channel, load, query, terms: _ } => CoreEvent::Load { shard, channel, load, query },
-            Effect::Trim { channel, .. } => CoreEvent::Trim { channel, namespace },
-            Effect::Follow { channel } => CoreEvent::Follow { shard, channel, namespace },
+            Effect::Trim { channel, .. } => CoreEvent::Trim { channel, namespace: 1 },
+            Effect::Follow { channel } => CoreEvent::Follow { shard, namespace: namespace_of(&channel), channel },
             Effect::Unfollow { channel } => CoreEvent::Unfollow { channel },
+            Effect::Broadcast { channel, message } => {
+                CoreEvent::Broadcast { namespace: namespace_of(&channel), channel, message }
+            }
             Effect::Pause { session } => {
                 self.client_of(place, session)?.paused = true;
                 return Ok(());
@@ -378,8 +393,10 @@ impl<'a> ClusteredWorld<'a> {
                 self.perform(place, effect)?;
             }
             let Self { clients, truth, .. } = self;
-            if let Some(client) = clients.iter_mut().find(|client| client.session == Some((place, session))) {
-                client.read(truth, true, slices.into_iter())?;
+            let number = clients.iter().position(|client| client.session == Some((place, session)));
+            if let Some(number) = number {
+                clients[number].read(truth, true, slices.into_iter())?;
+                self.check_seen(number)?;
             }
         }
         Ok(())
@@ -440,55 +457,4 @@ impl<'a> ClusteredWorld<'a> {
         self.published += 1;
         format!(r#"{{"n":{}}}"#, self.published).into_bytes()
     }
-
-    fn cut_link(&mut self) {
-        self.count("connection cut");
-        let place = self.chance.below(self.links.len());
-        let until_us = self.now_us + self.chance.between(0, 800_000);
-        let link = *self.chance.pick(&LinkName::ALL);
-        self.links[place].cut(self.now_us, link, until_us);
-        if self.chance.percent(30) {
-            self.links[place].reply(self.now_us, LinkName::Live, LinkEvent::SlowConsumer);
-        }
-    }
-
-    /// A node is gone at once, and another one takes its place.
-    fn crash(&mut self) {
-        if !self.chance.percent(40) {
-            return;
-        }
-        self.count("crash");
-        let place = self.chance.below(self.nodes.len());
-        self.trace.line(self.now_us, || format!("node {place} crashes"));
-        for client in &mut self.clients {
-            if client.session.is_some_and(|(at, _)| at == place) {
-                client.leave();
-            }
-        }
-        self.asked.retain(|_, (node, _)| *node != place);
-        self.nodes[place] = self.new_node();
-        self.links[place] = LinkQueues::default();
-    }
-}
-
-fn options(chance: &mut Chance) -> Options {
-    let namespace = NamespaceOptions {
-        name: "log".to_owned(),
-        log: PublicationLog::OrderedByLog,
-        history_size: chance.between(5, 40) as usize,
-        history_ttl_ms: 60_000,
-        history_meta_ttl_ms: 120_000,
-        force_recovery: true,
-        allow_subscribe_for_client: true,
-        allow_subscribe_for_anonymous: true,
-        allow_publish_for_client: true,
-        allow_publish_for_anonymous: true,
-        allow_history_for_client: true,
-        allow_history_for_anonymous: true,
-        ..NamespaceOptions::default()
-    };
-    let client =
-        ClientOptions { allow_anonymous_connect_without_token: true, ping_interval_ms: 0, ..ClientOptions::default() };
-    let log = LogLimits { tail_publications_max: *chance.pick(&[1, 4, 10, 1_000]), ..LogLimits::default() };
-    Options { client, namespaces: vec![namespace], log, ..Options::default() }
 }

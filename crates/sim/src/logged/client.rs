@@ -6,7 +6,8 @@ use dunlin_engine::{SessionKey, Wire};
 use dunlin_protocol::Encoding;
 
 use crate::wire::{
-    ClientCommand, ClientPosition, FrameReader, PublicationBody, ServerMessage, SubscribeBody, WireFrame, decode,
+    ClientCommand, ClientInfoBody, ClientPosition, FrameReader, PublicationBody, PushBody, ServerMessage,
+    SubscribeBody, WireFrame, decode,
 };
 
 use super::{ChannelTruth, Truth};
@@ -31,8 +32,13 @@ pub struct LogClient {
     pub recoveries: (u64, u64),
     /// Subscriptions that the server ended because it may have missed something.
     pub interrupted: u64,
+    /// What it was sent without an offset, for the world to take.
+    pub broadcasts: Vec<SeenBroadcast>,
+    /// Its subscription to each channel, by their number over all channels.
+    pub periods: BTreeMap<String, u64>,
     /// A position may be that of a message in another channel.
     is_of_cluster: bool,
+    subscribed_times: u64,
     reader: FrameReader,
     next_id: u32,
 }
@@ -50,7 +56,10 @@ impl LogClient {
             is_connected: false,
             recoveries: (0, 0),
             interrupted: 0,
+            broadcasts: Vec::new(),
+            periods: BTreeMap::new(),
             is_of_cluster: false,
+            subscribed_times: 0,
             reader: FrameReader::new(Wire::WebSocketJson),
             next_id: 1,
         }
@@ -69,6 +78,11 @@ impl LogClient {
         self.send(ClientCommand::Connect { token: String::new(), subs: Vec::new() }, false);
     }
 
+    /// Whether it has a session that is connected.
+    pub fn is_open(&self) -> bool {
+        self.session.is_some() && self.is_connected
+    }
+
     /// Ends it. What it knows of channels stays.
     pub fn leave(&mut self) {
         self.session = None;
@@ -85,12 +99,13 @@ impl LogClient {
 
     /// Subscribes, from where it was. `must_recover` says that everything that it missed is there.
     pub fn subscribe(&mut self, channel: &str, must_recover: bool) {
+        let has_history = !is_without_history(channel);
         let command = ClientCommand::Subscribe {
             channel: channel.to_owned(),
             token: String::new(),
-            recover: self.positions.get(channel).cloned(),
+            recover: self.positions.get(channel).filter(|_| has_history).cloned(),
             positioned: false,
-            recoverable: true,
+            recoverable: has_history,
             join_leave: false,
             reject_unrecoverable: false,
             delta: "",
@@ -145,6 +160,15 @@ impl LogClient {
                 }
                 return Ok(());
             }
+            if self.is_of_cluster
+                && let Some(what) = BroadcastKind::of(&push)
+            {
+                if self.live.contains_key(&push.channel) {
+                    let period = self.periods.get(&push.channel).copied().unwrap_or_default();
+                    self.broadcasts.push(SeenBroadcast { channel: push.channel, period, what });
+                }
+                return Ok(());
+            }
             let publication = push.publication.ok_or_else(|| format!("an odd push for {}", push.channel))?;
             // Behind an unsubscribe command, some are still on their way.
             let Some(position) = self.live.get_mut(&push.channel) else { return Ok(()) };
@@ -161,8 +185,8 @@ impl LogClient {
                 self.subscribed(truth, channel, recover.as_ref(), &result, must_recover)?;
             }
             (ClientCommand::Publish { channel, data }, ..) => {
-                let is_committed =
-                    truth.get(&channel).is_some_and(|truth| truth.data.values().any(|known| *known == data));
+                let is_committed = is_without_history(&channel)
+                    || truth.get(&channel).is_some_and(|truth| truth.data.values().any(|known| *known == data));
                 if !is_committed {
                     return Err(format!("{channel}: a publication is acknowledged that is not committed"));
                 }
@@ -216,10 +240,49 @@ impl LogClient {
             Some(_) => self.recoveries.1 += 1,
             None => {}
         }
+        self.subscribed_times += 1;
+        self.periods.insert(channel.clone(), self.subscribed_times);
         self.positions.remove(&channel);
         self.live.insert(channel, position);
         Ok(())
     }
+}
+
+/// Something without an offset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BroadcastKind {
+    Publication(Vec<u8>),
+    Join(String),
+    Leave(String),
+}
+
+impl BroadcastKind {
+    /// What a push has without an offset.
+    fn of(push: &PushBody) -> Option<Self> {
+        let client = |info: &ClientInfoBody| info.client.clone();
+        match push {
+            PushBody { join: Some(join), .. } => Some(Self::Join(client(&join.info))),
+            PushBody { leave: Some(leave), .. } => Some(Self::Leave(client(&leave.info))),
+            PushBody { publication: Some(publication), .. } if publication.offset == 0 => {
+                Some(Self::Publication(publication.data.clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a client was sent without an offset.
+#[derive(Clone, Debug)]
+pub struct SeenBroadcast {
+    pub channel: String,
+    /// Which of the client's subscriptions it came by.
+    pub period: u64,
+    pub what: BroadcastKind,
+}
+
+/// Whether the channel is one of the namespace without history.
+pub fn is_without_history(channel: &str) -> bool {
+    channel.starts_with("live:")
 }
 
 /// Takes in the next publication of a channel: it was committed, and nothing that was committed is missing before it.

@@ -54,7 +54,8 @@ impl Owner {
             context.counters.late_messages += 1;
             return;
         };
-        if context.planted.is(Bug::BroadcastRepeated) {
+        let is_publication = matches!(message, BroadcastMessage::Publication(_));
+        if is_publication && context.planted.is(Bug::BroadcastRepeated) {
             broadcast(&name, message.clone(), effects);
         }
         match message {

@@ -24,7 +24,11 @@ impl ClusteredWorld<'_> {
             let version = if is_versioned { self.published } else { 0 };
             let how = PublishHow { idempotency_key: key.map(Box::from), version, ..PublishHow::default() };
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
-            self.ask(node, request, Some(Asked { channel: channel.to_owned(), data, key, is_versioned }))?;
+            self.ask(
+                node,
+                request,
+                Some(Asked { channel: channel.to_owned(), data, key, is_versioned, is_broadcast: false }),
+            )?;
         }
         Ok(())
     }
@@ -54,7 +58,10 @@ impl ClusteredWorld<'_> {
 
     /// What is acknowledged is stored, and once for each key in the whole cluster.
     fn acknowledged(&mut self, asked: Asked, offset: u64) -> Result<(), String> {
-        let Asked { channel, data, key, is_versioned } = asked;
+        let Asked { channel, data, key, is_versioned, is_broadcast } = asked;
+        if is_broadcast {
+            return if offset == 0 { Ok(()) } else { Err(format!("{channel}: a broadcast has the offset {offset}")) };
+        }
         if is_versioned {
             self.count("versioned");
         }

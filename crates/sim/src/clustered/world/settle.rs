@@ -32,7 +32,8 @@ impl ClusteredWorld<'_> {
         self.check_rest()?;
         self.subscribe_again()?;
         self.come_to_rest()?;
-        self.check_rest()
+        self.check_rest()?;
+        if self.has_broadcasts { self.check_broadcasts() } else { Ok(()) }
     }
 
     fn come_to_rest(&mut self) -> Result<(), String> {
@@ -102,7 +103,8 @@ impl ClusteredWorld<'_> {
         self.pass_time(LATER_US)?;
         self.come_to_rest()?;
         for (place, node) in self.nodes.iter().enumerate() {
-            let (held, followed) = (node.shard.holdings(), node.core.counters().followed);
+            let (held, counters) = (node.shard.holdings(), node.core.counters());
+            let followed = counters.followed + counters.broadcast_channels;
             if held != [0; 4] || followed > 0 {
                 return Err(format!("node {place} still holds {held:?} and follows {followed} channels"));
             }

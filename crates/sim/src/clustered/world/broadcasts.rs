@@ -1,0 +1,126 @@
+//! Publications without an offset, joins and leaves: what is sent, and whether it arrives.
+
+use bytes::Bytes;
+use dunlin_engine::{api::ApiRequest, backend::PublishHow};
+use dunlin_protocol::Payload;
+
+use crate::{clustered::broadcasts::BroadcastSource, logged::is_without_history, wire::ClientCommand};
+
+use super::{Asked, CHANNELS, ClusteredWorld};
+
+pub(super) const LIVE_CHANNELS: [&str; 3] = ["live:x", "live:y", "live:z"];
+
+/// Time in which a subscription or a broadcast reaches all nodes, while nothing fails.
+const SPREAD_US: u64 = 400_000;
+
+impl ClusteredWorld<'_> {
+    /// Somebody subscribes to a channel without history, leaves it, or publishes something without an offset.
+    pub(super) fn act_live(&mut self) -> Result<(), String> {
+        let (number, channel) = (self.chance.below(self.clients.len()), *self.chance.pick(&LIVE_CHANNELS));
+        match self.chance.weighted(&[30, 8, 20, 20]) {
+            0 => self.subscribe_live(number, channel),
+            1 if self.clients[number].is_open() => self.clients[number].unsubscribe(channel),
+            2 if self.clients[number].is_open() => {
+                let data = self.next_data();
+                // It may leave before it has sent this, so nobody has to see it.
+                self.broadcasts.on_sent(channel, &data, self.published, BroadcastSource::Client(number), 0);
+                self.clients[number].send(ClientCommand::Publish { channel: channel.to_owned(), data }, false);
+            }
+            _ => {
+                let node = self.chance.below(self.nodes.len());
+                let channel = if self.chance.percent(70) { channel } else { *self.chance.pick(&CHANNELS) };
+                self.publish_live(node, channel)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn subscribe_live(&mut self, number: usize, channel: &str) {
+        if self.clients[number].is_open() && !self.clients[number].knows(channel) {
+            self.clients[number].subscribe(channel, false);
+        }
+    }
+
+    /// The application publishes something without an offset.
+    fn publish_live(&mut self, node: usize, channel: &str) -> Result<(), String> {
+        let data = self.next_data();
+        self.broadcasts.on_sent(channel, &data, self.published, BroadcastSource::Node(node), self.now_us);
+        let how = PublishHow { skip_history: !is_without_history(channel), ..PublishHow::default() };
+        let payload = Payload::from_json(Bytes::from(data.clone()));
+        let request = ApiRequest::Publish { channel: channel.into(), data: payload, how };
+        let asked = Asked { channel: channel.to_owned(), data, key: None, is_versioned: false, is_broadcast: true };
+        self.ask(node, request, Some(asked))
+    }
+
+    /// Takes what a client has seen.
+    pub(super) fn check_seen(&mut self, number: usize) -> Result<(), String> {
+        let Self { clients, broadcasts, now_us, is_calm, .. } = self;
+        let client = &mut clients[number];
+        for channel in client.live.keys() {
+            if let Some(period) = client.periods.get(channel) {
+                broadcasts.on_subscribed(number, *period, *now_us);
+            }
+        }
+        for seen in std::mem::take(&mut client.broadcasts) {
+            broadcasts.on_seen(number, seen, *is_calm)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing fails any more: what is broadcast now reaches everybody who is subscribed, once, and so do joins and leaves.
+    pub(super) fn check_broadcasts(&mut self) -> Result<(), String> {
+        if !self.is_calm {
+            self.broadcasts.forget_sent_before(self.now_us);
+        }
+        for number in 0..self.clients.len() {
+            self.subscribe_live(number, LIVE_CHANNELS[0]);
+        }
+        self.run_for(SPREAD_US)?;
+        let before = self.broadcasts.announced.clone();
+        let mover = (0..self.clients.len()).find(|number| self.clients[*number].live.contains_key(LIVE_CHANNELS[0]));
+        for round in 0..2 {
+            for node in 0..self.nodes.len() {
+                for channel in LIVE_CHANNELS.iter().chain(&CHANNELS[..1]) {
+                    self.publish_live(node, channel)?;
+                }
+            }
+            if let Some(mover) = mover {
+                match round {
+                    0 => self.clients[mover].unsubscribe(LIVE_CHANNELS[0]),
+                    _ => self.subscribe_live(mover, LIVE_CHANNELS[0]),
+                }
+            }
+            self.run_for(SPREAD_US)?;
+        }
+        for number in 0..self.clients.len() {
+            let periods: Vec<(String, u64)> = self.clients[number]
+                .live
+                .keys()
+                .filter_map(|channel| Some((channel.clone(), *self.clients[number].periods.get(channel)?)))
+                .collect();
+            for (channel, period) in periods {
+                let complete = self.broadcasts.check_complete(number, period, &channel, SPREAD_US)?;
+                *self.reached.entry("cluster: broadcast seen".to_owned()).or_insert(0) += complete as u64;
+                let is_watching = channel == LIVE_CHANNELS[0] && mover.is_some_and(|mover| mover != number);
+                let (joins, leaves) = before.get(&(number, period)).copied().unwrap_or_default();
+                let announced = self.broadcasts.announced.get(&(number, period)).copied().unwrap_or_default();
+                if is_watching && announced != (joins + 1, leaves + 1) {
+                    return Err(format!(
+                        "{channel}: client {number} has seen {announced:?} joins and leaves, and before {joins}, {leaves}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run_for(&mut self, time_us: u64) -> Result<(), String> {
+        let end_us = self.now_us + time_us;
+        while self.now_us < end_us {
+            self.steps += 1;
+            self.pass_time(4_000)?;
+            self.serve()?;
+        }
+        Ok(())
+    }
+}
