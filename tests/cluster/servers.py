@@ -1,16 +1,19 @@
 """NATS servers and nodes of a cluster, each a process of its own on the loopback interface."""
 
+import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "crash"), str(HERE.parent / "hostile")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "crash"), str(HERE.parent / "hostile")]
 
+from network import command_in, run  # noqa: E402
 from node import Failed, free_port  # noqa: E402
 from storage_node import Api, StorageNode  # noqa: E402, F401
 
@@ -26,15 +29,18 @@ def nats_binary():
 class NatsServer:
     """Processes of one server, one after the other, on the same folder."""
 
-    def __init__(self, folder, index, port, route_port, routes):
-        self.index, self.port, self.process = index, port, None
+    def __init__(self, folder, index, place, route_port, routes):
+        self.index, self.process, self.place, self.store = index, None, place, folder / f"nats-{index}"
+        self.name, host, port, self.monitor_port = f"n{index}", place.host, place.port, free_port()
         self.config, self.log = folder / f"nats-{index}.conf", folder / f"nats-{index}.log"
-        cluster = f'cluster {{ name: test, listen: "127.0.0.1:{route_port}", routes: [{", ".join(routes)}] }}'
+        cluster = f'cluster {{ name: test, listen: "{host}:{route_port}", routes: [{", ".join(routes)}] }}'
         self.config.write_text(
             (HERE / "nats.conf").read_text("utf-8")
-            .replace("SERVER_NAME", f"n{index}")
+            .replace("SERVER_NAME", self.name)
+            .replace("HOST", host)
+            .replace("MONITOR", str(self.monitor_port))
             .replace("PORT", str(port))
-            .replace("STORE", str(folder / f"nats-{index}"))
+            .replace("STORE", str(self.store))
             + (f"\n{cluster}\n" if len(routes) > 1 else ""),
             "utf-8",
         )
@@ -42,12 +48,46 @@ class NatsServer:
     def start(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [nats_binary(), "-c", self.config], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command_in(self.place.namespace, [nats_binary(), "-c", self.config]), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+    def stop(self):
+        """Ends it in order: it hands its streams over."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(START_TIMEOUT_S)
+
+    def wait_until_current(self):
+        """Waits until it has what the other servers have: a second server may be stopped then."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            connection = http.client.HTTPConnection(self.place.host, self.monitor_port, timeout=START_TIMEOUT_S)
+            try:
+                connection.request("GET", "/healthz")
+                if connection.getresponse().status == 200:
+                    return
+            except (OSError, http.client.HTTPException):
+                pass  # it starts
+            finally:
+                connection.close()
+            time.sleep(0.05)  # between two looks
+        raise Failed(f"{self.name} is not current in {START_TIMEOUT_S} s")
+
+    def has_small_disk(self, size):
+        """Keeps its streams on a disk of its own. Only in a namespace for mounts."""
+        self.store.mkdir(parents=True, exist_ok=True)
+        run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(self.store))
+
+    def fill_disk(self):
+        with open(self.store / "filler", "wb") as filler:
+            free = os.statvfs(self.store)
+            os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize)
+
+    def empty_disk(self):
+        (self.store / "filler").unlink()
 
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)
@@ -59,9 +99,11 @@ class NatsServer:
 class Node(StorageNode):
     """A node of the cluster."""
 
-    def __init__(self, binary, folder, name, urls, replicas):
+    def __init__(self, binary, folder, name, urls, replicas, place):
         super().__init__(binary, folder / name)
+        self.host, self.place = place.host, place
         self.config = json.loads((HERE / "server.json").read_text("utf-8"))
+        self.config["http_server"]["address"] = place.host
         self.config["node"] = {"name": name}
         self.config["broker"]["nats"] = {"url": urls, "jetstream": {"replicas": replicas}}
         self.name = name
@@ -78,28 +120,46 @@ class Node(StorageNode):
     def spawn(self):
         """Starts a process on another port, so that no client of the one before is taken for one of this."""
         self.port = self.config["http_server"]["port"] = free_port()
+        # Others see when it is another process: clients of the one before have another port.
         path = self.folder / "server.json"
         path.write_text(json.dumps(self.config), "utf-8")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.binary, "serve", "-c", str(path)],
+                command_in(self.place.namespace, [self.binary, "serve", "-c", str(path)]),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
             )
 
 
-class Cluster:
-    """So many NATS servers, and nodes that use them."""
+@dataclass
+class Place:
+    """Where a process is: on the machine's loopback interface, or in a namespace."""
 
-    def __init__(self, binary, folder, server_count, node_count):
-        ports, routes = ([free_port() for _ in range(server_count)] for _ in range(2))
-        urls = [f"nats://127.0.0.1:{port}" for port in routes]
+    host: str = "127.0.0.1"
+    port: int = 0
+    namespace: str = ""
+
+
+class Cluster:
+    """So many NATS servers, and nodes that use them. With a network, each has an address of its own there."""
+
+    def __init__(self, binary, folder, server_count, node_count, network=None):
+        self.network = network
+
+        def place(name):
+            return Place(network.add(name), free_port(), name) if network else Place(port=free_port())
+
+        places, routes = [place(f"n{index}") for index in range(server_count)], [free_port() for _ in range(server_count)]
+        urls = [f"nats://{each.host}:{route}" for each, route in zip(places, routes)]
         self.servers = [
-            NatsServer(folder, index, port, route, urls) for index, (port, route) in enumerate(zip(ports, routes))
+            NatsServer(folder, index, each, route, urls) for index, (each, route) in enumerate(zip(places, routes))
         ]
-        addresses = ",".join(f"nats://127.0.0.1:{port}" for port in ports)
+        addresses = ",".join(f"nats://{each.host}:{each.port}" for each in places)
         replicas = 3 if server_count >= 3 else 1
-        self.nodes = [Node(binary, folder, f"node-{index}", addresses, replicas) for index in range(node_count)]
+        self.nodes = []
+        for index in range(node_count):
+            name = f"node-{index}"
+            self.nodes.append(Node(binary, folder, name, addresses, replicas, place(name)))
 
     def start(self):
         for server in self.servers:

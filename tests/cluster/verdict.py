@@ -39,6 +39,28 @@ def problems_of(acknowledged, seen, history):
     return problems
 
 
+def problems_of_step(acknowledged, seen):
+    """What is wrong in one channel, of what was acknowledged and seen since the last comparison.
+
+    acknowledged    (offset, number), in any order
+    seen            [(offset, number), …] up to the highest acknowledged offset, by subscriber
+    """
+    problems = []
+    expected = next(iter(seen.values()), [])
+    for subscriber, publications in seen.items():
+        if publications != expected:
+            odd = set(publications) ^ set(expected)
+            problems.append(f"{subscriber} has seen something else than the first one: {sorted(odd)[:SHOWN_MAX]}")
+        if any(first[0] >= second[0] for first, second in zip(publications, publications[1:])):
+            problems.append(f"{subscriber} has seen them out of order")
+        numbers = [number for _, number in publications]
+        if len(set(numbers)) < len(numbers):
+            problems.append(f"{subscriber} has seen one twice")
+        if missed := sorted(set(acknowledged) - set(publications)):
+            problems.append(f"{subscriber}: {len(missed)} acknowledged and not seen: {missed[:SHOWN_MAX]}")
+    return problems
+
+
 GOOD = {"p": [(3, "p/1"), (9, "p/2")]}, {"s": (3, [(7, "q/1"), (9, "p/2")])}, [(3, "p/1"), (7, "q/1"), (9, "p/2")]
 
 #: What is wrong, and the acknowledgements, what was seen and the history with it.
@@ -52,4 +74,15 @@ PLANTED = {
     "seen in the wrong order": (GOOD[0], {"s": (3, [(9, "p/2"), (7, "q/1")])}, GOOD[2]),
     "seen and taken back": (GOOD[0], {"s": (3, [(7, "q/1"), (8, "q/2"), (9, "p/2")])}, GOOD[2]),
     "a history out of order": ({}, {}, [(7, "q/1"), (3, "p/1")]),
+}
+
+GOOD_STEP = [(3, 1), (9, 3)], {"s": [(3, 1), (7, 2), (9, 3)], "t": [(3, 1), (7, 2), (9, 3)]}
+
+#: The same for steps.
+PLANTED_STEPS = {
+    "one missed by both": ([(3, 1), (8, 4), (9, 3)], GOOD_STEP[1]),
+    "one missed by one": (GOOD_STEP[0], {**GOOD_STEP[1], "t": [(3, 1), (9, 3)]}),
+    "one at another offset": ([(3, 1), (8, 3)], GOOD_STEP[1]),
+    "one seen twice": (GOOD_STEP[0], {name: [*each, (11, 3)] for name, each in GOOD_STEP[1].items()}),
+    "seen in the wrong order": (GOOD_STEP[0], {name: each[::-1] for name, each in GOOD_STEP[1].items()}),
 }

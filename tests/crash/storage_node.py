@@ -25,8 +25,8 @@ HISTORY_PAGE = 2_000
 class Api:
     """The API on one connection."""
 
-    def __init__(self, port):
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_TIMEOUT_S)
+    def __init__(self, port, host="127.0.0.1"):
+        self.connection = http.client.HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
 
     def ask(self, method, body):
         """The result, or the protocol error. Raises `OSError` or `HTTPException` if the connection breaks."""
@@ -68,7 +68,7 @@ class StorageNode:
         self.environment = {}
         #: Operators' paths are on the internal port, if there is one.
         self.has_internal_port, self.internal_port = False, None
-        self.port, self.process, self.log = None, None, self.folder / "log"
+        self.host, self.port, self.process, self.log = "127.0.0.1", None, None, self.folder / "log"
 
     def spawn(self):
         """Starts a process on a new port, so that no client of the previous process reaches this one."""
@@ -107,7 +107,7 @@ class StorageNode:
         return self.get("/health", self.internal_port)
 
     def get(self, path, port=None):
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=ANSWER_TIMEOUT_S)
+        connection = http.client.HTTPConnection(self.host, port or self.port, timeout=ANSWER_TIMEOUT_S)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

@@ -17,8 +17,9 @@ def handshake(port, encoding="json", path="/connection/websocket"):
     ).encode()
 
 
-def open_websocket(port, encoding="json", source="127.0.0.1"):
-    connection = socket.create_connection(("127.0.0.1", port), ANSWER_TIMEOUT_S, (source, 0))
+def open_websocket(port, encoding="json", source="127.0.0.1", host="127.0.0.1"):
+    own = (source, 0) if host == "127.0.0.1" else None
+    connection = socket.create_connection((host, port), ANSWER_TIMEOUT_S, own)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(handshake(port, encoding))
     head = b""
