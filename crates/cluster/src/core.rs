@@ -8,23 +8,31 @@
 //!   dropped, a missing one is read from the stream before anything later is passed on.
 //! - *Audit* ([`sync`]): a lost message with nothing behind it breaks no chain. So the newest messages are compared after
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
+//! - *Epoch* ([`truncation`], [`epoch`]): a stream that has lost its end begins a new epoch, in which no older position is valid.
 //! - *Publish* ([`publish`]): each message has an id, by which the stream drops a copy. It is sent again until the stream
 //!   has acknowledged it, and committed when it comes back in the order of the stream.
 //! - *Broadcast* ([`broadcast`]): what has no offset goes over core NATS, at most once.
-//! - *Load* ([`read`]): pages of history, with the proof of what is complete: the stream keeps one message more than the
-//!   history of a channel, so N or fewer messages behind a position mean that none was trimmed.
+//! - *Load* ([`read`], [`ahead`]): pages of history, with the proof of what is complete: the stream keeps one message more
+//!   than the history of a channel, so N or fewer messages behind a position mean that none was trimmed.
 //! - *Nodes* ([`peers`]): heartbeats, and questions to the nodes that are live.
 
+mod ahead;
 mod broadcast;
 mod channel;
+mod counters;
+mod epoch;
 mod event;
 mod follow;
+mod options;
 mod partition;
 pub mod peers;
 mod publish;
 mod read;
+mod shared;
+mod silence;
 mod sync;
 mod timers;
+mod truncation;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -40,125 +48,19 @@ use crate::{
 };
 
 pub use broadcast::{BroadcastDrop, BroadcastNamespace};
+pub use counters::CoreCounters;
+pub(crate) use epoch::epoch_of;
 pub use event::{CoreEffect, CoreEvent};
+pub use options::{CoreLimits, CoreOptions, StreamedNamespace};
 
+use ahead::AheadLoad;
 use broadcast::Broadcasts;
 use channel::FollowedChannel;
 use partition::Partition;
-use peers::{LiveNode, PeerCounters, PeerLimits, Peers};
+use peers::{LiveNode, Peers};
 use publish::{Publishing, PublishingKey};
+use silence::Silence;
 use timers::{LinksUp, Requester, Timer};
-
-/// A namespace whose channels have a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamedNamespace {
-    /// Its name; empty for channels without a namespace.
-    pub name: Box<str>,
-    /// Streams that its channels are divided over.
-    pub partitions: u16,
-    /// How long publications of a channel are kept after the newest.
-    pub history_ttl_ms: u64,
-}
-
-/// What a core is made with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CoreOptions {
-    /// Begins all names in NATS.
-    pub prefix: Box<str>,
-    /// This run of this node; no two nodes and no two runs have the same one.
-    pub node: Box<str>,
-    /// By the number of the namespace: 0 for channels without one, then in the order of the options.
-    pub namespaces: Vec<Option<StreamedNamespace>>,
-    /// By the same number; `None` for namespaces whose channels nodes do not share.
-    pub broadcasts: Vec<Option<BroadcastNamespace>>,
-    /// Bounds and times.
-    pub limits: CoreLimits,
-}
-
-/// Bounds and times of the protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CoreLimits {
-    /// Messages that are sent and not acknowledged.
-    pub publish_window_max: usize,
-    /// How long a publication is tried.
-    pub publish_timeout_ms: u64,
-    /// How long a page of history may take.
-    pub load_timeout_ms: u64,
-    /// How long a channel stays followed without listeners.
-    pub linger_ms: u64,
-    /// Time between audits of a partition.
-    pub audit_interval_ms: u64,
-    /// How long a gap may stay open while the connections are up.
-    pub gap_timeout_ms: u64,
-    /// Republished messages of a channel that wait for a gap or for the attach.
-    pub buffered_max: usize,
-    /// Followed channels of a partition, or of a namespace without streams, from which on one subscription brings all its messages. A subscription takes some
-    /// kilobytes here, and some in the server.
-    pub wide_channels_min: usize,
-    /// Of the node table and of surveys.
-    pub peers: PeerLimits,
-}
-
-impl Default for CoreLimits {
-    fn default() -> Self {
-        Self {
-            publish_window_max: 1_024,
-            publish_timeout_ms: 10_000,
-            load_timeout_ms: 5_000,
-            linger_ms: 30_000,
-            audit_interval_ms: 30_000,
-            gap_timeout_ms: 1_000,
-            buffered_max: 1_024,
-            wide_channels_min: 2_000,
-            peers: PeerLimits::default(),
-        }
-    }
-}
-
-/// What a core counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CoreCounters {
-    /// Channels that are followed, those that linger included.
-    pub followed: u64,
-    /// Channels that were attached.
-    pub attached: u64,
-    /// Republished messages.
-    pub delivered: u64,
-    /// Of these, those that were known already.
-    pub late: u64,
-    /// Gaps in the chain of a channel.
-    pub gaps: u64,
-    /// Gaps that were found by comparing the newest messages: a lost end.
-    pub lost_tails: u64,
-    /// Messages that were read to fill a gap.
-    pub filled: u64,
-    /// Channels whose subscribers start anew, because a gap cannot be filled or the stream is another one.
-    pub interrupted: u64,
-    /// Audits that are complete.
-    pub audits: u64,
-    /// Answers of replicas that did not have what was known to be stored.
-    pub stale_answers: u64,
-    /// Messages that were sent again.
-    pub retries: u64,
-    /// Publications that were given up.
-    pub abandoned: u64,
-    /// Messages that are sent and not acknowledged, at the moment.
-    pub in_flight: u64,
-    /// Reads of a channel's messages.
-    pub reads: u64,
-    /// Channels whose broadcasts the node receives, those that linger included.
-    pub broadcast_channels: u64,
-    /// Broadcasts that were handed to the connection.
-    pub broadcasts_sent: u64,
-    /// Broadcasts of other nodes that were passed on.
-    pub broadcasts_received: u64,
-    /// Broadcasts that were dropped, in the order of [`BroadcastDrop::ALL`].
-    pub broadcasts_dropped: [u64; BroadcastDrop::ALL.len()],
-    /// Connections that were opened, in the order of [`LinkName::ALL`].
-    pub links_opened: [u64; LinkName::ALL.len()],
-    /// About other nodes.
-    pub peers: PeerCounters,
-}
 
 /// The protocol of one node.
 #[derive(Debug)]
@@ -166,6 +68,7 @@ pub struct Core {
     options: CoreOptions,
     links: LinksUp,
     peers: Peers,
+    silence: Silence,
     /// The connection subscribes to them again by itself.
     has_own_subjects: bool,
     payload_bytes_max: usize,
@@ -174,6 +77,8 @@ pub struct Core {
     by_leader_subject: BTreeMap<Box<str>, PartitionId>,
     channels: BTreeMap<Arc<str>, FollowedChannel>,
     broadcasts: Broadcasts,
+    /// Loads behind positions that are not reached, by channel.
+    ahead: BTreeMap<Arc<str>, Vec<AheadLoad>>,
     requests: BTreeMap<RequestNumber, Requester>,
     publishing: BTreeMap<PublishingKey, Publishing>,
     publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
@@ -219,10 +124,12 @@ impl Core {
             peers: Peers::new(&options.prefix, &options.node, options.limits.peers.clone()),
             options,
             links: LinksUp::default(),
+            silence: Silence::default(),
             has_own_subjects: false,
             payload_bytes_max: 0,
             partitions,
             channels: BTreeMap::new(),
+            ahead: BTreeMap::new(),
             requests: BTreeMap::new(),
             publishing: BTreeMap::new(),
             publishing_by_id: BTreeMap::new(),
@@ -325,6 +232,8 @@ impl Core {
                 }
                 Some(Requester::Read { partition, read }) => self.range_read(turn, partition, read, outcome),
                 Some(Requester::AgeFloor(partition)) => self.age_floor_read(turn, partition, outcome),
+                Some(Requester::SharedRead(partition)) => self.shared_read(turn, partition, outcome),
+                Some(Requester::Marks(partition)) => self.marks_read(turn, partition, outcome),
                 _ => {}
             },
             LinkEvent::StreamInfo { request, outcome } => {
@@ -361,6 +270,7 @@ impl Core {
     }
 
     fn disconnected(&mut self, turn: &mut Turn<'_>, link: LinkName) {
+        self.silence.end(link);
         match link {
             LinkName::Live => self.links.live = false,
             LinkName::Publish => self.links.publish = false,

@@ -13,3 +13,4 @@ pub mod planted;
 pub mod record;
 pub mod streams;
 pub mod thread;
+pub mod timestamps;

@@ -147,6 +147,8 @@ pub struct ReadAnswer {
     pub up_to_sequence: u64,
     /// Messages that match and come behind the last of the answer, where NATS says it; otherwise 0.
     pub pending: u64,
+    /// It came in several parts, perhaps of several replicas.
+    pub is_in_parts: bool,
 }
 
 /// Why a read has no answer. That nothing was found is an answer without messages.
@@ -331,6 +333,11 @@ pub enum LinkEffect {
         stream: Box<str>,
         /// Unix time.
         time_ms: u64,
+    },
+    /// Give the connection up and open another one, at the next server.
+    Reconnect {
+        /// Which one.
+        link: LinkName,
     },
     /// Read the state of a stream from its leader.
     Describe {

@@ -8,7 +8,6 @@ pub(crate) mod connecting;
 mod reads;
 mod replies;
 mod session;
-mod timestamps;
 
 use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
@@ -162,7 +161,7 @@ impl Links {
     pub fn perform(&mut self, effect: LinkEffect) {
         let link = match &effect {
             LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } => LinkName::Live,
-            LinkEffect::Publish { link, .. } => *link,
+            LinkEffect::Publish { link, .. } | LinkEffect::Reconnect { link } => *link,
             LinkEffect::LastOf { .. }
             | LinkEffect::Range { .. }
             | LinkEffect::Sequences { .. }

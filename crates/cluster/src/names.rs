@@ -15,6 +15,9 @@ const NO_NAMESPACE: &str = "-";
 /// Begins the token of a fence.
 const FENCE: &str = "%_f";
 
+/// The token of epoch records.
+pub const EPOCH_TOKEN: &str = "%_e";
+
 /// A part of a namespace's channels that share one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartitionId {
@@ -26,12 +29,15 @@ pub struct PartitionId {
 
 /// The partition of a channel, of `parts` in all. All nodes compute the same one, so the hash is part of the format.
 pub fn part_of(channel: &str, parts: u16) -> u16 {
-    let hash = channel
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let hash = fnv1a(channel.bytes());
     // FNV-1a leaves little in the low bits of short names.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     u16::try_from(mixed % u64::from(parts.max(1))).unwrap_or(0)
+}
+
+/// FNV-1a of bytes: the same on all nodes, and in all versions.
+pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// Writes text as one token of a subject.
@@ -108,6 +114,16 @@ impl PartitionNames {
     /// Where a node's fences are republished.
     pub fn live_fence_subject(&self, node: &str) -> Box<str> {
         format!("{}{FENCE}-{}", self.live_prefix, encode_token(node)).into()
+    }
+
+    /// Where epoch records go.
+    pub fn epoch_subject(&self) -> Box<str> {
+        format!("{}{EPOCH_TOKEN}", self.publish_prefix).into()
+    }
+
+    /// Where epoch records are republished.
+    pub fn live_epoch_subject(&self) -> Box<str> {
+        format!("{}{EPOCH_TOKEN}", self.live_prefix).into()
     }
 
     /// All subjects that the stream stores.
@@ -195,7 +211,7 @@ mod tests {
 
     #[test]
     fn other_tokens_are_refused() {
-        for token in ["", "%", "%2", "%zz", "%_f-node", "%é0"] {
+        for token in ["", "%", "%2", "%zz", "%_f-node", EPOCH_TOKEN, "%é0"] {
             assert_eq!(decode_token(token), None, "{token}");
         }
     }

@@ -21,6 +21,14 @@ pub enum CoreBug {
     LateDuplicatePassedOn,
     /// A node takes its own broadcast for another node's.
     OwnEchoPassedOn,
+    /// A stream that has lost its end is taken for the same.
+    TruncationNotNoticed,
+    /// A position that this node has not reached is taken for one that nobody has.
+    PositionAheadRefused,
+    /// A connection that leads nowhere is kept.
+    SilenceBorne,
+    /// A shared read counts as complete however many messages it has.
+    SharedReadNotCounted,
 }
 
 /// The bug that a core has, if a test has planted one.

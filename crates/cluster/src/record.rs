@@ -28,6 +28,10 @@ pub const EXPECTED_LAST: &str = "Nats-Expected-Last-Subject-Sequence";
 pub const ROLLUP: &str = "Nats-Rollup";
 /// Header with the number of a node's fence.
 pub const FENCE: &str = "Dn-Fence";
+/// Header with the number of an epoch of a stream, from 1.
+pub const GENERATION: &str = "Dn-Generation";
+/// Header with the epoch itself.
+pub const EPOCH: &str = "Dn-Epoch";
 /// Header with the kind of a message that is not a publication.
 pub const OPERATION: &str = "Dn-Op";
 /// The kind of the message that ends a channel's history.

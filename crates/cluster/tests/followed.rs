@@ -88,9 +88,10 @@ impl Rig {
             }
             LinkEffect::LastOf { request, subjects, .. } => {
                 self.requests += 1;
-                self.attached += subjects.len() - 1;
+                // Besides the fence and the epoch record.
+                self.attached += subjects.len() - 2;
                 let messages = self.fence.clone().into_iter().collect();
-                let answer = ReadAnswer { messages, up_to_sequence: self.sequence, pending: 0 };
+                let answer = ReadAnswer { messages, up_to_sequence: self.sequence, ..ReadAnswer::default() };
                 Some(LinkEvent::Answered { request, outcome: Ok(answer) })
             }
             other => panic!("{other:?}"),

@@ -12,10 +12,10 @@ use crate::{
     creators::ChannelCreator,
     event::Ticket,
     history_stream::{Reader, Stream},
-    log::{LoadNumber, LoadQuery, ProposalNumber},
+    log::{LoadNumber, LoadQuery, ProposalNumber, PublicationLog},
     message::{Asker, RecoverFrom, SubscriptionRequest},
     names::NamespaceIndex,
-    options::RecoveryMode,
+    options::{NamespaceOptions, RecoveryMode},
     room::EventAudience,
 };
 
@@ -199,11 +199,14 @@ impl ChannelLog {
         &self,
         stream: &Stream,
         from: &RecoverFrom,
-        mode: RecoveryMode,
-        publications_max: usize,
+        options: &NamespaceOptions,
     ) -> Option<LoadQuery> {
+        let (mode, publications_max) = (options.recovery_mode, options.history_size);
         let is_of_epoch = from.epoch.is_empty() || *from.epoch == *stream.epoch();
+        // A client that was on another node may be ahead of this one.
+        let is_ahead = options.log == PublicationLog::OrderedByLog && is_of_epoch && from.offset > stream.top();
         let after = match mode {
+            _ if is_ahead => Some(from.offset),
             RecoveryMode::Stream if is_of_epoch && (self.floor..stream.floor()).contains(&from.offset) => {
                 Some(from.offset)
             }

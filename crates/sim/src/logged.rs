@@ -9,7 +9,7 @@ mod world;
 pub use client::{BroadcastKind, LogClient, SeenBroadcast, is_without_history};
 pub use world::LoggedWorld;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a log has committed in one channel, by offset. Nothing ever leaves it.
 #[derive(Debug, Default)]
@@ -17,6 +17,10 @@ pub struct ChannelTruth {
     pub data: BTreeMap<u64, Vec<u8>>,
     /// Publications by idempotency key, the oldest first.
     pub keys: BTreeMap<String, Vec<KeyUse>>,
+    /// What was committed, and what a stream has lost with its end.
+    pub lost: Vec<(u64, Vec<u8>)>,
+    /// Epochs of which something was lost. Their positions must not be continued.
+    pub void_epochs: BTreeSet<String>,
 }
 
 /// A publication with an idempotency key.
@@ -43,6 +47,12 @@ impl ChannelTruth {
     /// The first offset behind `offset`.
     pub fn next(&self, offset: u64) -> Option<u64> {
         self.data.range(offset + 1..).next().map(|(next, _)| *next)
+    }
+
+    /// Loses everything behind an offset, and with it an epoch.
+    pub fn lose_behind(&mut self, offset: u64, epoch: &str) {
+        self.lost.extend(self.data.split_off(&(offset + 1)));
+        self.void_epochs.insert(epoch.to_owned());
     }
 
     /// Whether a publication is what was committed at its offset.

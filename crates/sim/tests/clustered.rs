@@ -12,7 +12,8 @@ const SEEDS_MAX: u64 = 300;
 /// So often has each of [`REACHED`] to happen, for the checks about it to mean something.
 const REACHED_MIN: u64 = 50;
 
-const REACHED: [&str; 24] = [
+const REACHED: [&str; 30] = [
+    "cluster: ahead",
     "cluster: audit",
     "cluster: broadcast",
     "cluster: broadcast by wildcard",
@@ -20,6 +21,7 @@ const REACHED: [&str; 24] = [
     "cluster: committed",
     "cluster: connection cut",
     "cluster: crash",
+    "cluster: end lost",
     "cluster: gap",
     "cluster: history",
     "cluster: history removed",
@@ -31,11 +33,15 @@ const REACHED: [&str; 24] = [
     "cluster: no leader",
     "cluster: not committed",
     "cluster: not recovered",
+    "cluster: parted",
     "cluster: published once",
     "cluster: recovered",
     "cluster: request refused",
     "cluster: retry",
+    "cluster: shared read",
+    "cluster: silence",
     "cluster: stale replica",
+    "cluster: truncation",
     "cluster: versioned",
 ];
 
@@ -121,4 +127,25 @@ fn a_node_that_takes_its_own_broadcast_for_another_nodes_is_found() {
 fn a_broadcast_that_is_sent_on_by_its_receiver_is_found() {
     let failure = find_planted("BroadcastRepeated", &|shard| shard.plant(Bug::BroadcastRepeated), &|_| {});
     assert!(failure.contains("again"), "{failure}");
+}
+
+#[test]
+fn a_stream_that_lost_its_end_and_is_taken_for_the_same_is_found() {
+    let failure = find(CoreBug::TruncationNotNoticed);
+    assert!(failure.contains("lost position"), "{failure}");
+}
+
+#[test]
+fn a_position_that_this_node_has_not_reached_and_that_is_refused_is_found() {
+    find(CoreBug::PositionAheadRefused);
+}
+
+#[test]
+fn a_connection_that_leads_nowhere_and_is_kept_is_found() {
+    find(CoreBug::SilenceBorne);
+}
+
+#[test]
+fn a_shared_read_that_is_not_counted_is_found() {
+    find(CoreBug::SharedReadNotCounted);
 }

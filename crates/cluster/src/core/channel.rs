@@ -1,15 +1,18 @@
 //! A followed channel: its place in the chain, and a window of its newest publications.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use dunlin_engine::{
     ShardIndex,
-    log::{LoadNumber, LoadQuery, LogRecord},
+    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord},
 };
 
 use crate::{link::StoredMessage, names::PartitionId, record};
 
-use super::publish::PublishingKey;
+use super::{CoreEffect, publish::PublishingKey};
 
 /// A load that waits for the channel to be attached.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,22 @@ pub(super) struct WaitingLoad {
     pub(super) shard: ShardIndex,
     pub(super) load: LoadNumber,
     pub(super) query: LoadQuery,
+}
+
+impl WaitingLoad {
+    /// The answer with a page.
+    pub(super) fn loaded(&self, name: &Arc<str>, page: LogPage) -> CoreEffect {
+        self.answered(name, Ok(Box::new(page)))
+    }
+
+    /// The answer without one.
+    pub(super) fn refused(&self, name: &Arc<str>, error: LogError) -> CoreEffect {
+        self.answered(name, Err(error))
+    }
+
+    fn answered(&self, name: &Arc<str>, outcome: Result<Box<LogPage>, LogError>) -> CoreEffect {
+        CoreEffect::Loaded { shard: self.shard, channel: Arc::clone(name), load: self.load, outcome }
+    }
 }
 
 /// A gap in the chain.
@@ -69,6 +88,28 @@ impl Window {
         }
     }
 
+    /// Puts messages below the oldest publication: all that were stored between `floor` and `through`, which has to reach the
+    /// window. What does not fit is left out, the oldest first.
+    pub(super) fn extend_below(&mut self, messages: &[StoredMessage], floor: u64, through: u64, entries_max: u64) {
+        let through = through.max(messages.last().map_or(0, |message| message.sequence));
+        if floor >= self.floor || through < self.floor {
+            return;
+        }
+        let own_floor = self.floor;
+        let is_missing = |message: &&StoredMessage| (floor + 1..=own_floor).contains(&message.sequence);
+        self.floor = floor;
+        for message in messages.iter().rev().filter(is_missing) {
+            if self.entries.len() as u64 >= entries_max {
+                self.floor = message.sequence;
+                return;
+            }
+            if record::purged_through(message).is_none() {
+                let entry = WindowEntry { time_ms: message.time_ms, record: record::decode(message) };
+                self.entries.push_front(entry);
+            }
+        }
+    }
+
     /// Forgets everything up to `through`.
     pub(super) fn clear(&mut self, through: u64) {
         self.floor = self.floor.max(through);
@@ -113,6 +154,8 @@ pub(super) struct FollowedChannel {
     pub(super) position: u64,
     /// The channel's newest known message; 0 for none.
     pub(super) newest: u64,
+    /// Unix time at which it was stored; 0 if it is not known.
+    pub(super) newest_ms: u64,
     /// When the newest message was last known to be the newest.
     pub(super) confirmed_us: u64,
     pub(super) window: Window,
@@ -178,6 +221,7 @@ impl FollowedChannel {
             lingers_until_us: u64::MAX,
             position: 0,
             newest: 0,
+            newest_ms: 0,
             confirmed_us: 0,
             window: Window::default(),
             gap: None,
@@ -192,6 +236,11 @@ impl FollowedChannel {
 
     pub(super) fn is_attached(&self) -> bool {
         matches!(self.state, ChannelState::Attached)
+    }
+
+    /// Whether the window has all that is stored behind a position.
+    pub(super) fn has_in_window(&self, after: u64) -> bool {
+        after >= self.window.floor && (self.window.len() > 0 || self.newest == 0)
     }
 
     /// Whether a republished message follows the newest known one. If it does not, messages are missing.
@@ -209,6 +258,7 @@ impl FollowedChannel {
     pub(super) fn advance(&mut self, message: &StoredMessage, now_us: u64, entries_max: u64) -> Advanced {
         self.position = message.sequence;
         self.newest = message.sequence;
+        self.newest_ms = message.time_ms;
         self.confirmed_us = now_us;
         if let Some(through) = record::purged_through(message) {
             self.window.clear(message.sequence);

@@ -7,7 +7,7 @@ use dunlin_engine::{ShardIndex, log::LogError};
 
 use crate::{
     link::{LinkEffect, MessageHeaders, StoredMessage},
-    names::{PartitionId, decode_token, is_fence, part_of},
+    names::{EPOCH_TOKEN, PartitionId, decode_token, is_fence, part_of},
     planted::CoreBug,
     record,
 };
@@ -68,15 +68,16 @@ impl Core {
         let Some(channel) = self.channels.remove(name) else { return };
         if let Some(partition) = self.partitions.get_mut(&channel.partition) {
             partition.attached.remove(name);
+            partition.comparing.remove(name);
             partition.attaching.retain(|attaching| attaching != name);
             if !partition.is_wide {
                 turn.link(LinkEffect::Unsubscribe { subject: partition.names.live_subject(name) });
             }
         }
         for waiting in channel.waiting_loads {
-            let (shard, load) = (waiting.shard, waiting.load);
-            turn.effects.push(CoreEffect::Loaded { shard, channel: Arc::clone(name), load, outcome: Err(error) });
+            turn.effects.push(waiting.refused(name, error));
         }
+        self.refuse_ahead(turn, name, u64::MAX, error);
         self.drop_reads(turn, channel.partition, name, error);
         for key in channel.outbox.unresolved {
             self.end_publishing(turn, key, Err(error));
@@ -88,6 +89,8 @@ impl Core {
         if let Some(id) = self.by_leader_subject.get(subject).copied() {
             self.needs_audit(id);
             self.describe(turn, id);
+            // The fence that is awaited may be one that the new leader does not have.
+            self.restart_sync(turn, id);
             self.start_sync(turn, id);
             return;
         }
@@ -96,7 +99,7 @@ impl Core {
         let Some(id) = self.by_live_prefix.get(prefix).copied() else { return };
         let Some(message) = record::republished(headers, payload) else { return };
         if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.highest = partition.highest.max(message.sequence);
+            partition.marks.push(&message, turn.now.mono_us);
         }
         if is_fence(token) {
             // A wide subscription brings those of other nodes as well.
@@ -104,6 +107,10 @@ impl Core {
             if own.is_some_and(|own| *own == *subject) {
                 self.fence_returned(turn, id, &message);
             }
+            return;
+        }
+        if token == EPOCH_TOKEN {
+            self.epoch_arrived(turn, id, &message);
             return;
         }
         let Some(name) = decode_token(token) else { return };
@@ -181,6 +188,9 @@ impl Core {
         for (sequence, key) in returned {
             self.end_publishing(turn, key, Ok(sequence));
         }
+        if !self.ahead.is_empty() {
+            self.serve_ahead(turn, name);
+        }
         // What waited for them can be sent.
         self.send_of_channel(turn, name);
     }
@@ -222,6 +232,7 @@ impl Core {
         for message in gap.buffered.into_values() {
             self.message_arrived(turn, name, message);
         }
+        self.serve_ahead(turn, name);
     }
 
     pub(super) fn gap_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {

@@ -3,11 +3,14 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
-    link::{LinkEffect, ReadAnswer, ReadFault, StreamState},
+    link::{LinkEffect, LinkName, ReadAnswer, ReadFault, StreamState},
     names::{PartitionId, PartitionNames},
 };
 
-use super::{Core, CoreEffect, Requester, StreamedNamespace, Timer, Turn, read::Reads, sync::HeadSync};
+use super::{
+    Core, CoreEffect, Requester, StreamedNamespace, Timer, Turn, epoch::EpochState, read::Reads, sync::HeadSync,
+    truncation::Marks,
+};
 
 /// The key of a stream's metadata that has its epoch.
 pub const EPOCH_KEY: &str = "dunlin.epoch";
@@ -15,12 +18,11 @@ pub const EPOCH_KEY: &str = "dunlin.epoch";
 pub const KEPT_KEY: &str = "dunlin.kept";
 pub const AGE_KEY: &str = "dunlin.age_ms";
 
-/// How old an age floor may be.
+/// How old an age floor may be when something is asked for, and when the answer is judged: it must not outlive its margin.
 const AGE_FLOOR_FRESH_US: u64 = 5_000_000;
+const AGE_FLOOR_USABLE_US: u64 = 7_500_000;
 /// What may be missing below the age floor because clocks differ, and because the floor is not fresh.
 const AGE_MARGIN_MS: u64 = 10_000;
-/// Descriptions in a row after which a stream is taken to have lost messages.
-const SHORTER_DESCRIPTIONS_MAX: u32 = 6;
 /// Time until a stream that cannot be described is asked for again.
 const DESCRIBE_RETRY_US: u64 = 500_000;
 
@@ -47,17 +49,16 @@ pub(super) struct Partition {
     pub(super) names: PartitionNames,
     pub(super) facts: Option<StreamFacts>,
     is_describing: bool,
-    /// The highest sequence that was seen when the stream was asked.
-    described_at: u64,
-    /// Descriptions in a row that say that the stream ends before what was seen.
-    shorter: u32,
     pub(super) history_ttl_ms: u64,
-    /// The highest sequence that was seen.
-    pub(super) highest: u64,
+    pub(super) epoch: EpochState,
+    /// Messages that were seen.
+    pub(super) marks: Marks,
     age_floor: Option<AgeFloor>,
     is_reading_age_floor: bool,
     /// Channels that are to be attached.
     pub(super) attaching: Vec<Arc<str>>,
+    /// Attached channels that are to be compared.
+    pub(super) comparing: BTreeSet<Arc<str>>,
     /// Channels that are attached.
     pub(super) attached: BTreeSet<Arc<str>>,
     /// One subscription brings the messages of all channels.
@@ -77,13 +78,13 @@ impl Partition {
             names: PartitionNames::new(prefix, &namespace.name, part),
             facts: None,
             is_describing: false,
-            described_at: 0,
-            shorter: 0,
             history_ttl_ms: namespace.history_ttl_ms,
-            highest: 0,
+            epoch: EpochState::default(),
+            marks: Marks::default(),
             age_floor: None,
             is_reading_age_floor: false,
             attaching: Vec::new(),
+            comparing: BTreeSet::new(),
             attached: BTreeSet::new(),
             is_wide: false,
             sync: None,
@@ -96,12 +97,25 @@ impl Partition {
 
     /// The first sequence that age cannot have taken, if it was read lately.
     pub(super) fn fresh_age_floor(&self, now_us: u64) -> Option<u64> {
+        self.age_floor_within(now_us, AGE_FLOOR_FRESH_US)
+    }
+
+    /// The same for the answer to what was asked for when it was fresh.
+    pub(super) fn usable_age_floor(&self, now_us: u64) -> Option<u64> {
+        self.age_floor_within(now_us, AGE_FLOOR_USABLE_US)
+    }
+
+    fn age_floor_within(&self, now_us: u64, age_us: u64) -> Option<u64> {
         let facts = self.facts.as_ref()?;
         if facts.age_max_ms.is_none() {
             return Some(1);
         }
-        let floor = self.age_floor.filter(|floor| now_us < floor.read_us + AGE_FLOOR_FRESH_US)?;
+        let floor = self.age_floor.filter(|floor| now_us < floor.read_us + age_us)?;
         Some(floor.sequence)
+    }
+
+    pub(super) const fn forget_age_floor(&mut self) {
+        self.age_floor = None;
     }
 }
 
@@ -132,7 +146,6 @@ impl Core {
     pub(super) fn describe(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id).filter(|partition| !partition.is_describing) else { return };
         partition.is_describing = true;
-        partition.described_at = partition.highest;
         let stream = partition.names.stream.clone();
         let request = self.request(Requester::Describe(id));
         turn.link(LinkEffect::Describe { request, stream });
@@ -146,28 +159,22 @@ impl Core {
     ) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         partition.is_describing = false;
-        let facts = outcome.ok().and_then(|state| Some((facts(&state)?, state.last_sequence)));
-        let Some((facts, last_sequence)) = facts else {
+        match outcome {
+            Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.on_silence(turn, LinkName::Read),
+            _ => self.silence.end(LinkName::Read),
+        }
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let Some(facts) = outcome.ok().and_then(|state| facts(&state)) else {
             self.set_timer(turn.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(id));
             return;
         };
         let is_other = partition.facts.as_ref().is_some_and(|known| known.epoch != facts.epoch);
-        // A stream that has forgotten messages gives their sequences again. A new leader may still be about to apply them.
-        partition.shorter = if last_sequence < partition.described_at { partition.shorter + 1 } else { 0 };
-        let is_shorter = partition.shorter >= SHORTER_DESCRIPTIONS_MAX;
-        if partition.shorter > 0 && !is_shorter {
-            self.set_timer(turn.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(id));
-            return;
-        }
         let is_first = partition.facts.is_none();
-        if is_other || is_shorter {
-            partition.age_floor = None;
-            partition.highest = last_sequence;
-            partition.shorter = 0;
-        }
         partition.facts = Some(facts);
-        if is_other || is_shorter {
-            self.interrupt_all(turn, id);
+        if is_other {
+            // The stream was removed, and made anew.
+            partition.epoch = EpochState::default();
+            self.begin_epoch(turn, id);
         }
         if is_first {
             self.needs_audit(id);
@@ -208,13 +215,16 @@ impl Core {
         }
     }
 
-    /// The subjects that do not depend on channels: fences, and new leaders.
+    /// The subjects that do not depend on channels: fences, epochs, and new leaders.
     pub(super) fn subscribe_own_subjects(&mut self, turn: &mut Turn<'_>) {
         if std::mem::replace(&mut self.has_own_subjects, true) {
             return;
         }
         for partition in self.partitions.values_mut() {
-            for subject in [partition.names.live_fence_subject(&self.options.node), partition.names.leader_subject()] {
+            let names = &partition.names;
+            for subject in
+                [names.live_fence_subject(&self.options.node), names.live_epoch_subject(), names.leader_subject()]
+            {
                 turn.effects.push(CoreEffect::Link(LinkEffect::Subscribe { subject }));
             }
         }

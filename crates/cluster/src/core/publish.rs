@@ -84,6 +84,8 @@ pub(super) struct Publishing {
     headers: MessageHeaders,
     payload: Bytes,
     stage: Stage,
+    /// The highest sequence of the stream that was seen when it was sent.
+    sent_after: u64,
     pause_us: u64,
     due_us: u64,
     give_up_us: u64,
@@ -147,6 +149,7 @@ impl Core {
             headers,
             payload,
             stage: Stage::Unsent,
+            sent_after: 0,
             pause_us: RETRY_MIN_US,
             due_us: 0,
             give_up_us: turn.now.after_ms(self.options.limits.publish_timeout_ms),
@@ -171,6 +174,7 @@ impl Core {
             headers,
             payload: Bytes::new(),
             stage: Stage::Unsent,
+            sent_after: 0,
             pause_us: RETRY_MIN_US,
             due_us: 0,
             give_up_us: turn.now.after_ms(self.options.limits.publish_timeout_ms),
@@ -255,10 +259,11 @@ impl Core {
             }
         }
         let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());
+        let sent_after = partition.marks.highest();
         let request = self.request(Requester::Publish(key));
         self.in_flight += 1;
         if let Some(publishing) = self.publishing.get_mut(&key) {
-            publishing.stage = Stage::Sent;
+            (publishing.stage, publishing.sent_after) = (Stage::Sent, sent_after);
         }
         turn.link(LinkEffect::Publish { link: LinkName::Publish, request: Some(request), subject, headers, payload });
     }
@@ -271,6 +276,11 @@ impl Core {
         outcome: Result<PublishAck, PublishFault>,
     ) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        match outcome {
+            Ok(_) | Err(PublishFault::Refused { .. }) => self.silence.end(LinkName::Publish),
+            Err(PublishFault::NoResponders | PublishFault::TimedOut) => self.on_silence(turn, LinkName::Publish),
+            Err(PublishFault::Disconnected) => {}
+        }
         let Some(publishing) = self.publishing.get_mut(&key) else {
             // It has come back already.
             self.send_waiting(turn);
@@ -278,6 +288,10 @@ impl Core {
         };
         let name = Arc::clone(&publishing.channel);
         match outcome {
+            Ok(ack) if ack.sequence <= publishing.sent_after && !ack.is_duplicate => {
+                let partition = publishing.partition;
+                self.on_truncation(turn, partition);
+            }
             Ok(ack) => {
                 publishing.stage = Stage::Acknowledged(ack.sequence);
                 self.await_return(turn, key, &name, ack.sequence);

@@ -1,7 +1,8 @@
 //! Reads of a channel's messages: missing parts of the chain, and pages of history.
 //!
 //! NATS scans the stream between the messages of a subject, and keeps the stream from being written meanwhile. So a read
-//! asks for few messages, one read of a partition is under way at a time, and the window in memory comes first.
+//! asks for few messages, one read of a partition is under way at a time, and the window in memory comes first. What was read
+//! goes into the window. Many recoveries at once share one read ([`super::shared`]).
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -11,13 +12,13 @@ use dunlin_engine::{
 };
 
 use crate::{
-    link::{LinkEffect, ReadAnswer, ReadFault, StoredMessage},
+    link::{LinkEffect, LinkName, ReadAnswer, ReadFault, StoredMessage},
     names::PartitionId,
     planted::CoreBug,
     record,
 };
 
-use super::{Core, CoreEffect, Requester, Timer, Turn, channel::WaitingLoad};
+use super::{Core, Requester, Timer, Turn, channel::WaitingLoad, partition::Partition};
 
 /// Messages of one request.
 const RANGE_MESSAGES_MAX: usize = 20;
@@ -29,28 +30,32 @@ const WAITING_READS_MAX: usize = 16_384;
 
 /// What a read is for.
 #[derive(Clone, Copy, Debug)]
-enum Purpose {
+pub(super) enum Purpose {
     Fill,
     Load(WaitingLoad),
 }
 
 /// A read of a channel's messages.
 #[derive(Debug)]
-struct Read {
+pub(super) struct Read {
     number: u64,
-    channel: Arc<str>,
-    purpose: Purpose,
+    pub(super) channel: Arc<str>,
+    pub(super) purpose: Purpose,
     /// Everything behind this sequence is read.
-    after: u64,
+    pub(super) after: u64,
     /// A message that is known to be stored: an answer without it, or a later one, is not complete.
-    through: u64,
-    messages: Vec<StoredMessage>,
+    pub(super) through: u64,
+    pub(super) messages: Vec<StoredMessage>,
     /// Where the channel was when the read began. The messages are all that there is up to here, and perhaps more.
     position: u64,
     /// Behind this sequence, the messages are complete.
-    floor: u64,
+    pub(super) floor: u64,
     /// Whether the stream may have dropped messages because it had too many.
-    may_be_trimmed: bool,
+    pub(super) may_be_trimmed: bool,
+    /// It is part of the shared read that is under way.
+    pub(super) is_shared: bool,
+    /// A shared read did not have it: it is read by itself.
+    pub(super) is_alone: bool,
     is_asked: bool,
     /// A replica that lags is given time.
     not_before_us: u64,
@@ -60,7 +65,9 @@ struct Read {
 /// The reads of a partition: the first one is under way.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    queue: VecDeque<Read>,
+    pub(super) queue: VecDeque<Read>,
+    /// A shared read is under way.
+    pub(super) is_sharing: bool,
 }
 
 impl Core {
@@ -76,7 +83,7 @@ impl Core {
         let due_us = turn.now.after_ms(self.options.limits.load_timeout_ms);
         let waiting = WaitingLoad { due_us, shard, load, query };
         match self.channels.get_mut(name) {
-            None => refuse(turn, name, waiting, LogError::Unavailable),
+            None => turn.effects.push(waiting.refused(name, LogError::Unavailable)),
             Some(channel) if !channel.is_attached() => {
                 channel.waiting_loads.push(waiting);
                 self.set_timer(due_us, Timer::Loads(Arc::clone(name)));
@@ -92,19 +99,22 @@ impl Core {
         }
     }
 
-    fn serve_load(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad) {
-        let WaitingLoad { shard, load, query, .. } = waiting;
+    pub(super) fn serve_load(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad) {
+        let query = waiting.query;
+        if let Some(after) = self.position_ahead(name, query.after) {
+            self.wait_for_position(turn, name, waiting, after);
+            return;
+        }
         let Some(channel) = self.channels.get_mut(name) else { return };
         let opens = query.after.is_none() && std::mem::take(&mut channel.opens);
-        let window = &channel.window;
-        let has_some = window.len() > 0 || channel.newest == 0;
+        let publications = channel.window.len();
         let is_in_window = match query.after {
-            Some(after) => after >= window.floor,
-            None => window.len() >= query.publications_max || opens && window.len() > 0,
+            Some(after) => channel.has_in_window(after),
+            None => publications > 0 && (opens || publications >= query.publications_max),
         };
-        if is_in_window && has_some {
+        if is_in_window {
             let page = self.page_of_window(turn, name, query);
-            turn.effects.push(loaded(shard, name, load, page));
+            turn.effects.push(waiting.loaded(name, page));
             return;
         }
         // With nothing stored behind the window's floor, only the proof for what is below is missing.
@@ -138,13 +148,15 @@ impl Core {
             position,
             floor: after,
             may_be_trimmed: false,
+            is_shared: false,
+            is_alone: false,
             is_asked: false,
             not_before_us: 0,
             pause_us: STALE_PAUSE_MIN_US,
         };
         match purpose {
             Purpose::Load(waiting) if queue.len() >= WAITING_READS_MAX => {
-                refuse(turn, name, waiting, LogError::Busy);
+                turn.effects.push(waiting.refused(name, LogError::Busy));
                 return;
             }
             Purpose::Load(_) => queue.push_back(read),
@@ -159,8 +171,9 @@ impl Core {
     pub(super) fn resume_reads(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         while let Some(partition) = self.partitions.get_mut(&id) {
             let age_floor = partition.fresh_age_floor(turn.now.mono_us);
+            let is_sharing = partition.reads.is_sharing;
             let Some(read) = partition.reads.queue.front_mut() else { return };
-            if read.is_asked || read.not_before_us > turn.now.mono_us {
+            if is_sharing || read.is_asked || read.not_before_us > turn.now.mono_us {
                 return;
             }
             let Some(channel) = self.channels.get(&read.channel) else {
@@ -174,11 +187,28 @@ impl Core {
                 self.read_age_floor(turn, id);
                 return;
             }
-            let last = read.messages.last().map_or(read.after, |message| message.sequence);
-            if last >= read.through || read.ended_early() {
-                self.end_read(turn, id);
+            if let Purpose::Load(waiting) = read.purpose
+                && read.messages.is_empty()
+                && waiting.query.after.is_some_and(|after| channel.has_in_window(after))
+            {
+                // What an earlier read has brought is enough.
+                let name = Arc::clone(&read.channel);
+                partition.reads.queue.pop_front();
+                self.serve_load(turn, &name, waiting);
                 continue;
             }
+            let last = read.messages.last().map_or(read.after, |message| message.sequence);
+            if last >= read.through || read.ended_early() {
+                if let Some(read) = partition.reads.queue.pop_front() {
+                    self.finish_read(turn, id, &read);
+                }
+                continue;
+            }
+            if self.begin_shared_read(turn, id) {
+                return;
+            }
+            let Some(partition) = self.partitions.get_mut(&id) else { return };
+            let Some(read) = partition.reads.queue.front_mut() else { return };
             read.is_asked = true;
             let (number, from) = (read.number, last + 1);
             let (stream, subject) =
@@ -197,11 +227,16 @@ impl Core {
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let age_floor = partition.fresh_age_floor(turn.now.mono_us).unwrap_or(u64::MAX);
+        let age_floor = partition.usable_age_floor(turn.now.mono_us);
         let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
         let history_max = history_max + u64::from(self.planted.is(CoreBug::CountRuleOffByOne));
         let Some(read) = partition.reads.queue.front_mut().filter(|read| read.number == number) else { return };
         read.is_asked = false;
+        let Some(age_floor) = age_floor else {
+            // It took too long to be judged.
+            self.resume_reads(turn, id);
+            return;
+        };
         let last = read.messages.last().map_or(read.after, |message| message.sequence);
         let mut answer = outcome.unwrap_or_default();
         answer.messages.retain(|message| message.sequence > last);
@@ -216,6 +251,7 @@ impl Core {
             read.floor = read.floor.max(floor);
         }
         read.messages.append(&mut answer.messages);
+        self.silence.end(LinkName::Read);
         self.resume_reads(turn, id);
     }
 
@@ -224,7 +260,7 @@ impl Core {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         partition.reads.queue.retain(|read| match read.purpose {
             Purpose::Load(waiting) if waiting.due_us <= turn.now.mono_us => {
-                refuse(turn, &read.channel, waiting, LogError::Unavailable);
+                turn.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
                 false
             }
             Purpose::Load(_) | Purpose::Fill => true,
@@ -233,13 +269,14 @@ impl Core {
 
     /// Refuses the loads that have waited for an attach for too long.
     pub(super) fn refuse_overdue_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        self.refuse_ahead(turn, name, turn.now.mono_us, LogError::Unavailable);
         let Some(channel) = self.channels.get_mut(name) else { return };
         let is_overdue = |waiting: &mut WaitingLoad| waiting.due_us <= turn.now.mono_us;
         let overdue: Vec<WaitingLoad> = channel.waiting_loads.extract_if(.., is_overdue).collect();
         // The engine opens the channel with another load.
         channel.opens |= !overdue.is_empty();
         for waiting in overdue {
-            refuse(turn, name, waiting, LogError::Unavailable);
+            turn.effects.push(waiting.refused(name, LogError::Unavailable));
         }
     }
 
@@ -252,15 +289,15 @@ impl Core {
         let due_us = turn.now.mono_us + read.pause_us;
         read.pause_us = (read.pause_us * 2).min(STALE_PAUSE_MAX_US);
         read.not_before_us = due_us;
+        self.on_silence(turn, LinkName::Read);
         self.refuse_overdue_reads(turn, id);
         self.set_timer(due_us, Timer::Read(id));
     }
 
-    /// The first read is complete.
-    fn end_read(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+    /// A read is complete.
+    pub(super) fn finish_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, read: &Read) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let age_floor = partition.fresh_age_floor(turn.now.mono_us).unwrap_or(u64::MAX);
-        let Some(read) = partition.reads.queue.pop_front() else { return };
+        let age_floor = partition.usable_age_floor(turn.now.mono_us).unwrap_or(u64::MAX);
         let mut floor = read.floor;
         if read.messages.is_empty() {
             // Nothing is stored behind it, so nothing was dropped because there was too much.
@@ -286,10 +323,21 @@ impl Core {
                     self.interrupt(turn, &name);
                 }
             }
-            Purpose::Load(WaitingLoad { shard, load, query, .. }) => {
-                let page = self.page_of_read(turn, &read, query, floor);
-                turn.effects.push(loaded(shard, &name, load, page));
+            Purpose::Load(waiting) => {
+                let page = self.page_of_read(turn, read, waiting.query, floor);
+                self.extend_window(read, floor);
+                turn.effects.push(waiting.loaded(&name, page));
             }
+        }
+    }
+
+    /// Puts what was read below a channel's window into it, as far as it has room.
+    fn extend_window(&mut self, read: &Read, floor: u64) {
+        let Some(channel) = self.channels.get_mut(&read.channel) else { return };
+        let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
+        let entries_max = facts.map_or(1, |facts| facts.history_max.max(1));
+        if !read.ended_early() {
+            channel.window.extend_below(&read.messages, floor, read.position, entries_max);
         }
     }
 
@@ -300,7 +348,7 @@ impl Core {
         partition.reads.queue.retain(|read| {
             let is_kept = read.channel != *name;
             if let (Purpose::Load(waiting), false) = (read.purpose, is_kept) {
-                refuse(turn, name, waiting, error);
+                turn.effects.push(waiting.refused(name, error));
             }
             is_kept
         });
@@ -366,12 +414,12 @@ impl Core {
         page
     }
 
-    fn empty_page(&self, name: &Arc<str>) -> LogPage {
+    pub(super) fn empty_page(&self, name: &Arc<str>) -> LogPage {
         let Some(channel) = self.channels.get(name) else { return LogPage::default() };
-        let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
+        let epoch = self.partitions.get(&channel.partition).map(Partition::current_epoch);
         let newest = channel.window.newest().map(|newest| &newest.record);
         LogPage {
-            epoch: facts.map(|facts| facts.epoch.clone()).unwrap_or_default(),
+            epoch: epoch.unwrap_or_default(),
             top: channel.position,
             version: newest.map_or(0, |record| record.version),
             version_epoch: newest.map(|record| record.version_epoch.clone()).unwrap_or_default(),
@@ -388,6 +436,16 @@ impl Core {
 }
 
 impl Read {
+    /// The position of a read that can be part of a shared one.
+    pub(super) fn position_to_share(&self) -> Option<u64> {
+        let can_be_shared = !self.is_alone && !self.is_asked && self.messages.is_empty();
+        match self.purpose {
+            Purpose::Load(waiting) if can_be_shared => waiting.query.after,
+            Purpose::Fill if can_be_shared => Some(self.after),
+            Purpose::Load(_) | Purpose::Fill => None,
+        }
+    }
+
     /// Whether it has more messages than are asked for, and ends before it has all.
     fn ended_early(&self) -> bool {
         match self.purpose {
@@ -405,7 +463,7 @@ impl Read {
 ///   is there is complete, and so is what is at or above the age floor.
 /// - The stream keeps one message more of a channel than its history has. If it had dropped one behind `after`, as many
 ///   newer ones would be there; `is_untrimmed` says that there are fewer.
-fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimmed: bool, age_floor: u64) -> u64 {
+pub(super) fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimmed: bool, age_floor: u64) -> u64 {
     let from_first = first.map_or(u64::MAX, |message| message.sequence - 1);
     let from_age = if is_untrimmed { age_floor.saturating_sub(1) } else { u64::MAX };
     from_first.min(from_age).max(after)
@@ -413,13 +471,4 @@ fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimmed: bool, a
 
 fn offset(record: &LogRecord) -> u64 {
     record.publication.offset
-}
-
-fn loaded(shard: ShardIndex, name: &Arc<str>, load: LoadNumber, page: LogPage) -> CoreEffect {
-    CoreEffect::Loaded { shard, channel: Arc::clone(name), load, outcome: Ok(Box::new(page)) }
-}
-
-fn refuse(turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad, error: LogError) {
-    let WaitingLoad { shard, load, .. } = waiting;
-    turn.effects.push(CoreEffect::Loaded { shard, channel: Arc::clone(name), load, outcome: Err(error) });
 }

@@ -15,7 +15,7 @@ use crate::{
     record::FENCE,
 };
 
-use super::{Core, Requester, Timer, Turn, partition::Partition};
+use super::{Core, Requester, Timer, Turn, epoch::EpochReview, partition::Partition};
 
 /// Channels whose newest messages are read with one request. NATS allows 1,024 subjects.
 const CHUNK_CHANNELS: usize = 500;
@@ -26,6 +26,8 @@ const FENCE_TIMEOUT_US: u64 = 2_000_000;
 /// The first pause after an answer without the fence; it doubles up to the longest.
 const STALE_PAUSE_MIN_US: u64 = 2_000;
 const STALE_PAUSE_MAX_US: u64 = 256_000;
+/// Answers without the fence after which another one is published: the stream may have lost it.
+const STALE_ANSWERS_MAX: usize = 20;
 
 /// Channels of which the newest messages are being read.
 #[derive(Debug)]
@@ -47,9 +49,13 @@ pub(super) struct HeadSync {
     fenced_us: u64,
     /// The sequence of the fence, when it has come back.
     fence_sequence: Option<u64>,
+    /// The highest sequence that was seen when the fence was published.
+    after: u64,
     /// It includes all channels that were attached when it began.
     is_audit: bool,
     chunks: Vec<Chunk>,
+    /// Answers without the fence, one after the other.
+    stale_answers: usize,
     pause_us: u64,
 }
 
@@ -73,17 +79,19 @@ impl Core {
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
             self.needs_audit(id);
-            if let Some(partition) = self.partitions.get_mut(&id)
-                && let Some(sync) = &mut partition.sync
-            {
-                // Its channels are subscribed to. Whether the subscription was in force at the old fence is not known.
-                sync.fence_sequence = None;
-                sync.chunks.iter_mut().for_each(|chunk| (chunk.is_read, chunk.is_reading) = (false, false));
-                sync.number = 0;
-            }
-            self.restart_fence(turn, id);
+            // Its channels are subscribed to. Whether the subscription was in force at the old fence is not known.
+            self.restart_sync(turn, id);
             self.start_sync(turn, id);
         }
+    }
+
+    /// Begins the attach or audit that is under way again, with a new fence.
+    pub(super) fn restart_sync(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(sync) = self.partitions.get_mut(&id).and_then(|partition| partition.sync.as_mut()) else { return };
+        sync.fence_sequence = None;
+        sync.stale_answers = 0;
+        sync.chunks.iter_mut().for_each(|chunk| (chunk.is_read, chunk.is_reading) = (false, false));
+        self.restart_fence(turn, id);
     }
 
     /// Messages were dropped on their way. Unlike after a reconnect, the subscriptions are in force, and a fence that was
@@ -122,12 +130,15 @@ impl Core {
         }
         let attach = self.next_number();
         let Some(partition) = self.partitions.get_mut(&id) else { return };
-        let has_work = !partition.attaching.is_empty() || partition.needs_audit;
+        let has_work = !partition.attaching.is_empty() || !partition.comparing.is_empty() || partition.needs_audit;
         if partition.sync.is_some() || partition.facts.is_none() || !has_work {
             return;
         }
+        let comparing = self.take_comparing(id, attach);
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
         let attaching = std::mem::take(&mut partition.attaching);
         let mut channels = attaching.clone();
+        channels.extend(comparing);
         partition.subscribe_to(turn, &attaching, self.options.limits.wide_channels_min);
         let is_audit = std::mem::take(&mut partition.needs_audit);
         if is_audit {
@@ -140,15 +151,22 @@ impl Core {
             }
         }
         let in_chunks = channels.chunks(CHUNK_CHANNELS);
-        let chunks = in_chunks.map(|channels| Chunk { channels: channels.to_vec(), is_read: false, is_reading: false });
+        let chunk_of = |channels: &[Arc<str>]| Chunk { channels: channels.to_vec(), is_read: false, is_reading: false };
+        let mut chunks: Vec<Chunk> = in_chunks.map(chunk_of).collect();
+        if chunks.is_empty() {
+            // The epoch is read in any case.
+            chunks.push(chunk_of(&[]));
+        }
         let sync = HeadSync {
             attach,
             number: 0,
             fence: 0,
             fenced_us: 0,
             fence_sequence: None,
+            after: 0,
             is_audit,
-            chunks: chunks.collect(),
+            chunks,
+            stale_answers: 0,
             pause_us: STALE_PAUSE_MIN_US,
         };
         partition.sync = Some(sync);
@@ -162,6 +180,8 @@ impl Core {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let Some(sync) = &mut partition.sync else { return };
         (sync.number, sync.fence, sync.fenced_us) = (number, number, turn.now.mono_us);
+        sync.after = partition.marks.highest();
+        partition.marks.mark_newest(turn.now.mono_us);
         let subject = partition.names.fence_subject(node);
         let headers = MessageHeaders::new().with(FENCE, number.to_string());
         turn.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload: Bytes::new() });
@@ -178,6 +198,7 @@ impl Core {
         let is_overdue =
             sync.is_some_and(|sync| sync.fence_sequence.is_none() && sync.fenced_us + FENCE_TIMEOUT_US <= now_us);
         if is_overdue {
+            self.on_silence(turn, LinkName::Live);
             self.restart_fence(turn, id);
         }
     }
@@ -188,7 +209,15 @@ impl Core {
         if sync.fence_sequence.is_some() || message.headers.number(FENCE) != Some(sync.fence) {
             return;
         }
+        self.silence.end(LinkName::Live);
+        if message.sequence <= sync.after {
+            self.on_truncation(turn, id);
+            return;
+        }
         sync.fence_sequence = Some(message.sequence);
+        if sync.is_audit {
+            self.read_marks(turn, id);
+        }
         self.read_missing_heads(turn, id);
     }
 
@@ -209,7 +238,7 @@ impl Core {
             let names = &partition.names;
             let mut subjects: Vec<Box<str>> =
                 sync.chunks[chunk].channels.iter().map(|name| names.publish_subject(name)).collect();
-            subjects.push(names.fence_subject(&self.options.node));
+            subjects.extend([names.fence_subject(&self.options.node), names.epoch_subject()]);
             let stream = names.stream.clone();
             turn.link(LinkEffect::LastOf { request, stream, subjects, floor: None });
         }
@@ -240,20 +269,42 @@ impl Core {
         let Some(answer) = outcome.ok().filter(has_fence) else {
             // A replica that does not have the fence yet, or a server that is gone.
             self.counters.stale_answers += 1;
+            sync.stale_answers += 1;
+            let (stale_answers, chunks) = (sync.stale_answers, sync.chunks.len());
             let due_us = turn.now.mono_us + sync.pause_us;
             sync.pause_us = (sync.pause_us * 2).min(STALE_PAUSE_MAX_US);
-            self.set_timer(due_us, Timer::Heads(id));
+            self.on_silence(turn, LinkName::Read);
+            if stale_answers >= STALE_ANSWERS_MAX * chunks {
+                self.restart_sync(turn, id);
+            } else {
+                self.set_timer(due_us, Timer::Heads(id));
+            }
             return;
         };
+        self.silence.end(LinkName::Read);
         read.is_read = true;
         let channels = read.channels.clone();
         let attach = sync.attach;
+        if self.review_epoch(turn, id, &answer.messages, fence_sequence) == EpochReview::Restarted {
+            return;
+        }
+        let Some(partition) = self.partitions.get(&id) else { return };
         let mut heads: BTreeMap<String, &StoredMessage> = BTreeMap::new();
         for message in &answer.messages {
             let name = partition.names.stored_token(&message.subject).and_then(decode_token);
             if let Some(name) = name {
                 heads.insert(name.into_owned(), message);
             }
+        }
+        let is_truncated = |name: &Arc<str>| {
+            let channel = self.channels.get(name).filter(|channel| channel.is_attached());
+            let head = heads.get(&**name).copied();
+            channel
+                .is_some_and(|channel| partition.is_truncated_before(channel, head, fence_sequence, turn.now.unix_ms))
+        };
+        if channels.iter().any(is_truncated) {
+            self.on_truncation(turn, id);
+            return;
         }
         for name in channels {
             self.head_known(turn, &name, attach, heads.get(&*name).copied(), fence_sequence);
@@ -290,12 +341,14 @@ impl Core {
                     channel.newest = 0;
                 }
             }
+            self.compared(turn, name, attach, fence);
             return;
         };
         if channel.gap.is_none() {
             self.counters.lost_tails += 1;
         }
         self.open_gap(turn, name, head.sequence, None);
+        self.compared(turn, name, attach, fence);
     }
 
     fn end_sync_if_complete(&mut self, turn: &mut Turn<'_>, id: PartitionId) {

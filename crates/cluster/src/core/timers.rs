@@ -37,6 +37,8 @@ pub(super) enum Requester {
     Heads { partition: PartitionId, chunk: usize, sync: u64 },
     Read { partition: PartitionId, read: u64 },
     AgeFloor(PartitionId),
+    Marks(PartitionId),
+    SharedRead(PartitionId),
     Publish(PublishingKey),
 }
 

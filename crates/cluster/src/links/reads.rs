@@ -4,11 +4,11 @@ use async_nats::Message;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::{
-    replies::{ReadPart, read_part},
+use super::replies::{ReadPart, read_part};
+use crate::{
+    link::{ReadAnswer, ReadFault, StoredMessage},
     timestamps::timestamp,
 };
-use crate::link::{ReadAnswer, ReadFault, StoredMessage};
 
 /// Bytes of one part of an answer. Without it, an answer may have as many as the server allows a connection to have unsent,
 /// and the server then ends the connection as a slow consumer.
@@ -164,7 +164,11 @@ impl DirectRead {
             ReadQuery::Range { messages_max, .. } => pending > 0 && self.answer.messages.len() < *messages_max,
             ReadQuery::Sequences { .. } | ReadQuery::FirstSince { .. } => false,
         };
-        if wants_more && !is_part_empty { ReadProgress::Continue } else { self.finish() }
+        if wants_more && !is_part_empty {
+            self.answer.is_in_parts = true;
+            return ReadProgress::Continue;
+        }
+        self.finish()
     }
 
     fn finish(&mut self) -> ReadProgress {

@@ -146,6 +146,7 @@ impl Wanted {
                 self.subjects.remove(&subject);
                 return;
             }
+            LinkEffect::Reconnect { .. } => return,
             LinkEffect::Publish { request, .. } => match request {
                 Some(request) => Awaited::Ack.failed(request, Unanswered::Disconnected),
                 None => return,
@@ -180,6 +181,15 @@ struct Opened {
     timeout: Duration,
 }
 
+/// Passes the messages of a subscription on, and ends when it is dropped: with its session, however that ends.
+struct ForwardTask(JoinHandle<()>);
+
+impl Drop for ForwardTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// A link while its connection is open.
 struct Session {
     link: LinkName,
@@ -188,7 +198,7 @@ struct Session {
     inbox: String,
     answers: Subscriber,
     awaited: AwaitedRequests,
-    live: HashMap<Box<str>, JoinHandle<()>>,
+    live: HashMap<Box<str>, ForwardTask>,
     events: mpsc::Sender<LinkEvent>,
 }
 
@@ -276,11 +286,10 @@ impl Session {
             }
             LinkEffect::Unsubscribe { subject } => {
                 wanted.subjects.remove(&subject);
-                if let Some(task) = self.live.remove(&subject) {
-                    task.abort();
-                }
+                self.live.remove(&subject);
                 Ok(())
             }
+            LinkEffect::Reconnect { .. } => Err(Lost),
             LinkEffect::Publish { request, subject, headers, payload, .. } => {
                 self.publish(request, subject, &headers, payload).await
             }
@@ -315,7 +324,7 @@ impl Session {
             Ok(Err(_)) | Err(_) => return Err(Lost),
         };
         let is_by_wildcard = has_wildcard(&subject);
-        let task = tokio::spawn(forward(subscriber, self.events.clone(), is_by_wildcard));
+        let task = ForwardTask(tokio::spawn(forward(subscriber, self.events.clone(), is_by_wildcard)));
         self.live.insert(subject, task);
         Ok(())
     }
@@ -394,9 +403,7 @@ impl Session {
     }
 
     async fn close(mut self) {
-        for task in self.live.values() {
-            task.abort();
-        }
+        self.live.clear();
         for event in self.awaited.disconnected() {
             self.report(event).await;
         }

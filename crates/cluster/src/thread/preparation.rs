@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    core::{Core, CoreOptions, StreamedNamespace},
+    core::{Core, CoreOptions, StreamedNamespace, epoch_of},
     links::{NatsClient, open_once},
     names::PartitionNames,
     streams::{StreamDifference, StreamFault, StreamTerms, ensure, partitions_there},
@@ -91,7 +91,7 @@ async fn prepare_namespace(
     for part in 0..partitions {
         let terms = terms_of(options, namespace, part, partitions);
         let patience = give_up.saturating_duration_since(Instant::now());
-        let ensured = ensure(client, &terms, &epoch_of(&options.node, &terms.name), patience).await;
+        let ensured = ensure(client, &terms, &epoch_of(&options.node, &terms.name, 0), patience).await;
         differences.extend(ensured.map_err(ClusterFault::Stream)?.differences);
     }
     Ok((partitions, differences))
@@ -114,27 +114,5 @@ pub(crate) fn terms_of(
         age_max_ms: namespace.history_ttl_ms.max(namespace.meta_ttl_ms).saturating_add(AGE_MARGIN_MS),
         duplicate_window_ms: options.duplicate_window_ms,
         partitions,
-    }
-}
-
-/// An epoch that no other run and no other stream has: a node's name is random for each run.
-fn epoch_of(node: &str, stream: &str) -> String {
-    const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-    let bytes = node.bytes().chain([0]).chain(stream.bytes());
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    let mixed = (hash ^ (hash >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..8).map(|place| char::from(ALPHABET[usize::try_from(mixed >> (24 + 5 * place) & 31).unwrap_or(0)])).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn epochs_are_eight_characters_and_differ() {
-        let epochs = [epoch_of("a", "s_0"), epoch_of("a", "s_1"), epoch_of("b", "s_0")];
-        assert!(epochs.iter().all(|epoch| epoch.len() == 8), "{epochs:?}");
-        assert!(epochs[0] != epochs[1] && epochs[0] != epochs[2] && epochs[1] != epochs[2], "{epochs:?}");
     }
 }

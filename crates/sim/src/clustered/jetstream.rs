@@ -6,7 +6,8 @@
 //! - a replica that answers a read may lack what is stored already;
 //! - a subscription is in force some time after it was sent;
 //! - a copy of a message with the same id is not stored, and answered with the sequence of the first one;
-//! - a stream keeps so many messages of a subject, for so long.
+//! - a stream keeps so many messages of a subject, for so long;
+//! - servers that lose power may lose the end of a stream, and give its sequences again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,13 +17,14 @@ use dunlin_cluster::{
         LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishAck, PublishFault, ReadAnswer, ReadFault,
         RequestNumber, StoredMessage, StreamShape, StreamState,
     },
-    names::decode_token,
+    names::{EPOCH_TOKEN, decode_token},
     record,
+    timestamps::timestamp,
 };
 
 use crate::{chance::Chance, logged::Truth};
 
-use super::link_queues::LinkQueues;
+use super::link_queues::{LinkQueues, link_of, silence_of};
 
 /// The unix time at which the simulation's clock is 0.
 pub const UNIX_MS: u64 = 1_700_000_000_000;
@@ -42,6 +44,15 @@ struct Stream {
     epoch: String,
 }
 
+impl Stream {
+    /// The epoch of the newest epoch record.
+    fn newest_epoch(&self) -> String {
+        let is_record = |message: &&StoredMessage| message.subject.ends_with(EPOCH_TOKEN);
+        let record = self.messages.values().rfind(is_record);
+        record.and_then(|record| record.headers.get(record::EPOCH)).unwrap_or(&self.epoch).to_owned()
+    }
+}
+
 /// The servers.
 pub struct JetStream {
     chance: Chance,
@@ -59,6 +70,8 @@ pub struct JetStream {
     /// Whether it still does what it should not.
     pub has_faults: bool,
     pub has_stale_replicas: bool,
+    /// The next publication is not republished.
+    pub hides_next: bool,
     pub reached: BTreeMap<&'static str, u64>,
 }
 
@@ -79,6 +92,7 @@ impl JetStream {
             leader_is_new: false,
             has_faults: true,
             has_stale_replicas: true,
+            hides_next: false,
             reached: BTreeMap::new(),
             chance,
         }
@@ -108,6 +122,34 @@ impl JetStream {
             let lost = node.lose_republished(is_lost);
             *self.reached.entry("never republished").or_insert(0) += lost as u64;
         }
+    }
+
+    /// The servers lose power: a stream loses its newest messages, and there is no leader for a while. Returns the stream, its
+    /// last sequence, and the epoch whose positions are void.
+    pub fn lose_end(&mut self, now_us: u64, nodes: &mut [LinkQueues]) -> Option<(Box<str>, u64, String)> {
+        let place = self.chance.below(self.streams.len());
+        let (name, stream) = self.streams.iter_mut().nth(place)?;
+        let kept = stream.last.saturating_sub(self.chance.between(1, 12));
+        let epoch = stream.newest_epoch();
+        for message in stream.messages.split_off(&(kept + 1)).into_values() {
+            if let Some(of_subject) = stream.by_subject.get_mut(&message.subject) {
+                of_subject.remove(&message.sequence);
+            }
+        }
+        stream.ids.retain(|_, sequence| *sequence <= kept);
+        stream.removed.clear();
+        stream.last = kept;
+        let name = name.clone();
+        nodes.iter_mut().for_each(LinkQueues::forget_late);
+        self.election_until_us = now_us + self.chance.between(120_000, 600_000);
+        self.leader_is_new = true;
+        self.count("end lost");
+        Some((name, kept, epoch))
+    }
+
+    /// Whether what is stored shows that a message with this sequence, which a node saw, was lost.
+    pub fn is_loss_provable(&self, stream: &str, seen: u64) -> bool {
+        self.streams.get(stream).is_some_and(|stream| stream.last < seen || stream.messages.contains_key(&seen))
     }
 
     /// Does what has reached the servers.
@@ -147,6 +189,13 @@ impl JetStream {
 
     fn perform(&mut self, now_us: u64, place: usize, effect: LinkEffect, nodes: &mut [LinkQueues], truth: &mut Truth) {
         let ready_us = now_us + self.delay_us();
+        if nodes[place].is_parted(link_of(&effect)) {
+            self.count("parted");
+            if let Some(silence) = silence_of(&effect) {
+                nodes[place].reply(now_us + 1_000_000, link_of(&effect), silence);
+            }
+            return;
+        }
         match effect {
             LinkEffect::Subscribe { subject } => drop(nodes[place].interest.insert(subject)),
             LinkEffect::Unsubscribe { subject } => drop(nodes[place].interest.remove(&subject)),
@@ -274,9 +323,11 @@ impl JetStream {
             .with("Nats-Stream", stream)
             .with("Nats-Subject", message.subject.clone())
             .with("Nats-Sequence", message.sequence.to_string())
-            .with("Nats-Last-Sequence", message.last_sequence.to_string());
+            .with("Nats-Last-Sequence", message.last_sequence.to_string())
+            .with("Nats-Time-Stamp", timestamp(message.time_ms));
         // A leader that dies behind the commit does not republish; no node sees the message come.
-        if self.has_faults && self.chance.percent(1) {
+        let is_hidden = message.headers.get(record::FENCE).is_none() && std::mem::take(&mut self.hides_next);
+        if is_hidden || self.has_faults && self.chance.percent(1) {
             self.count("never republished");
             return;
         }
@@ -365,7 +416,7 @@ impl JetStream {
             }
             _ => Vec::new(),
         };
-        Some((request, Ok(ReadAnswer { messages, up_to_sequence: through, pending })))
+        Some((request, Ok(ReadAnswer { messages, up_to_sequence: through, pending, is_in_parts: false })))
     }
 
     fn forget_old(&mut self, now_us: u64) {
@@ -382,13 +433,21 @@ impl JetStream {
         }
     }
 
-    /// Whether everything of a channel behind an offset is stored, and few enough to be proven complete.
-    pub fn has_all_behind(&self, stream: &str, subject: &str, offset: u64, truth: &BTreeMap<u64, Vec<u8>>) -> bool {
+    /// Whether everything of a channel behind an offset is stored, and few enough to be proven complete, with some that are
+    /// published meanwhile.
+    pub fn has_all_behind(
+        &self,
+        stream: &str,
+        subject: &str,
+        offset: u64,
+        meanwhile: u64,
+        truth: &BTreeMap<u64, Vec<u8>>,
+    ) -> bool {
         let Some(stream) = self.streams.get(stream) else { return false };
         let stored = stream.by_subject.get(subject).cloned().unwrap_or_default();
         let behind: Vec<u64> = stored.range(offset + 1..).copied().collect();
         let committed: Vec<u64> = truth.range(offset + 1..).map(|(sequence, _)| *sequence).collect();
-        behind == committed && behind.len() as u64 <= self.history_size && offset <= stream.last
+        behind == committed && behind.len() as u64 + meanwhile <= self.history_size && offset <= stream.last
     }
 }
 

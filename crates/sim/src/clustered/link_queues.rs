@@ -10,6 +10,7 @@ pub struct LinkQueues {
     /// Since when a connection is up; it is down if the time is ahead.
     up_at_us: [u64; 3],
     is_up: [bool; 3],
+    leads_nowhere: [bool; 3],
     /// What the node has subscribed to.
     subscriptions: BTreeSet<Box<str>>,
     /// What the servers know of it.
@@ -21,7 +22,7 @@ pub struct LinkQueues {
 }
 
 /// The connection that performs an effect.
-fn link_of(effect: &LinkEffect) -> LinkName {
+pub fn link_of(effect: &LinkEffect) -> LinkName {
     match effect {
         LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } => LinkName::Live,
         LinkEffect::Publish { link, .. } => *link,
@@ -29,10 +30,22 @@ fn link_of(effect: &LinkEffect) -> LinkName {
     }
 }
 
+/// What is reported of an effect that nobody answers.
+pub fn silence_of(effect: &LinkEffect) -> Option<LinkEvent> {
+    Some(match fault_of(effect)? {
+        LinkEvent::Acknowledged { request, .. } => {
+            LinkEvent::Acknowledged { request, outcome: Err(PublishFault::TimedOut) }
+        }
+        LinkEvent::Answered { request, .. } => LinkEvent::Answered { request, outcome: Err(ReadFault::TimedOut) },
+        LinkEvent::StreamInfo { request, .. } => LinkEvent::StreamInfo { request, outcome: Err(ReadFault::TimedOut) },
+        other => other,
+    })
+}
+
 /// The answer to an effect whose connection is down.
 fn fault_of(effect: &LinkEffect) -> Option<LinkEvent> {
     match effect {
-        LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } => None,
+        LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } | LinkEffect::Reconnect { .. } => None,
         LinkEffect::Publish { request, .. } => {
             let request = (*request)?;
             Some(LinkEvent::Acknowledged { request, outcome: Err(PublishFault::Disconnected) })
@@ -66,9 +79,20 @@ fn fault_instead(event: &LinkEvent) -> Option<LinkEvent> {
 }
 
 impl LinkQueues {
+    /// A connection leads to a server that is parted from the others, until it is opened again.
+    pub fn lead_nowhere(&mut self, link: LinkName) {
+        self.leads_nowhere[link as usize] = self.is_up[link as usize];
+    }
+
+    /// Whether it does.
+    pub fn is_parted(&self, link: LinkName) -> bool {
+        self.leads_nowhere[link as usize]
+    }
+
     /// The node sends something.
-    pub fn send(&mut self, ready_us: u64, effect: LinkEffect) {
+    pub fn send(&mut self, now_us: u64, ready_us: u64, effect: LinkEffect) {
         match &effect {
+            LinkEffect::Reconnect { link } => return self.cut(now_us, *link, now_us),
             LinkEffect::Subscribe { subject } => drop(self.subscriptions.insert(subject.clone())),
             LinkEffect::Unsubscribe { subject } => drop(self.subscriptions.remove(subject)),
             _ => {}
@@ -84,6 +108,9 @@ impl LinkQueues {
     /// The servers send something; it is lost if the connection is down.
     pub fn reply(&mut self, ready_us: u64, link: LinkName, event: LinkEvent) {
         let link = link as usize;
+        if self.leads_nowhere[link] && matches!(event, LinkEvent::Delivered { .. }) {
+            return;
+        }
         if self.is_up[link] {
             self.downward[link].push_back((ready_us, event));
         } else if let Some(fault) = fault_instead(&event) {
@@ -103,6 +130,7 @@ impl LinkQueues {
             return;
         }
         self.up_at_us[place] = until_us;
+        self.leads_nowhere[place] = false;
         if link == LinkName::Live {
             self.interest.clear();
             self.late.clear();
@@ -111,6 +139,11 @@ impl LinkQueues {
         let unsent: Vec<_> = self.upward[place].drain(..).filter_map(|(_, effect)| fault_of(&effect)).collect();
         self.downward[place].extend(lost.into_iter().chain(unsent).map(|event| (now_us, event)));
         self.downward[place].push_back((now_us, LinkEvent::Disconnected { link }));
+    }
+
+    /// What a server that paused would have sent is lost with it.
+    pub fn forget_late(&mut self) {
+        self.late.clear();
     }
 
     /// Connections come up whose time has come. The node's subscriptions reach the servers before anything else.

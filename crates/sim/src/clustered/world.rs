@@ -30,6 +30,7 @@ use super::{
     node::ClusterNode,
     options::options,
 };
+use faults::Witness;
 
 const CHANNELS: [&str; 4] = ["log:a", "log:b", "log:c", "log:d"];
 const KEYS: [&str; 3] = ["k0", "k1", "k2"];
@@ -69,6 +70,10 @@ pub struct ClusteredWorld<'a> {
     keyed: BTreeMap<(String, &'static str), u64>,
     has_broadcasts: bool,
     purges: bool,
+    /// Servers may lose power.
+    loses_ends: bool,
+    has_lost_end: bool,
+    witnesses: Vec<Witness>,
     /// Nothing fails, and there is no audit: the fence and the chain have to be enough.
     is_calm: bool,
     thread_delay_max_us: u64,
@@ -106,6 +111,9 @@ impl<'a> ClusteredWorld<'a> {
             keyed: BTreeMap::new(),
             has_broadcasts,
             purges: chance.percent(30),
+            loses_ends: chance.percent(40),
+            has_lost_end: false,
+            witnesses: Vec::new(),
             is_calm: chance.percent(30),
             thread_delay_max_us: *chance.pick(&[0, 2_000, 20_000]),
             runs: 0,
@@ -122,6 +130,7 @@ impl<'a> ClusteredWorld<'a> {
             let node = world.new_node();
             world.nodes.push(node);
             world.links.push(LinkQueues::default());
+            world.witnesses.push(Witness::default());
         }
         world
     }
@@ -132,6 +141,8 @@ impl<'a> ClusteredWorld<'a> {
         let limits = CoreLimits {
             publish_timeout_ms: 3_000,
             linger_ms: 200,
+            silence_timeout_ms: 1_500,
+            shared_reads_min: 2,
             audit_interval_ms: if self.is_calm { LATER_US } else { 3_000 },
             publish_window_max: 16,
             // What does not fit may be gone from the stream when it is read.
@@ -158,6 +169,7 @@ impl<'a> ClusteredWorld<'a> {
                 }
             }
             self.settle()?;
+            self.has_lost_end = false;
         }
         self.end()
     }
@@ -183,6 +195,10 @@ impl<'a> ClusteredWorld<'a> {
                 ("gap", counters.gaps),
                 ("lost tail", counters.lost_tails),
                 ("late", counters.late),
+                ("truncation", counters.truncations),
+                ("ahead", counters.ahead),
+                ("silence", counters.silences),
+                ("shared read", counters.shared_reads),
                 ("audit", counters.audits),
                 ("retry", counters.retries),
             ];
@@ -205,16 +221,18 @@ impl<'a> ClusteredWorld<'a> {
         self.steps += 1;
         let pause_us = self.chance.between(0, 4_000);
         self.pass_time(pause_us)?;
-        match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, if self.has_broadcasts { 12 } else { 0 }]) {
+        match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, if self.has_broadcasts { 12 } else { 0 }, 1]) {
             0 => self.act()?,
             1 => self.publish()?,
             2 => self.ask_history()?,
-            3..=4 | 6 if self.is_calm => {}
+            3..=4 | 6 | 8 if self.is_calm => {}
             3 => self.cut_link(),
             4 => self.jetstream.kill_leader(self.now_us, &mut self.links),
             5 => self.remove_history()?,
             6 => self.crash(),
-            _ => self.act_live()?,
+            7 => self.act_live()?,
+            _ if self.loses_ends && self.chance.percent(50) => self.lose_end(),
+            _ => {}
         }
         self.serve()
     }
@@ -231,7 +249,8 @@ impl<'a> ClusteredWorld<'a> {
             let number = self.chance.below(self.clients.len());
             let channel = *self.chance.pick(&CHANNELS);
             if self.clients[number].is_connected && !self.clients[number].knows(channel) {
-                self.clients[number].subscribe(channel, false);
+                let must_recover = self.must_recover(number, channel, 20);
+                self.clients[number].subscribe(channel, must_recover);
             }
             let (channel, data) = (*self.chance.pick(&CHANNELS), self.next_data());
             let payload = Payload::from_json(Bytes::from(data.clone()));
@@ -269,6 +288,7 @@ impl<'a> ClusteredWorld<'a> {
         for place in 0..self.nodes.len() {
             while let Some(event) = self.links[place].take_event(self.now_us) {
                 self.trace.line(self.now_us, || format!("node {place}: {event:?}"));
+                self.witness(place, &event);
                 self.handle_core(place, CoreEvent::Link(event));
             }
             self.serve_threads(place)?;
@@ -306,7 +326,7 @@ impl<'a> ClusteredWorld<'a> {
                 // Subscriptions travel from server to server.
                 let factor = if is_live { 4 } else { 1 };
                 let ready_us = self.now_us + factor * self.jetstream.delay_us();
-                self.links[place].send(ready_us, effect);
+                self.links[place].send(self.now_us, ready_us, effect);
                 return;
             }
             CoreEffect::Committed { channel, proposal, outcome, .. } => {
@@ -426,7 +446,11 @@ impl<'a> ClusteredWorld<'a> {
             return Ok(());
         }
         match self.chance.weighted(&[50, 10, 8, 20]) {
-            0 if !self.clients[number].knows(channel) => self.clients[number].subscribe(channel, false),
+            0 if !self.clients[number].knows(channel) => {
+                // Where nothing fails, a client that moves from node to node misses nothing.
+                let must_recover = self.is_calm && self.must_recover(number, channel, 20);
+                self.clients[number].subscribe(channel, must_recover);
+            }
             1 => self.clients[number].unsubscribe(channel),
             2 => return self.hang_up(number),
             3 => {

@@ -186,7 +186,10 @@ impl LogClient {
             }
             (ClientCommand::Publish { channel, data }, ..) => {
                 let is_committed = is_without_history(&channel)
-                    || truth.get(&channel).is_some_and(|truth| truth.data.values().any(|known| *known == data));
+                    || truth.get(&channel).is_some_and(|truth| {
+                        let lost = truth.lost.iter().map(|(_, known)| known);
+                        truth.data.values().chain(lost).any(|known| *known == data)
+                    });
                 if !is_committed {
                     return Err(format!("{channel}: a publication is acknowledged that is not committed"));
                 }
@@ -194,6 +197,9 @@ impl LogClient {
             (ClientCommand::History { channel, .. }, _, Some(result)) => {
                 let empty = ChannelTruth::default();
                 let truth = truth.get(&channel).unwrap_or(&empty);
+                if truth.void_epochs.contains(&result.epoch) {
+                    return Ok(());
+                }
                 for publication in &result.publications {
                     truth.check(&channel, publication.offset, &publication.data)?;
                 }
@@ -217,11 +223,17 @@ impl LogClient {
         must_recover: bool,
     ) -> Result<(), String> {
         let top = truth.get(&channel).map_or(0, ChannelTruth::top);
+        let is_void = truth.get(&channel).is_some_and(|truth| truth.void_epochs.contains(&result.epoch));
         if result.offset > top && !self.is_of_cluster {
             return Err(format!("{channel}: a subscriber is told of offset {}, and {top} is committed", result.offset));
         }
         let mut position = ClientPosition { epoch: result.epoch.clone(), offset: result.offset };
         match recover {
+            Some(from) if result.recovered && from.epoch != result.epoch => {
+                return Err(format!("{channel}: recovered from {from:?} into the epoch {}", result.epoch));
+            }
+            // The node does not know yet.
+            _ if is_void => {}
             Some(from) if result.recovered => {
                 self.recoveries.0 += u64::from(!result.publications.is_empty());
                 // Where nothing is missed, the answer may be ahead only by what nobody has.
@@ -289,6 +301,13 @@ pub fn is_without_history(channel: &str) -> bool {
 fn next(truth: &Truth, channel: &str, position: &mut ClientPosition, seen: &PublicationBody) -> Result<(), String> {
     let empty = ChannelTruth::default();
     let truth = truth.get(channel).unwrap_or(&empty);
+    if truth.void_epochs.contains(&position.epoch) {
+        if seen.offset <= position.offset {
+            return Err(format!("{channel}: {} comes behind {}", seen.offset, position.offset));
+        }
+        position.offset = seen.offset;
+        return Ok(());
+    }
     truth.check(channel, seen.offset, &seen.data)?;
     let expected = truth.next(position.offset);
     if expected != Some(seen.offset) {

@@ -225,16 +225,21 @@ impl Owner {
     fn page_with_tail(&mut self, context: &Context, name: &str, mut page: LogPage) -> Option<Stream> {
         let loses_meanwhile = context.planted.is(Bug::ParkedMissesMeanwhile);
         let channel = self.channels.get_mut(name)?;
+        let namespace = channel.namespace;
         let (log, tail) = (channel.log.as_deref_mut()?, channel.stream.as_deref()?);
         // What was removed meanwhile may be in the page.
         page.floor = page.floor.max(log.floor);
         page.through = page.through.max(page.floor);
         page.records.retain(|record| record.publication.offset > page.floor);
+        // Nothing was published up to where the log has looked. What it has passed on before is in the tail.
+        let is_behind_tail = page.records.is_empty() && page.floor >= tail.top();
+        let is_ordered_by_log = context.namespace(namespace).log == PublicationLog::OrderedByLog;
+        let top = if is_ordered_by_log && is_behind_tail { page.through } else { tail.top() };
         Some(if loses_meanwhile {
             let (through, nothing) = (page.through, Stream::new(Box::default()));
             Stream::of_page(page, &nothing, through)
         } else {
-            Stream::of_page(page, tail, tail.top())
+            Stream::of_page(page, tail, top)
         })
     }
 

@@ -123,11 +123,10 @@ impl Owner {
             return Ok(Some(PageWait::UntilOpen));
         }
         let options = context.namespace(namespace);
-        let (mode, publications_max) = (options.recovery_mode, options.history_size);
         let Some(channel) = self.channels.get(&request.channel) else { return Ok(None) };
         let (Some(log), Some(stream)) = (&channel.log, &channel.stream) else { return Ok(None) };
         let from = request.recover.as_ref().filter(|_| request.positioned);
-        let query = from.and_then(|from| log.missing_for(stream, from, mode, publications_max));
+        let query = from.and_then(|from| log.missing_for(stream, from, options));
         Ok(query.map(PageWait::ForPage))
     }
 

@@ -117,19 +117,19 @@ fn shards_are_summed_or_listed_separately() {
     }
 }
 
-#[test]
-fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
-    let scrape = Scrape::new("0", "epoll", []);
-    let control = ControlCounters::default();
-    let alone = page(&scrape, &moment(&[], &control));
-    assert!(samples_of(&alone).keys().all(|name| !name.starts_with("dunlin_cluster_")), "{alone}");
-    let counters = CoreCounters {
+/// Each with another value.
+fn cluster_counters() -> CoreCounters {
+    CoreCounters {
         followed: 1,
         attached: 2,
         delivered: 3,
         late: 4,
         gaps: 5,
         lost_tails: 6,
+        truncations: 21,
+        shared_reads: 24,
+        silences: 23,
+        ahead: 22,
         filled: 7,
         interrupted: 8,
         audits: 9,
@@ -156,7 +156,16 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
             queries_refused: 29,
             dropped: 30,
         },
-    };
+    }
+}
+
+#[test]
+fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
+    let scrape = Scrape::new("0", "epoll", []);
+    let control = ControlCounters::default();
+    let alone = page(&scrape, &moment(&[], &control));
+    assert!(samples_of(&alone).keys().all(|name| !name.starts_with("dunlin_cluster_")), "{alone}");
+    let counters = cluster_counters();
     let state = ClusterState {
         counters,
         is_ready: true,
@@ -176,6 +185,10 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         ("dunlin_cluster_messages_known_total", 4.0),
         ("dunlin_cluster_gaps_total", 5.0),
         ("dunlin_cluster_lost_tails_total", 6.0),
+        ("dunlin_cluster_truncations_total", 21.0),
+        ("dunlin_cluster_positions_ahead_total", 22.0),
+        ("dunlin_cluster_connections_silent_total", 23.0),
+        ("dunlin_cluster_reads_shared_total", 24.0),
         ("dunlin_cluster_messages_filled_total", 7.0),
         ("dunlin_cluster_channels_interrupted_total", 8.0),
         ("dunlin_cluster_audits_total", 9.0),

@@ -9,6 +9,8 @@ use dunlin_engine::{
 };
 use dunlin_protocol::{ErrorCode, Payload};
 
+use crate::logged::ChannelTruth;
+
 use super::{Asked, CHANNELS, ClusteredWorld, KEYS};
 
 impl ClusteredWorld<'_> {
@@ -64,6 +66,10 @@ impl ClusteredWorld<'_> {
         }
         if is_versioned {
             self.count("versioned");
+        }
+        let is_lost = |truth: &ChannelTruth| truth.lost.iter().any(|(lost, _)| *lost == offset);
+        if self.truth.get(&channel).is_some_and(is_lost) {
+            return Ok(());
         }
         let committed = self.truth.get(&channel).and_then(|truth| truth.data.get(&offset));
         let Some(committed) = committed else {

@@ -3,7 +3,7 @@
 use dunlin_cluster::names::{PartitionNames, part_of};
 use dunlin_engine::Event;
 
-use crate::logged::LogClient;
+use crate::logged::{ChannelTruth, LogClient};
 
 use super::{ClusteredWorld, LATER_US, LinkQueues};
 
@@ -30,6 +30,13 @@ impl ClusteredWorld<'_> {
         self.links.iter_mut().for_each(LinkQueues::heal);
         self.come_to_rest()?;
         self.check_rest()?;
+        if !self.is_calm && self.chance.percent(30) {
+            // Nothing behind it shows that it is missing.
+            self.jetstream.hides_next = true;
+            self.publish()?;
+            self.come_to_rest()?;
+            self.check_rest()?;
+        }
         self.subscribe_again()?;
         self.come_to_rest()?;
         self.check_rest()?;
@@ -54,6 +61,15 @@ impl ClusteredWorld<'_> {
     fn check_rest(&self) -> Result<(), String> {
         for (number, client) in self.clients.iter().enumerate() {
             for (channel, position) in &client.live {
+                let is_void = |truth: &ChannelTruth| truth.void_epochs.contains(&position.epoch);
+                if self.truth.get(channel).is_some_and(is_void) {
+                    if self.is_loss_provable(channel) {
+                        return Err(format!(
+                            "client {number} at rest: {channel} goes on from a lost position {position:?}"
+                        ));
+                    }
+                    continue;
+                }
                 let missing = self.truth.get(channel).and_then(|truth| truth.next(position.offset));
                 if let Some(missing) = missing {
                     return Err(format!(
@@ -63,7 +79,11 @@ impl ClusteredWorld<'_> {
                 }
             }
         }
+        let has_lost_end = self.truth.values().any(|truth| !truth.void_epochs.is_empty());
         for node in &self.nodes {
+            if node.core.counters().truncations > 0 && !has_lost_end {
+                return Err("a stream that has lost nothing is taken for one that has lost its end".to_owned());
+            }
             if node.shard.log_holdings() != [0; 3] {
                 return Err(format!("{:?} proposals, bytes, parked requests at rest", node.shard.log_holdings()));
             }
@@ -71,21 +91,28 @@ impl ClusteredWorld<'_> {
         Ok(())
     }
 
+    /// Whether a client's recovery has to be complete, though so many publications may come meanwhile.
+    pub(super) fn must_recover(&self, number: usize, channel: &str, meanwhile: u64) -> bool {
+        let Some(position) = self.clients[number].positions.get(channel) else { return false };
+        let names = PartitionNames::new("dn", "log", part_of(channel, self.partitions));
+        let truth = self.truth.get(channel);
+        let is_void = truth.is_some_and(|truth| truth.void_epochs.contains(&position.epoch));
+        let has_all = |truth: &ChannelTruth| {
+            let subject = names.publish_subject(channel);
+            self.jetstream.has_all_behind(&names.stream, &subject, position.offset, meanwhile, &truth.data)
+        };
+        !self.purges && !is_void && truth.is_none_or(has_all)
+    }
+
     fn subscribe_again(&mut self) -> Result<(), String> {
         for number in 0..self.clients.len() {
-            let client = &mut self.clients[number];
+            let client = &self.clients[number];
             let Some((place, session)) = client.session.filter(|_| client.is_connected) else { continue };
             let known: Vec<String> =
                 client.positions.keys().filter(|channel| !client.knows(channel)).cloned().collect();
             for channel in known {
-                let offset = client.positions[&channel].offset;
-                let names = PartitionNames::new("dn", "log", part_of(&channel, self.partitions));
-                let truth = self.truth.get(&channel).map(|truth| &truth.data);
-                let must_recover = !self.purges
-                    && truth.is_none_or(|truth| {
-                        self.jetstream.has_all_behind(&names.stream, &names.publish_subject(&channel), offset, truth)
-                    });
-                client.subscribe(&channel, must_recover);
+                let must_recover = self.must_recover(number, &channel, 0);
+                self.clients[number].subscribe(&channel, must_recover);
             }
             while !self.clients[number].upward.is_empty() && !self.clients[number].paused {
                 let frame = self.clients[number].upward.remove(0);

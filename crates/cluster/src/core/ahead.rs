@@ -1,0 +1,104 @@
+//! Loads of clients that are ahead of this node: they come from another node, with a position that this one has not reached.
+//!
+//! Mostly the message is on its way. It may also be that the live connection has been silent for a while and is not known to be
+//! lost, or that the position is that of an attach on the other node, where nothing was published. So the channel's newest
+//! message is compared, as in an audit. Then either the position is reached, or nothing was published up to it.
+
+use std::sync::Arc;
+
+use dunlin_engine::log::{LogError, LogPage};
+
+use crate::{names::PartitionId, planted::CoreBug};
+
+use super::{Core, Timer, Turn, channel::WaitingLoad};
+
+/// A load behind a position that this node has not reached.
+#[derive(Debug)]
+pub(super) struct AheadLoad {
+    waiting: WaitingLoad,
+    after: u64,
+    /// The comparison that covers it; 0 while it waits for one.
+    sync: u64,
+    /// The sequence up to which the channel was compared since the load came; 0 if it was not.
+    compared: u64,
+}
+
+impl Core {
+    /// Has a load wait until the channel has reached its position, or nothing was published up to it.
+    pub(super) fn wait_for_position(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
+        let Some(id) = self.channels.get(name).map(|channel| channel.partition) else { return };
+        let load = AheadLoad { waiting, after, sync: 0, compared: 0 };
+        self.counters.ahead += 1;
+        self.ahead.entry(Arc::clone(name)).or_default().push(load);
+        self.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.comparing.insert(Arc::clone(name));
+        }
+        self.start_sync(turn, id);
+    }
+
+    /// The channels that the comparison that begins is to include.
+    pub(super) fn take_comparing(&mut self, id: PartitionId, sync: u64) -> Vec<Arc<str>> {
+        let Some(partition) = self.partitions.get_mut(&id) else { return Vec::new() };
+        let names: Vec<Arc<str>> = std::mem::take(&mut partition.comparing).into_iter().collect();
+        for name in &names {
+            let loads = self.ahead.get_mut(name).into_iter().flatten();
+            loads.filter(|load| load.sync == 0).for_each(|load| load.sync = sync);
+        }
+        names
+    }
+
+    /// A channel was compared: no message up to `fence` is missing but what a gap shows.
+    pub(super) fn compared(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, sync: u64, fence: u64) {
+        let loads = self.ahead.get_mut(name).into_iter().flatten();
+        loads.filter(|load| load.sync == sync).for_each(|load| load.compared = fence);
+        self.serve_ahead(turn, name);
+    }
+
+    /// Answers the loads whose position is reached, or cannot be.
+    pub(super) fn serve_ahead(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let Some(channel) = self.channels.get(name) else { return };
+        let (position, has_gap) = (channel.position, channel.gap.is_some());
+        let Some(loads) = self.ahead.get_mut(name) else { return };
+        let is_ready = |load: &mut AheadLoad| position >= load.after || load.compared > 0 && !has_gap;
+        let ready: Vec<AheadLoad> = loads.extract_if(.., is_ready).collect();
+        if loads.is_empty() {
+            self.ahead.remove(name);
+        }
+        for load in ready {
+            if position >= load.after {
+                self.serve_load(turn, name, load.waiting);
+            } else {
+                let page = self.page_ahead(name, load.after, load.compared);
+                turn.effects.push(load.waiting.loaded(name, page));
+            }
+        }
+    }
+
+    /// Nothing was published behind `after`, if it was compared as far. A position beyond that is none of this stream.
+    fn page_ahead(&self, name: &Arc<str>, after: u64, compared: u64) -> LogPage {
+        let mut page = self.empty_page(name);
+        page.through = page.top.max(compared);
+        page.top = page.through;
+        page.floor = after.min(page.through);
+        page
+    }
+
+    /// Refuses the loads of a channel that are overdue, or all of them.
+    pub(super) fn refuse_ahead(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, until_us: u64, error: LogError) {
+        let Some(loads) = self.ahead.get_mut(name) else { return };
+        let is_overdue = |load: &mut AheadLoad| load.waiting.due_us <= until_us;
+        for load in loads.extract_if(.., is_overdue) {
+            turn.effects.push(load.waiting.refused(name, error));
+        }
+        if loads.is_empty() {
+            self.ahead.remove(name);
+        }
+    }
+
+    /// The position of a load, if the channel has not reached it.
+    pub(super) fn position_ahead(&self, name: &Arc<str>, after: Option<u64>) -> Option<u64> {
+        let position = self.channels.get(name)?.position;
+        after.filter(|after| *after > position && !self.planted.is(CoreBug::PositionAheadRefused))
+    }
+}

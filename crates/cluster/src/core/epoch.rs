@@ -1,0 +1,226 @@
+//! The epoch of a stream. Positions are valid in one epoch only.
+//!
+//! A stream's metadata has its first epoch. When a node finds that the stream has lost its end, it publishes an *epoch record*
+//! in the stream, on a subject that no channel has: the next generation, with a new epoch. The record is stored on the condition
+//! that the one before it is still the newest, so of several nodes that find the same, one begins the epoch. All nodes
+//! receive it in the order of the stream, and read it with each attach and each audit, from a replica that has their fence.
+//! The record is published again before its age takes it.
+
+use bytes::Bytes;
+
+use crate::{
+    link::{LinkEffect, LinkName, MessageHeaders, StoredMessage},
+    names::{PartitionId, fnv1a},
+    record::{EPOCH, EXPECTED_LAST, GENERATION},
+};
+
+use super::{Core, Turn, channel::ChannelState, partition::Partition, truncation::Marks};
+
+/// The newest epoch record of a stream; of generation 0 if there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct EpochRecord {
+    generation: u64,
+    epoch: Box<str>,
+    sequence: u64,
+    time_ms: u64,
+}
+
+/// What a node knows of a stream's epoch.
+#[derive(Debug, Default)]
+pub(super) struct EpochState {
+    /// `None` until the stream is read for the first time.
+    known: Option<EpochRecord>,
+    /// The stream has lost its end, and no record says so yet.
+    pub(super) is_renewing: bool,
+}
+
+/// What follows from an epoch record that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EpochReview {
+    /// The epoch is known, and goes on.
+    Settled,
+    /// A new fence is on its way: what was read is void.
+    Restarted,
+}
+
+/// Where the record that was read leads.
+enum Verdict {
+    Goes,
+    Begins,
+    Truncated,
+    Renew,
+}
+
+impl EpochRecord {
+    fn of(message: &StoredMessage) -> Option<Self> {
+        let generation = message.headers.number(GENERATION).filter(|generation| *generation > 0)?;
+        let epoch = message.headers.get(EPOCH)?.into();
+        Some(Self { generation, epoch, sequence: message.sequence, time_ms: message.time_ms })
+    }
+}
+
+impl EpochState {
+    fn generation(&self) -> u64 {
+        self.known.as_ref().map_or(0, |known| known.generation)
+    }
+
+    /// Judges the newest record of a replica that has this node's fence.
+    fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
+        match &self.known {
+            _ if self.is_renewing && found.generation <= self.generation() => Verdict::Renew,
+            // The channels that it concerns have been interrupted.
+            _ if self.is_renewing => Verdict::Goes,
+            Some(known) if known.sequence > fence => Verdict::Goes,
+            Some(known) if found.generation > known.generation => Verdict::Begins,
+            Some(known) if found.generation < known.generation || found.epoch != known.epoch => Verdict::Truncated,
+            None | Some(_) => Verdict::Goes,
+        }
+    }
+
+    fn adopt(&mut self, found: EpochRecord) {
+        if self.known.as_ref().is_none_or(|known| found.generation >= known.generation) {
+            self.known = Some(found);
+        }
+        self.is_renewing = false;
+    }
+}
+
+impl Partition {
+    /// The epoch of positions.
+    pub(super) fn current_epoch(&self) -> Box<str> {
+        let record = self.epoch.known.as_ref().filter(|known| known.generation > 0);
+        let made_with = self.facts.as_ref().map(|facts| &facts.epoch);
+        record.map(|record| &record.epoch).or(made_with).cloned().unwrap_or_default()
+    }
+}
+
+impl Core {
+    /// Takes the newest epoch record of a replica that has this node's fence, if the answer has one.
+    pub(super) fn review_epoch(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: PartitionId,
+        messages: &[StoredMessage],
+        fence: u64,
+    ) -> EpochReview {
+        let Some(partition) = self.partitions.get_mut(&id) else { return EpochReview::Settled };
+        let subject = partition.names.epoch_subject();
+        let found = messages.iter().find(|message| message.subject == subject);
+        let newest = found.map_or(0, |message| message.sequence);
+        let found = found.and_then(EpochRecord::of).unwrap_or_default();
+        match partition.epoch.judge(&found, fence) {
+            Verdict::Goes => {
+                partition.epoch.adopt(found);
+                self.preserve_epoch(turn, id);
+                EpochReview::Settled
+            }
+            Verdict::Begins => {
+                partition.epoch.adopt(found);
+                self.begin_epoch(turn, id);
+                EpochReview::Restarted
+            }
+            Verdict::Truncated => {
+                self.on_truncation(turn, id);
+                EpochReview::Restarted
+            }
+            Verdict::Renew => {
+                let generation = partition.epoch.generation().max(found.generation) + 1;
+                let epoch = epoch_of(&self.options.node, &partition.names.stream, generation).into();
+                let record = EpochRecord { generation, epoch, sequence: newest, time_ms: 0 };
+                self.publish_epoch(turn, id, &record);
+                self.restart_sync(turn, id);
+                EpochReview::Restarted
+            }
+        }
+    }
+
+    /// An epoch record was republished.
+    pub(super) fn epoch_arrived(&mut self, turn: &mut Turn<'_>, id: PartitionId, message: &StoredMessage) {
+        let (Some(partition), Some(arrived)) = (self.partitions.get_mut(&id), EpochRecord::of(message)) else { return };
+        let is_newer = partition.epoch.known.as_ref().is_none_or(|known| arrived.sequence > known.sequence);
+        if arrived.generation > partition.epoch.generation() {
+            partition.epoch.adopt(arrived);
+            self.begin_epoch(turn, id);
+        } else if is_newer && arrived.generation == partition.epoch.generation() && !partition.epoch.is_renewing {
+            partition.epoch.adopt(arrived);
+        }
+    }
+
+    /// The positions of all channels are void. Whoever has one starts anew.
+    pub(super) fn begin_epoch(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.marks = Marks::default();
+        partition.forget_age_floor();
+        self.interrupt_all(turn, id);
+        for channel in self.channels.values_mut().filter(|channel| channel.partition == id) {
+            if let ChannelState::Attaching { buffered } = &mut channel.state {
+                buffered.clear();
+            }
+        }
+        self.needs_audit(id);
+        self.restart_sync(turn, id);
+        self.start_sync(turn, id);
+    }
+
+    /// Publishes the record again when half of its time is over.
+    fn preserve_epoch(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(partition) = self.partitions.get(&id) else { return };
+        let age_max_ms = partition.facts.as_ref().and_then(|facts| facts.age_max_ms);
+        let (Some(known), Some(age_max_ms)) = (partition.epoch.known.clone(), age_max_ms) else { return };
+        if known.generation > 0 && turn.now.unix_ms > known.time_ms + age_max_ms / 2 {
+            self.publish_epoch(turn, id, &known);
+        }
+    }
+
+    /// Publishes a record behind the one with its sequence. Before the next fence, so on the same connection.
+    fn publish_epoch(&self, turn: &mut Turn<'_>, id: PartitionId, record: &EpochRecord) {
+        let Some(partition) = self.partitions.get(&id) else { return };
+        let headers = MessageHeaders::new()
+            .with(GENERATION, record.generation.to_string())
+            .with(EPOCH, record.epoch.clone())
+            .with(EXPECTED_LAST, record.sequence.to_string());
+        let subject = partition.names.epoch_subject();
+        turn.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload: Bytes::new() });
+    }
+}
+
+/// An epoch that no other run, stream or generation has: a node's name is random for each run.
+pub(crate) fn epoch_of(node: &str, stream: &str, generation: u64) -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let hash = fnv1a(node.bytes().chain([0]).chain(stream.bytes()).chain(generation.to_le_bytes()));
+    let mixed = (hash ^ (hash >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..8).map(|place| char::from(ALPHABET[usize::try_from(mixed >> (24 + 5 * place) & 31).unwrap_or(0)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_are_eight_characters_and_differ() {
+        let epochs =
+            [epoch_of("a", "s_0", 0), epoch_of("a", "s_1", 0), epoch_of("b", "s_0", 0), epoch_of("a", "s_0", 1)];
+        assert!(epochs.iter().all(|epoch| epoch.len() == 8), "{epochs:?}");
+        let distinct: std::collections::BTreeSet<&String> = epochs.iter().collect();
+        assert_eq!(distinct.len(), epochs.len(), "{epochs:?}");
+    }
+
+    #[test]
+    fn only_a_record_of_dunlin_is_one() {
+        let message = |headers| StoredMessage {
+            subject: "s".into(),
+            sequence: 9,
+            last_sequence: 0,
+            time_ms: 5,
+            headers,
+            payload: Bytes::new(),
+        };
+        let good = MessageHeaders::new().with(GENERATION, "2").with(EPOCH, "e");
+        let expected = EpochRecord { generation: 2, epoch: "e".into(), sequence: 9, time_ms: 5 };
+        assert_eq!(EpochRecord::of(&message(good)), Some(expected));
+        for (generation, name) in [("0", EPOCH), ("x", EPOCH), ("", EPOCH), ("2", "Other")] {
+            let headers = MessageHeaders::new().with(GENERATION, generation).with(name, "e");
+            assert_eq!(EpochRecord::of(&message(headers)), None);
+        }
+    }
+}

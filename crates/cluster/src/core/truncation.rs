@@ -1,0 +1,231 @@
+//! Streams that have lost their end: servers that lost power before they had written it to disk, or a restored backup.
+//!
+//! Such a stream gives sequences a second time, to other messages, so a position may lie behind messages that its owner has
+//! never seen. Four comparisons find it, in each audit:
+//!
+//! - A fence is stored behind everything that this node saw before it was sent. One that comes back at a lower sequence proves
+//!   that the end is gone. So does the acknowledgement of a publication.
+//! - The newest message of a channel is never dropped but for its age. One that is gone, or another one at its sequence, proves it.
+//! - [`Marks`] are messages that this node saw: the last one before each silence, and one for each second. Another message at the
+//!   sequence of a mark proves it, also when the stream has grown beyond everything that was seen.
+//!
+//! What follows is in [`super::epoch`].
+
+use std::collections::VecDeque;
+
+use crate::{
+    link::{LinkEffect, ReadAnswer, ReadFault, StoredMessage},
+    names::{PartitionId, fnv1a},
+    planted::CoreBug,
+};
+
+use super::{Core, Requester, Turn, channel::FollowedChannel, partition::Partition};
+
+/// Marks that wait to be compared. Beyond it, every second one is forgotten.
+const MARKS_MAX: usize = 64;
+/// Marks that are compared again: a replica that lags may have answered.
+const MARKS_KEPT: usize = 8;
+/// A server that lost power is away for longer than this.
+const SILENCE_US: u64 = 100_000;
+/// Longest time between marks while messages arrive.
+const MARK_INTERVAL_US: u64 = 1_000_000;
+/// What the clocks of node and servers may differ by.
+const CLOCK_MARGIN_MS: u64 = 10_000;
+
+/// A message that this node saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    sequence: u64,
+    /// 0 if it is not known.
+    time_ms: u64,
+    subject_hash: u64,
+}
+
+impl Mark {
+    fn of(message: &StoredMessage) -> Self {
+        let subject_hash = fnv1a(message.subject.bytes());
+        Self { sequence: message.sequence, time_ms: message.time_ms, subject_hash }
+    }
+
+    /// Whether the stream has another message at the mark's sequence.
+    fn is_contradicted_by(self, message: &StoredMessage) -> bool {
+        let found = Self::of(message);
+        let is_same_time = self.time_ms == 0 || found.time_ms == 0 || self.time_ms == found.time_ms;
+        self.sequence == found.sequence && (self.subject_hash != found.subject_hash || !is_same_time)
+    }
+}
+
+/// Messages of a stream that this node saw.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    newest: Option<Mark>,
+    newest_us: u64,
+    marked_us: u64,
+    list: VecDeque<Mark>,
+}
+
+impl Marks {
+    /// The highest sequence that was seen.
+    pub(super) fn highest(&self) -> u64 {
+        self.newest.map_or(0, |newest| newest.sequence)
+    }
+
+    /// Takes a message that has arrived.
+    pub(super) fn push(&mut self, message: &StoredMessage, now_us: u64) {
+        if self.highest() >= message.sequence {
+            return;
+        }
+        if now_us >= self.newest_us + SILENCE_US || now_us >= self.marked_us + MARK_INTERVAL_US {
+            self.mark_newest(now_us);
+        }
+        (self.newest, self.newest_us) = (Some(Mark::of(message)), now_us);
+    }
+
+    /// Marks the newest message.
+    pub(super) fn mark_newest(&mut self, now_us: u64) {
+        let Some(newest) = self.newest.filter(|newest| self.list.back() != Some(newest)) else { return };
+        self.marked_us = now_us;
+        self.list.push_back(newest);
+        if self.list.len() > MARKS_MAX {
+            let mut is_kept = false;
+            self.list.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
+        }
+    }
+
+    fn sequences(&self) -> Vec<u64> {
+        self.list.iter().map(|mark| mark.sequence).collect()
+    }
+
+    fn is_contradicted_by(&self, message: &StoredMessage) -> bool {
+        self.list.iter().any(|mark| mark.is_contradicted_by(message))
+    }
+
+    /// Forgets all but a few of the marks that were compared.
+    fn forget_compared(&mut self) {
+        self.list.drain(..self.list.len().saturating_sub(MARKS_KEPT));
+    }
+}
+
+impl Core {
+    /// Reads the messages at the sequences of the marks.
+    pub(super) fn read_marks(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let Some(partition) = self.partitions.get(&id) else { return };
+        let (stream, sequences) = (partition.names.stream.clone(), partition.marks.sequences());
+        if !sequences.is_empty() {
+            let request = self.request(Requester::Marks(id));
+            turn.link(LinkEffect::Sequences { request, stream, sequences });
+        }
+    }
+
+    pub(super) fn marks_read(&mut self, turn: &mut Turn<'_>, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
+        // The next audit reads them again.
+        let (Some(partition), Ok(answer)) = (self.partitions.get_mut(&id), outcome) else { return };
+        // Those that are gone prove nothing: the stream keeps so many messages of a channel, for so long.
+        if answer.messages.iter().any(|message| partition.marks.is_contradicted_by(message)) {
+            self.on_truncation(turn, id);
+        } else {
+            partition.marks.forget_compared();
+        }
+    }
+
+    /// A stream has lost its end. All positions in it are void, on all nodes.
+    pub(super) fn on_truncation(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        if self.planted.is(CoreBug::TruncationNotNoticed) {
+            return;
+        }
+        self.counters.truncations += 1;
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.epoch.is_renewing = true;
+        }
+        self.begin_epoch(turn, id);
+    }
+}
+
+impl Partition {
+    /// Whether a newest message as it was read shows that the stream has lost the channel's newest known one. The answer has
+    /// all messages up to `fence`.
+    pub(super) fn is_truncated_before(
+        &self,
+        channel: &FollowedChannel,
+        head: Option<&StoredMessage>,
+        fence: u64,
+        unix_ms: u64,
+    ) -> bool {
+        let newest = channel.newest;
+        if newest == 0 || newest > fence {
+            return false;
+        }
+        let Some(head) = head else {
+            let age_max_ms = self.facts.as_ref().and_then(|facts| facts.age_max_ms).unwrap_or(u64::MAX);
+            let kept_until_ms = channel.newest_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
+            return channel.newest_ms > 0 && unix_ms < kept_until_ms;
+        };
+        let is_other =
+            head.sequence == newest && head.time_ms != channel.newest_ms && head.time_ms.min(channel.newest_ms) > 0;
+        head.sequence < newest || is_other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::link::MessageHeaders;
+
+    fn message(sequence: u64, time_ms: u64, subject: &str) -> StoredMessage {
+        let (headers, payload) = (MessageHeaders::new(), Bytes::new());
+        StoredMessage { subject: subject.into(), sequence, last_sequence: 0, time_ms, headers, payload }
+    }
+
+    #[test]
+    fn the_last_message_before_a_silence_is_a_mark() {
+        let mut marks = Marks::default();
+        for (sequence, now_us) in [(1, 1_000), (2, 2_000), (3, 3_000), (4, 103_000), (5, 104_000)] {
+            marks.push(&message(sequence, 7, "a"), now_us);
+        }
+        assert_eq!((marks.sequences(), marks.highest()), (vec![3], 5));
+        marks.mark_newest(105_000);
+        marks.mark_newest(106_000);
+        // One that comes late is none.
+        marks.push(&message(2, 7, "a"), 900_000);
+        assert_eq!(marks.sequences(), [3, 5]);
+    }
+
+    #[test]
+    fn while_messages_arrive_there_is_a_mark_for_each_second() {
+        let mut marks = Marks::default();
+        (1..=1_000).for_each(|number| marks.push(&message(number, 7, "a"), number * 10_000));
+        assert_eq!(marks.sequences(), [99, 199, 299, 399, 499, 599, 699, 799, 899, 999]);
+    }
+
+    #[test]
+    fn marks_are_bounded() {
+        let mut marks = Marks::default();
+        (1..=MARKS_MAX as u64 + 1).for_each(|number| marks.push(&message(number, 7, "a"), number * SILENCE_US));
+        assert_eq!(marks.list.len(), MARKS_MAX);
+        marks.push(&message(1_000, 7, "a"), 1_000 * SILENCE_US);
+        assert_eq!(marks.list.len(), MARKS_MAX / 2 + 1);
+        marks.forget_compared();
+        assert_eq!(marks.list.len(), MARKS_KEPT);
+    }
+
+    #[test]
+    fn another_message_at_a_marks_sequence_contradicts_it() {
+        let mut marks = Marks::default();
+        marks.push(&message(5, 70, "a"), 1);
+        marks.mark_newest(2);
+        for (found, contradicts) in [
+            (message(5, 70, "a"), false),
+            (message(5, 71, "a"), true),
+            (message(5, 70, "b"), true),
+            (message(5, 0, "a"), false),
+            (message(6, 71, "b"), false),
+        ] {
+            assert_eq!(marks.is_contradicted_by(&found), contradicts, "{found:?}");
+        }
+    }
+}
