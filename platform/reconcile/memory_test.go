@@ -174,9 +174,17 @@ type world struct {
 	owner  Owner
 	app    *v1alpha1.App
 	values settings.Settings
+	// rendered is kept until change. Rendering takes most of the time of a sequence.
+	rendered []Manifest
 }
 
+// change is called before the spec or the settings are changed.
+func (world *world) change() { world.rendered = nil }
+
 func (world *world) desired() []Manifest {
+	if world.rendered != nil {
+		return world.rendered
+	}
 	objects, err := render.App(world.app, world.values, render.Cluster{})
 	if err != nil {
 		panic(err)
@@ -189,6 +197,7 @@ func (world *world) desired() []Manifest {
 		}
 		manifests = append(manifests, manifest)
 	}
+	world.rendered = manifests
 	return manifests
 }
 

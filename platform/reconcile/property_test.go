@@ -35,6 +35,7 @@ func (world *world) recreate() {
 
 // edit changes one thing of the spec or the settings.
 func (world *world) edit(random *rand.Rand) string {
+	world.change()
 	spec := &world.app.Spec
 	command := v1alpha1.Command{"run"}
 	switch choice := random.IntN(9); choice {
@@ -188,7 +189,8 @@ func TestRandomSequencesEndInTheSameState(t *testing.T) {
 // differenceFromFresh compares with a namespace in which nothing but the last spec ever was.
 func (current *world) differenceFromFresh(foreign map[string]string) string {
 	fresh := newWorld()
-	fresh.app, fresh.values = current.app, current.values
+	fresh.change()
+	fresh.app, fresh.values, fresh.rendered = current.app, current.values, current.rendered
 	for key := range foreign {
 		fresh.api.objects[key] = current.api.objects[key]
 	}
@@ -232,6 +234,7 @@ func TestAnErrorAtEachCall(t *testing.T) {
 		if _, err := world.converge(); err != nil {
 			t.Fatal(err)
 		}
+		world.change()
 		world.app.Spec.Host, world.app.Spec.Cron, world.app.Spec.Image = "", nil, "shop:2"
 		if _, err := world.converge(); err != nil {
 			t.Fatal(err)
@@ -282,6 +285,7 @@ func TestReasonsAreListed(t *testing.T) {
 func TestRapidEditsKeepTheSettingsOfARollback(t *testing.T) {
 	world := newWorld()
 	for index := range 500 {
+		world.change()
 		world.values = settings.Settings{Secret: map[string]string{"TOKEN": fmt.Sprint(index)}}
 		if _, err := world.pass(1 << 20); err != nil {
 			t.Fatal(err)
@@ -306,6 +310,7 @@ func TestUnreadableSettingsChangeNothing(t *testing.T) {
 	if _, err := world.converge(); err != nil {
 		t.Fatal(err)
 	}
+	world.change()
 	world.app.Spec.Image = "shop:2"
 	desired := world.desired()
 	result := Decide(Input{Owner: world.owner, Desired: desired, Live: world.api.list(desired), SettingsProblem: "no identity decrypts the file"})
