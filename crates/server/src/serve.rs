@@ -246,7 +246,7 @@ impl Control {
             events::InternalPort { address }.emit();
         }
         if let Some(demo) = &config.demo {
-            tokio::spawn(publisher::run(node.clone(), random()?));
+            publisher::start(node.clone(), random()?);
             if let Some(path) = config.websocket.handler_prefix.clone().filter(|_| demo.bots > 0) {
                 let seats = config.storage.as_ref().map(|storage| storage.path.join(bots::SEATS_FILE));
                 let place = bots::BotTarget { address: node.local_addr(), path, seats };

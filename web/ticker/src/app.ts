@@ -1,7 +1,9 @@
 /** Assembles the page: one client, its channels, and the panels that show them. */
 
 import { Cards } from "./cards";
-import { LISTINGS, QUOTES_CHANNEL } from "./contract";
+import { Chat } from "./chat";
+import { ClusterPanel } from "./cluster_panel";
+import { LISTINGS, parseNodeName, QUOTES_CHANNEL } from "./contract";
 import { Crowd } from "./crowd";
 import { CutPanel } from "./cut_panel";
 import { byId } from "./dom";
@@ -83,6 +85,12 @@ async function start(): Promise<void> {
     roundTrip: (value) => header.showRoundTrip(value),
   });
 
+  new Chat(client, sdk, {
+    missed: () => log.add("Chat: older messages are gone from the history", "warn"),
+    failed: (message) => log.add(`Chat: ${message}`, "bad"),
+  });
+  const cluster = new ClusterPanel(client, sdk, (message) => log.add(message, "warn"));
+
   const showAway = () => {
     outage ??= new Outage(performance.now(), LISTINGS.length);
     header.show(network.cut ? "cut" : "connecting", null);
@@ -94,7 +102,10 @@ async function start(): Promise<void> {
     clientId = context.client;
     header.show("connected", clientId);
     crowd.still(false);
-    log.add(`Connected as ${shortId(clientId)} over ${encodingName(encoding)}`, "good");
+    const node = parseNodeName(sdk.payload(context.data));
+    cluster.connected(node);
+    const place = node === null ? "" : ` to ${node}`;
+    log.add(`Connected${place} as ${shortId(clientId)} over ${encodingName(encoding)}`, "good");
     if (outage === null) return;
     outage.back(performance.now());
     cutPanel.returning();
@@ -102,12 +113,14 @@ async function start(): Promise<void> {
   client.on("connecting", ({ code, reason }) => {
     const wasConnected = clientId !== null;
     clientId = null;
+    cluster.connected(null);
     if (wasConnected) log.add(`Connection lost (${code}): ${reason}`, "warn");
     if (wasConnected && filled >= LISTINGS.length) showAway();
     else header.show(network.cut ? "cut" : "connecting", null);
   });
   client.on("disconnected", ({ code, reason }) => {
     clientId = null;
+    cluster.connected(null);
     header.show("disconnected", null);
     crowd.still(true);
     log.add(`Disconnected (${code}): ${reason}`, "bad");

@@ -26,9 +26,15 @@ export const LISTINGS: readonly Listing[] = [
 
 export const QUOTES_CHANNEL = "quotes:all";
 export const LOBBY_CHANNEL = "lobby:visitors";
+export const CHAT_CHANNEL = "chat:visitors";
+export const NODES_CHANNEL = "nodes:live";
 
 /** Publications the server keeps per symbol (`history_size` of the namespace `ticker`). */
 export const HISTORY_SIZE = 120;
+/** Messages that the page shows of the chat. The server keeps as many (`history_size` of the namespace `chat`). */
+export const CHAT_SIZE = 100;
+/** Length of a chat message, in UTF-16 code units. */
+export const CHAT_TEXT_MAX = 200;
 /** Publications per second and symbol, for the estimate shown while the network is cut. */
 export const TICKS_PER_SECOND = 5;
 
@@ -40,6 +46,8 @@ export function tickerChannel(symbol: string): string {
 }
 
 export interface Tick {
+  /** Counts the publications of the symbol. */
+  readonly number: number;
   readonly price: number;
   readonly changePct: number;
   readonly volume: number;
@@ -48,12 +56,13 @@ export interface Tick {
 
 export function parseTick(payload: unknown, symbol: string): Tick | null {
   if (!isRecord(payload) || payload["symbol"] !== symbol) return null;
+  const number = finite(payload["number"]);
   const price = finite(payload["price"]);
   const changePct = finite(payload["change_pct"]);
   const volume = finite(payload["volume"]);
   const timeMs = finite(payload["time_ms"]);
-  if (price === null || changePct === null || volume === null || timeMs === null) return null;
-  return { price, changePct, volume, timeMs };
+  if (number === null || price === null || changePct === null || volume === null || timeMs === null) return null;
+  return { number, price, changePct, volume, timeMs };
 }
 
 export interface Quotes {
@@ -73,6 +82,44 @@ export function parseQuotes(payload: unknown): Quotes | null {
     sum += price;
   }
   return { mean: sum / LISTINGS.length, timeMs };
+}
+
+export interface ChatMessage {
+  /** The same for a message that is sent again. */
+  readonly id: string;
+  readonly name: string;
+  readonly text: string;
+  readonly timeMs: number;
+}
+
+export function parseChatMessage(payload: unknown): ChatMessage | null {
+  if (!isRecord(payload)) return null;
+  const [id, name, text] = [payload["id"], payload["name"], payload["text"]];
+  const timeMs = finite(payload["time_ms"]);
+  if (typeof id !== "string" || typeof name !== "string" || typeof text !== "string" || timeMs === null) return null;
+  if (id.length > 40 || name.length > 40 || text.length > CHAT_TEXT_MAX) return null;
+  return { id, name, text, timeMs };
+}
+
+export interface ClusterNode {
+  readonly name: string;
+  readonly live: boolean;
+}
+
+/** The nodes of a cluster, from a publication of `nodes:live`. */
+export function parseNodes(payload: unknown): ClusterNode[] | null {
+  if (!isRecord(payload) || !Array.isArray(payload["nodes"])) return null;
+  const nodes: ClusterNode[] = [];
+  for (const node of payload["nodes"]) {
+    if (!isRecord(node) || typeof node["name"] !== "string" || typeof node["live"] !== "boolean") return null;
+    nodes.push({ name: node["name"], live: node["live"] });
+  }
+  return nodes;
+}
+
+/** The node that has taken the connection, from the data of the connect reply; null on a node of its own. */
+export function parseNodeName(data: unknown): string | null {
+  return isRecord(data) && typeof data["node"] === "string" ? data["node"] : null;
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

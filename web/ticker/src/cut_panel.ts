@@ -120,7 +120,7 @@ function wholeTitle({ publications }: OutageReport): string {
 
 function wholeText({ channels, recoveryMs, awayMs }: OutageReport): string {
   return (
-    `on ${plural(channels, "channel", "channels")}, nothing missing: the page checked every offset. ` +
+    `on ${plural(channels, "channel", "channels")}, nothing missing: the page checked every number. ` +
     `Offline for ${seconds(awayMs)}; recovery took ` +
     `${milliseconds(Math.max(1, Math.round(recoveryMs)))}.`
   );

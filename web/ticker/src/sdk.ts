@@ -11,6 +11,8 @@ export interface Sdk {
   client(network: Network | null): Centrifuge;
   /** The payload of a publication as a value, or null if it is not JSON. */
   payload(data: unknown): unknown;
+  /** A value as the payload of a publication. */
+  encoded(value: unknown): unknown;
 }
 
 export async function loadSdk(encoding: Encoding, endpoint: string, name = "ticker"): Promise<Sdk> {
@@ -27,6 +29,7 @@ export async function loadSdk(encoding: Encoding, endpoint: string, name = "tick
           : { websocket: network.socketClass(), networkEventTarget: network.events }),
       }),
     payload: encoding === "protobuf" ? decodeBytes : (data) => data,
+    encoded: encoding === "protobuf" ? (value) => encoder.encode(JSON.stringify(value)) : (value) => value,
   };
 }
 
@@ -62,6 +65,7 @@ async function loadProtobufClient(): Promise<typeof Centrifuge> {
   return module.Centrifuge as typeof Centrifuge;
 }
 
+const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
 function decodeBytes(data: unknown): unknown {

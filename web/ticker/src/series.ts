@@ -13,32 +13,31 @@ export interface Position {
   readonly epoch: string;
 }
 
+/**
+ * Offsets tell the order and what came twice. What is missing is told by the publisher's numbers: in a cluster, offsets
+ * have gaps, because channels share a stream.
+ */
 export class Series {
   /** Oldest first, at most `size` points. */
   readonly points: Point[] = [];
-  /** Missing offsets since the page was opened. */
+  /** Missing publications since the page was opened. */
   missing = 0;
   /** Publications whose offset had been seen already. */
   duplicates = 0;
-  /** Publications whose offset was the expected one or was counted otherwise. */
+  /** Publications that were checked against the one before. */
   checked = 0;
   private epoch: string | null = null;
-  /** The offset that the next publication must have; null before the first subscription. */
-  private expected: number | null = null;
-  /** The last offset seen before a failed recovery; later ones may be missing. */
-  private brokenAfter: number | null = null;
-  /** Top of the stream when the subscription began anew: history must reach at least to here. */
-  private resumedAt = 0;
+  /** The highest offset seen, or the position subscribed at. */
+  private lastOffset = 0;
+  /** Number of the newest publication; null if the next one cannot be compared yet. */
+  private lastNumber: number | null = null;
+  /** Between `beginAt` and `fill`: the first live publication, once it is there. */
+  private filling: { first: Point | null } | null = null;
 
   constructor(private readonly size: number) {}
 
   get last(): Point | undefined {
     return this.points[this.points.length - 1];
-  }
-
-  /** Offset of the newest publication seen, or the position subscribed at when there was none. */
-  get lastOffset(): number {
-    return this.expected === null ? 0 : this.expected - 1;
   }
 
   /**
@@ -48,50 +47,60 @@ export class Series {
   beginAt(top: Position): "first" | "resumed" | "restarted" {
     const outcome =
       this.epoch === null ? "first" : this.epoch === top.epoch ? "resumed" : "restarted";
-    this.brokenAfter = outcome === "resumed" ? this.lastOffset : null;
     if (outcome === "restarted") this.points.length = 0;
+    if (outcome !== "resumed") this.lastNumber = null;
     this.epoch = top.epoch;
-    this.resumedAt = top.offset;
-    this.expected = top.offset + 1;
+    this.lastOffset = top.offset;
+    this.filling = { first: null };
     return outcome;
   }
 
   /** Adds a live or recovered publication. Returns false for a duplicate. */
   append(point: Point): boolean {
     this.checked += 1;
-    if (this.expected !== null) {
-      if (point.offset < this.expected) {
-        this.duplicates += 1;
-        return false;
-      }
-      this.missing += point.offset - this.expected;
+    if (point.offset <= this.lastOffset) {
+      this.duplicates += 1;
+      return false;
     }
-    this.expected = point.offset + 1;
+    this.lastOffset = point.offset;
+    // The history was read ahead of it.
+    if (this.last !== undefined && point.offset <= this.last.offset) return true;
+    if (this.filling !== null && this.filling.first === null) this.filling.first = point;
+    else this.missing += gap(this.lastNumber, point.number);
+    this.lastNumber = point.number;
     this.points.push(point);
     this.trim();
     return true;
   }
 
-  /** Adds the stream's history after `beginAt`, oldest first, and counts missing offsets. */
+  /** Adds the stream's history after `beginAt`, oldest first, and counts what is missing in it. */
   fill(history: readonly Point[]): void {
-    const first = history[0]?.offset ?? this.resumedAt + 1;
-    const last = history[history.length - 1]?.offset ?? first - 1;
-    if (this.brokenAfter !== null) this.missing += Math.max(0, first - this.brokenAfter - 1);
-    this.brokenAfter = null;
-    this.missing += last - first + 1 - history.length;
-    this.missing += history.length > 0 ? Math.max(0, this.resumedAt - last) : 0;
+    const first = this.filling?.first ?? null;
+    this.filling = null;
     this.checked += history.length;
-
-    const byOffset = new Map(this.points.map((point) => [point.offset, point]));
-    for (const point of history) {
-      if (!byOffset.has(point.offset)) byOffset.set(point.offset, point);
-    }
-    const merged = [...byOffset.values()].sort((a, b) => a.offset - b.offset);
-    this.points.splice(0, this.points.length, ...merged);
+    const known = new Map(this.points.map((point) => [point.offset, point]));
+    const merged = new Map(known);
+    for (const point of history) if (!merged.has(point.offset)) merged.set(point.offset, point);
+    const ordered = [...merged.values()].sort((a, b) => a.offset - b.offset);
+    ordered.forEach((point, index) => {
+      const before = ordered[index - 1];
+      if (before === undefined) return;
+      // Two that were known before have been compared, unless the second one began the subscription.
+      const isCompared = known.has(before.offset) && known.has(point.offset) && point !== first;
+      if (!isCompared) this.missing += gap(before.number, point.number);
+    });
+    const newest = ordered[ordered.length - 1];
+    if (newest !== undefined) this.lastNumber = newest.number;
+    this.points.splice(0, this.points.length, ...ordered);
     this.trim();
   }
 
   private trim(): void {
     if (this.points.length > this.size) this.points.splice(0, this.points.length - this.size);
   }
+}
+
+/** Publications between two numbers. A publisher that begins anew counts from 1, and nothing is missing there. */
+function gap(before: number | null, number: number): number {
+  return before === null ? 0 : Math.max(0, number - before - 1);
 }

@@ -16,7 +16,7 @@ export function drawSpark(surface: Surface, points: readonly Point[], rising: bo
   const low = Math.min(...prices);
   const span = Math.max(Math.max(...prices) - low, last.price * 0.0005);
   const step = (width - PADDING * 2) / (HISTORY_SIZE - 1);
-  const x = (point: Point) => width - PADDING - (last.offset - point.offset) * step;
+  const x = (point: Point) => width - PADDING - Math.max(0, last.number - point.number) * step;
   const y = (point: Point) =>
     height - PADDING - ((point.price - low) / span) * (height - PADDING * 2);
 
@@ -74,8 +74,8 @@ function strokeRuns(
       if (previous !== null) context.moveTo(x(previous), y(previous));
       run = point.recovered;
     }
-    // A missing offset stays visible as a gap in the line.
-    const isBroken = previous === null || point.offset !== previous.offset + 1;
+    // A missing publication stays visible as a gap in the line.
+    const isBroken = previous === null || point.number !== previous.number + 1;
     if (isBroken) context.moveTo(x(point), y(point));
     else context.lineTo(x(point), y(point));
     previous = point;

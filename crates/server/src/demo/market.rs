@@ -46,6 +46,8 @@ struct Listing {
     opening: f64,
     price: f64,
     volume: u64,
+    /// Of the newest publication.
+    number: u64,
 }
 
 impl Market {
@@ -53,9 +55,27 @@ impl Market {
     pub fn open(seed: [u8; 32]) -> Self {
         let listings = LISTINGS.map(|(symbol, cents)| {
             let opening = f64::from(cents) / 100.0;
-            Listing { symbol, opening, price: opening, volume: 0 }
+            Listing { symbol, opening, price: opening, volume: 0, number: 0 }
         });
         Self { random: ChaCha8Rng::from_seed(seed), listings }
+    }
+
+    /// The channel of a symbol.
+    pub fn channel(index: usize) -> Option<String> {
+        LISTINGS.get(index).map(|(symbol, _)| format!("ticker:{symbol}"))
+    }
+
+    /// Continues after a payload that another publisher has published. Returns whether it is one of this symbol.
+    pub fn continue_after(&mut self, index: usize, payload: &[u8]) -> bool {
+        let (Some(listing), Ok(last)) = (self.listings.get_mut(index), serde_json::from_slice::<LastTick>(payload))
+        else {
+            return false;
+        };
+        if last.symbol != listing.symbol || !last.price.is_finite() {
+            return false;
+        }
+        (listing.price, listing.volume, listing.number) = (last.price, last.volume, last.number);
+        true
     }
 
     /// Moves the price of one symbol. Returns its channel and the payload to publish.
@@ -65,11 +85,12 @@ impl Market {
         let step = STEP_MAX * (unit(&mut self.random) + unit(&mut self.random) - 1.0);
         let (least, most) = (listing.opening / DRIFT_MAX, listing.opening * DRIFT_MAX);
         listing.price = (listing.price * (1.0 + step)).clamp(least, most);
-        listing.volume += u64::from(1 + self.random.next_u32() % TRADED_MAX);
-        let Listing { symbol, opening, price, volume } = listing;
+        listing.volume = listing.volume.saturating_add(u64::from(1 + self.random.next_u32() % TRADED_MAX));
+        listing.number = listing.number.saturating_add(1);
+        let Listing { symbol, opening, price, volume, number } = listing;
         let change_pct = (*price / *opening - 1.0) * 100.0;
         let payload = format!(
-            r#"{{"symbol":"{symbol}","price":{price:.2},"change_pct":{change_pct:.2},"volume":{volume},"time_ms":{time_ms}}}"#
+            r#"{{"symbol":"{symbol}","number":{number},"price":{price:.2},"change_pct":{change_pct:.2},"volume":{volume},"time_ms":{time_ms}}}"#
         );
         Some((format!("ticker:{symbol}"), payload))
     }
@@ -84,6 +105,15 @@ impl Market {
         let _ = write!(payload, r#"}},"time_ms":{time_ms}}}"#);
         payload
     }
+}
+
+/// What a publisher that takes over needs of the newest publication of a symbol.
+#[derive(serde::Deserialize)]
+struct LastTick {
+    symbol: String,
+    number: u64,
+    price: f64,
+    volume: u64,
 }
 
 /// The channel with all prices.
@@ -107,7 +137,7 @@ mod tests {
         assert_eq!(channel, "ticker:ACME");
         let tick: Value = serde_json::from_str(&payload).expect("JSON");
         let fields: Vec<_> = tick.as_object().expect("an object").keys().map(String::as_str).collect();
-        assert_eq!(fields, ["change_pct", "price", "symbol", "time_ms", "volume"]);
+        assert_eq!(fields, ["change_pct", "number", "price", "symbol", "time_ms", "volume"]);
         assert_eq!((&tick["symbol"], &tick["time_ms"]), (&"ACME".into(), &1_699_999_999_999_u64.into()));
         let price = tick["price"].as_f64().expect("a number");
         assert!((price - 101.20).abs() <= 101.20 * STEP_MAX + 0.01, "{price}");
@@ -116,6 +146,39 @@ mod tests {
         assert_eq!(quotes["quotes"].as_object().expect("an object").len(), SYMBOLS);
         assert_eq!((&quotes["quotes"]["ACME"], &quotes["time_ms"]), (&tick["price"], &5.into()));
         assert!(market.step(SYMBOLS, 0).is_none());
+    }
+
+    #[test]
+    fn another_publisher_continues_the_numbers() {
+        let (mut one, mut other) = (Market::open([1; 32]), Market::open([2; 32]));
+        let mut last = String::new();
+        for _ in 0..3 {
+            (_, last) = one.step(4, 0).expect("a symbol");
+        }
+        assert!(other.continue_after(4, last.as_bytes()));
+        let (_, next) = other.step(4, 0).expect("a symbol");
+        let (last, next): (Value, Value) =
+            (serde_json::from_str(&last).expect("JSON"), serde_json::from_str(&next).expect("JSON"));
+        assert_eq!((&last["number"], &next["number"]), (&3.into(), &4.into()));
+        assert!(next["volume"].as_u64() > last["volume"].as_u64(), "{next}");
+        let (before, after) = (last["price"].as_f64().expect("a price"), next["price"].as_f64().expect("a price"));
+        assert!((after - before).abs() <= before * STEP_MAX + 0.01, "{before} {after}");
+    }
+
+    #[test]
+    fn a_payload_that_no_publisher_has_made_changes_nothing() {
+        let mut market = Market::open([1; 32]);
+        for payload in [
+            "",
+            "7",
+            "{}",
+            r#"{"symbol":"DUNL","number":9,"price":5,"volume":1}"#,
+            r#"{"symbol":"ACME","number":-1,"price":5,"volume":1}"#,
+        ] {
+            assert!(!market.continue_after(0, payload.as_bytes()), "{payload}");
+        }
+        assert!(!market.continue_after(SYMBOLS, br#"{"symbol":"ACME","number":9,"price":5,"volume":1}"#));
+        assert!(market.step(0, 0).expect("a symbol").1.contains(r#""number":1,"#));
     }
 
     #[test]

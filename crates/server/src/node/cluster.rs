@@ -24,6 +24,8 @@ pub use surveys::{ClusterInbox, NodeQuery, PresenceQuestion};
 /// A running cluster thread with the shards that use it.
 pub struct NodeCluster {
     thread: ClusterThread,
+    /// The id of this node.
+    node: Box<str>,
     names: NamespaceNames,
     answers: Arc<AnswersOfCluster>,
     /// Questions of other nodes that wait.
@@ -43,9 +45,10 @@ impl NodeCluster {
         let senders = (0..shard_count).map(|_| OnceLock::new()).collect();
         let answers = Arc::new(AnswersOfCluster { senders, surveying: Surveying::default() });
         let queries_max = options.limits.peers.queries_max;
+        let node = options.node.clone();
         let of_thread = Arc::clone(&answers) as Arc<dyn ClusterAnswers>;
         let (thread, differences) = ClusterThread::start(options, of_thread)?;
-        Ok((Self { thread, names: NamespaceNames::new(engine), answers, queries_max }, differences))
+        Ok((Self { thread, node, names: NamespaceNames::new(engine), answers, queries_max }, differences))
     }
 
     /// Its state, for the metrics.
@@ -56,6 +59,13 @@ impl NodeCluster {
     /// Whether all connections are up and all streams are known.
     pub fn is_ready(&self) -> bool {
         self.state().is_ready
+    }
+
+    /// Whether this node has been live for longer than all others. A node that starts takes nothing over from one that runs.
+    pub fn is_longest_live(&self) -> bool {
+        let state = self.state();
+        let first = state.nodes.iter().min_by_key(|node| (node.about.started_ms, &node.node));
+        state.is_ready && first.is_some_and(|first| *first.node == *self.node)
     }
 
     /// Sets where the answers of a shard go. Comes before its first request.

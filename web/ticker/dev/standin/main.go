@@ -26,6 +26,9 @@ const (
 	tickInterval    = 200 * time.Millisecond
 	quotesInterval  = 50 * time.Millisecond
 	lobbyNamespace  = "lobby:"
+	chatNamespace   = "chat:"
+	chatSize        = 100
+	chatTTL         = time.Hour
 	quotesChannel   = "quotes:all"
 	contentSecurity = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'"
 )
@@ -34,6 +37,7 @@ var symbols = []string{"ACME", "DUNL", "KNOT", "PLVR", "SNIP", "REDS", "GODW", "
 
 type tick struct {
 	Symbol    string  `json:"symbol"`
+	Number    int     `json:"number"`
 	Price     float64 `json:"price"`
 	ChangePct float64 `json:"change_pct"`
 	Volume    int     `json:"volume"`
@@ -96,7 +100,7 @@ func run(listen, page string) error {
 func allowReading(client *centrifuge.Client) {
 	client.OnSubscribe(func(event centrifuge.SubscribeEvent, reply centrifuge.SubscribeCallback) {
 		isLobby := strings.HasPrefix(event.Channel, lobbyNamespace)
-		hasHistory := strings.HasPrefix(event.Channel, "ticker:")
+		hasHistory := strings.HasPrefix(event.Channel, "ticker:") || strings.HasPrefix(event.Channel, chatNamespace)
 		reply(centrifuge.SubscribeReply{Options: centrifuge.SubscribeOptions{
 			EmitPresence:      isLobby || hasHistory,
 			EmitJoinLeave:     isLobby,
@@ -104,6 +108,13 @@ func allowReading(client *centrifuge.Client) {
 			EnableRecovery:    hasHistory,
 			EnablePositioning: hasHistory,
 		}}, nil)
+	})
+	client.OnPublish(func(event centrifuge.PublishEvent, reply centrifuge.PublishCallback) {
+		if !strings.HasPrefix(event.Channel, chatNamespace) {
+			reply(centrifuge.PublishReply{}, centrifuge.ErrorPermissionDenied)
+			return
+		}
+		reply(centrifuge.PublishReply{Options: centrifuge.PublishOptions{HistorySize: chatSize, HistoryTTL: chatTTL}}, nil)
 	})
 	client.OnHistory(func(_ centrifuge.HistoryEvent, reply centrifuge.HistoryCallback) {
 		reply(centrifuge.HistoryReply{}, nil)
@@ -121,6 +132,7 @@ func allowReading(client *centrifuge.Client) {
 func publish(ctx context.Context, node *centrifuge.Node) {
 	open := map[string]float64{}
 	price := map[string]float64{}
+	number := map[string]int{}
 	for i, symbol := range symbols {
 		open[symbol] = 60 + 9.5*float64(i)
 		price[symbol] = open[symbol]
@@ -139,9 +151,11 @@ func publish(ctx context.Context, node *centrifuge.Node) {
 			next++
 			wind = 0.98*wind + 0.0001*rand.NormFloat64()
 			pull := 0.002 * (open[symbol]/price[symbol] - 1)
+			number[symbol]++
 			price[symbol] *= 1 + wind + pull + 0.0009*rand.NormFloat64()
 			send(node, "ticker:"+symbol, tick{
 				Symbol:    symbol,
+				Number:    number[symbol],
 				Price:     cents(price[symbol]),
 				ChangePct: cents((price[symbol]/open[symbol] - 1) * 100),
 				Volume:    50 + rand.IntN(2400),
