@@ -13,7 +13,7 @@ RUNS ?= 300
 BOTS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform page fuzz autobahn crash chaos clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform page fuzz autobahn crash chaos clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -23,6 +23,11 @@ run: page ## Build everything and start the server with its demo page
 	@cargo build --release --locked --package dunlin
 	@echo "Dunlin's demo pages: http://localhost:$(PORT)/   (Ctrl-C ends it)"
 	@exec $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist --demo-bots $(BOTS)
+
+cluster: page ## Build everything and start the demo on a cluster: three NATS servers, three nodes, one port
+	@scripts/need cargo cc rocksdb python nats
+	@cargo build --release --locked --package dunlin
+	@exec demo/cluster/run $(SERVER) --pages web/dist --port $(PORT)
 
 test: ## Check everything: what CI runs
 	@scripts/need cargo cc rocksdb python
@@ -84,9 +89,11 @@ crash: server-for-tests ## Kill the real server under load, and see that nothing
 	@scripts/need python cc
 	tests/crash/all $(BINARIES)/dunlin 6
 
-clustered: server-for-tests ## Kill and pause nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
-	@scripts/need python nats
+clustered: server-for-tests page ## Kill and pause nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
+	@scripts/need python nats node chromium
 	tests/cluster/all $(BINARIES)/dunlin 3
+	tests/api/run $(BINARIES)/dunlin --cluster
+	tests/browser/cluster $(BINARIES)/dunlin
 
 twonodes: server-for-tests ## Run the API's cases, the oracle and the SDKs on two nodes of a cluster, publisher and subscriber apart
 	@scripts/need go node python nats
@@ -94,9 +101,10 @@ twonodes: server-for-tests ## Run the API's cases, the oracle and the SDKs on tw
 	tests/oracle/run $(BINARIES)/dunlin --cluster
 	tests/sdk/run $(BINARIES)/dunlin --cluster
 
-chaos: server-for-tests ## The same with RUNS=300 crashes and a third of it losses of power (20 minutes)
-	@scripts/need python cc
+chaos: server-for-tests page ## The same with RUNS=300 crashes and a third of it losses of power (20 minutes)
+	@scripts/need python cc nats node chromium
 	tests/crash/all $(BINARIES)/dunlin $(RUNS)
+	tests/browser/cluster $(BINARIES)/dunlin --each
 
 sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server, on both reactors
 	@scripts/need node go python

@@ -1,0 +1,159 @@
+/**
+ * Two pages on different nodes of a cluster chat and watch prices and presence, while processes of the cluster are killed. With
+ * DUNLIN_EACH=1 each process is killed in turn.
+ */
+
+import assert from "node:assert/strict";
+import { mkdir } from "node:fs/promises";
+import { after, before, test } from "node:test";
+import { DEADLINE_MS, DESKTOP, launch, openPage } from "./chromium.mjs";
+import { ClusterDemo } from "./cluster_demo.mjs";
+import { TickerPage } from "./ticker_page.mjs";
+
+const BINARY = process.env.DUNLIN_BINARY;
+const SHOTS = new URL("./screenshots/", import.meta.url).pathname;
+/** The browser reports sockets and requests that a killed node cannot answer. */
+const OF_A_KILL = /WebSocket connection|Failed to load resource/;
+const NODES = 3;
+
+let browser;
+let demo;
+let pages = [];
+
+before(async () => {
+  assert.ok(BINARY, "DUNLIN_BINARY names the server to check");
+  await mkdir(SHOTS, { recursive: true });
+  demo = await ClusterDemo.start(BINARY);
+  browser = await launch();
+  for (const encoding of ["json", "protobuf"]) {
+    pages.push(new ClusterPage(await openPage(browser, `${demo.page}?encoding=${encoding}`, DESKTOP)));
+  }
+  for (const page of pages) await page.ready();
+});
+
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+/** The ticker page, with what it shows of the cluster. */
+class ClusterPage extends TickerPage {
+  async ready() {
+    await super.ready();
+    await this.untilNode();
+    await this.untilLive(NODES);
+  }
+
+  /** The node that the page is connected to, once it is one. */
+  async untilNode() {
+    await this.until(() => document.querySelector("#node").dataset.node !== "");
+    return this.page.getAttribute("#node", "data-node");
+  }
+
+  untilLive(nodes) {
+    return this.until((count) => Number(document.querySelector("#nodes-count").dataset.count) === count, nodes);
+  }
+
+  untilNotOn(node) {
+    return this.until((gone) => !["", gone].includes(document.querySelector("#node").dataset.node), node);
+  }
+
+  /** Sends a message, again if its outcome was not known. */
+  async send(text) {
+    await this.page.fill("#chat-text", text);
+    const deadline = Date.now() + 2 * DEADLINE_MS;
+    do {
+      assert.ok(Date.now() < deadline, `not sent: ${text}`);
+      await this.page.click("#chat-send");
+      await this.until(() => !document.querySelector("#chat-send").disabled);
+    } while ((await this.page.inputValue("#chat-text")) !== "");
+  }
+
+  untilChatEnds(text) {
+    return this.until((wanted) => document.querySelector("#chat li:last-child span")?.textContent === wanted, text);
+  }
+
+  chat() {
+    return this.page.locator("#chat li span").allTextContents();
+  }
+
+  /** Waits until each price has changed so many times. */
+  async untilPricesMove(times = 2) {
+    const before = await this.offsets();
+    for (const [symbol, offset] of before) await this.untilOffset(symbol, offset + times);
+  }
+
+  async offsets() {
+    const cards = await this.page.evaluate(() =>
+      [...document.querySelectorAll(".card")].map(({ dataset }) => [dataset.symbol, Number(dataset.offset)]),
+    );
+    return new Map(cards);
+  }
+}
+
+test("pages on different nodes chat, and watch prices and presence", async () => {
+  const [one, other] = pages;
+  assert.notEqual(await one.untilNode(), await other.untilNode(), "the balancer takes the nodes in turn");
+  await one.send("from the first node");
+  await other.untilChatEnds("from the first node");
+  await other.send("and back");
+  await one.untilChatEnds("and back");
+  for (const page of pages) {
+    await page.untilHere(2);
+    await page.untilPricesMove();
+  }
+  await one.page.screenshot({ path: `${SHOTS}cluster.png`, fullPage: true });
+});
+
+test("a page whose node is killed goes to another one and misses nothing", async () => {
+  const [one, other] = pages;
+  const node = await one.untilNode();
+  const pid = demo.kill(node);
+  await sendNumbered(other, "while away");
+  await one.untilNotOn(node);
+  await assertWhole();
+  await one.page.screenshot({ path: `${SHOTS}cluster-without-node.png`, fullPage: true });
+  await demo.untilReplaced(node, pid);
+  for (const page of pages) await page.untilLive(NODES);
+});
+
+test("pages go on while a NATS server is killed", async () => {
+  const [server] = demo.names("nats");
+  const pid = demo.kill(server);
+  await sendNumbered(pages[1], "without a server");
+  await assertWhole();
+  await demo.untilReplaced(server, pid);
+});
+
+test("pages go on while each process is killed in turn", { skip: process.env.DUNLIN_EACH !== "1" }, async () => {
+  for (const name of [...demo.names("node"), ...demo.names("nats")]) {
+    const pid = demo.kill(name);
+    await sendNumbered(pages[0], `without ${name}`);
+    await sendNumbered(pages[1], `still without ${name}`);
+    await assertWhole();
+    await demo.untilReplaced(name, pid);
+    for (const page of pages) {
+      await page.untilLive(NODES);
+      await page.untilHere(2);
+    }
+    await pages[0].page.screenshot({ path: `${SHOTS}cluster-after-${name}.png`, fullPage: true });
+  }
+});
+
+async function sendNumbered(page, text) {
+  for (let number = 1; number <= 3; number += 1) await page.send(`${text}, ${number}`);
+}
+
+/** All pages show the same messages in the same order, and prices go on with nothing missing. */
+async function assertWhole() {
+  const written = await pages[0].chat().then((first) => pages[1].chat().then((second) => (second.length > first.length ? second : first)));
+  for (const page of pages) {
+    await page.untilChatEnds(written.at(-1));
+    assert.deepEqual(await page.chat(), written);
+    await page.until(() => document.querySelector("#state").dataset.state === "connected");
+    await page.untilPricesMove();
+    assert.equal(await page.stat("missing"), 0);
+    assert.equal(await page.stat("duplicates"), 0);
+    assert.deepEqual(page.faults.filter((fault) => !OF_A_KILL.test(fault)), []);
+  }
+}

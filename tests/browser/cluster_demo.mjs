@@ -1,0 +1,90 @@
+/** The demo on a cluster of its own: NATS servers and nodes as processes that a test can kill. */
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
+
+const ROOT = new URL("../../", import.meta.url).pathname;
+/** Six processes start at once, with binaries that are not optimized. */
+const START_TIMEOUT_MS = 180_000;
+
+export class ClusterDemo {
+  static async start(binary) {
+    const demo = new ClusterDemo();
+    demo.folder = mkdtempSync(join(tmpdir(), "dunlin-cluster-page-"));
+    demo.port = await freePort();
+    const args = [binary, "--pages", join(ROOT, "web/dist"), "--port", demo.port, "--restart-delay-s", "1"];
+    demo.process = spawn(join(ROOT, "demo/cluster/run"), [...args, "--state", demo.stateFile], {
+      stdio: ["ignore", "ignore", "inherit"],
+    });
+    demo.ended = once(demo.process, "exit");
+    await demo.until("all nodes are ready", (state) => state.serving);
+    return demo;
+  }
+
+  get stateFile() {
+    return join(this.folder, "state.json");
+  }
+
+  get page() {
+    return `http://127.0.0.1:${this.port}/`;
+  }
+
+  /** What the supervisor has written last; null before that. */
+  state() {
+    try {
+      return JSON.parse(readFileSync(this.stateFile, "utf8"));
+    } catch {
+      return null;
+    }
+  }
+
+  async until(what, condition) {
+    const deadline = Date.now() + START_TIMEOUT_MS;
+    for (;;) {
+      const state = this.state();
+      if (state !== null && condition(state)) return state;
+      assert.equal(this.process.exitCode, null, "the supervisor has ended");
+      assert.ok(Date.now() < deadline, `not in ${START_TIMEOUT_MS / 1000} s: ${what}: ${JSON.stringify(state)}`);
+      await wait(50); // between two looks
+    }
+  }
+
+  names(kind) {
+    return this.state().processes.map(({ name }) => name).filter((name) => name.startsWith(kind));
+  }
+
+  /** Kills a process as `kill -9` does. Returns its id. */
+  kill(name) {
+    const { pid } = this.state().processes.find((process) => process.name === name);
+    process.kill(pid, "SIGKILL");
+    return pid;
+  }
+
+  /** Waits until another process has taken the place of the one with this id, and all nodes are ready. */
+  untilReplaced(name, pid) {
+    return this.until(`${name} runs again`, ({ processes }) => {
+      const now = processes.find((process) => process.name === name).pid;
+      return now !== null && now !== pid && processes.every(({ ready }) => ready !== false);
+    });
+  }
+
+  async stop() {
+    this.process.kill("SIGTERM");
+    await this.ended;
+    rmSync(this.folder, { recursive: true });
+  }
+}
+
+function freePort() {
+  const probe = createServer().listen(0, "127.0.0.1");
+  return once(probe, "listening").then(() => {
+    const { port } = probe.address();
+    return new Promise((resolve) => probe.close(() => resolve(port)));
+  });
+}
