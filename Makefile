@@ -89,9 +89,9 @@ crash: server-for-tests ## Kill the real server under load, and see that nothing
 	@scripts/need python cc
 	tests/crash/all $(BINARIES)/dunlin 6
 
-clustered: server-for-tests page ## Kill and pause nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
-	@scripts/need python nats node chromium
-	tests/cluster/all $(BINARIES)/dunlin 3
+clustered: server-for-tests page ## Kill, pause and part nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
+	@scripts/need python nats network node chromium
+	tests/cluster/all $(BINARIES)/dunlin
 	tests/api/run $(BINARIES)/dunlin --cluster
 	tests/browser/cluster $(BINARIES)/dunlin
 
@@ -101,9 +101,10 @@ twonodes: server-for-tests ## Run the API's cases, the oracle and the SDKs on tw
 	tests/oracle/run $(BINARIES)/dunlin --cluster
 	tests/sdk/run $(BINARIES)/dunlin --cluster
 
-chaos: server-for-tests page ## The same with RUNS=300 crashes and a third of it losses of power (20 minutes)
-	@scripts/need python cc nats node chromium
+chaos: server-for-tests page ## The same with RUNS=300 crashes a third of it losses of power, and RUNS faults of a cluster (2 hours)
+	@scripts/need python cc nats network node chromium
 	tests/crash/all $(BINARIES)/dunlin $(RUNS)
+	tests/cluster/chaos $(BINARIES)/dunlin --rounds $(RUNS)
 	tests/browser/cluster $(BINARIES)/dunlin --each
 
 sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server, on both reactors
