@@ -158,6 +158,8 @@ pub enum Notice {
     RoomOver { channel: Arc<str>, room: RoomKey, code: UnsubscribeCode },
     /// The channel's stream was replaced, so the positions of its subscribers are invalid.
     PositionLost { channel: Arc<str> },
+    /// The log no longer follows the channel, so every subscription to it ends.
+    FollowingLost { channel: Arc<str> },
     /// The decision of a user's home about a session.
     Arrived { user: Arc<str>, asker: Asker, admitted: bool },
     /// A newer session of the user was admitted; this session ends.

@@ -149,7 +149,10 @@ impl Sessions {
             Notice::Subscribed { request, outcome } => {
                 return self.subscribed(context, *request, outcome, effects);
             }
-            Notice::PositionLost { channel } => return self.position_lost(context, &channel, effects),
+            Notice::PositionLost { channel } => {
+                return self.end_stale(context, &channel, |flags| flags.positioned, effects);
+            }
+            Notice::FollowingLost { channel } => return self.end_stale(context, &channel, |_| true, effects),
             Notice::Arrived { user, asker, admitted } => {
                 return self.arrived(context, &user, asker, admitted, effects);
             }

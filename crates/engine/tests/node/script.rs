@@ -173,9 +173,11 @@ impl Player {
             "drain" if !rest.is_empty() => (0..self.shards).for_each(|shard| {
                 node.handle(shard, Event::DrainSome { sessions_max: rest.parse().expect("a number") });
             }),
-            "lost" => (0..self.shards).for_each(|shard| {
-                let message = ShardMessage::Notice(Notice::PositionLost { channel: rest.into() });
-                node.handle(shard, Event::Message { from: ShardIndex(0), message });
+            "lost" | "unfollowed" => (0..self.shards).for_each(|shard| {
+                let channel = rest.into();
+                let is_lost = first == "lost";
+                let notice = if is_lost { Notice::PositionLost { channel } } else { Notice::FollowingLost { channel } };
+                node.handle(shard, Event::Message { from: ShardIndex(0), message: ShardMessage::Notice(notice) });
             }),
             "node" => broadcasts::arrives(node, rest),
             "find" => {

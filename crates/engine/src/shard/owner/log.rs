@@ -273,8 +273,8 @@ impl Owner {
         self.count_history(context, name);
     }
 
-    /// The log has lost the thread of a channel: whoever counts on a position starts anew. A channel that is being opened
-    /// has nothing to lose.
+    /// The log has stopped following a channel: its subscribers start anew, those without a position as well, because no
+    /// publication of another node would reach them. A channel that is being opened has nothing to lose.
     pub(in crate::shard) fn log_interrupted(&mut self, context: &mut Context, name: &Arc<str>, effects: &mut Effects) {
         let Some(channel) = self.channels.get_mut(name) else {
             context.counters.late_messages += 1;
@@ -286,7 +286,7 @@ impl Owner {
         let shards: Vec<_> = channel.listening_shards(Audience::Publications).collect();
         let stream = channel.stream.take();
         for shard in shards {
-            context.notify(shard, Notice::PositionLost { channel: Arc::clone(name) }, effects);
+            context.notify(shard, Notice::FollowingLost { channel: Arc::clone(name) }, effects);
         }
         if let Some(stream) = stream {
             self.forget_stream(context, name, *stream, true);

@@ -12,7 +12,7 @@ use crate::{
     message::{NotSubscribed, RecoverFrom},
     names::NamespaceIndex,
     planted::Bug,
-    session::{Ending, Paused, PausedOn},
+    session::{Ending, Paused, PausedOn, SubscriptionFlags},
 };
 
 use super::{Context, Sessions, refresh::ttl_s, subscribe::NewSubscription};
@@ -174,8 +174,14 @@ impl Sessions {
         }
     }
 
-    /// A channel's stream has gone under its subscribers. Those that count on their positions start anew.
-    pub(in crate::shard) fn position_lost(&mut self, context: &mut Context, channel: &str, effects: &mut Effects) {
+    /// Ends the subscriptions to a channel that cannot go on as they are, so that their clients start anew.
+    pub(in crate::shard) fn end_stale(
+        &mut self,
+        context: &mut Context,
+        channel: &str,
+        is_stale: fn(&SubscriptionFlags) -> bool,
+        effects: &mut Effects,
+    ) {
         let Some(id) = self.hub.find(channel) else {
             context.counters.late_messages += 1;
             return;
@@ -184,7 +190,7 @@ impl Sessions {
         let keys: Vec<SessionKey> = entries.map(|entry| self.table.at(entry.session).key).collect();
         for key in keys {
             let subscription = self.table.get(key).and_then(|session| session.subscription(id));
-            match subscription.map(|subscription| subscription.flags).filter(|flags| flags.positioned) {
+            match subscription.map(|subscription| subscription.flags).filter(is_stale) {
                 Some(flags) if flags.server_side => {
                     self.close(context, key, &Disconnect::INSUFFICIENT_STATE, effects);
                 }
