@@ -228,7 +228,8 @@ impl ChannelLog {
         if query.limit == 0 || is_there {
             return None;
         }
-        let after = (!query.reverse).then_some(since.max(self.floor));
+        // The history is the newest part of a log, which may keep more.
+        let after = (!query.reverse && since > self.floor).then_some(since);
         Some(LoadQuery { after, publications_max })
     }
 }

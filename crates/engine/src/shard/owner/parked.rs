@@ -211,6 +211,10 @@ impl Owner {
                 self.answer_subscription(context, request, outcome, effects);
             }
             (ParkedRequest::History { query, reader, reply_to }, Some(whole)) => {
+                if let Some(channel) = self.channels.get(name) {
+                    // The log may keep more than the history.
+                    whole.forget_beyond(context.namespace(channel.namespace).history_size);
+                }
                 let outcome = whole.history(&query, reader.as_reader());
                 context.answer_history(name, reply_to, outcome, effects);
             }
