@@ -6,7 +6,7 @@ use dunlin_cluster::{core::Core, planted::CoreBug};
 use dunlin_engine::{Shard, planted::Bug};
 use dunlin_sim::{RunOutcome, run_clustered};
 
-const FIXED_SEEDS: u64 = 300;
+const FIXED_SEEDS: u64 = 450;
 /// Seeds within which each mistake must be found. All of them pass without one.
 const SEEDS_MAX: u64 = 300;
 /// So often has each of [`REACHED`] to happen, for the checks about it to mean something.
