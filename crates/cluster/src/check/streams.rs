@@ -143,7 +143,8 @@ fn behind(replica: &Value) -> Option<String> {
         return Some(format!("{name} is offline"));
     }
     let lag = replica["lag"].as_u64().unwrap_or(0);
-    let is_silent = replica["active"].as_u64().is_none_or(|silence_ns| silence_ns > SILENCE_MAX_NS);
+    // A new leader reports 0 for a server that it has never heard from.
+    let is_silent = replica["active"].as_u64().is_none_or(|silence_ns| silence_ns == 0 || silence_ns > SILENCE_MAX_NS);
     let is_current = replica["current"].as_bool() == Some(true);
     (lag > LAG_MAX || is_silent && !is_current).then(|| format!("{name} is {lag} operations behind"))
 }
@@ -168,6 +169,7 @@ mod tests {
                 FindingState::Warning,
                 "n2 is 7 operations behind",
             ),
+            ("n0", vec![in_step(), replica("n2", 3, 0)], FindingState::Warning, "n2 is 3 operations behind"),
             ("n0", vec![in_step(), json!({"name": "n2", "offline": true})], FindingState::Warning, "n2 is offline"),
             ("", vec![], FindingState::Wrong, "no leader"),
         ] {
