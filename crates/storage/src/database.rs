@@ -20,6 +20,7 @@ use crate::{
     records::{ChannelHead, expiry_of},
     state::{Eras, FORMAT_VERSION, StorageState, boot_id, is_empty},
     storage_clock::StorageClock,
+    write_stall,
 };
 
 /// Keys of the column family `default`.
@@ -71,6 +72,7 @@ pub(crate) struct Database {
     /// The write that failed.
     poison: OnceLock<StorageError>,
     clock_noted_ms: AtomicU64,
+    memtable_bytes: usize,
     state: StorageState,
 }
 
@@ -109,6 +111,7 @@ impl Database {
             counters: StorageCounters::default(),
             poison: OnceLock::new(),
             clock_noted_ms: AtomicU64::new(0),
+            memtable_bytes: options.memtable_bytes,
             state,
         };
         database.resume_clock(options.clock_ahead_ms_max)?;
@@ -133,12 +136,8 @@ impl Database {
             self.clock_noted_ms.store(now_ms, Ordering::Relaxed);
             batch.put(CLOCK_KEY, now_ms.to_be_bytes());
         }
-        let mut options = WriteOptions::default();
-        options.set_sync(is_synced);
-        self.db.write_opt(batch, &options).map_err(|error| {
-            let error = StorageError::rocksdb(ACTION, &self.path, &error);
-            self.poison.get_or_init(|| error).clone()
-        })
+        let written = write_stall::write(&self.db, &self.path, &batch, is_synced, self.memtable_bytes);
+        written.map_err(|fault| self.poison.get_or_init(|| StorageError::new(ACTION, &self.path, fault)).clone())
     }
 
     /// The failure since which nothing is written any more.

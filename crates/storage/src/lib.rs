@@ -30,6 +30,7 @@ mod records;
 mod request;
 mod state;
 mod storage_clock;
+mod write_stall;
 mod writer;
 
 use std::{

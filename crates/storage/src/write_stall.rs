@@ -1,0 +1,88 @@
+//! Writes while `RocksDB` takes none. A full disk can stop a flush before it stops the write-ahead log. `RocksDB` then waits
+//! for free space with every write blocked, so no caller would ever get an error.
+
+use std::{ffi::CString, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
+
+use rocksdb::{DB, ErrorKind, WriteBatch, WriteOptions, properties};
+
+use crate::error::StorageFault;
+
+/// Time between two looks at a stalled `RocksDB`.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// A stall of this length that a background failure explains is a failure. Compactions end ordinary stalls.
+const STALL_POLLS_MAX: u32 = 1_000;
+
+/// Writes a batch. Waits while writes are stalled because flushes or compactions are behind, but not if one has failed.
+pub(crate) fn write(
+    db: &DB,
+    path: &Path,
+    batch: &WriteBatch,
+    is_synced: bool,
+    memtable_bytes: usize,
+) -> Result<(), StorageFault> {
+    let mut options = WriteOptions::default();
+    options.set_sync(is_synced);
+    options.set_no_slowdown(true);
+    let mut polls = 0;
+    loop {
+        match db.write_opt(WriteBatch::from_data(batch.data()), &options) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() != ErrorKind::Incomplete => return Err(StorageFault::of_rocksdb(&error)),
+            // Only slowed down: `RocksDB` knows for how long to wait.
+            Err(_) if !is_stopped(db) => options.set_no_slowdown(false),
+            Err(_) if polls >= STALL_POLLS_MAX && has_failed(db) => return Err(fault_of_stall(path, memtable_bytes)),
+            Err(_) => {
+                polls += 1;
+                options.set_no_slowdown(true);
+                std::thread::sleep(POLL_INTERVAL);
+            }
+        }
+    }
+}
+
+fn is_stopped(db: &DB) -> bool {
+    db.property_int_value(properties::IS_WRITE_STOPPED).ok().flatten() == Some(1)
+}
+
+/// Whether a flush or a compaction has failed since the start.
+fn has_failed(db: &DB) -> bool {
+    db.property_int_value(properties::BACKGROUND_ERRORS).ok().flatten().is_some_and(|errors| errors > 0)
+}
+
+/// `RocksDB` keeps the error of a background job to itself. Nearly always there was no space for a new file.
+fn fault_of_stall(path: &Path, memtable_bytes: usize) -> StorageFault {
+    match free_bytes(path) {
+        Some(free) if free < memtable_bytes as u64 => {
+            StorageFault::DiskFull(format!("{free} bytes are free, and a new file may need {memtable_bytes}"))
+        }
+        _ => {
+            StorageFault::Io("a flush or a compaction has failed, and writes are stopped; see the file LOG".to_owned())
+        }
+    }
+}
+
+fn free_bytes(path: &Path) -> Option<u64> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends with a zero, and the kernel writes the whole structure when the call succeeds.
+    let found = unsafe {
+        if libc::statvfs(path.as_ptr(), found.as_mut_ptr()) != 0 {
+            return None;
+        }
+        found.assume_init()
+    };
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_on_a_full_disk_is_a_full_disk() {
+        let here = Path::new(".");
+        assert!(matches!(fault_of_stall(here, usize::MAX), StorageFault::DiskFull(_)));
+        assert!(matches!(fault_of_stall(here, 0), StorageFault::Io(_)));
+        assert_eq!(free_bytes(Path::new("/no such directory")), None);
+    }
+}
