@@ -9,10 +9,11 @@ use crate::error::StorageFault;
 
 /// Time between two looks at a stalled `RocksDB`.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// A stall of this length that a background failure explains is a failure. Compactions end ordinary stalls.
+/// A stall of this length after a background failure is a failure. Compactions end ordinary stalls.
 const STALL_POLLS_MAX: u32 = 1_000;
 
-/// Writes a batch. Waits while writes are stalled because flushes or compactions are behind, but not if one has failed.
+/// Writes a batch. Waits while writes are stopped or slowed down because flushes or compactions are behind. If one has
+/// failed, waits for a second only.
 pub(crate) fn write(
     db: &DB,
     path: &Path,
@@ -28,11 +29,17 @@ pub(crate) fn write(
         match db.write_opt(WriteBatch::from_data(batch.data()), &options) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() != ErrorKind::Incomplete => return Err(StorageFault::of_rocksdb(&error)),
+            Err(_) if has_failed(db) => {
+                if polls >= STALL_POLLS_MAX {
+                    return Err(fault_of_stall(path, memtable_bytes));
+                }
+                polls += 1;
+                options.set_no_slowdown(true);
+                std::thread::sleep(POLL_INTERVAL);
+            }
             // Only slowed down: `RocksDB` knows for how long to wait.
             Err(_) if !is_stopped(db) => options.set_no_slowdown(false),
-            Err(_) if polls >= STALL_POLLS_MAX && has_failed(db) => return Err(fault_of_stall(path, memtable_bytes)),
             Err(_) => {
-                polls += 1;
                 options.set_no_slowdown(true);
                 std::thread::sleep(POLL_INTERVAL);
             }
