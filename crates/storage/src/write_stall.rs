@@ -11,6 +11,8 @@ use crate::error::StorageFault;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// A stall of this length after a background failure is a failure. Compactions end ordinary stalls.
 const STALL_POLLS_MAX: u32 = 1_000;
+/// A compaction takes up to 25 files (`max_compaction_bytes`), each about as large as a memtable, and a flush takes one more.
+const COMPACTION_MEMTABLES: u64 = 26;
 
 /// Writes a batch. Waits while writes are stopped or slowed down because flushes or compactions are behind. If one has
 /// failed, waits for a second only.
@@ -58,9 +60,10 @@ fn has_failed(db: &DB) -> bool {
 
 /// `RocksDB` keeps the error of a background job to itself. Nearly always there was no space for a new file.
 fn fault_of_stall(path: &Path, memtable_bytes: usize) -> StorageFault {
+    let needed = (memtable_bytes as u64).saturating_mul(COMPACTION_MEMTABLES);
     match free_bytes(path) {
-        Some(free) if free < memtable_bytes as u64 => {
-            StorageFault::DiskFull(format!("{free} bytes are free, and a new file may need {memtable_bytes}"))
+        Some(free) if free < needed => {
+            StorageFault::DiskFull(format!("{free} bytes are free, and a compaction may need {needed}"))
         }
         _ => {
             StorageFault::Io("a flush or a compaction has failed, and writes are stopped; see the file LOG".to_owned())
