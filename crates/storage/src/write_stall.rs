@@ -13,6 +13,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const STALL_POLLS_MAX: u32 = 1_000;
 /// A compaction takes up to 25 files (`max_compaction_bytes`), each about as large as a memtable, and a flush takes one more.
 const COMPACTION_MEMTABLES: u64 = 26;
+/// The size of a file that a compaction writes (`target_file_size_base`).
+const FILE_BYTES: u64 = 64 << 20;
 
 /// Writes a batch. Waits while writes are stopped or slowed down because flushes or compactions are behind. If one has
 /// failed, waits for a second only.
@@ -60,7 +62,7 @@ fn has_failed(db: &DB) -> bool {
 
 /// `RocksDB` keeps the error of a background job to itself. Nearly always there was no space for a new file.
 fn fault_of_stall(path: &Path, memtable_bytes: usize) -> StorageFault {
-    let needed = (memtable_bytes as u64).saturating_mul(COMPACTION_MEMTABLES);
+    let needed = (memtable_bytes as u64).saturating_mul(COMPACTION_MEMTABLES).max(FILE_BYTES);
     match free_bytes(path) {
         Some(free) if free < needed => {
             StorageFault::DiskFull(format!("{free} bytes are free, and a compaction may need {needed}"))
