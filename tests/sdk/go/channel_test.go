@@ -34,6 +34,7 @@ func TestPublish(t *testing.T) {
 			_, err := publisher.Publish(withDeadline(b), channel, encoded(b, object{"n": n}))
 			check(b.T, err)
 		}
+		recordHistory(b.T, channel, 100)
 		b.numbers(reader, 1, 100)
 	})
 
@@ -142,32 +143,33 @@ func TestHistory(t *testing.T) {
 		channel := channelIn("history")
 		top := publish(b.T, channel, 1, 5)
 		s := b.connected(centrifuge.Config{})
-		at := func(offset uint64) centrifuge.HistoryOption {
-			return since(&centrifuge.StreamPosition{Offset: offset, Epoch: top.Epoch})
+		at := func(number int) centrifuge.HistoryOption {
+			return since(&centrifuge.StreamPosition{Offset: offsetOf(channel, number), Epoch: top.Epoch})
 		}
 		for _, shape := range []struct {
 			options []centrifuge.HistoryOption
-			offsets []uint64
+			numbers []int
 		}{
 			{nil, nil},
 			{[]centrifuge.HistoryOption{limit(0)}, nil},
-			{[]centrifuge.HistoryOption{limit(-1)}, []uint64{1, 2, 3, 4, 5}},
-			{[]centrifuge.HistoryOption{limit(2)}, []uint64{1, 2}},
-			{[]centrifuge.HistoryOption{limit(2), reverse(true)}, []uint64{5, 4}},
-			{[]centrifuge.HistoryOption{limit(-1), at(2)}, []uint64{3, 4, 5}},
-			{[]centrifuge.HistoryOption{limit(2), at(2)}, []uint64{3, 4}},
+			{[]centrifuge.HistoryOption{limit(-1)}, []int{1, 2, 3, 4, 5}},
+			{[]centrifuge.HistoryOption{limit(2)}, []int{1, 2}},
+			{[]centrifuge.HistoryOption{limit(2), reverse(true)}, []int{5, 4}},
+			{[]centrifuge.HistoryOption{limit(-1), at(2)}, []int{3, 4, 5}},
+			{[]centrifuge.HistoryOption{limit(2), at(2)}, []int{3, 4}},
 			{[]centrifuge.HistoryOption{limit(-1), at(5)}, nil},
-			{[]centrifuge.HistoryOption{limit(-1), at(4), reverse(true)}, []uint64{3, 2, 1}},
+			{[]centrifuge.HistoryOption{limit(-1), at(4), reverse(true)}, []int{3, 2, 1}},
 		} {
 			result, err := s.History(withDeadline(b), channel, shape.options...)
 			check(b.T, err)
-			var offsets []uint64
+			var numbers []int
 			for _, publication := range result.Publications {
-				offsets = append(offsets, publication.Offset)
-				equalJSON(b.T, "data", publication.Data, object{"n": publication.Offset})
+				number := numberOf(channel, publication.Offset)
+				numbers = append(numbers, number)
+				equalJSON(b.T, "data", publication.Data, object{"n": number})
 			}
-			if !slices.Equal(offsets, shape.offsets) {
-				b.Fatalf("got %v, want %v", offsets, shape.offsets)
+			if !slices.Equal(numbers, shape.numbers) {
+				b.Fatalf("got %v, want %v", numbers, shape.numbers)
 			}
 			equal(b.T, "position", position{result.Offset, result.Epoch}, top)
 		}

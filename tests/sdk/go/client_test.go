@@ -196,13 +196,13 @@ func (b *bench) disconnected(s *session, code uint32) centrifuge.DisconnectedEve
 	return event
 }
 
-// numbers reads publications {"n": N} and expects from..=to, with these numbers as offsets.
+// numbers reads publications {"n": N} and expects from..=to, with the offsets of the publications with these numbers.
 func (b *bench) numbers(sub *subscription, from, to int) {
 	b.Helper()
 	for n := from; n <= to; n++ {
 		publication := next[centrifuge.PublicationEvent](b.T, sub.events)
 		equalJSON(b.T, "data", publication.Data, object{"n": n})
-		equal(b.T, "offset", publication.Offset, uint64(n))
+		equal(b.T, "number", numberOf(sub.Channel, publication.Offset), n)
 	}
 }
 

@@ -122,6 +122,7 @@ func publish(t *testing.T, channel string, from, to int) position {
 	var last position
 	for n := from; n <= to; n++ {
 		check(t, json.Unmarshal(api(t, "publish", object{"channel": channel, "data": object{"n": n}}), &last))
+		recordOffset(t, channel, last.Offset)
 	}
 	return last
 }

@@ -63,7 +63,7 @@ func TestSubscribe(t *testing.T) {
 		publish(b.T, channel, 1, 1)
 		publication := next[centrifuge.ServerPublicationEvent](b.T, s.events)
 		equal(b.T, "channel", publication.Channel, channel)
-		equal(b.T, "offset", publication.Offset, 1)
+		equal(b.T, "number", numberOf(channel, publication.Offset), 1)
 		b.refused(b.subscription(s, channel), 105)
 	})
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { inBothEncodings } from './support/client.mjs';
+import { checkFirstOffsets, numberOf } from './support/offsets.mjs';
 import { api, channelIn } from './support/server.mjs';
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
@@ -13,9 +14,9 @@ inBothEncodings('crowd', (scenario) => {
     client.stopBatching();
     for (const { events } of subs) await events.next('subscribed');
     await api('broadcast', { channels, data: { n: 1 } });
-    for (const { events } of subs) {
-      const publication = await events.next('publication');
-      assert.deepEqual([publication.offset, bench.decode(publication.data)], [1, { n: 1 }]);
+    for (const [index, { events }] of subs.entries()) {
+      const { offset, data } = await events.next('publication');
+      assert.deepEqual([numberOf(channels[index], offset), bench.decode(data)], [1, { n: 1 }]);
     }
   });
 
@@ -29,8 +30,10 @@ inBothEncodings('crowd', (scenario) => {
     const seen = await Promise.all(sessions.map(({ events }) => events.take('publication', 50)));
     const order = seen[0].map(({ data }) => bench.decode(data).n);
     assert.deepEqual([...order].sort((a, b) => a - b), range(50));
+    const offsets = seen[0].map(({ offset }) => offset);
+    checkFirstOffsets(offsets);
     for (const publications of seen) {
-      assert.deepEqual(publications.map(({ offset }) => offset), range(50).map((i) => i + 1));
+      assert.deepEqual(publications.map(({ offset }) => offset), offsets);
       assert.deepEqual(publications.map(({ data }) => bench.decode(data).n), order);
     }
   });

@@ -13,7 +13,7 @@ from centrifuge import (
 from centrifuge.exceptions import ReplyError
 
 from proxy import Proxy
-from server import WS_URL, new_user, token
+from server import WS_URL, new_user, number_of, token
 
 DEADLINE_S = 20
 
@@ -25,6 +25,7 @@ class Events:
         self._unread = []
         self._all = []
         self._arrived = asyncio.Condition()
+        self.channel = None
 
     async def add(self, name, context):
         async with self._arrived:
@@ -127,6 +128,7 @@ class _Case(unittest.IsolatedAsyncioTestCase):
     async def subscription(self, client, channel, **options):
         """A subscription with its events; `subscribe` has been called."""
         recorder = _SubscriptionRecorder()
+        recorder.events.channel = channel
         sub = client.new_subscription(
             channel, events=recorder, min_resubscribe_delay=0.02, max_resubscribe_delay=0.2, **options
         )
@@ -151,10 +153,11 @@ class _Case(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(caught.exception.code, code)
 
     async def numbers(self, events, first, last):
-        """The next publications have to be {"n": n} with offset n."""
+        """The next publications have to be {"n": n} with the offset of the channel's nth publication."""
         for n in range(first, last + 1):
             publication = (await events.next("publication")).pub
-            self.assertEqual((self.decode(publication.data), publication.offset), ({"n": n}, n))
+            number = number_of(events.channel, publication.offset)
+            self.assertEqual((self.decode(publication.data), number), ({"n": n}, n))
 
     async def proxy(self):
         proxy = await Proxy.start()

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import collections
 import hashlib
 import hmac
 import json
@@ -80,7 +81,42 @@ async def publish(channel: str, first: int, last: int):
     position = None
     for n in range(first, last + 1):
         position = await api("publish", channel=channel, data={"n": n})
+        record_offset(channel, position["offset"])
     return position
+
+
+# On one node, the publications of a channel have the offsets 1, 2, 3 and so on. In a cluster, the channels of a namespace share a
+# stream: the offsets of a channel rise and have gaps, so a publication is found by the offset that the HTTP API returned for it.
+IS_CLUSTER = bool(os.environ.get("DUNLIN_CLUSTER"))
+_recorded = collections.defaultdict(list)
+
+
+def record_offset(channel: str, offset: int):
+    """Records the offset of the channel's next publication."""
+    assert offset > max(_recorded[channel], default=0), f"{channel}: offset {offset} after {_recorded[channel]}"
+    _recorded[channel].append(offset)
+
+
+async def record_history(channel: str, count: int):
+    """The same for the first publications of a channel, which have been published without a result of their own. A history that
+    is read on another node may be some milliseconds old."""
+    deadline, publications = time.monotonic() + 20, []
+    while len(publications) < count:
+        assert time.monotonic() < deadline, f"{channel}: {len(publications)} publications of {count}"
+        publications = (await api("history", channel=channel, limit=-1))["publications"]
+    for publication in publications:
+        record_offset(channel, publication["offset"])
+
+
+def number_of(channel: str, offset: int) -> int:
+    """The number of the publication with this offset: 1 is the first one of the channel, 0 none."""
+    if not IS_CLUSTER:
+        return offset
+    return _recorded[channel].index(offset) + 1 if offset in _recorded[channel] else 0
+
+
+def offset_of(channel: str, number: int) -> int:
+    return _recorded[channel][number - 1] if IS_CLUSTER else number
 
 
 def token(claims, secret: str = _HMAC_SECRET) -> str:

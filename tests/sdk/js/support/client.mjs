@@ -35,8 +35,8 @@ export const ENCODINGS = [
 export function inBothEncodings(title, scenarios) {
   for (const encoding of ENCODINGS) {
     describe(`${title}, ${encoding.name}`, { concurrency: 8 }, () => {
-      scenarios((name, body) =>
-        test(name, async () => {
+      scenarios((name, body, options = {}) =>
+        test(name, options, async () => {
           const bench = new Bench(encoding);
           try {
             await body(bench);

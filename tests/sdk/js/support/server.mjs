@@ -1,6 +1,7 @@
 // The server under test: where it is, its HTTP API, and tokens it accepts.
 import { createHmac, randomUUID } from 'node:crypto';
 import { DEADLINE_MS } from './events.mjs';
+import { recordPosition } from './offsets.mjs';
 
 export const WS_URL = required('DUNLIN_WS_URL');
 const API_URL = required('DUNLIN_API_URL');
@@ -13,7 +14,12 @@ const HOOKS_API_URL = required('HOOKS_API_URL');
 const BACKEND_URL = required('HOOKS_BACKEND_URL');
 
 /** Calls the HTTP API; throws when the server answers with an error. */
-export const api = (method, body) => call(API_URL, method, body);
+export async function api(method, body) {
+  const result = await call(API_URL, method, body);
+  if (method === 'publish') recordPosition(body.channel, result);
+  if (method === 'broadcast') result.responses.forEach((one, index) => recordPosition(body.channels[index], one.result));
+  return result;
+}
 
 /** Calls the HTTP API of the server that asks a backend. */
 export const hooksApi = (method, body) => call(HOOKS_API_URL, method, body);
