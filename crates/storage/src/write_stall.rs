@@ -97,4 +97,48 @@ mod tests {
         assert!(matches!(fault_of_stall(here, 0), StorageFault::Io(_)));
         assert_eq!(free_bytes(Path::new("/no such directory")), None);
     }
+
+    const CHILD_DIRECTORY: &str = "DUNLIN_STALL_CHILD";
+
+    /// Fills a file system that has the tables, while the write-ahead log has all the space of another.
+    #[test]
+    fn child_fills_the_disk_of_the_tables() {
+        const MEMTABLE_BYTES: usize = 64 << 10;
+        let Some(directory) = std::env::var_os(CHILD_DIRECTORY) else { return };
+        let directory = Path::new(&directory);
+        let tables = directory.join("tables");
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.set_write_buffer_size(MEMTABLE_BYTES);
+        options.set_compression_type(rocksdb::DBCompressionType::None);
+        options.set_wal_dir(directory.join("log"));
+        let db = DB::open(&options, &tables).expect("it has space so far");
+        let refusal = (0_u64..10_000).find_map(|number| {
+            let mut batch = WriteBatch::default();
+            batch.put(number.to_be_bytes(), [7; 4096]);
+            write(&db, &tables, &batch, false, MEMTABLE_BYTES).err()
+        });
+        // A write that waits for `RocksDB` never ends here.
+        assert!(matches!(refusal, Some(StorageFault::DiskFull(_))), "{refusal:?}");
+        println!("filled");
+    }
+
+    #[test]
+    fn a_flush_that_meets_the_full_disk_first_ends_writes() {
+        let directory = std::env::temp_dir().join(format!("dunlin-stall-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory for tests");
+        let script = "mkdir \"$0/tables\" && mount -t tmpfs -o size=4m tmpfs \"$0/tables\" && exec \"$@\"";
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(&directory);
+        command.arg(std::env::current_exe().expect("a test is a file"));
+        command.args(["--exact", "write_stall::tests::child_fills_the_disk_of_the_tables", "--nocapture"]);
+        let output = command.env(CHILD_DIRECTORY, &directory).output().expect("util-linux is installed");
+        std::fs::remove_dir_all(&directory).expect("nothing is mounted there outside of the child");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("filled"),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
 }
