@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
+use crate::cluster::args::ClusterBenchArgs;
 use crate::commands::EncodingOption;
 use crate::error::Error;
 use crate::payload::PAYLOAD_BYTES_MIN;
@@ -40,6 +41,8 @@ pub(crate) enum Scenario {
     Room(RoomArgs),
     /// Measure the storage: latency by durability, starts, what backups and compactions cost
     Storage(StorageBenchArgs),
+    /// Measure clusters: nodes on NATS servers that this command starts, compared with bare clients and single nodes
+    Cluster(ClusterBenchArgs),
     /// Worker process; started by the other commands
     #[command(hide = true)]
     Worker,

@@ -31,6 +31,13 @@ pub enum Error {
         /// Its message, or how it ended.
         message: String,
     },
+    /// A NATS server did not do what the scenario needs.
+    Nats {
+        /// What it did.
+        did: String,
+        /// What to try.
+        remedy: String,
+    },
     /// The server under test did not do what the scenario needs.
     Server {
         /// What it did.
@@ -53,6 +60,7 @@ impl fmt::Display for Error {
             Error::Setting { name, value, remedy } => write!(f, "--{name} {value}: {remedy}"),
             Error::Os { doing, source, remedy } => write!(f, "could not {doing}: {source}; {remedy}"),
             Error::Worker { role, message } => write!(f, "the {role} process failed: {message}"),
+            Error::Nats { did, remedy } => write!(f, "NATS {did}; {remedy}"),
             Error::Server { did, remedy } => write!(f, "the server under test {did}; {remedy}"),
         }
     }
@@ -62,7 +70,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Os { source, .. } => Some(source),
-            Error::Setting { .. } | Error::Worker { .. } | Error::Server { .. } => None,
+            Error::Setting { .. } | Error::Worker { .. } | Error::Nats { .. } | Error::Server { .. } => None,
         }
     }
 }

@@ -326,6 +326,11 @@ impl LoadFigures {
     }
 
     /// For comparing runs.
+    pub(crate) fn p50_us(&self) -> u64 {
+        self.latency.p50_us
+    }
+
+    /// For comparing runs.
     pub(crate) fn p99_us(&self) -> u64 {
         self.latency.p99_us
     }

@@ -8,20 +8,23 @@
 //! - [`Args`] and [`run`]: the interface for the binary.
 //! - `roofline`, `fanout`, `slow_reader`, `idle`, `subscribers`, `storm`: the scenarios; `rig` is the setup that most
 //!   of them share, `goal` their target figures.
-//! - `room`, `storage`: the scenarios of rooms and of the storage, with everything that only they need.
+//! - `room`, `storage`, `cluster`: the scenarios of rooms, of the storage and of clusters, with everything that only they need.
 //! - `worker`: the code of the workers. `worker_process`, `control`, `tally`: communication with them.
-//! - `wire`, `push`, `commands`, `payload`, `api`: encoding and decoding. `proc`, `spawn`, `tls`: the machine and the
-//!   server under test.
+//! - `wire`, `push`, `commands`, `payload`, `api`: encoding and decoding. `metrics`: the server's metrics. `proc`, `spawn`,
+//!   `folder`, `tls`: the machine and the server under test.
 
 mod api;
 mod args;
+mod cluster;
 mod commands;
 mod control;
 mod error;
 mod fanout;
+mod folder;
 mod goal;
 mod idle;
 mod latency;
+mod metrics;
 mod payload;
 mod proc;
 mod progress;
@@ -64,6 +67,7 @@ pub fn run(args: Args) -> Result<(), Error> {
         Scenario::Storm(args) => storm::run(&args),
         Scenario::Room(args) => room::run(&args),
         Scenario::Storage(args) => storage::run(&args),
+        Scenario::Cluster(args) => cluster::run(&args),
         Scenario::Worker => {
             worker::run();
             Ok(())

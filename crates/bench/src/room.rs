@@ -4,7 +4,7 @@
 //!   common setup, `side` their common report; `tamper` changes a recording.
 //! - `player_commands`: commands to the workers with players (`worker::players` executes them). `observation`, `verify`: what the
 //!   players saw, and the comparison with the world.
-//! - `figures`, `metrics`: the servers' own figures.
+//! - `figures`: the servers' own figures.
 
 pub mod args;
 pub mod observation;
@@ -12,7 +12,6 @@ pub mod player_commands;
 
 mod everyone;
 mod figures;
-mod metrics;
 mod record;
 mod rig;
 mod rooms;

@@ -115,6 +115,11 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
     Ok(server)
 }
 
+/// A setting of a started server, for `--set`.
+pub fn setting(key: &str, value: impl std::fmt::Display) -> String {
+    format!("{key}={value}")
+}
+
 /// A port that nobody listens on.
 pub fn free_port() -> Result<u16, Error> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))

@@ -45,3 +45,26 @@ fn a_server_that_ends_at_once_is_reported_with_its_output() {
     assert!(output_text.contains("the server under test ended at once"), "{output_text}");
     assert!(output_text.contains("config.json"), "{output_text}");
 }
+
+#[test]
+fn a_cluster_names_what_it_cannot_start_with() {
+    let cases: [(&[&str], &str); 3] = [
+        (&["--nats-servers", "2"], "--nats-servers 2: give 1 or 3"),
+        (&["--saturate", "1025"], "--saturate 1025: give 1 to 1024"),
+        (&["--nats-server", "/none/nats-server"], "could not start /none/nats-server"),
+    ];
+    for (arguments, expected) in cases {
+        let output = bench(&[&["cluster", "latency", "--quiet"], arguments].concat());
+        assert!(!output.status.success() && output.stdout.is_empty());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.starts_with(&format!("dunlin-bench: {expected}")), "{text}");
+    }
+}
+
+#[test]
+fn a_nats_server_that_ends_at_once_is_reported() {
+    let output = bench(&["cluster", "latency", "--quiet", "--nats-server", "/bin/false"]);
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.starts_with("dunlin-bench: NATS ended (exit status: 1)"), "{text}");
+}

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::metrics::MetricsSample;
 use crate::api;
 use crate::control::Speech;
 use crate::error::Error;
+use crate::metrics::MetricsSample;
 use crate::report::{Line, ratio, whole};
 
 const TICKS: &str = "dunlin_room_ticks_total";

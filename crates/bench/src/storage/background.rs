@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 use super::args::BackgroundArgs;
 use super::disk::Compactions;
 use super::fill::{Fill, channel, fill};
-use super::{DataFolder, setting};
 use crate::api;
 use crate::error::Error;
 use crate::fanout::{LoadFigures, Settings, ready_rig};
+use crate::folder::DataFolder;
 use crate::goal::Goal;
 use crate::proc;
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio, size};
 use crate::rig::{FanoutPhase, FanoutRig};
-use crate::spawn::{ServerProcess, free_port};
+use crate::spawn::{ServerProcess, free_port, setting};
 
 /// Deliveries per second with backups and compactions, against those without.
 const SPEED_RATIO_GOAL: f64 = 0.97;
@@ -57,7 +57,7 @@ struct BackgroundReport {
 pub fn run(args: &BackgroundArgs) -> Result<(), Error> {
     args.check()?;
     let progress = Progress::new(args.output.quiet);
-    let folder = DataFolder::make(args.data.directory.as_deref())?;
+    let folder = DataFolder::make(args.data.directory.as_deref(), "storage")?;
     let storage = folder.join("storage");
     fill(&storage, Fill { publications: args.publications, channels: CHANNELS, payload_bytes: 400 }, &progress)?;
     let mut rig = start(args, &folder, &progress)?;

@@ -4,17 +4,18 @@
 use serde::Serialize;
 
 use super::args::LatencyArgs;
-use super::{DataFolder, disk, setting};
+use super::disk;
 use crate::args::ServerArgs;
 use crate::error::Error;
 use crate::fanout::{LoadFigures, Settings, ready_rig};
+use crate::folder::DataFolder;
 use crate::goal::Goal;
 use crate::latency::{Latency, Summary};
 use crate::proc;
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio, time};
 use crate::rig::{FanoutPhase, FanoutRig};
-use crate::spawn::ServerProcess;
+use crate::spawn::{ServerProcess, setting};
 
 const KINDS: [&str; 3] = ["memory", "disk", "disk_sync"];
 /// What storing may add to the latency, at the 99th percentile.
@@ -59,7 +60,7 @@ struct Turns {
 pub fn run(args: &LatencyArgs) -> Result<(), Error> {
     args.check()?;
     let progress = Progress::new(args.output.quiet);
-    let folder = DataFolder::make(args.data.directory.as_deref())?;
+    let folder = DataFolder::make(args.data.directory.as_deref(), "storage")?;
     let mut sides = Vec::new();
     for durability in KINDS {
         sides.push(start(args, durability, &folder, &progress)?);

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::args::StartArgs;
 use super::fill::{Fill, channel, fill};
-use super::{DataFolder, setting};
 use crate::api;
 use crate::error::Error;
+use crate::folder::DataFolder;
 use crate::goal::Goal;
 use crate::proc::{self, Memory};
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio, size, time};
-use crate::spawn::ServerProcess;
+use crate::spawn::{ServerProcess, setting};
 
 /// Time from the start of the process to the first response with stored publications.
 const SERVING_S_GOAL: f64 = 2.0;
@@ -57,7 +57,7 @@ struct Started {
 pub fn run(args: &StartArgs) -> Result<(), Error> {
     args.check()?;
     let progress = Progress::new(args.output.quiet);
-    let folder = DataFolder::make(args.data.directory.as_deref())?;
+    let folder = DataFolder::make(args.data.directory.as_deref(), "storage")?;
     let Fill { publications, channels, payload_bytes } =
         Fill { publications: args.publications, channels: args.channels, payload_bytes: args.payload_bytes };
     let small = Fill { publications: publications / PART, channels: channels / PART, payload_bytes };

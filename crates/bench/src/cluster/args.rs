@@ -1,0 +1,77 @@
+//! The command line of `dunlin bench cluster`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::args::{LoadArgs, OutputArgs, PinArgs, ServerArgs, check_count};
+use crate::error::Error;
+
+/// Measure clusters.
+#[derive(Debug, clap::Args)]
+pub struct ClusterBenchArgs {
+    /// The benchmark to run.
+    #[command(subcommand)]
+    pub scenario: ClusterScenario,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ClusterScenario {
+    /// Latency and throughput of one node, compared with history in memory and with a bare NATS client on the same stream
+    Latency(ClusterLatencyArgs),
+}
+
+/// The NATS servers, which every scenario starts.
+#[derive(Debug, Clone, clap::Args)]
+pub struct NatsArgs {
+    /// NATS server program [default: the one that `scripts/need nats` installs]
+    #[arg(long, value_name = "PROGRAM")]
+    pub nats_server: Option<PathBuf>,
+    /// Number of NATS servers, and of copies of each publication: 1 or 3
+    #[arg(long, default_value_t = 3)]
+    pub nats_servers: usize,
+    /// Directory for the streams, removed at the end [default: temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("subscribers", |arg| arg.default_value("1")),
+    mut_arg("rate", |arg| arg.default_value("500")),
+    mut_arg("saturate", |arg| arg.default_value("1000").help("Publications in flight where throughput is measured")),
+    mut_arg("duration", |arg| arg.default_value("20s").help("Time with each side, for latency; half as long for throughput")),
+    mut_arg("turns", |arg| arg.default_value("5"))
+)]
+pub struct ClusterLatencyArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    #[command(flatten)]
+    pub nats: NatsArgs,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+impl NatsArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        if matches!(self.nats_servers, 1 | 3) {
+            return Ok(());
+        }
+        let remedy = "give 1 or 3".into();
+        Err(Error::Setting { name: "nats-servers", value: self.nats_servers.to_string(), remedy })
+    }
+}
+
+impl ClusterLatencyArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        self.load.check(0)?;
+        // What a node has in flight by default.
+        check_count("saturate", self.load.saturate.unwrap_or(1), 1, 1_024)?;
+        self.nats.check()?;
+        self.server.check_started()
+    }
+}

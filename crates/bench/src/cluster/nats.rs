@@ -1,0 +1,195 @@
+//! The NATS servers of a run: processes on the loopback interface, as docs/clustering.md recommends them.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::args::NatsArgs;
+use crate::api;
+use crate::error::Error;
+use crate::folder::DataFolder;
+use crate::proc;
+
+/// As `scripts/need` installs it.
+const VERSION: &str = "2.15.2";
+const START_PATIENCE: Duration = Duration::from_mins(1);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Servers that know each other. They end when this is dropped.
+pub struct NatsProcesses {
+    servers: Vec<NatsProcess>,
+    /// Removed after the servers have ended.
+    folder: DataFolder,
+}
+
+struct NatsProcess {
+    child: Child,
+    port: u16,
+    monitor: SocketAddr,
+    log: PathBuf,
+}
+
+/// The ports of a server.
+struct Ports {
+    clients: u16,
+    routes: u16,
+    monitor: u16,
+}
+
+impl NatsProcesses {
+    /// Starts them, and waits until all take part.
+    pub fn start(args: &NatsArgs, cores: &[usize]) -> Result<Self, Error> {
+        let program = args.nats_server.clone().map_or_else(installed_program, Ok)?;
+        let folder = DataFolder::make(args.directory.as_deref(), "nats")?;
+        let ports = free_ports(args.nats_servers)?;
+        let routes: Vec<String> = ports.iter().map(|ports| format!("nats://127.0.0.1:{}", ports.routes)).collect();
+        let mut all = NatsProcesses { servers: Vec::new(), folder };
+        for (number, ports) in ports.iter().enumerate() {
+            let text = configuration(number, ports, &routes, &all.folder);
+            let config = all.folder.join(&format!("n{number}.conf"));
+            fs::write(&config, text)
+                .map_err(|source| Error::os(format!("write {}", config.display()), source, "give --directory"))?;
+            let log = all.folder.join(&format!("n{number}.log"));
+            let child = launch(&program, &config, &log, cores)?;
+            let monitor = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.monitor));
+            all.servers.push(NatsProcess { child, port: ports.clients, monitor, log });
+        }
+        all.wait_until_healthy()?;
+        Ok(all)
+    }
+
+    fn wait_until_healthy(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + START_PATIENCE;
+        for server in &mut self.servers {
+            while api::get(server.monitor, "/healthz").is_err() {
+                let ended = server.child.try_wait().ok().flatten();
+                if ended.is_some() || Instant::now() > deadline {
+                    let log = fs::read_to_string(&server.log).unwrap_or_default();
+                    let last: Vec<&str> = log.lines().rev().take(5).collect();
+                    let did = ended.map_or("is not healthy in 60 s".into(), |status| format!("ended ({status})"));
+                    return Err(Error::Nats { did, remedy: format!("its last lines were: {}", last.join(" | ")) });
+                }
+                thread::sleep(LOOK_EVERY);
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses of all servers, as a node takes them.
+    pub fn urls(&self) -> String {
+        let urls: Vec<String> = (0..self.servers.len()).map(|number| self.url(number)).collect();
+        urls.join(",")
+    }
+
+    pub fn url(&self, number: usize) -> String {
+        format!("nats://127.0.0.1:{}", self.servers[number].port)
+    }
+
+    /// Copies of each publication.
+    pub fn replicas(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Processor time of all servers.
+    pub fn cpu_ns(&self) -> Result<u64, Error> {
+        self.servers.iter().map(|server| proc::cpu_ns(server.child.id())).sum()
+    }
+
+    /// The server that has a connection of this name.
+    pub fn server_of(&self, connection: &str) -> Result<usize, Error> {
+        for (number, server) in self.servers.iter().enumerate() {
+            let page = page(server, "/connz?limit=1024")?;
+            let connections = page["connections"].as_array().map_or(&[][..], Vec::as_slice);
+            if connections.iter().any(|found| found["name"] == connection) {
+                return Ok(number);
+            }
+        }
+        let did = format!("has no connection {connection:?}");
+        Err(Error::Nats { did, remedy: "check the log of the node".into() })
+    }
+}
+
+impl Drop for NatsProcesses {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            // Each fails only if there is nothing left to do.
+            let _ = server.child.kill();
+            let _ = server.child.wait();
+        }
+    }
+}
+
+/// A page of the server's monitoring.
+fn page(server: &NatsProcess, path: &str) -> Result<Value, Error> {
+    let text = api::get(server.monitor, path)?;
+    serde_json::from_str(&text).map_err(|error| {
+        let did = format!("answers {path} with something else than JSON ({error})");
+        Error::Nats { did, remedy: format!("use version {VERSION}") }
+    })
+}
+
+fn installed_program() -> Result<PathBuf, Error> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"))).unwrap_or_default();
+    let program = cache.join(format!("dunlin/nats-server-{VERSION}/nats-server"));
+    if program.is_file() {
+        return Ok(program);
+    }
+    let remedy = "run `scripts/need nats` in Dunlin's repository, or give the path of a NATS server".into();
+    Err(Error::Setting { name: "nats-server", value: program.display().to_string(), remedy })
+}
+
+/// Free ports for so many servers. All are bound at once, so that no two are the same.
+fn free_ports(servers: usize) -> Result<Vec<Ports>, Error> {
+    let failed = |source| Error::os("find free ports", source, "end other programs");
+    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed);
+    let listeners = (0..servers * 3).map(bind).collect::<Result<Vec<_>, _>>()?;
+    let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port()).map_err(failed);
+    let ports = listeners.iter().map(port).collect::<Result<Vec<_>, _>>()?;
+    let of_server = |three: &[u16]| Ports { clients: three[0], routes: three[1], monitor: three[2] };
+    Ok(ports.chunks_exact(3).map(of_server).collect())
+}
+
+fn configuration(number: usize, ports: &Ports, routes: &[String], folder: &DataFolder) -> String {
+    let store = folder.join(&format!("n{number}"));
+    let mut text = format!(
+        "server_name: n{number}\nlisten: \"127.0.0.1:{}\"\nhttp: \"127.0.0.1:{}\"\nwrite_deadline: \"2s\"\n\
+         max_pending: 16MB\nping_interval: \"5s\"\nlogtime_utc: true\n\
+         jetstream {{ store_dir: \"{}\", sync_interval: always, max_file_store: 4GB }}\n",
+        ports.clients,
+        ports.monitor,
+        store.display()
+    );
+    if routes.len() > 1 {
+        let (listen, routes) = (ports.routes, routes.join(", "));
+        // A text takes everything that is written to it.
+        let _ = writeln!(text, "cluster {{ name: bench, listen: \"127.0.0.1:{listen}\", routes: [{routes}] }}");
+    }
+    text
+}
+
+fn launch(program: &Path, config: &Path, log: &Path, cores: &[usize]) -> Result<Child, Error> {
+    let failed = |source| {
+        Error::os(format!("start {}", program.display()), source, "give --nats-server the path of a NATS server")
+    };
+    let log = File::options().create(true).append(true).open(log).map_err(failed)?;
+    let mut command = Command::new(program);
+    command.arg("-c").arg(config).stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
+    let cores = cores.to_vec();
+    // SAFETY: between fork and exec only two system calls are made; nothing is allocated or locked.
+    unsafe {
+        command.pre_exec(move || {
+            // If this program is killed, the server must not stay behind.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            proc::pin_self(&cores)
+        });
+    }
+    command.spawn().map_err(failed)
+}

@@ -1,0 +1,39 @@
+//! The settings of nodes, with a cluster and without.
+
+use super::nats::NatsProcesses;
+use crate::args::ServerArgs;
+use crate::spawn::setting;
+
+/// Begins the names of streams and subjects.
+pub const PREFIX: &str = "bench";
+/// Publications of a channel that are kept.
+pub const HISTORY_SIZE: u64 = 100;
+
+/// Settings of a node of a cluster. What the command line sets comes last, and counts.
+pub fn in_cluster(server: &ServerArgs, name: &str, nats: &NatsProcesses, more: &[String]) -> ServerArgs {
+    let cluster = [
+        setting("node.name", name),
+        setting("broker.enabled", true),
+        setting("broker.type", "nats"),
+        setting("broker.nats.url", nats.urls()),
+        setting("broker.nats.prefix", PREFIX),
+        setting("broker.nats.jetstream.replicas", nats.replicas()),
+    ];
+    with_history(server, cluster.into_iter().chain(more.iter().cloned()))
+}
+
+/// Settings of a node on its own, with the same history in memory.
+pub fn alone(server: &ServerArgs, more: &[String]) -> ServerArgs {
+    with_history(server, more.iter().cloned())
+}
+
+fn with_history(server: &ServerArgs, more: impl Iterator<Item = String>) -> ServerArgs {
+    let history = [
+        setting("prometheus.enabled", true),
+        setting("channel.without_namespace.history_size", HISTORY_SIZE),
+        setting("channel.without_namespace.history_ttl", "1h"),
+    ];
+    let set = history.into_iter().chain(more).chain(server.set.iter().cloned()).collect();
+    // Each has a port of its own.
+    ServerArgs { set, port: None, ..server.clone() }
+}
