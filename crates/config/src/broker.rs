@@ -38,6 +38,10 @@ pub struct BrokerSettings {
     pub audit_interval_ms: u64,
     /// How long a gap may stay open.
     pub gap_timeout_ms: u64,
+    /// How long a connection may bring nothing of what was asked for.
+    pub silence_timeout_ms: u64,
+    /// Recoveries of a partition that wait from which on they share one read.
+    pub shared_reads_min: usize,
     /// How long servers may be out of reach at the start.
     pub start_timeout_ms: u64,
     /// Requests that wait for the cluster thread.
@@ -109,6 +113,8 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         linger_ms: r.ms(&at("linger")),
         audit_interval_ms: r.ms_above_zero(&at("audit_interval")),
         gap_timeout_ms: r.ms_above_zero(&at("gap_timeout")),
+        silence_timeout_ms: r.ms_above_zero(&at("silence_timeout")),
+        shared_reads_min: r.count(&at("shared_reads_min")),
         start_timeout_ms: r.ms(&at("start_timeout")),
         requests_max: r.count(&at("requests_limit")),
         subscription_messages_max: r.count(&at("messages_limit")),

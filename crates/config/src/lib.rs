@@ -95,6 +95,8 @@ pub struct Config {
     pub http_api: HttpApiOptions,
     /// Path of the health check; `None` when it is off.
     pub health_prefix: Option<String>,
+    /// Whether the health check fails while the node cannot use its cluster.
+    pub health_requires_cluster: bool,
     /// Path of the metrics; `None` when they are off.
     pub prometheus_prefix: Option<String>,
     /// Maximum age of the shards' reports on the metrics page.

@@ -39,6 +39,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         allowed_origins: allowed_origins(r),
         http_api: http_api(r),
         health_prefix: r.prefix_if("health.enabled", true, "health.handler_prefix"),
+        health_requires_cluster: r.bool("health.requires_cluster"),
         prometheus_prefix: r.prefix_if("prometheus.enabled", true, "prometheus.handler_prefix"),
         prometheus_survey_age_max_ms: r.ms("prometheus.survey_max_age"),
         debug_prefix: r.prefix_if("debug.enabled", true, "debug.handler_prefix"),

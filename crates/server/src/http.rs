@@ -56,6 +56,8 @@ pub struct HttpParts {
     pub api: Option<(String, Arc<api::Service>)>,
     /// Path of the health check.
     pub health_path: Option<String>,
+    /// Whether the health check fails while the node cannot use its cluster.
+    pub health_requires_cluster: bool,
     /// Whether the node is shutting down. The health check reports it, so that load balancers send no new clients.
     pub is_going: Arc<AtomicBool>,
     /// The health check reports when it stores nothing any more.
@@ -152,8 +154,9 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((prefix, post(api::answer_legacy).with_state(service)));
     }
     if let Some(path) = parts.health_path {
-        let HttpParts { is_going, storage, cluster, .. } = parts;
-        by_path.push((literal(&path), get(health::answer).with_state(HealthSources { is_going, storage, cluster })));
+        let HttpParts { is_going, storage, cluster, health_requires_cluster: requires_cluster, .. } = parts;
+        let sources = HealthSources { is_going, storage, cluster, requires_cluster };
+        by_path.push((literal(&path), get(health::answer).with_state(sources)));
     }
     if let Some((path, metrics)) = parts.metrics {
         by_path.push((literal(&path), get(page_of_metrics).with_state(metrics)));

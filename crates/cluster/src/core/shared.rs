@@ -110,3 +110,6 @@ impl Core {
         self.finish_read(turn, id, &read);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,3 +33,6 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

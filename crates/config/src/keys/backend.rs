@@ -182,6 +182,18 @@ const JETSTREAM: &[Key] = &[
     own("linger", Duration, "30s", "How long the node follows a channel after its last subscriber has left."),
     own("audit_interval", Duration, "30s", "Time between two comparisons of the newest publications with the streams."),
     own("gap_timeout", Duration, "1s", "How long a gap may stay open before subscribers recover."),
+    own(
+        "silence_timeout",
+        Duration,
+        "5s",
+        "How long a connection may bring nothing of what the node asks for. Then the node connects to the next server.",
+    ),
+    own(
+        "shared_reads_min",
+        Int(1, 65_536),
+        "25",
+        "Recoveries and gaps of a stream that wait. From this number on, one read of the stream serves all of them.",
+    ),
     own("start_timeout", Duration, "30s", "How long servers may be out of reach when the node starts."),
     own(
         "requests_limit",

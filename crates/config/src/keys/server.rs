@@ -217,6 +217,13 @@ const HTTP_API: &[Key] = &[
 const HEALTH: &[Key] = &[
     yes("enabled", Bool, "false", "Enable the health check endpoint."),
     yes("handler_prefix", Text, "/health", "Path of the health check."),
+    own(
+        "requires_cluster",
+        Bool,
+        "false",
+        "Answer 503 while the node cannot use its cluster. Otherwise only the body says so: when NATS is out of reach for all \
+         nodes, a load balancer that goes by the status has none left.",
+    ),
 ];
 
 const PROMETHEUS: &[Key] = &[

@@ -23,17 +23,20 @@ pub(super) struct HealthSources {
     pub storage: Option<Arc<NodeStorage>>,
     /// `None` for a node on its own.
     pub cluster: Option<Arc<NodeCluster>>,
+    /// Whether the status says that the node cannot use its cluster.
+    pub requires_cluster: bool,
 }
 
 /// A storage that has failed and a cluster that is not ready are in the body, not in the status: sessions, live delivery and
 /// all other namespaces go on, and a load balancer that removed the node would end them. NATS is out of reach for all nodes at
-/// once as a rule, and none would be left.
+/// once as a rule, and none would be left. `health.requires_cluster` is for those who choose otherwise.
 pub(super) async fn answer(State(sources): State<HealthSources>) -> Response {
     let is_going = sources.is_going.load(Ordering::Relaxed);
-    let status = if is_going { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     let storage = sources.storage.as_ref().and_then(|storage| storage.storage().poison());
     let storage = storage.map(|error| json!({ "fault": error.fault.label(), "error": error.to_string() }));
     let is_ready = sources.cluster.as_ref().is_none_or(|cluster| cluster.is_ready());
+    let is_well = !is_going && (is_ready || !sources.requires_cluster);
+    let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, [(header::CONTENT_TYPE, "application/json")], body(storage, is_ready)).into_response()
 }
 

@@ -132,6 +132,8 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
             linger_ms: settings.linger_ms,
             audit_interval_ms: settings.audit_interval_ms,
             gap_timeout_ms: settings.gap_timeout_ms,
+            silence_timeout_ms: settings.silence_timeout_ms,
+            shared_reads_min: settings.shared_reads_min,
             peers: peer_limits(&settings.peers),
             ..CoreLimits::default()
         },

@@ -154,6 +154,7 @@ fn for_operators(
     });
     HttpParts {
         health_path: config.health_prefix.clone(),
+        health_requires_cluster: config.health_requires_cluster,
         metrics,
         debug: config.debug_prefix.clone().map(|path| (path, Debug::new(surveys))),
         swagger_path: config.swagger_prefix.clone(),
