@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -37,12 +39,17 @@ const (
 	ReasonBackupRecent       = "BackupRecent"
 	ReasonBackupOld          = "BackupOld"
 	ReasonBackupNever        = "BackupNever"
+	ReasonSpecInvalid        = "SpecInvalid"
+	ReasonHostTaken          = "HostTaken"
+	ReasonWriteRefused       = "WriteRefused"
+	ReasonRolloutStalled     = "RolloutStalled"
 )
 
 // Reasons lists all of them.
 var Reasons = []string{
 	ReasonAsDesired, ReasonApplying, ReasonRollingOut, ReasonMigrating, ReasonMigrationFailed, ReasonNameTaken, ReasonWaitingForDeletion,
 	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
+	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled,
 }
 
 // PodState is what is known of a pod that does not work.
@@ -102,7 +109,7 @@ func (decision *decision) progressing() Condition {
 		condition.Reason, condition.Message = ReasonMigrating, "the migration runs; pods of the old revision serve until it has succeeded"
 	case len(decision.writes) > 0:
 		condition.Reason, condition.Message = ReasonApplying, fmt.Sprintf("%d objects are being written", len(decision.writes))
-	case decision.migration != jobFailed && decision.input.SettingsProblem == "" && !decision.isRolledOut():
+	case decision.migration != jobFailed && !decision.isStopped() && !decision.isRolledOut():
 		condition.Reason, condition.Message = ReasonRollingOut, fmt.Sprintf("%d of %d pods are ready", decision.readyPods(), decision.wantedPods())
 	default:
 		return Condition{ConditionProgressing, false, ReasonAsDesired, "there is nothing to do"}
@@ -114,8 +121,12 @@ func (decision *decision) degraded() Condition {
 	condition := Condition{Type: ConditionDegraded, Holds: true}
 	failing := failingPod(decision.input.Pods)
 	switch {
+	case decision.input.Blocked != nil:
+		condition.Reason, condition.Message = decision.input.Blocked.Reason, decision.input.Blocked.Message
 	case decision.input.SettingsProblem != "":
 		condition.Reason, condition.Message = ReasonSettingsUnreadable, decision.input.SettingsProblem
+	case decision.input.Refusal != "":
+		condition.Reason, condition.Message = ReasonWriteRefused, tail(decision.input.Refusal, lastWordsBytesMax)
 	case len(decision.taken) > 0:
 		condition.Reason = ReasonNameTaken
 		condition.Message = "these objects are not Roost's, and are not touched: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
@@ -124,6 +135,9 @@ func (decision *decision) degraded() Condition {
 	case failing != nil:
 		condition.Reason = ReasonPodFailing
 		condition.Message = fmt.Sprintf("%s: %s: %s", failing.Name, failing.Waiting, tail(failing.LastWords, lastWordsBytesMax))
+	case decision.isStalled():
+		condition.Reason = ReasonRolloutStalled
+		condition.Message = "the new pods did not become ready in time; pods of the old revision go on. Look at the health check"
 	default:
 		return Condition{ConditionDegraded, false, ReasonAsDesired, "nothing fails"}
 	}
@@ -155,17 +169,26 @@ func backupFresh(backup BackupState) Condition {
 		condition.Reason, condition.Message = ReasonBackupNever, "there was no backup yet"
 	case *age > backup.FreshSeconds:
 		condition.Reason = ReasonBackupOld
-		condition.Message = fmt.Sprintf("the last backup is %d seconds old, more than %d", *age, backup.FreshSeconds)
+		condition.Message = fmt.Sprintf("the last backup is older than %d seconds", backup.FreshSeconds)
 	default:
 		condition.Holds, condition.Reason = true, ReasonBackupRecent
-		condition.Message = fmt.Sprintf("the last backup is %d seconds old", *age)
+		// Without the age: a message that changes with the clock would be written again and again.
+		condition.Message = fmt.Sprintf("the last backup is not older than %d seconds", backup.FreshSeconds)
 	}
 	return condition
 }
 
-// workloads are the live ones that are wanted.
+// workloads are the live ones that are wanted. While nothing is applied, that is all of them.
 func (decision *decision) workloads() []Manifest {
 	var found []Manifest
+	if decision.isStopped() {
+		for _, key := range slices.Sorted(maps.Keys(decision.live)) {
+			if object := decision.live[key]; isWorkload(object) && decision.isOwn(object) {
+				found = append(found, object)
+			}
+		}
+		return found
+	}
 	for _, desired := range decision.input.Desired {
 		if live, isThere := decision.live[keyOf(desired)]; isThere && isWorkload(desired) {
 			found = append(found, live)
@@ -183,6 +206,20 @@ func number(object Manifest, table, field string) int64 {
 		return int64(value)
 	}
 	return 0
+}
+
+// isStalled is whether a Deployment has given up on its new pods.
+func (decision *decision) isStalled() bool {
+	for _, workload := range decision.workloads() {
+		status, _ := workload["status"].(map[string]any)
+		conditions, _ := status["conditions"].([]any)
+		for _, element := range conditions {
+			if condition, _ := element.(map[string]any); condition["reason"] == "ProgressDeadlineExceeded" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (decision *decision) readyPods() int64 {
@@ -211,8 +248,8 @@ func (decision *decision) isRolledOut() bool {
 		}
 		live := decision.live[keyOf(object)]
 		wanted := number(live, "spec", "replicas")
-		metadata := number(live, "metadata", "generation")
-		isDone := number(live, "status", "observedGeneration") >= metadata &&
+		generation := number(live, "metadata", "generation")
+		isDone := number(live, "status", "observedGeneration") >= generation &&
 			number(live, "status", "updatedReplicas") >= wanted && number(live, "status", "readyReplicas") >= wanted
 		if live == nil || !isDone {
 			return false

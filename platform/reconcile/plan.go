@@ -1,5 +1,5 @@
 // Package reconcile decides what to write so that a namespace has what a spec renders to. It is pure: from what is desired
-// and what is live to writes and conditions. The operator that reads, writes and repeats does not exist yet.
+// and what is live to writes and conditions. Package operator reads, writes and repeats.
 package reconcile
 
 import (
@@ -43,10 +43,21 @@ type Input struct {
 	Live []Manifest
 	// SettingsProblem is why the settings could not be decrypted. Nothing is written then.
 	SettingsProblem string
+	// Blocked is why nothing may be written, whatever the settings.
+	Blocked *Block
+	// Refusal is what the API server answered to a write that it will not take the next time either.
+	Refusal string
 	// Pods of the workload, for their last words.
 	Pods []PodState
 	// Backup is there if the spec has one.
 	Backup *BackupState
+}
+
+// Block is a reason why a spec is not applied.
+type Block struct {
+	// Reason is ReasonSpecInvalid or ReasonHostTaken.
+	Reason  string
+	Message string
 }
 
 // WriteKind is what is done to an object.
@@ -81,7 +92,7 @@ func Decide(input Input) Result {
 		live[keyOf(object)] = object
 	}
 	decision := &decision{input: input, live: live, wanted: map[string]bool{}}
-	if input.SettingsProblem == "" {
+	if !decision.isStopped() {
 		decision.applyAll()
 		decision.prune()
 	}
@@ -102,6 +113,11 @@ type decision struct {
 	migration jobState
 }
 
+// isStopped is whether what is live stays as it is.
+func (decision *decision) isStopped() bool {
+	return decision.input.SettingsProblem != "" || decision.input.Blocked != nil
+}
+
 func (decision *decision) applyAll() {
 	isHeld := false
 	for _, object := range decision.input.Desired {
@@ -119,6 +135,9 @@ func (decision *decision) applyAll() {
 }
 
 func (decision *decision) apply(key string, object Manifest) {
+	if isRevision(object) {
+		object = decision.numbered(key, object)
+	}
 	stamped := stamp(object, decision.input.Owner)
 	current, isThere := decision.live[key]
 	switch {
@@ -143,18 +162,22 @@ func (decision *decision) prune() {
 		// First what is needed, then what is not: pods of the old revision go on to use it.
 		return
 	}
-	var settings []string
+	var settings, revisions []string
 	for _, key := range slices.Sorted(maps.Keys(decision.live)) {
 		object := decision.live[key]
 		if decision.wanted[key] || !decision.isOwn(object) || !isPrunable(object) {
 			continue
 		}
-		if isSettings(object) {
+		switch {
+		case isSettings(object):
 			settings = append(settings, key)
-			continue
+		case isRevision(object):
+			revisions = append(revisions, key)
+		default:
+			decision.delete(object)
 		}
-		decision.delete(object)
 	}
+	decision.pruneRevisions(revisions)
 	slices.SortFunc(settings, func(a, b string) int { return decision.olderFirst(a, b) })
 	// A rollout may still need those of the revision before.
 	for len(settings) > settingsKept*2 && decision.isRolledOut() {

@@ -45,6 +45,10 @@ const (
 	// AnnotationPhase is PhaseBeforeRollout on what must have succeeded before the workload changes.
 	AnnotationPhase    = v1alpha1.Group + "/phase"
 	PhaseBeforeRollout = "before-rollout"
+	// LabelFilesOf names the app whose encrypted files a ConfigMap has.
+	LabelFilesOf = v1alpha1.Group + "/files-of"
+	// AnnotationFiles on an App or a Dunlin names the ConfigMap with its encrypted files.
+	AnnotationFiles = v1alpha1.Group + "/files"
 	// AnnotationOnce marks what is written if it is not there, and never changed.
 	AnnotationOnce = v1alpha1.Group + "/once"
 )

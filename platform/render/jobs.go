@@ -36,10 +36,13 @@ func (view *appView) jobs() []runtime.Object {
 	if backup := view.spec.Backup; backup != nil {
 		spec := view.jobSpec(partBackup, backup.Command, backup.TimeoutSeconds, taskSeconds)
 		view.mountClaims(&spec.Template.Spec)
-		objects = append(objects, cronOf(view.meta(view.name+"-backup", partBackup), backup.Schedule, "", spec))
+		objects = append(objects, cronOf(view.meta(BackupName(view.name), partBackup), backup.Schedule, "", spec))
 	}
 	return objects
 }
+
+// BackupName is the CronJob of an app's backup.
+func BackupName(name string) string { return name + "-backup" }
 
 // jobSpec runs a command with the app's image, settings and temporary volumes.
 func (view *appView) jobSpec(part string, command v1alpha1.Command, timeout *v1alpha1.Seconds, defaultSeconds int64) batchv1.JobSpec {

@@ -26,6 +26,8 @@ func podOf(user int64, container corev1.Container, volumes []corev1.Volume) core
 		ReadOnlyRootFilesystem:   new(true),
 		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 	}
+	// The end of the log of a container that fails stands in the status of its pod, so that nobody needs a right to read logs.
+	container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: tmpVolume, MountPath: "/tmp"})
 	tmp := corev1.Volume{Name: tmpVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &tmpSize}}}
 	onRootMismatch := corev1.FSGroupChangeOnRootMismatch

@@ -180,6 +180,10 @@ type Status struct {
 	// Revision that is rolled out: a hash of the spec and the settings.
 	// +optional
 	Revision string `json:"revision,omitempty"`
+	// Files is the ConfigMap with the encrypted files that the conditions are about.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Files string `json:"files,omitempty"`
 	// Conditions are Ready, Progressing, Degraded, SettingsDecrypted and BackupFresh.
 	// +optional
 	// +listType=map
