@@ -121,8 +121,8 @@ guides: server-for-tests ## Follow README's quick start, docs/own-game.md and th
 	@scripts/need cargo cc rocksdb node python chromium
 	tests/guides/run $(BINARIES)/dunlin
 
-platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings
-	@scripts/need go nats
+platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings, against a real API server
+	@scripts/need go nats etcd kube-apiserver
 	platform/test $(BINARIES)/dunlin
 
 packages: packaged ## Boot a Debian machine with the package, and build the container image (a few minutes, once)

@@ -1,0 +1,209 @@
+// Package apiserver starts etcd and kube-apiserver on loopback, for tests. No controller, scheduler or kubelet runs: objects
+// stay as they were written, nothing collects what has no owner any more, and no pod starts.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// readySecondsMax is how long the programs may take to answer. On a busy machine they take many times what they do alone.
+const readySecondsMax = 300
+
+// startsMax bounds the attempts: another process may take a port between its choice and its use.
+const startsMax = 3
+
+// Programs are the paths of what is started.
+type Programs struct{ Etcd, APIServer string }
+
+// Server is a running API server with a database of its own.
+type Server struct {
+	// Admin may do everything.
+	Admin     *rest.Config
+	processes []*process
+}
+
+// Start returns when the API server is ready. All files are made in the folder.
+func Start(programs Programs, folder string) (*Server, error) {
+	var failures []error
+	for attempt := range startsMax {
+		server, err := start(programs, filepath.Join(folder, fmt.Sprint(attempt)))
+		if err == nil {
+			return server, nil
+		}
+		failures = append(failures, err)
+	}
+	return nil, errors.Join(failures...)
+}
+
+// As acts for another user or service account.
+func (server *Server) As(user string, groups ...string) *rest.Config {
+	config := rest.CopyConfig(server.Admin)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	return config
+}
+
+// Stop ends both processes at once. What they have stored is lost.
+func (server *Server) Stop() {
+	for index := len(server.processes) - 1; index >= 0; index-- {
+		server.processes[index].kill()
+	}
+}
+
+func start(programs Programs, folder string) (*Server, error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := writeCertificate(folder)
+	if err != nil {
+		return nil, err
+	}
+	server := &Server{Admin: adminConfig(ports[2], certificate)}
+	if err := server.startBoth(programs, folder, ports); err != nil {
+		server.Stop()
+		return nil, err
+	}
+	return server, nil
+}
+
+func (server *Server) startBoth(programs Programs, folder string, ports []int) error {
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	etcd, err := startProcess(folder, programs.Etcd,
+		"--data-dir="+filepath.Join(folder, "etcd"), "--unsafe-no-fsync",
+		"--listen-client-urls="+client, "--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
+	if err != nil {
+		return err
+	}
+	server.processes = append(server.processes, etcd)
+	if err := etcd.waitFor(client+"/health", http.DefaultClient); err != nil {
+		return err
+	}
+	tokens := filepath.Join(folder, "tokens.csv")
+	if err := os.WriteFile(tokens, []byte(server.Admin.BearerToken+",admin,admin,system:masters\n"), 0o600); err != nil {
+		return err
+	}
+	key := filepath.Join(folder, "key.pem")
+	api, err := startProcess(folder, programs.APIServer,
+		"--etcd-servers="+client, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
+		"--tls-cert-file="+filepath.Join(folder, "certificate.pem"), "--tls-private-key-file="+key,
+		"--service-account-issuer=https://127.0.0.1", "--service-account-signing-key-file="+key, "--service-account-key-file="+key,
+		"--service-cluster-ip-range=10.0.0.0/16", "--token-auth-file="+tokens, "--authorization-mode=RBAC",
+		// Some distributions have it, and then the owner references of an operator need a right of their own.
+		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
+		// Nothing makes the service account `default` here.
+		"--disable-admission-plugins=ServiceAccount",
+		"--cert-dir="+folder)
+	if err != nil {
+		return err
+	}
+	server.processes = append(server.processes, api)
+	transport, err := rest.TransportFor(server.Admin)
+	if err != nil {
+		return err
+	}
+	return api.waitFor(server.Admin.Host+"/readyz", &http.Client{Transport: transport})
+}
+
+// freePorts are free now. All are open at once, so that they differ.
+func freePorts(count int) ([]int, error) {
+	var ports []int
+	for range count {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer listener.Close()
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+// process is one of the two programs.
+type process struct {
+	command *exec.Cmd
+	log     string
+	// ended is closed when the process has ended.
+	ended chan struct{}
+}
+
+func startProcess(folder, program string, arguments ...string) (*process, error) {
+	log := filepath.Join(folder, filepath.Base(program)+".log")
+	output, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	command := exec.Command(program, arguments...)
+	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder}
+	command.Stdout, command.Stderr = output, output
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := &process{command: command, log: log, ended: make(chan struct{})}
+	failed := make(chan error, 1)
+	go func() {
+		// The kernel ends the process with the thread that has started it, so the thread waits for it.
+		runtime.LockOSThread()
+		err := command.Start()
+		failed <- err
+		if err == nil {
+			_ = command.Wait()
+		}
+		close(started.ended)
+	}()
+	return started, <-failed
+}
+
+func (process *process) kill() {
+	_ = process.command.Process.Kill()
+	<-process.ended
+}
+
+// waitFor returns when the address answers 200, or with the end of the log when the process has ended.
+func (process *process) waitFor(address string, client *http.Client) error {
+	deadline, cancel := context.WithTimeout(context.Background(), readySecondsMax*time.Second)
+	defer cancel()
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		request, err := http.NewRequestWithContext(deadline, http.MethodGet, address, nil)
+		if err != nil {
+			return err
+		}
+		answer, err := client.Do(request)
+		if err == nil {
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-process.ended:
+			return process.failure("has ended")
+		case <-deadline.Done():
+			return process.failure("is not ready")
+		case <-pause.C:
+		}
+	}
+}
+
+const logBytesMax = 2000
+
+func (process *process) failure(what string) error {
+	text, _ := os.ReadFile(process.log)
+	return fmt.Errorf("%s %s: %s", process.command.Path, what, text[max(0, len(text)-logBytesMax):])
+}
