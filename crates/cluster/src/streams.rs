@@ -178,8 +178,8 @@ impl fmt::Display for StreamFault {
             }
             Self::Silent { stream } => write!(
                 f,
-                "nobody answers for the stream {stream}: the NATS servers have no leader, or the account has no permission for \
-                 `$JS.API.>`"
+                "nobody answers for the stream {stream}: the NATS servers have no leader, or the user lacks a permission for \
+                 `$JS.API.>`; `dunlin cluster check` names it"
             ),
             Self::Malformed { stream } => write!(f, "the answer about the stream {stream} is no state of a stream"),
         }

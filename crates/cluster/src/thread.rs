@@ -133,7 +133,7 @@ pub enum ClusterFault {
 impl fmt::Display for ClusterFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect(faults) => write!(f, "{faults}; see `broker.nats.url`"),
+            Self::Connect(faults) => write!(f, "{faults}; see `broker.nats.url` and `broker.nats.tls`"),
             Self::Stream(fault) => fault.fmt(f),
             Self::MaxPayload { there, wanted } => write!(
                 f,

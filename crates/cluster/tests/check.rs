@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Accounts as docs/clustering.md has them. Each narrow user lacks one of the permissions.
-fn accounts() -> String {
+pub fn accounts() -> String {
     let publish =
         ["dn.>", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", "$JS.API.DIRECT.GET.*", "$JS.API.DIRECT.GET.*.>"];
     let subscribe = ["dn.>", "_DN.>", "_INBOX.>", "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.>"];
@@ -45,7 +45,7 @@ fn accounts() -> String {
     )
 }
 
-fn url_of(servers: &NatsServers, user: &str) -> String {
+pub fn url_of(servers: &NatsServers, user: &str) -> String {
     let urls: Vec<String> =
         servers.urls().split(',').map(|url| url.replace("nats://", &format!("nats://{user}:secret@"))).collect();
     urls.join(",")

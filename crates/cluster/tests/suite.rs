@@ -3,5 +3,6 @@
 mod check;
 mod followed;
 mod links;
+mod starts;
 mod streams;
 mod thread;

@@ -14,6 +14,7 @@ use dunlin_cluster::{
         BroadcastNamespace, CoreEvent, CoreLimits,
         peers::{NodeDescription, PeerChange, PeerEffect, PeerEvent, PeerLimits, SurveyNumber, SurveyTarget},
     },
+    streams::StreamDifference,
     thread::{ClusterAnswers, ClusterFault, ClusterNamespace, ClusterOptions, ClusterThread},
 };
 use dunlin_engine::{
@@ -75,7 +76,7 @@ impl ClusterAnswers for Shards {
     }
 }
 
-struct ThreadOfNode {
+pub struct ThreadOfNode {
     thread: ClusterThread,
     told: Receiver<Told>,
 }
@@ -116,23 +117,32 @@ pub fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions 
     }
 }
 
+/// Starts a node's thread, and ends it. Returns in what the streams differ.
+pub fn start_and_stop(options: ClusterOptions) -> Result<Vec<StreamDifference>, ClusterFault> {
+    let answers = Arc::new(Shards(Mutex::new(channel().0)));
+    ClusterThread::start(options, answers).map(|(_, differences)| differences)
+}
+
 impl ThreadOfNode {
-    fn start(urls: &str, node: &str, replicas: u16) -> Self {
+    pub fn start(urls: &str, node: &str, replicas: u16) -> Self {
+        Self::start_with(cluster_options(urls, node, replicas))
+    }
+
+    pub fn start_with(options: ClusterOptions) -> Self {
         let (sender, told) = channel();
         let answers = Arc::new(Shards(Mutex::new(sender)));
-        let (thread, differences) =
-            ClusterThread::start(cluster_options(urls, node, replicas), answers).expect("the cluster takes the node");
+        let (thread, differences) = ClusterThread::start(options, answers).expect("the cluster takes the node");
         assert_eq!(differences, []);
         Self { thread, told }
     }
 
-    fn follow(&self, channel: &str) -> LogPage {
+    pub fn follow(&self, channel: &str) -> LogPage {
         let follow = CoreEvent::Follow { shard: SHARD, channel: channel.into(), namespace: 1 };
         self.thread.send(follow).expect("the thread runs");
         self.load(channel, LoadQuery { after: None, publications_max: 100 })
     }
 
-    fn load(&self, channel: &str, query: LoadQuery) -> LogPage {
+    pub fn load(&self, channel: &str, query: LoadQuery) -> LogPage {
         let load = CoreEvent::Load { shard: SHARD, channel: channel.into(), load: LoadNumber(1), query };
         self.thread.request(load).expect("the thread runs");
         loop {
@@ -142,7 +152,7 @@ impl ThreadOfNode {
         }
     }
 
-    fn publish(&self, channel: &str, number: u64) {
+    pub fn publish(&self, channel: &str, number: u64) {
         let publication = Publication {
             data: Payload::from_opaque(Bytes::from(number.to_string())),
             info: None,
@@ -186,7 +196,7 @@ impl ThreadOfNode {
         }
     }
 
-    fn committed(&self, number: u64) -> Result<u64, LogError> {
+    pub fn committed(&self, number: u64) -> Result<u64, LogError> {
         loop {
             match self.next() {
                 Told::Committed(at, outcome) if at == number => return outcome,
@@ -291,10 +301,7 @@ fn a_node_that_loses_its_server_is_not_ready_until_it_returns() {
 #[test]
 fn a_node_without_servers_or_with_too_large_publications_is_told_why() {
     let servers = NatsServers::start(1, "");
-    let start = |options| {
-        let answers = Arc::new(Shards(Mutex::new(channel().0)));
-        ClusterThread::start(options, answers).map(drop).expect_err("it cannot be")
-    };
+    let start = |options| start_and_stop(options).expect_err("it cannot be");
     let mut options = cluster_options("nats://127.0.0.1:1", "a", 1);
     options.start_timeout = Duration::ZERO;
     assert!(matches!(start(options), ClusterFault::Connect(faults) if faults.by_server.len() == 1));
@@ -359,13 +366,13 @@ fn what_one_node_broadcasts_another_is_told_and_the_sender_is_not() {
 }
 
 impl ThreadOfNode {
-    fn announce(&self, name: &str) {
+    pub fn announce(&self, name: &str) {
         let about = NodeDescription { name: name.into(), version: "1".into(), started_ms: 1 };
         self.thread.send(CoreEvent::Peers(PeerEvent::Announce { about })).expect("the thread runs");
     }
 
     /// Waits for a change of another node.
-    fn changed(&self) -> (Box<str>, PeerChange) {
+    pub fn changed(&self) -> (Box<str>, PeerChange) {
         loop {
             if let Told::Peers(PeerEffect::Changed { node, change }) = self.next() {
                 return (node.node, change);

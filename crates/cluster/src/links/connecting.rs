@@ -108,7 +108,9 @@ pub fn described(error: &ConnectError) -> String {
 /// Whether the server was reached and wants other credentials, or has a certificate that is not accepted.
 pub fn is_refused(error: &ConnectError) -> bool {
     let kind = error.kind();
-    let is_tls = std::error::Error::source(error).is_some_and(|source| source.to_string().contains("certificate"));
+    // rustls writes "invalid peer certificate", and "CertificateRequired" where the server wants one.
+    let names_certificate = |source: &dyn std::error::Error| source.to_string().to_lowercase().contains("certificate");
+    let is_tls = std::error::Error::source(error).is_some_and(names_certificate);
     matches!(kind, ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication) || is_tls
 }
 

@@ -15,12 +15,14 @@
 //! - `backups.rs` backups of the storage, and restores
 //! - `room_paths.rs` paths of players
 //! - `cluster.rs` the server API on two nodes
+//! - `cluster_nats.rs` two nodes, and NATS that is lost, secured or told to forget
 //! - `demo.rs` the demo page and its prices
 //!
 //! Each test runs on both reactors. `tests/api` contains the cases of the API's methods as data.
 
 mod backups;
 mod cluster;
+mod cluster_nats;
 mod demo;
 mod emulation;
 mod framing;
