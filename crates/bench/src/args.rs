@@ -394,7 +394,7 @@ fn check_payload(bytes: usize) -> Result<(), Error> {
     check_count("payload-bytes", bytes as u64, PAYLOAD_BYTES_MIN as u64, 65_000)
 }
 
-fn check_rate(rate: f64) -> Result<(), Error> {
+pub(crate) fn check_rate(rate: f64) -> Result<(), Error> {
     if rate > 0.0 && rate <= 1e6 {
         return Ok(());
     }
@@ -402,7 +402,7 @@ fn check_rate(rate: f64) -> Result<(), Error> {
 }
 
 /// `10s`, `500ms` or `2m`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let seconds = match unit {
         "ms" => 0.001,

@@ -26,6 +26,8 @@ pub enum Role {
     Publisher(PublisherRole),
     /// Subscribers that come back when they were cut off. Takes [`WorkerCommand::Connect`], [`WorkerCommand::Cut`] and [`WorkerCommand::End`].
     Returners(ClientsRole),
+    /// Subscribers that connect once, from given positions. Takes [`WorkerCommand::Recover`].
+    Recoverers(ClientsRole),
     /// Players of rooms. Takes [`WorkerCommand::Connect`] and [`WorkerCommand::Play`].
     Players(Box<PlayersRole>),
 }
@@ -100,6 +102,9 @@ pub struct ClientsRole {
     pub tally: PathBuf,
     /// Cores to run on.
     pub cores: Vec<usize>,
+    /// Other nodes of the server's cluster. Returners begin at all of them, and go on to the next.
+    #[serde(default)]
+    pub others: Vec<SocketAddr>,
 }
 
 /// See [`Role::Publisher`].
@@ -145,12 +150,31 @@ pub enum WorkerCommand {
     },
     /// All sessions are cut off, and come back. → [`WorkerReply::Returned`], when all are back or were given up
     Cut,
+    /// The server at this address will end: its sessions come back elsewhere. → [`WorkerReply::Returned`], when all are back or
+    /// were given up
+    Lose {
+        /// Where they are connected.
+        address: SocketAddr,
+    },
+    /// Open sessions that recover. → [`WorkerReply::Recovered`], when all have an answer or were given up
+    Recover { groups: Vec<RecoveryGroup> },
     /// Publish. → [`WorkerReply::Published`]
     Publish(Publish),
     /// Send rounds of frames. → [`WorkerReply::Sent`]
     Send(Send),
     /// Something for players. → [`WorkerReply::Play`]
     Play(PlayersCommand),
+}
+
+/// Sessions that recover one channel from one position.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RecoveryGroup {
+    pub channel: String,
+    pub epoch: String,
+    pub offset: u64,
+    pub sessions: usize,
+    /// Publications that each of them misses; none if they subscribe without a recovery.
+    pub expected: Option<u64>,
 }
 
 /// See [`WorkerCommand::Publish`].
@@ -217,6 +241,8 @@ pub enum WorkerReply {
     Slow(Slow),
     /// Sessions that were cut off.
     Returned(Box<Returned>),
+    /// Sessions that recovered.
+    Recovered(Box<Recovered>),
     /// A phase of the publisher.
     Published(Box<PublisherReport>),
     /// Rounds of a sender.
@@ -286,6 +312,23 @@ pub struct Returned {
     pub absence: Latency,
 }
 
+/// What recoveries brought.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Recovered {
+    /// Sessions with an answer to their subscription.
+    pub ready: u64,
+    /// Of these, sessions whose recovery failed.
+    pub unrecovered: u64,
+    /// Publications that the recoveries brought.
+    pub publications: u64,
+    /// Publications that they should have brought and did not.
+    pub missing: u64,
+    /// Sessions that failed, and why.
+    pub failed: BTreeMap<String, u64>,
+    /// From the TCP connection to the answer.
+    pub time: Latency,
+}
+
 /// What became of the slow readers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Slow {
@@ -314,8 +357,25 @@ pub struct PublisherReport {
     pub refused: BTreeMap<String, u64>,
     /// From the intended time to the write: the load generator's own lateness.
     pub lag: Latency,
+    /// From the intended time to the answer with success; of sessions only, not of the HTTP API.
+    pub acknowledged: Latency,
+    /// The longest time without such an answer.
+    pub pause: AcknowledgementPause,
     /// Processor time of the publisher.
     pub cpu_ns: u64,
+}
+
+/// A time without an acknowledgement, on the monotonic clock.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct AcknowledgementPause {
+    pub from_ns: u64,
+    pub until_ns: u64,
+}
+
+impl AcknowledgementPause {
+    pub fn ns(self) -> u64 {
+        self.until_ns.saturating_sub(self.from_ns)
+    }
 }
 
 /// What a sender did.

@@ -119,6 +119,7 @@ impl FanoutRig {
                 slow_receive_bytes: setup.slow_receive_bytes,
                 tally: tally.path().to_owned(),
                 cores: setup.cores.clients.clone(),
+                others: Vec::new(),
             }))?);
         }
         let cores = setup.cores.clone();
@@ -201,6 +202,7 @@ impl FanoutRig {
                 slow_receive_bytes: 0,
                 tally: self.tally.path().to_owned(),
                 cores: self.cores.clients.clone(),
+                others: Vec::new(),
             }))?;
             let part = sessions / count + usize::from(number < sessions % count);
             bystanders.send_command(&WorkerCommand::Connect { sessions: part, slow: 0 })?;
@@ -253,6 +255,11 @@ impl FanoutRig {
         let offered = published.publications * readers;
         let received = self.end_phase()?;
         watch.phase(self, received, published, offered)
+    }
+
+    /// What is published and subscribed to.
+    pub fn channel(&self) -> &str {
+        &self.target.channel
     }
 
     /// Slow readers stop reading.
@@ -421,11 +428,15 @@ impl SubscriberReport {
 }
 
 impl PublisherReport {
-    fn add(&mut self, other: &PublisherReport) {
+    pub fn add(&mut self, other: &PublisherReport) {
         self.publications += other.publications;
         self.accepted += other.accepted;
         self.cpu_ns += other.cpu_ns;
         self.lag.add(&other.lag);
+        self.acknowledged.add(&other.acknowledged);
+        if other.pause.ns() > self.pause.ns() {
+            self.pause = other.pause;
+        }
         for (code, count) in &other.refused {
             *self.refused.entry(code.clone()).or_default() += count;
         }

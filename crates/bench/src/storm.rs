@@ -166,6 +166,7 @@ impl StormRig {
                 slow_receive_bytes: 0,
                 tally: tally.path().to_owned(),
                 cores: cores.clients.clone(),
+                others: Vec::new(),
             }))
         });
         let workers = workers.collect::<Result<Vec<_>, _>>()?;

@@ -6,6 +6,7 @@ mod drain;
 mod player;
 mod players;
 mod publisher;
+mod recoverers;
 mod returners;
 mod secure;
 mod sender;
@@ -43,7 +44,7 @@ fn play(role: Role) -> Result<(), Error> {
     let cores = match &role {
         Role::Sender(role) => &role.cores,
         Role::Drain(role) => &role.cores,
-        Role::Clients(role) | Role::Returners(role) => &role.cores,
+        Role::Clients(role) | Role::Returners(role) | Role::Recoverers(role) => &role.cores,
         Role::Publisher(role) => &role.cores,
         Role::Players(role) => &role.cores,
     };
@@ -54,6 +55,7 @@ fn play(role: Role) -> Result<(), Error> {
         Role::Drain(role) => drain::play(&role),
         Role::Clients(role) => clients::play(role),
         Role::Returners(role) => returners::play(role),
+        Role::Recoverers(role) => recoverers::play(role),
         Role::Publisher(role) => publisher::play(role),
         Role::Players(role) => players::play(role),
     }

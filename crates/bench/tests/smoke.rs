@@ -48,13 +48,15 @@ fn a_server_that_ends_at_once_is_reported_with_its_output() {
 
 #[test]
 fn a_cluster_names_what_it_cannot_start_with() {
-    let cases: [(&[&str], &str); 3] = [
-        (&["--nats-servers", "2"], "--nats-servers 2: give 1 or 3"),
-        (&["--saturate", "1025"], "--saturate 1025: give 1 to 1024"),
-        (&["--nats-server", "/none/nats-server"], "could not start /none/nats-server"),
+    let cases: [(&[&str], &str); 5] = [
+        (&["latency", "--nats-servers", "2"], "--nats-servers 2: give 1 or 3"),
+        (&["latency", "--saturate", "1025"], "--saturate 1025: give 1 to 1024"),
+        (&["fanout", "--nats-server", "/none/nats-server"], "could not start /none/nats-server"),
+        (&["recovery", "--publications", "101"], "--publications 101: give 1 to 100"),
+        (&["recovery", "--positions", "21"], "--positions 21: give 1 to 20"),
     ];
     for (arguments, expected) in cases {
-        let output = bench(&[&["cluster", "latency", "--quiet"], arguments].concat());
+        let output = bench(&[&["cluster"], arguments, &["--quiet"]].concat());
         assert!(!output.status.success() && output.stdout.is_empty());
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(text.starts_with(&format!("dunlin-bench: {expected}")), "{text}");

@@ -1,10 +1,12 @@
 //! The command line of `dunlin bench cluster`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Subcommand;
 
-use crate::args::{LoadArgs, OutputArgs, PinArgs, ServerArgs, check_count};
+use super::node::HISTORY_SIZE;
+use crate::args::{LoadArgs, OutputArgs, PinArgs, ServerArgs, check_count, check_rate, parse_duration};
 use crate::error::Error;
 
 /// Measure clusters.
@@ -19,6 +21,10 @@ pub struct ClusterBenchArgs {
 pub enum ClusterScenario {
     /// Latency and throughput of one node, compared with history in memory and with a bare NATS client on the same stream
     Latency(ClusterLatencyArgs),
+    /// Fan-out on a node of a cluster, compared with a node on its own, and messages that the NATS servers send for it
+    Fanout(ClusterFanoutArgs),
+    /// Many sessions recover on a node with nothing in memory: reads, and what they cost other publishers
+    Recovery(ClusterRecoveryArgs),
 }
 
 /// The NATS servers, which every scenario starts.
@@ -56,6 +62,57 @@ pub struct ClusterLatencyArgs {
     pub output: OutputArgs,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("duration", |arg| arg.default_value("20s").help("Measured time with each side")),
+    mut_arg("turns", |arg| arg.default_value("10"))
+)]
+pub struct ClusterFanoutArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    #[command(flatten)]
+    pub nats: NatsArgs,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ClusterRecoveryArgs {
+    /// Sessions that recover
+    #[arg(long, default_value_t = 10_000)]
+    pub sessions: usize,
+    /// Channels that they are spread over
+    #[arg(long, default_value_t = 100)]
+    pub channels: usize,
+    /// Different positions in each channel
+    #[arg(long, default_value_t = 2)]
+    pub positions: usize,
+    /// Publications in each channel
+    #[arg(long, default_value_t = 20)]
+    pub publications: usize,
+    /// Publications per second of others, in another channel of the same stream and on another node
+    #[arg(long, default_value_t = 200.0)]
+    pub rate: f64,
+    /// Time before each storm in which the others are measured alone
+    #[arg(long, default_value = "4s", value_parser = parse_duration)]
+    pub before: Duration,
+    /// Pairs of storms, one with recoveries and one without
+    #[arg(long, default_value_t = 2)]
+    pub turns: u32,
+    #[command(flatten)]
+    pub nats: NatsArgs,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
 impl NatsArgs {
     pub fn check(&self) -> Result<(), Error> {
         if matches!(self.nats_servers, 1 | 3) {
@@ -71,6 +128,27 @@ impl ClusterLatencyArgs {
         self.load.check(0)?;
         // What a node has in flight by default.
         check_count("saturate", self.load.saturate.unwrap_or(1), 1, 1_024)?;
+        self.nats.check()?;
+        self.server.check_started()
+    }
+}
+
+impl ClusterFanoutArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        self.load.check(0)?;
+        self.nats.check()?;
+        self.server.check_started()
+    }
+}
+
+impl ClusterRecoveryArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        check_count("sessions", self.sessions as u64, 1, 100_000)?;
+        check_count("channels", self.channels as u64, 1, self.sessions as u64)?;
+        check_count("publications", self.publications as u64, 1, HISTORY_SIZE)?;
+        check_count("positions", self.positions as u64, 1, self.publications as u64)?;
+        check_count("turns", self.turns.into(), 1, 1_000)?;
+        check_rate(self.rate)?;
         self.nats.check()?;
         self.server.check_started()
     }

@@ -102,12 +102,27 @@ impl NatsProcesses {
         self.servers.iter().map(|server| proc::cpu_ns(server.child.id())).sum()
     }
 
+    /// Messages that were sent to subscriptions of this subject, by the servers' own count.
+    pub fn messages_of(&self, subject: &str) -> Result<u64, Error> {
+        let mut messages = 0;
+        for server in &self.servers {
+            let page = page(server, "/connz?subs=detail&limit=1024")?;
+            let subscriptions = items(&page["connections"])
+                .iter()
+                .flat_map(|connection| items(&connection["subscriptions_list_detail"]));
+            messages += subscriptions
+                .filter(|subscription| subscription["subject"] == subject)
+                .filter_map(|subscription| subscription["msgs"].as_u64())
+                .sum::<u64>();
+        }
+        Ok(messages)
+    }
+
     /// The server that has a connection of this name.
     pub fn server_of(&self, connection: &str) -> Result<usize, Error> {
         for (number, server) in self.servers.iter().enumerate() {
             let page = page(server, "/connz?limit=1024")?;
-            let connections = page["connections"].as_array().map_or(&[][..], Vec::as_slice);
-            if connections.iter().any(|found| found["name"] == connection) {
+            if items(&page["connections"]).iter().any(|found| found["name"] == connection) {
                 return Ok(number);
             }
         }
@@ -133,6 +148,10 @@ fn page(server: &NatsProcess, path: &str) -> Result<Value, Error> {
         let did = format!("answers {path} with something else than JSON ({error})");
         Error::Nats { did, remedy: format!("use version {VERSION}") }
     })
+}
+
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
 }
 
 fn installed_program() -> Result<PathBuf, Error> {

@@ -1,5 +1,7 @@
 //! The settings of nodes, with a cluster and without.
 
+use dunlin_cluster::names::PartitionNames;
+
 use super::nats::NatsProcesses;
 use crate::args::ServerArgs;
 use crate::spawn::setting;
@@ -8,6 +10,11 @@ use crate::spawn::setting;
 pub const PREFIX: &str = "bench";
 /// Publications of a channel that are kept.
 pub const HISTORY_SIZE: u64 = 100;
+
+/// Where the publications of a channel without a namespace reach nodes, if there is one partition.
+pub fn live_subject(channel: &str) -> String {
+    PartitionNames::new(PREFIX, "", 0).live_subject(channel).into_string()
+}
 
 /// Settings of a node of a cluster. What the command line sets comes last, and counts.
 pub fn in_cluster(server: &ServerArgs, name: &str, nats: &NatsProcesses, more: &[String]) -> ServerArgs {

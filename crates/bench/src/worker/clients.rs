@@ -193,7 +193,12 @@ impl Clients {
                 }
                 self.waiting = Some(Waiting::Slow { patience: Instant::now() + SLOW_PATIENCE, end_sequence });
             }
-            WorkerCommand::Publish(_) | WorkerCommand::Send(_) | WorkerCommand::Play(_) | WorkerCommand::Cut => {
+            WorkerCommand::Publish(_)
+            | WorkerCommand::Send(_)
+            | WorkerCommand::Play(_)
+            | WorkerCommand::Cut
+            | WorkerCommand::Lose { .. }
+            | WorkerCommand::Recover { .. } => {
                 answer(&WorkerReply::Failed { message: "subscribers do nothing but read".into() });
             }
         }

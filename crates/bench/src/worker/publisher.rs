@@ -1,6 +1,6 @@
 //! The publisher: an open loop in a separate process, so that reading never delays a publication.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,9 @@ use super::session::{LoadSessionStage, Observer, Session, Taken};
 use super::{answer, commands};
 use crate::api::Responses;
 use crate::commands;
-use crate::control::{Connected, Publish, PublishRate, PublisherReport, PublisherRole, WorkerCommand, WorkerReply};
+use crate::control::{
+    AcknowledgementPause, Connected, Publish, PublishRate, PublisherReport, PublisherRole, WorkerCommand, WorkerReply,
+};
 use crate::error::Error;
 use crate::latency::Latency;
 use crate::payload::{Stamp, write_payload};
@@ -89,6 +91,12 @@ struct Publisher {
 struct Answers {
     accepted: u64,
     refused: BTreeMap<String, u64>,
+    /// Intended times of publications without an answer, by the command's id. Only of a session.
+    awaited: HashMap<u32, u64>,
+    acknowledged: Latency,
+    /// When the last acknowledgement came, or the phase began.
+    last_ns: u64,
+    pause: AcknowledgementPause,
 }
 
 impl Answers {
@@ -105,8 +113,17 @@ impl Answers {
 }
 
 impl Observer for Answers {
-    fn reply(&mut self, _id: u32, error: u32) {
+    fn reply(&mut self, id: u32, error: u32) {
         self.take(error);
+        if let (Some(intended_ns), 0) = (self.awaited.remove(&id), error) {
+            let now_ns = proc::now_ns();
+            self.acknowledged.record_ns(now_ns.saturating_sub(intended_ns));
+            let pause = AcknowledgementPause { from_ns: self.last_ns, until_ns: now_ns };
+            if pause.ns() > self.pause.ns() {
+                self.pause = pause;
+            }
+            self.last_ns = now_ns;
+        }
     }
 }
 
@@ -159,7 +176,7 @@ impl Publisher {
     }
 
     fn publish_all(&mut self, command: &Publish) -> Result<PublisherReport, Error> {
-        self.answers = Answers::default();
+        self.answers = Answers { last_ns: proc::now_ns(), ..Answers::default() };
         let cpu_before_ns = proc::own_cpu_ns();
         let mut schedule = Schedule::new(command, proc::now_ns(), self.tally.deliveries());
         let mut lag = Latency::default();
@@ -180,6 +197,8 @@ impl Publisher {
             accepted: self.answers.accepted,
             refused: self.answers.refused.clone(),
             lag,
+            acknowledged: self.answers.acknowledged.clone(),
+            pause: self.answers.pause,
             cpu_ns: proc::own_cpu_ns() - cpu_before_ns,
         })
     }
@@ -193,6 +212,7 @@ impl Publisher {
         } else {
             // Ids must be above zero and differ from those of connect and subscribe.
             let id = (stamp.sequence % 1_000_000_000) as u32 + 10;
+            self.answers.awaited.insert(id, stamp.intended_ns);
             commands::publish(target.encoding, id, &target.channel, &self.payload)
         };
         self.out.extend_from_slice(&bytes);
