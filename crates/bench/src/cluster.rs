@@ -1,17 +1,23 @@
 //! `cluster`: what sharing channels between nodes costs. Each run has NATS servers and nodes of its own.
 //!
-//! - `args`: the command line. `latency`, `fanout`, `recovery`: the scenarios.
+//! - `args`: the command line. `latency`, `fanout`, `recovery`, `failover` with `node_loss` and `leader_loss`: the
+//!   scenarios.
 //! - `nats`: the NATS servers. `node`: the settings of nodes. `bare`: a NATS client without Dunlin. `histories`:
 //!   what sessions recover.
+//!   `elections`: advisories of the NATS servers.
 
 pub mod args;
 
 mod bare;
+mod elections;
+mod failover;
 mod fanout;
 mod histories;
 mod latency;
+mod leader_loss;
 mod nats;
 mod node;
+mod node_loss;
 mod recovery;
 
 use self::args::{ClusterBenchArgs, ClusterScenario};
@@ -23,5 +29,6 @@ pub fn run(args: &ClusterBenchArgs) -> Result<(), Error> {
         ClusterScenario::Latency(args) => latency::run(args),
         ClusterScenario::Fanout(args) => fanout::run(args),
         ClusterScenario::Recovery(args) => recovery::run(args),
+        ClusterScenario::Failover(args) => failover::run(args),
     }
 }

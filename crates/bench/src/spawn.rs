@@ -66,6 +66,16 @@ impl ServerProcess {
     }
 }
 
+impl ServerProcess {
+    /// Ends it as a crash does.
+    pub fn kill(mut self) {
+        if let Some(started) = &mut self.started {
+            // Fails only if there is nothing left to do. It is waited for when this is dropped.
+            let _ = started.child.kill();
+        }
+    }
+}
+
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         let Some(started) = &mut self.started else { return };

@@ -255,7 +255,7 @@ impl StormRig {
 }
 
 impl Returned {
-    fn add(&mut self, other: &Returned) {
+    pub fn add(&mut self, other: &Returned) {
         self.cut += other.cut;
         self.back += other.back;
         self.attempts += other.attempts;

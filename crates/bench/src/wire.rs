@@ -197,6 +197,16 @@ pub struct SubscribedPosition {
     pub recovered: bool,
 }
 
+/// The highest offset in a JSON message, if there is one. Stamped payloads contain none.
+pub fn newest_offset(message: &[u8]) -> Option<u64> {
+    const NAME: &[u8] = br#""offset":"#;
+    let offset_at = |at: usize| {
+        let digits = message.get(at + NAME.len()..)?.iter().take_while(|byte| byte.is_ascii_digit());
+        Some(digits.fold(0_u64, |value, digit| value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'))))
+    };
+    memchr::memmem::find_iter(message, NAME).filter_map(offset_at).max()
+}
+
 /// Reads the reply to a subscribe command; `None` if the message is something else.
 pub fn subscribed(encoding: EncodingOption, message: &[u8]) -> Option<SubscribedPosition> {
     match encoding {
@@ -387,6 +397,15 @@ mod tests {
         assert_eq!(protobuf(&[8, 2, 0x32, 4, 0x32, 2, b'a', b'b']), position("ab", false, false));
         assert_eq!(protobuf(&[8, 1, 0x2a, 0]), None);
         assert_eq!(protobuf(&[0x22, 2, 0x22, 0]), None);
+    }
+
+    #[test]
+    fn the_newest_offset_of_a_message_is_found() {
+        assert_eq!(newest_offset(br#"{"push":{"channel":"c","pub":{"data":"d","offset":17}}}"#), Some(17));
+        let reply =
+            br#"{"id":2,"subscribe":{"publications":[{"data":1,"offset":8},{"data":1,"offset":12}],"offset":11}}"#;
+        assert_eq!(newest_offset(reply), Some(12));
+        assert_eq!(newest_offset(br#"{"push":{"channel":"c","pub":{"data":"d"}}}"#), None);
     }
 
     #[test]

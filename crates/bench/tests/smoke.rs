@@ -48,11 +48,13 @@ fn a_server_that_ends_at_once_is_reported_with_its_output() {
 
 #[test]
 fn a_cluster_names_what_it_cannot_start_with() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["latency", "--nats-servers", "2"], "--nats-servers 2: give 1 or 3"),
         (&["latency", "--saturate", "1025"], "--saturate 1025: give 1 to 1024"),
         (&["fanout", "--nats-server", "/none/nats-server"], "could not start /none/nats-server"),
         (&["recovery", "--publications", "101"], "--publications 101: give 1 to 100"),
+        (&["failover", "--nats-servers", "1"], "--nats-servers 1: give 3 to 3"),
+        (&["failover", "--partitions", "65"], "--partitions 65: give 1 to 64"),
         (&["recovery", "--positions", "21"], "--positions 21: give 1 to 20"),
     ];
     for (arguments, expected) in cases {

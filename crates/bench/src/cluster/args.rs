@@ -25,6 +25,8 @@ pub enum ClusterScenario {
     Fanout(ClusterFanoutArgs),
     /// Many sessions recover on a node with nothing in memory: reads, and what they cost other publishers
     Recovery(ClusterRecoveryArgs),
+    /// A node is killed, and a NATS server that leads streams: when clients are complete again, when publications are accepted again
+    Failover(ClusterFailoverArgs),
 }
 
 /// The NATS servers, which every scenario starts.
@@ -113,6 +115,33 @@ pub struct ClusterRecoveryArgs {
     pub output: OutputArgs,
 }
 
+#[derive(Debug, clap::Args)]
+pub struct ClusterFailoverArgs {
+    /// Sessions, evenly spread over three nodes, of which one is killed
+    #[arg(long, default_value_t = 1_500)]
+    pub sessions: usize,
+    /// Streams, each with one publisher
+    #[arg(long, default_value_t = 6)]
+    pub partitions: u16,
+    /// Publications per second of each publisher
+    #[arg(long, default_value_t = 20.0)]
+    pub rate: f64,
+    /// Time of publishing; the node or the server is killed after 2 s
+    #[arg(long, default_value = "15s", value_parser = parse_duration)]
+    pub duration: Duration,
+    /// NATS servers to kill, one after the other
+    #[arg(long, default_value_t = 3)]
+    pub turns: u32,
+    #[command(flatten)]
+    pub nats: NatsArgs,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
 impl NatsArgs {
     pub fn check(&self) -> Result<(), Error> {
         if matches!(self.nats_servers, 1 | 3) {
@@ -150,6 +179,19 @@ impl ClusterRecoveryArgs {
         check_count("turns", self.turns.into(), 1, 1_000)?;
         check_rate(self.rate)?;
         self.nats.check()?;
+        self.server.check_started()
+    }
+}
+
+impl ClusterFailoverArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        check_count("sessions", self.sessions as u64, 3, 100_000)?;
+        check_count("partitions", self.partitions.into(), 1, 64)?;
+        check_count("turns", self.turns.into(), 1, 1_000)?;
+        check_count("duration", self.duration.as_secs(), 4, 3_600)?;
+        check_rate(self.rate)?;
+        // With one server there is no election.
+        check_count("nats-servers", self.nats.nats_servers as u64, 3, 3)?;
         self.server.check_started()
     }
 }

@@ -43,21 +43,8 @@ pub struct Acknowledged {
 impl BareClient {
     /// Connects to the server at `url`. `channel` is of the first partition of the channels without a namespace.
     pub fn connect(url: &str, channel: &str, payload_bytes: usize) -> Result<Self, Error> {
-        let failed = |why: String| Error::Nats { did: format!("takes no client: {why}"), remedy: "start again".into() };
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
-        let options = LinkOptions {
-            servers: parsed_servers(url).map_err(|error| failed(error.to_string()))?,
-            credentials: LinkCredentials::None,
-            tls: None,
-            name: "bare".into(),
-            inbox: "_DN.bare".into(),
-            dial_timeout: ANSWER_PATIENCE,
-            ack_timeout: ANSWER_PATIENCE,
-            read_timeout: ANSWER_PATIENCE,
-            subscription_messages_max: QUEUED_MESSAGES_MAX,
-            report: Arc::new(|_| {}),
-        };
-        let client = runtime.block_on(open_once(&options)).map_err(|faults| failed(faults.to_string()))?;
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| no_client(&error))?;
+        let client = runtime.block_on(open_once(&link_options(url)?)).map_err(|faults| no_client(&faults))?;
         let subject = PartitionNames::new(PREFIX, "", 0).publish_subject(channel).into_string();
         Ok(BareClient { runtime, client, subject, payload_bytes, published: 0 })
     }
@@ -128,6 +115,27 @@ impl BareClient {
         self.published += sent;
         Ok(Acknowledged { publications: answered, wall_ns: began.elapsed().as_nanos() as u64 })
     }
+}
+
+/// For a connection to one server.
+pub fn link_options(url: &str) -> Result<LinkOptions, Error> {
+    Ok(LinkOptions {
+        servers: parsed_servers(url).map_err(|error| no_client(&error))?,
+        credentials: LinkCredentials::None,
+        tls: None,
+        name: "bare".into(),
+        inbox: "_DN.bare".into(),
+        dial_timeout: ANSWER_PATIENCE,
+        ack_timeout: ANSWER_PATIENCE,
+        read_timeout: ANSWER_PATIENCE,
+        subscription_messages_max: QUEUED_MESSAGES_MAX,
+        report: Arc::new(|_| {}),
+    })
+}
+
+/// The error of a client that cannot be connected.
+pub fn no_client(why: &dyn std::fmt::Display) -> Error {
+    Error::Nats { did: format!("takes no client: {why}"), remedy: "start again".into() }
 }
 
 fn payload(sequence: u64, bytes: usize) -> Bytes {

@@ -1,5 +1,6 @@
 //! The NATS servers of a run: processes on the loopback interface, as docs/clustering.md recommends them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -25,6 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Servers that know each other. They end when this is dropped.
 pub struct NatsProcesses {
     servers: Vec<NatsProcess>,
+    program: PathBuf,
+    cores: Vec<usize>,
     /// Removed after the servers have ended.
     folder: DataFolder,
 }
@@ -33,6 +36,7 @@ struct NatsProcess {
     child: Child,
     port: u16,
     monitor: SocketAddr,
+    config: PathBuf,
     log: PathBuf,
 }
 
@@ -50,16 +54,16 @@ impl NatsProcesses {
         let folder = DataFolder::make(args.directory.as_deref(), "nats")?;
         let ports = free_ports(args.nats_servers)?;
         let routes: Vec<String> = ports.iter().map(|ports| format!("nats://127.0.0.1:{}", ports.routes)).collect();
-        let mut all = NatsProcesses { servers: Vec::new(), folder };
+        let mut all = NatsProcesses { servers: Vec::new(), program, cores: cores.to_vec(), folder };
         for (number, ports) in ports.iter().enumerate() {
             let text = configuration(number, ports, &routes, &all.folder);
             let config = all.folder.join(&format!("n{number}.conf"));
             fs::write(&config, text)
                 .map_err(|source| Error::os(format!("write {}", config.display()), source, "give --directory"))?;
             let log = all.folder.join(&format!("n{number}.log"));
-            let child = launch(&program, &config, &log, cores)?;
+            let child = launch(&all.program, &config, &log, cores)?;
             let monitor = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.monitor));
-            all.servers.push(NatsProcess { child, port: ports.clients, monitor, log });
+            all.servers.push(NatsProcess { child, port: ports.clients, monitor, config, log });
         }
         all.wait_until_healthy()?;
         Ok(all)
@@ -95,6 +99,32 @@ impl NatsProcesses {
     /// Copies of each publication.
     pub fn replicas(&self) -> usize {
         self.servers.len()
+    }
+
+    /// Ends a server as a crash does.
+    pub fn kill(&mut self, number: usize) {
+        let child = &mut self.servers[number].child;
+        // Each fails only if there is nothing left to do.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Starts a killed server again, and waits until it has what the others have.
+    pub fn restart(&mut self, number: usize) -> Result<(), Error> {
+        let server = &mut self.servers[number];
+        server.child = launch(&self.program, &server.config, &server.log, &self.cores)?;
+        self.wait_until_healthy()
+    }
+
+    /// The number of the server that leads each stream.
+    pub fn leaders(&self) -> Result<BTreeMap<String, usize>, Error> {
+        let page = page(&self.servers[0], "/jsz?streams=true")?;
+        let streams = items(&page["account_details"]).iter().flat_map(|account| items(&account["stream_detail"]));
+        let leader = |stream: &Value| {
+            let leader = stream["cluster"]["leader"].as_str()?.strip_prefix('n')?.parse().ok()?;
+            Some((stream["name"].as_str()?.to_owned(), leader))
+        };
+        Ok(streams.filter_map(leader).collect())
     }
 
     /// Processor time of all servers.

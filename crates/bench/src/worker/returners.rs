@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -87,6 +88,12 @@ struct Returner {
     attempts: u32,
     /// When it was cut off, until it is back.
     away_since: Option<Instant>,
+    /// It was cut off, and is back.
+    is_back: bool,
+    /// The node that it connects to: the target, then the others.
+    place: usize,
+    /// Its position, where there are other nodes.
+    offset: u64,
 }
 
 /// Sees what one session is sent.
@@ -95,6 +102,8 @@ struct Sink<'a> {
     sequences: &'a mut Sequences,
     encoding: EncodingOption,
     epoch: &'a mut String,
+    /// Its newest offset, where positions are not the numbers of publications.
+    offset: Option<&'a mut u64>,
     deliveries: &'a mut u64,
     unrecovered: u64,
 }
@@ -108,6 +117,9 @@ impl Observer for Sink<'_> {
             found = true;
             *self.deliveries += u64::from(self.sequences.take(stamp.sequence));
             rest = after;
+        }
+        if let (Some(offset), Some(newest)) = (self.offset.as_deref_mut(), wire::newest_offset(message)) {
+            *offset = newest.max(*offset);
         }
         let Some(position) = wire::subscribed(self.encoding, message) else { return found };
         if self.epoch.is_empty() {
@@ -157,6 +169,7 @@ impl Returners {
                 self.patience = Some(Instant::now() + CONNECT_PATIENCE);
             }
             WorkerCommand::Cut => self.cut(),
+            WorkerCommand::Lose { address } => self.expect_loss(address),
             WorkerCommand::End { end_sequence } => {
                 let mut received = SubscriberReport::default();
                 for returner in &mut self.sessions {
@@ -181,10 +194,19 @@ impl Returners {
             let returner = &mut self.sessions[number];
             returner.session = None;
             returner.attempts = 0;
+            returner.is_back = false;
             returner.away_since = Some(now);
             self.come_back_later(number);
         }
         self.ready = 0;
+    }
+
+    /// Those at this address will be lost without a cut.
+    fn expect_loss(&mut self, address: SocketAddr) {
+        self.failed.clear();
+        let cut = self.sessions.iter().filter(|returner| address_of(&self.role, returner.place) == address).count();
+        self.returned = Some(Returned { cut: cut as u64, ..Returned::default() });
+        self.patience = Some(Instant::now() + RETURN_PATIENCE);
     }
 
     fn come_back_later(&mut self, number: usize) {
@@ -211,6 +233,9 @@ impl Returners {
                 sequences: Sequences::default(),
                 attempts: 0,
                 away_since: None,
+                is_back: false,
+                place: self.sessions.len() % (1 + self.role.others.len()),
+                offset: 0,
             });
             self.open(self.sessions.len() - 1)?;
         }
@@ -232,7 +257,7 @@ impl Returners {
         let target = &self.role.target;
         let returner = &mut self.sessions[number];
         returner.attempts += 1;
-        let opened = Session::open(self.role.source, target.address, None, true);
+        let opened = Session::open(self.role.source, address_of(&self.role, returner.place), None, true);
         let mut session = match opened {
             Ok(session) => session,
             Err(err) => {
@@ -242,7 +267,8 @@ impl Returners {
         };
         if returner.away_since.is_some() {
             // One publisher, one channel from its beginning: so the offset is the number of publications so far.
-            let offset = returner.sequences.next;
+            let is_alone = self.role.others.is_empty();
+            let offset = if is_alone { returner.sequences.next } else { returner.offset };
             session.greet_with(commands::hello_again(target.encoding, &target.channel, &self.epoch, offset));
         }
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -269,6 +295,7 @@ impl Returners {
                 sequences: &mut returner.sequences,
                 encoding: self.role.target.encoding,
                 epoch: &mut self.epoch,
+                offset: (!self.role.others.is_empty()).then_some(&mut returner.offset),
                 deliveries: &mut self.deliveries,
                 unrecovered: 0,
             };
@@ -295,6 +322,7 @@ impl Returners {
         match (returner.away_since.take(), &mut self.returned) {
             (Some(since), Some(outcome)) => {
                 outcome.back += 1;
+                returner.is_back = true;
                 outcome.attempts += u64::from(returner.attempts);
                 outcome.absence.record_ns(since.elapsed().as_nanos() as u64);
             }
@@ -309,8 +337,12 @@ impl Returners {
         returner.session = None;
         if let Some(returned) = &mut self.returned {
             // One that was back and is lost again is away again.
-            returned.back -= u64::from(returner.away_since.is_none());
-            returner.away_since.get_or_insert_with(Instant::now);
+            returned.back -= u64::from(std::mem::take(&mut returner.is_back));
+            if returner.away_since.is_none() {
+                returner.away_since = Some(Instant::now());
+                returner.attempts = 0;
+            }
+            returner.place = (returner.place + 1) % (1 + self.role.others.len());
             self.come_back_later(number);
         } else {
             self.handshakes = self.handshakes.saturating_sub(1);
@@ -338,6 +370,10 @@ impl Returners {
         }
         self.patience = None;
     }
+}
+
+fn address_of(role: &ClientsRole, place: usize) -> SocketAddr {
+    place.checked_sub(1).and_then(|other| role.others.get(other)).copied().unwrap_or(role.target.address)
 }
 
 fn read_all(
