@@ -28,6 +28,8 @@ mod partition;
 pub mod peers;
 mod publish;
 mod read;
+#[cfg(test)]
+mod rig;
 mod shared;
 mod silence;
 mod sync;
@@ -223,7 +225,7 @@ impl Core {
             }
             LinkEvent::Acknowledged { request, outcome } => {
                 if let Some(Requester::Publish(key)) = self.requests.remove(&request) {
-                    self.acknowledged(turn, key, outcome);
+                    self.acknowledged(turn, key, request, outcome);
                 }
             }
             LinkEvent::Answered { request, outcome } => match self.requests.remove(&request) {

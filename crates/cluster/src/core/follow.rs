@@ -92,6 +92,7 @@ impl Core {
             // The fence that is awaited may be one that the new leader does not have.
             self.restart_sync(turn, id);
             self.start_sync(turn, id);
+            self.send_again(turn, id);
             return;
         }
         // A token has no dot.

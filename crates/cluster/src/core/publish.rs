@@ -3,7 +3,7 @@
 //! Messages of a channel are sent in the order in which they were proposed. While one is being sent again, or depends on
 //! the channel's newest message, those behind it wait.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_engine::{
@@ -12,7 +12,7 @@ use dunlin_engine::{
 };
 
 use crate::{
-    link::{LinkEffect, LinkName, MessageHeaders, PublishAck, PublishFault},
+    link::{LinkEffect, LinkName, MessageHeaders, PublishAck, PublishFault, RequestNumber},
     names::{PartitionId, encode_token},
     record::{self, EXPECTED_LAST, MESSAGE_ID, OPERATION, PURGE, ROLLUP},
 };
@@ -84,6 +84,8 @@ pub(super) struct Publishing {
     headers: MessageHeaders,
     payload: Bytes,
     stage: Stage,
+    /// The answer to the newest copy that was sent. Those to older copies may still come.
+    request: Option<RequestNumber>,
     /// The highest sequence of the stream that was seen when it was sent.
     sent_after: u64,
     pause_us: u64,
@@ -149,6 +151,7 @@ impl Core {
             headers,
             payload,
             stage: Stage::Unsent,
+            request: None,
             sent_after: 0,
             pause_us: RETRY_MIN_US,
             due_us: 0,
@@ -174,6 +177,7 @@ impl Core {
             headers,
             payload: Bytes::new(),
             stage: Stage::Unsent,
+            request: None,
             sent_after: 0,
             pause_us: RETRY_MIN_US,
             due_us: 0,
@@ -264,6 +268,7 @@ impl Core {
         self.in_flight += 1;
         if let Some(publishing) = self.publishing.get_mut(&key) {
             (publishing.stage, publishing.sent_after) = (Stage::Sent, sent_after);
+            publishing.request = Some(request);
         }
         turn.link(LinkEffect::Publish { link: LinkName::Publish, request: Some(request), subject, headers, payload });
     }
@@ -273,6 +278,7 @@ impl Core {
         &mut self,
         turn: &mut Turn<'_>,
         key: PublishingKey,
+        request: RequestNumber,
         outcome: Result<PublishAck, PublishFault>,
     ) {
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -287,8 +293,11 @@ impl Core {
             return;
         };
         let name = Arc::clone(&publishing.channel);
+        let is_of_newest_copy = publishing.request == Some(request);
         match outcome {
-            Ok(ack) if ack.sequence <= publishing.sent_after && !ack.is_duplicate => {
+            // Another copy is on its way, or is stored.
+            Err(_) if !is_of_newest_copy || matches!(publishing.stage, Stage::Acknowledged(_)) => {}
+            Ok(ack) if is_of_newest_copy && ack.sequence <= publishing.sent_after && !ack.is_duplicate => {
                 let partition = publishing.partition;
                 self.on_truncation(turn, partition);
             }
@@ -350,6 +359,28 @@ impl Core {
             channel.outbox.paused.insert(key);
         }
         self.set_timer(due_us, Timer::Publish(key));
+    }
+
+    /// A stream has a new leader: it gets what was sent to the one before and is not acknowledged, in the same order. The
+    /// stream drops a copy that it has already, by its id.
+    pub(super) fn send_again(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
+        let mut names = BTreeSet::new();
+        for (key, publishing) in &mut self.publishing {
+            if publishing.partition != id || !matches!(publishing.stage, Stage::Sent | Stage::Pausing) {
+                continue;
+            }
+            publishing.stage = Stage::Unsent;
+            publishing.pause_us = RETRY_MIN_US;
+            self.counters.retries += 1;
+            let Some(channel) = self.channels.get_mut(&publishing.channel) else { continue };
+            channel.outbox.paused.remove(key);
+            channel.outbox.alone.take_if(|alone| alone == key);
+            channel.outbox.unsent.insert(*key);
+            names.insert(Arc::clone(&publishing.channel));
+        }
+        for name in names {
+            self.send_of_channel(turn, &name);
+        }
     }
 
     /// A message's time has come: to be sent again, to be looked for, or to be given up.
@@ -427,3 +458,6 @@ impl Core {
 fn is_as_new(record: &LogRecord, version: u64, epoch: &str) -> bool {
     record.version >= version && (epoch.is_empty() || *record.version_epoch == *epoch)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+use dunlin_engine::log::LogRecord;
+use dunlin_protocol::{Payload, Publication};
+
+use super::*;
+use crate::{
+    core::{
+        CoreEvent, CoreLimits,
+        rig::{FENCE, Rig, SHARD},
+    },
+    link::LinkEvent,
+};
+
+const LEADER_SUBJECT: &str = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.dn_chat_0";
+
+impl Rig {
+    fn propose(&mut self, proposals: u64) {
+        let channel: Arc<str> = "chat:1".into();
+        self.handle(CoreEvent::Follow { shard: SHARD, channel: Arc::clone(&channel), namespace: 1 });
+        for proposal in 0..proposals {
+            let publication = Arc::new(Publication {
+                data: Payload::from_opaque(Bytes::from_static(b"data")),
+                info: None,
+                offset: 0,
+                tags: Vec::new(),
+                time_ms: 0,
+                epoch: Box::default(),
+            });
+            let record = LogRecord { publication, version: 0, version_epoch: "".into(), idempotency_key: None };
+            self.handle(CoreEvent::Propose {
+                shard: SHARD,
+                channel: Arc::clone(&channel),
+                namespace: 1,
+                proposal: ProposalNumber(proposal),
+                record: Box::new(record),
+            });
+        }
+    }
+
+    fn acknowledge(&mut self, request: RequestNumber, outcome: Result<PublishAck, PublishFault>) {
+        self.handle(CoreEvent::Link(LinkEvent::Acknowledged { request, outcome }));
+    }
+
+    fn elect_leader(&mut self) {
+        let (headers, payload) = (MessageHeaders::new(), Bytes::new());
+        let subject = LEADER_SUBJECT.into();
+        let event = LinkEvent::Delivered { subject, reply: None, headers, payload, is_by_wildcard: false };
+        self.handle(CoreEvent::Link(event));
+    }
+
+    fn take_sent(&mut self) -> (Vec<RequestNumber>, Vec<Box<str>>) {
+        std::mem::take(&mut self.sent).into_iter().unzip()
+    }
+}
+
+fn ack(sequence: u64) -> PublishAck {
+    PublishAck { stream: "dn_chat_0".into(), sequence, is_duplicate: false }
+}
+
+#[test]
+fn a_new_leader_gets_at_once_what_no_leader_has_acknowledged() {
+    let mut rig = Rig::new(CoreLimits::default());
+    rig.propose(4);
+    let (requests, ids) = rig.take_sent();
+    assert_eq!(ids.len(), 4);
+    rig.acknowledge(requests[0], Ok(ack(FENCE + 10)));
+    rig.acknowledge(requests[2], Err(PublishFault::NoResponders));
+    assert!(rig.sent.is_empty(), "the third one pauses");
+    rig.elect_leader();
+    let (copies, ids_again) = rig.take_sent();
+    assert_eq!(ids_again, ids[1..], "with the same ids, in the same order");
+    // The answers to the first copies, which come late.
+    rig.acknowledge(requests[1], Err(PublishFault::TimedOut));
+    rig.acknowledge(requests[3], Ok(ack(FENCE + 20)));
+    rig.acknowledge(copies[2], Err(PublishFault::TimedOut));
+    assert!(rig.sent.is_empty(), "the second one's other copy is on its way, and the fourth one is stored");
+    rig.elect_leader();
+    assert_eq!(rig.take_sent().1, ids[1..3], "neither the first nor the fourth one");
+}

@@ -1,0 +1,114 @@
+//! For tests: a core, and servers that answer it.
+
+use dunlin_engine::{Now, ShardIndex};
+
+use super::{Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace};
+use crate::{
+    link::{
+        LinkEffect, LinkEvent, LinkName, MessageHeaders, ReadAnswer, RequestNumber, StoredMessage, StreamShape,
+        StreamState,
+    },
+    record::MESSAGE_ID,
+};
+
+pub(super) const NOW: Now = Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 };
+pub(super) const SHARD: ShardIndex = ShardIndex(0);
+/// Where the fence is; the newest message of each channel is at a tenth of it.
+pub(super) const FENCE: u64 = 100;
+
+/// A core whose servers answer at once, but for reads of messages and publications in channels, which it keeps.
+pub(super) struct Rig {
+    pub(super) core: Core,
+    fence: Option<StoredMessage>,
+    pub(super) ranges: Vec<(RequestNumber, Option<Box<str>>)>,
+    /// The messages of this node, with the ids that the stream would drop copies by.
+    pub(super) sent: Vec<(RequestNumber, Box<str>)>,
+}
+
+impl Rig {
+    pub(super) fn new(limits: CoreLimits) -> Self {
+        let namespace = StreamedNamespace { name: "chat".into(), partitions: 1, history_ttl_ms: 60_000 };
+        let core = Core::new(CoreOptions {
+            prefix: "dn".into(),
+            node: "n1".into(),
+            namespaces: vec![None, Some(namespace)],
+            broadcasts: vec![None, None],
+            limits,
+        });
+        let mut rig = Self { core, fence: None, ranges: Vec::new(), sent: Vec::new() };
+        for link in LinkName::ALL {
+            rig.handle(CoreEvent::Link(LinkEvent::Connected { link, max_payload: 1 << 20 }));
+        }
+        rig
+    }
+
+    pub(super) fn handle(&mut self, event: CoreEvent) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let mut effects = Vec::new();
+            self.core.handle(NOW, event, &mut effects);
+            for effect in effects {
+                if let CoreEffect::Link(effect) = effect {
+                    events.extend(self.answer(effect).map(CoreEvent::Link));
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, effect: LinkEffect) -> Option<LinkEvent> {
+        let (request, messages) = match effect {
+            LinkEffect::Describe { request, .. } => {
+                let shape = StreamShape { messages_per_subject_max: Some(11), ..StreamShape::default() };
+                let metadata = vec![("dunlin.epoch".into(), "e".into())];
+                let state = StreamState { shape, metadata, last_sequence: FENCE, ..StreamState::default() };
+                return Some(LinkEvent::StreamInfo { request, outcome: Ok(Box::new(state)) });
+            }
+            LinkEffect::Publish { request: Some(request), subject, headers, .. } if !subject.contains('%') => {
+                self.sent.push((request, headers.get(MESSAGE_ID).unwrap_or_default().into()));
+                return None;
+            }
+            LinkEffect::Publish { subject, headers, payload, .. } => {
+                let sequence = self.fence.as_ref().map_or(FENCE, |fence| fence.sequence + 1);
+                let republished = headers
+                    .clone()
+                    .with("Nats-Subject", subject.clone())
+                    .with("Nats-Sequence", sequence.to_string())
+                    .with("Nats-Last-Sequence", "0");
+                let live: Box<str> = subject.replacen(".p.", ".r.", 1).into();
+                self.fence = Some(StoredMessage { headers, ..stored(&subject, sequence) });
+                let (subject, is_by_wildcard) = (live, false);
+                return Some(LinkEvent::Delivered {
+                    subject,
+                    reply: None,
+                    headers: republished,
+                    payload,
+                    is_by_wildcard,
+                });
+            }
+            LinkEffect::LastOf { request, subjects, .. } => {
+                let of_channels = subjects.iter().filter(|subject| !subject.contains('%'));
+                let heads = of_channels.map(|subject| stored(subject, FENCE / 10));
+                (request, heads.chain(self.fence.clone()).collect())
+            }
+            LinkEffect::FirstSince { request, .. } => (request, vec![stored("dn.p.chat.0.old", 1)]),
+            LinkEffect::Sequences { request, .. } => (request, Vec::new()),
+            LinkEffect::Range { request, subject, .. } => {
+                self.ranges.push((request, subject));
+                return None;
+            }
+            _ => return None,
+        };
+        Some(LinkEvent::Answered { request, outcome: Ok(ReadAnswer { messages, ..ReadAnswer::default() }) })
+    }
+}
+
+pub(super) fn stored(subject: &str, sequence: u64) -> StoredMessage {
+    StoredMessage {
+        subject: subject.into(),
+        sequence,
+        last_sequence: 0,
+        time_ms: NOW.unix_ms,
+        headers: MessageHeaders::new(),
+        payload: bytes::Bytes::new(),
+    }
+}
