@@ -20,6 +20,10 @@ from storage_node import Api, StorageNode  # noqa: E402, F401
 
 NATS_VERSION = "2.15.2"
 START_TIMEOUT_S = 60
+#: A copy that has been away for long is caught up in parts.
+STEP_TIMEOUT_S = 180
+#: A copy in step is behind by what is on its way.
+LAG_MAX = 500
 
 
 def nats_binary():
@@ -30,7 +34,8 @@ def nats_binary():
 class NatsServer:
     """Processes of one server, one after the other, on the same folder."""
 
-    def __init__(self, folder, index, place, route_port, routes):
+    def __init__(self, folder, index, place, route_port, routes, program=None):
+        self.program = program or nats_binary()
         self.index, self.process, self.place, self.store = index, None, place, folder / f"nats-{index}"
         self.name, host, port, self.monitor_port = f"n{index}", place.host, place.port, free_port()
         self.config, self.log = folder / f"nats-{index}.conf", folder / f"nats-{index}.log"
@@ -49,8 +54,19 @@ class NatsServer:
     def start(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                command_in(self.place.namespace, [nats_binary(), "-c", self.config]), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command_in(self.place.namespace, [self.program, "-c", self.config]), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+
+    def streams(self):
+        """The streams that this server knows of, each with its leader and its other copies."""
+        connection = http.client.HTTPConnection(self.place.host, self.monitor_port, timeout=START_TIMEOUT_S)
+        try:
+            connection.request("GET", "/jsz?streams=true")
+            found = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        streams = [each for account in found.get("account_details", []) for each in account.get("stream_detail", [])]
+        return {each["name"]: each.get("cluster", {}) for each in streams}
 
     def kill(self):
         self.process.kill()
@@ -148,7 +164,7 @@ class Place:
 class Cluster:
     """So many NATS servers, and nodes that use them. With a network, each has an address of its own there."""
 
-    def __init__(self, binary, folder, server_count, node_count, network=None):
+    def __init__(self, binary, folder, server_count, node_count, network=None, nats=None):
         self.network = network
 
         def place(name):
@@ -157,7 +173,7 @@ class Cluster:
         places, routes = [place(f"n{index}") for index in range(server_count)], [free_port() for _ in range(server_count)]
         urls = [f"nats://{each.host}:{route}" for each, route in zip(places, routes)]
         self.servers = [
-            NatsServer(folder, index, each, route, urls) for index, (each, route) in enumerate(zip(places, routes))
+            NatsServer(folder, index, each, route, urls, nats) for index, (each, route) in enumerate(zip(places, routes))
         ]
         addresses = ",".join(f"nats://{each.host}:{each.port}" for each in places)
         replicas = 3 if server_count >= 3 else 1
@@ -183,6 +199,27 @@ class Cluster:
         """Waits until all nodes say that they can use the cluster, or that they cannot."""
         what = "all nodes are ready" if is_ready else "no node is ready"
         self.wait_until(what, lambda: all(node.is_ready() is is_ready for node in self.nodes))
+
+    def leader_in_step(self):
+        """The server that leads a stream whose other copies are in step: one more failure stops nothing then."""
+        for server in self.servers:
+            for stream in server.streams().values():
+                copies = stream.get("replicas") or []
+                in_step = [each for each in copies if each.get("current") and each.get("lag", 0) <= LAG_MAX]
+                if stream.get("leader") == server.name and len(in_step) == len(self.servers) - 1:
+                    return server
+        return None
+
+    def wait_until_in_step(self):
+        """Returns the leader of the stream."""
+        leaders = []
+
+        def is_in_step():
+            leaders[:] = [self.leader_in_step()]
+            return leaders[0] is not None
+
+        self.wait_until("all copies of the stream are in step", is_in_step, STEP_TIMEOUT_S)
+        return leaders[0]
 
     def wait_until(self, what, is_so, timeout_s=START_TIMEOUT_S):
         deadline = time.monotonic() + timeout_s
