@@ -90,8 +90,9 @@ crash: server-for-tests ## Kill the real server under load, and see that nothing
 	tests/crash/all $(BINARIES)/dunlin 6
 
 clustered: server-for-tests page ## Kill, pause and part nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
-	@scripts/need python nats network node chromium
+	@scripts/need python nats nats_short network node chromium
 	tests/cluster/all $(BINARIES)/dunlin
+	tests/cluster/elections $(BINARIES)/dunlin $(HOME)/.cache/dunlin/nats-short/nats-server
 	tests/api/run $(BINARIES)/dunlin --cluster
 	tests/browser/cluster $(BINARIES)/dunlin
 
