@@ -69,6 +69,8 @@ pub struct PeerSettings {
     pub survey_bytes_max: usize,
     /// Questions of other nodes that are being answered.
     pub queries_max: usize,
+    /// Users with sessions on other nodes that count.
+    pub users_max: usize,
 }
 
 const TYPE: &str = "broker.type";
@@ -152,6 +154,7 @@ fn peer_settings(r: &mut Reader<'_>) -> PeerSettings {
         surveys_max: r.count(&at("surveys_limit")),
         survey_bytes_max: r.count(&at("survey_bytes_limit")),
         queries_max: r.count(&at("queries_limit")),
+        users_max: r.count(&at("users_limit")),
     }
 }
 
@@ -192,10 +195,6 @@ pub(super) fn check_sharing(r: &mut Reader<'_>, namespaces: &[NamespaceOptions])
 pub(super) fn check_user_limits(r: &mut Reader<'_>) {
     if !is_on(r) {
         return;
-    }
-    let limit = "client.user_connection_limit";
-    if r.count(limit) > 0 {
-        r.warning(limit, "is applied by each node to its own sessions: a user may have as many on every node");
     }
     let single = "client.subscribe_to_user_personal_channel.single_connection";
     if r.bool(single) {

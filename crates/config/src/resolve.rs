@@ -151,6 +151,7 @@ fn client(r: &mut Reader<'_>) -> ClientOptions {
         },
         personal_channel: personal_channel(r),
         user_sessions_max: r.count("client.user_connection_limit"),
+        shares_user_sessions: r.count("client.user_connection_limit") > 0 && broker::is_on(r),
         connect_code_to_unidirectional_disconnect: unidirectional_disconnects(r),
     }
 }

@@ -177,6 +177,8 @@ pub enum Event<'a> {
     Interrupted { channel: Arc<str> },
     /// Answer to [`Effect::Load`].
     Loaded { channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError> },
+    /// How many sessions a user has on other nodes; see [`Effect::ShareUserSessions`]. Comes to all shards.
+    UserSessionsElsewhere { user: Arc<str>, sessions: u32 },
     /// Answer to [`Effect::QueryPeers`].
     PeersAnswered { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
     /// The deadline of [`crate::Shard::next_deadline_us`] has passed.
@@ -253,6 +255,8 @@ pub enum Effect {
     Unfollow { channel: Arc<str> },
     /// Send other nodes what was delivered without an offset. Not answered, and not tried again; see [`crate::broadcast`].
     Broadcast { channel: Arc<str>, message: BroadcastMessage },
+    /// Let other nodes know how many sessions the user has on this node. Each count replaces the one before. Not answered.
+    ShareUserSessions { user: Arc<str>, sessions: u32 },
     /// Find out who is in a channel on all nodes, this one included, and answer with [`Event::PeersAnswered`].
     QueryPeers {
         /// Given back with the answer.

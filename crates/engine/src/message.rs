@@ -147,6 +147,16 @@ pub struct RecoverFrom {
     pub reject_unrecoverable: bool,
 }
 
+/// Whether a user may have one more session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Admitted,
+    /// The user has as many on this node as may be.
+    FullHere,
+    /// The user has as many on all nodes together. Some of those on other nodes may have ended.
+    FullElsewhere,
+}
+
 /// A message from an owner to a shard.
 #[derive(Debug)]
 pub enum Notice {
@@ -161,7 +171,7 @@ pub enum Notice {
     /// The log no longer follows the channel, so every subscription to it ends.
     FollowingLost { channel: Arc<str> },
     /// The decision of a user's home about a session.
-    Arrived { user: Arc<str>, asker: Asker, admitted: bool },
+    Arrived { user: Arc<str>, asker: Asker, admission: Admission },
     /// A newer session of the user was admitted; this session ends.
     Superseded { session: SessionKey },
     /// The result of a publish command.

@@ -186,6 +186,8 @@ pub struct ClientOptions {
     pub personal_channel: Option<PersonalChannel>,
     /// Sessions of one user on the node, of named ones; 0 for any number. One more is closed with 3504.
     pub user_sessions_max: usize,
+    /// Nodes share how many sessions each user has, and `user_sessions_max` is about all of them.
+    pub shares_user_sessions: bool,
     /// `connect` commands of the node in a second, each shard its share; 0 for any number. One more is answered with error
     /// 111, after which clients come back later.
     pub connects_per_second: u32,
@@ -407,6 +409,7 @@ impl Default for ClientOptions {
             insecure: false,
             personal_channel: None,
             user_sessions_max: 0,
+            shares_user_sessions: false,
             connects_per_second: 0,
             recoveries_per_second: 0,
             connect_code_to_unidirectional_disconnect: Vec::new(),

@@ -109,6 +109,7 @@ impl Shard {
             Event::Broadcasted { channel, message } => owner.broadcast_received(context, &channel, message, effects),
             Event::Trimmed { channel, through } => owner.history_trimmed(context, &channel, through),
             Event::Interrupted { channel } => owner.log_interrupted(context, &channel, effects),
+            Event::UserSessionsElsewhere { user, sessions } => owner.count_elsewhere(context, user, sessions),
             Event::PeersAnswered { query, outcome } => owner.peers_answered(context, query, &outcome, effects),
             Event::Loaded { channel, load, outcome } => {
                 owner.page_loaded(context, &channel, load, outcome.map(|page| *page), effects);

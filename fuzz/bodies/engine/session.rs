@@ -209,6 +209,7 @@ impl Node {
             | Effect::Follow { .. }
             | Effect::Unfollow { .. }
             | Effect::Broadcast { .. }
+            | Effect::ShareUserSessions { .. }
             | Effect::QueryPeers { .. } => unreachable!("no namespace has a log, or is shared"),
             Effect::Answer { ticket, .. } => assert_eq!(ticket, Ticket(1)),
         }

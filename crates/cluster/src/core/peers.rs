@@ -13,6 +13,7 @@ mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,6 +29,7 @@ use super::{CoreEffect, LinksUp, Turn};
 use heartbeat::Heartbeat;
 use survey::{AskedQuery, RunningSurvey};
 use table::PeerTable;
+use users::SharedUsers;
 
 pub use limits::{PeerCounters, PeerLimits};
 pub use survey::{
@@ -98,6 +100,13 @@ pub enum PeerEvent {
         /// The question.
         payload: Bytes,
     },
+    /// See [`dunlin_engine::Effect::ShareUserSessions`].
+    UserSessions {
+        /// The user.
+        user: Arc<str>,
+        /// Sessions on this node.
+        sessions: u32,
+    },
     /// Answer to [`PeerEffect::Queried`].
     QueryAnswered {
         /// The question.
@@ -125,6 +134,13 @@ pub enum PeerEffect {
         payload: Bytes,
         /// How long the other node waits.
         timeout_ms: u64,
+    },
+    /// See [`dunlin_engine::Event::UserSessionsElsewhere`].
+    UserSessionsElsewhere {
+        /// The user.
+        user: Arc<str>,
+        /// Sessions on the other live nodes.
+        sessions: u32,
     },
     /// Something about another node has changed.
     Changed {
@@ -161,6 +177,7 @@ pub(super) struct Peers {
     surveys: BTreeMap<SurveyNumber, RunningSurvey>,
     survey_bytes: usize,
     queries: BTreeMap<QueryNumber, AskedQuery>,
+    users: SharedUsers,
     numbered: u64,
     counters: PeerCounters,
 }
@@ -168,6 +185,7 @@ pub(super) struct Peers {
 #[derive(Debug)]
 struct PeerSubjects {
     heartbeats: Box<str>,
+    users: Box<str>,
     /// Begins the subjects of questions to one node; its token follows.
     node_prefix: Box<str>,
     own: Box<str>,
@@ -182,6 +200,7 @@ impl PeerSubjects {
         let token = encode_token(node);
         Self {
             heartbeats: format!("{prefix}.n").into(),
+            users: format!("{prefix}.u").into(),
             node_prefix: format!("{prefix}.n.").into(),
             own: format!("{prefix}.n.{token}").into(),
             surveys: format!("{prefix}.q").into(),
@@ -207,6 +226,7 @@ impl Peers {
             surveys: BTreeMap::new(),
             survey_bytes: 0,
             queries: BTreeMap::new(),
+            users: SharedUsers::default(),
             numbered: 0,
             counters: PeerCounters::default(),
         }
@@ -218,6 +238,7 @@ impl Peers {
             PeerEvent::Depart => self.depart(turn),
             PeerEvent::Survey { number, to, payload } => self.begin_survey(turn, number, to, payload),
             PeerEvent::QueryAnswered { query, payload } => self.answer_query(turn, query, payload),
+            PeerEvent::UserSessions { user, sessions } => self.users.set_own(user, sessions),
         }
         self.set_due();
     }
@@ -242,6 +263,8 @@ impl Peers {
     ) -> bool {
         if *subject == *self.subjects.heartbeats {
             self.on_heartbeat(turn, payload);
+        } else if *subject == *self.subjects.users {
+            self.on_user_sessions(turn, headers, payload);
         } else if *subject == *self.subjects.surveys || *subject == *self.subjects.own {
             self.on_query(turn, headers, payload.clone());
         } else if let Some(number) = subject.strip_prefix(&*self.subjects.own_answers) {
@@ -294,7 +317,12 @@ impl Peers {
     }
 
     pub(super) fn counters(&self) -> PeerCounters {
-        let mut counters = PeerCounters { same_id: self.table.same_id.is_some(), ..self.counters.clone() };
+        let mut counters = PeerCounters {
+            same_id: self.table.same_id.is_some(),
+            users_elsewhere: self.users.users_elsewhere(),
+            users_uncounted: self.users.users_uncounted(),
+            ..self.counters.clone()
+        };
         self.table.count(&mut counters);
         counters
     }
@@ -322,7 +350,8 @@ impl Peers {
         self.table.version += 1;
         self.membership = Membership::Member(about);
         let answers = format!("{}*", self.subjects.own_answers).into();
-        for subject in [&self.subjects.heartbeats, &self.subjects.own, &self.subjects.surveys, &answers] {
+        let PeerSubjects { heartbeats, users, own, surveys, .. } = &self.subjects;
+        for subject in [heartbeats, users, own, surveys, &answers] {
             turn.link(LinkEffect::Subscribe { subject: subject.clone() });
         }
         if self.is_connected() {
@@ -338,6 +367,7 @@ impl Peers {
         let now_us = turn.now.mono_us;
         self.settled_us = now_us.saturating_add(self.limits.heartbeat_interval_ms * 1_000);
         self.table.heard_all(now_us);
+        self.users.repeat_all();
         self.send_heartbeat(turn);
     }
 
@@ -367,6 +397,7 @@ impl Peers {
     fn send_due_heartbeat(&mut self, turn: &mut Turn<'_>) {
         if self.heartbeat_due_us.is_some_and(|due_us| due_us <= turn.now.mono_us) {
             self.send_heartbeat(turn);
+            self.send_user_sessions(turn);
         }
     }
 
@@ -384,6 +415,7 @@ impl Peers {
         }
         if heartbeat.is_leaving {
             if let Some(left) = self.table.remove(&heartbeat.node) {
+                self.forget_user_sessions(turn, &left.node);
                 self.report(turn, left, PeerChange::Left);
                 self.forget_in_surveys(turn, &heartbeat.node);
             }
@@ -401,6 +433,7 @@ impl Peers {
         if !is_known {
             // The new node need not wait for the next heartbeat.
             self.send_heartbeat(turn);
+            self.users.repeat_all();
         }
     }
 
@@ -431,6 +464,7 @@ impl Peers {
         for lost in self.table.remove_silent(silent_us) {
             self.counters.lost += 1;
             self.lose_in_surveys(turn, &lost);
+            self.forget_user_sessions(turn, &lost.node);
             self.report(turn, lost, PeerChange::Lost);
         }
     }

@@ -160,6 +160,13 @@ const PEERS: &[Key] = &[
         "256",
         "Questions of other nodes that the node answers at a time. It refuses further ones.",
     ),
+    own(
+        "users_limit",
+        COUNT,
+        "1000000",
+        "Users with sessions on other nodes that count for `client.user_connection_limit`. A user counts once for each node. \
+         Further ones count on each node by itself.",
+    ),
 ];
 
 const JETSTREAM: &[Key] = &[

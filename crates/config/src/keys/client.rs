@@ -228,7 +228,7 @@ const CLIENT: &[Key] = &[
         "user_connection_limit",
         COUNT_OR_ZERO,
         "0",
-        "Maximum number of connections of one user on the node; does not apply to the anonymous user. Beyond it the new connection ends with 3504. 0: no limit.",
+        "Maximum number of connections of one user; does not apply to the anonymous user. Beyond it the new connection ends with 3504. In a cluster it is about all nodes together, as docs/clustering.md describes. 0: no limit.",
     ),
     yes(
         "connection_rate_limit",

@@ -115,7 +115,9 @@ impl Owner {
                 self.serve_unsubscribe(context, &channel, shard, &subscriber, effects);
             }
             ShardRequest::Arrive { user, asker } => self.serve_arrival(context, user, asker, effects),
-            ShardRequest::Depart { user, shard, session } => self.serve_departure(&user, shard, session),
+            ShardRequest::Depart { user, shard, session } => {
+                self.serve_departure(context, &user, shard, session, effects);
+            }
             ShardRequest::Publish { channel, data, info, how, creator, asker } => {
                 let draft = Draft { data, info: Some(info), how: *how, audience: None, creator: Some(creator) };
                 self.propose(context, &channel, draft, ReplyTo::Session(asker), effects);
@@ -153,8 +155,8 @@ impl Sessions {
                 return self.end_stale(context, &channel, |flags| flags.positioned, effects);
             }
             Notice::FollowingLost { channel } => return self.end_stale(context, &channel, |_| true, effects),
-            Notice::Arrived { user, asker, admitted } => {
-                return self.arrived(context, &user, asker, admitted, effects);
+            Notice::Arrived { user, asker, admission } => {
+                return self.arrived(context, &user, asker, admission, effects);
             }
             Notice::Superseded { session } => return self.superseded(context, session, effects),
             Notice::Published { channel, asker, outcome } => {

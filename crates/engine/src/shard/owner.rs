@@ -51,6 +51,8 @@ use super::{Context, Seed, ShardIdentity, room::RoomThread};
 pub(super) struct Owner {
     /// Sessions on the whole node of the users that this shard is the home of, where their number counts.
     homes: HashMap<Arc<str>, Vec<(ShardIndex, SessionKey)>, foldhash::quality::FixedState>,
+    /// How many sessions these users have on other nodes.
+    elsewhere: HashMap<Arc<str>, u32, foldhash::quality::FixedState>,
     /// What is known of the room threads, by their index.
     room_threads: Vec<RoomThread>,
     /// Rooms that this shard has ever opened.
@@ -87,6 +89,7 @@ impl Owner {
         let hasher = || foldhash::quality::FixedState::with_seed(seed.node);
         Self {
             homes: HashMap::with_hasher(hasher()),
+            elsewhere: HashMap::with_hasher(hasher()),
             room_threads: vec![RoomThread::default(); usize::from(options.room_threads)],
             rooms_opened: 0,
             rooms_unmade: 0,

@@ -176,6 +176,7 @@ fn set_client(client: &mut ClientOptions, field: &str, value: &str) {
         }
         "personal_channel" => client.personal_channel = Some(personal(value)),
         "user_sessions_max" => client.user_sessions_max = read(value),
+        "shares_user_sessions" => client.shares_user_sessions = read(value),
         "connect_code_to_unidirectional_disconnect" => {
             let (from, to) = value.split_once('/').expect("two codes");
             let disconnect = Disconnect { code: read(to), reason: "as configured".into() };

@@ -17,6 +17,7 @@
 //! | `NAME backend {…}` | what the backend answers to its oldest question |
 //! | `lost CHANNEL` | the channel's stream has gone under its subscribers |
 //! | `node CHANNEL {…}` | another node of the cluster has broadcast a publication, a join or a leave |
+//! | `elsewhere USER 2` | the user has two sessions on other nodes of the cluster |
 //! | `find ID` | the shard that finds a session by its secret id |
 //! | `wait 10s`, `wait 5ms` | time passes, and shards wake when they asked to |
 //! | `jump 10s` | time passes while the shards oversleep |
@@ -180,6 +181,13 @@ impl Player {
                 node.handle(shard, Event::Message { from: ShardIndex(0), message: ShardMessage::Notice(notice) });
             }),
             "node" => broadcasts::arrives(node, rest),
+            "elsewhere" => {
+                let (user, sessions) = rest.split_once(' ').expect("a user and a number");
+                let sessions = sessions.parse().expect("a number");
+                for shard in 0..self.shards {
+                    node.handle(shard, Event::UserSessionsElsewhere { user: user.into(), sessions });
+                }
+            }
             "find" => {
                 let found = node.shards.iter().position(|shard| shard.find_session(rest).is_some());
                 let events = dunlin_engine::shard_of_session(rest).map(|shard| usize::from(shard.0));

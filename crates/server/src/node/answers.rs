@@ -35,6 +35,8 @@ pub(super) enum Answered {
     Trimmed { channel: Arc<str>, through: u64 },
     /// A channel has a gap that cannot be filled.
     Interrupted { channel: Arc<str> },
+    /// How many sessions a user has on other nodes.
+    UserSessionsElsewhere { user: Arc<str>, sessions: u32 },
     /// Who is in a channel on all nodes.
     Peers { query: PeerQueryNumber, outcome: Result<ClusterPresence, ErrorCode> },
 }
@@ -98,6 +100,7 @@ impl From<Answered> for Event<'static> {
             Answered::Broadcasted { channel, message } => Self::Broadcasted { channel, message },
             Answered::Trimmed { channel, through } => Self::Trimmed { channel, through },
             Answered::Interrupted { channel } => Self::Interrupted { channel },
+            Answered::UserSessionsElsewhere { user, sessions } => Self::UserSessionsElsewhere { user, sessions },
             Answered::Peers { query, outcome } => Self::PeersAnswered { query, outcome },
         }
     }

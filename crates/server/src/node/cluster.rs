@@ -5,7 +5,10 @@ mod surveys;
 use std::sync::{Arc, OnceLock};
 
 use dunlin_cluster::{
-    core::{CoreEvent, peers::PeerEffect},
+    core::{
+        CoreEvent,
+        peers::{PeerEffect, PeerEvent},
+    },
     streams::StreamDifference,
     thread::{ClusterAnswers, ClusterFault, ClusterOptions, ClusterState, ClusterThread},
 };
@@ -116,6 +119,11 @@ impl NodeCluster {
         }
     }
 
+    pub(super) fn share_user_sessions(&self, user: Arc<str>, sessions: u32) {
+        // A thread that has ended sends nothing; the node is stopping.
+        let _ = self.thread.send(CoreEvent::Peers(PeerEvent::UserSessions { user, sessions }));
+    }
+
     /// The largest broadcast that the cluster takes.
     pub fn broadcast_bytes_max(&self) -> usize {
         self.thread.broadcast_bytes_max()
@@ -173,7 +181,14 @@ impl ClusterAnswers for AnswersOfCluster {
     }
 
     fn peers(&self, effect: PeerEffect) {
-        self.surveying.take(effect);
+        match effect {
+            PeerEffect::UserSessionsElsewhere { user, sessions } => {
+                for sender in self.senders.iter().filter_map(OnceLock::get) {
+                    sender.send_answer(Answered::UserSessionsElsewhere { user: Arc::clone(&user), sessions });
+                }
+            }
+            effect => self.surveying.take(effect),
+        }
     }
 
     fn readiness_changed(&self, is_ready: bool) {

@@ -92,6 +92,11 @@ impl<R: Reactor> ShardThread<R> {
                     cluster.broadcast(channel, message);
                 }
             }
+            Effect::ShareUserSessions { user, sessions } => {
+                if let Some(cluster) = &self.shared.cluster {
+                    cluster.share_user_sessions(user, sessions);
+                }
+            }
             Effect::QueryPeers { query, channel, kind } => self.query_peers(query, channel, kind),
             Effect::Answer { ticket, answer, why } => {
                 self.answer(ticket, answer.map_err(|code| ApiRefusal { code, why }));

@@ -151,6 +151,7 @@ const fn peer_limits(settings: &PeerSettings) -> PeerLimits {
         surveys_max: settings.surveys_max,
         survey_bytes_max: settings.survey_bytes_max,
         queries_max: settings.queries_max,
+        users_max: settings.users_max,
     }
 }
 

@@ -260,6 +260,8 @@ families! {
     CLUSTER_SURVEYS_REFUSED = Counter "dunlin_cluster_surveys_refused_total" [] "Questions not asked, because broker.nats.peers.surveys_limit questions were waiting or NATS does not take one so large.";
     CLUSTER_QUERIES = Counter "dunlin_cluster_queries_total" [] "Questions of other nodes.";
     CLUSTER_QUERIES_REFUSED = Counter "dunlin_cluster_queries_refused_total" [] "Questions of other nodes refused, because the node was answering broker.nats.peers.queries_limit of them.";
+    CLUSTER_USERS_ELSEWHERE = Gauge "dunlin_cluster_users_elsewhere" [] "Users with sessions on other nodes that count for client.user_connection_limit.";
+    CLUSTER_USERS_UNCOUNTED = Counter "dunlin_cluster_users_uncounted_total" [] "Counts of users on other nodes that were ignored, because broker.nats.peers.users_limit counts are known.";
     CLUSTER_PEER_MESSAGES_DROPPED = Counter "dunlin_cluster_peer_messages_dropped_total" [] "Messages of other nodes dropped, because they make no sense or broker.nats.peers.nodes_limit nodes are known.";
 
     API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests to the server API, including commands in batches.";

@@ -10,6 +10,11 @@ use crate::http::{
     server::{Client, Server, handshake},
 };
 
+/// Signs [`TOKEN`].
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+/// Of the user `ann`, for ever.
+const TOKEN: &str =
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbm4ifQ.rElYakT50DyBJITDRWeKwnRTnj3mrkK_BVgHQzuQHu0";
 const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/tls/session/cert.pem");
 const KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/tls/session/key.pem");
 const OTHER_CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/http/tls/next_cert.pem");
@@ -137,6 +142,47 @@ fn a_node_without_nats_is_unhealthy_by_choice_and_keeps_its_sessions() {
     assert_eq!(read(&mut session)["push"]["pub"]["offset"], next);
 }
 
+#[test]
+fn a_limit_of_sessions_is_about_all_nodes() {
+    let nats = NatsServers::start(1, "");
+    let [one, two] = ["one", "two"].map(|name| {
+        let mut settings = settings(name, &nats.urls(), false);
+        settings["client"] = json!({ "user_connection_limit": 2, "token": { "hmac_secret_key": SECRET } });
+        settings["broker"]["nats"]["peers"] = json!({ "silence_timeout": "10m" });
+        Server::start(&settings)
+    });
+    until(|| [&one, &two].iter().all(|node| node.metric("dunlin_cluster_peers") > 0.5));
+    let counted =
+        |node: &Server, users: f64| until(|| (node.metric("dunlin_cluster_users_elsewhere") - users).abs() < 0.1);
+    let connect = |node: &Server| {
+        let mut session = node.connect();
+        session.send(handshake(""));
+        assert_eq!(session.answer().status, 101);
+        session.send_text(&json!({ "id": 1, "connect": { "token": TOKEN } }).to_string());
+        let (opcode, payload) = session.frame();
+        let reply: Value = if opcode == 0x81 { serde_json::from_slice(&payload).expect("JSON") } else { Value::Null };
+        (session, reply)
+    };
+    let (here, reply) = connect(&one);
+    assert!(reply["connect"].is_object(), "{reply}");
+    counted(&two, 1.0);
+    let (_there, reply) = connect(&two);
+    assert!(reply["connect"].is_object(), "{reply}");
+    counted(&one, 1.0);
+    // The user has two sessions, one on each node.
+    for node in [&one, &two] {
+        let (_session, reply) = connect(node);
+        assert_eq!((&reply["error"]["code"], &reply["error"]["temporary"]), (&json!(111), &json!(true)), "{reply}");
+    }
+    drop(here);
+    counted(&two, 0.0);
+    let (_there_too, reply) = connect(&two);
+    assert!(reply["connect"].is_object(), "{reply}");
+    // Two on one node are refused there for good.
+    let (_session, reply) = connect(&two);
+    assert_eq!(reply, Value::Null, "the connection is closed");
+}
+
 /// What a node that does not start prints.
 fn refusal(url: &str, tls: &Value) -> String {
     let mut config = settings("one", url, false);
@@ -199,6 +245,7 @@ fn a_nats_server_gets_the_client_certificate_that_it_asks_for() {
 on_io_uring![
     a_removed_history_is_gone_on_all_nodes_and_offsets_go_on,
     a_node_without_nats_is_unhealthy_by_choice_and_keeps_its_sessions,
+    a_limit_of_sessions_is_about_all_nodes,
     connections_to_nats_are_encrypted_as_configured,
     a_nats_server_gets_the_client_certificate_that_it_asks_for,
 ];

@@ -101,6 +101,7 @@ impl World {
             | Effect::Follow { .. }
             | Effect::Unfollow { .. }
             | Effect::Broadcast { .. }
+            | Effect::ShareUserSessions { .. }
             | Effect::QueryPeers { .. } => return Err("no namespace has a log, or is shared".to_owned()),
             Effect::Answer { ticket, answer, .. } => answers.push((ticket, answer)),
         }

@@ -17,6 +17,8 @@ pub struct PeerLimits {
     pub survey_bytes_max: usize,
     /// Questions of other nodes that this node is answering.
     pub queries_max: usize,
+    /// Users with sessions on other nodes whose sessions are counted.
+    pub users_max: usize,
 }
 
 impl Default for PeerLimits {
@@ -29,6 +31,7 @@ impl Default for PeerLimits {
             surveys_max: 256,
             survey_bytes_max: 64 << 20,
             queries_max: 256,
+            users_max: 1_000_000,
         }
     }
 }
@@ -56,6 +59,10 @@ pub struct PeerCounters {
     pub queries: u64,
     /// Of these, those that were refused because of a bound.
     pub queries_refused: u64,
+    /// Users with sessions on other nodes whose sessions are counted.
+    pub users_elsewhere: u64,
+    /// Sessions on other nodes that were not counted because of a bound.
+    pub users_uncounted: u64,
     /// Messages that make no sense, or are from more nodes than the table holds.
     pub dropped: u64,
 }

@@ -449,3 +449,39 @@ fn messages_that_make_no_sense_are_counted() {
     }
     assert_eq!(network.queries(0), []);
 }
+
+#[test]
+fn nodes_share_how_many_sessions_users_have() {
+    let mut network = Network::new(&["a", "b", "c"]);
+    let elsewhere = |network: &mut Network, place: usize| {
+        let is_count = |effect: &mut PeerEffect| matches!(effect, PeerEffect::UserSessionsElsewhere { .. });
+        let counts = network.members[place].outcomes.extract_if(.., is_count).map(|effect| match effect {
+            PeerEffect::UserSessionsElsewhere { user, sessions } => (user.to_string(), sessions),
+            effect => unreachable!("{effect:?}"),
+        });
+        counts.last()
+    };
+    let set = |network: &mut Network, place: usize, sessions: u32| {
+        network.handle(place, CoreEvent::Peers(PeerEvent::UserSessions { user: "ann".into(), sessions }));
+    };
+    set(&mut network, 0, 2);
+    set(&mut network, 1, 1);
+    assert_eq!(elsewhere(&mut network, 2), None);
+    // The slack is a heartbeat.
+    network.pass_ms(500);
+    assert_eq!(elsewhere(&mut network, 2), Some(("ann".to_owned(), 3)));
+    assert_eq!(elsewhere(&mut network, 0), Some(("ann".to_owned(), 1)));
+    assert_eq!(network.counters(2).users_elsewhere, 1);
+    network.pass_ms(5_000);
+    assert_eq!(elsewhere(&mut network, 2), None, "repetitions change nothing");
+    // The sessions of a node that is silent, or stops, have ended.
+    network.members[0].is_paused = true;
+    network.pass_ms(1_600);
+    assert_eq!(elsewhere(&mut network, 2), Some(("ann".to_owned(), 1)));
+    network.handle(1, CoreEvent::Peers(PeerEvent::Depart));
+    assert_eq!(elsewhere(&mut network, 2), Some(("ann".to_owned(), 0)));
+    // The first node comes back, and its counts come with its next heartbeats.
+    network.members[0].is_paused = false;
+    network.pass_ms(1_100);
+    assert_eq!(elsewhere(&mut network, 2), Some(("ann".to_owned(), 2)));
+}

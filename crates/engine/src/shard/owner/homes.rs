@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     Effects, SessionKey, ShardIndex,
-    message::{Asker, Notice},
+    event::Effect,
+    message::{Admission, Asker, Notice},
     spare::shrink_map,
 };
 
@@ -23,27 +24,69 @@ impl Owner {
         let ends_older = context.ends_older_sessions();
         if !context.has_homes() {
             // The requesting shard has not yet received the options without a session limit.
-            return context.notify(asker.shard, Notice::Arrived { user, asker, admitted: true }, effects);
+            return context.notify(
+                asker.shard,
+                Notice::Arrived { user, asker, admission: Admission::Admitted },
+                effects,
+            );
         }
+        let elsewhere = self.elsewhere.get(&user).map_or(0, |sessions| *sessions as usize);
         let sessions = self.homes.entry(Arc::clone(&user)).or_default();
-        let admitted = most == 0 || sessions.len() < most;
+        let admission = match sessions.len() {
+            _ if most == 0 => Admission::Admitted,
+            here if here >= most => Admission::FullHere,
+            here if here + elsewhere >= most => Admission::FullElsewhere,
+            _ => Admission::Admitted,
+        };
+        let admitted = admission == Admission::Admitted;
         let older = if admitted && ends_older { sessions.clone() } else { Vec::new() };
         if admitted {
             sessions.push((asker.shard, asker.session));
         }
-        context.notify(asker.shard, Notice::Arrived { user, asker, admitted }, effects);
+        if sessions.is_empty() {
+            // Nobody was here and nobody may come.
+            self.homes.remove(&user);
+        }
+        if admitted {
+            self.share_user_sessions(context, &user, effects);
+        }
+        context.notify(asker.shard, Notice::Arrived { user, asker, admission }, effects);
         for (shard, session) in older {
             context.notify(shard, Notice::Superseded { session }, effects);
         }
     }
 
     /// The home's side: a session has gone.
-    pub(in crate::shard) fn serve_departure(&mut self, user: &str, shard: ShardIndex, session: SessionKey) {
+    pub(in crate::shard) fn serve_departure(
+        &mut self,
+        context: &Context,
+        user: &Arc<str>,
+        shard: ShardIndex,
+        session: SessionKey,
+        effects: &mut Effects,
+    ) {
         let Some(sessions) = self.homes.get_mut(user) else { return };
         sessions.retain(|known| *known != (shard, session));
         if sessions.is_empty() {
             self.homes.remove(user);
             shrink_map(&mut self.homes);
+        }
+        self.share_user_sessions(context, user, effects);
+    }
+
+    fn share_user_sessions(&self, context: &Context, user: &Arc<str>, effects: &mut Effects) {
+        if context.options.client.shares_user_sessions {
+            let sessions = self.homes.get(user).map_or(0, |sessions| sessions.len() as u32);
+            effects.list.push(Effect::ShareUserSessions { user: Arc::clone(user), sessions });
+        }
+    }
+
+    /// How many sessions a user has on other nodes, of whom this shard may be the home.
+    pub(in crate::shard) fn count_elsewhere(&mut self, context: &Context, user: Arc<str>, sessions: u32) {
+        if sessions > 0 && context.owner(&user) == context.identity.index {
+            self.elsewhere.insert(user, sessions);
+        } else if self.elsewhere.remove(&user).is_some() {
+            shrink_map(&mut self.elsewhere);
         }
     }
 

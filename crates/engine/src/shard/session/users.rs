@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::Disconnect;
+use dunlin_protocol::{Disconnect, ErrorCode};
 
 use crate::{
     Effects, SessionKey,
     creators::ChannelCreator,
-    message::{Asker, ShardRequest},
+    message::{Admission, Asker, ShardRequest},
     session::{ConnectGrant, Paused, PausedOn},
     shard::hash_of,
     spare::shrink_map,
@@ -91,7 +91,7 @@ impl Sessions {
         context: &mut Context,
         user: &Arc<str>,
         asker: Asker,
-        admitted: bool,
+        admission: Admission,
         effects: &mut Effects,
     ) {
         let key = asker.session;
@@ -100,18 +100,25 @@ impl Sessions {
             self.table.get_mut(key).and_then(|session| session.paused.take_if(|paused| waits(&paused.paused_on)));
         let Some(paused) = paused else {
             context.counters.late_messages += 1;
-            if admitted {
+            if admission == Admission::Admitted {
                 context.leave_home(user, key, effects);
             }
             return;
         };
         let Paused { paused_on, unparsed } = *paused;
         let PausedOn::Admission(grant) = paused_on else { unreachable!("looked at above") };
-        if admitted {
-            self.let_in(context, key, *grant, effects);
-        } else {
-            context.counters.user_sessions_refused += 1;
-            self.refuse_connect(context, key, grant.command_id, Disconnect::CONNECTION_LIMIT.into(), effects);
+        let refusal = match admission {
+            Admission::Admitted => None,
+            Admission::FullHere => Some(Disconnect::CONNECTION_LIMIT.into()),
+            // Of a node that has just ended, it is not known yet. The client comes back later.
+            Admission::FullElsewhere => Some(ErrorCode::TooManyRequests.into()),
+        };
+        match refusal {
+            None => self.let_in(context, key, *grant, effects),
+            Some(refusal) => {
+                context.counters.user_sessions_refused += 1;
+                self.refuse_connect(context, key, grant.command_id, refusal, effects);
+            }
         }
         self.resume(key, unparsed);
     }

@@ -92,6 +92,8 @@ impl Surveying {
                 }
             }
             PeerEffect::Changed { node, change } => NodeChanged { node: &node, change }.emit(),
+            // Shards take it.
+            PeerEffect::UserSessionsElsewhere { .. } => {}
         }
     }
 }

@@ -72,6 +72,8 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_SURVEYS_REFUSED, |state| state.counters.peers.surveys_refused),
             (&m::CLUSTER_QUERIES, |state| state.counters.peers.queries),
             (&m::CLUSTER_QUERIES_REFUSED, |state| state.counters.peers.queries_refused),
+            (&m::CLUSTER_USERS_ELSEWHERE, |state| state.counters.peers.users_elsewhere),
+            (&m::CLUSTER_USERS_UNCOUNTED, |state| state.counters.peers.users_uncounted),
             (&m::CLUSTER_PEER_MESSAGES_DROPPED, |state| state.counters.peers.dropped),
         ],
     );

@@ -154,6 +154,8 @@ fn cluster_counters() -> CoreCounters {
             surveys_refused: 27,
             queries: 28,
             queries_refused: 29,
+            users_elsewhere: 31,
+            users_uncounted: 32,
             dropped: 30,
         },
     }
@@ -220,6 +222,8 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         ("dunlin_cluster_surveys_refused_total", 27.0),
         ("dunlin_cluster_queries_total", 28.0),
         ("dunlin_cluster_queries_refused_total", 29.0),
+        ("dunlin_cluster_users_elsewhere", 31.0),
+        ("dunlin_cluster_users_uncounted_total", 32.0),
         ("dunlin_cluster_peer_messages_dropped_total", 30.0),
     ]);
     assert_eq!(exported, expected);

@@ -1,0 +1,228 @@
+//! How many sessions users have on each node, where their number is limited.
+//!
+//! With each heartbeat, a node publishes the counts that have changed, and a part of all its counts, in turn. One round of
+//! these is a *cycle*. Messages may be lost: what is missing comes with the next cycle, and a count that did not come for a
+//! whole cycle is of a user who has left.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{core::CoreEffect, link::MessageHeaders};
+
+use super::{NODE, PeerEffect, Peers, Turn};
+
+/// Changes in one message; further ones wait for the next.
+const CHANGES_MAX: usize = 5_000;
+/// Counts that a message repeats.
+const REPEATED_MAX: usize = 500;
+/// Users with longer ids are counted on each node by itself.
+const USER_BYTES_MAX: usize = 512;
+/// Of one message.
+const MESSAGE_BYTES_MAX: usize = 256 << 10;
+/// What NATS adds to a message, and its beginning.
+const OVERHEAD_BYTES: usize = 1_024;
+
+#[derive(Debug, Default)]
+pub(super) struct SharedUsers {
+    own: BTreeMap<Arc<str>, u32>,
+    changed: BTreeSet<Arc<str>>,
+    /// The last one that was repeated in this cycle.
+    repeated: Option<Arc<str>>,
+    cycle: u64,
+    /// Whether the limit is on, as the first count shows.
+    is_active: bool,
+    by_node: BTreeMap<Box<str>, NodeUsers>,
+    /// Sessions on all other nodes.
+    totals: BTreeMap<Arc<str>, u32>,
+    /// Counts of all other nodes.
+    counted: usize,
+    uncounted: u64,
+}
+
+/// The counts of another node.
+#[derive(Debug, Default)]
+struct NodeUsers {
+    cycle: u64,
+    /// With the cycle in which they came last.
+    sessions: BTreeMap<Arc<str>, (u32, u64)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct UserSessionsBody {
+    v: u32,
+    cycle: u64,
+    users: Vec<(Box<str>, u32)>,
+}
+
+impl SharedUsers {
+    pub(super) fn set_own(&mut self, user: Arc<str>, sessions: u32) {
+        self.is_active = true;
+        if user.len() > USER_BYTES_MAX {
+            return;
+        }
+        if sessions == 0 {
+            self.own.remove(&user);
+        } else {
+            self.own.insert(Arc::clone(&user), sessions);
+        }
+        self.changed.insert(user);
+    }
+
+    /// Another node has none of the counts, or may have missed some.
+    pub(super) fn repeat_all(&mut self) {
+        self.changed.extend(self.own.keys().cloned());
+    }
+
+    pub(super) fn users_elsewhere(&self) -> u64 {
+        self.totals.len() as u64
+    }
+
+    pub(super) const fn users_uncounted(&self) -> u64 {
+        self.uncounted
+    }
+
+    /// What is published with a heartbeat.
+    fn next_message(&mut self, payload_bytes_max: usize) -> Option<Bytes> {
+        if !self.is_active {
+            return None;
+        }
+        let mut room = payload_bytes_max.min(MESSAGE_BYTES_MAX).saturating_sub(OVERHEAD_BYTES);
+        let mut users: Vec<(Box<str>, u32)> = Vec::new();
+        while users.len() < CHANGES_MAX
+            && let Some(user) = self.changed.first()
+            && takes(&mut room, user)
+            && let Some(user) = self.changed.pop_first()
+        {
+            users.push((user.as_ref().into(), self.own.get(&user).copied().unwrap_or(0)));
+        }
+        let cycle = self.cycle;
+        for _ in 0..REPEATED_MAX {
+            let after = self.repeated.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let Some((user, sessions)) = self.own.range::<str, _>((after, Bound::Unbounded)).next() else {
+                self.repeated = None;
+                self.cycle += 1;
+                break;
+            };
+            if !takes(&mut room, user) {
+                break;
+            }
+            users.push((user.as_ref().into(), *sessions));
+            self.repeated = Some(Arc::clone(user));
+        }
+        let body = UserSessionsBody { v: 1, cycle, users };
+        Some(serde_json::to_vec(&body).expect("texts and numbers are JSON").into())
+    }
+
+    /// Takes the counts of another node. Returns the users whose sum has changed.
+    fn take(&mut self, node: &str, body: UserSessionsBody, users_max: usize) -> BTreeSet<Arc<str>> {
+        let mut changed = BTreeSet::new();
+        let known =
+            self.by_node.entry(node.into()).or_insert_with(|| NodeUsers { cycle: body.cycle, ..NodeUsers::default() });
+        let last_cycle = std::mem::replace(&mut known.cycle, body.cycle);
+        if body.cycle != last_cycle {
+            let gone = known.sessions.iter().filter(|(_, (_, seen))| *seen < last_cycle);
+            for user in gone.map(|(user, _)| Arc::clone(user)).collect::<Vec<_>>() {
+                self.set(node, &user, 0, 0);
+                changed.insert(user);
+            }
+        }
+        for (user, sessions) in body.users {
+            let is_usable = !user.is_empty() && user.len() <= USER_BYTES_MAX;
+            let user: Arc<str> = user.into();
+            let is_known = self.by_node.get(node).is_some_and(|known| known.sessions.contains_key(&user));
+            if is_usable && (is_known || sessions == 0 || self.counted < users_max) {
+                if self.set(node, &user, sessions, body.cycle) {
+                    changed.insert(user);
+                }
+            } else {
+                self.uncounted += 1;
+            }
+        }
+        changed
+    }
+
+    /// Sets a count of a node. Returns whether it was another one.
+    fn set(&mut self, node: &str, user: &Arc<str>, sessions: u32, cycle: u64) -> bool {
+        let Some(known) = self.by_node.get_mut(node) else { return false };
+        let before = if sessions == 0 {
+            known.sessions.remove(user)
+        } else {
+            known.sessions.insert(Arc::clone(user), (sessions, cycle))
+        };
+        self.counted = self.counted + usize::from(sessions > 0) - usize::from(before.is_some());
+        let before = before.map_or(0, |(before, _)| before);
+        let total = self.totals.entry(Arc::clone(user)).or_default();
+        *total = total.saturating_sub(before).saturating_add(sessions);
+        if *total == 0 {
+            self.totals.remove(user);
+        }
+        before != sessions
+    }
+
+    /// Forgets the counts of a node. Returns its users.
+    fn forget(&mut self, node: &str) -> Vec<Arc<str>> {
+        let users: Vec<Arc<str>> =
+            self.by_node.get(node).map(|known| known.sessions.keys().cloned().collect()).unwrap_or_default();
+        for user in &users {
+            self.set(node, user, 0, 0);
+        }
+        self.by_node.remove(node);
+        users
+    }
+}
+
+/// Whether a user's count has room in a message, which it then takes.
+fn takes(room: &mut usize, user: &str) -> bool {
+    // Its JSON, a number, and what is around them.
+    let escaped = user.bytes().map(|byte| if byte < 0x20 || byte == b'"' || byte == b'\\' { 6 } else { 1 });
+    let bytes = escaped.sum::<usize>() + 16;
+    let is_enough = bytes <= *room;
+    if is_enough {
+        *room -= bytes;
+    }
+    is_enough
+}
+
+impl Peers {
+    pub(super) fn send_user_sessions(&mut self, turn: &mut Turn<'_>) {
+        if let Some(payload) = self.users.next_message(self.payload_bytes_max) {
+            let headers = MessageHeaders::new().with(NODE, self.node.clone());
+            turn.link(Self::message(self.subjects.users.clone(), headers, payload));
+        }
+    }
+
+    pub(super) fn on_user_sessions(&mut self, turn: &mut Turn<'_>, headers: &MessageHeaders, payload: &Bytes) {
+        let Some(node) = headers.get(NODE).filter(|node| **node != *self.node) else { return };
+        if !self.table.is_known(node) {
+            // Nothing would say when it is gone. Its counts come again behind its heartbeat.
+            return;
+        }
+        let Ok(body) = serde_json::from_slice::<UserSessionsBody>(payload) else {
+            self.counters.dropped += 1;
+            return;
+        };
+        for user in self.users.take(node, body, self.limits.users_max) {
+            self.report_user_sessions(turn, user);
+        }
+    }
+
+    pub(super) fn forget_user_sessions(&mut self, turn: &mut Turn<'_>, node: &str) {
+        for user in self.users.forget(node) {
+            self.report_user_sessions(turn, user);
+        }
+    }
+
+    fn report_user_sessions(&self, turn: &mut Turn<'_>, user: Arc<str>) {
+        let sessions = self.users.totals.get(&user).copied().unwrap_or(0);
+        turn.effects.push(CoreEffect::Peers(PeerEffect::UserSessionsElsewhere { user, sessions }));
+    }
+}
+
+#[cfg(test)]
+mod tests;
