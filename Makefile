@@ -96,12 +96,10 @@ clustered: server-for-tests page ## Kill, pause and part nodes and NATS servers 
 	tests/api/run $(BINARIES)/dunlin --cluster
 	tests/browser/cluster $(BINARIES)/dunlin
 
-twonodes: clusteredsdk ## Run the API's cases, the oracle and the SDKs on two nodes of a cluster, publisher and subscriber apart
+twonodes: server-for-tests ## Run the API's cases, the oracle and the SDKs on two nodes of a cluster, publisher and subscriber apart
+	@scripts/need go node python nats
 	tests/api/run $(BINARIES)/dunlin --cluster
 	tests/oracle/run $(BINARIES)/dunlin --cluster
-
-clusteredsdk: server-for-tests # The short form of `twonodes`, as CI runs it (40 s).
-	@scripts/need go node python nats
 	tests/sdk/run $(BINARIES)/dunlin --cluster
 
 chaos: server-for-tests page ## The same with RUNS=300 crashes, a third of it losses of power, and RUNS faults of a cluster (2 hours)
@@ -158,4 +156,4 @@ autobahn: ## Play the Autobahn test suite to our WebSocket (half an hour or more
 	cargo build --locked --package dunlin-tests --bin dunlin-echo
 	tests/autobahn/run $(CARGO_TARGET_DIR)/debug/dunlin-echo
 
-.PHONY: built tools simulated packaged clusteredsdk server-for-tests
+.PHONY: built tools simulated packaged server-for-tests
