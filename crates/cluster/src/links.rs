@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::link::{LinkEffect, LinkEvent, LinkName};
 
-pub use async_nats::{Client as NatsClient, ServerAddr};
+pub use async_nats::{Client as NatsClient, HeaderMap as NatsHeaders, ServerAddr};
 pub(crate) use connecting::ClientNotice;
 pub use connecting::{LinkCredentials, parsed_servers};
 pub(crate) use replies::stream_state_of;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dunlin_cluster::links::{LinkCredentials, LinkOptions, NatsClient, open_once, parsed_servers};
+use dunlin_cluster::links::{LinkCredentials, LinkOptions, NatsClient, NatsHeaders, open_once, parsed_servers};
 use dunlin_cluster::names::PartitionNames;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::latency::Latency;
 use crate::payload::{Stamp, write_payload};
 use crate::proc;
+use crate::report::per_second;
 
 /// What has no answer by then never gets one.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
@@ -88,8 +89,8 @@ impl BareClient {
         Ok(times)
     }
 
-    /// Publishes with so many publications in flight.
-    pub fn in_window(&mut self, window: u64, duration: Duration) -> Result<Acknowledged, Error> {
+    /// Publishes with so many publications in flight. With ids, NATS drops copies, as nodes need it.
+    pub fn in_window(&mut self, window: u64, has_ids: bool, duration: Duration) -> Result<Acknowledged, Error> {
         let began = Instant::now();
         let (mut sent, mut answered) = (0, 0);
         self.runtime.block_on(async {
@@ -100,8 +101,15 @@ impl BareClient {
                 let is_over = began.elapsed() >= duration;
                 while !is_over && sent < answered + window {
                     let payload = payload(self.published + sent, self.payload_bytes);
-                    let sending = self.client.publish_with_reply(self.subject.clone(), inbox.clone(), payload);
-                    sending.await.map_err(|error| broken(&error))?;
+                    let (subject, inbox) = (self.subject.clone(), inbox.clone());
+                    let sent_now = if has_ids {
+                        let mut headers = NatsHeaders::new();
+                        headers.insert("Nats-Msg-Id", format!("bare-{}", self.published + sent));
+                        self.client.publish_with_reply_and_headers(subject, inbox, headers, payload).await
+                    } else {
+                        self.client.publish_with_reply(subject, inbox, payload).await
+                    };
+                    sent_now.map_err(|error| broken(&error))?;
                     sent += 1;
                 }
                 if answered == sent {
@@ -156,6 +164,10 @@ fn refused(why: &str) -> Error {
 }
 
 impl Acknowledged {
+    pub fn per_second(self) -> f64 {
+        per_second(self.publications, self.wall_ns)
+    }
+
     pub fn add(&mut self, later: Acknowledged) {
         self.publications += later.publications;
         self.wall_ns += later.wall_ns;

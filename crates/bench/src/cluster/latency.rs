@@ -62,13 +62,18 @@ struct ThroughputFigures {
     window: u64,
     node_publications_per_second: f64,
     bare_publications_per_second: f64,
+    /// The same with ids in the messages, as nodes send them.
+    bare_publications_per_second_with_ids: f64,
+    /// Of the node to the bare client without ids.
     ratio: f64,
     ratio_by_turn: Vec<f64>,
+    ratio_with_ids: f64,
     /// Processor time of each for a publication: what they compete for when all are on one machine.
     node_cpu_ns: f64,
     clients_cpu_ns: f64,
     nats_cpu_ns_beside_node: f64,
     nats_cpu_ns_beside_bare: f64,
+    nats_cpu_ns_beside_bare_with_ids: f64,
 }
 
 /// The sides of a run.
@@ -98,10 +103,11 @@ struct AtRate {
 #[derive(Default)]
 struct InWindow {
     node: FanoutPhase,
-    bare: Acknowledged,
+    /// Without ids, and with them.
+    bare: [Acknowledged; 2],
     ratio_by_turn: Vec<f64>,
     nats_cpu_beside_node_ns: u64,
-    nats_cpu_beside_bare_ns: u64,
+    nats_cpu_beside_bare_ns: [u64; 2],
 }
 
 /// Runs the scenario. The order rotates, so that a drift of the machine meets all alike.
@@ -176,24 +182,30 @@ impl Sides {
         all: &mut InWindow,
         progress: &Progress,
     ) -> Result<(), Error> {
-        let (mut node, mut bare) = Default::default();
+        let (mut node, mut bare) = (FanoutPhase::default(), [Acknowledged::default(); 2]);
         let readers = self.load.subscribers as u64;
         let pace = PublishRate::Window { window: self.window, readers };
-        for place in 0..2 {
+        for place in 0..3 {
             let before_ns = self.nats.cpu_ns()?;
-            if (number + place).is_multiple_of(2) {
-                node = self.stream.phase(pace, turn, &format!("{label}, window, node"), progress)?;
-                all.nats_cpu_beside_node_ns += self.nats.cpu_ns()? - before_ns;
-            } else {
-                progress.doing(format!("{label}, window, bare client"));
-                bare = self.bare.in_window(self.window, turn)?;
-                all.nats_cpu_beside_bare_ns += self.nats.cpu_ns()? - before_ns;
+            match (number + place) % 3 {
+                0 => {
+                    node = self.stream.phase(pace, turn, &format!("{label}, window, node"), progress)?;
+                    all.nats_cpu_beside_node_ns += self.nats.cpu_ns()? - before_ns;
+                }
+                with_ids => {
+                    let (with_ids, at) = (with_ids == 2, with_ids as usize - 1);
+                    progress.doing(format!("{label}, window, bare client, ids: {with_ids}"));
+                    bare[at] = self.bare.in_window(self.window, with_ids, turn)?;
+                    all.nats_cpu_beside_bare_ns[at] += self.nats.cpu_ns()? - before_ns;
+                }
             }
         }
         let node_per_second = per_second(node.published.accepted, node.wall_ns);
-        all.ratio_by_turn.push(ratio(node_per_second, per_second(bare.publications, bare.wall_ns)));
+        all.ratio_by_turn.push(ratio(node_per_second, bare[0].per_second()));
         all.node.add(&node);
-        all.bare.add(bare);
+        for (all, bare) in all.bare.iter_mut().zip(bare) {
+            all.add(bare);
+        }
         Ok(())
     }
 }
@@ -214,18 +226,22 @@ impl AtRate {
 impl InWindow {
     fn figures(&self, window: u64) -> ThroughputFigures {
         let node_publications_per_second = per_second(self.node.published.accepted, self.node.wall_ns);
-        let bare_publications_per_second = per_second(self.bare.publications, self.bare.wall_ns);
+        let [bare_publications_per_second, with_ids_per_second] = self.bare.map(Acknowledged::per_second);
         let of_node = |ns: u64| ratio(ns as f64, self.node.published.publications as f64);
+        let of_bare = |at: usize| ratio(self.nats_cpu_beside_bare_ns[at] as f64, self.bare[at].publications as f64);
         ThroughputFigures {
             window,
             node_publications_per_second,
             bare_publications_per_second,
+            bare_publications_per_second_with_ids: with_ids_per_second,
+            ratio_with_ids: ratio(node_publications_per_second, with_ids_per_second),
             ratio: ratio(node_publications_per_second, bare_publications_per_second),
             ratio_by_turn: self.ratio_by_turn.clone(),
             node_cpu_ns: of_node(self.node.server_cpu_ns),
             clients_cpu_ns: of_node(self.node.received.cpu_ns + self.node.published.cpu_ns),
             nats_cpu_ns_beside_node: of_node(self.nats_cpu_beside_node_ns),
-            nats_cpu_ns_beside_bare: ratio(self.nats_cpu_beside_bare_ns as f64, self.bare.publications as f64),
+            nats_cpu_ns_beside_bare: of_bare(0),
+            nats_cpu_ns_beside_bare_with_ids: of_bare(1),
         }
     }
 }
@@ -299,22 +315,25 @@ impl ClusterLatencyReport {
         lines.push(Line::new(
             format!("{} in flight", throughput.window),
             format!(
-                "node {} publications/s, bare client {} ({:.2} ×; by turn: {})",
+                "node {} publications/s, bare client {} ({:.2} ×; by turn: {}), with ids {} ({:.2} ×)",
                 grouped(throughput.node_publications_per_second),
                 grouped(throughput.bare_publications_per_second),
                 throughput.ratio,
-                by_turn.join(", ")
+                by_turn.join(", "),
+                grouped(throughput.bare_publications_per_second_with_ids),
+                throughput.ratio_with_ids
             ),
         ));
         let us = |ns: f64| format!("{:.0} µs", ns / 1e3);
         lines.push(Line::new(
             "CPU time for a publication",
             format!(
-                "node {}, its clients {}, NATS {} beside the node and {} beside the bare client",
+                "node {}, its clients {}, NATS {} beside the node, {} beside the bare client, {} with ids",
                 us(throughput.node_cpu_ns),
                 us(throughput.clients_cpu_ns),
                 us(throughput.nats_cpu_ns_beside_node),
-                us(throughput.nats_cpu_ns_beside_bare)
+                us(throughput.nats_cpu_ns_beside_bare),
+                us(throughput.nats_cpu_ns_beside_bare_with_ids)
             ),
         ));
         lines.extend(self.goals.iter().map(Goal::line));
