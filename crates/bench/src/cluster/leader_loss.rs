@@ -1,5 +1,7 @@
 //! Kills a NATS server that leads streams, while a publisher and a subscriber of each stream run.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,12 +13,14 @@ use super::elections::{Election, ElectionWatch};
 use super::failover::target;
 use super::nats::NatsProcesses;
 use super::node::PREFIX;
+use crate::api;
 use crate::control::{
     ClientsRole, Publish, PublishRate, PublisherReport, PublisherRole, Role, WorkerCommand, WorkerReply,
 };
 use crate::error::Error;
+use crate::metrics::MetricsSample;
 use crate::proc::{self, Cores};
-use crate::report::Line;
+use crate::report::{Line, whole};
 use crate::spawn::ServerProcess;
 use crate::tally::Tally;
 use crate::worker_process::{Worker, source_address};
@@ -34,8 +38,15 @@ pub struct LeaderLoss {
     server: usize,
     streams_led: usize,
     publications: u64,
-    /// Lost, duplicated or refused.
-    pub missed: u64,
+    lost: u64,
+    duplicated: u64,
+    /// Answers with an error, by code.
+    refused: BTreeMap<String, u64>,
+    /// Publications without any answer in 5 s after the last one.
+    unanswered: u64,
+    /// Channels of the two nodes whose subscribers had to recover, which these subscribers do not do: what is lost then is not
+    /// lost to SDKs.
+    interrupted: u64,
     /// From the kill to the last election of a leader of the streams; none if an election was not seen.
     elected_ms: Option<f64>,
     /// The longest time from the election of a stream's leader to the first acknowledgement.
@@ -51,6 +62,8 @@ pub struct LeaderLossRig {
     partitions: Vec<PartitionLoad>,
     tally: Tally,
     next_sequence: u64,
+    /// The two nodes.
+    nodes: [SocketAddr; 2],
 }
 
 /// One channel of one stream.
@@ -95,12 +108,14 @@ impl LeaderLossRig {
             let stream = PartitionNames::new(PREFIX, "", part).stream.into_string();
             partitions.push(PartitionLoad { stream, publisher, reader });
         }
-        Ok(LeaderLossRig { partitions, tally, next_sequence: 0 })
+        Ok(LeaderLossRig { partitions, tally, next_sequence: 0, nodes: [nodes[0].operators, nodes[1].operators] })
     }
 
     /// Kills the server that leads the first stream, and starts it again afterwards.
     pub fn lose_leader(&mut self, args: &ClusterFailoverArgs, nats: &mut NatsProcesses) -> Result<LeaderLoss, Error> {
+        nats.wait_until_in_step()?;
         let watch = ElectionWatch::start(nats)?;
+        let interrupted_before = self.interrupted()?;
         let first_sequence = self.next_sequence;
         let duration_ns = args.duration.as_nanos() as u64;
         let pace = PublishRate::PerSecond(args.rate);
@@ -134,13 +149,14 @@ impl LeaderLossRig {
         let mut loss = LeaderLoss::new(server, killed_ns, &elections, &reports);
         let most = reports.iter().map(|(_, _, report)| report.publications).max().unwrap_or(0);
         self.next_sequence += most;
-        loss.missed += self.missed(loss.publications, deliveries_before, first_sequence)?;
+        (loss.lost, loss.duplicated) = self.missed(loss.publications, deliveries_before, first_sequence)?;
+        loss.interrupted = self.interrupted()? - interrupted_before;
         nats.restart(server)?;
         Ok(loss)
     }
 
     /// Waits until all publications have arrived or are lost.
-    fn missed(&mut self, publications: u64, before: u64, first_sequence: u64) -> Result<u64, Error> {
+    fn missed(&mut self, publications: u64, before: u64, first_sequence: u64) -> Result<(u64, u64), Error> {
         let (mut deliveries, mut changed) = (self.tally.deliveries(), Instant::now());
         while deliveries < before + publications && changed.elapsed() < ARRIVAL_PATIENCE {
             thread::sleep(Duration::from_millis(5));
@@ -149,16 +165,28 @@ impl LeaderLossRig {
                 (deliveries, changed) = (now, Instant::now());
             }
         }
-        let mut missed = 0;
+        let (mut lost, mut duplicated) = (0, 0);
         let end_sequence = first_sequence + publications / self.partitions.len() as u64;
         for PartitionLoad { reader, .. } in &mut self.partitions {
             reader.send_command(&WorkerCommand::End { end_sequence })?;
             match reader.answer()? {
-                WorkerReply::Received(received) => missed += received.lost + received.duplicated,
+                WorkerReply::Received(received) => {
+                    lost += received.lost;
+                    duplicated += received.duplicated;
+                }
                 other => return Err(reader.unexpected(&other)),
             }
         }
-        Ok(missed)
+        Ok((lost, duplicated))
+    }
+
+    fn interrupted(&self) -> Result<u64, Error> {
+        let mut interrupted = 0.0;
+        for node in self.nodes {
+            let metrics = MetricsSample::parse(&api::get(node, "/metrics")?);
+            interrupted += metrics.sum("dunlin_cluster_channels_interrupted_total").unwrap_or(0.0);
+        }
+        Ok(whole(interrupted))
     }
 }
 
@@ -177,6 +205,10 @@ fn channel_in(part: u16, parts: u16) -> String {
 /// None if one of them is missing.
 fn longest(all: &[Option<f64>]) -> Option<f64> {
     all.iter().try_fold(0.0_f64, |longest, found| Some(longest.max((*found)?)))
+}
+
+fn unanswered(report: &PublisherReport) -> u64 {
+    report.publications - report.accepted - report.refused.values().sum::<u64>()
 }
 
 fn ms(ns: u64) -> f64 {
@@ -208,7 +240,16 @@ impl LeaderLoss {
             server,
             streams_led: reports.len() - others.len(),
             publications: reports.iter().map(|(_, _, report)| report.publications).sum(),
-            missed: reports.iter().map(|(_, _, report)| report.publications - report.accepted).sum(),
+            lost: 0,
+            duplicated: 0,
+            unanswered: reports.iter().map(|(_, _, report)| unanswered(report)).sum(),
+            refused: reports.iter().fold(BTreeMap::new(), |mut all, (_, _, report)| {
+                for (code, count) in &report.refused {
+                    *all.entry(code.clone()).or_default() += count;
+                }
+                all
+            }),
+            interrupted: 0,
             elected_ms: longest(&elected_ms),
             accepted_ms: longest(&accepted_ms),
             pause_ms: led().map(|(_, _, report)| ms(report.pause.ns())).fold(0.0, f64::max),
@@ -216,18 +257,27 @@ impl LeaderLoss {
         }
     }
 
+    /// Publications that are not accepted, and deliveries that are missing or repeated.
+    pub fn missed(&self) -> u64 {
+        self.lost + self.duplicated + self.unanswered + self.refused.values().sum::<u64>()
+    }
+
     pub fn line(&self) -> Line {
         let shown = |ms: Option<f64>| ms.map_or("not seen".into(), |ms| format!("{ms:.0} ms"));
         let value = format!(
             "led {} streams; elected after {}, accepted {} after the election (pause {:.0} ms); pause of others {}; \
-             {} publications, {} lost, duplicated or refused",
+             {} publications, {} lost, {} duplicated, {:?} refused, {} unanswered, {} channels interrupted",
             self.streams_led,
             shown(self.elected_ms),
             shown(self.accepted_ms),
             self.pause_ms,
             shown(self.others_pause_ms),
             self.publications,
-            self.missed
+            self.lost,
+            self.duplicated,
+            self.refused,
+            self.unanswered,
+            self.interrupted
         );
         Line::new(format!("server n{} killed", self.server), value)
     }

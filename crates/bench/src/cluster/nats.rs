@@ -21,6 +21,10 @@ use crate::proc;
 /// As `scripts/need` installs it.
 const VERSION: &str = "2.15.2";
 const START_PATIENCE: Duration = Duration::from_mins(1);
+/// A copy that has been away is caught up in parts.
+const STEP_PATIENCE: Duration = Duration::from_mins(3);
+/// A copy in step is behind by what is on its way.
+const LAG_MAX: u64 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Servers that know each other. They end when this is dropped.
@@ -116,15 +120,35 @@ impl NatsProcesses {
         self.wait_until_healthy()
     }
 
+    /// Waits until each stream has a leader, and all other copies are in step: one more failure stops nothing then.
+    pub fn wait_until_in_step(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + STEP_PATIENCE;
+        let others = self.servers.len() as u64 - 1;
+        loop {
+            let mut in_step = 0;
+            for (number, server) in self.servers.iter().enumerate() {
+                let page = page(server, "/jsz?streams=true")?;
+                in_step += streams(&page).filter(|stream| is_in_step(&stream["cluster"], number, others)).count();
+            }
+            if in_step == streams(&page(&self.servers[0], "/jsz?streams=true")?).count() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let did = "has copies of streams that are not in step in 3 minutes".into();
+                return Err(Error::Nats { did, remedy: "give fewer --partitions".into() });
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
     /// The number of the server that leads each stream.
     pub fn leaders(&self) -> Result<BTreeMap<String, usize>, Error> {
         let page = page(&self.servers[0], "/jsz?streams=true")?;
-        let streams = items(&page["account_details"]).iter().flat_map(|account| items(&account["stream_detail"]));
         let leader = |stream: &Value| {
             let leader = stream["cluster"]["leader"].as_str()?.strip_prefix('n')?.parse().ok()?;
             Some((stream["name"].as_str()?.to_owned(), leader))
         };
-        Ok(streams.filter_map(leader).collect())
+        Ok(streams(&page).filter_map(leader).collect())
     }
 
     /// Processor time of all servers.
@@ -182,6 +206,18 @@ fn page(server: &NatsProcess, path: &str) -> Result<Value, Error> {
 
 fn items(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn streams(page: &Value) -> impl Iterator<Item = &Value> {
+    items(&page["account_details"]).iter().flat_map(|account| items(&account["stream_detail"]))
+}
+
+/// In the words of the server of this number: whether it leads the stream, and so many others have all of it.
+fn is_in_step(cluster: &Value, number: usize, others: u64) -> bool {
+    let current = items(&cluster["replicas"])
+        .iter()
+        .filter(|copy| copy["current"] == true && copy["lag"].as_u64().unwrap_or(0) <= LAG_MAX);
+    cluster["leader"] == format!("n{number}") && current.count() as u64 == others
 }
 
 fn installed_program() -> Result<PathBuf, Error> {
