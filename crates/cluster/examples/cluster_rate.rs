@@ -284,11 +284,21 @@ fn compare_following(runtime: &Runtime, urls: &str, node: &RateNode, followed: u
     let bare = followed as f64 / began.elapsed().as_secs_f64();
     let began = Instant::now();
     let attached = node.thread.state().counters.attached;
+    let resident = resident_bytes();
     for number in 0..followed {
         let channel: Arc<str> = format!("chat:follow:{number}").into();
         node.thread.send(CoreEvent::Follow { shard: SHARD, channel, namespace: 1 }).expect("the thread runs");
     }
     node.answers.wait_until(|| node.thread.state().counters.attached >= attached + followed);
     let node = followed as f64 / began.elapsed().as_secs_f64();
+    // The allocator may have had some of it before, so the first thousands cost nothing.
+    let bytes = resident_bytes().saturating_sub(resident);
+    println!("resident memory for a followed channel: {} bytes", bytes / followed.max(1));
     println!("channels followed a second: bare subscriptions {bare:.0}, node {node:.0}, ratio {:.2}", node / bare);
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("its second number");
+    pages * 4096
 }
