@@ -125,7 +125,10 @@ impl Core {
             }
             Verdict::Renew => {
                 let generation = partition.epoch.generation().max(found.generation) + 1;
-                let epoch = epoch_of(&self.options.node, &partition.names.stream, generation).into();
+                let stream = partition.names.stream.clone();
+                // The record of the try before this one may have been stored, read by another node, and lost: its epoch is void.
+                let number = self.next_number();
+                let epoch = epoch_of(&self.options.node, &stream, number).into();
                 let record = EpochRecord { generation, epoch, sequence: newest, time_ms: 0 };
                 self.publish_epoch(turn, id, &record);
                 self.restart_sync(turn, id);
@@ -184,10 +187,10 @@ impl Core {
     }
 }
 
-/// An epoch that no other run, stream or generation has: a node's name is random for each run.
-pub(crate) fn epoch_of(node: &str, stream: &str, generation: u64) -> String {
+/// An epoch that no other run, stream or number has: a node's name is random for each run.
+pub(crate) fn epoch_of(node: &str, stream: &str, number: u64) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-    let hash = fnv1a(node.bytes().chain([0]).chain(stream.bytes()).chain(generation.to_le_bytes()));
+    let hash = fnv1a(node.bytes().chain([0]).chain(stream.bytes()).chain(number.to_le_bytes()));
     let mixed = (hash ^ (hash >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..8).map(|place| char::from(ALPHABET[usize::try_from(mixed >> (24 + 5 * place) & 31).unwrap_or(0)])).collect()
 }
