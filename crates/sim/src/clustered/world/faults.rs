@@ -14,8 +14,14 @@ use super::{CHANNELS, ClusteredWorld, LinkQueues};
 pub(super) struct Witness {
     /// The highest sequence that it has received, by stream.
     highest: BTreeMap<String, u64>,
-    /// Sequences that it has received and that were lost.
-    lost: Vec<(String, u64)>,
+    /// Sequences that it has received and that were lost, with the epoch that is void since.
+    lost: Vec<LostSequence>,
+}
+
+struct LostSequence {
+    stream: Box<str>,
+    epoch: String,
+    sequence: u64,
 }
 
 impl ClusteredWorld<'_> {
@@ -43,7 +49,8 @@ impl ClusteredWorld<'_> {
         }
         for witness in &mut self.witnesses {
             let highest = witness.highest.remove(&*stream).filter(|highest| *highest > kept);
-            witness.lost.extend(highest.map(|highest| (stream.to_string(), highest)));
+            let lost = |sequence| LostSequence { stream: stream.clone(), epoch: epoch.clone(), sequence };
+            witness.lost.extend(highest.map(lost));
         }
         if self.chance.percent(50) {
             for _ in 0..self.links.len() * 2 {
@@ -52,11 +59,12 @@ impl ClusteredWorld<'_> {
         }
     }
 
-    /// Whether a node could know that the stream of a channel has lost its end.
-    pub(super) fn is_loss_provable(&self, channel: &str) -> bool {
+    /// Whether a node could know that the stream of a channel has lost its end in an epoch.
+    pub(super) fn is_loss_provable(&self, channel: &str, epoch: &str) -> bool {
         let stream = self.stream_of(channel);
-        let mut seen = self.witnesses.iter().flat_map(|witness| &witness.lost);
-        seen.any(|(of, sequence)| **of == *stream && self.jetstream.is_loss_provable(of, *sequence))
+        let seen = self.witnesses.iter().flat_map(|witness| &witness.lost);
+        let mut seen = seen.filter(|lost| lost.stream == stream && lost.epoch == epoch);
+        seen.any(|lost| self.jetstream.is_loss_provable(&lost.stream, lost.sequence))
     }
 
     pub(super) fn cut_link(&mut self) {

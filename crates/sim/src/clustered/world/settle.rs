@@ -63,7 +63,7 @@ impl ClusteredWorld<'_> {
             for (channel, position) in &client.live {
                 let is_void = |truth: &ChannelTruth| truth.void_epochs.contains(&position.epoch);
                 if self.truth.get(channel).is_some_and(is_void) {
-                    if self.is_loss_provable(channel) {
+                    if self.is_loss_provable(channel, &position.epoch) {
                         return Err(format!(
                             "client {number} at rest: {channel} goes on from a lost position {position:?}"
                         ));
