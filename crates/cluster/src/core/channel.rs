@@ -181,8 +181,11 @@ pub(super) struct Outbox {
     pub(super) unsent: BTreeSet<PublishingKey>,
     /// Those that are to be sent again after a pause.
     pub(super) paused: BTreeSet<PublishingKey>,
-    /// One that depends on the newest message is sent alone.
+    /// One that depends on the newest message is sent alone, and so is one that probes.
     pub(super) alone: Option<PublishingKey>,
+    /// The stream has not taken a message. Until it takes one again, the next one is sent only then: if the first were
+    /// refused once more and another one taken, their order would change.
+    pub(super) probes: bool,
 }
 
 impl Outbox {
@@ -196,6 +199,16 @@ impl Outbox {
         self.unsent.remove(&key);
         self.paused.remove(&key);
         self.alone.take_if(|alone| *alone == key);
+    }
+
+    /// The stream has a message. Those behind one that probed may be sent.
+    pub(super) fn mark_stored(&mut self, key: PublishingKey, is_unconditional: bool) {
+        self.unsent.remove(&key);
+        self.paused.remove(&key);
+        if self.alone == Some(key) {
+            self.probes = false;
+            self.alone.take_if(|_| is_unconditional);
+        }
     }
 
     /// The message to send next, if one may be sent: those behind a paused one wait.

@@ -210,8 +210,8 @@ impl Core {
             && let Some(key) = channel.outbox.next()
             && let Some(publishing) = self.publishing.get(&key)
         {
-            let is_alone = !publishing.is_unconditional();
-            if is_alone && !channel.outbox.is_first(key) {
+            let is_conditional = !publishing.is_unconditional();
+            if is_conditional && !channel.outbox.is_first(key) {
                 return;
             }
             if self.in_flight >= self.options.limits.publish_window_max {
@@ -221,7 +221,7 @@ impl Core {
                 return;
             }
             channel.outbox.unsent.remove(&key);
-            channel.outbox.alone = is_alone.then_some(key);
+            channel.outbox.alone = (is_conditional || channel.outbox.probes).then_some(key);
             self.send(turn, key);
         }
     }
@@ -325,7 +325,9 @@ impl Core {
 
     /// Commits a message whose sequence the channel has reached, or waits until it does.
     fn await_return(&mut self, turn: &mut Turn<'_>, key: PublishingKey, name: &Arc<str>, sequence: u64) {
+        let is_unconditional = self.publishing.get(&key).is_some_and(Publishing::is_unconditional);
         let Some(channel) = self.channels.get_mut(name) else { return };
+        channel.outbox.mark_stored(key, is_unconditional);
         if channel.position >= sequence {
             self.end_publishing(turn, key, Ok(sequence));
             return;
@@ -357,12 +359,13 @@ impl Core {
         if let Some(channel) = self.channels.get_mut(&publishing.channel) {
             channel.outbox.alone.take_if(|alone| *alone == key);
             channel.outbox.paused.insert(key);
+            channel.outbox.probes = true;
         }
         self.set_timer(due_us, Timer::Publish(key));
     }
 
-    /// A stream has a new leader: it gets what was sent to the one before and is not acknowledged, in the same order. The
-    /// stream drops a copy that it has already, by its id.
+    /// A stream has a new leader: it gets what was sent to the one before and is not acknowledged, in the same order:
+    /// of each channel the first one, and the others when that is acknowledged. The stream drops a copy that it has already, by its id.
     pub(super) fn send_again(&mut self, turn: &mut Turn<'_>, id: PartitionId) {
         let mut names = BTreeSet::new();
         for (key, publishing) in &mut self.publishing {
@@ -376,6 +379,7 @@ impl Core {
             channel.outbox.paused.remove(key);
             channel.outbox.alone.take_if(|alone| alone == key);
             channel.outbox.unsent.insert(*key);
+            channel.outbox.probes = true;
             names.insert(Arc::clone(&publishing.channel));
         }
         for name in names {

@@ -19,6 +19,7 @@ pub(super) const FENCE: u64 = 100;
 /// A core whose servers answer at once, but for reads of messages and publications in channels, which it keeps.
 pub(super) struct Rig {
     pub(super) core: Core,
+    now: Now,
     fence: Option<StoredMessage>,
     pub(super) ranges: Vec<(RequestNumber, Option<Box<str>>)>,
     /// The messages of this node, with the ids that the stream would drop copies by.
@@ -35,18 +36,24 @@ impl Rig {
             broadcasts: vec![None, None],
             limits,
         });
-        let mut rig = Self { core, fence: None, ranges: Vec::new(), sent: Vec::new() };
+        let mut rig = Self { core, now: NOW, fence: None, ranges: Vec::new(), sent: Vec::new() };
         for link in LinkName::ALL {
             rig.handle(CoreEvent::Link(LinkEvent::Connected { link, max_payload: 1 << 20 }));
         }
         rig
     }
 
+    /// Handles what is due so long after the start.
+    pub(super) fn wait(&mut self, after_us: u64) {
+        self.now = Now { mono_us: NOW.mono_us + after_us, ..NOW };
+        self.handle(CoreEvent::Woke);
+    }
+
     pub(super) fn handle(&mut self, event: CoreEvent) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             let mut effects = Vec::new();
-            self.core.handle(NOW, event, &mut effects);
+            self.core.handle(self.now, event, &mut effects);
             for effect in effects {
                 if let CoreEffect::Link(effect) = effect {
                     events.extend(self.answer(effect).map(CoreEvent::Link));

@@ -57,22 +57,46 @@ fn ack(sequence: u64) -> PublishAck {
 }
 
 #[test]
-fn a_new_leader_gets_at_once_what_no_leader_has_acknowledged() {
+fn a_new_leader_gets_what_no_leader_has_acknowledged_in_the_same_order() {
     let mut rig = Rig::new(CoreLimits::default());
-    rig.propose(4);
+    rig.propose(5);
     let (requests, ids) = rig.take_sent();
-    assert_eq!(ids.len(), 4);
+    assert_eq!(ids.len(), 5);
     rig.acknowledge(requests[0], Ok(ack(FENCE + 10)));
     rig.acknowledge(requests[2], Err(PublishFault::NoResponders));
     assert!(rig.sent.is_empty(), "the third one pauses");
     rig.elect_leader();
     let (copies, ids_again) = rig.take_sent();
-    assert_eq!(ids_again, ids[1..], "with the same ids, in the same order");
+    assert_eq!(ids_again, ids[1..2], "the first one probes, with the same id");
     // The answers to the first copies, which come late.
     rig.acknowledge(requests[1], Err(PublishFault::TimedOut));
     rig.acknowledge(requests[3], Ok(ack(FENCE + 20)));
-    rig.acknowledge(copies[2], Err(PublishFault::TimedOut));
-    assert!(rig.sent.is_empty(), "the second one's other copy is on its way, and the fourth one is stored");
+    rig.acknowledge(requests[4], Err(PublishFault::TimedOut));
+    assert!(rig.sent.is_empty(), "the second one's other copy is on its way");
     rig.elect_leader();
-    assert_eq!(rig.take_sent().1, ids[1..3], "neither the first nor the fourth one");
+    let (other_copies, ids_again) = rig.take_sent();
+    assert_eq!(ids_again, ids[1..2], "a leader after that one");
+    rig.acknowledge(copies[0], Err(PublishFault::NoResponders));
+    rig.acknowledge(other_copies[0], Ok(ack(FENCE + 30)));
+    let (_, ids_again) = rig.take_sent();
+    assert_eq!(ids_again, [ids[2].clone(), ids[4].clone()], "all that the stream is not known to have");
+}
+
+#[test]
+fn behind_a_message_that_was_refused_nothing_is_sent_until_the_stream_takes_it() {
+    let mut rig = Rig::new(CoreLimits::default());
+    rig.propose(2);
+    let (requests, ids) = rig.take_sent();
+    rig.acknowledge(requests[0], Err(PublishFault::NoResponders));
+    rig.acknowledge(requests[1], Err(PublishFault::NoResponders));
+    for pause in 1..=3_u64 {
+        rig.wait(pause * RETRY_MAX_US);
+        let (copies, ids_again) = rig.take_sent();
+        assert_eq!(ids_again, ids[..1], "pause {pause}");
+        rig.acknowledge(copies[0], Err(PublishFault::NoResponders));
+    }
+    rig.wait(4 * RETRY_MAX_US);
+    let (copies, _) = rig.take_sent();
+    rig.acknowledge(copies[0], Ok(ack(FENCE + 10)));
+    assert_eq!(rig.take_sent().1, ids[1..]);
 }
