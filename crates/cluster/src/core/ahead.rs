@@ -102,3 +102,6 @@ impl Core {
         after.filter(|after| *after > position && !self.planted.is(CoreBug::PositionAheadRefused))
     }
 }
+
+#[cfg(test)]
+mod tests;

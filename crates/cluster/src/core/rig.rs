@@ -13,7 +13,7 @@ use crate::{
 
 pub(super) const NOW: Now = Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 };
 pub(super) const SHARD: ShardIndex = ShardIndex(0);
-/// Where the fence is; the newest message of each channel is at a tenth of it.
+/// Where the first fence is; the newest message of each channel is at a tenth of it.
 pub(super) const FENCE: u64 = 100;
 
 /// A core whose servers answer at once, but for reads of messages and publications in channels, which it keeps.
@@ -21,6 +21,10 @@ pub(super) struct Rig {
     pub(super) core: Core,
     now: Now,
     fence: Option<StoredMessage>,
+    /// The newest message of each channel.
+    pub(super) newest: u64,
+    /// What the core has asked for, but for effects of its connections.
+    pub(super) effects: Vec<CoreEffect>,
     pub(super) ranges: Vec<(RequestNumber, Option<Box<str>>)>,
     /// The messages of this node, with the ids that the stream would drop copies by.
     pub(super) sent: Vec<(RequestNumber, Box<str>)>,
@@ -36,7 +40,15 @@ impl Rig {
             broadcasts: vec![None, None],
             limits,
         });
-        let mut rig = Self { core, now: NOW, fence: None, ranges: Vec::new(), sent: Vec::new() };
+        let mut rig = Self {
+            core,
+            now: NOW,
+            fence: None,
+            newest: FENCE / 10,
+            effects: Vec::new(),
+            ranges: Vec::new(),
+            sent: Vec::new(),
+        };
         for link in LinkName::ALL {
             rig.handle(CoreEvent::Link(LinkEvent::Connected { link, max_payload: 1 << 20 }));
         }
@@ -55,8 +67,9 @@ impl Rig {
             let mut effects = Vec::new();
             self.core.handle(self.now, event, &mut effects);
             for effect in effects {
-                if let CoreEffect::Link(effect) = effect {
-                    events.extend(self.answer(effect).map(CoreEvent::Link));
+                match effect {
+                    CoreEffect::Link(effect) => events.extend(self.answer(effect).map(CoreEvent::Link)),
+                    effect => self.effects.push(effect),
                 }
             }
         }
@@ -94,7 +107,7 @@ impl Rig {
             }
             LinkEffect::LastOf { request, subjects, .. } => {
                 let of_channels = subjects.iter().filter(|subject| !subject.contains('%'));
-                let heads = of_channels.map(|subject| stored(subject, FENCE / 10));
+                let heads = of_channels.map(|subject| stored(subject, self.newest));
                 (request, heads.chain(self.fence.clone()).collect())
             }
             LinkEffect::FirstSince { request, .. } => (request, vec![stored("dn.p.chat.0.old", 1)]),

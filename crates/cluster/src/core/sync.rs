@@ -331,10 +331,13 @@ impl Core {
         }
         let has_none = head.is_none();
         let ignores_tails = self.planted.is(CoreBug::TailNotAudited);
-        // What was stored behind the fence may still be on its way.
-        let is_missing = |head: &&StoredMessage| (channel.position + 1..=fence).contains(&head.sequence);
+        // A head behind the fence may still be on its way, and it hides whether one at or below the fence was lost. A client
+        // that is ahead cannot be answered before that is known.
+        let is_hidden = channel.position < fence && head.is_some_and(|head| head.sequence > fence);
+        let limit = if is_hidden && self.ahead.contains_key(name) { u64::MAX } else { fence };
+        let is_missing = |head: &&StoredMessage| head.sequence > channel.position && head.sequence <= limit;
         let Some(head) = head.filter(is_missing).filter(|_| !ignores_tails) else {
-            if channel.gap.is_none() {
+            if channel.gap.is_none() && !is_hidden {
                 channel.confirmed_us = turn.now.mono_us;
                 // Age has taken it.
                 if has_none && channel.newest < fence {
@@ -344,7 +347,7 @@ impl Core {
             self.compared(turn, name, attach, fence);
             return;
         };
-        if channel.gap.is_none() {
+        if channel.gap.is_none() && !is_hidden {
             self.counters.lost_tails += 1;
         }
         self.open_gap(turn, name, head.sequence, None);
