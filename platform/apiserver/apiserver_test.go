@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dunlin-project/dunlin/platform/apiserver"
+	"github.com/dunlin-project/dunlin/platform/validate/problems"
 )
 
 const (
@@ -131,34 +131,16 @@ func podOf(t *testing.T, object *unstructured.Unstructured) *corev1.Pod {
 	}
 }
 
-type problemRow struct {
-	Name    string         `json:"name"`
-	Kind    string         `json:"kind"`
-	Spec    map[string]any `json:"spec"`
-	Path    string         `json:"path"`
-	Message string         `json:"message"`
-	// Server is same, refuses, prunes or none.
-	Server string `json:"server"`
-}
-
 // saysTheSame holds the sentences of `roost validate` against the answers of the server.
 func saysTheSame(t *testing.T, admin client.Client) {
-	text, err := os.ReadFile("../validate/testdata/problems.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rows []problemRow
-	if err := json.Unmarshal(text, &rows); err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []string{"App", "Dunlin"} {
-		if err := admin.Create(t.Context(), manifestOf(t, problemRow{Kind: kind}), client.DryRunAll); err != nil {
+	for _, kind := range problems.Kinds {
+		if err := admin.Create(t.Context(), manifestOf(t, kind, nil), client.DryRunAll); err != nil {
 			t.Errorf("a valid %s: %v", kind, err)
 		}
 	}
 	same := 0
-	for _, row := range rows {
-		err := admin.Create(t.Context(), manifestOf(t, row), client.DryRunAll)
+	for _, row := range problems.Rows(t) {
+		err := admin.Create(t.Context(), manifestOf(t, row.Kind, row.Spec), client.DryRunAll)
 		switch row.Server {
 		case "same":
 			same++
@@ -183,7 +165,7 @@ func saysTheSame(t *testing.T, admin client.Client) {
 
 // isSame is whether the only cause has the path and the sentence. The beginning may differ, where the server puts the value
 // itself; platform/proof compares it.
-func isSame(err error, row problemRow) bool {
+func isSame(err error, row problems.Row) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) != 1 {
 		return false
@@ -194,38 +176,9 @@ func isSame(err error, row problemRow) bool {
 	return isPath && strings.HasSuffix(cause.Message, row.Message[len(row.Message)/2:])
 }
 
-// manifestOf is a valid manifest with other fields. null removes a field.
-func manifestOf(t *testing.T, row problemRow) *unstructured.Unstructured {
+func manifestOf(t *testing.T, kind string, fields map[string]any) *unstructured.Unstructured {
 	t.Helper()
-	valid := map[string]string{
-		"App":    `{"image": "shop:1", "ports": [{"port": 8080}], "health": {"path": "/healthz"}}`,
-		"Dunlin": `{"image": "dunlin:1", "keys": {"secret": "keys"}}`,
-	}
-	var spec map[string]any
-	if err := json.Unmarshal([]byte(valid[row.Kind]), &spec); err != nil {
-		t.Fatal(err)
-	}
-	name := "shop"
-	for key, value := range row.Spec {
-		switch {
-		case key == "metadata.name":
-			name = value.(string)
-		case value == nil:
-			delete(spec, key)
-		default:
-			spec[key] = value
-		}
-	}
-	text, err := json.Marshal(map[string]any{
-		"apiVersion": "apps.roost.dev/v1alpha1", "kind": row.Kind, "spec": spec,
-		"metadata": map[string]any{"name": name, "namespace": namespace},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	object := &unstructured.Unstructured{}
-	if err := utiljson.Unmarshal(text, &object.Object); err != nil {
-		t.Fatal(err)
-	}
+	object := &unstructured.Unstructured{Object: problems.Manifest(t, kind, fields)}
+	object.SetNamespace(namespace)
 	return object
 }

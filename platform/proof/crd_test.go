@@ -2,8 +2,6 @@ package proof
 
 import (
 	"context"
-	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
@@ -13,12 +11,12 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dunlin-project/dunlin/platform/crd"
+	"github.com/dunlin-project/dunlin/platform/validate/problems"
 )
 
 // server validates as the API server does: the schema first, then the rules.
@@ -81,69 +79,16 @@ func (server server) validate(object map[string]any) field.ErrorList {
 	return errs
 }
 
-type problemRow struct {
-	Name    string         `json:"name"`
-	Kind    string         `json:"kind"`
-	Spec    map[string]any `json:"spec"`
-	Path    string         `json:"path"`
-	Message string         `json:"message"`
-	// Server is same, refuses, prunes or none.
-	Server string `json:"server"`
-}
-
-func object(t *testing.T, row problemRow) map[string]any {
-	t.Helper()
-	valid := map[string]string{
-		"App":    `{"image": "shop:1", "ports": [{"port": 8080}], "health": {"path": "/healthz"}}`,
-		"Dunlin": `{"image": "dunlin:1", "keys": {"secret": "keys"}}`,
-	}
-	spec := map[string]any{}
-	if err := json.Unmarshal([]byte(valid[row.Kind]), &spec); err != nil {
-		t.Fatal(err)
-	}
-	name := "shop"
-	for key, value := range row.Spec {
-		switch {
-		case key == "metadata.name":
-			name = value.(string)
-		case value == nil:
-			delete(spec, key)
-		default:
-			spec[key] = value
-		}
-	}
-	text, err := json.Marshal(map[string]any{
-		"apiVersion": "apps.roost.dev/v1alpha1", "kind": row.Kind, "metadata": map[string]any{"name": name}, "spec": spec,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var object map[string]any
-	// The API server reads whole numbers as such.
-	if err := utiljson.Unmarshal(text, &object); err != nil {
-		t.Fatal(err)
-	}
-	return object
-}
-
 // TestTheServerSaysTheSame holds the sentences of `roost validate` against the API server's own validation.
 func TestTheServerSaysTheSame(t *testing.T) {
-	text, err := os.ReadFile("../validate/testdata/problems.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rows []problemRow
-	if err := json.Unmarshal(text, &rows); err != nil {
-		t.Fatal(err)
-	}
 	servers, same := servers(t), 0
 	for kind, server := range servers {
-		if errs := server.validate(object(t, problemRow{Kind: kind})); len(errs) > 0 {
+		if errs := server.validate(problems.Manifest(t, kind, nil)); len(errs) > 0 {
 			t.Errorf("a valid %s: %v", kind, errs)
 		}
 	}
-	for _, row := range rows {
-		errs := servers[row.Kind].validate(object(t, row))
+	for _, row := range problems.Rows(t) {
+		errs := servers[row.Kind].validate(problems.Manifest(t, row.Kind, row.Spec))
 		switch row.Server {
 		case "same":
 			same++

@@ -1,52 +1,20 @@
 package validate_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/dunlin-project/dunlin/platform/validate"
+	"github.com/dunlin-project/dunlin/platform/validate/problems"
 )
 
-// problemRow of testdata/problems.json: fields that make a valid spec wrong, and what is to be said about them. `server` is
-// what platform/proof expects of the API server: the same sentence, some refusal, or none.
-type problemRow struct {
-	Name    string         `json:"name"`
-	Kind    string         `json:"kind"`
-	Spec    map[string]any `json:"spec"`
-	Path    string         `json:"path"`
-	Message string         `json:"message"`
-}
-
-var validSpecs = map[string]map[string]any{
-	"App":    {"image": "shop:1", "ports": []any{map[string]any{"port": 8080}}, "health": map[string]any{"path": "/healthz"}},
-	"Dunlin": {"image": "dunlin:1", "keys": map[string]any{"secret": "keys"}},
-}
-
-// manifest is a valid one with other fields. null removes a field.
+// manifest is a valid one with other fields.
 func manifest(t *testing.T, kind string, fields map[string]any) []byte {
 	t.Helper()
-	name := "shop"
-	spec := map[string]any{}
-	for _, source := range []map[string]any{validSpecs[kind], fields} {
-		for field, value := range source {
-			switch {
-			case field == "metadata.name":
-				name = value.(string)
-			case value == nil:
-				delete(spec, field)
-			default:
-				spec[field] = value
-			}
-		}
-	}
-	text, err := yaml.Marshal(map[string]any{
-		"apiVersion": "apps.roost.dev/v1alpha1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec,
-	})
+	text, err := yaml.Marshal(problems.Manifest(t, kind, fields))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,14 +22,7 @@ func manifest(t *testing.T, kind string, fields map[string]any) []byte {
 }
 
 func TestEachWrongFieldHasItsSentence(t *testing.T) {
-	text, err := os.ReadFile("testdata/problems.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rows []problemRow
-	if err := json.Unmarshal(text, &rows); err != nil {
-		t.Fatal(err)
-	}
+	rows := problems.Rows(t)
 	if len(rows) < 100 {
 		t.Fatalf("%d rows", len(rows))
 	}
@@ -80,7 +41,7 @@ func TestEachWrongFieldHasItsSentence(t *testing.T) {
 }
 
 func TestValidSpecsHaveNoProblem(t *testing.T) {
-	for kind := range validSpecs {
+	for _, kind := range problems.Kinds {
 		if documents := validate.File(manifest(t, kind, nil)); len(documents) != 1 || len(documents[0].Problems) != 0 {
 			t.Errorf("%s: %+v", kind, documents)
 		}
