@@ -83,6 +83,17 @@ pub(crate) struct RooflineArgs {
     pub output: OutputArgs,
 }
 
+/// The server under load, the cores, and the report: what every scenario with servers of Dunlin has.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct FanoutArgs {
     #[command(flatten)]
@@ -97,11 +108,7 @@ pub(crate) struct FanoutArgs {
     #[arg(long)]
     pub tls: bool,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 // The defaults are enough to fill what the kernel takes for a loopback socket (2.5 MB) in the measured time.
@@ -121,11 +128,7 @@ pub(crate) struct SlowReaderArgs {
     #[arg(long, default_value_t = 2)]
     pub pairs: u32,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -140,11 +143,7 @@ pub(crate) struct IdleArgs {
     #[arg(long)]
     pub tls: bool,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -160,11 +159,7 @@ pub(crate) struct SubscribersArgs {
     #[arg(long, default_value_t = 10_000)]
     pub connections: usize,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -188,11 +183,7 @@ pub(crate) struct StormArgs {
     #[arg(long)]
     pub workers: Option<usize>,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 /// Who subscribes, and what is published.
@@ -337,7 +328,7 @@ impl FanoutArgs {
             let remedy = "leave out --publish-via api: publications come by a session with TLS".into();
             return Err(Error::Setting { name: "tls", value: "true".into(), remedy });
         }
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }
 
@@ -345,7 +336,7 @@ impl SubscribersArgs {
     pub fn check(&self) -> Result<(), Error> {
         self.load.check(0)?;
         check_count("connections", self.connections as u64, self.load.subscribers as u64, 100_000)?;
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }
 
@@ -354,7 +345,7 @@ impl StormArgs {
         check_count("sessions", self.sessions as u64, 1, 100_000)?;
         check_payload(self.payload_bytes)?;
         check_rate(self.rate)?;
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }
 
@@ -379,7 +370,7 @@ impl IdleArgs {
             let remedy = "give at least two numbers, each larger than the one before".into();
             return Err(Error::Setting { name: "sessions", value: value(), remedy });
         }
-        if self.tls { self.server.check_started() } else { Ok(()) }
+        if self.tls { self.run.server.check_started() } else { Ok(()) }
     }
 }
 

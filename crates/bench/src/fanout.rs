@@ -110,12 +110,12 @@ struct TlsSide {
 /// Runs the scenario.
 pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     args.check()?;
-    let cores = args.pin.cores();
-    let progress = Progress::new(args.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     progress.doing("starting the server".into());
-    let server = ServerProcess::start(&args.server, &cores)?;
+    let server = ServerProcess::start(&args.run.server, &cores)?;
     let name = server.name.clone();
-    let mut rig = ready_rig(server, &args.load, args.slow_readers, &args.server.api_key, &cores, &progress)?;
+    let mut rig = ready_rig(server, &args.load, args.slow_readers, &args.run.server.api_key, &cores, &progress)?;
     let pace = args.load.pace(args.slow_readers);
     let mut tls = if args.tls { Some(TlsSide::start(args, &cores, &progress)?) } else { None };
     let warm = rig.phase(pace, args.load.warm_up, "warming up", &progress)?;
@@ -166,7 +166,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
         tls,
         slow_readers,
     };
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 /// Deliveries per CPU-second with TLS, against those without.
@@ -175,8 +175,8 @@ const TLS_RATIO_GOAL: f64 = 0.7;
 impl TlsSide {
     fn start(args: &FanoutArgs, cores: &Cores, progress: &Progress) -> Result<Self, Error> {
         progress.doing("starting a server with TLS".into());
-        let server = ServerProcess::start(&args.server.next(true), cores)?;
-        let mut rig = ready_rig(server, &args.load, 0, &args.server.api_key, cores, progress)?;
+        let server = ServerProcess::start(&args.run.server.next(true), cores)?;
+        let mut rig = ready_rig(server, &args.load, 0, &args.run.server.api_key, cores, progress)?;
         let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up, TLS", progress)?;
         Ok(TlsSide { rig, warm, phase: FanoutPhase::default() })
     }

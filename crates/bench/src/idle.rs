@@ -53,10 +53,10 @@ struct Point {
 /// Runs the scenario.
 pub fn run(args: &IdleArgs) -> Result<(), Error> {
     args.check()?;
-    let cores = args.pin.cores();
-    let progress = Progress::new(args.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     progress.doing("starting the server".into());
-    let server = ServerProcess::start(&ServerArgs { tls: args.tls, ..args.server.clone() }, &cores)?;
+    let server = ServerProcess::start(&ServerArgs { tls: args.tls, ..args.run.server.clone() }, &cores)?;
     let (name, pid) = (server.name.clone(), server.pid);
     let sessions_max = args.sessions.last().copied().unwrap_or(0);
     let setup = FanoutSetup { sessions_max, encoding: args.encoding, workers: None, slow_receive_bytes: 0, cores };
@@ -86,7 +86,7 @@ pub fn run(args: &IdleArgs) -> Result<(), Error> {
         points,
         goals: vec![Goal::at_most("resident memory a session", Some(rss_bytes_per_session), bytes_goal, "B")],
     };
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 fn settled_memory(pid: u32) -> Result<Memory, Error> {

@@ -56,8 +56,8 @@ pub fn run(args: &SlowReaderArgs) -> Result<(), Error> {
     args.load.check(args.slow_readers)?;
     let mut scenario = Scenario {
         args,
-        cores: args.pin.cores(),
-        progress: Progress::new(args.output.quiet),
+        cores: args.run.pin.cores(),
+        progress: Progress::new(args.run.output.quiet),
         server: String::new(),
         without: Side::default(),
         with: Side::default(),
@@ -77,16 +77,16 @@ pub fn run(args: &SlowReaderArgs) -> Result<(), Error> {
     }
     scenario.progress.finish();
     let report = scenario.report(p99_ratio_by_pair);
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 impl Scenario<'_> {
     /// Runs on a fresh rig and adds to its side; returns the 99th percentile of those that read on.
     fn run_once(&mut self, slow: usize, label: &str) -> Result<u64, Error> {
         let args = self.args;
-        let server = ServerProcess::start(&args.server, &self.cores)?;
+        let server = ServerProcess::start(&args.run.server, &self.cores)?;
         self.server.clone_from(&server.name);
-        let mut rig = ready_rig(server, &args.load, slow, &args.server.api_key, &self.cores, &self.progress)?;
+        let mut rig = ready_rig(server, &args.load, slow, &args.run.server.api_key, &self.cores, &self.progress)?;
         let pace = args.load.pace(slow);
         let warm = rig.phase(pace, args.load.warm_up, "warming up", &self.progress)?;
         if slow > 0 {

@@ -71,10 +71,10 @@ struct Health {
 /// Runs the scenario.
 pub fn run(args: &StormArgs) -> Result<(), Error> {
     args.check()?;
-    let cores = args.pin.cores();
-    let progress = Progress::new(args.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     progress.doing("starting the server".into());
-    let server = ServerProcess::start(&with_recovery(&args.server), &cores)?;
+    let server = ServerProcess::start(&with_recovery(&args.run.server), &cores)?;
     let mut rig = StormRig::start(&server, args, &cores)?;
     rig.connect(args.sessions, &progress)?;
     let watch = HealthWatch::start(server.address);
@@ -119,7 +119,7 @@ pub fn run(args: &StormArgs) -> Result<(), Error> {
         server_cpu_ns: cpu_ns,
         server_cores_busy: ratio(cpu_ns as f64, away.as_nanos() as f64),
     };
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 /// The channel keeps what is published while nobody is there.

@@ -39,14 +39,14 @@ pub struct SubscribersReport {
 /// Runs the scenario. The order of the two alternates, so that a drift of the machine meets both alike.
 pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
     args.check()?;
-    let cores = args.pin.cores();
-    let progress = Progress::new(args.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     let start = |server_args: &ServerArgs| -> Result<FanoutRig, Error> {
         progress.doing("starting a server".into());
         let server = ServerProcess::start(server_args, &cores)?;
-        ready_rig(server, &args.load, 0, &args.server.api_key, &cores, &progress)
+        ready_rig(server, &args.load, 0, &args.run.server.api_key, &cores, &progress)
     };
-    let (mut alone, mut among_many) = (start(&args.server)?, start(&args.server.next(false))?);
+    let (mut alone, mut among_many) = (start(&args.run.server)?, start(&args.run.server.next(false))?);
     among_many.connect_bystanders(args.connections - args.load.subscribers, &progress)?;
     let name = alone.server.name.clone();
     let pace = args.load.pace(0);
@@ -86,7 +86,7 @@ pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
         cost_ratio,
         cost_ratio_by_pair,
     };
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 /// Processor time of one delivery.

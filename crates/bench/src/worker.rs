@@ -16,6 +16,7 @@ mod session;
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
 
 use crate::control::{Role, WorkerCommand, WorkerReply};
 use crate::error::Error;
@@ -97,6 +98,14 @@ fn commands_for(poll: &mio::Poll, token: mio::Token) -> Result<Receiver<WorkerCo
         // The only error is a full counter, which wakes as well.
         let _ = waker.wake();
     }))
+}
+
+/// Waits for sockets. A signal ends the wait without events.
+fn wait_for_events(poll: &mut mio::Poll, events: &mut mio::Events, timeout: Option<Duration>) -> Result<(), Error> {
+    match poll.poll(events, timeout) {
+        Err(err) if err.kind() == io::ErrorKind::Interrupted => Ok(()),
+        result => result.map_err(poll_failed),
+    }
 }
 
 fn poll_failed(source: io::Error) -> Error {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Subcommand;
 
 use super::node::HISTORY_SIZE;
-use crate::args::{LoadArgs, OutputArgs, PinArgs, ServerArgs, check_count, check_rate, parse_duration};
+use crate::args::{LoadArgs, RunArgs, check_count, check_rate, parse_duration};
 use crate::error::Error;
 
 /// Measure clusters.
@@ -57,11 +57,7 @@ pub struct ClusterLatencyArgs {
     #[command(flatten)]
     pub nats: NatsArgs,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -75,11 +71,7 @@ pub struct ClusterFanoutArgs {
     #[command(flatten)]
     pub nats: NatsArgs,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -108,11 +100,7 @@ pub struct ClusterRecoveryArgs {
     #[command(flatten)]
     pub nats: NatsArgs,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -135,11 +123,7 @@ pub struct ClusterFailoverArgs {
     #[command(flatten)]
     pub nats: NatsArgs,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 impl NatsArgs {
@@ -158,7 +142,7 @@ impl ClusterLatencyArgs {
         // What a node has in flight by default.
         check_count("saturate", self.load.saturate.unwrap_or(1), 1, 1_024)?;
         self.nats.check()?;
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }
 
@@ -166,7 +150,7 @@ impl ClusterFanoutArgs {
     pub fn check(&self) -> Result<(), Error> {
         self.load.check(0)?;
         self.nats.check()?;
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }
 
@@ -179,7 +163,7 @@ impl ClusterRecoveryArgs {
         check_count("turns", self.turns.into(), 1, 1_000)?;
         check_rate(self.rate)?;
         self.nats.check()?;
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }
 
@@ -192,6 +176,6 @@ impl ClusterFailoverArgs {
         check_rate(self.rate)?;
         // With one server there is no election.
         check_count("nats-servers", self.nats.nats_servers as u64, 3, 3)?;
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }

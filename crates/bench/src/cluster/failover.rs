@@ -40,8 +40,8 @@ struct ClusterFailoverReport {
 /// Runs the scenario.
 pub fn run(args: &ClusterFailoverArgs) -> Result<(), Error> {
     args.check()?;
-    let progress = Progress::new(args.output.quiet);
-    let cores = args.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
+    let cores = args.run.pin.cores();
     progress.doing("starting NATS and three nodes".into());
     let mut nats = NatsProcesses::start(&args.nats, &[])?;
     let more = [
@@ -50,7 +50,7 @@ pub fn run(args: &ClusterFailoverArgs) -> Result<(), Error> {
     ];
     let mut nodes = Vec::new();
     for number in 0..NODES {
-        let settings = node::in_cluster(&args.server, &format!("node-{number}"), &nats, &more);
+        let settings = node::in_cluster(&args.run.server, &format!("node-{number}"), &nats, &more);
         nodes.push(ServerProcess::start(&settings, &cores)?);
     }
     let mut leader_losses = Vec::new();
@@ -73,7 +73,7 @@ pub fn run(args: &ClusterFailoverArgs) -> Result<(), Error> {
         node_loss,
         leader_losses,
     };
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 /// A channel of a node, as clients see it.

@@ -53,8 +53,8 @@ struct FanoutSides {
 /// Runs the scenario. The order alternates, so that a drift of the machine meets both alike.
 pub fn run(args: &ClusterFanoutArgs) -> Result<(), Error> {
     args.check()?;
-    let progress = Progress::new(args.output.quiet);
-    let cores = args.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
+    let cores = args.run.pin.cores();
     let mut sides = FanoutSides::start(args, &cores, &progress)?;
     let name = sides.in_cluster.server.name.clone();
     let pace = args.load.pace(0);
@@ -104,7 +104,7 @@ pub fn run(args: &ClusterFanoutArgs) -> Result<(), Error> {
         nats_messages_per_publication,
         goals,
     };
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 impl FanoutSides {
@@ -112,14 +112,14 @@ impl FanoutSides {
         progress.doing("starting NATS and four nodes".into());
         // With the clients: the core of the nodes is for what is measured.
         let nats = NatsProcesses::start(&args.nats, &cores.clients)?;
-        let (load, api_key) = (&args.load, &args.server.api_key);
-        let node = |name: &str| ServerProcess::start(&node::in_cluster(&args.server, name, &nats, &[]), cores);
+        let (load, api_key) = (&args.load, &args.run.server.api_key);
+        let node = |name: &str| ServerProcess::start(&node::in_cluster(&args.run.server, name, &nats, &[]), cores);
         let in_cluster = ready_rig(node("all")?, load, 0, api_key, cores, progress)?;
         let setup = FanoutSetup { sessions_max: FEW, ..FanoutSetup::of(load, cores) };
         let mut few = FanoutRig::start(node("few")?, &setup)?;
         few.connect(FEW, 0, progress)?;
         let nobody = node("nobody")?;
-        let alone = ServerProcess::start(&node::alone(&args.server, &[]), cores)?;
+        let alone = ServerProcess::start(&node::alone(&args.run.server, &[]), cores)?;
         let alone = ready_rig(alone, load, 0, api_key, cores, progress)?;
         Ok(FanoutSides { alone, in_cluster, _few: few, _nobody: nobody, nats })
     }

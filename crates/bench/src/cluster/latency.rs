@@ -113,8 +113,8 @@ struct InWindow {
 /// Runs the scenario. The order rotates, so that a drift of the machine meets all alike.
 pub fn run(args: &ClusterLatencyArgs) -> Result<(), Error> {
     args.check()?;
-    let progress = Progress::new(args.output.quiet);
-    let cores = args.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
+    let cores = args.run.pin.cores();
     let mut sides = Sides::start(args, &cores, &progress)?;
     let turn = args.load.duration / args.load.turns;
     // The bare client, which is in this process, has the core that the node has.
@@ -127,7 +127,7 @@ pub fn run(args: &ClusterLatencyArgs) -> Result<(), Error> {
     }
     progress.finish();
     let report = ClusterLatencyReport::new(&sides, &cores, at_rate, &in_window);
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 impl Sides {
@@ -136,10 +136,10 @@ impl Sides {
         let nats = NatsProcesses::start(&args.nats, &[])?;
         let load = LoadArgs { saturate: None, ..args.load.clone() };
         let start = |server: &ServerArgs| -> Result<FanoutRig, Error> {
-            ready_rig(ServerProcess::start(server, cores)?, &load, 0, &args.server.api_key, cores, progress)
+            ready_rig(ServerProcess::start(server, cores)?, &load, 0, &args.run.server.api_key, cores, progress)
         };
-        let mut memory = start(&node::alone(&args.server, &[]))?;
-        let mut stream = start(&node::in_cluster(&args.server, NODE, &nats, &[]))?;
+        let mut memory = start(&node::alone(&args.run.server, &[]))?;
+        let mut stream = start(&node::in_cluster(&args.run.server, NODE, &nats, &[]))?;
         let server = nats.server_of(&format!("{NODE} publish"))?;
         let bare = BareClient::connect(&nats.url(server), "bare", load.payload_bytes)?;
         let pace = PublishRate::PerSecond(load.rate);

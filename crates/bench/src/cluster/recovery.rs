@@ -100,7 +100,7 @@ struct RecoveryRig<'a> {
 /// Runs the scenario.
 pub fn run(args: &ClusterRecoveryArgs) -> Result<(), Error> {
     args.check()?;
-    let progress = Progress::new(args.output.quiet);
+    let progress = Progress::new(args.run.output.quiet);
     let mut rig = RecoveryRig::start(args, &progress)?;
     let (mut recovering, mut subscribing) = (Storms::default(), Storms::default());
     for turn in 1..=args.turns {
@@ -111,13 +111,13 @@ pub fn run(args: &ClusterRecoveryArgs) -> Result<(), Error> {
     }
     progress.finish();
     let report = ClusterRecoveryReport::new(&rig, &recovering, &subscribing);
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 impl<'a> RecoveryRig<'a> {
     fn start(args: &'a ClusterRecoveryArgs, progress: &Progress) -> Result<Self, Error> {
         progress.doing("starting NATS and a node".into());
-        let Cores { server, clients } = args.pin.cores();
+        let Cores { server, clients } = args.run.pin.cores();
         let rest_cores = Cores { server: server.clone(), clients: server };
         let storm_cores = Cores { server: clients.clone(), clients };
         let nats = NatsProcesses::start(&args.nats, &rest_cores.server)?;
@@ -140,7 +140,7 @@ impl<'a> RecoveryRig<'a> {
     /// All sessions come to a node that has nothing in memory.
     fn storm(&mut self, recovers: bool, storms: &mut Storms) -> Result<(), Error> {
         let args = self.args;
-        let channels = histories::publish(&self.writer, &args.server.api_key, args.channels, args.publications)?;
+        let channels = histories::publish(&self.writer, &args.run.server.api_key, args.channels, args.publications)?;
         let groups = groups(args, &channels, recovers);
         let cold = ServerProcess::start(&settings(args, "cold", &self.nats), &self.storm_cores)?;
         let mut workers = self.start_workers(&cold)?;
@@ -209,7 +209,7 @@ impl<'a> RecoveryRig<'a> {
 
 fn settings(args: &ClusterRecoveryArgs, name: &str, nats: &NatsProcesses) -> crate::args::ServerArgs {
     let recovery = [setting("channel.without_namespace.force_recovery", true)];
-    node::in_cluster(&args.server, name, nats, &recovery)
+    node::in_cluster(&args.run.server, name, nats, &recovery)
 }
 
 fn target(server: &ServerProcess, channel: &str) -> Target {

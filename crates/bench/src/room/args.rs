@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 use super::player_commands::PlayerBehavior;
 use super::rig::RoomSetup;
-use crate::args::{OutputArgs, PinArgs, ServerArgs};
+use crate::args::RunArgs;
 use crate::control::Speech;
 use crate::error::Error;
 use crate::proc::Cores;
@@ -68,16 +68,6 @@ pub struct PlayArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct CommonArgs {
-    #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-#[derive(Debug, clap::Args)]
 #[command(mut_arg("full_every", |arg| arg.default_value("16")))]
 pub struct EveryoneArgs {
     #[command(flatten)]
@@ -101,7 +91,7 @@ pub struct EveryoneArgs {
     #[arg(long, default_value_t = 3.0)]
     pub verify_seconds: f64,
     #[command(flatten)]
-    pub common: CommonArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -122,7 +112,7 @@ pub struct ViewsArgs {
     #[arg(long, default_value_t = 3.0)]
     pub verify_seconds: f64,
     #[command(flatten)]
-    pub common: CommonArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -137,7 +127,7 @@ pub struct SpikeArgs {
     #[arg(long, default_value_t = 2.0)]
     pub spike_seconds: f64,
     #[command(flatten)]
-    pub common: CommonArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -155,7 +145,7 @@ pub struct SlowArgs {
     #[arg(long, default_value_t = 4096)]
     pub slow_receive_bytes: usize,
     #[command(flatten)]
-    pub common: CommonArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -173,7 +163,7 @@ pub struct RoomsArgs {
     #[arg(long, default_value_t = 8)]
     pub players_per_room: usize,
     #[command(flatten)]
-    pub common: CommonArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -185,7 +175,7 @@ pub struct RecordArgs {
     #[arg(long, default_value_t = 1.0)]
     pub minutes: f64,
     #[command(flatten)]
-    pub common: CommonArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -203,7 +193,7 @@ pub struct SurvivalArgs {
     #[arg(long, default_value = "2s")]
     pub checkpoint_interval: String,
     #[command(flatten)]
-    pub common: CommonArgs,
+    pub run: RunArgs,
 }
 
 impl PlayArgs {

@@ -57,8 +57,8 @@ pub fn run(args: &EveryoneArgs) -> Result<(), Error> {
     in_range("objects", args.objects.into(), 1.0, 100_000.0)?;
     in_range("turns", args.turns.into(), 1.0, 100.0)?;
     in_range("verify-seconds", args.verify_seconds, 0.0, 3_600.0)?;
-    let cores = args.common.pin.cores();
-    let progress = Progress::new(args.common.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     let verified =
         if args.verify_seconds > 0.0 && !args.only_peer { Some(verify(args, &cores, &progress)?) } else { None };
     let mut contenders = contenders(args, &cores)?;
@@ -77,7 +77,7 @@ pub fn run(args: &EveryoneArgs) -> Result<(), Error> {
     progress.finish();
     let report = report(args, cores, &contenders, verified);
     let found = Found { is_right: report.is_right(), lines: report.lines() };
-    finish(&report, &found, &args.common.output)
+    finish(&report, &found, &args.run.output)
 }
 
 fn params(args: &EveryoneArgs) -> Value {
@@ -86,7 +86,7 @@ fn params(args: &EveryoneArgs) -> Value {
 }
 
 fn dunlin(args: &EveryoneArgs, more: &[(&str, Value)]) -> ServerArgs {
-    let mut server = args.common.server.clone();
+    let mut server = args.run.server.clone();
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     let more: Vec<_> = more.iter().cloned().chain([rate]).collect();
     server.set.splice(0..0, room_settings("crowd", &params(args), &more));
@@ -126,7 +126,7 @@ fn contenders(args: &EveryoneArgs, cores: &Cores) -> Result<Vec<Contender>, Erro
             spawn_args: program_args.split(' ').map(str::to_owned).collect(),
             reactor: None,
             set: Vec::new(),
-            ..args.common.server.clone()
+            ..args.run.server.clone()
         };
         let play = PlayerBehavior::Stamp { shared_objects: Some(args.objects) };
         all.push(contender(name, server, RoomSetup { play, speech: Speech::Bare, json_share: 0.0, ..setup.clone() }));

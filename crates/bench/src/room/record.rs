@@ -38,10 +38,10 @@ struct Report {
 pub fn run(args: &RecordArgs) -> Result<(), Error> {
     args.play.check()?;
     in_range("minutes", args.minutes, 0.01, 1_440.0)?;
-    let cores = args.common.pin.cores();
-    let progress = Progress::new(args.common.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     let scratch = Scratch::create()?;
-    let mut server = args.common.server.clone();
+    let mut server = args.run.server.clone();
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     server.set.splice(0..0, room_settings("treasure_hunt", &json!({}), &[scratch.recording(), rate]));
     let setup = RoomSetup {
@@ -67,7 +67,7 @@ pub fn run(args: &RecordArgs) -> Result<(), Error> {
     let report = report(args, cores, Side::new("treasure hunt", &phase), recording_bytes, verified, tampered);
     let is_right = report.verified.is_good() && report.tampered.is_found() && report.game.is_sound();
     let found = Found { is_right, lines: report.lines() };
-    finish(&report, &found, &args.common.output)
+    finish(&report, &found, &args.run.output)
 }
 
 fn report(

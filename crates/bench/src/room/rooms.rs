@@ -47,8 +47,8 @@ pub fn run(args: &RoomsArgs) -> Result<(), Error> {
     in_range("rooms", args.rooms.unwrap_or(1) as f64, 1.0, ROOMS_MAX as f64)?;
     in_range("from", args.from as f64, 1.0, ROOMS_MAX as f64)?;
     in_range("players-per-room", args.players_per_room as f64, 1.0, 10_000.0)?;
-    let cores = args.common.pin.cores();
-    let progress = Progress::new(args.common.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     let mut tries = Vec::new();
     let mut attempt = |rooms: usize| -> Result<bool, Error> {
         let phase = measure(args, rooms, &cores, &progress)?;
@@ -81,7 +81,7 @@ pub fn run(args: &RoomsArgs) -> Result<(), Error> {
     };
     let is_right = report.tries.iter().all(|one| !one.held || one.side.is_sound());
     let found = Found { is_right, lines: report.lines() };
-    finish(&report, &found, &args.common.output)
+    finish(&report, &found, &args.run.output)
 }
 
 /// No tick took longer than its interval, began when the next was due, or was passed over.
@@ -92,7 +92,7 @@ fn holds(side: &Side) -> bool {
 
 fn measure(args: &RoomsArgs, rooms: usize, cores: &Cores, progress: &Progress) -> Result<RoomPhase, Error> {
     let scratch = Scratch::create()?;
-    let mut server = args.common.server.clone();
+    let mut server = args.run.server.clone();
     let params = json!({"objects": 8, "player_objects": true, "everyone_sees_everything": true});
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     server.set.splice(0..0, room_settings("crowd", &params, &[rate]));

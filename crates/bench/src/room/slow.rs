@@ -55,10 +55,10 @@ pub fn run(args: &SlowArgs) -> Result<(), Error> {
     args.play.check()?;
     in_range("slow-players", args.slow_players as f64, 1.0, args.play.players as f64)?;
     in_range("pause-seconds", args.pause_seconds, 2.5, 3_600.0)?;
-    let cores = args.common.pin.cores();
-    let progress = Progress::new(args.common.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     let scratch = Scratch::create()?;
-    let mut server = args.common.server.clone();
+    let mut server = args.run.server.clone();
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     let params = json!({"everyone_sees_everything": true});
     server.set.splice(0..0, room_settings("crowd", &params, &[scratch.recording(), rate]));
@@ -74,7 +74,7 @@ pub fn run(args: &SlowArgs) -> Result<(), Error> {
     progress.finish();
     let report = phases.report(args, cores, verified);
     let found = Found { is_right: report.is_right(), lines: report.lines() };
-    finish(&report, &found, &args.common.output)
+    finish(&report, &found, &args.run.output)
 }
 
 struct Phases {

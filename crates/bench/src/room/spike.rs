@@ -55,10 +55,10 @@ pub fn run(args: &SpikeArgs) -> Result<(), Error> {
     args.play.check()?;
     in_range("factor", args.factor, 1.0, 1_000.0)?;
     in_range("spike-seconds", args.spike_seconds, 0.1, 3_600.0)?;
-    let cores = args.common.pin.cores();
-    let progress = Progress::new(args.common.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     let scratch = Scratch::create()?;
-    let mut server = args.common.server.clone();
+    let mut server = args.run.server.clone();
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     let params = json!({"objects": 0, "player_objects": true});
     server.set.splice(0..0, room_settings("crowd", &params, &[scratch.recording(), rate]));
@@ -69,7 +69,7 @@ pub fn run(args: &SpikeArgs) -> Result<(), Error> {
     progress.finish();
     let report = phases.report(args, cores, verified);
     let found = Found { is_right: report.is_right(), lines: report.lines() };
-    finish(&report, &found, &args.common.output)
+    finish(&report, &found, &args.run.output)
 }
 
 struct Phases {

@@ -58,8 +58,8 @@ pub fn run(args: &SurvivalArgs) -> Result<(), Error> {
     args.play.check()?;
     in_range("objects", args.objects.into(), 1.0, 100_000.0)?;
     in_range("turns", args.turns.into(), 1.0, 100.0)?;
-    let cores = args.common.pin.cores();
-    let progress = Progress::new(args.common.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     let mut contenders = [NONE, CHECKPOINT, EXACT].map(|name| Contender { name, phases: Vec::new() });
     for turn in 1..=args.turns {
         for contender in &mut contenders {
@@ -72,11 +72,11 @@ pub fn run(args: &SurvivalArgs) -> Result<(), Error> {
     contenders.sort_by_key(|contender| [NONE, CHECKPOINT, EXACT].iter().position(|name| *name == contender.name));
     let report = report(args, cores, contenders);
     let found = Found { is_right: report.sides.iter().all(Side::is_sound), lines: report.lines() };
-    finish(&report, &found, &args.common.output)
+    finish(&report, &found, &args.run.output)
 }
 
 fn server(args: &SurvivalArgs, survival: &str, scratch: &Scratch) -> ServerArgs {
-    let mut server = args.common.server.clone();
+    let mut server = args.run.server.clone();
     let params = json!({"objects": args.objects, "everyone_sees_everything": true, "state_bytes": 10});
     let mut more: Vec<(&str, Value)> = vec![("ticks_per_second", json!(args.play.ticks_per_second))];
     more.push(("survival", survival.into()));

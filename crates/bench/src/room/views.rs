@@ -48,15 +48,15 @@ pub fn run(args: &ViewsArgs) -> Result<(), Error> {
     in_range("moving-permille", args.moving_permille.into(), 0.0, 1_000.0)?;
     in_range("cells", args.cells.into(), 1.0, 256.0)?;
     in_range("verify-seconds", args.verify_seconds, 0.0, 3_600.0)?;
-    let cores = args.common.pin.cores();
-    let progress = Progress::new(args.common.output.quiet);
+    let cores = args.run.pin.cores();
+    let progress = Progress::new(args.run.output.quiet);
     let verified = if args.verify_seconds > 0.0 { Some(verify(args, &cores, &progress)?) } else { None };
     let views = measure(args, false, &cores, &progress)?;
     let everything = measure(args, true, &cores, &progress)?;
     progress.finish();
     let report = report(args, cores, (&views, &everything), verified);
     let found = Found { is_right: report.is_right(), lines: report.lines() };
-    finish(&report, &found, &args.common.output)
+    finish(&report, &found, &args.run.output)
 }
 
 fn server(args: &ViewsArgs, everything: bool, more: &[(&str, Value)]) -> ServerArgs {
@@ -70,7 +70,7 @@ fn server(args: &ViewsArgs, everything: bool, more: &[(&str, Value)]) -> ServerA
     });
     let rate = ("ticks_per_second", json!(args.play.ticks_per_second));
     let more: Vec<_> = more.iter().cloned().chain([rate]).collect();
-    let mut server = args.common.server.clone();
+    let mut server = args.run.server.clone();
     server.set.splice(0..0, room_settings("crowd", &params, &more));
     server
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use crate::args::{LoadArgs, OutputArgs, PinArgs, ServerArgs, check_count};
+use crate::args::{LoadArgs, RunArgs, check_count};
 use crate::error::Error;
 
 /// Measure the storage.
@@ -46,11 +46,7 @@ pub struct LatencyArgs {
     #[command(flatten)]
     pub data: DataArgs,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -76,11 +72,7 @@ pub struct StartArgs {
     #[command(flatten)]
     pub data: DataArgs,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -98,17 +90,13 @@ pub struct BackgroundArgs {
     #[command(flatten)]
     pub data: DataArgs,
     #[command(flatten)]
-    pub server: ServerArgs,
-    #[command(flatten)]
-    pub pin: PinArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub run: RunArgs,
 }
 
 impl LatencyArgs {
     pub fn check(&self) -> Result<(), Error> {
         self.load.check(0)?;
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }
 
@@ -119,7 +107,7 @@ impl StartArgs {
         check_count("payload-bytes", self.payload_bytes as u64, 2, 65_000)?;
         check_count("channels-read", self.channels_read, 1, self.channels / 10)?;
         check_count("turns", self.turns.into(), 2, 1_000)?;
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }
 
@@ -127,6 +115,6 @@ impl BackgroundArgs {
     pub fn check(&self) -> Result<(), Error> {
         self.load.check(0)?;
         check_count("publications", self.publications, 1_000, 100_000_000)?;
-        self.server.check_started()
+        self.run.server.check_started()
     }
 }

@@ -56,7 +56,7 @@ struct BackgroundReport {
 /// Runs the scenario. The order alternates, so that a drift of the machine meets both alike.
 pub fn run(args: &BackgroundArgs) -> Result<(), Error> {
     args.check()?;
-    let progress = Progress::new(args.output.quiet);
+    let progress = Progress::new(args.run.output.quiet);
     let folder = DataFolder::make(args.data.directory.as_deref(), "storage")?;
     let storage = folder.join("storage");
     fill(&storage, Fill { publications: args.publications, channels: CHANNELS, payload_bytes: 400 }, &progress)?;
@@ -85,12 +85,12 @@ pub fn run(args: &BackgroundArgs) -> Result<(), Error> {
     progress.finish();
     let figures = [LoadFigures::new(&alone, &closed), LoadFigures::new(&beside, &closed)];
     let report = BackgroundReport::new(args, name, figures, by_pair, &done);
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 fn start(args: &BackgroundArgs, folder: &DataFolder, progress: &Progress) -> Result<FanoutRig, Error> {
     progress.doing("starting the server".into());
-    let mut server = args.server.clone();
+    let mut server = args.run.server.clone();
     let namespace = json!([{ "name": "disk", "durability": "disk", "history_size": 1_000_000, "history_ttl": "24h" }]);
     server.internal_port = Some(free_port()?);
     server.set.extend([
@@ -100,9 +100,9 @@ fn start(args: &BackgroundArgs, folder: &DataFolder, progress: &Progress) -> Res
         setting("storage.backup.keep", 2),
         setting("channel.namespaces", namespace),
     ]);
-    let cores = args.pin.cores();
+    let cores = args.run.pin.cores();
     let process = ServerProcess::start(&server, &cores)?;
-    ready_rig(process, &args.load, 0, &args.server.api_key, &cores, progress)
+    ready_rig(process, &args.load, 0, &args.run.server.api_key, &cores, progress)
 }
 
 /// Compactions of the turn before must not run into the next one.
@@ -149,7 +149,7 @@ struct BackgroundWork {
 
 impl BackgroundWork {
     fn start(server: &ServerProcess, args: &BackgroundArgs, storage: PathBuf) -> Self {
-        let (address, api_key) = (server.operators, args.server.api_key.clone());
+        let (address, api_key) = (server.operators, args.run.server.api_key.clone());
         let ends = Arc::new(AtomicBool::new(false));
         let (until, key) = (Arc::clone(&ends), api_key.clone());
         let backups = thread::spawn(move || {
@@ -216,7 +216,7 @@ impl BackgroundReport {
             scenario: "storage background",
             machine: proc::machine(),
             server,
-            settings: Settings::new(&args.load, &args.pin.cores()),
+            settings: Settings::new(&args.load, &args.run.pin.cores()),
             alone,
             beside,
             backups: done.backups,

@@ -59,7 +59,7 @@ struct Turns {
 /// Runs the scenario. The order rotates, so that a drift of the machine meets all alike.
 pub fn run(args: &LatencyArgs) -> Result<(), Error> {
     args.check()?;
-    let progress = Progress::new(args.output.quiet);
+    let progress = Progress::new(args.run.output.quiet);
     let folder = DataFolder::make(args.data.directory.as_deref(), "storage")?;
     let mut sides = Vec::new();
     for durability in KINDS {
@@ -80,7 +80,7 @@ pub fn run(args: &LatencyArgs) -> Result<(), Error> {
     progress.finish();
     sides.sort_by_key(|side| KINDS.iter().position(|kind| *kind == side.durability));
     let report = LatencyReport::new(args, name, &sides, synced.summary());
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 fn start(
@@ -90,8 +90,8 @@ fn start(
     progress: &Progress,
 ) -> Result<Turns, Error> {
     progress.doing(format!("starting a server, {durability}"));
-    let cores = args.pin.cores();
-    let mut server: ServerArgs = args.server.next(false);
+    let cores = args.run.pin.cores();
+    let mut server: ServerArgs = args.run.server.next(false);
     server.port = None;
     server.set.extend([
         setting("channel.without_namespace.history_size", 1_000),
@@ -100,7 +100,7 @@ fn start(
         setting("storage.path", folder.join(durability).display()),
     ]);
     let process = ServerProcess::start(&server, &cores)?;
-    let mut rig = ready_rig(process, &args.load, 0, &args.server.api_key, &cores, progress)?;
+    let mut rig = ready_rig(process, &args.load, 0, &args.run.server.api_key, &cores, progress)?;
     let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up", progress)?;
     Ok(Turns { durability, rig, phase: FanoutPhase::default(), closed: warm.received.closed })
 }
@@ -129,7 +129,7 @@ impl LatencyReport {
             scenario: "storage latency",
             machine: proc::machine(),
             server,
-            settings: Settings::new(&args.load, &args.pin.cores()),
+            settings: Settings::new(&args.load, &args.run.pin.cores()),
             sides,
             sync,
             disk_added_us,

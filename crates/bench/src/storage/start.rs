@@ -56,7 +56,7 @@ struct Started {
 /// Runs the scenario.
 pub fn run(args: &StartArgs) -> Result<(), Error> {
     args.check()?;
-    let progress = Progress::new(args.output.quiet);
+    let progress = Progress::new(args.run.output.quiet);
     let folder = DataFolder::make(args.data.directory.as_deref(), "storage")?;
     let Fill { publications, channels, payload_bytes } =
         Fill { publications: args.publications, channels: args.channels, payload_bytes: args.payload_bytes };
@@ -70,7 +70,7 @@ pub fn run(args: &StartArgs) -> Result<(), Error> {
     }
     progress.finish();
     let report = StartReport::new(args, name, starts_full, starts_small);
-    report::publish(&report, &report.lines(), &args.output)
+    report::publish(&report, &report.lines(), &args.run.output)
 }
 
 fn start(
@@ -81,7 +81,7 @@ fn start(
     progress: &Progress,
 ) -> Result<Started, Error> {
     progress.doing(format!("starting with {}", storage.display()));
-    let mut server = args.server.clone();
+    let mut server = args.run.server.clone();
     let namespace = json!([{
         "name": "disk", "durability": "disk", "history_size": 1_000_000, "history_ttl": "24h",
     }]);
@@ -91,13 +91,13 @@ fn start(
         setting("channel.namespaces", namespace),
     ]);
     let began = Instant::now();
-    let process = ServerProcess::start(&server, &args.pin.cores())?;
+    let process = ServerProcess::start(&server, &args.run.pin.cores())?;
     let healthy_us = began.elapsed().as_micros() as u64;
-    read(&process, &args.server.api_key, 0)?;
+    read(&process, &args.run.server.api_key, 0)?;
     let serving_us = began.elapsed().as_micros() as u64;
     let memory = proc::memory(process.pid)?;
     for number in 0..args.channels_read {
-        read(&process, &args.server.api_key, number * (channels / args.channels_read))?;
+        read(&process, &args.run.server.api_key, number * (channels / args.channels_read))?;
     }
     name.clone_from(&process.name);
     Ok(Started { healthy_us, serving_us, memory, memory_after_reads: proc::memory(process.pid)? })

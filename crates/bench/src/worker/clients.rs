@@ -1,7 +1,6 @@
 //! A worker with subscribers: one thread, one epoll, one read buffer.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +13,7 @@ use rustls::ClientConfig;
 use super::secure::{secure, tls_config};
 use super::sequences::Sequences;
 use super::session::{Ended, LoadSessionStage, Observer, Session, Taken};
-use super::{BUFFER_BYTES, answer, commands_for, poll_failed};
+use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::control::{ClientsRole, Connected, Slow, SubscriberReport, WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::payload::{Stamp, StampFinder};
@@ -134,10 +133,7 @@ impl Clients {
             self.open_more()?;
             self.answer_what_is_settled();
             let timeout = self.waiting.as_ref().map(|_| Duration::from_millis(20));
-            match self.poll.poll(&mut events, timeout) {
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
-                result => result.map_err(poll_failed)?,
-            }
+            wait_for_events(&mut self.poll, &mut events, timeout)?;
             for event in &events {
                 if event.token() != COMMANDS {
                     self.on_event(event.token().0, event.is_writable(), event.is_read_closed());

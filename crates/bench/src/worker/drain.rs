@@ -7,7 +7,7 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 
-use super::{answer, commands, poll_failed};
+use super::{answer, commands, poll_failed, wait_for_events};
 use crate::control::{Connected, DrainRole, WorkerReply};
 use crate::error::Error;
 
@@ -32,10 +32,7 @@ pub fn play(role: &DrainRole) -> Result<(), Error> {
     let mut events = Events::with_capacity(1024);
     let mut buffer = vec![0; super::BUFFER_BYTES];
     loop {
-        match poll.poll(&mut events, None) {
-            Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
-            result => result.map_err(poll_failed)?,
-        }
+        wait_for_events(&mut poll, &mut events, None)?;
         for event in &events {
             if let Some(socket) = sockets.get(event.token().0) {
                 discard(socket, &mut buffer);

@@ -1,6 +1,5 @@
 //! A worker with players: one thread, one epoll, one read buffer.
 
-use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -11,7 +10,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::player::{Clock, LoadPlayer, PlayerSink, Reading, Waking};
 use super::session::{Ended, LoadSessionStage, Session, Taken};
-use super::{BUFFER_BYTES, answer, commands_for, poll_failed};
+use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::commands::EncodingOption;
 use crate::control::{Connected, Target, WorkerCommand, WorkerReply};
 use crate::error::Error;
@@ -111,10 +110,7 @@ impl Players {
             self.answer_if_connected();
             let waits = self.patience.map(|_| Duration::from_millis(20));
             let timeout = [waits, self.schedule.pause()].into_iter().flatten().min();
-            match self.poll.poll(&mut events, timeout) {
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
-                result => result.map_err(poll_failed)?,
-            }
+            wait_for_events(&mut self.poll, &mut events, timeout)?;
             for event in &events {
                 if event.token() != COMMANDS {
                     self.on_event(event.token().0, event.is_writable(), event.is_read_closed());

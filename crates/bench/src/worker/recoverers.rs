@@ -1,6 +1,5 @@
 //! A worker with sessions that connect once, all from a given position, and report what the recovery brought.
 
-use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -8,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::session::{Ended, LoadSessionStage, Observer, Session, Taken};
-use super::{BUFFER_BYTES, answer, commands_for, poll_failed};
+use super::session::{Ended, LoadSessionStage, Observer, Session};
+use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::commands::{self, EncodingOption};
 use crate::control::{ClientsRole, Recovered, RecoveryGroup, WorkerCommand, WorkerReply};
 use crate::error::Error;
@@ -92,10 +91,7 @@ impl Recoverers {
             self.open_more()?;
             self.answer_what_is_settled();
             let timeout = self.recovered.as_ref().map(|_| Duration::from_millis(20));
-            match self.poll.poll(&mut events, timeout) {
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
-                result => result.map_err(poll_failed)?,
-            }
+            wait_for_events(&mut self.poll, &mut events, timeout)?;
             for event in &events {
                 if event.token() != COMMANDS {
                     self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
@@ -168,7 +164,7 @@ impl Recoverers {
             let reregistered = registry.reregister(session.socket(), Token(number), Interest::READABLE);
             connected.and(reregistered.map_err(|err| format!("register: {err}")))
         } else {
-            read_all(session, &self.role, &mut self.buffer, &mut sink, read_closed)
+            session.read_all(&self.role.target, &mut self.buffer, &mut sink, read_closed)
         };
         let is_ready = before != LoadSessionStage::Ready && session.stage == LoadSessionStage::Ready;
         if let (true, Some(recovered)) = (is_ready, &mut self.recovered) {
@@ -199,23 +195,6 @@ impl Recoverers {
                 recovered.failed.insert("not ready in 2 minutes".into(), given_up);
             }
             answer(&WorkerReply::Recovered(Box::new(recovered)));
-        }
-    }
-}
-
-fn read_all(
-    session: &mut Session,
-    role: &ClientsRole,
-    buffer: &mut [u8],
-    sink: &mut Sink<'_>,
-    read_closed: bool,
-) -> Result<(), Ended> {
-    loop {
-        match session.read(&role.target, buffer, sink)? {
-            Taken::Nothing => return Ok(()),
-            // A read that did not fill the buffer has emptied the socket (epoll(7)), unless the end follows.
-            Taken::Bytes { more, .. } if !more && !read_closed => return Ok(()),
-            Taken::Bytes { .. } => {}
         }
     }
 }

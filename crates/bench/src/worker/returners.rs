@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -13,8 +12,8 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 
 use super::sequences::Sequences;
-use super::session::{Ended, LoadSessionStage, Observer, Session, Taken};
-use super::{BUFFER_BYTES, answer, commands_for, poll_failed};
+use super::session::{Ended, LoadSessionStage, Observer, Session};
+use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::commands::{self, EncodingOption};
 use crate::control::{ClientsRole, Connected, Returned, SubscriberReport, WorkerCommand, WorkerReply};
 use crate::error::Error;
@@ -139,10 +138,8 @@ impl Returners {
             self.open_first()?;
             self.open_due()?;
             self.answer_what_is_settled();
-            match self.poll.poll(&mut events, self.timeout()) {
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
-                result => result.map_err(poll_failed)?,
-            }
+            let timeout = self.timeout();
+            wait_for_events(&mut self.poll, &mut events, timeout)?;
             for event in &events {
                 if event.token() != COMMANDS {
                     self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
@@ -299,7 +296,7 @@ impl Returners {
                 deliveries: &mut self.deliveries,
                 unrecovered: 0,
             };
-            let read = read_all(session, &self.role, &mut self.buffer, &mut sink, read_closed);
+            let read = session.read_all(&self.role.target, &mut self.buffer, &mut sink, read_closed);
             unrecovered = sink.unrecovered;
             read
         };
@@ -374,21 +371,4 @@ impl Returners {
 
 fn address_of(role: &ClientsRole, place: usize) -> SocketAddr {
     place.checked_sub(1).and_then(|other| role.others.get(other)).copied().unwrap_or(role.target.address)
-}
-
-fn read_all(
-    session: &mut Session,
-    role: &ClientsRole,
-    buffer: &mut [u8],
-    sink: &mut Sink<'_>,
-    read_closed: bool,
-) -> Result<(), Ended> {
-    loop {
-        match session.read(&role.target, buffer, sink)? {
-            Taken::Nothing => return Ok(()),
-            // A read that did not fill the buffer has emptied the socket (epoll(7)), unless the end follows.
-            Taken::Bytes { more, .. } if !more && !read_closed => return Ok(()),
-            Taken::Bytes { .. } => {}
-        }
-    }
 }

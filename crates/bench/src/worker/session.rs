@@ -164,6 +164,24 @@ impl Session {
         Ok(Taken::Bytes { bytes: raw_bytes, more })
     }
 
+    /// Reads until the socket is empty, and reacts to what came.
+    pub fn read_all(
+        &mut self,
+        target: &Target,
+        buffer: &mut [u8],
+        observer: &mut impl Observer,
+        read_closed: bool,
+    ) -> Result<(), Ended> {
+        loop {
+            match self.read(target, buffer, observer)? {
+                Taken::Nothing => return Ok(()),
+                // A read that did not fill the buffer has emptied the socket (epoll(7)), unless the end follows.
+                Taken::Bytes { more, .. } if !more && !read_closed => return Ok(()),
+                Taken::Bytes { .. } => {}
+            }
+        }
+    }
+
     /// One read, through TLS if there is any.
     fn read_socket(&mut self, buffer: &mut [u8]) -> Result<Option<DecryptedRead>, Ended> {
         let read = match &mut self.secure {
