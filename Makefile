@@ -90,8 +90,9 @@ crash: server-for-tests ## Kill the real server under load, and see that nothing
 	tests/crash/all $(BINARIES)/dunlin 6
 
 clustered: server-for-tests page ## Kill, pause and part nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
-	@scripts/need python nats nats_short network node chromium
+	@scripts/need python nats nats_short network node go chromium
 	tests/cluster/all $(BINARIES)/dunlin
+	tests/cluster/sdks $(BINARIES)/dunlin --rounds 3
 	tests/cluster/elections $(BINARIES)/dunlin $(HOME)/.cache/dunlin/nats-short/nats-server
 	tests/api/run $(BINARIES)/dunlin --cluster
 	tests/browser/cluster $(BINARIES)/dunlin
@@ -103,9 +104,10 @@ twonodes: server-for-tests ## Run the API's cases, the oracle and the SDKs on tw
 	tests/sdk/run $(BINARIES)/dunlin --cluster
 
 chaos: server-for-tests page ## The same with RUNS=300 crashes, a third of it losses of power, and RUNS faults of a cluster (2 hours)
-	@scripts/need python cc nats network node chromium
+	@scripts/need python cc nats network node go chromium
 	tests/crash/all $(BINARIES)/dunlin $(RUNS)
 	tests/cluster/chaos $(BINARIES)/dunlin --rounds $(RUNS)
+	tests/cluster/sdks $(BINARIES)/dunlin --rounds 30
 	tests/browser/cluster $(BINARIES)/dunlin --each
 
 sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server, on both reactors
