@@ -214,7 +214,7 @@ func (view *appView) claims() []corev1.PersistentVolumeClaim {
 
 func (owner owner) claim(name, part string, size resource.Quantity, class string) corev1.PersistentVolumeClaim {
 	claim := corev1.PersistentVolumeClaim{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		// No kind: the API server does not return the kind of a claim template in Protobuf, so the live object would differ.
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: owner.selector(part)},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},

@@ -168,3 +168,25 @@ func TestPodsRestartExactlyWhenTheContentChanges(t *testing.T) {
 		}
 	}
 }
+
+// The API server returns claim templates without a kind in Protobuf. If Roost wrote one, live and desired would never agree.
+func TestClaimTemplatesHaveNoKind(t *testing.T) {
+	claims := 0
+	for _, file := range cases(t) {
+		for _, object := range rendered(t, file) {
+			set, isSet := object.(*appsv1.StatefulSet)
+			if !isSet {
+				continue
+			}
+			for _, claim := range set.Spec.VolumeClaimTemplates {
+				claims++
+				if claim.TypeMeta != (metav1.TypeMeta{}) {
+					t.Errorf("%s: the claim template %s has the kind %q", filepath.Base(file), claim.Name, claim.Kind)
+				}
+			}
+		}
+	}
+	if claims == 0 {
+		t.Error("no case has a claim template")
+	}
+}
