@@ -208,9 +208,16 @@ func number(object Manifest, table, field string) int64 {
 	return 0
 }
 
-// isStalled is whether a Deployment has given up on its new pods.
+// isStalled is whether a Deployment waited in vain for the pods of its present template. A status from before the last write
+// is about earlier pods.
 func (decision *decision) isStalled() bool {
+	if len(decision.writes) > 0 {
+		return false
+	}
 	for _, workload := range decision.workloads() {
+		if number(workload, "status", "observedGeneration") < number(workload, "metadata", "generation") {
+			continue
+		}
 		status, _ := workload["status"].(map[string]any)
 		conditions, _ := status["conditions"].([]any)
 		for _, element := range conditions {
