@@ -1,0 +1,50 @@
+package render
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+// FilesBytesMax bounds the encrypted files of an app. Kubernetes has the limit for one ConfigMap.
+const FilesBytesMax = 1 << 20
+
+var filesKeyPattern = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)
+
+// FilesKey is the key of a file in the ConfigMap of files, where `/` cannot stand. A name of a file has no `..`.
+func FilesKey(name string) string { return strings.ReplaceAll(name, "/", "..") }
+
+// FilesName is the ConfigMap of an app's files if no annotation names another.
+func FilesName(name string) string { return name + "-files" }
+
+// Files is the ConfigMap that takes .env files to the operator as they are in the repository. It is never changed: other
+// files have another name, so a spec and its files change at once.
+func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, error) {
+	size, data := 0, map[string]string{}
+	for file, content := range files {
+		key := FilesKey(file)
+		if !filesKeyPattern.MatchString(key) {
+			return nil, fmt.Errorf("%q cannot be taken to a cluster; name the file with letters, digits, `.`, `_`, `-` and `/`", file)
+		}
+		size += len(key) + len(content)
+		data[key] = content
+	}
+	if size > FilesBytesMax {
+		return nil, fmt.Errorf("the files have %d bytes, more than %d; mount large content as a volume", size, FilesBytesMax)
+	}
+	hash := settings.Settings{Plain: data}.Hash(namespace + "/" + name)
+	return &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: FilesName(name) + "-" + hash[:10], Namespace: namespace,
+			Labels: map[string]string{LabelManagedBy: ManagedBy, LabelFilesOf: name},
+		},
+		Data:      data,
+		Immutable: new(true),
+	}, nil
+}

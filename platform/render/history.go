@@ -1,0 +1,60 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+// Record is what a rollback brings back together: the spec and its files, which are encrypted where they have secrets.
+type Record struct {
+	Spec  json.RawMessage   `json:"spec"`
+	Files map[string]string `json:"files,omitempty"`
+}
+
+// App of the record.
+func (record Record) App(namespace, name string) (*v1alpha1.App, error) {
+	app := &v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	return app, record.read(&app.Spec)
+}
+
+// Dunlin of the record.
+func (record Record) Dunlin(namespace, name string) (*v1alpha1.Dunlin, error) {
+	dunlin := &v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	return dunlin, record.read(&dunlin.Spec)
+}
+
+func (record Record) read(spec any) error {
+	if err := json.Unmarshal(record.Spec, spec); err != nil {
+		return fmt.Errorf("reading the spec of a revision: %w", err)
+	}
+	return nil
+}
+
+// History is the object in which a revision is kept. Its number follows from what is live, so it is set elsewhere.
+func History(kind, namespace, name, revision string, spec any, files map[string]string) (*appsv1.ControllerRevision, error) {
+	text, err := json.Marshal(spec)
+	if err == nil {
+		text, err = json.Marshal(Record{text, files})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encoding the spec: %w", err)
+	}
+	meta := owner{name: name, namespace: namespace}.meta(HistoryName(kind, name, revision), partMain)
+	return &appsv1.ControllerRevision{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ControllerRevision"},
+		ObjectMeta: meta,
+		Data:       runtime.RawExtension{Raw: text},
+	}, nil
+}
+
+// HistoryName has the kind, because Kubernetes names the revisions of a StatefulSet after it as well.
+func HistoryName(kind, name, revision string) string {
+	return name + "-" + strings.ToLower(kind) + "-" + revision
+}
