@@ -13,7 +13,7 @@ RUNS ?= 300
 BOTS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform page fuzz autobahn crash chaos clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform operator page fuzz autobahn crash chaos clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -125,6 +125,10 @@ guides: server-for-tests ## Follow README's quick start, docs/own-game.md and th
 platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings, against a real API server
 	@scripts/need go nats etcd kube-apiserver
 	platform/test $(BINARIES)/dunlin
+
+operator: server-for-tests ## Check Roost's operator at length: an error at each of its calls, 1,000 apps (some 15 minutes)
+	@scripts/need go nats etcd kube-apiserver
+	ROOST_TEST_WHOLE=1 platform/test $(BINARIES)/dunlin -count=1 -v -timeout 60m -run 'TestAnErrorAtEachCall|TestAThousandApps' ./operator
 
 packages: packaged ## Boot a Debian machine with the package, and build the container image (a few minutes, once)
 	@scripts/need machine buildah

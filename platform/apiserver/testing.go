@@ -5,11 +5,17 @@ import (
 	"testing"
 )
 
-// ForTest starts a server that ends with the test. Without the programs, which `make platform` names, the test is skipped.
+// ProgramsOfTest are those that `make platform` names in variables.
+func ProgramsOfTest() (Programs, bool) {
+	programs := Programs{Etcd: os.Getenv("ROOST_TEST_ETCD"), APIServer: os.Getenv("ROOST_TEST_KUBE_APISERVER")}
+	return programs, programs.Etcd != "" && programs.APIServer != ""
+}
+
+// ForTest starts a server that ends with the test. Without the programs, the test is skipped.
 func ForTest(t *testing.T) *Server {
 	t.Helper()
-	programs := Programs{Etcd: os.Getenv("ROOST_TEST_ETCD"), APIServer: os.Getenv("ROOST_TEST_KUBE_APISERVER")}
-	if programs.Etcd == "" || programs.APIServer == "" {
+	programs, isThere := ProgramsOfTest()
+	if !isThere {
 		t.Skip("ROOST_TEST_ETCD or ROOST_TEST_KUBE_APISERVER is not set; `make platform` sets them")
 	}
 	server, err := Start(programs, t.TempDir())

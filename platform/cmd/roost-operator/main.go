@@ -1,0 +1,54 @@
+// The operator of Roost: keeps namespaces as their Apps and Dunlins have them.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/dunlin-project/dunlin/platform/operator"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "roost-operator: %s\n", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var options operator.Options
+	namespaces := flag.String("namespaces", "", "namespaces to look after, with commas between them")
+	flag.StringVar(&options.IdentityFile, "identity", "/etc/roost/identity.txt", "file with the age identities that decrypt settings")
+	flag.StringVar(&options.LeaderNamespace, "leader-namespace", "", "namespace of the Lease by which one of several operators is chosen; empty: there is only one")
+	flag.StringVar(&options.HealthAddress, "health", ":8081", "address of /healthz and /readyz; 0: none")
+	flag.StringVar(&options.MetricsAddress, "metrics", ":8080", "address of /metrics; 0: none")
+	flag.StringVar(&options.Cluster.IngressClass, "ingress-class", "", "class of Ingresses (default traefik)")
+	flag.StringVar(&options.Cluster.IngressNamespace, "ingress-namespace", "", "namespace of the ingress controller (default kube-system)")
+	flag.StringVar(&options.Cluster.MonitoringNamespace, "monitoring-namespace", "", "namespace of what reads metrics (default monitoring)")
+	flag.Parse()
+	if *namespaces == "" {
+		return errors.New("--namespaces is missing; name those that the operator is to look after, such as web,jobs")
+	}
+	options.Namespaces = strings.Split(*namespaces, ",")
+	options.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, nil))
+	ctrl.SetLogger(options.Log)
+	klog.SetLogger(options.Log)
+	connection, err := ctrl.GetConfig()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	return operator.Run(ctx, connection, options)
+}

@@ -1,0 +1,76 @@
+package deploy_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dunlin-project/dunlin/platform/deploy"
+)
+
+// dangerous verbs and resources give more rights than those that are written down.
+var (
+	dangerousVerbs     = []string{"*", "escalate", "bind", "impersonate", "approve", "sign", "deletecollection"}
+	dangerousResources = []string{
+		"*", "roles", "rolebindings", "clusterroles", "clusterrolebindings", "pods/exec", "pods/attach", "pods/ephemeralcontainers",
+		"serviceaccounts/token", "nodes", "nodes/proxy", "namespaces", "persistentvolumes", "persistentvolumeclaims", "users", "groups",
+		"certificatesigningrequests", "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "customresourcedefinitions",
+	}
+)
+
+func TestNoRoleGivesMoreThanItNames(t *testing.T) {
+	entries, err := deploy.Files.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := 0
+	for _, entry := range entries {
+		text, err := deploy.Files.ReadFile(entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range bytes.Split(text, []byte("\n---\n")) {
+			var read struct {
+				metav1.TypeMeta   `json:",inline"`
+				metav1.ObjectMeta `json:"metadata"`
+				Rules             []rbacv1.PolicyRule `json:"rules"`
+			}
+			if err := yaml.Unmarshal(document, &read); err != nil {
+				t.Fatal(err)
+			}
+			switch read.Kind {
+			case "ClusterRoleBinding":
+				t.Errorf("%s: %s gives rights in all namespaces", entry.Name(), read.Name)
+			case "ClusterRole", "Role":
+				roles++
+				for _, rule := range read.Rules {
+					checkRule(t, read.Name, rule)
+				}
+			}
+		}
+	}
+	if roles != 3 {
+		t.Errorf("%d roles", roles)
+	}
+}
+
+func checkRule(t *testing.T, role string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	if len(rule.NonResourceURLs) > 0 || slices.Contains(rule.APIGroups, "*") || len(rule.Verbs)*len(rule.Resources) == 0 {
+		t.Errorf("%s: %v", role, rule)
+	}
+	for _, verb := range rule.Verbs {
+		if slices.Contains(dangerousVerbs, verb) {
+			t.Errorf("%s: the verb %s on %v", role, verb, rule.Resources)
+		}
+	}
+	for _, resource := range rule.Resources {
+		if slices.Contains(dangerousResources, resource) {
+			t.Errorf("%s: the resource %s", role, resource)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// children are the kinds that specs render to. A PersistentVolumeClaim is none of them: the operator has no right to it.
+func children() map[client.Object]client.ObjectList {
+	return map[client.Object]client.ObjectList{
+		&corev1.ServiceAccount{}: &corev1.ServiceAccountList{}, &corev1.ConfigMap{}: &corev1.ConfigMapList{},
+		&corev1.Secret{}: &corev1.SecretList{}, &corev1.Service{}: &corev1.ServiceList{},
+		&networkingv1.NetworkPolicy{}: &networkingv1.NetworkPolicyList{}, &networkingv1.Ingress{}: &networkingv1.IngressList{},
+		&appsv1.Deployment{}: &appsv1.DeploymentList{}, &appsv1.StatefulSet{}: &appsv1.StatefulSetList{},
+		&appsv1.ControllerRevision{}: &appsv1.ControllerRevisionList{},
+		&batchv1.Job{}:               &batchv1.JobList{}, &batchv1.CronJob{}: &batchv1.CronJobList{},
+		&policyv1.PodDisruptionBudget{}:          &policyv1.PodDisruptionBudgetList{},
+		&autoscalingv2.HorizontalPodAutoscaler{}: &autoscalingv2.HorizontalPodAutoscalerList{},
+	}
+}
+
+// objectName names an object in the namespace of its owner.
+type objectName struct{ version, kind, name string }
+
+func nameOf(object reconcile.Manifest) objectName {
+	read := unstructured.Unstructured{Object: object}
+	return objectName{read.GetAPIVersion(), read.GetKind(), read.GetName()}
+}
+
+// liveObjects are those with the label of the subject, and those that have a desired name, whoever made them.
+func (operator *Operator) liveObjects(ctx context.Context, subject *subject, desired []reconcile.Manifest) (map[objectName]reconcile.Manifest, error) {
+	live, err := operator.labeled(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := operator.overtakeCache(ctx, subject, live)
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range desired {
+		name := nameOf(object)
+		if _, isThere := live[name]; isThere || asked[name] {
+			continue
+		}
+		// The cache has only what has our label. An object of somebody else may have the name.
+		found, err := operator.ask(ctx, subject.object.GetNamespace(), name)
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			live[name] = found
+		}
+	}
+	return live, nil
+}
+
+func (operator *Operator) labeled(ctx context.Context, subject *subject) (map[objectName]reconcile.Manifest, error) {
+	live := map[objectName]reconcile.Manifest{}
+	selector := client.MatchingLabels{render.LabelApp: subject.object.GetName(), render.LabelManagedBy: render.ManagedBy}
+	for _, list := range children() {
+		if err := operator.Reader.List(ctx, list, client.InNamespace(subject.object.GetNamespace()), selector); err != nil {
+			return nil, err
+		}
+		err := meta.EachListItem(list, func(item runtime.Object) error {
+			manifest, err := plain(item)
+			if err == nil {
+				live[nameOf(manifest)] = manifest
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return live, nil
+}
+
+// plain is a typed object as plain values, with its kind, which elements of lists lack.
+func plain(object runtime.Object) (reconcile.Manifest, error) {
+	manifest, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("converting an object: %w", err)
+	}
+	kind, err := apiutil.GVKForObject(object, scheme)
+	if err != nil {
+		return nil, err
+	}
+	manifest["apiVersion"], manifest["kind"] = kind.GroupVersion().String(), kind.Kind
+	return manifest, nil
+}
+
+// ask is what the API server has under a name, or nil.
+func (operator *Operator) ask(ctx context.Context, namespace string, name objectName) (reconcile.Manifest, error) {
+	var found unstructured.Unstructured
+	found.SetAPIVersion(name.version)
+	found.SetKind(name.kind)
+	err := operator.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name.name}, &found)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return found.Object, err
+}
+
+// overtakeCache asks the API server for what the last pass has written and the cache does not have yet. Otherwise a pass
+// would write once more what is written already.
+func (operator *Operator) overtakeCache(ctx context.Context, subject *subject, live map[objectName]reconcile.Manifest) (map[objectName]bool, error) {
+	asked := map[objectName]bool{}
+	for name, version := range operator.recent.of(subject.object.GetUID()) {
+		cached, isCached := live[name]
+		isDeletion := version == deletedVersion
+		if isCached && !isDeletion && versionOf(cached) >= version || !isCached && isDeletion {
+			operator.recent.forget(subject.object.GetUID(), name)
+			continue
+		}
+		fresh, err := operator.ask(ctx, subject.object.GetNamespace(), name)
+		if err != nil {
+			return nil, err
+		}
+		asked[name] = true
+		if fresh == nil {
+			delete(live, name)
+		} else {
+			live[name] = fresh
+		}
+		if fresh == nil && !isCached || fresh != nil && isDeletion {
+			operator.recent.forget(subject.object.GetUID(), name)
+		}
+	}
+	return asked, nil
+}
+
+// versionOf counts up with each write to the API server.
+func versionOf(object reconcile.Manifest) uint64 {
+	read := unstructured.Unstructured{Object: object}
+	version, err := strconv.ParseUint(read.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return version
+}

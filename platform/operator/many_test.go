@@ -1,0 +1,144 @@
+package operator_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+const (
+	apps, appsRSSMiBMax = 50, 64
+	// Without kubelets, the whole form has no pods.
+	appsWhole, appsWholeRSSMiBMax = 1000, 128
+	resyncSecondsMax              = 60
+)
+
+// TestManyApps runs the operator as a program, with the rights of its manifest: it writes what is missing, stays below a
+// bound of memory, and writes nothing when it is started again.
+func TestManyApps(t *testing.T) {
+	manyApps(t, apps, appsRSSMiBMax)
+}
+
+// TestAThousandApps has the time as well, which says something on a machine with nothing else to do.
+func TestAThousandApps(t *testing.T) {
+	if !isWhole() {
+		t.Skip("ROOST_TEST_WHOLE is not set; `make operator` sets it")
+	}
+	if took := manyApps(t, appsWhole, appsWholeRSSMiBMax); took > resyncSecondsMax*time.Second {
+		t.Errorf("a resync has taken %s", took)
+	}
+}
+
+// manyApps returns the time that a new operator needs to look at everything once.
+func manyApps(t *testing.T, count, rssMiBMax int) time.Duration {
+	world := newWorld(t, fmt.Sprintf("many-%d", count))
+	program := programOfOperator(t)
+	files := ""
+	for index := range count {
+		app := world.app(fmt.Sprintf("app-%d", index))
+		world.files(app, fmt.Sprintf("LOG_LEVEL=info\nTOKEN=value-%d\n", index))
+		app.Spec.Host = app.Name + ".example.com"
+		world.create(app)
+		files = app.Annotations["apps.roost.dev/files"]
+	}
+	if files == "" {
+		t.Fatal("the apps have no files")
+	}
+	first := world.start(program)
+	world.waitUntilWell(count)
+	first.waitForPasses(count)
+	world.checkMemory(first, "after the first writes", rssMiBMax)
+	first.stop()
+
+	before := world.versions()
+	begin := time.Now()
+	second := world.start(program)
+	second.waitForPasses(count)
+	took := time.Since(begin)
+	t.Logf("%d apps are looked at %s after the start", count, took.Round(time.Millisecond))
+	world.checkMemory(second, "after a resync", rssMiBMax)
+	after := world.versions()
+	if len(before) < count*6 || len(after) != len(before) {
+		t.Errorf("%d objects became %d", len(before), len(after))
+	}
+	for name, version := range after {
+		if before[name] != version {
+			t.Errorf("%s was written: version %s became %s", name, before[name], version)
+		}
+	}
+	second.stop()
+	return took
+}
+
+func (world *world) checkMemory(process *process, when string, rssMiBMax int) {
+	world.t.Helper()
+	rss := process.kib("VmRSS")
+	world.t.Logf("%s: RSS %d KiB, highest %d KiB", when, rss, process.kib("VmHWM"))
+	if rss > rssMiBMax*1024 {
+		world.t.Errorf("%s, the operator has an RSS of %d KiB, more than %d MiB", when, rss, rssMiBMax)
+	}
+}
+
+// waitUntilWell does the part of the controllers of Kubernetes until the operator reports all apps as desired.
+func (world *world) waitUntilWell(count int) {
+	world.t.Helper()
+	wait(world.t, "all apps are well", func() bool {
+		var all v1alpha1.AppList
+		if err := world.admin.List(world.t.Context(), &all, client.InNamespace(world.namespace)); err != nil {
+			world.t.Fatal(err)
+		}
+		ready := 0
+		for index := range all.Items {
+			if conditionsOf(&all.Items[index]) == well {
+				ready++
+			}
+		}
+		if ready < count {
+			world.settle("")
+		}
+		return ready == count
+	})
+}
+
+// versions of all objects of the namespace that an operator may write.
+func (world *world) versions() map[string]string {
+	world.t.Helper()
+	found := map[string]string{}
+	for kind := range versions {
+		for _, object := range world.list(kind, "") {
+			found[kind+"/"+object.GetName()] = object.GetResourceVersion()
+		}
+	}
+	var all v1alpha1.AppList
+	if err := world.admin.List(world.t.Context(), &all, client.InNamespace(world.namespace)); err != nil {
+		world.t.Fatal(err)
+	}
+	for index := range all.Items {
+		found["App/"+all.Items[index].Name] = all.Items[index].ResourceVersion
+	}
+	return found
+}
+
+// TestAnotherOperatorTakesOver when the one that is the leader ends.
+func TestAnotherOperatorTakesOver(t *testing.T) {
+	world := newWorld(t, "leader")
+	program := programOfOperator(t)
+	world.create(world.app("first"))
+	leader := world.start(program, "--leader-namespace=roost-system")
+	world.waitUntilWell(1)
+	other := world.start(program, "--leader-namespace=roost-system")
+	if figures, err := other.figures(); err != nil || figures[`leader_election_master_status{name="roost-operator"}`] != 0 {
+		t.Errorf("there are two leaders, or %v", err)
+	}
+	leader.stop()
+	world.create(world.app("second"))
+	world.waitUntilWell(2)
+	if figures, err := other.figures(); err != nil || figures[`leader_election_master_status{name="roost-operator"}`] != 1 {
+		t.Errorf("the other operator is not the leader, or %v", err)
+	}
+	other.stop()
+}

@@ -1,0 +1,142 @@
+package operator
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+const (
+	// againSeconds is the pause before a pass that nothing announces: a key that is mounted, a name that becomes free.
+	againSeconds = 30
+	// backupFreshSeconds is the age at which a backup is old if the spec does not say so.
+	backupFreshSeconds = 90_000
+)
+
+// Pass reads, decides and writes once. It returns the pause until the next pass, or 0 if only an event asks for one.
+func (operator *Operator) Pass(ctx context.Context, kind string, name types.NamespacedName) (time.Duration, error) {
+	subject, err := operator.read(ctx, kind, name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil || subject.object.GetDeletionTimestamp() != nil {
+		// Kubernetes deletes what it owns.
+		return 0, err
+	}
+	input := reconcile.Input{Owner: subject.owner()}
+	if input.Blocked, err = operator.blocked(ctx, subject); err != nil {
+		return 0, err
+	}
+	var found decrypted
+	if input.Blocked == nil {
+		if found, err = operator.settings(ctx, subject); err != nil {
+			return 0, err
+		}
+		input.SettingsProblem = found.problem
+	}
+	var revision string
+	if input.Blocked == nil && input.SettingsProblem == "" {
+		if input.Desired, revision, err = subject.desired(found.values, found.files, operator.Cluster); err != nil {
+			return 0, err
+		}
+	}
+	live, err := operator.liveObjects(ctx, subject, input.Desired)
+	if err != nil {
+		return 0, err
+	}
+	input.Live = slices.Collect(maps.Values(live))
+	if input.Pods, err = operator.pods(ctx, subject); err != nil {
+		return 0, err
+	}
+	input.Backup = backupState(subject, live, operator.now())
+	return operator.perform(ctx, subject, input, live, outcome{revision, found.from})
+}
+
+// outcome is what the status names beside the conditions.
+type outcome struct{ revision, files string }
+
+// perform writes what is decided, then the status.
+func (operator *Operator) perform(ctx context.Context, subject *subject, input reconcile.Input, live map[objectName]reconcile.Manifest, outcome outcome) (time.Duration, error) {
+	result := reconcile.Decide(input)
+	var failure error
+	for _, write := range result.Writes {
+		if failure = operator.write(ctx, subject, write, live); failure != nil {
+			break
+		}
+	}
+	if failure != nil {
+		if input.Refusal = refusalOf(failure); input.Refusal == "" {
+			return 0, failure
+		}
+		result.Conditions = reconcile.Decide(input).Conditions
+	}
+	if err := operator.report(ctx, subject, result, outcome); err != nil {
+		return 0, err
+	}
+	return pauseAfter(result, input.Backup), failure
+}
+
+func pauseAfter(result reconcile.Result, backup *reconcile.BackupState) time.Duration {
+	waitsFor := []string{
+		reconcile.ReasonNameTaken, reconcile.ReasonHostTaken, reconcile.ReasonSettingsUnreadable, reconcile.ReasonWaitingForDeletion,
+	}
+	for _, condition := range result.Conditions {
+		if slices.Contains(waitsFor, condition.Reason) {
+			return againSeconds * time.Second
+		}
+	}
+	if backup != nil && backup.AgeSeconds != nil && *backup.AgeSeconds <= backup.FreshSeconds {
+		return time.Duration(backup.FreshSeconds-*backup.AgeSeconds+1) * time.Second
+	}
+	return 0
+}
+
+// backupState is what the CronJob of the backup reports.
+func backupState(subject *subject, live map[objectName]reconcile.Manifest, now time.Time) *reconcile.BackupState {
+	if subject.backup == nil {
+		return nil
+	}
+	state := &reconcile.BackupState{FreshSeconds: backupFreshSeconds}
+	if subject.backup.FreshSeconds != nil {
+		state.FreshSeconds = *subject.backup.FreshSeconds
+	}
+	name := objectName{batchv1.SchemeGroupVersion.String(), "CronJob", render.BackupName(subject.object.GetName())}
+	status, _ := live[name]["status"].(map[string]any)
+	text, _ := status["lastSuccessfulTime"].(string)
+	if last, err := time.Parse(time.RFC3339, text); err == nil {
+		state.AgeSeconds = new(int64(now.Sub(last) / time.Second))
+	}
+	return state
+}
+
+// Operator keeps namespaces as their Apps and Dunlins have them.
+type Operator struct {
+	// Reader may be a cache of what is watched. Live asks the API server.
+	Reader, Live client.Reader
+	Writer       client.Client
+	// Namespaces that are looked after.
+	Namespaces []string
+	// IdentityFile has the age identities that decrypt settings.
+	IdentityFile string
+	Cluster      render.Cluster
+	// Now is the clock. The system's without it.
+	Now func() time.Time
+
+	recent recentWrites
+}
+
+func (operator *Operator) now() time.Time {
+	if operator.Now != nil {
+		return operator.Now()
+	}
+	return time.Now()
+}

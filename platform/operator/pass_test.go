@@ -1,0 +1,391 @@
+package operator_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+	"github.com/dunlin-project/dunlin/platform/settings"
+	"github.com/dunlin-project/dunlin/platform/validate"
+)
+
+const (
+	casesMin = 40
+	well     = "Degraded=False AsDesired, Progressing=False AsDesired, Ready=True AsDesired, SettingsDecrypted=True AsDesired"
+)
+
+func sortedText(parts []string) string {
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// TestEachCaseEndsWithoutAWrite has the operator apply each case of the golden files. What the server makes of it differs
+// from what is applied in no way that the operator would write again.
+func TestEachCaseEndsWithoutAWrite(t *testing.T) {
+	files, err := filepath.Glob("../render/testdata/cases/*.yaml")
+	if err != nil || len(files) < casesMin {
+		t.Fatalf("%d cases, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			world := newWorld(t, "all-"+name)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			document := validate.File(text)[0]
+			kind, object := "App", client.Object(document.App)
+			if document.Dunlin != nil {
+				kind, object = "Dunlin", document.Dunlin
+			}
+			object.SetNamespace(world.namespace)
+			if env, err := os.ReadFile(strings.TrimSuffix(file, ".yaml") + ".env"); err == nil {
+				object.SetAnnotations(map[string]string{render.AnnotationFiles: world.encrypted(object.GetName(), fileOf(object), string(env))})
+			}
+			world.create(object)
+			world.converge(kind, object.GetName())
+			world.calls.reset(0, false)
+			if err := world.pass(kind, object.GetName()); err != nil || len(world.calls.writes) > 0 {
+				t.Errorf("%v, %v", err, world.calls.writes)
+			}
+			if status, message := world.status(object); !strings.HasSuffix(status, well) && !strings.Contains(status, "BackupFresh") {
+				t.Errorf("%s\n%s", status, message)
+			}
+		})
+	}
+}
+
+func fileOf(object client.Object) string {
+	if dunlin, isDunlin := object.(*v1alpha1.Dunlin); isDunlin {
+		return string(dunlin.Spec.Keys.File)
+	}
+	return string(object.(*v1alpha1.App).Spec.EnvFiles[0])
+}
+
+// large has something of each kind of write.
+func (world *world) large() *v1alpha1.App {
+	app := world.app("shop")
+	world.files(app, "LOG_LEVEL=info\nTOKEN=one\n")
+	app.Spec.Host = "shop.example.com"
+	app.Spec.Migrate = &v1alpha1.Migration{Command: v1alpha1.Command{"migrate"}}
+	app.Spec.Cron = []v1alpha1.CronTask{{Name: "a", Schedule: "0 * * * *", Command: v1alpha1.Command{"x"}}}
+	return app
+}
+
+// shrink takes away what is pruned.
+func (world *world) shrink() {
+	var app v1alpha1.App
+	if err := world.get("shop", &app); err != nil {
+		world.t.Fatal(err)
+	}
+	app.Spec.Host, app.Spec.Cron, app.Spec.Image = "", nil, "shop:2"
+	world.update(&app)
+}
+
+// hashless cuts hashes, which have the namespace in them.
+func hashless(names string) string {
+	var cut []string
+	for _, name := range strings.Split(names, ", ") {
+		parts := strings.Split(name, "-")
+		if last := parts[len(parts)-1]; len(last) == 10 {
+			name = strings.TrimSuffix(name, last)
+		}
+		cut = append(cut, name)
+	}
+	return sortedText(cut)
+}
+
+func TestDriftIsUndoneAndWhatIsOfOthersStays(t *testing.T) {
+	world := newWorld(t, "drift")
+	app := world.app("shop")
+	world.create(app)
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Name: "data-shop-0", Namespace: world.namespace,
+		Labels: map[string]string{render.LabelApp: "shop", render.LabelManagedBy: render.ManagedBy},
+	}}
+	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	world.create(claim)
+	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "shop-tls", Namespace: world.namespace, Labels: claim.Labels}}
+	world.create(foreign)
+	world.converge("App", "shop")
+
+	var deployment appsv1.Deployment
+	if err := world.get("shop", &deployment); err != nil {
+		t.Fatal(err)
+	}
+	deployment.Spec.Replicas = new(int32(7))
+	deployment.Labels["team"] = "web"
+	world.update(&deployment)
+	if err := world.admin.Delete(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shop", Namespace: world.namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	world.converge("App", "shop")
+	if err := world.get("shop", &deployment); err != nil || *deployment.Spec.Replicas != 1 || deployment.Labels["team"] != "web" {
+		t.Errorf("%v: %d replicas, labels %v", err, *deployment.Spec.Replicas, deployment.Labels)
+	}
+	if err := world.get("shop", &corev1.Service{}); err != nil {
+		t.Error(err)
+	}
+	for _, object := range []client.Object{claim, foreign} {
+		before := object.GetResourceVersion()
+		if err := world.get(object.GetName(), object); err != nil || object.GetResourceVersion() != before {
+			t.Errorf("%s: %v, changed: %v", object.GetName(), err, object.GetResourceVersion() != before)
+		}
+	}
+}
+
+func TestANameOfSomebodyElseIsNotTaken(t *testing.T) {
+	world := newWorld(t, "taken")
+	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shop", Namespace: world.namespace}}
+	foreign.Spec.Ports = []corev1.ServicePort{{Port: 1}}
+	world.create(foreign)
+	version := foreign.ResourceVersion
+	app := world.app("shop")
+	world.create(app)
+	world.converge("App", "shop")
+	status, message := world.status(app)
+	if !strings.Contains(status, "Degraded=True NameTaken") || !strings.Contains(message, "Service/shop; rename or delete them") {
+		t.Errorf("%s\n%s", status, message)
+	}
+	if err := world.get("shop", foreign); err != nil || foreign.ResourceVersion != version {
+		t.Errorf("%v, version %s", err, foreign.ResourceVersion)
+	}
+	if err := world.admin.Delete(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	world.converge("App", "shop")
+	if status, message := world.status(app); status != well {
+		t.Errorf("%s\n%s", status, message)
+	}
+}
+
+// TestAnOwnerThatIsMadeAgainWaits for Kubernetes to collect what the first one has left.
+func TestAnOwnerThatIsMadeAgainWaits(t *testing.T) {
+	world := newWorld(t, "again")
+	world.create(world.app("shop"))
+	world.converge("App", "shop")
+	before := world.names("shop")
+	if err := world.admin.Delete(t.Context(), world.app("shop")); err != nil {
+		t.Fatal(err)
+	}
+	if err := world.pass("App", "shop"); err != nil || world.names("shop") != before {
+		t.Fatalf("%v: %s", err, world.names("shop"))
+	}
+	app := world.app("shop")
+	world.create(app)
+	world.converge("App", "shop")
+	if status, message := world.status(app); !strings.Contains(status, "Progressing=True WaitingForDeletion") {
+		t.Fatalf("%s\n%s", status, message)
+	}
+	for kind := range versions {
+		for _, object := range world.list(kind, "shop") {
+			if owner := metav1.GetControllerOf(object); owner != nil && owner.UID != app.UID {
+				if err := client.IgnoreNotFound(world.admin.Delete(t.Context(), object, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	world.converge("App", "shop")
+	if status, message := world.status(app); status != well || world.names("shop") != before {
+		t.Errorf("%s\n%s\n%s", status, message, world.names("shop"))
+	}
+}
+
+func TestSettings(t *testing.T) {
+	world := newWorld(t, "settings")
+	app := world.app("shop")
+	world.files(app, "LOG_LEVEL=info\nTOKEN=c4n4ry\n")
+	world.create(app)
+	world.converge("App", "shop")
+	secrets := world.list("Secret", "shop")
+	if len(secrets) != 1 || secrets[0].Object["data"].(map[string]any)["TOKEN"] != "YzRuNHJ5" {
+		t.Fatalf("%v", secrets)
+	}
+	template := world.template("shop")
+
+	// The same content, encrypted anew, restarts nothing.
+	world.switchFiles(app, world.encrypted("shop", "shop.env", "LOG_LEVEL=info\nTOKEN=c4n4ry\n"))
+	if world.converge("App", "shop"); !equality.Semantic.DeepEqual(world.template("shop"), template) {
+		t.Error("pods would restart though nothing changed")
+	}
+	good := app.Annotations[render.AnnotationFiles]
+	other, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := world.sealed("TOKEN=c4n4ry\n", other)
+	for name, row := range map[string]struct{ content, message string }{
+		"missing":    {"", "is not there; run `roost deploy`"},
+		"wrong key":  {sealed, "no identity decrypts the file, which is encrypted for " + other.Recipient().String()},
+		"tampered":   {strings.Replace(world.sealed("TOKEN=a\nB=b\n", world.identity), "B=", "C=", 1), "restore the file from Git"},
+		"cut":        {world.sealed("TOKEN=a\n", world.identity)[:80], "begins with ENC["},
+		"ciphertext": {"TOKEN=ENC[AES256_GCM]\n", "the value of TOKEN begins with ENC["},
+	} {
+		files := "missing"
+		if row.content != "" {
+			files = world.written("shop", "shop.env", row.content)
+		}
+		world.switchFiles(app, files)
+		world.calls.reset(0, false)
+		world.converge("App", "shop")
+		status, message := world.status(app)
+		isNamed := strings.Contains(status, "SettingsDecrypted=False SettingsUnreadable") && strings.Contains(status, "Ready=True")
+		if !isNamed || !strings.Contains(message, row.message) {
+			t.Errorf("%s: %s\n%s", name, status, message)
+		}
+		for _, write := range world.calls.writes {
+			if !strings.HasSuffix(write, "/apps/shop/status") {
+				t.Errorf("%s: %s", name, write)
+			}
+		}
+	}
+	world.switchFiles(app, good)
+	world.converge("App", "shop")
+	world.switchFiles(app, world.encrypted("shop", "shop.env", "LOG_LEVEL=info\nTOKEN=other\n"))
+	if world.converge("App", "shop"); equality.Semantic.DeepEqual(world.template("shop"), template) {
+		t.Error("pods would not restart though a value changed")
+	}
+	if text := fmt.Sprint(statusOf(app)); strings.Contains(text, "c4n4ry") {
+		t.Error("a value is in the status")
+	}
+}
+
+// sealed is an encrypted file.
+func (world *world) sealed(text string, identity *age.X25519Identity) string {
+	world.t.Helper()
+	return sealed(world.t, text, settings.Options{
+		Recipients: []string{identity.Recipient().String()}, PlainKeys: "^LOG_", Now: time.Unix(1_000_000_000, 0),
+	})
+}
+
+func (world *world) encrypted(app, file, text string) string {
+	world.t.Helper()
+	return world.written(app, file, world.sealed(text, world.identity))
+}
+
+// written is the name of a ConfigMap with one file.
+func (world *world) written(app, file, content string) string {
+	world.t.Helper()
+	files, err := render.Files(world.namespace, app, map[string]string{file: content})
+	if err != nil {
+		world.t.Fatal(err)
+	}
+	if err := world.admin.Create(world.t.Context(), files); err != nil && !apierrors.IsAlreadyExists(err) {
+		world.t.Fatal(err)
+	}
+	return files.Name
+}
+
+func (world *world) switchFiles(app *v1alpha1.App, files string) {
+	world.t.Helper()
+	if err := world.get(app.Name, app); err != nil {
+		world.t.Fatal(err)
+	}
+	app.Annotations[render.AnnotationFiles] = files
+	world.update(app)
+}
+
+func (world *world) template(name string) any {
+	world.t.Helper()
+	for _, object := range world.list("Deployment", name) {
+		template, _, _ := unstructured.NestedMap(object.Object, "spec", "template")
+		return template
+	}
+	world.t.Fatal("there is no Deployment")
+	return nil
+}
+
+func TestOneHostHasOneApp(t *testing.T) {
+	world := newWorld(t, "hosts")
+	first, second := world.app("first"), world.app("second")
+	for _, app := range []*v1alpha1.App{first, second} {
+		app.Spec.Host = "shop.example.com"
+		world.create(app)
+		world.converge("App", app.Name)
+	}
+	status, message := world.status(second)
+	if !strings.Contains(status, "Degraded=True HostTaken") || message != "the host and path are those of App hosts/first; change one of them" {
+		t.Errorf("%s\n%s", status, message)
+	}
+	if names := world.names("second"); names != "" {
+		t.Errorf("%s was written", names)
+	}
+	if err := world.admin.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	world.converge("App", "second")
+	if status, message := world.status(second); status != well {
+		t.Errorf("%s\n%s", status, message)
+	}
+}
+
+// TestAFailingPodIsReported with its message. The pod is as the kubelet would report it.
+func TestAFailingPodIsReported(t *testing.T) {
+	world := newWorld(t, "failing")
+	app := world.app("shop")
+	world.create(app)
+	world.converge("App", "shop")
+	var deployment appsv1.Deployment
+	if err := world.get("shop", &deployment); err != nil {
+		t.Fatal(err)
+	}
+	template := deployment.Spec.Template
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop-1", Namespace: world.namespace, Labels: template.Labels}, Spec: template.Spec,
+	}
+	world.create(pod)
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Message: "panic: no database\n"}},
+	}}
+	if err := world.admin.Status().Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	world.converge("App", "shop")
+	status, message := world.status(app)
+	if !strings.Contains(status, "Degraded=True PodFailing") || message != "shop-1: CrashLoopBackOff: exit code 3: panic: no database" {
+		t.Errorf("%s\n%s", status, message)
+	}
+}
+
+// TestAMigrationThatFailsKeepsTheOldPods and what they use.
+func TestAMigrationThatFailsKeepsTheOldPods(t *testing.T) {
+	world := newWorld(t, "migration")
+	app := world.app("shop")
+	world.create(app)
+	world.converge("App", "shop")
+	before := world.template("shop")
+	if err := world.get("shop", app); err != nil {
+		t.Fatal(err)
+	}
+	app.Spec.Image, app.Spec.Migrate = "shop:2", &v1alpha1.Migration{Command: v1alpha1.Command{"must-fail"}}
+	world.update(app)
+	world.converge("App", "shop")
+	status, message := world.status(app)
+	if !strings.Contains(status, "Degraded=True MigrationFailed") || !strings.Contains(status, "Ready=True") {
+		t.Errorf("%s\n%s", status, message)
+	}
+	if !equality.Semantic.DeepEqual(world.template("shop"), before) {
+		t.Error("the pods change though the migration failed")
+	}
+}

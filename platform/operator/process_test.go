@@ -1,0 +1,225 @@
+package operator_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dunlin-project/dunlin/platform/apiserver"
+)
+
+const (
+	// conditionSecondsMax bounds the wait for what must come. On a busy machine it takes many times what it does alone.
+	conditionSecondsMax = 300
+	startsMax           = 3
+	// memoryGoal is that of deploy/operator.yaml.
+	memoryGoal = "GOMEMLIMIT=100MiB"
+)
+
+// process is the operator as a program of its own.
+type process struct {
+	t       *testing.T
+	command *exec.Cmd
+	metrics string
+	log     *bytes.Buffer
+	ended   chan struct{}
+}
+
+// programOfOperator compiles it.
+func programOfOperator(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "roost-operator")
+	build := exec.Command("go", "build", "-o", program, "../cmd/roost-operator")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	return program
+}
+
+// start returns when the operator answers for its metrics.
+func (world *world) start(program string, arguments ...string) *process {
+	world.t.Helper()
+	server, _ := server(world.t)
+	kubeconfig, err := apiserver.Kubeconfig(asOperator(server))
+	if err != nil {
+		world.t.Fatal(err)
+	}
+	file := filepath.Join(world.t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
+		world.t.Fatal(err)
+	}
+	for range startsMax {
+		// Another process may take the port before it is used.
+		metrics := freeAddress(world.t)
+		started := startProcess(world.t, file, program, append([]string{
+			"--namespaces=" + world.namespace, "--identity=" + world.operator.IdentityFile, "--health=0", "--metrics=" + metrics,
+		}, arguments...))
+		started.metrics = metrics
+		if started.isAnswering() {
+			return started
+		}
+		world.t.Logf("the operator has ended: %s", started.log)
+	}
+	world.t.Fatal("the operator does not start")
+	return nil
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func startProcess(t *testing.T, kubeconfig, program string, arguments []string) *process {
+	t.Helper()
+	started := &process{t: t, command: exec.Command(program, arguments...), log: &bytes.Buffer{}, ended: make(chan struct{})}
+	started.command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + kubeconfig, memoryGoal}
+	started.command.Stderr = started.log
+	started.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	failed := make(chan error, 1)
+	go func() {
+		// The kernel ends the process with the thread that has started it, so the thread waits for it.
+		runtime.LockOSThread()
+		err := started.command.Start()
+		failed <- err
+		if err == nil {
+			_ = started.command.Wait()
+		}
+		close(started.ended)
+	}()
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = started.command.Process.Kill()
+		<-started.ended
+	})
+	return started
+}
+
+// isAnswering waits until the operator answers, or has ended.
+func (process *process) isAnswering() bool {
+	process.t.Helper()
+	isThere := false
+	wait(process.t, "the operator answers", func() bool {
+		select {
+		case <-process.ended:
+			return true
+		default:
+		}
+		_, err := process.figures()
+		isThere = err == nil
+		return isThere
+	})
+	return isThere
+}
+
+// stop ends the operator as Kubernetes does.
+func (process *process) stop() {
+	process.t.Helper()
+	if err := process.command.Process.Signal(syscall.SIGTERM); err != nil {
+		process.t.Fatal(err)
+	}
+	<-process.ended
+	if code := process.command.ProcessState.ExitCode(); code != 0 {
+		process.t.Errorf("the operator has ended with %d: %s", code, process.log)
+	}
+}
+
+// figures are the metrics, with the labels in their names.
+func (process *process) figures() (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(process.t.Context(), conditionSecondsMax*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+process.metrics+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d, %v", answer.StatusCode, err)
+	}
+	found := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if figure, err := strconv.ParseFloat(value, 64); err == nil {
+			found[name] = figure
+		}
+	}
+	return found, nil
+}
+
+// waitForPasses returns when the operator has looked at as many Apps, without an error, and has nothing left to do.
+func (process *process) waitForPasses(count int) {
+	process.t.Helper()
+	wait(process.t, fmt.Sprintf("%d passes", count), func() bool {
+		figures, err := process.figures()
+		if err != nil {
+			process.t.Fatalf("%v: %s", err, process.log)
+		}
+		waiting, queues := figures[`controller_runtime_active_workers{controller="App"}`], 0
+		for name, depth := range figures {
+			// What was there at the start has a queue of its own, with a lower priority.
+			if strings.HasPrefix(name, `workqueue_depth{controller="App"`) {
+				waiting += depth
+				queues++
+			}
+		}
+		return figures[`controller_runtime_reconcile_total{controller="App",result="success"}`] >= float64(count) &&
+			queues > 0 && waiting == 0
+	})
+}
+
+// kib is a line of /proc/PID/status.
+func (process *process) kib(name string) int {
+	process.t.Helper()
+	file, err := os.Open(fmt.Sprintf("/proc/%d/status", process.command.Process.Pid))
+	if err != nil {
+		process.t.Fatal(err)
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 1 && fields[0] == name+":" {
+			value, err := strconv.Atoi(fields[1])
+			if err != nil {
+				process.t.Fatal(err)
+			}
+			return value
+		}
+	}
+	process.t.Fatalf("there is no %s", name)
+	return 0
+}
+
+// wait returns when the condition holds.
+func wait(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(conditionSecondsMax * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("in vain: %s", what)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

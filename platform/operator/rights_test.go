@@ -1,0 +1,61 @@
+package operator_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestTheOperatorHasNoOtherRights asks a real API server. What it needs, the other tests show: they act with these rights.
+func TestTheOperatorHasNoOtherRights(t *testing.T) {
+	world := newWorld(t, "rights")
+	newNamespace(t, world.admin, "rights-other")
+	for _, binding := range deployed(t, "namespace.yaml", "rights-other") {
+		if binding.GetKind() == "RoleBinding" {
+			if err := world.admin.Delete(t.Context(), binding); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, row := range []struct {
+		namespace, verb, group, resource string
+		isAllowed                        bool
+	}{
+		{"rights", "get", "", "secrets", true},
+		{"rights", "patch", "apps", "deployments", true},
+		{"rights", "patch", "apps.roost.dev", "apps", false},
+		{"rights", "delete", "apps.roost.dev", "apps", false},
+		{"rights", "get", "", "persistentvolumeclaims", false},
+		{"rights", "delete", "", "persistentvolumeclaims", false},
+		{"rights", "delete", "", "pods", false},
+		{"rights", "create", "", "pods/exec", false},
+		{"rights", "create", "", "serviceaccounts/token", false},
+		{"rights", "create", "rbac.authorization.k8s.io", "rolebindings", false},
+		{"rights", "impersonate", "", "serviceaccounts", false},
+		{"rights-other", "get", "", "secrets", false},
+		{"rights-other", "get", "apps.roost.dev", "apps", false},
+		{"roost-system", "get", "", "secrets", false},
+		{"", "get", "", "secrets", false},
+		{"", "list", "", "namespaces", false},
+		{"", "list", "apps.roost.dev", "apps", false},
+	} {
+		resource, part, _ := strings.Cut(row.resource, "/")
+		review := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+			"spec": map[string]any{
+				"user": serviceAccount, "groups": []any{"system:serviceaccounts", "system:serviceaccounts:roost-system", "system:authenticated"},
+				"resourceAttributes": map[string]any{
+					"namespace": row.namespace, "verb": row.verb, "group": row.group, "resource": resource, "subresource": part,
+				},
+			},
+		}}
+		if err := world.admin.Create(t.Context(), client.Object(review)); err != nil {
+			t.Fatal(err)
+		}
+		if isAllowed, _, _ := unstructured.NestedBool(review.Object, "status", "allowed"); isAllowed != row.isAllowed {
+			t.Errorf("%s %s/%s in %q: %v", row.verb, row.group, row.resource, row.namespace, isAllowed)
+		}
+	}
+}

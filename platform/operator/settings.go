@@ -1,0 +1,119 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"filippo.io/age"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dunlin-project/dunlin/platform/render"
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+// decrypted are the settings of a subject, or the problem that keeps them from being read.
+type decrypted struct {
+	values settings.Settings
+	// files are as they are in the repository.
+	files map[string]string
+	// from is the ConfigMap that has them.
+	from    string
+	problem string
+}
+
+// settings reads all files and decrypts them. Everything is there, or nothing.
+func (operator *Operator) settings(ctx context.Context, subject *subject) (decrypted, error) {
+	var result decrypted
+	var files []settings.File
+	if len(subject.envFiles) > 0 {
+		result.from = subject.object.GetAnnotations()[render.AnnotationFiles]
+		if result.from == "" {
+			result.from = render.FilesName(subject.object.GetName())
+		}
+		content, err := operator.files(ctx, types.NamespacedName{Namespace: subject.object.GetNamespace(), Name: result.from})
+		if apierrors.IsNotFound(err) {
+			result.problem = fmt.Sprintf("the ConfigMap %s with the encrypted files is not there; run `roost deploy`", result.from)
+			return result, nil
+		}
+		if err != nil {
+			return result, err
+		}
+		if files, result.files, err = operator.decryptAll(subject.envFiles, content); err != nil {
+			result.problem = err.Error()
+			return result, nil
+		}
+	}
+	values, err := settings.Merge(files, subject.env)
+	if err != nil {
+		result.problem = err.Error()
+		return result, nil
+	}
+	if missing := subject.missing(values); len(missing) > 0 {
+		result.problem = fmt.Sprintf("%s has no encrypted %s; add it with `roost secrets edit`", subject.envFiles[0], strings.Join(missing, ", "))
+		return result, nil
+	}
+	result.values = values
+	return result, nil
+}
+
+// files asks the API server for what the cache does not have yet.
+func (operator *Operator) files(ctx context.Context, name types.NamespacedName) (*corev1.ConfigMap, error) {
+	var content corev1.ConfigMap
+	err := operator.Reader.Get(ctx, name, &content)
+	if apierrors.IsNotFound(err) {
+		err = operator.Live.Get(ctx, name, &content)
+	}
+	return &content, err
+}
+
+func (operator *Operator) decryptAll(names []string, content *corev1.ConfigMap) ([]settings.File, map[string]string, error) {
+	var files []settings.File
+	raw := map[string]string{}
+	for _, name := range names {
+		text, isThere := content.Data[render.FilesKey(name)]
+		if !isThere {
+			return nil, nil, fmt.Errorf("the ConfigMap %s has no %s; run `roost deploy`", content.Name, render.FilesKey(name))
+		}
+		raw[name] = text
+		file, err := operator.decrypt(name, []byte(text))
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, file)
+	}
+	return files, raw, nil
+}
+
+func (operator *Operator) decrypt(name string, content []byte) (settings.File, error) {
+	if !settings.IsEncrypted(content) {
+		return settings.PlainFile(name, content)
+	}
+	identities, err := operator.identities()
+	if err != nil {
+		return settings.File{}, err
+	}
+	plain, err := settings.Decrypt(content, identities)
+	if err != nil {
+		return settings.File{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return settings.File{Name: name, Decrypted: *plain}, nil
+}
+
+// identities are read each time, because the Secret that they come from changes when keys are rotated.
+func (operator *Operator) identities() ([]age.Identity, error) {
+	file, err := os.Open(operator.IdentityFile)
+	if err != nil {
+		return nil, fmt.Errorf("the operator has no identity: %w; mount a Secret with one, and name the file with --identity", err)
+	}
+	defer file.Close()
+	identities, err := age.ParseIdentities(file)
+	if err != nil {
+		// The error of the library may have the line in it, which is a private key.
+		return nil, fmt.Errorf("%s is not a file of age identities; `age-keygen` writes one", operator.IdentityFile)
+	}
+	return identities, nil
+}

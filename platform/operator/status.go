@@ -1,0 +1,68 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+)
+
+// statusManager owns the fields of the status.
+const statusManager = "roost-status"
+
+// report writes the status if it differs.
+func (operator *Operator) report(ctx context.Context, subject *subject, result reconcile.Result, outcome outcome) error {
+	next := nextStatus(subject, result, outcome, operator.now())
+	if equality.Semantic.DeepEqual(*subject.status, next) {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": subject.kind, "status": next,
+		"metadata": map[string]any{"name": subject.object.GetName(), "uid": subject.object.GetUID()},
+	})
+	if err != nil {
+		return err
+	}
+	written := newObject(subject.kind)
+	written.SetNamespace(subject.object.GetNamespace())
+	written.SetName(subject.object.GetName())
+	return operator.Writer.Status().Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
+		client.FieldOwner(statusManager), client.ForceOwnership)
+}
+
+// nextStatus keeps the times of conditions that hold as they did.
+func nextStatus(subject *subject, result reconcile.Result, outcome outcome, now time.Time) v1alpha1.Status {
+	next := v1alpha1.Status{
+		ObservedGeneration: subject.object.GetGeneration(), Revision: subject.status.Revision, Files: outcome.files,
+		Inventory: result.Inventory,
+	}
+	isRolledOut := outcome.revision != ""
+	for _, condition := range result.Conditions {
+		before := meta.FindStatusCondition(subject.status.Conditions, condition.Type)
+		fresh := metav1.Condition{
+			Type: condition.Type, Status: metav1.ConditionFalse, Reason: condition.Reason, Message: condition.Message,
+			ObservedGeneration: subject.object.GetGeneration(), LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+		}
+		if condition.Holds {
+			fresh.Status = metav1.ConditionTrue
+		}
+		if before != nil && before.Status == fresh.Status {
+			fresh.LastTransitionTime = before.LastTransitionTime
+		}
+		next.Conditions = append(next.Conditions, fresh)
+		isDifferent := condition.Type == reconcile.ConditionProgressing || condition.Type == reconcile.ConditionDegraded
+		isRolledOut = isRolledOut && !(isDifferent && condition.Holds)
+	}
+	if isRolledOut {
+		next.Revision = outcome.revision
+	}
+	return next
+}

@@ -1,0 +1,142 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
+	"github.com/dunlin-project/dunlin/platform/settings"
+	"github.com/dunlin-project/dunlin/platform/validate"
+)
+
+// Kinds that an operator looks after.
+const (
+	KindApp    = "App"
+	KindDunlin = "Dunlin"
+)
+
+// subject is an App or a Dunlin, with what differs between them.
+type subject struct {
+	kind     string
+	object   client.Object
+	spec     any
+	status   *v1alpha1.Status
+	host     string
+	path     string
+	envFiles []string
+	env      map[string]string
+	backup   *v1alpha1.Backup
+	problems func() []validate.Problem
+	// missing names keys that the settings lack.
+	missing func(settings.Settings) []string
+	render  func(settings.Settings, render.Cluster) ([]runtime.Object, error)
+}
+
+func newObject(kind string) client.Object {
+	if kind == KindApp {
+		return &v1alpha1.App{}
+	}
+	return &v1alpha1.Dunlin{}
+}
+
+func (operator *Operator) read(ctx context.Context, kind string, name types.NamespacedName) (*subject, error) {
+	object := newObject(kind)
+	if err := operator.Reader.Get(ctx, name, object); err != nil {
+		return nil, err
+	}
+	return subjectOf(object), nil
+}
+
+func subjectOf(object client.Object) *subject {
+	switch object := object.(type) {
+	case *v1alpha1.App:
+		return appSubject(object)
+	case *v1alpha1.Dunlin:
+		return dunlinSubject(object)
+	}
+	panic(fmt.Sprintf("%T is no kind of Roost", object))
+}
+
+func appSubject(app *v1alpha1.App) *subject {
+	env := map[string]string{}
+	for key, value := range app.Spec.Env {
+		env[key] = string(value)
+	}
+	var files []string
+	for _, name := range app.Spec.EnvFiles {
+		files = append(files, string(name))
+	}
+	return &subject{
+		kind: KindApp, object: app, spec: app.Spec, status: &app.Status, host: app.Spec.Host, path: app.Spec.Path,
+		envFiles: files, env: env, backup: app.Spec.Backup,
+		problems: func() []validate.Problem { return validate.App(app) },
+		missing:  func(settings.Settings) []string { return nil },
+		render: func(values settings.Settings, cluster render.Cluster) ([]runtime.Object, error) {
+			return render.App(app, values, cluster)
+		},
+	}
+}
+
+func dunlinSubject(dunlin *v1alpha1.Dunlin) *subject {
+	var files []string
+	if file := dunlin.Spec.Keys.File; file != "" {
+		files = []string{string(file)}
+	}
+	return &subject{
+		kind: KindDunlin, object: dunlin, spec: dunlin.Spec, status: &dunlin.Status, host: dunlin.Spec.Host, path: dunlin.Spec.Path,
+		envFiles: files,
+		problems: func() []validate.Problem { return validate.Dunlin(dunlin) },
+		missing: func(values settings.Settings) []string {
+			if len(files) == 0 {
+				return nil
+			}
+			return render.MissingKeys(dunlin, values)
+		},
+		render: func(values settings.Settings, cluster render.Cluster) ([]runtime.Object, error) {
+			return render.Dunlin(dunlin, values, cluster)
+		},
+	}
+}
+
+func (subject *subject) owner() reconcile.Owner {
+	return reconcile.Owner{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: subject.kind, UID: string(subject.object.GetUID()),
+		Namespace: subject.object.GetNamespace(), Name: subject.object.GetName(), Generation: subject.object.GetGeneration(),
+	}
+}
+
+// scope keeps apart the hashes of apps with the same content.
+func (subject *subject) scope() string {
+	return subject.object.GetNamespace() + "/" + subject.object.GetName()
+}
+
+// desired has the revision first: it is kept before anything of it runs.
+func (subject *subject) desired(values settings.Settings, files map[string]string, cluster render.Cluster) ([]reconcile.Manifest, string, error) {
+	objects, err := subject.render(values, cluster)
+	if err != nil {
+		return nil, "", err
+	}
+	revision, err := render.Revision(subject.spec, values, subject.scope())
+	if err != nil {
+		return nil, "", err
+	}
+	history, err := render.History(subject.kind, subject.object.GetNamespace(), subject.object.GetName(), revision, subject.spec, files)
+	if err != nil {
+		return nil, "", err
+	}
+	var manifests []reconcile.Manifest
+	for _, object := range append([]runtime.Object{history}, objects...) {
+		manifest, err := render.Manifest(object)
+		if err != nil {
+			return nil, "", err
+		}
+		manifests = append(manifests, manifest)
+	}
+	return manifests, revision, nil
+}

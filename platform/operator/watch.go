@@ -1,0 +1,184 @@
+// Package operator keeps namespaces as their Apps and Dunlins have them: it watches, reads, and performs what package
+// reconcile decides.
+package operator
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// scheme has the kinds that are read or written, and no others: each takes memory.
+var scheme = NewScheme()
+
+// NewScheme has the kinds of Roost, and those that they render to.
+func NewScheme() *runtime.Scheme {
+	fresh := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, networkingv1.AddToScheme,
+		policyv1.AddToScheme, autoscalingv2.AddToScheme,
+	} {
+		utilruntime.Must(add(fresh))
+	}
+	metav1.AddToGroupVersion(fresh, metav1.SchemeGroupVersion)
+	return fresh
+}
+
+// Options of an operator.
+type Options struct {
+	// Namespaces that are looked after. In each, the operator has the rights of its ClusterRole.
+	Namespaces []string
+	// LeaderNamespace has the Lease by which one of several operators is chosen. Empty: there is only one.
+	LeaderNamespace string
+	// LeaseSeconds after which another operator takes over from one that does not answer. 15 without it.
+	LeaseSeconds int
+	IdentityFile string
+	Cluster      render.Cluster
+	// HealthAddress and MetricsAddress are listened on. "0": not at all.
+	HealthAddress, MetricsAddress string
+	Log                           logr.Logger
+}
+
+const (
+	workers      = 4
+	leaderID     = "roost-operator"
+	leaseSeconds = 15
+	// The first second try is soon, and none is later than half a minute.
+	retryMin = 200 * time.Millisecond
+	retryMax = 30 * time.Second
+)
+
+// Run returns when the context ends, or when another operator has become the leader.
+func Run(ctx context.Context, connection *rest.Config, options Options) error {
+	running, err := newManager(connection, options)
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{KindApp, KindDunlin} {
+		if err := running.GetFieldIndexer().IndexField(ctx, newObject(kind), fieldHost, hostOf); err != nil {
+			return err
+		}
+	}
+	operator := &Operator{
+		Reader: running.GetClient(), Live: running.GetAPIReader(), Writer: running.GetClient(),
+		Namespaces: options.Namespaces, IdentityFile: options.IdentityFile, Cluster: options.Cluster,
+	}
+	for _, kind := range []string{KindApp, KindDunlin} {
+		if err := watch(running, operator, kind); err != nil {
+			return err
+		}
+	}
+	if err := running.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := running.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	return running.Start(ctx)
+}
+
+func hostOf(object client.Object) []string { return []string{subjectOf(object).host} }
+
+func newManager(connection *rest.Config, options Options) (manager.Manager, error) {
+	connection = rest.CopyConfig(connection)
+	connection.QPS, connection.Burst = 200, 400
+	lease := time.Duration(cmp.Or(options.LeaseSeconds, leaseSeconds)) * time.Second
+	return manager.New(connection, manager.Options{
+		Scheme:                        scheme,
+		Cache:                         cacheOptions(options.Namespaces),
+		Logger:                        options.Log,
+		HealthProbeBindAddress:        options.HealthAddress,
+		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
+		LeaderElection:                options.LeaderNamespace != "",
+		LeaderElectionID:              leaderID,
+		LeaderElectionNamespace:       options.LeaderNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &lease,
+		RenewDeadline:                 new(lease * 2 / 3),
+		RetryPeriod:                   new(lease / 8),
+		Controller:                    config.Controller{SkipNameValidation: new(true)},
+	})
+}
+
+// cacheOptions keep what has our label in our namespaces, without what nobody reads.
+func cacheOptions(namespaces []string) cache.Options {
+	options := cache.Options{
+		DefaultNamespaces: map[string]cache.Config{},
+		DefaultTransform:  cache.TransformStripManagedFields(),
+		ByObject:          map[client.Object]cache.ByObject{},
+	}
+	for _, namespace := range namespaces {
+		options.DefaultNamespaces[namespace] = cache.Config{}
+	}
+	own := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy})}
+	for object := range children() {
+		options.ByObject[object] = own
+	}
+	options.ByObject[&corev1.Pod{}] = cache.ByObject{Label: own.Label, Transform: withoutPodSpec}
+	return options
+}
+
+// withoutPodSpec keeps of a pod what its state is read from.
+func withoutPodSpec(object any) (any, error) {
+	if pod, isPod := object.(*corev1.Pod); isPod {
+		pod.ManagedFields, pod.Spec = nil, corev1.PodSpec{}
+	}
+	return object, nil
+}
+
+// watch has a pass for each change of a subject, of what belongs to it, and of its files.
+func watch(running manager.Manager, operator *Operator, kind string) error {
+	changed := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	watched := builder.ControllerManagedBy(running).Named(kind).For(newObject(kind), builder.WithPredicates(changed))
+	byLabel := handler.EnqueueRequestsFromMapFunc(requestsOf)
+	for object := range children() {
+		watched = watched.Watches(object, byLabel)
+	}
+	return watched.Watches(&corev1.Pod{}, byLabel).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](retryMin, retryMax),
+		}).
+		Complete(ctrlreconcile.Func(func(ctx context.Context, request ctrlreconcile.Request) (ctrlreconcile.Result, error) {
+			again, err := operator.Pass(ctx, kind, request.NamespacedName)
+			return ctrlreconcile.Result{RequeueAfter: again}, err
+		}))
+}
+
+// requestsOf asks for a pass over the subject that an object's labels name. Of the two kinds, one finds nothing.
+func requestsOf(_ context.Context, object client.Object) []ctrlreconcile.Request {
+	name := cmp.Or(object.GetLabels()[render.LabelApp], object.GetLabels()[render.LabelFilesOf])
+	if name == "" {
+		return nil
+	}
+	return []ctrlreconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}}
+}

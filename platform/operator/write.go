@@ -1,0 +1,96 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+)
+
+// refusedError is an answer of the API server that will be the same the next time, unless somebody changes something.
+type refusedError struct {
+	name  objectName
+	cause error
+}
+
+func (e *refusedError) Error() string {
+	if e.name.kind == "Secret" {
+		// The answer may have a value in it.
+		return fmt.Sprintf("the API server refuses %s/%s: %s", e.name.kind, e.name.name, apierrors.ReasonForError(e.cause))
+	}
+	return fmt.Sprintf("the API server refuses %s/%s: %s", e.name.kind, e.name.name, e.cause)
+}
+
+func (e *refusedError) Unwrap() error { return e.cause }
+
+func (operator *Operator) write(ctx context.Context, subject *subject, write reconcile.Write, live map[objectName]reconcile.Manifest) error {
+	name := nameOf(write.Object)
+	var err error
+	if write.Kind == reconcile.WriteDelete {
+		err = operator.remove(ctx, subject, name, types.UID(write.UID))
+	} else {
+		err = operator.apply(ctx, subject, name, write.Object, live[name])
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return &refusedError{name, err}
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s/%s: %w", write.Kind, name.kind, name.name, err)
+	}
+	return nil
+}
+
+func (operator *Operator) apply(ctx context.Context, subject *subject, name objectName, object, current reconcile.Manifest) error {
+	sent := unstructured.Unstructured{Object: object}
+	if current != nil {
+		// If the object was deleted, and made again by somebody else, the server refuses.
+		sent.SetUID((&unstructured.Unstructured{Object: current}).GetUID())
+	}
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	written := &unstructured.Unstructured{}
+	written.SetAPIVersion(name.version)
+	written.SetKind(name.kind)
+	written.SetNamespace(subject.object.GetNamespace())
+	written.SetName(name.name)
+	// A field that we set is ours, so a change by somebody else is undone.
+	err = operator.Writer.Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
+		client.FieldOwner(reconcile.FieldManager), client.ForceOwnership)
+	if err == nil {
+		operator.recent.add(subject.object.GetUID(), name, versionOf(written.Object))
+	}
+	return err
+}
+
+func (operator *Operator) remove(ctx context.Context, subject *subject, name objectName, uid types.UID) error {
+	gone := &unstructured.Unstructured{}
+	gone.SetAPIVersion(name.version)
+	gone.SetKind(name.kind)
+	gone.SetNamespace(subject.object.GetNamespace())
+	gone.SetName(name.name)
+	err := operator.Writer.Delete(ctx, gone, client.Preconditions{UID: &uid}, client.PropagationPolicy("Background"))
+	// A conflict says that the object is another one by now.
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		operator.recent.add(subject.object.GetUID(), name, deletedVersion)
+		return nil
+	}
+	return err
+}
+
+// refusalOf is the message of a refused write, or nothing.
+func refusalOf(err error) string {
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return refused.Error()
+	}
+	return ""
+}
