@@ -1,7 +1,6 @@
 package operator_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,29 +10,22 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"filippo.io/age"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/apiserver"
-	"github.com/dunlin-project/dunlin/platform/deploy"
 	"github.com/dunlin-project/dunlin/platform/dotenv"
 	"github.com/dunlin-project/dunlin/platform/operator"
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 	"github.com/dunlin-project/dunlin/platform/render"
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
-
-// serviceAccount is what the operator runs as, with the rights of deploy/operator.yaml.
-const serviceAccount = "system:serviceaccount:roost-system:roost-operator"
 
 var (
 	sharedServer *apiserver.Server
@@ -86,17 +78,11 @@ func server(t *testing.T) (*apiserver.Server, client.Client) {
 		}
 		admin, err := client.New(started.Admin, client.Options{Scheme: operator.NewScheme()})
 		if err == nil {
-			err = apiserver.Install(context.Background(), admin)
+			err = apiserver.InstallOperator(context.Background(), admin)
 		}
 		if err != nil {
 			started.Stop()
 			t.Fatal(err)
-		}
-		for _, object := range deployed(t, "operator.yaml", "") {
-			if err := admin.Create(context.Background(), object); err != nil {
-				started.Stop()
-				t.Fatalf("%s %s: %v", object.GetKind(), object.GetName(), err)
-			}
 		}
 		sharedServer, sharedAdmin = started, admin
 	})
@@ -106,41 +92,13 @@ func server(t *testing.T) (*apiserver.Server, client.Client) {
 	return sharedServer, sharedAdmin
 }
 
-// deployed are the objects of a manifest, with the namespace `web` replaced.
-func deployed(t *testing.T, name, namespace string) []*unstructured.Unstructured {
-	t.Helper()
-	text, err := deploy.Files.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if namespace != "" {
-		text = bytes.ReplaceAll(text, []byte(": web\n"), []byte(": "+namespace+"\n"))
-	}
-	var objects []*unstructured.Unstructured
-	for _, document := range bytes.Split(text, []byte("\n---\n")) {
-		object := &unstructured.Unstructured{}
-		if err := yaml.UnmarshalStrict(document, &object.Object); err != nil {
-			t.Fatal(err)
-		}
-		objects = append(objects, object)
-	}
-	return objects
-}
-
-func newNamespace(t *testing.T, admin client.Client, name string) {
-	t.Helper()
-	for _, object := range deployed(t, "namespace.yaml", name) {
-		if err := admin.Create(t.Context(), object); err != nil {
-			t.Fatalf("%s: %v", object.GetName(), err)
-		}
-	}
-}
-
 // newWorld has an operator that reads from the API server itself, so that each pass sees all that was written.
 func newWorld(t *testing.T, namespace string) *world {
 	t.Helper()
 	server, admin := server(t)
-	newNamespace(t, admin, namespace)
+	if err := apiserver.NewOperatorNamespace(t.Context(), admin, namespace); err != nil {
+		t.Fatal(err)
+	}
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +108,7 @@ func newWorld(t *testing.T, namespace string) *world {
 		t.Fatal(err)
 	}
 	calls := &calls{}
-	connection := asOperator(server)
+	connection := server.AsOperator()
 	connection.Wrap(calls.wrap)
 	direct, err := client.New(connection, client.Options{Scheme: operator.NewScheme()})
 	if err != nil {
@@ -162,10 +120,6 @@ func newWorld(t *testing.T, namespace string) *world {
 			Reader: direct, Live: direct, Writer: direct, Namespaces: []string{namespace}, IdentityFile: file,
 		},
 	}
-}
-
-func asOperator(server *apiserver.Server) *rest.Config {
-	return server.As(serviceAccount, "system:serviceaccounts", "system:serviceaccounts:roost-system")
 }
 
 // calls counts the calls of an operator, and lets one of them fail.
@@ -312,40 +266,15 @@ func (world *world) converge(kind, name string) {
 // settle does what the controllers of Kubernetes do in time, and returns whether anything changed.
 func (world *world) settle(name string) bool {
 	world.t.Helper()
-	changed := false
-	for _, kind := range []string{"Deployment", "StatefulSet", "Job"} {
-		for _, object := range world.list(kind, name) {
-			status := map[string]any{}
-			generation := object.GetGeneration()
-			if kind == "Job" {
-				// The API server wants what its own controller would write.
-				when := metav1.Unix(1_000_000_000, 0).UTC().Format(time.RFC3339)
-				first, last := "SuccessCriteriaMet", "Complete"
-				status = map[string]any{"startTime": when, "completionTime": when, "succeeded": int64(1)}
-				if strings.Contains(fmt.Sprint(object.Object["spec"]), "must-fail") {
-					first, last = "FailureTarget", "Failed"
-					status = map[string]any{"startTime": when, "failed": int64(1)}
-				}
-				status["conditions"] = []any{
-					map[string]any{"type": first, "status": "True", "lastTransitionTime": when},
-					map[string]any{"type": last, "status": "True", "lastTransitionTime": when},
-				}
-			} else {
-				replicas, _, _ := unstructured.NestedInt64(object.Object, "spec", "replicas")
-				status = map[string]any{
-					"observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas, "readyReplicas": replicas,
-					"availableReplicas": replicas,
-				}
-			}
-			before := object.GetResourceVersion()
-			object.Object["status"] = status
-			if err := world.admin.Status().Update(world.t.Context(), object); err != nil {
-				world.t.Fatalf("%s/%s: %v", kind, object.GetName(), err)
-			}
-			changed = changed || object.GetResourceVersion() != before
-		}
+	options := []client.ListOption{client.InNamespace(world.namespace)}
+	if name != "" {
+		options = append(options, client.MatchingLabels{render.LabelApp: name})
 	}
-	return changed
+	hasChanged, err := apiserver.FinishWorkloads(world.t.Context(), world.admin, options...)
+	if err != nil {
+		world.t.Fatal(err)
+	}
+	return hasChanged
 }
 
 var versions = map[string]string{

@@ -53,7 +53,7 @@ func programOfOperator(t *testing.T) string {
 func (world *world) start(program string, arguments ...string) *process {
 	world.t.Helper()
 	server, _ := server(world.t)
-	kubeconfig, err := apiserver.Kubeconfig(asOperator(server))
+	kubeconfig, err := apiserver.Kubeconfig(server.AsOperator())
 	if err != nil {
 		world.t.Fatal(err)
 	}
