@@ -13,11 +13,11 @@ import (
 // Exit codes.
 const (
 	ExitFine = 0
-	// ExitFound is for problems in manifests, and for differences.
+	// ExitFound is for problems in manifests, for differences, and for what does not serve.
 	ExitFound = 1
 	// ExitUsage is for a wrong command line.
 	ExitUsage = 2
-	// ExitFailed is for files that cannot be read, written or decrypted.
+	// ExitFailed is for files that cannot be read, written or decrypted, and for an API server that does not answer, refuses, or does not have what is named.
 	ExitFailed = 3
 )
 
@@ -42,6 +42,8 @@ type program struct {
 	Surroundings
 	output   string
 	identity string
+	// kubeconfig and context choose the API server.
+	kubeconfig, context string
 }
 
 // Run runs the program and returns its exit code.
@@ -70,9 +72,10 @@ func (program *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "roost",
 		Short: "Deploys Dunlin and other apps on Kubernetes",
-		Long: `Roost validates and renders manifests of the kinds App and Dunlin, and looks after encrypted .env files.
+		Long: `Roost validates, renders and deploys manifests of the kinds App and Dunlin, and looks after encrypted .env files.
 
-Exit codes: 0 fine; 1 problems or differences were found; 2 the command line is wrong; 3 a file could not be read, written or decrypted.`,
+Exit codes: 0 fine; 1 problems or differences were found, or something does not serve; 2 the command line is wrong; 3 a file could not be
+read, written or decrypted, or the API server could not be reached, refuses, or does not have what is named.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -95,7 +98,8 @@ Exit codes: 0 fine; 1 problems or differences were found; 2 the command line is 
 		return command.Help()
 	}
 	root.Args = cobra.ArbitraryArgs
-	root.AddCommand(program.initCommand(), program.validateCommand(), program.renderCommand(), program.diffCommand(), program.secretsCommand())
+	root.AddCommand(program.initCommand(), program.validateCommand(), program.renderCommand(), program.diffCommand(), program.secretsCommand(),
+		program.deployCommand(), program.rollbackCommand(), program.statusCommand())
 	return root
 }
 

@@ -1,0 +1,132 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+// fieldManager owns what people and CI apply.
+const fieldManager = "roost-deploy"
+
+const requestSecondsMax = 30
+
+// cluster is a connection to an API server.
+type cluster struct {
+	client.Client
+	host string
+}
+
+func (program *program) addClusterFlags(command *cobra.Command) {
+	command.Flags().StringVar(&program.kubeconfig, "kubeconfig", "", "file with the API server and your credentials (default $KUBECONFIG, then ~/.kube/config)")
+	command.Flags().StringVar(&program.context, "context", "", "context of that file (default the current one)")
+}
+
+func (program *program) connect() (*cluster, error) {
+	config, err := program.restConfig()
+	if err != nil {
+		return nil, fmt.Errorf("no API server is configured: %w; name a file with --kubeconfig", err)
+	}
+	// Without a limit of the client's own: one person does not overload a server.
+	config.Timeout, config.QPS = requestSecondsMax*time.Second, -1
+	known := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme} {
+		if err := add(known); err != nil {
+			return nil, err
+		}
+	}
+	connected, err := client.New(config, client.Options{Scheme: known})
+	if err != nil {
+		return nil, explained(err, config.Host)
+	}
+	return &cluster{connected, config.Host}, nil
+}
+
+// restConfig comes from a file, or in a pod from its service account.
+func (program *program) restConfig() (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: program.kubeconfig}
+	paths := filepath.SplitList(program.Variable("KUBECONFIG"))
+	if len(paths) == 0 {
+		paths = []string{filepath.Join(program.Variable("HOME"), ".kube", "config")}
+	}
+	rules.Precedence = paths
+	if program.kubeconfig == "" && program.Variable("KUBERNETES_SERVICE_HOST") != "" && !isAnyThere(paths) {
+		return rest.InClusterConfig()
+	}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: program.context}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+}
+
+func isAnyThere(paths []string) bool {
+	for _, path := range paths {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// explained adds to an error of the API what to do about it.
+func explained(err error, host string) error {
+	var unreachable *url.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &unreachable), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the API server at %s does not answer: %w; check --kubeconfig and the network", host, err)
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("the API server at %s does not know the kinds of Roost; apply the files of platform/crd", host)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; ask for the ClusterRole roost-deployer in that namespace", err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w; the credentials of --kubeconfig are wrong or too old", err)
+	}
+	return err
+}
+
+// newSubject is an empty object of a kind.
+func newSubject(kind, namespace, name string) client.Object {
+	var object client.Object = &v1alpha1.App{}
+	if kind == "Dunlin" {
+		object = &v1alpha1.Dunlin{}
+	}
+	object.SetNamespace(namespace)
+	object.SetName(name)
+	return object
+}
+
+func statusOf(object client.Object) v1alpha1.Status {
+	switch object := object.(type) {
+	case *v1alpha1.App:
+		return object.Status
+	case *v1alpha1.Dunlin:
+		return object.Status
+	}
+	return v1alpha1.Status{}
+}
+
+func imageOf(object client.Object) string {
+	switch object := object.(type) {
+	case *v1alpha1.App:
+		return object.Spec.Image
+	case *v1alpha1.Dunlin:
+		return object.Spec.Image
+	}
+	return ""
+}

@@ -1,0 +1,133 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const waitDefault = 5 * time.Minute
+
+func (program *program) deployCommand() *cobra.Command {
+	var wait time.Duration
+	isDryRun := false
+	command := &cobra.Command{
+		Use:   "deploy FILE|FOLDER...",
+		Short: "Give manifests and their .env files to the operator, and wait until they serve",
+		Long: `Give manifests and their .env files to the operator, and wait until they serve.
+
+Encrypted files stay encrypted on the way: no identity is needed here. The API server checks all manifests before the first is written.
+Exit code 1 says that something does not serve; the operator goes on trying.`,
+		Args: atLeastOne,
+		RunE: func(_ *cobra.Command, paths []string) error {
+			releases, err := program.releases(paths)
+			if err != nil {
+				return err
+			}
+			cluster, err := program.connect()
+			if err != nil {
+				return err
+			}
+			for _, release := range releases {
+				if _, err := cluster.write(context.Background(), release, client.DryRunAll); err != nil {
+					return fmt.Errorf("%s: %w. Nothing is written", release, err)
+				}
+			}
+			if isDryRun {
+				program.print("the API server takes %s", plural(len(releases), "manifest", "manifests"))
+				return nil
+			}
+			return program.roll(cluster, releases, wait)
+		},
+	}
+	program.addClusterFlags(command)
+	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until all serve; 0: not at all")
+	command.Flags().BoolVar(&isDryRun, "dry-run", false, "let the API server check, and write nothing")
+	return command
+}
+
+// releases loads manifests, of which none has a problem.
+func (program *program) releases(paths []string) ([]*release, error) {
+	result, err := program.load(paths)
+	if err != nil {
+		return nil, err
+	}
+	if len(result.findings) > 0 {
+		for _, finding := range result.findings {
+			program.note("%s: %s", finding.File, finding.Problem)
+		}
+		return nil, &foundError{plural(len(result.findings), "problem", "problems") + ". Nothing is written"}
+	}
+	if len(result.manifests) == 0 {
+		return nil, errors.New("there is no manifest in the files; name others")
+	}
+	var releases []*release
+	for _, manifest := range result.manifests {
+		release, err := releaseOf(manifest)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", manifest.file, err)
+		}
+		releases = append(releases, release)
+	}
+	return releases, nil
+}
+
+// roll writes releases and waits for all of them together.
+func (program *program) roll(cluster *cluster, releases []*release, wait time.Duration) error {
+	ctx := context.Background()
+	generations := map[*release]int64{}
+	for _, release := range releases {
+		subject, err := cluster.write(ctx, release)
+		if err == nil {
+			err = cluster.keepFiles(ctx, release, subject)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", release, err)
+		}
+		generations[release] = subject.GetGeneration()
+		program.note("%s: written", release)
+	}
+	if wait == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	ended := []rollout{}
+	var bad []string
+	for _, release := range releases {
+		rollout, err := cluster.wait(ctx, release, generations[release])
+		if err != nil {
+			return fmt.Errorf("%s: %w", release, err)
+		}
+		if ended = append(ended, rollout); !rollout.Serves {
+			bad = append(bad, release.String())
+		}
+	}
+	if err := program.printRollouts(ended); err != nil {
+		return err
+	}
+	if len(bad) > 0 {
+		return &foundError{strings.Join(bad, ", ") + ": the release does not serve; `roost rollback` goes back"}
+	}
+	return nil
+}
+
+func (program *program) printRollouts(ended []rollout) error {
+	if program.isJSON() {
+		return program.printJSON(ended)
+	}
+	for _, rollout := range ended {
+		name := fmt.Sprintf("%s %s/%s", rollout.Kind, rollout.Namespace, rollout.Name)
+		if rollout.Serves {
+			program.print("%s: revision %s serves: %s", name, rollout.Revision, rollout.Message)
+		} else {
+			program.print("%s: %s: %s", name, rollout.Reason, rollout.Message)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// release is a spec with its files on the way to the API server.
+type release struct {
+	kind, namespace, name string
+	labels, annotations   map[string]string
+	spec                  any
+	files                 *corev1.ConfigMap
+}
+
+func (release *release) String() string {
+	return fmt.Sprintf("%s %s/%s", release.kind, release.namespace, release.name)
+}
+
+// releaseOf reads the files of a manifest as they are. The operator decrypts them.
+func releaseOf(manifest manifest) (*release, error) {
+	made := &release{}
+	made.kind, made.namespace, made.name = manifest.kindAndName()
+	var names []string
+	if app := manifest.app; app != nil {
+		made.labels, made.annotations, made.spec = app.Labels, app.Annotations, app.Spec
+		for _, name := range app.Spec.EnvFiles {
+			names = append(names, string(name))
+		}
+	} else {
+		dunlin := manifest.dunlin
+		made.labels, made.annotations, made.spec = dunlin.Labels, dunlin.Annotations, dunlin.Spec
+		if file := dunlin.Spec.Keys.File; file != "" {
+			names = append(names, string(file))
+		}
+	}
+	if made.namespace == "" {
+		made.namespace = "default"
+	}
+	files := map[string]string{}
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join(filepath.Dir(manifest.file), name))
+		if err != nil {
+			return nil, err
+		}
+		files[name] = string(content)
+	}
+	return made, made.take(files)
+}
+
+func (release *release) take(files map[string]string) error {
+	if len(files) == 0 {
+		return nil
+	}
+	var err error
+	release.files, err = render.Files(release.namespace, release.name, files)
+	return err
+}
+
+func (release *release) filesName() string {
+	if release.files == nil {
+		return ""
+	}
+	return release.files.Name
+}
+
+// write applies the files, then what refers to them, so that the operator sees both at once.
+func (cluster *cluster) write(ctx context.Context, release *release, options ...client.PatchOption) (client.Object, error) {
+	if release.files != nil {
+		if err := cluster.apply(ctx, release.files.DeepCopy(), release.files, options...); err != nil {
+			return nil, err
+		}
+	}
+	annotations := maps.Clone(release.annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	delete(annotations, render.AnnotationFiles)
+	if release.files != nil {
+		annotations[render.AnnotationFiles] = release.files.Name
+	}
+	written := newSubject(release.kind, release.namespace, release.name)
+	body := map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": release.kind, "spec": release.spec,
+		"metadata": map[string]any{
+			"name": release.name, "namespace": release.namespace, "labels": release.labels, "annotations": annotations,
+		},
+	}
+	return written, cluster.apply(ctx, written, body, options...)
+}
+
+func (cluster *cluster) apply(ctx context.Context, written client.Object, body any, options ...client.PatchOption) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	options = append(options, client.FieldOwner(fieldManager), client.ForceOwnership)
+	return explained(cluster.Patch(ctx, written, client.RawPatch(types.ApplyPatchType, text), options...), cluster.host)
+}
+
+// keepFiles has the files deleted with their subject, and deletes those of earlier releases, of which the revisions have copies.
+func (cluster *cluster) keepFiles(ctx context.Context, release *release, subject client.Object) error {
+	if release.files != nil {
+		owned := release.files.DeepCopy()
+		owned.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: release.kind, Name: release.name, UID: subject.GetUID(),
+		}}
+		if err := cluster.apply(ctx, release.files.DeepCopy(), owned); err != nil {
+			return err
+		}
+	}
+	var all corev1.ConfigMapList
+	selector := client.MatchingLabels{render.LabelFilesOf: release.name, render.LabelManagedBy: render.ManagedBy}
+	if err := cluster.List(ctx, &all, client.InNamespace(release.namespace), selector); err != nil {
+		return explained(err, cluster.host)
+	}
+	for index := range all.Items {
+		other := &all.Items[index]
+		isEarlier := other.Name != release.filesName() && slices.ContainsFunc(other.OwnerReferences, func(owner metav1.OwnerReference) bool {
+			return owner.UID == subject.GetUID()
+		})
+		if !isEarlier {
+			continue
+		}
+		if err := client.IgnoreNotFound(cluster.Delete(ctx, other, client.Preconditions{UID: &other.UID})); err != nil {
+			return explained(err, cluster.host)
+		}
+	}
+	return nil
+}
+
+// rollout is how a release has ended.
+type rollout struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Revision  string `json:"revision,omitempty"`
+	Serves    bool   `json:"serves"`
+	Reason    string `json:"reason"`
+	Message   string `json:"message"`
+}
+
+const pollPause = 250 * time.Millisecond
+
+// wait returns when the operator has rolled the release out, when it says that it cannot, or when the context ends.
+func (cluster *cluster) wait(ctx context.Context, release *release, generation int64) (rollout, error) {
+	ended := rollout{Kind: release.kind, Namespace: release.namespace, Name: release.name}
+	pause := time.NewTicker(pollPause)
+	defer pause.Stop()
+	for {
+		subject := newSubject(release.kind, release.namespace, release.name)
+		// A request has a time limit of its own.
+		err := cluster.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(subject), subject)
+		status := statusOf(subject)
+		isSeen := err == nil && status.ObservedGeneration >= generation && status.Files == release.filesName()
+		switch {
+		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+			return ended, explained(err, cluster.host)
+		case err != nil:
+			ended.Reason, ended.Message = "ServerDoesNotAnswer", explained(err, cluster.host).Error()
+		case isSeen && ended.read(status):
+			return ended, nil
+		case !isSeen:
+			ended.Reason, ended.Message = "NotSeen", "no operator has looked at it yet; check that one runs and looks after the namespace"
+		}
+		select {
+		case <-ctx.Done():
+			return ended, nil
+		case <-pause.C:
+		}
+	}
+}
+
+// passing are reasons of Degraded that a rollout which goes on may mend: the failing pod may be one of the revision before.
+var passing = []string{reconcile.ReasonPodFailing}
+
+// read takes over what the status says, and returns whether that is the end.
+func (rollout *rollout) read(status v1alpha1.Status) bool {
+	progressing := meta.FindStatusCondition(status.Conditions, reconcile.ConditionProgressing)
+	degraded := meta.FindStatusCondition(status.Conditions, reconcile.ConditionDegraded)
+	ready := meta.FindStatusCondition(status.Conditions, reconcile.ConditionReady)
+	switch {
+	case progressing == nil || degraded == nil || ready == nil:
+		return false
+	case degraded.Status == metav1.ConditionTrue:
+		rollout.Reason, rollout.Message = degraded.Reason, degraded.Message
+		return !slices.Contains(passing, degraded.Reason)
+	case progressing.Status == metav1.ConditionTrue:
+		rollout.Reason, rollout.Message = progressing.Reason, progressing.Message
+		return false
+	}
+	rollout.Revision, rollout.Serves = status.Revision, true
+	rollout.Reason, rollout.Message = ready.Reason, ready.Message
+	return true
+}

@@ -1,0 +1,154 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// annotationKubectl is what `kubectl apply` remembers for itself.
+const annotationKubectl = "kubectl.kubernetes.io/last-applied-configuration"
+
+func (program *program) rollbackCommand() *cobra.Command {
+	var wait time.Duration
+	target, namespace := "", ""
+	command := &cobra.Command{
+		Use:   "rollback NAME",
+		Short: "Bring back image, configuration and secrets of an earlier revision together",
+		Long: `Bring back image, configuration and secrets of an earlier revision together, and wait until it serves.
+
+Without --to, that is the revision before the one that is asked for now; a second rollback goes forward again. Files that were encrypted for a key which the
+operator no longer has cannot be decrypted. Where a program such as Argo CD applies the manifests from Git, go back in Git instead.`,
+		Args: exactlyOneName,
+		RunE: func(_ *cobra.Command, names []string) error {
+			cluster, err := program.connect()
+			if err != nil {
+				return err
+			}
+			subject, err := cluster.find(context.Background(), namespace, names[0])
+			if err != nil {
+				return err
+			}
+			earlier, revision, err := cluster.earlier(context.Background(), subject, target)
+			if err != nil {
+				return err
+			}
+			program.note("%s: back to revision %s", earlier, revision)
+			return program.roll(cluster, []*release{earlier}, wait)
+		},
+	}
+	program.addClusterFlags(command)
+	command.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace")
+	command.Flags().StringVar(&target, "to", "", "revision, as `roost status NAME` lists them")
+	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until it serves; 0: not at all")
+	return command
+}
+
+func exactlyOneName(_ *cobra.Command, arguments []string) error {
+	if len(arguments) != 1 {
+		return usageError{fmt.Errorf("there are %d arguments; name one App or Dunlin", len(arguments))}
+	}
+	return nil
+}
+
+// find is the App or the Dunlin of a name. Both cannot serve under one.
+func (cluster *cluster) find(ctx context.Context, namespace, name string) (client.Object, error) {
+	for _, kind := range []string{"App", "Dunlin"} {
+		subject := newSubject(kind, namespace, name)
+		err := cluster.Get(ctx, client.ObjectKeyFromObject(subject), subject)
+		if !apierrors.IsNotFound(err) {
+			return subject, explained(err, cluster.host)
+		}
+	}
+	return nil, fmt.Errorf("there is no App and no Dunlin %s in the namespace %s; `roost status -n %s` lists them", name, namespace, namespace)
+}
+
+// revisions of a subject, the newest first.
+func (cluster *cluster) revisions(ctx context.Context, subject client.Object) ([]appsv1.ControllerRevision, error) {
+	var all appsv1.ControllerRevisionList
+	selector := client.MatchingLabels{render.LabelApp: subject.GetName(), render.LabelManagedBy: render.ManagedBy}
+	if err := cluster.List(ctx, &all, client.InNamespace(subject.GetNamespace()), selector); err != nil {
+		return nil, explained(err, cluster.host)
+	}
+	own := slices.DeleteFunc(all.Items, func(revision appsv1.ControllerRevision) bool {
+		owner := metav1.GetControllerOf(&revision)
+		return owner == nil || owner.UID != subject.GetUID()
+	})
+	slices.SortFunc(own, func(a, b appsv1.ControllerRevision) int { return int(b.Revision - a.Revision) })
+	return own, nil
+}
+
+// hashOf is the part of the name that `roost status` shows.
+func hashOf(revision appsv1.ControllerRevision) string {
+	return revision.Name[strings.LastIndexByte(revision.Name, '-')+1:]
+}
+
+// earlier is a release of what a revision has recorded.
+func (cluster *cluster) earlier(ctx context.Context, subject client.Object, target string) (*release, string, error) {
+	revisions, err := cluster.revisions(ctx, subject)
+	if err != nil {
+		return nil, "", err
+	}
+	if target == "" {
+		if target, err = beforeNewest(subject, revisions); err != nil {
+			return nil, "", err
+		}
+	}
+	for _, revision := range revisions {
+		if hashOf(revision) != target {
+			continue
+		}
+		var record render.Record
+		if err := json.Unmarshal(revision.Data.Raw, &record); err != nil {
+			return nil, "", fmt.Errorf("reading revision %s: %w", target, err)
+		}
+		made, err := recordedRelease(subject, record)
+		return made, target, err
+	}
+	return nil, "", fmt.Errorf("there is no revision %s; `roost status -n %s %s` lists them", target, subject.GetNamespace(), subject.GetName())
+}
+
+// unrecorded are reasons for which the operator has not recorded the newest spec: it is none that could run.
+var unrecorded = []string{reconcile.ReasonSpecInvalid, reconcile.ReasonHostTaken, reconcile.ReasonSettingsUnreadable}
+
+// beforeNewest is the revision before what the subject asks for.
+func beforeNewest(subject client.Object, revisions []appsv1.ControllerRevision) (string, error) {
+	status := statusOf(subject)
+	if status.ObservedGeneration < subject.GetGeneration() || status.Files != subject.GetAnnotations()[render.AnnotationFiles] {
+		return "", errors.New("the operator has not looked at the newest spec yet; wait for it, or name a revision with --to")
+	}
+	position := 1
+	if degraded := meta.FindStatusCondition(status.Conditions, reconcile.ConditionDegraded); degraded != nil &&
+		degraded.Status == metav1.ConditionTrue && slices.Contains(unrecorded, degraded.Reason) {
+		position = 0
+	}
+	if len(revisions) <= position {
+		return "", errors.New("there is no earlier revision; change the manifest, and run `roost deploy`")
+	}
+	return hashOf(revisions[position]), nil
+}
+
+func recordedRelease(subject client.Object, record render.Record) (*release, error) {
+	annotations := maps.Clone(subject.GetAnnotations())
+	delete(annotations, annotationKubectl)
+	made := &release{
+		kind: kindOf(subject), namespace: subject.GetNamespace(), name: subject.GetName(),
+		labels: subject.GetLabels(), annotations: annotations, spec: record.Spec,
+	}
+	return made, made.take(record.Files)
+}

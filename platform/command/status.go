@@ -1,0 +1,195 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+)
+
+// state is what `roost status` shows of an App or a Dunlin.
+type state struct {
+	Kind       string             `json:"kind"`
+	Namespace  string             `json:"namespace"`
+	Name       string             `json:"name"`
+	Image      string             `json:"image"`
+	Revision   string             `json:"revision,omitempty"`
+	Conditions []metav1.Condition `json:"conditions"`
+	Revisions  []revisionState    `json:"revisions,omitempty"`
+}
+
+type revisionState struct {
+	Revision string      `json:"revision"`
+	Number   int64       `json:"number"`
+	Since    metav1.Time `json:"since"`
+}
+
+func (program *program) statusCommand() *cobra.Command {
+	namespace := ""
+	isEverywhere := false
+	command := &cobra.Command{
+		Use:   "status [NAME]",
+		Short: "Show what the operator says of Apps and Dunlins",
+		Long: `Show what the operator says of the Apps and Dunlins of a namespace, or all conditions and revisions of one of them.
+
+Exit code 1 says that one is not ready, or fails.`,
+		Args: func(_ *cobra.Command, names []string) error {
+			if len(names) > 1 {
+				return usageError{fmt.Errorf("there are %d arguments; name one App or Dunlin, or none", len(names))}
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, names []string) error {
+			cluster, err := program.connect()
+			if err != nil {
+				return err
+			}
+			if isEverywhere {
+				namespace = ""
+			}
+			states, err := cluster.states(context.Background(), namespace, names)
+			if err != nil {
+				return err
+			}
+			return program.printStatus(states, len(names) == 1)
+		},
+	}
+	program.addClusterFlags(command)
+	command.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace")
+	command.Flags().BoolVarP(&isEverywhere, "all-namespaces", "A", false, "all namespaces")
+	return command
+}
+
+func (cluster *cluster) states(ctx context.Context, namespace string, names []string) ([]state, error) {
+	if len(names) == 0 {
+		return cluster.allStates(ctx, namespace)
+	}
+	subject, err := cluster.find(ctx, namespace, names[0])
+	if err != nil {
+		return nil, err
+	}
+	revisions, err := cluster.revisions(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	found := stateOf(subject)
+	for _, revision := range revisions {
+		found.Revisions = append(found.Revisions, revisionState{hashOf(revision), revision.Revision, revision.CreationTimestamp})
+	}
+	return []state{found}, nil
+}
+
+func (cluster *cluster) allStates(ctx context.Context, namespace string) ([]state, error) {
+	var apps v1alpha1.AppList
+	var dunlins v1alpha1.DunlinList
+	for _, list := range []client.ObjectList{&apps, &dunlins} {
+		if err := cluster.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return nil, explained(err, cluster.host)
+		}
+	}
+	found := []state{}
+	for index := range apps.Items {
+		found = append(found, stateOf(&apps.Items[index]))
+	}
+	for index := range dunlins.Items {
+		found = append(found, stateOf(&dunlins.Items[index]))
+	}
+	slices.SortFunc(found, func(a, b state) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
+	return found, nil
+}
+
+func kindOf(subject client.Object) string {
+	if _, isDunlin := subject.(*v1alpha1.Dunlin); isDunlin {
+		return "Dunlin"
+	}
+	return "App"
+}
+
+func stateOf(subject client.Object) state {
+	status := statusOf(subject)
+	return state{
+		Kind: kindOf(subject), Namespace: subject.GetNamespace(), Name: subject.GetName(), Image: imageOf(subject),
+		Revision: status.Revision, Conditions: status.Conditions,
+	}
+}
+
+func (state *state) isWell() bool {
+	return meta.IsStatusConditionTrue(state.Conditions, reconcile.ConditionReady) &&
+		!meta.IsStatusConditionTrue(state.Conditions, reconcile.ConditionDegraded)
+}
+
+// sentence is the condition that matters most.
+func (state *state) sentence() string {
+	for _, kind := range []string{reconcile.ConditionDegraded, reconcile.ConditionProgressing} {
+		if condition := meta.FindStatusCondition(state.Conditions, kind); condition != nil && condition.Status == metav1.ConditionTrue {
+			return condition.Reason + ": " + condition.Message
+		}
+	}
+	if ready := meta.FindStatusCondition(state.Conditions, reconcile.ConditionReady); ready != nil {
+		return ready.Message
+	}
+	return "no operator has looked at it yet"
+}
+
+func (program *program) printStatus(states []state, isOne bool) error {
+	ill := 0
+	for index := range states {
+		if !states[index].isWell() {
+			ill++
+		}
+	}
+	switch {
+	case program.isJSON():
+		if err := program.printJSON(states); err != nil {
+			return err
+		}
+	case isOne:
+		program.printState(states[0])
+	default:
+		if err := program.printTable(states); err != nil {
+			return err
+		}
+	}
+	if ill > 0 {
+		return &foundError{fmt.Sprintf("%d of %d not well", ill, len(states))}
+	}
+	return nil
+}
+
+func (program *program) printTable(states []state) error {
+	table := tabwriter.NewWriter(program.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAMESPACE\tKIND\tNAME\tREADY\tREVISION\tIMAGE\tSTATE")
+	for index := range states {
+		state := &states[index]
+		ready := "no"
+		if meta.IsStatusConditionTrue(state.Conditions, reconcile.ConditionReady) {
+			ready = "yes"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", state.Namespace, state.Kind, state.Name, ready,
+			cmp.Or(state.Revision, "-"), state.Image, state.sentence())
+	}
+	return table.Flush()
+}
+
+func (program *program) printState(state state) {
+	program.print("%s %s/%s", state.Kind, state.Namespace, state.Name)
+	program.print("image     %s", state.Image)
+	program.print("revision  %s", cmp.Or(state.Revision, "none serves yet"))
+	for _, condition := range state.Conditions {
+		program.print("%-18s %-5s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
+	}
+	for _, revision := range state.Revisions {
+		program.print("revision %d  %s  %s", revision.Number, revision.Revision, revision.Since.UTC().Format("2006-01-02 15:04:05"))
+	}
+}
