@@ -15,8 +15,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hostile"))
 from node import Failed  # noqa: E402
 
 SUBNET = "10.77.0"
-#: The address of the test itself.
-OUTSIDE = f"{SUBNET}.254"
 ENTERED = "DUNLIN_TEST_NETWORK"
 
 #: Packets from and to the members of the set are dropped, without an answer.
@@ -55,19 +53,21 @@ def enter():
 class Network:
     """Addresses on one switch."""
 
-    def __init__(self):
+    def __init__(self, subnet=SUBNET):
+        self.subnet = subnet
         run("ip", "link", "set", "lo", "up")
         # The names of namespaces are files here.
         os.makedirs("/run/netns", exist_ok=True)
         run("mount", "-t", "tmpfs", "none", "/run/netns")
         run("ip", "link", "add", "switch", "type", "bridge")
-        run("ip", "addr", "add", f"{OUTSIDE}/24", "dev", "switch")
+        # The address of the test itself.
+        run("ip", "addr", "add", f"{subnet}.254/24", "dev", "switch")
         run("ip", "link", "set", "switch", "up")
         self.members = []
 
     def add(self, name):
         """A namespace with an address of its own."""
-        address, cable = f"{SUBNET}.{len(self.members) + 1}", f"v-{name}"
+        address, cable = f"{self.subnet}.{len(self.members) + 1}", f"v-{name}"
         run("ip", "netns", "add", name)
         run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
         run("ip", "link", "set", cable, "master", "switch", "up")
@@ -79,7 +79,7 @@ class Network:
         return address
 
     def address(self, name):
-        return f"{SUBNET}.{self.members.index(name) + 1}"
+        return f"{self.subnet}.{self.members.index(name) + 1}"
 
     def part(self, name, others):
         """Drops everything between one and the others, in both directions."""
