@@ -147,6 +147,7 @@ impl Core {
     #[cfg(feature = "planted-bugs")]
     pub(crate) const fn set_planted(&mut self, planted: PlantedInCore) {
         self.planted = planted;
+        self.peers.planted = planted;
     }
 
     /// Handles one event. The caller carries out the effects in their order.

@@ -29,6 +29,14 @@ pub enum CoreBug {
     SilenceBorne,
     /// A shared read counts as complete however many messages it has.
     SharedReadNotCounted,
+    /// A survey waits for a node that does not answer.
+    SilentNodeAwaited,
+    /// A survey does not name the nodes without an answer.
+    MissingAnswerNotNamed,
+    /// A node that is silent counts as live.
+    SilentNodeKept,
+    /// Sessions of users on a node that is gone are counted.
+    UsersOfLostNodeKept,
 }
 
 /// The bug that a core has, if a test has planted one.

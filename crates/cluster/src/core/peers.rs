@@ -22,6 +22,7 @@ use bytes::Bytes;
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders},
     names::encode_token,
+    planted::{CoreBug, PlantedInCore},
 };
 
 use super::{CoreEffect, LinksUp, Turn};
@@ -180,6 +181,7 @@ pub(super) struct Peers {
     users: SharedUsers,
     numbered: u64,
     counters: PeerCounters,
+    pub(super) planted: PlantedInCore,
 }
 
 #[derive(Debug)]
@@ -229,6 +231,7 @@ impl Peers {
             users: SharedUsers::default(),
             numbered: 0,
             counters: PeerCounters::default(),
+            planted: PlantedInCore::default(),
         }
     }
 
@@ -459,6 +462,9 @@ impl Peers {
         let now_us = turn.now.mono_us;
         if self.silence_due_us().is_none_or(|due_us| due_us > now_us) {
             return;
+        }
+        if self.planted.is(CoreBug::SilentNodeKept) {
+            self.table.heard_all(now_us);
         }
         let silent_us = now_us.saturating_sub(self.limits.silence_timeout_ms * 1_000);
         for lost in self.table.remove_silent(silent_us) {

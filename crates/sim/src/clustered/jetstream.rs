@@ -53,6 +53,11 @@ impl Stream {
     }
 }
 
+/// Whether no stream listens to a subject: broadcasts, heartbeats, users, surveys and their answers.
+fn is_stored_nowhere(subject: &str) -> bool {
+    matches!(subject.split('.').nth(1), Some("e" | "n" | "u" | "q" | "s"))
+}
+
 /// The servers.
 pub struct JetStream {
     chance: Chance,
@@ -199,7 +204,7 @@ impl JetStream {
         match effect {
             LinkEffect::Subscribe { subject } => drop(nodes[place].interest.insert(subject)),
             LinkEffect::Unsubscribe { subject } => drop(nodes[place].interest.remove(&subject)),
-            LinkEffect::Publish { request: None, subject, headers, payload, .. } if subject.starts_with("dn.e.") => {
+            LinkEffect::Publish { request: None, subject, headers, payload, .. } if is_stored_nowhere(&subject) => {
                 self.relay(now_us, &subject, &headers, &payload, nodes);
             }
             LinkEffect::Publish { link, request, subject, headers, payload } => {
@@ -246,7 +251,11 @@ impl JetStream {
                     is_by_wildcard,
                 };
                 node.reply(now_us + self.chance.between(50, self.delay_max_us), LinkName::Live, event);
-                self.count(if is_by_wildcard { "broadcast by wildcard" } else { "broadcast" });
+                self.count(match is_by_wildcard {
+                    _ if !subject.starts_with("dn.e.") => "message of a node",
+                    true => "broadcast by wildcard",
+                    false => "broadcast",
+                });
             }
         }
     }

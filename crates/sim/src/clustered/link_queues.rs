@@ -10,6 +10,8 @@ pub struct LinkQueues {
     /// Since when a connection is up; it is down if the time is ahead.
     up_at_us: [u64; 3],
     is_up: [bool; 3],
+    /// When a connection came up.
+    came_up_us: [u64; 3],
     leads_nowhere: [bool; 3],
     /// What the node has subscribed to.
     subscriptions: BTreeSet<Box<str>>,
@@ -89,6 +91,13 @@ impl LinkQueues {
         self.leads_nowhere[link as usize]
     }
 
+    /// Since when messages between nodes get through, if they do.
+    pub fn sound_since_us(&self) -> Option<u64> {
+        let used = [LinkName::Live as usize, LinkName::Publish as usize];
+        let is_sound = used.iter().all(|link| self.is_up[*link] && !self.leads_nowhere[*link]);
+        used.iter().map(|link| self.came_up_us[*link]).max().filter(|_| is_sound)
+    }
+
     /// The node sends something.
     pub fn send(&mut self, now_us: u64, ready_us: u64, effect: LinkEffect) {
         match &effect {
@@ -154,6 +163,7 @@ impl LinkQueues {
                 continue;
             }
             self.is_up[place] = true;
+            self.came_up_us[place] = now_us;
             if link == LinkName::Live {
                 let known = self.subscriptions.iter().cloned();
                 self.upward[place].extend(known.map(|subject| (now_us + delay_us, LinkEffect::Subscribe { subject })));

@@ -11,6 +11,8 @@ use super::world::Prepare;
 
 /// A running node.
 pub struct ClusterNode {
+    /// Its id, which no node had before.
+    pub name: String,
     pub shard: Shard,
     pub effects: Effects,
     pub core: Core,
@@ -24,7 +26,7 @@ pub struct ClusterNode {
 }
 
 impl ClusterNode {
-    /// A node that has just started. `run` is its name, which no node had before.
+    /// A node that has just started. `run` makes its id.
     pub fn new(
         options: &Arc<Options>,
         run: u64,
@@ -33,12 +35,13 @@ impl ClusterNode {
         limits: CoreLimits,
         prepare: &Prepare<'_>,
     ) -> Self {
+        let name = format!("n{run}");
         let mut shard = Shard::new(ShardIdentity { index: ShardIndex(0), count: 1 }, Arc::clone(options), seed);
         (prepare.shard)(&mut shard);
         let namespace = &options.namespaces[0];
         let core_options = CoreOptions {
             prefix: "dn".into(),
-            node: format!("n{run}").into(),
+            node: name.as_str().into(),
             namespaces: vec![
                 None,
                 Some(StreamedNamespace {
@@ -54,6 +57,7 @@ impl ClusterNode {
         let mut core = Core::new(core_options);
         (prepare.core)(&mut core);
         Self {
+            name,
             shard,
             effects: Effects::default(),
             core,

@@ -9,10 +9,11 @@ use dunlin_engine::{
 use crate::chance::Chance;
 
 /// Options of all nodes: the namespace `log` has a stream, and `live` has no history. Without
-/// broadcasts, nodes share what has an offset alone.
-pub fn options(chance: &mut Chance, has_broadcasts: bool) -> Options {
+/// broadcasts, nodes share what has an offset alone. With `sessions_max`, they count the sessions of each user.
+pub fn options(chance: &mut Chance, has_broadcasts: bool, sessions_max: usize) -> Options {
     let open = NamespaceOptions {
         is_clustered: has_broadcasts,
+        presence: true,
         allow_subscribe_for_client: true,
         allow_subscribe_for_anonymous: true,
         allow_publish_for_client: true,
@@ -31,8 +32,13 @@ pub fn options(chance: &mut Chance, has_broadcasts: bool) -> Options {
         ..open.clone()
     };
     let live = NamespaceOptions { name: "live".to_owned(), join_leave: true, force_push_join_leave: true, ..open };
-    let client =
-        ClientOptions { allow_anonymous_connect_without_token: true, ping_interval_ms: 0, ..ClientOptions::default() };
+    let client = ClientOptions {
+        allow_anonymous_connect_without_token: true,
+        ping_interval_ms: 0,
+        user_sessions_max: sessions_max,
+        shares_user_sessions: sessions_max > 0,
+        ..ClientOptions::default()
+    };
     let limits = LogLimits { tail_publications_max: *chance.pick(&[1, 4, 10, 1_000]), ..LogLimits::default() };
     Options { client, namespaces: vec![log, live], log: limits, ..Options::default() }
 }

@@ -1,26 +1,30 @@
 //! A cluster, its clients and its publishers.
 
+mod act;
 mod api;
 mod broadcasts;
 mod faults;
+mod peers;
 mod settle;
+mod users;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_cluster::{
-    core::{Core, CoreEffect, CoreEvent, CoreLimits},
+    core::{Core, CoreEffect, CoreEvent, CoreLimits, peers::PeerEvent},
     link::{LinkEffect, LinkName},
     names::PartitionNames,
 };
-use dunlin_engine::{Effect, Event, Now, Options, Seed, SessionKey, Shard, api::ApiRequest, backend::PublishHow};
-use dunlin_protocol::{Encoding, Payload};
+use dunlin_engine::{
+    Effect, Event, Now, Options, Seed, SessionKey, Shard, api::ApiRequest, backend::PublishHow, event::ConnectionClaims,
+};
+use dunlin_protocol::Payload;
 
 use crate::{
     chance::Chance,
     logged::{LogClient, Truth, is_without_history},
     trace::Trace,
-    wire::ClientCommand,
 };
 
 use super::{
@@ -31,6 +35,7 @@ use super::{
     options::options,
 };
 use faults::Witness;
+use peers::PlayedPeers;
 
 const CHANNELS: [&str; 4] = ["log:a", "log:b", "log:c", "log:d"];
 const KEYS: [&str; 3] = ["k0", "k1", "k2"];
@@ -64,6 +69,7 @@ pub struct ClusteredWorld<'a> {
     jetstream: JetStream,
     truth: Truth,
     broadcasts: BroadcastTruth,
+    peers: PlayedPeers,
     clients: Vec<LogClient>,
     /// By ticket: the node, and what was published if it was a publication.
     asked: BTreeMap<u64, (usize, Option<Asked>)>,
@@ -92,7 +98,10 @@ impl<'a> ClusteredWorld<'a> {
         let mut chance = Chance::new(seed ^ 0x636c_7573_7465);
         // They change when everything else happens, and faults of the chain would be rarer.
         let has_broadcasts = seed.is_multiple_of(3);
-        let options = Arc::new(options(&mut chance, has_broadcasts));
+        // Not in the same, so that connections may lead nowhere.
+        let has_peers = seed % 3 == 1;
+        let sessions_max = if has_peers { chance.between(1, 3) as usize } else { 0 };
+        let options = Arc::new(options(&mut chance, has_broadcasts, sessions_max));
         let partitions = chance.between(1, 2) as u16;
         let streams: Vec<Box<str>> =
             (0..partitions).map(|part| PartitionNames::new("dn", "log", part).stream).collect();
@@ -106,6 +115,7 @@ impl<'a> ClusteredWorld<'a> {
             jetstream,
             truth: Truth::new(),
             broadcasts: BroadcastTruth::default(),
+            peers: PlayedPeers::new(has_peers),
             clients: (0..chance.between(2, 6)).map(|_| LogClient::of_cluster()).collect(),
             asked: BTreeMap::new(),
             keyed: BTreeMap::new(),
@@ -131,6 +141,12 @@ impl<'a> ClusteredWorld<'a> {
             world.nodes.push(node);
             world.links.push(LinkQueues::default());
             world.witnesses.push(Witness::default());
+            world.announce(world.nodes.len() - 1);
+        }
+        if has_peers {
+            for (number, client) in world.clients.iter_mut().enumerate() {
+                Self::user_of(number).clone_into(&mut client.user);
+            }
         }
         world
     }
@@ -221,7 +237,13 @@ impl<'a> ClusteredWorld<'a> {
         self.steps += 1;
         let pause_us = self.chance.between(0, 4_000);
         self.pass_time(pause_us)?;
-        match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, if self.has_broadcasts { 12 } else { 0 }, 1]) {
+        let live = if self.has_broadcasts { 12 } else { 0 };
+        let (surveys, waits) = match (self.peers.is_on, self.is_calm) {
+            (true, true) => (4, 0),
+            (true, false) => (8, 2),
+            (false, _) => (0, 0),
+        };
+        match self.chance.weighted(&[30, 40, 6, 2, 2, 1, 1, live, 1, surveys, waits]) {
             0 => self.act()?,
             1 => self.publish()?,
             2 => self.ask_history()?,
@@ -231,6 +253,12 @@ impl<'a> ClusteredWorld<'a> {
             5 => self.remove_history()?,
             6 => self.crash(),
             7 => self.act_live()?,
+            9 => self.ask_all_nodes()?,
+            10 => {
+                // Heartbeats come, or do not.
+                let wait_us = self.chance.between(100_000, 800_000);
+                self.run_for(wait_us)?;
+            }
             _ if self.loses_ends && self.chance.percent(50) => self.lose_end(),
             _ => {}
         }
@@ -248,7 +276,9 @@ impl<'a> ClusteredWorld<'a> {
         for _ in 0..self.chance.between(4, 16) {
             let number = self.chance.below(self.clients.len());
             let channel = *self.chance.pick(&CHANNELS);
-            if self.clients[number].is_connected && !self.clients[number].knows(channel) {
+            if self.clients[number].session.is_none() {
+                self.open(number)?;
+            } else if self.clients[number].is_open() && !self.clients[number].knows(channel) {
                 let must_recover = self.must_recover(number, channel, 20);
                 self.clients[number].subscribe(channel, must_recover);
             }
@@ -264,6 +294,9 @@ impl<'a> ClusteredWorld<'a> {
                 self.steps += 1;
                 self.pass_time(4_000)?;
                 self.serve()?;
+            }
+            if self.peers.is_on {
+                self.ask_all_nodes()?;
             }
         }
         Ok(())
@@ -293,7 +326,9 @@ impl<'a> ClusteredWorld<'a> {
             }
             self.serve_threads(place)?;
         }
-        self.serve_clients()
+        self.serve_clients()?;
+        self.end_closed()?;
+        self.serve_peers()
     }
 
     fn handle(&mut self, place: usize, event: Event<'_>) -> Result<(), String> {
@@ -338,7 +373,7 @@ impl<'a> ClusteredWorld<'a> {
             CoreEffect::Broadcasted { channel, message, .. } => Event::Broadcasted { channel, message },
             CoreEffect::Trimmed { channel, through, .. } => Event::Trimmed { channel, through },
             CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },
-            CoreEffect::Peers(_) => return,
+            CoreEffect::Peers(effect) => return self.perform_peers(place, effect),
         };
         self.trace.bytes(format!("{event:?}").as_bytes());
         let ready_us = self.now_us + self.thread_delay_us();
@@ -390,6 +425,18 @@ impl<'a> ClusteredWorld<'a> {
                 return Ok(());
             }
             Effect::Answer { ticket, answer, .. } => return self.answered(ticket, &answer),
+            Effect::Authenticate { session, token } => {
+                let claims = ConnectionClaims { user: token.into(), ..ConnectionClaims::default() };
+                let ready_us = self.now_us + self.thread_delay_us();
+                let event = Event::Authenticated { session, outcome: Ok(claims) };
+                self.nodes[place].to_shard.push_back((ready_us, event));
+                return Ok(());
+            }
+            Effect::ShareUserSessions { user, sessions } => {
+                CoreEvent::Peers(PeerEvent::UserSessions { user, sessions })
+            }
+            // The client reads that it is over.
+            Effect::Finish { .. } | Effect::HangUp { .. } => return Ok(()),
             other => return Err(format!("{other:?}")),
         };
         let ready_us = self.now_us + self.thread_delay_us();
@@ -417,6 +464,7 @@ impl<'a> ClusteredWorld<'a> {
             if let Some(number) = number {
                 clients[number].read(truth, true, slices.into_iter())?;
                 self.check_seen(number)?;
+                self.check_admitted(number)?;
             }
         }
         Ok(())
@@ -433,52 +481,5 @@ impl<'a> ClusteredWorld<'a> {
             }
         }
         Ok(())
-    }
-
-    /// A client does something.
-    fn act(&mut self) -> Result<(), String> {
-        let number = self.chance.below(self.clients.len());
-        let channel = *self.chance.pick(&CHANNELS);
-        if self.clients[number].session.is_none() {
-            return self.open(number);
-        }
-        if !self.clients[number].is_connected {
-            return Ok(());
-        }
-        match self.chance.weighted(&[50, 10, 8, 20]) {
-            0 if !self.clients[number].knows(channel) => {
-                // Where nothing fails, a client that moves from node to node misses nothing.
-                let must_recover = self.is_calm && self.must_recover(number, channel, 20);
-                self.clients[number].subscribe(channel, must_recover);
-            }
-            1 => self.clients[number].unsubscribe(channel),
-            2 => return self.hang_up(number),
-            3 => {
-                let data = self.next_data();
-                self.clients[number].send(ClientCommand::Publish { channel: channel.to_owned(), data }, false);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// A client connects to any node.
-    fn open(&mut self, number: usize) -> Result<(), String> {
-        let place = self.chance.below(self.nodes.len());
-        let session = SessionKey { index: self.nodes[place].sessions, generation: 1 };
-        self.nodes[place].sessions += 1;
-        self.clients[number].open(place, session);
-        self.handle(place, Event::Opened { session, wire: Encoding::Json.into(), source: None })
-    }
-
-    fn hang_up(&mut self, number: usize) -> Result<(), String> {
-        let Some((place, session)) = self.clients[number].session else { return Ok(()) };
-        self.clients[number].leave();
-        self.handle(place, Event::Gone { session })
-    }
-
-    fn next_data(&mut self) -> Vec<u8> {
-        self.published += 1;
-        format!(r#"{{"n":{}}}"#, self.published).into_bytes()
     }
 }

@@ -28,6 +28,12 @@ pub struct LogClient {
     pub pending: BTreeMap<u32, (ClientCommand, bool)>,
     /// Whether `connect` was answered.
     pub is_connected: bool,
+    /// Who it is, which its token says; empty for nobody.
+    pub user: String,
+    /// The id of its connection; empty until `connect` is answered.
+    pub client_id: String,
+    /// The server has closed its connection, or has refused it.
+    pub is_over: bool,
     /// Recoveries that brought something, and those that could not be complete.
     pub recoveries: (u64, u64),
     /// Subscriptions that the server ended because it may have missed something.
@@ -54,6 +60,9 @@ impl LogClient {
             positions: BTreeMap::new(),
             pending: BTreeMap::new(),
             is_connected: false,
+            user: String::new(),
+            client_id: String::new(),
+            is_over: false,
             recoveries: (0, 0),
             interrupted: 0,
             broadcasts: Vec::new(),
@@ -74,13 +83,14 @@ impl LogClient {
     pub fn open(&mut self, shard: usize, session: SessionKey) {
         self.session = Some((shard, session));
         self.reader = FrameReader::new(Wire::WebSocketJson);
-        (self.paused, self.is_connected) = (false, false);
-        self.send(ClientCommand::Connect { token: String::new(), subs: Vec::new() }, false);
+        (self.paused, self.is_connected, self.is_over) = (false, false, false);
+        self.client_id.clear();
+        self.send(ClientCommand::Connect { token: self.user.clone(), subs: Vec::new() }, false);
     }
 
     /// Whether it has a session that is connected.
     pub fn is_open(&self) -> bool {
-        self.session.is_some() && self.is_connected
+        self.session.is_some() && self.is_connected && !self.is_over
     }
 
     /// Ends it. What it knows of channels stays.
@@ -139,7 +149,14 @@ impl LogClient {
     pub fn read(&mut self, truth: &Truth, may_fail: bool, bytes: impl Iterator<Item = u8>) -> Result<(), String> {
         self.reader.feed(bytes);
         while let Some(frame) = self.reader.next()? {
-            let WireFrame::Text(payload) = frame else { return Err(format!("{frame:?}")) };
+            let payload = match frame {
+                WireFrame::Text(payload) => payload,
+                WireFrame::Close(..) if self.is_of_cluster => {
+                    self.is_over = true;
+                    continue;
+                }
+                other => return Err(format!("{other:?}")),
+            };
             for message in decode(Encoding::Json, &payload)? {
                 self.on_message(truth, may_fail, message)?;
             }
@@ -176,8 +193,12 @@ impl LogClient {
         }
         let (command, must_recover) = self.pending.remove(&message.id).ok_or("a reply that nobody waits for")?;
         if let Some(error) = message.error {
+            self.is_over |= matches!(command, ClientCommand::Connect { .. });
             let is_known = matches!(error.code, 100 | 111) && may_fail;
             return if is_known { Ok(()) } else { Err(format!("error {} answers {command:?}", error.code)) };
+        }
+        if let Some(connect) = message.connect {
+            self.client_id = connect.client;
         }
         match (command, message.subscribe, message.history) {
             (ClientCommand::Connect { .. }, ..) => self.is_connected = true,

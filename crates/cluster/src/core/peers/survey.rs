@@ -12,6 +12,7 @@ use crate::{
     core::{CoreEffect, Turn},
     link::MessageHeaders,
     names::encode_token,
+    planted::CoreBug,
 };
 
 use super::{LiveNode, NODE, PeerEffect, Peers};
@@ -178,7 +179,8 @@ impl Peers {
         }
         self.counters.surveys += 1;
         let (waiting, missing) = self.asked(&to);
-        let due_us = turn.now.after_ms(timeout_ms);
+        let waits = if self.planted.is(CoreBug::SilentNodeAwaited) { 60 } else { 1 };
+        let due_us = turn.now.after_ms(waits * timeout_ms);
         let survey = RunningSurvey { to, waiting, answers: BTreeMap::new(), missing, due_us };
         if self.is_connected() && self.is_member() && survey.is_open(self.settled_us, turn.now.mono_us) {
             let headers = MessageHeaders::new()
@@ -256,6 +258,9 @@ impl Peers {
         self.survey_bytes -= answers.values().map(Bytes::len).sum::<usize>();
         let silent = |(node, name)| MissingAnswer { node, name, fault: QueryFault::Silent };
         missing.extend(waiting.into_iter().map(silent));
+        if self.planted.is(CoreBug::MissingAnswerNotNamed) {
+            missing.clear();
+        }
         let answers = answers.into_iter().map(|(node, payload)| NodeAnswer { node, payload }).collect();
         let is_settled = to != SurveyTarget::All || turn.now.mono_us >= self.settled_us;
         let is_cut_off = !self.is_connected() || !self.is_member() || !is_settled;

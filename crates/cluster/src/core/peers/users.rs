@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{core::CoreEffect, link::MessageHeaders};
+use crate::{core::CoreEffect, link::MessageHeaders, planted::CoreBug};
 
 use super::{NODE, PeerEffect, Peers, Turn};
 
@@ -213,6 +213,9 @@ impl Peers {
     }
 
     pub(super) fn forget_user_sessions(&mut self, turn: &mut Turn<'_>, node: &str) {
+        if self.planted.is(CoreBug::UsersOfLostNodeKept) {
+            return;
+        }
         for user in self.users.forget(node) {
             self.report_user_sessions(turn, user);
         }

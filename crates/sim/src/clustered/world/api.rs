@@ -42,6 +42,9 @@ impl ClusteredWorld<'_> {
     }
 
     pub(super) fn answered(&mut self, ticket: Ticket, answer: &ApiResult) -> Result<(), String> {
+        if self.answered_node(ticket, answer)? {
+            return Ok(());
+        }
         let (_, asked) = self.asked.remove(&ticket.0).ok_or("an answer that nobody waits for")?;
         match (asked, answer) {
             (Some(asked), Ok(ApiAnswer::Published { offset, .. })) => self.acknowledged(asked, *offset),

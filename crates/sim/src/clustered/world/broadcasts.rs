@@ -114,7 +114,7 @@ impl ClusteredWorld<'_> {
         Ok(())
     }
 
-    fn run_for(&mut self, time_us: u64) -> Result<(), String> {
+    pub(super) fn run_for(&mut self, time_us: u64) -> Result<(), String> {
         let end_us = self.now_us + time_us;
         while self.now_us < end_us {
             self.steps += 1;

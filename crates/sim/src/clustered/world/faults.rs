@@ -100,5 +100,7 @@ impl ClusteredWorld<'_> {
         self.nodes[place] = self.new_node();
         self.links[place] = LinkQueues::default();
         self.witnesses[place] = Witness::default();
+        self.peers.forget_node(place);
+        self.announce(place);
     }
 }

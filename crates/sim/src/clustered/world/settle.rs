@@ -40,13 +40,18 @@ impl ClusteredWorld<'_> {
         self.subscribe_again()?;
         self.come_to_rest()?;
         self.check_rest()?;
+        self.check_users()?;
         if self.has_broadcasts { self.check_broadcasts() } else { Ok(()) }
     }
 
     fn come_to_rest(&mut self) -> Result<(), String> {
         let rest_us = self.now_us + REST_US;
         let is_idle = |client: &LogClient| client.upward.is_empty() && client.pending.is_empty();
-        while self.now_us < rest_us || !self.asked.is_empty() || !self.clients.iter().all(is_idle) {
+        while self.now_us < rest_us
+            || !self.asked.is_empty()
+            || !self.peers.is_idle()
+            || !self.clients.iter().all(is_idle)
+        {
             self.steps += 1;
             self.pass_time(4_000)?;
             self.serve()?;
@@ -79,6 +84,7 @@ impl ClusteredWorld<'_> {
                 }
             }
         }
+        self.check_live_nodes()?;
         let has_lost_end = self.truth.values().any(|truth| !truth.void_epochs.is_empty());
         for node in &self.nodes {
             if node.core.counters().truncations > 0 && !has_lost_end {

@@ -1,0 +1,57 @@
+//! What clients do.
+
+use dunlin_engine::{Event, SessionKey};
+use dunlin_protocol::Encoding;
+
+use crate::wire::ClientCommand;
+
+use super::{CHANNELS, ClusteredWorld};
+
+impl ClusteredWorld<'_> {
+    /// A client does something.
+    pub(super) fn act(&mut self) -> Result<(), String> {
+        let number = self.chance.below(self.clients.len());
+        let channel = *self.chance.pick(&CHANNELS);
+        if self.clients[number].session.is_none() {
+            return self.open(number);
+        }
+        if !self.clients[number].is_connected {
+            return Ok(());
+        }
+        match self.chance.weighted(&[50, 10, 8, 20]) {
+            0 if !self.clients[number].knows(channel) => {
+                // Where nothing fails, a client that moves from node to node misses nothing.
+                let must_recover = self.is_calm && self.must_recover(number, channel, 20);
+                self.clients[number].subscribe(channel, must_recover);
+            }
+            1 => self.clients[number].unsubscribe(channel),
+            2 => return self.hang_up(number),
+            3 => {
+                let data = self.next_data();
+                self.clients[number].send(ClientCommand::Publish { channel: channel.to_owned(), data }, false);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A client connects to any node.
+    pub(super) fn open(&mut self, number: usize) -> Result<(), String> {
+        let place = self.chance.below(self.nodes.len());
+        let session = SessionKey { index: self.nodes[place].sessions, generation: 1 };
+        self.nodes[place].sessions += 1;
+        self.clients[number].open(place, session);
+        self.handle(place, Event::Opened { session, wire: Encoding::Json.into(), source: None })
+    }
+
+    pub(super) fn hang_up(&mut self, number: usize) -> Result<(), String> {
+        let Some((place, session)) = self.clients[number].session else { return Ok(()) };
+        self.clients[number].leave();
+        self.handle(place, Event::Gone { session })
+    }
+
+    pub(super) fn next_data(&mut self) -> Vec<u8> {
+        self.published += 1;
+        format!(r#"{{"n":{}}}"#, self.published).into_bytes()
+    }
+}
