@@ -7,13 +7,13 @@ use super::{
     needless, own, part, part_table, refused, refused_table, table, warned_table, yes,
 };
 
-const MEMORY: &str = "Dunlin has only the engine `memory`, so nodes would not receive each other's publications";
+const SHARING: &str = "Dunlin shares channels and presence between nodes only through NATS, with `broker.type` `nats` (docs/clustering.md)";
 const UNUSED: &str = "it has no effect with the engine `memory`";
 
 pub(super) const TOP: &[Key] = &[
     table("engine", &[ENGINE], "Where channels live."),
     table("broker", &[BROKER], "What connects the nodes of a cluster; see clustering.md."),
-    refused_table("presence_manager", &[ENABLED, &[TYPE, part_table("redis", &[REDIS, REDIS_PRESENCE])]], MEMORY),
+    refused_table("presence_manager", &[ENABLED, &[TYPE, part_table("redis", &[REDIS, REDIS_PRESENCE])]], SHARING),
     warned_table(
         "map_broker",
         &[&[
@@ -34,7 +34,7 @@ pub(super) const TOP: &[Key] = &[
                 part_table("nats", &[NATS]),
             ],
         ],
-        MEMORY,
+        SHARING,
     ),
     refused(
         "consumers",
@@ -47,7 +47,7 @@ pub(super) const TOP: &[Key] = &[
 const TYPE: Key = part("type", Text, "memory");
 
 const ENGINE: &[Key] = &[
-    refused("type", Choice(&["", "memory", "redis"]), "memory", MEMORY),
+    refused("type", Choice(&["", "memory", "redis"]), "memory", SHARING),
     warned_table("redis", &[REDIS, REDIS_HISTORY, REDIS_PRESENCE], UNUSED),
 ];
 
