@@ -1,14 +1,15 @@
 //! `cluster`: what sharing channels between nodes costs. Each run has NATS servers and nodes of its own.
 //!
-//! - `args`: the command line. `latency`, `fanout`, `recovery`, `failover` with `node_loss` and `leader_loss`: the
-//!   scenarios.
+//! - `args`: the command line. `latency`, `fanout`, `recovery`, `drain`, `failover` with `node_loss` and
+//!   `leader_loss`: the scenarios.
 //! - `nats`: the NATS servers. `node`: the settings of nodes. `bare`: a NATS client without Dunlin. `histories`:
-//!   what sessions recover.
+//!   what sessions recover. `sessions`: subscribers that go to another node when theirs ends.
 //!   `elections`: advisories of the NATS servers.
 
 pub mod args;
 
 mod bare;
+mod drain;
 mod elections;
 mod failover;
 mod fanout;
@@ -19,6 +20,7 @@ mod nats;
 mod node;
 mod node_loss;
 mod recovery;
+mod sessions;
 
 use self::args::{ClusterBenchArgs, ClusterScenario};
 use crate::error::Error;
@@ -29,6 +31,7 @@ pub fn run(args: &ClusterBenchArgs) -> Result<(), Error> {
         ClusterScenario::Latency(args) => latency::run(args),
         ClusterScenario::Fanout(args) => fanout::run(args),
         ClusterScenario::Recovery(args) => recovery::run(args),
+        ClusterScenario::Drain(args) => drain::run(args),
         ClusterScenario::Failover(args) => failover::run(args),
     }
 }

@@ -310,6 +310,8 @@ pub struct Returned {
     pub unrecovered: u64,
     /// From the cut to being back.
     pub absence: Latency,
+    /// When sessions ended that the server closed: milliseconds of the monotonic clock, in no order.
+    pub ended_at_ms: Vec<u64>,
 }
 
 /// What recoveries brought.

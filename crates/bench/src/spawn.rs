@@ -74,11 +74,31 @@ impl ServerProcess {
             let _ = started.child.kill();
         }
     }
+
+    /// Ends it in order, and waits until it has ended. Returns how long that took.
+    pub fn stop(mut self, patience: Duration) -> Result<Duration, Error> {
+        let began = Instant::now();
+        let Some(started) = &mut self.started else { return Ok(Duration::ZERO) };
+        // SAFETY: the child has not been waited for, so its pid is still its own.
+        unsafe { libc::kill(started.child.id().cast_signed(), libc::SIGTERM) };
+        while matches!(started.child.try_wait(), Ok(None)) {
+            if began.elapsed() > patience {
+                let did = format!("has not ended {} s after SIGTERM", patience.as_secs());
+                return Err(Error::Server { did, remedy: "check shutdown.timeout".into() });
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(began.elapsed())
+    }
 }
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         let Some(started) = &mut self.started else { return };
+        if matches!(started.child.try_wait(), Ok(Some(_))) {
+            let _ = fs::remove_dir_all(&started.folder);
+            return;
+        }
         // SAFETY: the child has not been waited for, so its pid is still its own.
         unsafe { libc::kill(started.child.id().cast_signed(), libc::SIGTERM) };
         let deadline = Instant::now() + END_PATIENCE;

@@ -261,6 +261,7 @@ impl Returned {
         self.attempts += other.attempts;
         self.unrecovered += other.unrecovered;
         self.absence.add(&other.absence);
+        self.ended_at_ms.extend(&other.ended_at_ms);
         for (why, count) in &other.failed {
             *self.failed.entry(why.clone()).or_default() += count;
         }

@@ -25,6 +25,8 @@ pub enum ClusterScenario {
     Fanout(ClusterFanoutArgs),
     /// Many sessions recover on a node with nothing in memory: reads, and what they cost other publishers
     Recovery(ClusterRecoveryArgs),
+    /// Nodes are stopped and started again in turn, as for an update, under load: what is lost, and how fast clients reconnect
+    Drain(ClusterDrainArgs),
     /// A node is killed, and a NATS server that leads streams: when clients are complete again, when publications are accepted again
     Failover(ClusterFailoverArgs),
 }
@@ -126,6 +128,23 @@ pub struct ClusterFailoverArgs {
     pub run: RunArgs,
 }
 
+#[derive(Debug, clap::Args)]
+pub struct ClusterDrainArgs {
+    /// Sessions, evenly spread over three nodes
+    #[arg(long, default_value_t = 3_000)]
+    pub sessions: usize,
+    /// Publications per second
+    #[arg(long, default_value_t = 50.0)]
+    pub rate: f64,
+    /// Sessions that a node closes per second when it stops (`shutdown.sessions_per_second`)
+    #[arg(long, default_value_t = 200)]
+    pub sessions_per_second: u32,
+    #[command(flatten)]
+    pub nats: NatsArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
 impl NatsArgs {
     pub fn check(&self) -> Result<(), Error> {
         if matches!(self.nats_servers, 1 | 3) {
@@ -176,6 +195,16 @@ impl ClusterFailoverArgs {
         check_rate(self.rate)?;
         // With one server there is no election.
         check_count("nats-servers", self.nats.nats_servers as u64, 3, 3)?;
+        self.run.server.check_started()
+    }
+}
+
+impl ClusterDrainArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        check_count("sessions", self.sessions as u64, 3, 30_000)?;
+        check_count("sessions-per-second", self.sessions_per_second.into(), 1, 100_000)?;
+        check_rate(self.rate)?;
+        self.nats.check()?;
         self.run.server.check_started()
     }
 }

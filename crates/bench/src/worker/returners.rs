@@ -201,6 +201,7 @@ impl Returners {
     /// Those at this address will be lost without a cut.
     fn expect_loss(&mut self, address: SocketAddr) {
         self.failed.clear();
+        self.sessions.iter_mut().for_each(|returner| returner.is_back = false);
         let cut = self.sessions.iter().filter(|returner| address_of(&self.role, returner.place) == address).count();
         self.returned = Some(Returned { cut: cut as u64, ..Returned::default() });
         self.patience = Some(Instant::now() + RETURN_PATIENCE);
@@ -338,8 +339,11 @@ impl Returners {
             if returner.away_since.is_none() {
                 returner.away_since = Some(Instant::now());
                 returner.attempts = 0;
+                returned.ended_at_ms.push(proc::now_ns() / 1_000_000);
             }
-            returner.place = (returner.place + 1) % (1 + self.role.others.len());
+            // The sessions of a node spread over all others.
+            let others = self.role.others.len();
+            returner.place = (returner.place + 1 + number.checked_rem(others).unwrap_or(0)) % (1 + others);
             self.come_back_later(number);
         } else {
             self.handshakes = self.handshakes.saturating_sub(1);
