@@ -18,15 +18,17 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+
 	"github.com/dunlin-project/dunlin/platform/apiserver"
+	"github.com/dunlin-project/dunlin/platform/deploy"
 )
 
 const (
 	// conditionSecondsMax bounds the wait for what must come. On a busy machine it takes many times what it does alone.
 	conditionSecondsMax = 300
 	startsMax           = 3
-	// memoryGoal is that of deploy/operator.yaml.
-	memoryGoal = "GOMEMLIMIT=100MiB"
 )
 
 // process is the operator as a program of its own.
@@ -90,7 +92,7 @@ func freeAddress(t *testing.T) string {
 func startProcess(t *testing.T, kubeconfig, program string, arguments []string) *process {
 	t.Helper()
 	started := &process{t: t, command: exec.Command(program, arguments...), log: &bytes.Buffer{}, ended: make(chan struct{})}
-	started.command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + kubeconfig, memoryGoal}
+	started.command.Env = append(variablesOfManifest(t), "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir(), "KUBECONFIG="+kubeconfig)
 	started.command.Stderr = started.log
 	started.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	failed := make(chan error, 1)
@@ -112,6 +114,29 @@ func startProcess(t *testing.T, kubeconfig, program string, arguments []string) 
 		<-started.ended
 	})
 	return started
+}
+
+// variablesOfManifest are those of the container in deploy/operator.yaml.
+func variablesOfManifest(t *testing.T) []string {
+	t.Helper()
+	text, err := deploy.Files.ReadFile("operator.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, document := range bytes.Split(text, []byte("\n---\n")) {
+		var deployment appsv1.Deployment
+		if err := yaml.Unmarshal(document, &deployment); err != nil || deployment.Kind != "Deployment" {
+			continue
+		}
+		for _, variable := range deployment.Spec.Template.Spec.Containers[0].Env {
+			found = append(found, variable.Name+"="+variable.Value)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatal("the manifest of the operator has no variables")
+	}
+	return found
 }
 
 // isAnswering waits until the operator answers, or has ended.
