@@ -8,7 +8,7 @@ import (
 
 const (
 	// callsBetween is the distance of the calls that fail in the short form of the test.
-	callsBetween = 41
+	callsBetween = 67
 	// callsMin is less than the operator needs.
 	callsMin = 100
 )

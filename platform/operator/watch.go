@@ -53,13 +53,19 @@ func NewScheme() *runtime.Scheme {
 	return fresh
 }
 
+// LeaseSecondsDefault is long enough for an API server that restarts.
+const LeaseSecondsDefault = 15
+
+// LeaseSecondsMin keeps the pauses between renewals above a second.
+const LeaseSecondsMin = 8
+
 // Options of an operator.
 type Options struct {
 	// Namespaces that are looked after. In each, the operator has the rights of its ClusterRole.
 	Namespaces []string
 	// LeaderNamespace has the Lease by which one of several operators is chosen. Empty: there is only one.
 	LeaderNamespace string
-	// LeaseSeconds after which another operator takes over from one that does not answer. 15 without it.
+	// LeaseSeconds after which another operator takes over from one that does not answer. LeaseSecondsDefault without it.
 	LeaseSeconds int
 	IdentityFile string
 	Cluster      render.Cluster
@@ -69,9 +75,8 @@ type Options struct {
 }
 
 const (
-	workers      = 4
-	leaderID     = "roost-operator"
-	leaseSeconds = 15
+	workers  = 4
+	leaderID = "roost-operator"
 	// The first second try is soon, and none is later than half a minute.
 	retryMin = 200 * time.Millisecond
 	retryMax = 30 * time.Second
@@ -111,7 +116,7 @@ func hostOf(object client.Object) []string { return []string{subjectOf(object).h
 func newManager(connection *rest.Config, options Options) (manager.Manager, error) {
 	connection = rest.CopyConfig(connection)
 	connection.QPS, connection.Burst = 200, 400
-	lease := time.Duration(cmp.Or(options.LeaseSeconds, leaseSeconds)) * time.Second
+	lease := time.Duration(cmp.Or(options.LeaseSeconds, LeaseSecondsDefault)) * time.Second
 	return manager.New(connection, manager.Options{
 		Scheme:                        scheme,
 		Cache:                         cacheOptions(options.Namespaces),

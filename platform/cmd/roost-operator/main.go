@@ -31,6 +31,7 @@ func run() error {
 	namespaces := flag.String("namespaces", "", "namespaces to look after, with commas between them")
 	flag.StringVar(&options.IdentityFile, "identity", "/etc/roost/identity.txt", "file with the age identities that decrypt settings")
 	flag.StringVar(&options.LeaderNamespace, "leader-namespace", "", "namespace of the Lease by which one of several operators is chosen; empty: there is only one")
+	flag.IntVar(&options.LeaseSeconds, "lease-seconds", operator.LeaseSecondsDefault, "seconds after which another operator takes over from one that does not answer")
 	flag.StringVar(&options.HealthAddress, "health", ":8081", "address of /healthz and /readyz; 0: none")
 	flag.StringVar(&options.MetricsAddress, "metrics", ":8080", "address of /metrics; 0: none")
 	flag.StringVar(&options.Cluster.IngressClass, "ingress-class", "", "class of Ingresses (default traefik)")
@@ -39,6 +40,9 @@ func run() error {
 	flag.Parse()
 	if *namespaces == "" {
 		return errors.New("--namespaces is missing; name those that the operator is to look after, such as web,jobs")
+	}
+	if options.LeaseSeconds < operator.LeaseSecondsMin {
+		return fmt.Errorf("--lease-seconds: %d is less than %d; set it to %d or more", options.LeaseSeconds, operator.LeaseSecondsMin, operator.LeaseSecondsMin)
 	}
 	options.Namespaces = strings.Split(*namespaces, ",")
 	options.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, nil))
