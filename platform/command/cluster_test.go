@@ -234,6 +234,7 @@ func TestDeployAndRollback(t *testing.T) {
 	site.deployAgain(state.Revision)
 	site.rollBackAndForward(first)
 	site.rollBackFromUnreadable()
+	site.deployDunlin()
 	site.deployWithoutPods(stopControllers)
 	site.runLinesOfReadme()
 	if strings.Contains(site.all.String(), canary) || strings.Contains(site.all.String(), "AGE-SECRET-KEY") {
@@ -321,6 +322,43 @@ func (site *site) rollBackFromUnreadable() {
 	}
 	if state := site.states(command.ExitFine, "shop")[0]; state.Image != before.Image {
 		site.t.Errorf("%+v", state)
+	}
+}
+
+// deployDunlin takes the manifest of the README, and changes a key.
+func (site *site) deployDunlin() {
+	site.t.Helper()
+	manifest := blocks(site.t, "yaml")[1]
+	site.write("dunlin/roost.yaml", site.read("apps/roost.yaml"))
+	release := func(version, key string) {
+		site.write("dunlin/realtime.yaml", strings.Replace(manifest, ":0.1.0", ":"+version, 1))
+		site.write("dunlin/keys.env", fmt.Sprintf("api_key=%s\ntoken_hmac_secret_key=%s\nnats_password=letters\n", key, canary))
+		site.roost(command.ExitFine, "secrets", "encrypt", "@dunlin/keys.env")
+		site.roost(command.ExitFine, "deploy", "@dunlin")
+	}
+	secretOf := func() string {
+		var set appsv1.StatefulSet
+		site.get("realtime", &set)
+		for _, volume := range set.Spec.Template.Spec.Volumes {
+			if volume.Secret != nil {
+				return volume.Secret.SecretName
+			}
+		}
+		site.t.Fatal("the StatefulSet has no Secret")
+		return ""
+	}
+	release("0.1.0", canary+"-key")
+	first := secretOf()
+	release("0.2.0", canary+"-other-key")
+	if secretOf() == first {
+		site.t.Error("another key has the same Secret")
+	}
+	out, _ := site.roost(command.ExitFine, "status", "-n", "web")
+	contains(site.t, out, "web        Dunlin  realtime  yes")
+	site.roost(command.ExitFine, "rollback", "-n", "web", "realtime")
+	state := site.states(command.ExitFine, "realtime")[0]
+	if found := secretOf(); found != first || state.Kind != "Dunlin" || state.Image != "registry.example.com/dunlin:0.1.0" {
+		site.t.Errorf("%s, expected %s: %+v", found, first, state)
 	}
 }
 
