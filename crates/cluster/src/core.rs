@@ -14,6 +14,7 @@
 //! - *Broadcast* ([`broadcast`]): what has no offset goes over core NATS, at most once.
 //! - *Load* ([`read`], [`ahead`]): pages of history, with the proof of what is complete: the stream keeps one message more
 //!   than the history of a channel, so N or fewer messages behind a position mean that none was trimmed.
+//!   What this node has just attached, another one may have in memory ([`peer_window`]).
 //! - *Nodes* ([`peers`]): heartbeats, and questions to the nodes that are live.
 
 mod ahead;
@@ -25,6 +26,7 @@ mod event;
 mod follow;
 mod options;
 mod partition;
+mod peer_window;
 pub mod peers;
 mod publish;
 mod read;
@@ -59,6 +61,7 @@ use ahead::AheadLoad;
 use broadcast::Broadcasts;
 use channel::FollowedChannel;
 use partition::Partition;
+use peer_window::WindowQuestion;
 use peers::{LiveNode, Peers};
 use publish::{Publishing, PublishingKey};
 use silence::Silence;
@@ -81,6 +84,9 @@ pub struct Core {
     broadcasts: Broadcasts,
     /// Loads behind positions that are not reached, by channel.
     ahead: BTreeMap<Arc<str>, Vec<AheadLoad>>,
+    /// Questions for the windows of other nodes, by channel, and the loads that wait for them.
+    window_questions: BTreeMap<Arc<str>, WindowQuestion>,
+    window_loads: usize,
     requests: BTreeMap<RequestNumber, Requester>,
     publishing: BTreeMap<PublishingKey, Publishing>,
     publishing_by_id: BTreeMap<Box<str>, PublishingKey>,
@@ -132,6 +138,8 @@ impl Core {
             partitions,
             channels: BTreeMap::new(),
             ahead: BTreeMap::new(),
+            window_questions: BTreeMap::new(),
+            window_loads: 0,
             requests: BTreeMap::new(),
             publishing: BTreeMap::new(),
             publishing_by_id: BTreeMap::new(),
@@ -219,6 +227,7 @@ impl Core {
             LinkEvent::SlowConsumer => self.audit_after_overflow(turn),
             LinkEvent::Delivered { subject, headers, payload, is_by_wildcard, .. } => {
                 let is_taken = self.peers.take(turn, &subject, &headers, &payload)
+                    || self.take_window_message(turn, &subject, &payload)
                     || self.broadcast_arrived(turn, &subject, &headers, &payload, is_by_wildcard);
                 if !is_taken {
                     self.delivered(turn, &subject, headers, payload);

@@ -37,6 +37,8 @@ pub enum CoreBug {
     SilentNodeKept,
     /// Sessions of users on a node that is gone are counted.
     UsersOfLostNodeKept,
+    /// A node answers with its window though it lacks a part of what is asked for.
+    ShortWindowBelieved,
 }
 
 /// The bug that a core has, if a test has planted one.

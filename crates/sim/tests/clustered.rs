@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 300;
 /// So often has each of [`REACHED`] to happen, for the checks about it to mean something.
 const REACHED_MIN: u64 = 50;
 
-const REACHED: [&str; 40] = [
+const REACHED: [&str; 41] = [
     "cluster: ahead",
     "cluster: audit",
     "cluster: broadcast",
@@ -39,6 +39,7 @@ const REACHED: [&str; 40] = [
     "cluster: not committed",
     "cluster: not recovered",
     "cluster: parted",
+    "cluster: peer window",
     "cluster: published once",
     "cluster: recovered",
     "cluster: request refused",
@@ -169,6 +170,11 @@ fn a_survey_that_waits_for_a_silent_node_is_found() {
 #[test]
 fn a_partial_answer_that_is_not_marked_is_found() {
     find(CoreBug::MissingAnswerNotNamed);
+}
+
+#[test]
+fn a_window_of_another_node_that_lacks_a_part_is_found() {
+    find(CoreBug::ShortWindowBelieved);
 }
 
 #[test]

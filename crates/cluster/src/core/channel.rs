@@ -22,6 +22,8 @@ pub(super) struct WaitingLoad {
     pub(super) shard: ShardIndex,
     pub(super) load: LoadNumber,
     pub(super) query: LoadQuery,
+    /// Another node was asked for its window.
+    pub(super) has_asked: bool,
 }
 
 impl WaitingLoad {
@@ -118,6 +120,10 @@ impl Window {
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    pub(super) fn oldest(&self) -> Option<&WindowEntry> {
+        self.entries.front()
     }
 
     pub(super) fn newest(&self) -> Option<&WindowEntry> {

@@ -41,6 +41,8 @@ pub struct CoreCounters {
     pub reads: u64,
     /// Reads that many recoveries shared.
     pub shared_reads: u64,
+    /// Windows of other nodes that were used instead of a read.
+    pub peer_windows: u64,
     /// Connections that were given up because nothing came.
     pub silences: u64,
     /// Channels whose broadcasts the node receives, those that linger included.

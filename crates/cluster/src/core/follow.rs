@@ -78,6 +78,7 @@ impl Core {
             turn.effects.push(waiting.refused(name, error));
         }
         self.refuse_ahead(turn, name, u64::MAX, error);
+        self.refuse_window_loads(turn, name, error);
         self.drop_reads(turn, channel.partition, name, error);
         for key in channel.outbox.unresolved {
             self.end_publishing(turn, key, Err(error));

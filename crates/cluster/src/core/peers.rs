@@ -14,6 +14,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod users;
+mod windows;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -195,6 +196,8 @@ struct PeerSubjects {
     /// Begins the subjects of answers; the asking node's token and the number of the survey follow.
     answer_prefix: Box<str>,
     own_answers: Box<str>,
+    /// Begins the subjects of messages about windows; the receiving node's token follows.
+    window_prefix: Box<str>,
 }
 
 impl PeerSubjects {
@@ -208,6 +211,7 @@ impl PeerSubjects {
             surveys: format!("{prefix}.q").into(),
             answer_prefix: format!("{prefix}.s.").into(),
             own_answers: format!("{prefix}.s.{token}.").into(),
+            window_prefix: format!("{prefix}.w.").into(),
         }
     }
 }
@@ -354,7 +358,8 @@ impl Peers {
         self.membership = Membership::Member(about);
         let answers = format!("{}*", self.subjects.own_answers).into();
         let PeerSubjects { heartbeats, users, own, surveys, .. } = &self.subjects;
-        for subject in [heartbeats, users, own, surveys, &answers] {
+        let windows = self.window_subject_of(&self.node);
+        for subject in [heartbeats, users, own, surveys, &answers, &windows] {
             turn.link(LinkEffect::Subscribe { subject: subject.clone() });
         }
         if self.is_connected() {

@@ -81,7 +81,7 @@ impl Core {
         query: LoadQuery,
     ) {
         let due_us = turn.now.after_ms(self.options.limits.load_timeout_ms);
-        let waiting = WaitingLoad { due_us, shard, load, query };
+        let waiting = WaitingLoad { due_us, shard, load, query, has_asked: false };
         match self.channels.get_mut(name) {
             None => turn.effects.push(waiting.refused(name, LogError::Unavailable)),
             Some(channel) if !channel.is_attached() => {
@@ -117,6 +117,10 @@ impl Core {
             turn.effects.push(waiting.loaded(name, page));
             return;
         }
+        if self.ask_for_window(turn, name, waiting) {
+            return;
+        }
+        let Some(channel) = self.channels.get(name) else { return };
         // With nothing stored behind the window's floor, only the proof for what is below is missing.
         let after = query.after.unwrap_or(0);
         let through = if channel.newest > after { channel.newest } else { 0 };

@@ -28,6 +28,8 @@ pub(super) struct Rig {
     pub(super) ranges: Vec<(RequestNumber, Option<Box<str>>)>,
     /// The messages of this node, with the ids that the stream would drop copies by.
     pub(super) sent: Vec<(RequestNumber, Box<str>)>,
+    /// Messages to other nodes, with their subjects.
+    pub(super) unstored: Vec<(Box<str>, bytes::Bytes)>,
 }
 
 impl Rig {
@@ -48,6 +50,7 @@ impl Rig {
             effects: Vec::new(),
             ranges: Vec::new(),
             sent: Vec::new(),
+            unstored: Vec::new(),
         };
         for link in LinkName::ALL {
             rig.handle(CoreEvent::Link(LinkEvent::Connected { link, max_payload: 1 << 20 }));
@@ -85,6 +88,10 @@ impl Rig {
             }
             LinkEffect::Publish { request: Some(request), subject, headers, .. } if !subject.contains('%') => {
                 self.sent.push((request, headers.get(MESSAGE_ID).unwrap_or_default().into()));
+                return None;
+            }
+            LinkEffect::Publish { request: None, subject, payload, .. } if !subject.starts_with("dn.p.") => {
+                self.unstored.push((subject, payload));
                 return None;
             }
             LinkEffect::Publish { subject, headers, payload, .. } => {

@@ -28,6 +28,8 @@ pub(super) enum Timer {
     Gap(Arc<str>),
     /// Loads that wait for an attach are refused.
     Loads(Arc<str>),
+    /// The window of another node was waited for.
+    PeerWindow(Arc<str>),
 }
 
 /// Whose answer a request has.
@@ -83,6 +85,7 @@ impl Core {
                 Timer::BroadcastLinger(channel) => self.broadcast_linger_over(turn, &channel),
                 Timer::Gap(channel) => self.gap_overdue(turn, &channel),
                 Timer::Loads(channel) => self.refuse_overdue_loads(turn, &channel),
+                Timer::PeerWindow(channel) => self.window_overdue(turn, &channel),
             }
         }
     }

@@ -241,6 +241,7 @@ families! {
     CLUSTER_AHEAD = Counter "dunlin_cluster_positions_ahead_total" [] "Recoveries from positions that the node had not reached yet, because the client came from another node.";
     CLUSTER_READS = Counter "dunlin_cluster_reads_total" [] "Reads of messages of a channel from its stream, for history, recovery and gaps.";
     CLUSTER_SHARED_READS = Counter "dunlin_cluster_reads_shared_total" [] "Reads of a stream that many recoveries shared.";
+    CLUSTER_PEER_WINDOWS = Counter "dunlin_cluster_peer_windows_total" [] "Recoveries and reads of history that another node's memory served instead of a read of the stream.";
     CLUSTER_STALE_ANSWERS = Counter "dunlin_cluster_stale_answers_total" [] "Reads and comparisons that were tried again, because a replica was behind or did not answer.";
     CLUSTER_BROADCAST_CHANNELS = Gauge "dunlin_cluster_broadcast_channels" [] "Channels whose broadcasts the node receives, including those without subscribers for less than broker.nats.jetstream.linger. Broadcasts are publications without an offset, joins and leaves.";
     CLUSTER_BROADCASTS_SENT = Counter "dunlin_cluster_broadcasts_sent_total" [] "Broadcasts handed to the connection to NATS.";

@@ -53,9 +53,10 @@ impl Stream {
     }
 }
 
-/// Whether no stream listens to a subject: broadcasts, heartbeats, users, surveys and their answers.
+/// Whether no stream listens to a subject: broadcasts, heartbeats, users, surveys and their answers,
+/// windows.
 fn is_stored_nowhere(subject: &str) -> bool {
-    matches!(subject.split('.').nth(1), Some("e" | "n" | "u" | "q" | "s"))
+    matches!(subject.split('.').nth(1), Some("e" | "n" | "u" | "q" | "s" | "w"))
 }
 
 /// The servers.

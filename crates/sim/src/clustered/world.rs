@@ -215,6 +215,7 @@ impl<'a> ClusteredWorld<'a> {
                 ("ahead", counters.ahead),
                 ("silence", counters.silences),
                 ("shared read", counters.shared_reads),
+                ("peer window", counters.peer_windows),
                 ("audit", counters.audits),
                 ("retry", counters.retries),
             ];

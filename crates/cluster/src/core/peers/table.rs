@@ -65,6 +65,12 @@ impl PeerTable {
         std::iter::once(PeerChange::Joined).chain(has_other_version.then_some(PeerChange::OtherVersion)).collect()
     }
 
+    /// The nodes of this node's version that were heard since then.
+    pub(super) fn alike_since(&self, since_us: u64) -> Vec<&str> {
+        let is_alike = |known: &KnownNode| known.heard_us >= since_us && !known.has_other_version;
+        self.by_node.iter().filter(|(_, known)| is_alike(known)).map(|(node, _)| &**node).collect()
+    }
+
     pub(super) fn remove(&mut self, node: &str) -> Option<LiveNode> {
         let (node, known) = self.by_node.remove_entry(node)?;
         self.version += 1;

@@ -41,19 +41,14 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_AHEAD, |state| state.counters.ahead),
             (&m::CLUSTER_READS, |state| state.counters.reads),
             (&m::CLUSTER_SHARED_READS, |state| state.counters.shared_reads),
+            (&m::CLUSTER_PEER_WINDOWS, |state| state.counters.peer_windows),
             (&m::CLUSTER_STALE_ANSWERS, |state| state.counters.stale_answers),
             (&m::CLUSTER_BROADCAST_CHANNELS, |state| state.counters.broadcast_channels),
             (&m::CLUSTER_BROADCASTS_SENT, |state| state.counters.broadcasts_sent),
             (&m::CLUSTER_BROADCASTS_RECEIVED, |state| state.counters.broadcasts_received),
         ],
     );
-    page.family(&m::CLUSTER_BROADCASTS_DROPPED, |samples| {
-        if let Some(state) = state {
-            for (why, dropped) in BroadcastDrop::ALL.into_iter().zip(state.counters.broadcasts_dropped) {
-                samples.add(&[why.label()], dropped);
-            }
-        }
-    });
+    broadcasts_dropped(page, state);
     singles(
         page,
         state,
@@ -77,6 +72,16 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_PEER_MESSAGES_DROPPED, |state| state.counters.peers.dropped),
         ],
     );
+}
+
+fn broadcasts_dropped(page: &mut Page, state: Option<&ClusterState>) {
+    page.family(&m::CLUSTER_BROADCASTS_DROPPED, |samples| {
+        if let Some(state) = state {
+            for (why, dropped) in BroadcastDrop::ALL.into_iter().zip(state.counters.broadcasts_dropped) {
+                samples.add(&[why.label()], dropped);
+            }
+        }
+    });
 }
 
 /// Adds families without labels.

@@ -1,0 +1,233 @@
+//! Recovery from the window of another node. A node that has just attached a channel has its newest message alone, and clients
+//! that come to it are behind that. A node that has followed the channel for longer has the rest in memory, and NATS
+//! does not have to read it.
+//!
+//! One node is asked, one that was heard lately, about one channel at a time. Its answer counts if it has the epoch of this node, and
+//! everything from the wanted position to the oldest publication that this node has, that one included. Without such an answer within a short
+//! time, the stream is read.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_engine::log::LogError;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    link::{MessageHeaders, StoredMessage},
+    planted::CoreBug,
+    record,
+};
+
+use super::{
+    Core, Timer, Turn,
+    channel::{WaitingLoad, WindowEntry},
+};
+
+/// How long an answer is waited for.
+const ANSWER_TIMEOUT_MS: u64 = 100;
+/// Channels about which other nodes are asked at a time. Those of further ones are read.
+const QUESTIONS_MAX: usize = 1_024;
+/// Loads that wait for an answer. Further ones are read.
+const LOADS_MAX: usize = 16_384;
+/// What NATS adds to a message.
+const OVERHEAD_BYTES: usize = 1_024;
+
+/// A question that waits for its answer.
+#[derive(Debug)]
+pub(super) struct WindowQuestion {
+    number: u64,
+    due_us: u64,
+    after: u64,
+    /// The oldest publication that this node has, and when it was stored.
+    through: u64,
+    through_ms: u64,
+    loads: Vec<WaitingLoad>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum WindowMessage {
+    Question { number: u64, node: Box<str>, channel: Box<str>, epoch: Box<str>, after: u64, through: u64 },
+    Answer(WindowAnswer),
+}
+
+#[derive(Serialize, Deserialize)]
+struct WindowAnswer {
+    number: u64,
+    channel: Box<str>,
+    epoch: Box<str>,
+    /// All publications behind `after` up to `through`; `None` if the node does not have them all.
+    records: Option<Vec<StoredRecord>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredRecord {
+    sequence: u64,
+    time_ms: u64,
+    headers: Vec<(Box<str>, Box<str>)>,
+    /// Escaped.
+    data: Box<str>,
+}
+
+impl StoredRecord {
+    fn of(entry: &WindowEntry) -> Self {
+        let (headers, data) = record::encode(&entry.record);
+        let headers = headers.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let sequence = entry.record.publication.offset;
+        Self { sequence, time_ms: entry.time_ms, headers, data: record::escape(&data).into() }
+    }
+
+    fn into_message(self) -> Option<StoredMessage> {
+        let mut headers = MessageHeaders::new();
+        self.headers.into_iter().for_each(|(name, value)| headers.push(name, value));
+        let message = StoredMessage {
+            subject: Box::default(),
+            sequence: self.sequence,
+            last_sequence: 0,
+            time_ms: self.time_ms,
+            headers,
+            payload: record::unescape(&self.data)?.into(),
+        };
+        record::purged_through(&message).is_none().then_some(message)
+    }
+}
+
+impl Core {
+    /// Has a load wait for the window of another node. Returns whether it does.
+    pub(super) fn ask_for_window(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, mut waiting: WaitingLoad) -> bool {
+        let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_loads < LOADS_MAX) else {
+            return false;
+        };
+        waiting.has_asked = true;
+        if let Some(question) = self.window_questions.get_mut(name) {
+            let is_covered = after >= question.after;
+            if is_covered {
+                question.loads.push(waiting);
+                self.window_loads += 1;
+            }
+            return is_covered;
+        }
+        let Some(channel) = self.channels.get(name) else { return false };
+        let (Some(oldest), Some(epoch)) = (channel.window.oldest(), self.epoch_of_channel(name)) else {
+            return false;
+        };
+        let (through, through_ms) = (oldest.record.publication.offset, oldest.time_ms);
+        if self.window_questions.len() >= QUESTIONS_MAX {
+            return false;
+        }
+        let number = self.next_number();
+        let Some(subject) = self.peers.window_subject(turn.now.mono_us, number) else { return false };
+        let (node, channel) = (self.options.node.clone(), Box::from(&**name));
+        let body = WindowMessage::Question { number, node, channel, epoch, after, through };
+        self.peers.send_window_message(turn, subject, encode(&body));
+        let due_us = turn.now.after_ms(ANSWER_TIMEOUT_MS);
+        let question = WindowQuestion { number, due_us, after, through, through_ms, loads: vec![waiting] };
+        self.window_questions.insert(Arc::clone(name), question);
+        self.window_loads += 1;
+        self.set_timer(due_us, Timer::PeerWindow(Arc::clone(name)));
+        true
+    }
+
+    /// Takes a message about windows, if it is one.
+    pub(super) fn take_window_message(&mut self, turn: &mut Turn<'_>, subject: &str, payload: &Bytes) -> bool {
+        if !self.peers.is_about_windows(subject) {
+            return false;
+        }
+        match serde_json::from_slice(payload) {
+            Ok(WindowMessage::Question { number, node, channel, epoch, after, through }) => {
+                let Some(subject) = self.peers.window_answer_subject(&node) else { return true };
+                let records = self.records_between(&channel, &epoch, after, through);
+                let answer = |records| {
+                    let (channel, epoch) = (channel.clone(), epoch.clone());
+                    encode(&WindowMessage::Answer(WindowAnswer { number, channel, epoch, records }))
+                };
+                let mut body = answer(records);
+                if body.len() + OVERHEAD_BYTES > self.payload_bytes_max {
+                    body = answer(None);
+                }
+                self.peers.send_window_message(turn, subject, body);
+            }
+            Ok(WindowMessage::Answer(answer)) => self.on_window_answer(turn, answer),
+            Err(_) => {}
+        }
+        true
+    }
+
+    /// All publications of a channel behind `after` up to `through`, if this node has them.
+    fn records_between(&self, name: &str, epoch: &str, after: u64, through: u64) -> Option<Vec<StoredRecord>> {
+        let channel = self.channels.get(name).filter(|channel| channel.is_attached())?;
+        let has_all = channel.window.len() > 0 && channel.has_in_window(after) && channel.position >= through;
+        if !(has_all || self.planted.is(CoreBug::ShortWindowBelieved)) || *self.epoch_of_channel(name)? != *epoch {
+            return None;
+        }
+        let known = || channel.window.behind(after).take_while(|entry| entry.record.publication.offset <= through);
+        let data_bytes: usize = known().map(|entry| entry.record.publication.data.bytes().len()).sum();
+        (data_bytes <= self.payload_bytes_max).then(|| known().map(StoredRecord::of).collect())
+    }
+
+    fn epoch_of_channel(&self, name: &str) -> Option<Box<str>> {
+        let partition = self.partitions.get(&self.channels.get(name)?.partition)?;
+        Some(partition.current_epoch())
+    }
+
+    fn on_window_answer(&mut self, turn: &mut Turn<'_>, answer: WindowAnswer) {
+        let WindowAnswer { number, channel, epoch, records } = answer;
+        let name: &Arc<str> = &Arc::from(channel);
+        let Some(question) = self.window_questions.get(name).filter(|question| question.number == number) else {
+            return;
+        };
+        let (after, through, through_ms) = (question.after, question.through, question.through_ms);
+        let is_same_epoch = self.epoch_of_channel(name).is_some_and(|own| own == epoch);
+        let messages: Option<Vec<StoredMessage>> = records
+            .filter(|_| is_same_epoch)
+            .and_then(|records| records.into_iter().map(StoredRecord::into_message).collect())
+            .filter(|messages: &Vec<StoredMessage>| is_rising(messages, after, (through, through_ms)));
+        if let (Some(messages), Some(channel)) = (messages, self.channels.get_mut(name)) {
+            let facts = self.partitions.get(&channel.partition).and_then(|partition| partition.facts.as_ref());
+            let entries_max = facts.map_or(1, |facts| facts.history_max.max(1));
+            channel.window.extend_below(&messages, after, through, entries_max);
+            self.counters.peer_windows += 1;
+        }
+        self.end_window_question(turn, name);
+    }
+
+    /// Nobody has answered in time.
+    pub(super) fn window_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        if self.window_questions.get(name).is_some_and(|question| question.due_us <= turn.now.mono_us) {
+            self.end_window_question(turn, name);
+        }
+    }
+
+    fn end_window_question(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        for load in self.take_window_loads(name) {
+            self.serve_load(turn, name, load);
+        }
+    }
+
+    /// Refuses the loads of a channel that wait for a window.
+    pub(super) fn refuse_window_loads(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, error: LogError) {
+        for load in self.take_window_loads(name) {
+            turn.effects.push(load.refused(name, error));
+        }
+    }
+
+    fn take_window_loads(&mut self, name: &Arc<str>) -> Vec<WaitingLoad> {
+        let loads = self.window_questions.remove(name).map(|question| question.loads).unwrap_or_default();
+        self.window_loads -= loads.len();
+        loads
+    }
+}
+
+/// Whether the sequences of messages rise from `after` to the sequence of a message, and the last one is this message. A
+/// stream that has lost its end gives sequences again, at other times.
+fn is_rising(messages: &[StoredMessage], after: u64, last: (u64, u64)) -> bool {
+    let ends_right = messages.last().is_some_and(|message| (message.sequence, message.time_ms) == last);
+    let is_behind = messages.first().is_some_and(|message| message.sequence > after);
+    ends_right && is_behind && messages.windows(2).all(|pair| pair[0].sequence < pair[1].sequence)
+}
+
+fn encode(message: &WindowMessage) -> Bytes {
+    serde_json::to_vec(message).expect("texts and numbers are JSON").into()
+}
+
+#[cfg(test)]
+mod tests;

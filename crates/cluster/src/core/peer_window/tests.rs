@@ -1,0 +1,230 @@
+use serde_json::{Value, json};
+
+use dunlin_engine::log::{LoadNumber, LoadQuery};
+
+use super::*;
+use crate::{
+    core::{
+        CoreEffect, CoreEvent, CoreLimits,
+        peers::{NodeDescription, PeerEvent},
+        rig::{FENCE, Rig, SHARD},
+    },
+    link::LinkEvent,
+};
+
+/// The newest message, which an attach reads; the window of this node begins with it.
+const NEWEST: u64 = FENCE / 10;
+const AFTER: u64 = 5;
+
+impl Rig {
+    /// A node that follows a channel and knows another one.
+    fn with_peer(limits: CoreLimits) -> Self {
+        let mut rig = Self::new(limits);
+        rig.handle(CoreEvent::Peers(PeerEvent::Announce { about: NodeDescription::default() }));
+        rig.deliver("dn.n", r#"{"v":1,"node":"n2"}"#);
+        rig.follow("chat:1");
+        rig.unstored.clear();
+        rig
+    }
+
+    fn follow(&mut self, channel: &str) {
+        self.handle(CoreEvent::Follow { shard: SHARD, channel: channel.into(), namespace: 1 });
+    }
+
+    fn deliver(&mut self, subject: &str, payload: &str) {
+        let payload = Bytes::copy_from_slice(payload.as_bytes());
+        let (headers, reply, is_by_wildcard) = (MessageHeaders::new(), None, false);
+        let subject = subject.into();
+        self.handle(CoreEvent::Link(LinkEvent::Delivered { subject, reply, headers, payload, is_by_wildcard }));
+    }
+
+    fn load(&mut self, channel: &str, after: u64) {
+        let query = LoadQuery { after: Some(after), publications_max: 100 };
+        self.handle(CoreEvent::Load { shard: SHARD, channel: channel.into(), load: LoadNumber(1), query });
+    }
+
+    /// What was asked of the other node.
+    fn take_question(&mut self) -> Option<Value> {
+        let is_question = |message: &mut (Box<str>, Bytes)| *message.0 == *"dn.w.n2";
+        let (_, payload) = self.unstored.extract_if(.., is_question).next()?;
+        let message: Value = serde_json::from_slice(&payload).expect("it is JSON");
+        Some(message["Question"].clone()).filter(Value::is_object)
+    }
+
+    fn answer_with(&mut self, number: &Value, epoch: &Value, records: &Value) {
+        let answer = json!({ "number": number, "channel": "chat:1", "epoch": epoch, "records": records });
+        self.deliver("dn.w.n1", &json!({ "Answer": answer }).to_string());
+    }
+
+    /// The offsets of the page, if the load is answered.
+    fn take_page(&mut self) -> Option<Vec<u64>> {
+        self.effects.drain(..).find_map(|effect| match effect {
+            CoreEffect::Loaded { outcome, .. } => {
+                let page = outcome.expect("the load is not refused");
+                assert_eq!(page.floor, AFTER, "what is missing is there");
+                Some(page.records.iter().map(|record| record.publication.offset).collect())
+            }
+            _ => None,
+        })
+    }
+
+    /// What this node answers to a question of the other one.
+    fn ask(&mut self, node: &str, epoch: &str, after: u64, through: u64) -> Option<Value> {
+        let question = json!({ "number": 7, "node": node, "channel": "chat:1", "epoch": epoch, "after": after, "through": through });
+        self.deliver("dn.w.n1", &json!({ "Question": question }).to_string());
+        let (subject, payload) = self.unstored.pop()?;
+        assert_eq!(&*subject, "dn.w.n2");
+        let message: Value = serde_json::from_slice(&payload).expect("it is JSON");
+        assert_eq!(message["Answer"]["number"], 7);
+        Some(message["Answer"]["records"].clone())
+    }
+}
+
+fn record(sequence: u64) -> Value {
+    json!({ "sequence": sequence, "time_ms": 1_700_000_000_000_u64, "headers": [["Dn-Json", "1"]], "data": "{%20}" })
+}
+
+#[test]
+fn what_another_node_has_is_not_read() {
+    let mut rig = Rig::with_peer(CoreLimits::default());
+    rig.load("chat:1", AFTER);
+    let question = rig.take_question().expect("the other node is asked");
+    assert_eq!((&question["after"], &question["through"]), (&json!(AFTER), &json!(NEWEST)));
+    rig.load("chat:1", AFTER + 1);
+    assert_eq!(rig.take_question(), None, "one question is enough");
+    rig.answer_with(&question["number"], &question["epoch"], &json!([record(6), record(8), record(NEWEST)]));
+    assert_eq!(rig.take_page(), Some(vec![6, 8, NEWEST]));
+    assert!(rig.ranges.is_empty(), "nothing is read");
+    assert_eq!(rig.core.counters().peer_windows, 1);
+    rig.load("chat:1", AFTER);
+    assert_eq!(rig.take_page(), Some(vec![6, 8, NEWEST]), "it is in the window now");
+}
+
+#[test]
+fn an_answer_that_proves_nothing_leads_to_a_read() {
+    let all = json!([record(6), record(NEWEST)]);
+    for (epoch, records) in [
+        (Some("another"), &all),
+        (None, &Value::Null),
+        (None, &json!([record(AFTER), record(NEWEST)])),
+        (None, &json!([record(6), record(NEWEST + 1)])),
+        (None, &json!([record(8), record(6), record(NEWEST)])),
+        (None, &json!([record(6), record(6), record(NEWEST)])),
+        (None, &json!([record(6)])),
+        (None, &json!([])),
+        (None, &json!([record(6), { "sequence": NEWEST, "time_ms": 9, "headers": [], "data": "" }])),
+        (None, &json!([{ "sequence": 6, "time_ms": 1, "headers": [], "data": "%zz" }, record(NEWEST)])),
+        (None, &json!([{ "sequence": 6, "time_ms": 1, "headers": [["Dn-Op", "purge"]], "data": "" }, record(NEWEST)])),
+    ] {
+        let mut rig = Rig::with_peer(CoreLimits::default());
+        rig.load("chat:1", AFTER);
+        let question = rig.take_question().expect("the other node is asked");
+        let epoch = epoch.map_or_else(|| question["epoch"].clone(), |epoch| json!(epoch));
+        rig.answer_with(&question["number"], &epoch, records);
+        assert_eq!((rig.take_page(), rig.ranges.len()), (None, 1), "{epoch} {records}");
+        assert_eq!(rig.core.counters().peer_windows, 0);
+        assert_eq!(rig.take_question(), None, "it is asked once");
+    }
+}
+
+#[test]
+fn other_bytes_and_other_numbers_are_no_answer() {
+    let mut rig = Rig::with_peer(CoreLimits::default());
+    rig.load("chat:1", AFTER);
+    let question = rig.take_question().expect("the other node is asked");
+    for bytes in ["", "{}", "[]", r#"{"Answer":{}}"#, r#"{"Question":{"number":-1}}"#, "\u{0}"] {
+        rig.deliver("dn.w.n1", bytes);
+    }
+    rig.answer_with(&json!(1_000_000), &question["epoch"], &json!([record(6)]));
+    assert_eq!((rig.take_page(), rig.ranges.len()), (None, 0));
+}
+
+#[test]
+fn without_an_answer_the_stream_is_read() {
+    let mut rig = Rig::with_peer(CoreLimits::default());
+    rig.load("chat:1", AFTER);
+    rig.wait(ANSWER_TIMEOUT_MS * 1_000 - 1);
+    assert_eq!(rig.ranges.len(), 0);
+    rig.wait(ANSWER_TIMEOUT_MS * 1_000);
+    assert_eq!(rig.ranges.len(), 1);
+}
+
+#[test]
+fn nobody_is_asked_who_was_silent_or_has_another_version() {
+    let mut rig = Rig::new(CoreLimits::default());
+    rig.handle(CoreEvent::Peers(PeerEvent::Announce { about: NodeDescription::default() }));
+    rig.deliver("dn.n", r#"{"v":1,"node":"n2","version":"9"}"#);
+    rig.follow("chat:1");
+    rig.load("chat:1", AFTER);
+    assert_eq!((rig.take_question(), rig.ranges.len()), (None, 1));
+
+    let mut rig = Rig::with_peer(CoreLimits::default());
+    rig.wait(500_000);
+    rig.wait(1_000_000);
+    rig.load("chat:1", AFTER);
+    assert_eq!((rig.take_question(), rig.ranges.len()), (None, 1));
+}
+
+#[test]
+fn a_channel_that_is_let_go_refuses_its_loads() {
+    let mut rig = Rig::with_peer(CoreLimits { linger_ms: 10, ..CoreLimits::default() });
+    rig.load("chat:1", AFTER);
+    rig.handle(CoreEvent::Unfollow { channel: "chat:1".into() });
+    rig.wait(20_000);
+    let is_refused = |effect: &CoreEffect| matches!(effect, CoreEffect::Loaded { outcome: Err(_), .. });
+    assert_eq!(rig.effects.iter().filter(|effect| is_refused(effect)).count(), 1);
+    assert_eq!(rig.core.window_loads, 0);
+}
+
+#[test]
+fn loads_and_questions_are_bounded() {
+    let mut rig = Rig::with_peer(CoreLimits::default());
+    for _ in 0..LOADS_MAX {
+        rig.load("chat:1", AFTER);
+    }
+    assert_eq!((rig.core.window_loads, rig.ranges.len()), (LOADS_MAX, 0));
+    rig.load("chat:1", AFTER);
+    assert_eq!((rig.core.window_loads, rig.ranges.len()), (LOADS_MAX, 1));
+
+    let mut rig = Rig::with_peer(CoreLimits::default());
+    for number in 2..QUESTIONS_MAX + 3 {
+        rig.follow(&format!("chat:{number}"));
+    }
+    rig.unstored.clear();
+    for number in 2..QUESTIONS_MAX + 2 {
+        rig.load(&format!("chat:{number}"), AFTER);
+    }
+    assert_eq!((rig.unstored.len(), rig.ranges.len()), (QUESTIONS_MAX, 0));
+    rig.load(&format!("chat:{}", QUESTIONS_MAX + 2), AFTER);
+    assert_eq!((rig.unstored.len(), rig.ranges.len()), (QUESTIONS_MAX, 1));
+}
+
+#[test]
+fn an_answer_that_is_too_large_for_nats_is_not_sent() {
+    // The answer with its one publication, which has no data.
+    let answer = |bytes_less: usize| {
+        let mut rig = Rig::with_peer(CoreLimits::default());
+        let epoch = rig.core.epoch_of_channel("chat:1").expect("it is followed");
+        rig.ask("n2", &epoch, NEWEST - 1, NEWEST);
+        let records = rig.core.records_between("chat:1", &epoch, NEWEST - 1, NEWEST);
+        let channel = "chat:1".into();
+        let answer = WindowAnswer { number: 7, channel, epoch: epoch.clone(), records };
+        rig.core.payload_bytes_max = encode(&WindowMessage::Answer(answer)).len() + OVERHEAD_BYTES - bytes_less;
+        rig.ask("n2", &epoch, NEWEST - 1, NEWEST).expect("it answers").is_null()
+    };
+    assert_eq!((answer(0), answer(1)), (false, true));
+}
+
+#[test]
+fn a_node_answers_with_what_it_surely_has() {
+    let mut rig = Rig::with_peer(CoreLimits::default());
+    rig.load("chat:1", AFTER);
+    let epoch = rig.take_question().expect("the other node is asked")["epoch"].clone();
+    let epoch = epoch.as_str().expect("a text");
+    let has = |records: &Value| records.as_array().map(Vec::len);
+    assert_eq!(rig.ask("n2", epoch, NEWEST - 1, NEWEST).as_ref().and_then(has), Some(1));
+    assert_eq!(rig.ask("n2", epoch, NEWEST - 2, NEWEST), Some(Value::Null), "the window begins later");
+    assert_eq!(rig.ask("n2", epoch, NEWEST - 1, NEWEST + 1), Some(Value::Null), "that far it has not come");
+    assert_eq!(rig.ask("n2", "another", NEWEST - 1, NEWEST), Some(Value::Null));
+    assert_eq!(rig.ask("n9", epoch, NEWEST - 1, NEWEST), None, "nobody knows that node");
+}

@@ -1,0 +1,41 @@
+//! Which node is asked for its window of a channel, and on which subject.
+
+use bytes::Bytes;
+
+use crate::{core::Turn, link::MessageHeaders, names::encode_token};
+
+use super::Peers;
+
+impl Peers {
+    /// The subject of a question to a node that was heard lately: each in its turn.
+    pub(in crate::core) fn window_subject(&self, now_us: u64, number: u64) -> Option<Box<str>> {
+        if !self.is_connected() || !self.is_member() {
+            return None;
+        }
+        // A node that is gone would cost every recovery the time of an answer.
+        let since_us = now_us.saturating_sub(self.limits.heartbeat_interval_ms * 1_500);
+        let nodes = self.table.alike_since(since_us);
+        let place = usize::try_from(number).unwrap_or(0).checked_rem(nodes.len())?;
+        nodes.get(place).map(|node| self.window_subject_of(node))
+    }
+
+    /// The subject of an answer to a node, if it is a known one.
+    pub(in crate::core) fn window_answer_subject(&self, node: &str) -> Option<Box<str>> {
+        self.table.is_known(node).then(|| self.window_subject_of(node))
+    }
+
+    pub(super) fn window_subject_of(&self, node: &str) -> Box<str> {
+        format!("{}{}", self.subjects.window_prefix, encode_token(node)).into()
+    }
+
+    /// Whether a message is one about windows to this node.
+    pub(in crate::core) fn is_about_windows(&self, subject: &str) -> bool {
+        let token = subject.strip_prefix(&*self.subjects.window_prefix);
+        token.is_some_and(|token| *token == *encode_token(&self.node))
+    }
+
+    #[allow(clippy::unused_self, reason = "reads as what this node does")]
+    pub(in crate::core) fn send_window_message(&self, turn: &mut Turn<'_>, subject: Box<str>, payload: Bytes) {
+        turn.link(Self::message(subject, MessageHeaders::new(), payload));
+    }
+}
