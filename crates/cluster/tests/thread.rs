@@ -404,3 +404,28 @@ fn nodes_notice_ask_and_forget_each_other() {
     b.thread.stop();
     assert_eq!(a.changed(), ("b".into(), PeerChange::Left));
 }
+
+#[test]
+fn a_recovery_on_a_node_that_has_just_attached_uses_the_window_of_another() {
+    let servers = NatsServers::start(1, "");
+    let (a, b) = (ThreadOfNode::start(&servers.urls(), "a", 1), ThreadOfNode::start(&servers.urls(), "b", 1));
+    a.announce("one");
+    b.announce("two");
+    assert_eq!((a.changed(), b.changed()), (("b".into(), PeerChange::Joined), ("a".into(), PeerChange::Joined)));
+    // A node that gets no processor time does not answer in time, and the stream is read.
+    for number in 0..200 {
+        let channel = format!("chat:{number}");
+        a.follow(&channel);
+        let published = 10 * number + 1..10 * number + 5;
+        published.clone().for_each(|publication| a.publish(&channel, publication));
+        let offsets: Vec<u64> = published.map(|publication| a.committed(publication).expect("it is stored")).collect();
+        b.follow(&channel);
+        let page = b.load(&channel, LoadQuery { after: Some(offsets[0]), publications_max: 100 });
+        assert_eq!(page.records.iter().map(|record| record.publication.offset).collect::<Vec<_>>(), offsets[1..]);
+        assert!(page.floor <= offsets[0], "{page:?}");
+        if b.thread.state().counters.peer_windows > 0 {
+            return;
+        }
+    }
+    panic!("no window was used: {:?}", b.thread.state());
+}
