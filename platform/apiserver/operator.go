@@ -26,7 +26,10 @@ func InstallOperator(ctx context.Context, admin client.Client) error {
 	if err := Install(ctx, admin); err != nil {
 		return err
 	}
-	return create(ctx, admin, "operator.yaml", "")
+	if err := create(ctx, admin, "operator.yaml", ""); err != nil {
+		return err
+	}
+	return create(ctx, admin, "roles.yaml", "")
 }
 
 // NewOperatorNamespace makes a namespace in which the operator has its rights.

@@ -3,7 +3,7 @@ package deploy
 
 import "embed"
 
-// Files are operator.yaml and namespace.yaml.
+// Files are operator.yaml, roles.yaml and namespace.yaml.
 //
 //go:embed *.yaml
 var Files embed.FS

@@ -53,7 +53,7 @@ func TestNoRoleGivesMoreThanItNames(t *testing.T) {
 			}
 		}
 	}
-	if roles != 3 {
+	if roles != 4 {
 		t.Errorf("%d roles", roles)
 	}
 }
