@@ -75,6 +75,7 @@ impl ClusterAnswers for Answers {
     fn interrupted(&self, _: ShardIndex, channel: Arc<str>) {
         panic!("{channel} is interrupted");
     }
+    fn followed(&self, _: ShardIndex, _: Arc<str>) {}
     fn broadcasted(&self, _: ShardIndex, _: Arc<str>, _: BroadcastMessage) {}
     fn readiness_changed(&self, _: bool) {}
     fn peers(&self, _: PeerEffect) {}

@@ -11,7 +11,8 @@
 //! - *Epoch* ([`truncation`], [`epoch`]): a stream that has lost its end begins a new epoch, in which no older position is valid.
 //! - *Publish* ([`publish`]): each message has an id, by which the stream drops a copy. It is sent again until the stream
 //!   has acknowledged it, and committed when it comes back in the order of the stream.
-//! - *Broadcast* ([`broadcast`]): what has no offset goes over core NATS, at most once.
+//! - *Broadcast* ([`broadcast`]): what has no offset goes over core NATS, at most once. A follow is answered when the
+//!   servers of all nodes know of it ([`interest`]).
 //! - *Load* ([`read`], [`ahead`]): pages of history, with the proof of what is complete: the stream keeps one message more
 //!   than the history of a channel, so N or fewer messages behind a position mean that none was trimmed.
 //!   What this node has just attached, another one may have in memory ([`peer_window`]).
@@ -24,6 +25,7 @@ mod counters;
 mod epoch;
 mod event;
 mod follow;
+mod interest;
 mod options;
 mod partition;
 mod peer_window;
@@ -60,6 +62,7 @@ pub use options::{CoreLimits, CoreOptions, StreamedNamespace};
 use ahead::AheadLoad;
 use broadcast::Broadcasts;
 use channel::FollowedChannel;
+use interest::InterestChecks;
 use partition::Partition;
 use peer_window::WindowQuestion;
 use peers::{LiveNode, Peers};
@@ -82,6 +85,7 @@ pub struct Core {
     by_leader_subject: BTreeMap<Box<str>, PartitionId>,
     channels: BTreeMap<Arc<str>, FollowedChannel>,
     broadcasts: Broadcasts,
+    interest: InterestChecks,
     /// Loads behind positions that are not reached, by channel.
     ahead: BTreeMap<Arc<str>, Vec<AheadLoad>>,
     /// Questions for the windows of other nodes, by channel, and the loads that wait for them.
@@ -129,6 +133,7 @@ impl Core {
             by_live_prefix: by_live_prefix.collect(),
             by_leader_subject: by_leader_subject.collect(),
             broadcasts: Broadcasts::new(&options),
+            interest: InterestChecks::new(&options.prefix, &options.node),
             peers: Peers::new(&options.prefix, &options.node, options.limits.peers.clone()),
             options,
             links: LinksUp::default(),
@@ -179,11 +184,15 @@ impl Core {
             CoreEvent::Broadcast { channel, namespace, message } => {
                 self.broadcast(turn, &channel, namespace, &message);
             }
-            CoreEvent::Peers(event) => self.peers.handle(turn, event),
+            CoreEvent::Peers(event) => {
+                self.peers.handle(turn, event);
+                self.give_up_checks(turn);
+            }
             CoreEvent::Woke => {}
         }
         self.run_timers(turn);
         self.peers.run_deadlines(turn);
+        self.review_check_of_nodes(turn);
     }
 
     /// When [`CoreEvent::Woke`] is due, on the clock of [`Now::mono_us`].
@@ -228,6 +237,7 @@ impl Core {
             LinkEvent::Delivered { subject, headers, payload, is_by_wildcard, .. } => {
                 let is_taken = self.peers.take(turn, &subject, &headers, &payload)
                     || self.take_window_message(turn, &subject, &payload)
+                    || self.interest_arrived(turn, &subject, &headers)
                     || self.broadcast_arrived(turn, &subject, &headers, &payload, is_by_wildcard);
                 if !is_taken {
                     self.delivered(turn, &subject, headers, payload);
@@ -289,5 +299,6 @@ impl Core {
             LinkName::Read => self.links.read = false,
         }
         self.peers.on_links(turn, self.links, self.payload_bytes_max);
+        self.give_up_checks(turn);
     }
 }

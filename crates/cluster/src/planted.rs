@@ -21,6 +21,8 @@ pub enum CoreBug {
     LateDuplicatePassedOn,
     /// A node takes its own broadcast for another node's.
     OwnEchoPassedOn,
+    /// A follow is answered before other nodes' servers know of it.
+    FollowNotConfirmed,
     /// A stream that has lost its end is taken for the same.
     TruncationNotNoticed,
     /// A position that this node has not reached is taken for one that nobody has.

@@ -99,6 +99,8 @@ pub trait ClusterAnswers: Send + Sync {
     fn replicated(&self, to: ShardIndex, channel: Arc<str>, record: Box<LogRecord>);
     /// See [`dunlin_engine::Event::Broadcasted`].
     fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage);
+    /// See [`dunlin_engine::Event::Followed`].
+    fn followed(&self, to: ShardIndex, channel: Arc<str>);
     /// See [`dunlin_engine::Event::Trimmed`].
     fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64);
     /// See [`dunlin_engine::Event::Interrupted`].
@@ -389,6 +391,7 @@ impl Running<'_> {
             CoreEffect::Loaded { shard, channel, load, outcome } => self.answers.loaded(shard, channel, load, outcome),
             CoreEffect::Replicated { shard, channel, record } => self.answers.replicated(shard, channel, record),
             CoreEffect::Broadcasted { shard, channel, message } => self.answers.broadcasted(shard, channel, message),
+            CoreEffect::Followed { shard, channel } => self.answers.followed(shard, channel),
             CoreEffect::Trimmed { shard, channel, through } => self.answers.trimmed(shard, channel, through),
             CoreEffect::Interrupted { shard, channel } => self.answers.interrupted(shard, channel),
             CoreEffect::Peers(effect) => self.answers.peers(effect),

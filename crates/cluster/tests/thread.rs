@@ -23,7 +23,7 @@ use dunlin_engine::{
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
 };
 use dunlin_proof::nats::NatsServers;
-use dunlin_protocol::{Payload, Publication};
+use dunlin_protocol::{ClientInfo, Payload, Publication};
 
 use crate::links::{PATIENCE, options};
 
@@ -34,6 +34,7 @@ enum Told {
     Committed(u64, Result<u64, LogError>),
     Loaded(Result<Box<LogPage>, LogError>),
     Replicated(u64, Bytes),
+    Followed(Box<str>),
     Broadcasted(Box<str>, BroadcastMessage),
     Trimmed,
     Interrupted,
@@ -58,6 +59,9 @@ impl ClusterAnswers for Shards {
     }
     fn replicated(&self, _: ShardIndex, _: Arc<str>, record: Box<LogRecord>) {
         self.tell(Told::Replicated(record.publication.offset, record.publication.data.bytes().clone()));
+    }
+    fn followed(&self, _: ShardIndex, channel: Arc<str>) {
+        self.tell(Told::Followed(channel.as_ref().into()));
     }
     fn broadcasted(&self, _: ShardIndex, channel: Arc<str>, message: BroadcastMessage) {
         self.tell(Told::Broadcasted(channel.as_ref().into(), message));
@@ -110,6 +114,7 @@ pub fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions 
         // Other tests use the processors as well.
         limits: CoreLimits {
             peers: PeerLimits { silence_timeout_ms: 600_000, survey_timeout_ms: 60_000, ..PeerLimits::default() },
+            follow_timeout_ms: 600_000,
             ..CoreLimits::default()
         },
         start_timeout: PATIENCE,
@@ -181,7 +186,7 @@ impl ThreadOfNode {
     fn next(&self) -> Told {
         loop {
             match self.told.recv_timeout(PATIENCE).expect("the shard is told something") {
-                Told::ReadinessChanged(_) => {}
+                Told::ReadinessChanged(_) | Told::Followed(_) => {}
                 told => return told,
             }
         }
@@ -313,7 +318,8 @@ fn a_node_without_servers_or_with_too_large_publications_is_told_why() {
     assert!(start(options).to_string().contains("broker.nats.jetstream.replicas"));
 }
 
-/// Has a node broadcast until another one is told of it: its subscription reaches the server a little later.
+/// Has a node broadcast until another one is told of it: without other nodes' answers, nothing says when its subscription is
+/// known.
 fn broadcast_until_received(from: &ThreadOfNode, to: &ThreadOfNode, data: &'static str) -> BroadcastMessage {
     let payload = Payload::from_opaque(Bytes::from_static(data.as_bytes()));
     let publication = Publication {
@@ -365,7 +371,50 @@ fn what_one_node_broadcasts_another_is_told_and_the_sender_is_not() {
     assert!(a.thread.broadcast_bytes_max() > 64 << 10);
 }
 
+#[test]
+fn what_is_broadcast_once_a_follow_is_answered_arrives_from_a_node_on_any_server() {
+    let servers = NatsServers::start(3, "");
+    let nodes = ["a", "b", "c"].map(|name| ThreadOfNode::start(&servers.urls(), name, 1));
+    for node in &nodes {
+        assert!(node.readiness(), "before that, follows are not confirmed");
+        node.announce("node");
+    }
+    let [a, others @ ..] = &nodes;
+    for _ in others {
+        assert_eq!(a.changed().1, PeerChange::Joined);
+    }
+    for round in 0..100 {
+        let channel = format!("typing:{round}");
+        let follow = CoreEvent::Follow { shard: SHARD, channel: channel.as_str().into(), namespace: 2 };
+        a.thread.send(follow).expect("the thread runs");
+        assert_eq!(a.followed(), channel);
+        for other in others {
+            let (channel, message) = (channel.as_str().into(), join_of(round));
+            other.thread.broadcast(CoreEvent::Broadcast { channel, namespace: 2, message });
+        }
+        for _ in others {
+            let Told::Broadcasted(from, _) = a.next() else { panic!("it is told something else") };
+            assert_eq!(*from, *channel);
+        }
+    }
+    assert_eq!(a.thread.state().counters.follows_unconfirmed, 0);
+}
+
+fn join_of(round: u32) -> BroadcastMessage {
+    let (user, client) = (round.to_string().as_str().into(), "c".into());
+    BroadcastMessage::Join(Arc::new(ClientInfo { user, client, conn_info: None, chan_info: None }))
+}
+
 impl ThreadOfNode {
+    /// Waits until a follow is answered.
+    fn followed(&self) -> String {
+        loop {
+            if let Told::Followed(channel) = self.told.recv_timeout(PATIENCE).expect("it is answered") {
+                return channel.into();
+            }
+        }
+    }
+
     pub fn announce(&self, name: &str) {
         let about = NodeDescription { name: name.into(), version: "1".into(), started_ms: 1 };
         self.thread.send(CoreEvent::Peers(PeerEvent::Announce { about })).expect("the thread runs");

@@ -13,7 +13,7 @@ use crate::{
     idempotency::Results,
     key_cache::KeyCache,
     log_in_flight::ChannelLog,
-    message::Subscriber,
+    message::{Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
     room::{RoomKey, RoomThreadIndex},
     timers::Scheduled,
@@ -45,9 +45,26 @@ pub(crate) struct OwnedChannel {
     /// Set as long as nobody listens.
     pub(crate) idle: Option<Box<Idle>>,
     /// Whether other nodes' messages to it are asked for, where it has no log.
-    pub(crate) is_followed: bool,
+    pub(crate) following: Following,
     listeners: Vec<Listener>,
     subscribers: u32,
+}
+
+/// Whether what other nodes send to a channel comes.
+#[derive(Debug)]
+pub(crate) enum Following {
+    Not,
+    /// It is not known whether all of it comes; these subscriptions wait for that.
+    #[allow(clippy::vec_box, reason = "they come boxed, and are passed on boxed")]
+    Asked(Vec<Box<SubscriptionRequest>>),
+    Confirmed,
+}
+
+impl Following {
+    /// Whether subscriptions wait.
+    pub(crate) const fn has_parked(&self) -> bool {
+        matches!(self, Self::Asked(parked) if !parked.is_empty())
+    }
 }
 
 /// A channel that nobody listens to.
@@ -113,7 +130,7 @@ impl OwnedChannel {
             used_by: UsedBy::default(),
             creator: None,
             idle: None,
-            is_followed: false,
+            following: Following::Not,
             listeners: Vec::new(),
             subscribers: 0,
         }
@@ -211,6 +228,7 @@ impl OwnedChannel {
             && self.log.is_none()
             && self.results.is_none()
             && self.key_cache.is_none()
+            && !self.following.has_parked()
     }
 }
 

@@ -164,6 +164,9 @@ pub enum Event<'a> {
         /// The publication, with its offset.
         record: Box<LogRecord>,
     },
+    /// Answer to [`Effect::Follow`] of a channel without a log: what other nodes send from now on comes as
+    /// [`Event::Broadcasted`]. The owner ignores it where nothing waits for it.
+    Followed { channel: Arc<str> },
     /// Another node has sent something without an offset to a channel that this node follows; see [`crate::broadcast`].
     Broadcasted { channel: Arc<str>, message: BroadcastMessage },
     /// A node has removed the history of a channel that this node follows.
@@ -249,7 +252,8 @@ pub enum Effect {
         /// The highest offset to delete; `u64::MAX` deletes all publications.
         through: u64,
     },
-    /// Start to report what other nodes send to the channel, with [`Event::Replicated`] and [`Event::Broadcasted`].
+    /// Start to report what other nodes send to the channel, with [`Event::Replicated`] and [`Event::Broadcasted`]. Where
+    /// the channel has no log, answer with [`Event::Followed`], within a bounded time.
     Follow { channel: Arc<str> },
     /// Stop what [`Effect::Follow`] started.
     Unfollow { channel: Arc<str> },

@@ -466,4 +466,10 @@ impl Options {
         let mut namespaces = self.namespaces.iter().chain([&self.without_namespace]);
         namespaces.any(|namespace| namespace.log != PublicationLog::Memory)
     }
+
+    /// Whether nodes share the channels of a namespace.
+    pub(crate) fn has_shared(&self) -> bool {
+        let mut namespaces = self.namespaces.iter().chain([&self.without_namespace]);
+        namespaces.any(|namespace| namespace.is_clustered)
+    }
 }

@@ -106,6 +106,7 @@ impl Shard {
             Event::Replicated { channel, record } => {
                 owner.publication_replicated(context, &channel, *record, effects);
             }
+            Event::Followed { channel } => owner.channel_followed(context, &channel, effects),
             Event::Broadcasted { channel, message } => owner.broadcast_received(context, &channel, message, effects),
             Event::Trimmed { channel, through } => owner.history_trimmed(context, &channel, through),
             Event::Interrupted { channel } => owner.log_interrupted(context, &channel, effects),

@@ -70,6 +70,9 @@ struct SharedNamespace {
     is_always_wide: bool,
     /// Channels that the subscription with a wildcard serves. It is there as long as there are any.
     wide_channels: usize,
+    /// The number that was next at the subscription with a wildcard.
+    wide_number: u64,
+    is_wide_confirmed: bool,
     /// Channels with a subscription of their own.
     narrow_channels: usize,
 }
@@ -81,6 +84,10 @@ struct BroadcastChannel {
     /// The subscription with a wildcard serves it.
     is_wide: bool,
     is_followed: bool,
+    /// The number that was next when it was subscribed to.
+    number: u64,
+    /// The servers of all nodes know of its subscription.
+    is_confirmed: bool,
     lingers_until_us: u64,
 }
 
@@ -94,6 +101,8 @@ impl Broadcasts {
                     names: BroadcastNames::new(&options.prefix, &namespace.name),
                     is_always_wide: namespace.is_wide,
                     wide_channels: 0,
+                    wide_number: 0,
+                    is_wide_confirmed: false,
                     narrow_channels: 0,
                 })
             })
@@ -108,6 +117,21 @@ impl Broadcasts {
         self.channels.len()
     }
 
+    /// Whether the servers of other nodes may not know of a channel's subscription.
+    pub(super) fn is_unconfirmed(&self, name: &str) -> bool {
+        self.channels.get(name).is_some_and(|channel| !channel.is_confirmed)
+    }
+
+    /// The servers of all nodes know of the subscriptions that were made before `number`.
+    pub(super) fn confirm(&mut self, name: &str, number: u64) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let (namespace, is_wide) = (channel.namespace, channel.is_wide);
+        channel.is_confirmed |= channel.number < number;
+        if let Some(namespace) = self.namespace_mut(namespace).filter(|_| is_wide) {
+            namespace.is_wide_confirmed |= namespace.wide_number < number;
+        }
+    }
+
     fn namespace_mut(&mut self, number: u16) -> Option<&mut SharedNamespace> {
         self.namespaces.get_mut(usize::from(number))?.as_mut()
     }
@@ -116,12 +140,13 @@ impl Broadcasts {
 impl SharedNamespace {
     /// Has the messages of one more channel delivered. Returns whether the subscription with a wildcard does it; `None` if
     /// its name is too long for a subject.
-    fn subscribe(&mut self, turn: &mut Turn<'_>, name: &str, wide_channels_min: usize) -> Option<bool> {
+    fn subscribe(&mut self, turn: &mut Turn<'_>, name: &str, wide_channels_min: usize, number: u64) -> Option<bool> {
         let subject = self.names.subject(name)?;
         let is_wide = self.is_always_wide || self.wide_channels > 0 || self.narrow_channels + 1 >= wide_channels_min;
         if is_wide {
             self.wide_channels += 1;
             if self.wide_channels == 1 {
+                (self.wide_number, self.is_wide_confirmed) = (number, false);
                 turn.link(LinkEffect::Subscribe { subject: self.names.all_subjects() });
             }
         } else {
@@ -151,13 +176,21 @@ impl Core {
         if let Some(channel) = self.broadcasts.channels.get_mut(name) {
             channel.shard = shard;
             channel.is_followed = true;
-            return;
+        } else {
+            self.subscribe_to_broadcasts(turn, shard, name, number);
         }
+        self.confirm_follow(turn, shard, name, number);
+    }
+
+    fn subscribe_to_broadcasts(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
+        let number = self.next_number();
         let wide_channels_min = self.options.limits.wide_channels_min;
-        let Some(namespace) = self.broadcasts.namespace_mut(number) else { return };
-        let Some(is_wide) = namespace.subscribe(turn, name, wide_channels_min) else { return };
+        let Some(of_nodes) = self.broadcasts.namespace_mut(namespace) else { return };
+        let Some(is_wide) = of_nodes.subscribe(turn, name, wide_channels_min, number) else { return };
+        let is_confirmed = is_wide && of_nodes.is_wide_confirmed;
+        let (is_followed, lingers_until_us) = (true, u64::MAX);
         let channel =
-            BroadcastChannel { shard, namespace: number, is_wide, is_followed: true, lingers_until_us: u64::MAX };
+            BroadcastChannel { shard, namespace, is_wide, is_followed, number, is_confirmed, lingers_until_us };
         self.broadcasts.channels.insert(Arc::clone(name), channel);
     }
 

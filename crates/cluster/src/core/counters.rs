@@ -47,6 +47,8 @@ pub struct CoreCounters {
     pub silences: u64,
     /// Channels whose broadcasts the node receives, those that linger included.
     pub broadcast_channels: u64,
+    /// Follows that were answered before all nodes' servers knew of them.
+    pub follows_unconfirmed: u64,
     /// Broadcasts that were handed to the connection.
     pub broadcasts_sent: u64,
     /// Broadcasts of other nodes that were passed on.

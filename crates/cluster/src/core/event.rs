@@ -113,6 +113,13 @@ pub enum CoreEffect {
         /// The publication, with its offset.
         record: Box<LogRecord>,
     },
+    /// See [`dunlin_engine::Event::Followed`].
+    Followed {
+        /// The owner of the channel on this node.
+        shard: ShardIndex,
+        /// The channel.
+        channel: Arc<str>,
+    },
     /// See [`dunlin_engine::Event::Broadcasted`].
     Broadcasted {
         /// The owner of the channel on this node.

@@ -37,6 +37,8 @@ pub struct CoreLimits {
     pub publish_timeout_ms: u64,
     /// How long a page of history may take.
     pub load_timeout_ms: u64,
+    /// How long the follow of a channel without a stream waits until all nodes' servers know of it.
+    pub follow_timeout_ms: u64,
     /// How long a channel stays followed without listeners.
     pub linger_ms: u64,
     /// Time between audits of a partition.
@@ -62,6 +64,7 @@ impl Default for CoreLimits {
             publish_window_max: 1_024,
             publish_timeout_ms: 10_000,
             load_timeout_ms: 5_000,
+            follow_timeout_ms: 1_000,
             linger_ms: 30_000,
             audit_interval_ms: 30_000,
             gap_timeout_ms: 1_000,

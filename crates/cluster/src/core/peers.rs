@@ -26,7 +26,7 @@ use crate::{
     planted::{CoreBug, PlantedInCore},
 };
 
-use super::{CoreEffect, LinksUp, Turn};
+use super::{CoreEffect, LinksUp, Turn, interest::interest_subject};
 
 use heartbeat::Heartbeat;
 use survey::{AskedQuery, RunningSurvey};
@@ -193,6 +193,7 @@ struct PeerSubjects {
     node_prefix: Box<str>,
     own: Box<str>,
     surveys: Box<str>,
+    interest: Box<str>,
     /// Begins the subjects of answers; the asking node's token and the number of the survey follow.
     answer_prefix: Box<str>,
     own_answers: Box<str>,
@@ -209,6 +210,7 @@ impl PeerSubjects {
             node_prefix: format!("{prefix}.n.").into(),
             own: format!("{prefix}.n.{token}").into(),
             surveys: format!("{prefix}.q").into(),
+            interest: interest_subject(prefix),
             answer_prefix: format!("{prefix}.s.").into(),
             own_answers: format!("{prefix}.s.{token}.").into(),
             window_prefix: format!("{prefix}.w.").into(),
@@ -357,9 +359,9 @@ impl Peers {
         self.table.version += 1;
         self.membership = Membership::Member(about);
         let answers = format!("{}*", self.subjects.own_answers).into();
-        let PeerSubjects { heartbeats, users, own, surveys, .. } = &self.subjects;
+        let PeerSubjects { heartbeats, users, own, surveys, interest, .. } = &self.subjects;
         let windows = self.window_subject_of(&self.node);
-        for subject in [heartbeats, users, own, surveys, &answers, &windows] {
+        for subject in [heartbeats, users, own, surveys, interest, &answers, &windows] {
             turn.link(LinkEffect::Subscribe { subject: subject.clone() });
         }
         if self.is_connected() {

@@ -30,6 +30,10 @@ pub(super) enum Timer {
     Loads(Arc<str>),
     /// The window of another node was waited for.
     PeerWindow(Arc<str>),
+    /// A follow that was not confirmed is answered.
+    Follow(Arc<str>),
+    /// The check of subscriptions begins, or goes on.
+    InterestCheck,
 }
 
 /// Whose answer a request has.
@@ -86,6 +90,8 @@ impl Core {
                 Timer::Gap(channel) => self.gap_overdue(turn, &channel),
                 Timer::Loads(channel) => self.refuse_overdue_loads(turn, &channel),
                 Timer::PeerWindow(channel) => self.window_overdue(turn, &channel),
+                Timer::Follow(channel) => self.follow_overdue(turn, &channel),
+                Timer::InterestCheck => self.run_check(turn),
             }
         }
     }

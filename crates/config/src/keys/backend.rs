@@ -187,6 +187,13 @@ const JETSTREAM: &[Key] = &[
     own("publish_window", Int(1, 65_536), "1024", "Publications that the node has sent and NATS has not acknowledged."),
     own("publish_timeout", Duration, "10s", "How long a publication is tried. After it the publisher gets error 100."),
     own("linger", Duration, "30s", "How long the node follows a channel after its last subscriber has left."),
+    own(
+        "follow_timeout",
+        Duration,
+        "1s",
+        "How long the node's first subscription to a channel without history waits until the NATS servers of all nodes know of \
+         it. After it the subscription is accepted, and the first publications of other nodes may be missing.",
+    ),
     own("audit_interval", Duration, "30s", "Time between two comparisons of the newest publications with the streams."),
     own("gap_timeout", Duration, "1s", "How long a gap may stay open before subscribers recover."),
     own(

@@ -67,6 +67,8 @@ pub(super) struct Owner {
     idle_channels: BTreeSet<(u64, Arc<str>)>,
     /// Whether a namespace has another log than memory.
     has_logs: bool,
+    /// Whether nodes share the channels of a namespace.
+    has_shared: bool,
     log_traffic: LogTraffic,
     peer_queries: PeerQueries,
     creators: MakerCounts,
@@ -98,6 +100,7 @@ impl Owner {
             channels: HashMap::with_hasher(hasher()),
             idle_channels: BTreeSet::new(),
             has_logs: options.has_logs(),
+            has_shared: options.has_shared(),
             log_traffic: LogTraffic::default(),
             peer_queries: PeerQueries::default(),
             creators: MakerCounts::default(),
@@ -153,8 +156,8 @@ impl Owner {
         if request.join.is_some() {
             return self.serve_join(context, request, effects);
         }
-        if self.has_logs {
-            return self.subscribe_to_logged(context, request, effects);
+        if self.has_logs || self.has_shared {
+            return self.subscribe_when_ready(context, request, effects);
         }
         let outcome = self.accept_subscription(context, &request, None).map_err(NotSubscribed::from);
         self.answer_subscription(context, request, outcome, effects);

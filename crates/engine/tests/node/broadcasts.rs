@@ -38,6 +38,12 @@ pub fn shown_following(effect: &Effect) -> String {
     }
 }
 
+/// What other nodes send to the channel comes.
+pub fn followed(node: &mut Node, channel: &str) {
+    let ShardIndex(owner) = owner_of(channel, node.shards.len() as u16, NODE_SEED);
+    node.handle(owner, Event::Followed { channel: channel.into() });
+}
+
 /// Another node has sent `CHANNEL {…}`.
 pub fn arrives(node: &mut Node, text: &str) {
     let (channel, body) = text.split_once(' ').expect("a channel and an object");

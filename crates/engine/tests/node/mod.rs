@@ -75,6 +75,8 @@ pub struct Node {
     log: log::Log,
     /// Whether following is shown.
     is_clustered: bool,
+    /// Whether the test itself answers what is to be followed.
+    pub holds_following: bool,
     /// Messages to room threads, for the test to answer.
     pub to_rooms: VecDeque<(u16, ToRoom)>,
     /// The address that the next sessions come from.
@@ -106,6 +108,7 @@ impl Node {
             peer_queries: Vec::new(),
             log: log::Log::default(),
             is_clustered: options.without_namespace.is_clustered,
+            holds_following: false,
             to_rooms: VecDeque::new(),
             source: None,
             sessions_opened: 0,
@@ -229,6 +232,11 @@ impl Node {
             }
             effect @ (Effect::Follow { .. } | Effect::Unfollow { .. }) if self.is_clustered => {
                 self.sent.push(broadcasts::shown_following(&effect));
+                if let Effect::Follow { channel } = effect
+                    && !self.holds_following
+                {
+                    self.handle(shard, Event::Followed { channel });
+                }
             }
             effect @ (Effect::Propose { .. }
             | Effect::Load { .. }

@@ -181,6 +181,8 @@ impl Player {
                 node.handle(shard, Event::Message { from: ShardIndex(0), message: ShardMessage::Notice(notice) });
             }),
             "node" => broadcasts::arrives(node, rest),
+            "hold" if rest == "following" => node.holds_following = true,
+            "followed" => broadcasts::followed(node, rest),
             "elsewhere" => {
                 let (user, sessions) = rest.split_once(' ').expect("a user and a number");
                 let sessions = sessions.parse().expect("a number");

@@ -29,6 +29,8 @@ pub(super) enum Answered {
     Loaded { channel: Arc<str>, load: LoadNumber, outcome: Result<Box<LogPage>, LogError> },
     /// Another node has published.
     Replicated { channel: Arc<str>, record: Box<LogRecord> },
+    /// What other nodes broadcast comes.
+    Followed { channel: Arc<str> },
     /// Another node has broadcast.
     Broadcasted { channel: Arc<str>, message: BroadcastMessage },
     /// A node has removed a history.
@@ -97,6 +99,7 @@ impl From<Answered> for Event<'static> {
             Answered::Committed { channel, proposal, outcome } => Self::Committed { channel, proposal, outcome },
             Answered::Loaded { channel, load, outcome } => Self::Loaded { channel, load, outcome },
             Answered::Replicated { channel, record } => Self::Replicated { channel, record },
+            Answered::Followed { channel } => Self::Followed { channel },
             Answered::Broadcasted { channel, message } => Self::Broadcasted { channel, message },
             Answered::Trimmed { channel, through } => Self::Trimmed { channel, through },
             Answered::Interrupted { channel } => Self::Interrupted { channel },

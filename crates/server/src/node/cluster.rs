@@ -101,8 +101,9 @@ impl NodeCluster {
     }
 
     /// Without effect on a channel whose namespace was added after the start: its loads and publications are refused.
-    pub(super) fn follow(&self, shard: ShardIndex, channel: Arc<str>) {
-        self.send(&channel.clone(), |namespace| CoreEvent::Follow { shard, channel, namespace });
+    pub(super) fn follow(&self, shard: ShardIndex, channel: Arc<str>) -> Result<(), LogError> {
+        let namespace = self.namespace(&channel)?;
+        self.thread.send(CoreEvent::Follow { shard, channel, namespace })
     }
 
     pub(super) fn unfollow(&self, channel: Arc<str>) {
@@ -170,6 +171,10 @@ impl ClusterAnswers for AnswersOfCluster {
 
     fn broadcasted(&self, to: ShardIndex, channel: Arc<str>, message: BroadcastMessage) {
         self.send(to, Answered::Broadcasted { channel, message });
+    }
+
+    fn followed(&self, to: ShardIndex, channel: Arc<str>) {
+        self.send(to, Answered::Followed { channel });
     }
 
     fn trimmed(&self, to: ShardIndex, channel: Arc<str>, through: u64) {

@@ -77,11 +77,7 @@ impl<R: Reactor> ShardThread<R> {
                 }
             }
             // On disk, no other node publishes.
-            Effect::Follow { channel } => {
-                if let Some(cluster) = &self.shared.cluster {
-                    cluster.follow(self.index, channel);
-                }
-            }
+            Effect::Follow { channel } => self.follow_channel(channel),
             Effect::Unfollow { channel } => {
                 if let Some(cluster) = &self.shared.cluster {
                     cluster.unfollow(channel);
@@ -140,6 +136,15 @@ impl<R: Reactor> ShardThread<R> {
         if let Err(error) = queued {
             let event = Event::Loaded { channel, load, outcome: Err(error) };
             self.shard.handle(self.now, event, &mut self.effects);
+        }
+    }
+
+    fn follow_channel(&mut self, channel: Arc<str>) {
+        if let Some(cluster) = &self.shared.cluster
+            && cluster.follow(self.index, Arc::clone(&channel)).is_err()
+        {
+            // Nobody else answers.
+            self.shard.handle(self.now, Event::Followed { channel }, &mut self.effects);
         }
     }
 

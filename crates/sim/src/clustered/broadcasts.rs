@@ -9,7 +9,11 @@ use crate::logged::{BroadcastKind, SeenBroadcast};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BroadcastSource {
     Node(usize),
-    Client(usize),
+    /// On a node: a client that moves is another publisher.
+    Client {
+        number: usize,
+        place: usize,
+    },
 }
 
 /// Something that was published.
@@ -31,8 +35,8 @@ pub struct BroadcastTruth {
     /// By subscription and source.
     newest: BTreeMap<(SubscriptionId, BroadcastSource), u64>,
     seen: BTreeSet<(SubscriptionId, u64)>,
-    /// Since when there is a subscription.
-    since_us: BTreeMap<SubscriptionId, u64>,
+    /// Since when there is a subscription, and what was published last before.
+    since: BTreeMap<SubscriptionId, (u64, u64)>,
     /// By subscription and client id: joins less leaves, since the subscription began.
     here: BTreeMap<(SubscriptionId, String), i32>,
     /// Joins and leaves that a subscription has seen.
@@ -45,9 +49,9 @@ impl BroadcastTruth {
         self.sent.insert((channel.to_owned(), data.to_vec()), SentBroadcast { number, source, sent_us });
     }
 
-    /// A subscription is there.
-    pub fn on_subscribed(&mut self, client: usize, period: u64, now_us: u64) {
-        self.since_us.entry((client, period)).or_insert(now_us);
+    /// A subscription is there. `published` is the number of the newest publication.
+    pub fn on_subscribed(&mut self, client: usize, period: u64, now_us: u64, published: u64) {
+        self.since.entry((client, period)).or_insert((now_us, published));
     }
 
     /// A client has seen something. `is_calm` says that nothing is lost.
@@ -107,15 +111,26 @@ impl BroadcastTruth {
         Ok(())
     }
 
-    /// Whether a subscription has seen all that was published in its channel since `settle_us` after it began.
+    /// Whether a subscription has seen all that was published in its channel since it was answered, if that was at
+    /// `calm_from_us` or later, and otherwise since `settle_us` later.
     ///
     /// # Errors
     /// The first publication that is missing.
-    pub fn check_complete(&self, client: usize, period: u64, channel: &str, settle_us: u64) -> Result<usize, String> {
-        let Some(since_us) = self.since_us.get(&(client, period)) else { return Ok(0) };
+    pub fn check_complete(
+        &self,
+        client: usize,
+        period: u64,
+        channel: &str,
+        (calm_from_us, settle_us): (u64, u64),
+    ) -> Result<usize, String> {
+        let Some((since_us, published)) = self.since.get(&(client, period)).copied() else { return Ok(0) };
+        let must_be_seen = |sent: &&SentBroadcast| {
+            let is_later = since_us >= calm_from_us && sent.number > published && sent.sent_us >= since_us;
+            is_later || sent.sent_us >= since_us + settle_us
+        };
         let of_channel = self.sent.iter().filter(|((of, _), _)| of == channel).map(|(_, sent)| sent);
         let mut complete = 0;
-        for sent in of_channel.filter(|sent| sent.sent_us >= since_us + settle_us) {
+        for sent in of_channel.filter(must_be_seen) {
             if !self.seen.contains(&((client, period), sent.number)) {
                 return Err(format!(
                     "{channel}: client {client} has not seen publication {} of {:?} without an offset",

@@ -53,15 +53,17 @@ impl Stream {
     }
 }
 
-/// Whether no stream listens to a subject: broadcasts, heartbeats, users, surveys and their answers,
-/// windows.
+/// Whether no stream listens to a subject: broadcasts, heartbeats, users, surveys, checks of
+/// subscriptions, windows, and answers.
 fn is_stored_nowhere(subject: &str) -> bool {
-    matches!(subject.split('.').nth(1), Some("e" | "n" | "u" | "q" | "s" | "w"))
+    matches!(subject.split('.').nth(1), Some("e" | "i" | "n" | "q" | "s" | "u" | "w"))
 }
 
 /// The servers.
 pub struct JetStream {
     chance: Chance,
+    /// How subscriptions travel from server to server.
+    routes: Chance,
     streams: BTreeMap<Box<str>, Stream>,
     /// Subjects begin with it, then comes the stream's namespace and partition.
     delay_max_us: u64,
@@ -82,7 +84,7 @@ pub struct JetStream {
 }
 
 impl JetStream {
-    pub fn new(mut chance: Chance, streams: &[Box<str>], history_size: u64) -> Self {
+    pub fn new(mut chance: Chance, routes: Chance, streams: &[Box<str>], history_size: u64) -> Self {
         let streams = streams.iter().map(|name| {
             let stream = Stream { epoch: format!("of-{name}"), ..Stream::default() };
             (name.clone(), stream)
@@ -100,6 +102,7 @@ impl JetStream {
             has_stale_replicas: true,
             hides_next: false,
             reached: BTreeMap::new(),
+            routes,
             chance,
         }
     }
@@ -203,10 +206,13 @@ impl JetStream {
             return;
         }
         match effect {
-            LinkEffect::Subscribe { subject } => drop(nodes[place].interest.insert(subject)),
+            LinkEffect::Subscribe { subject } => {
+                self.spread(now_us, place, &subject, nodes);
+                nodes[place].interest.insert(subject);
+            }
             LinkEffect::Unsubscribe { subject } => drop(nodes[place].interest.remove(&subject)),
             LinkEffect::Publish { request: None, subject, headers, payload, .. } if is_stored_nowhere(&subject) => {
-                self.relay(now_us, &subject, &headers, &payload, nodes);
+                self.relay(now_us, place, &subject, &headers, &payload, nodes);
             }
             LinkEffect::Publish { link, request, subject, headers, payload } => {
                 let outcome = self.publish(now_us, &subject, headers, payload, nodes, truth);
@@ -229,10 +235,21 @@ impl JetStream {
         }
     }
 
+    /// A subscription reaches the servers of all nodes at different times.
+    fn spread(&mut self, now_us: u64, place: usize, subject: &str, nodes: &mut [LinkQueues]) {
+        if is_stored_nowhere(subject) {
+            let count = nodes.len();
+            let delay_max_us = 2 * self.delay_max_us;
+            let routes = &mut self.routes;
+            nodes[place].spread(subject, (0..count).map(|_| now_us + routes.between(0, delay_max_us)));
+        }
+    }
+
     /// What no stream stores goes to each subscription that matches.
     fn relay(
         &mut self,
         now_us: u64,
+        place: usize,
         subject: &str,
         headers: &MessageHeaders,
         payload: &Bytes,
@@ -241,7 +258,7 @@ impl JetStream {
         let wide = subject.rsplit_once('.').map_or_else(String::new, |(all, _)| format!("{all}.*"));
         for node in nodes {
             for (pattern, is_by_wildcard) in [(subject, false), (wide.as_str(), true)] {
-                if !node.interest.contains(pattern) {
+                if !node.is_known_at(place, now_us, pattern) {
                     continue;
                 }
                 let event = LinkEvent::Delivered {

@@ -1,6 +1,6 @@
 //! The connections of one node: queues both ways, each in order, and what is lost when a connection goes down.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dunlin_cluster::link::{LinkEffect, LinkEvent, LinkName, PublishFault, ReadFault};
 
@@ -17,6 +17,10 @@ pub struct LinkQueues {
     subscriptions: BTreeSet<Box<str>>,
     /// What the servers know of it.
     pub interest: BTreeSet<Box<str>>,
+    /// Since when the servers of each node know of what no stream publishes.
+    known_from_us: BTreeMap<Box<str>, Vec<u64>>,
+    /// When the newest subscription reaches the server of each node.
+    spread_us: Vec<u64>,
     upward: [VecDeque<(u64, LinkEffect)>; 3],
     downward: [VecDeque<(u64, LinkEvent)>; 3],
     /// Messages that come out of order: a server that paused.
@@ -142,6 +146,7 @@ impl LinkQueues {
         self.leads_nowhere[place] = false;
         if link == LinkName::Live {
             self.interest.clear();
+            self.known_from_us.clear();
             self.late.clear();
         }
         let lost: Vec<_> = self.downward[place].drain(..).filter_map(|(_, event)| fault_instead(&event)).collect();
@@ -170,6 +175,19 @@ impl LinkQueues {
             }
             self.downward[place].push_back((now_us, LinkEvent::Connected { link, max_payload: 1 << 20 }));
         }
+    }
+
+    /// A subscription travels on to the servers of the nodes, behind those before it.
+    pub fn spread(&mut self, subject: &str, reaches_us: impl Iterator<Item = u64>) {
+        let before = std::mem::take(&mut self.spread_us).into_iter().chain(std::iter::repeat(0));
+        self.spread_us = reaches_us.zip(before).map(|(reaches_us, before_us)| reaches_us.max(before_us)).collect();
+        self.known_from_us.insert(subject.into(), self.spread_us.clone());
+    }
+
+    /// Whether the server of the node at `place` sends what is published there to this node.
+    pub fn is_known_at(&self, place: usize, now_us: u64, subject: &str) -> bool {
+        let known_from_us = self.known_from_us.get(subject).and_then(|places| places.get(place));
+        self.interest.contains(subject) && known_from_us.is_some_and(|from_us| *from_us <= now_us)
     }
 
     /// Everything comes up at once, at the next [`LinkQueues::reconnect`].

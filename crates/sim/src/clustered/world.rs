@@ -106,7 +106,8 @@ impl<'a> ClusteredWorld<'a> {
         let streams: Vec<Box<str>> =
             (0..partitions).map(|part| PartitionNames::new("dn", "log", part).stream).collect();
         let history_size = options.namespaces[0].history_size as u64;
-        let jetstream = JetStream::new(Chance::new(chance.number()), &streams, history_size);
+        let routes = Chance::new(seed ^ 0x726f_7574_6573);
+        let jetstream = JetStream::new(Chance::new(chance.number()), routes, &streams, history_size);
         let mut world = Self {
             prepare,
             partitions,
@@ -157,6 +158,7 @@ impl<'a> ClusteredWorld<'a> {
         let limits = CoreLimits {
             publish_timeout_ms: 3_000,
             linger_ms: 200,
+            follow_timeout_ms: 3_000,
             silence_timeout_ms: 1_500,
             shared_reads_min: 2,
             audit_interval_ms: if self.is_calm { LATER_US } else { 3_000 },
@@ -283,6 +285,9 @@ impl<'a> ClusteredWorld<'a> {
                 let must_recover = self.must_recover(number, channel, 20);
                 self.clients[number].subscribe(channel, must_recover);
             }
+            if self.has_broadcasts {
+                self.act_live()?;
+            }
             let (channel, data) = (*self.chance.pick(&CHANNELS), self.next_data());
             let payload = Payload::from_json(Bytes::from(data.clone()));
             let request = ApiRequest::Publish { channel: channel.into(), data: payload, how: PublishHow::default() };
@@ -371,6 +376,10 @@ impl<'a> ClusteredWorld<'a> {
             }
             CoreEffect::Loaded { channel, load, outcome, .. } => Event::Loaded { channel, load, outcome },
             CoreEffect::Replicated { channel, record, .. } => Event::Replicated { channel, record },
+            CoreEffect::Followed { channel, .. } => {
+                self.count("followed");
+                Event::Followed { channel }
+            }
             CoreEffect::Broadcasted { channel, message, .. } => Event::Broadcasted { channel, message },
             CoreEffect::Trimmed { channel, through, .. } => Event::Trimmed { channel, through },
             CoreEffect::Interrupted { channel, .. } => Event::Interrupted { channel },

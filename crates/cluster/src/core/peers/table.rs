@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dunlin_engine::Now;
 
-use super::{LiveNode, NodeDescription, PeerChange, PeerCounters, heartbeat::Heartbeat};
+use super::{LiveNode, NodeDescription, PeerChange, PeerCounters, Peers, heartbeat::Heartbeat};
 
 /// Clocks that differ by more are named. Streams keep messages for a minute longer than positions are valid.
 const CLOCK_OFFSET_MAX_MS: u64 = 60_000;
@@ -107,6 +107,28 @@ impl PeerTable {
         counters.live = self.by_node.len() as u64;
         counters.other_version = self.by_node.values().filter(|known| known.has_other_version).count() as u64;
         counters.clock_off = self.by_node.values().filter(|known| known.is_clock_off).count() as u64;
+    }
+}
+
+impl Peers {
+    /// Whether this node is a part of the cluster, and its connections are up.
+    pub(in crate::core) fn is_connected_member(&self) -> bool {
+        self.is_connected() && self.is_member()
+    }
+
+    /// From then on, every other node has been heard that is there.
+    pub(in crate::core) const fn settled_us(&self) -> u64 {
+        self.settled_us
+    }
+
+    /// The ids of the other live nodes.
+    pub(in crate::core) fn known_nodes(&self) -> impl Iterator<Item = &str> {
+        self.table.by_node.keys().map(|node| &**node)
+    }
+
+    /// Whether another node is live.
+    pub(in crate::core) fn is_known(&self, node: &str) -> bool {
+        self.table.is_known(node)
     }
 }
 

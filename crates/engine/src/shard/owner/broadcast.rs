@@ -3,11 +3,18 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::ClientInfo;
+use dunlin_protocol::{ClientInfo, ErrorCode};
 
 use crate::{
-    Effect, Effects, backend::PublishHow, broadcast::BroadcastMessage, channel::OwnedChannel, frame::DeliveryBody,
-    log_in_flight::ProposalParams, names::NamespaceIndex, planted::Bug,
+    Effect, Effects,
+    backend::PublishHow,
+    broadcast::BroadcastMessage,
+    channel::{Following, OwnedChannel},
+    frame::DeliveryBody,
+    log_in_flight::ProposalParams,
+    message::SubscriptionRequest,
+    names::NamespaceIndex,
+    planted::Bug,
 };
 
 use super::{Context, Owner};
@@ -78,6 +85,53 @@ impl Owner {
             }
         }
     }
+
+    /// Whether what other nodes send to a channel without a log comes. If that is not known, it is asked for.
+    ///
+    /// # Errors
+    /// 106 if there is no place for the channel.
+    pub(super) fn is_following_confirmed(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+        namespace: NamespaceIndex,
+    ) -> Result<bool, ErrorCode> {
+        if !context.is_shared(namespace) {
+            return Ok(true);
+        }
+        let channel = self.owned(context, name, namespace)?;
+        match channel.following {
+            Following::Confirmed => return Ok(true),
+            Following::Asked(_) => {}
+            Following::Not => {
+                channel.following = Following::Asked(Vec::new());
+                self.log_traffic.requests.push(Effect::Follow { channel: Arc::clone(name) });
+            }
+        }
+        Ok(false)
+    }
+
+    /// Has a subscription wait until other nodes' messages to its channel come.
+    pub(super) fn park_until_followed(&mut self, request: Box<SubscriptionRequest>) -> Result<(), ErrorCode> {
+        let channel = self.channels.get_mut(&request.channel).ok_or(ErrorCode::Internal)?;
+        let Following::Asked(parked) = &mut channel.following else { return Err(ErrorCode::Internal) };
+        parked.push(request);
+        self.log_traffic.parked += 1;
+        Ok(())
+    }
+
+    /// What other nodes send to a channel comes: the subscriptions that have waited for it are accepted.
+    pub(in crate::shard) fn channel_followed(&mut self, context: &mut Context, name: &Arc<str>, effects: &mut Effects) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        let Following::Asked(parked) = &mut channel.following else { return };
+        let parked = std::mem::take(parked);
+        channel.following = Following::Confirmed;
+        self.log_traffic.parked -= parked.len();
+        for request in parked {
+            self.subscribe_when_ready(context, request, effects);
+        }
+        self.review(context, name);
+    }
 }
 
 impl OwnedChannel {
@@ -87,10 +141,11 @@ impl OwnedChannel {
         let is_needed = (self.subscribers() > 0 || self.key_cache.is_some())
             && context.is_shared(self.namespace)
             && !context.is_logged(self.namespace);
-        if is_needed == self.is_followed {
+        let is_asked = !matches!(self.following, Following::Not);
+        if is_needed == is_asked || self.following.has_parked() {
             return None;
         }
-        self.is_followed = is_needed;
+        self.following = if is_needed { Following::Asked(Vec::new()) } else { Following::Not };
         let channel = Arc::clone(&self.name);
         Some(if is_needed { Effect::Follow { channel } } else { Effect::Unfollow { channel } })
     }

@@ -7,7 +7,7 @@ use dunlin_protocol::ErrorCode;
 use crate::spare::shrink_map;
 use crate::{
     Effect, Now,
-    channel::{Idle, OwnedChannel},
+    channel::{Following, Idle, OwnedChannel},
     counters::ChannelRefusal,
     creators::{ChannelCreator, CreatorKind},
     history_stream::Stream,
@@ -110,7 +110,7 @@ impl Owner {
     pub(super) fn review(&mut self, context: &mut Context, name: &str) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         self.log_traffic.requests.extend(channel.review_following(context));
-        let is_quiet = channel.log.as_ref().is_none_or(|log| log.is_quiet());
+        let is_quiet = channel.log.as_ref().is_none_or(|log| log.is_quiet()) && !channel.following.has_parked();
         if channel.subscribers() == 0 && is_quiet {
             // Its epoch follows from the channel's name, or its log knows it.
             channel.stream.take_if(|stream| stream.is_new());
@@ -177,7 +177,7 @@ impl Owner {
         if let Some(creator) = channel.creator {
             self.creators.remove(*creator);
         }
-        if channel.is_followed {
+        if !matches!(channel.following, Following::Not) {
             self.log_traffic.requests.push(Effect::Unfollow { channel: Arc::clone(&channel.name) });
         }
         context.timers.abandon(channel.scheduled);

@@ -1,4 +1,4 @@
-//! Requests that are parked until a page of a log has arrived.
+//! Requests that are parked until a page of a log has arrived, or other nodes' messages do.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Owner {
         Ok(())
     }
 
-    fn check_parked(&self, context: &Context) -> Result<(), ErrorCode> {
+    pub(super) fn check_parked(&self, context: &Context) -> Result<(), ErrorCode> {
         let fits = self.log_traffic.parked < context.options.log.parked_max;
         if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests) }
     }
@@ -64,8 +64,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Accepts a subscription to a channel with a log, or has it wait for the page that it needs.
-    pub(super) fn subscribe_to_logged(
+    /// Accepts a subscription, or has it wait for the page of a log that it needs, or for other nodes' messages.
+    pub(super) fn subscribe_when_ready(
         &mut self,
         context: &mut Context,
         request: Box<SubscriptionRequest>,
@@ -104,8 +104,9 @@ impl Owner {
         let parked = match wait {
             PageWait::UntilOpen => self.park_until_open(context, &name, ParkedRequest::Subscribe(request)),
             PageWait::ForPage(query) => self.park_for_page(context, &name, query, ParkedRequest::Subscribe(request)),
+            PageWait::UntilFollowed => self.park_until_followed(request),
         };
-        debug_assert!(parked.is_ok(), "there is room, and the log is there");
+        debug_assert!(parked.is_ok(), "there is room, and the log or the channel is there");
         Ok(())
     }
 
@@ -117,7 +118,8 @@ impl Owner {
     ) -> Result<Option<PageWait>, ErrorCode> {
         let namespace = context.names.resolve(&request.channel)?;
         if !context.is_logged(namespace) {
-            return Ok(None);
+            let is_ready = self.is_following_confirmed(context, &request.channel, namespace)?;
+            return Ok((!is_ready).then_some(PageWait::UntilFollowed));
         }
         if !self.is_log_ready(context, &request.channel, namespace)? {
             return Ok(Some(PageWait::UntilOpen));
@@ -147,6 +149,7 @@ impl Owner {
                 let parked = match wait {
                     PageWait::UntilOpen => self.park_until_open(context, name, request),
                     PageWait::ForPage(query) => self.park_for_page(context, name, query, request),
+                    PageWait::UntilFollowed => Err(ErrorCode::Internal),
                 };
                 self.review(context, name);
                 match parked {
@@ -190,7 +193,7 @@ impl Owner {
     ) {
         match request {
             ParkedRequest::Publish { draft, reply_to } => self.propose(context, name, *draft, reply_to, effects),
-            ParkedRequest::Subscribe(request) => self.subscribe_to_logged(context, request, effects),
+            ParkedRequest::Subscribe(request) => self.subscribe_when_ready(context, request, effects),
             ParkedRequest::History { query, reader, reply_to } => {
                 self.serve_history(context, name, query, reader, reply_to, effects);
             }
@@ -272,4 +275,5 @@ impl Context {
 enum PageWait {
     UntilOpen,
     ForPage(LoadQuery),
+    UntilFollowed,
 }

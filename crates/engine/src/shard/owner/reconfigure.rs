@@ -11,6 +11,7 @@ impl Owner {
     pub(in crate::shard) fn set_paces(&mut self, context: &Context) {
         let options = &context.options;
         self.has_logs = options.has_logs();
+        self.has_shared = options.has_shared();
         self.room_openings.set_pace(Pace::share(options.room_openings.per_second, context.identity.count));
         if !context.has_homes() {
             self.homes.clear();

@@ -43,12 +43,9 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_SHARED_READS, |state| state.counters.shared_reads),
             (&m::CLUSTER_PEER_WINDOWS, |state| state.counters.peer_windows),
             (&m::CLUSTER_STALE_ANSWERS, |state| state.counters.stale_answers),
-            (&m::CLUSTER_BROADCAST_CHANNELS, |state| state.counters.broadcast_channels),
-            (&m::CLUSTER_BROADCASTS_SENT, |state| state.counters.broadcasts_sent),
-            (&m::CLUSTER_BROADCASTS_RECEIVED, |state| state.counters.broadcasts_received),
         ],
     );
-    broadcasts_dropped(page, state);
+    broadcasts(page, state);
     singles(
         page,
         state,
@@ -74,7 +71,18 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
     );
 }
 
-fn broadcasts_dropped(page: &mut Page, state: Option<&ClusterState>) {
+/// Adds the families of what has no offset.
+fn broadcasts(page: &mut Page, state: Option<&ClusterState>) {
+    singles(
+        page,
+        state,
+        &[
+            (&m::CLUSTER_BROADCAST_CHANNELS, |state| state.counters.broadcast_channels),
+            (&m::CLUSTER_FOLLOWS_UNCONFIRMED, |state| state.counters.follows_unconfirmed),
+            (&m::CLUSTER_BROADCASTS_SENT, |state| state.counters.broadcasts_sent),
+            (&m::CLUSTER_BROADCASTS_RECEIVED, |state| state.counters.broadcasts_received),
+        ],
+    );
     page.family(&m::CLUSTER_BROADCASTS_DROPPED, |samples| {
         if let Some(state) = state {
             for (why, dropped) in BroadcastDrop::ALL.into_iter().zip(state.counters.broadcasts_dropped) {

@@ -12,6 +12,8 @@ pub(super) const LIVE_CHANNELS: [&str; 3] = ["live:x", "live:y", "live:z"];
 
 /// Time in which a subscription or a broadcast reaches all nodes, while nothing fails.
 const SPREAD_US: u64 = 400_000;
+/// Time between publications while clients subscribe.
+const PUBLISH_INTERVAL_US: u64 = 20_000;
 
 impl ClusteredWorld<'_> {
     /// Somebody subscribes to a channel without history, leaves it, or publishes something without an offset.
@@ -21,9 +23,11 @@ impl ClusteredWorld<'_> {
             0 => self.subscribe_live(number, channel),
             1 if self.clients[number].is_open() => self.clients[number].unsubscribe(channel),
             2 if self.clients[number].is_open() => {
+                let place = self.clients[number].session.map_or(0, |(place, _)| place);
+                let source = BroadcastSource::Client { number, place };
                 let data = self.next_data();
                 // It may leave before it has sent this, so nobody has to see it.
-                self.broadcasts.on_sent(channel, &data, self.published, BroadcastSource::Client(number), 0);
+                self.broadcasts.on_sent(channel, &data, self.published, source, 0);
                 self.clients[number].send(ClientCommand::Publish { channel: channel.to_owned(), data }, false);
             }
             _ => {
@@ -54,11 +58,11 @@ impl ClusteredWorld<'_> {
 
     /// Takes what a client has seen.
     pub(super) fn check_seen(&mut self, number: usize) -> Result<(), String> {
-        let Self { clients, broadcasts, now_us, is_calm, .. } = self;
+        let Self { clients, broadcasts, now_us, is_calm, published, .. } = self;
         let client = &mut clients[number];
         for channel in client.live.keys() {
             if let Some(period) = client.periods.get(channel) {
-                broadcasts.on_subscribed(number, *period, *now_us);
+                broadcasts.on_subscribed(number, *period, *now_us, *published);
             }
         }
         for seen in std::mem::take(&mut client.broadcasts) {
@@ -72,10 +76,11 @@ impl ClusteredWorld<'_> {
         if !self.is_calm {
             self.broadcasts.forget_sent_before(self.now_us);
         }
+        let calm_from_us = if self.is_calm { 0 } else { self.now_us };
         for number in 0..self.clients.len() {
             self.subscribe_live(number, LIVE_CHANNELS[0]);
         }
-        self.run_for(SPREAD_US)?;
+        self.publish_meanwhile()?;
         let before = self.broadcasts.announced.clone();
         let mover = (0..self.clients.len()).find(|number| self.clients[*number].live.contains_key(LIVE_CHANNELS[0]));
         for round in 0..2 {
@@ -99,7 +104,10 @@ impl ClusteredWorld<'_> {
                 .filter_map(|channel| Some((channel.clone(), *self.clients[number].periods.get(channel)?)))
                 .collect();
             for (channel, period) in periods {
-                let complete = self.broadcasts.check_complete(number, period, &channel, SPREAD_US)?;
+                // Where the channel has history, the subscription does not wait for broadcasts.
+                let calm_from_us = if is_without_history(&channel) { calm_from_us } else { u64::MAX };
+                let times_us = (calm_from_us, SPREAD_US);
+                let complete = self.broadcasts.check_complete(number, period, &channel, times_us)?;
                 *self.reached.entry("cluster: broadcast seen".to_owned()).or_insert(0) += complete as u64;
                 let is_watching = channel == LIVE_CHANNELS[0] && mover.is_some_and(|mover| mover != number);
                 let (joins, leaves) = before.get(&(number, period)).copied().unwrap_or_default();
@@ -110,6 +118,21 @@ impl ClusteredWorld<'_> {
                     ));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Everybody subscribes to a channel that nobody follows yet, while all nodes publish in it.
+    fn publish_meanwhile(&mut self) -> Result<(), String> {
+        let channel = format!("live:{}", self.published);
+        for number in 0..self.clients.len() {
+            self.subscribe_live(number, &channel);
+        }
+        for _ in 0..SPREAD_US / PUBLISH_INTERVAL_US {
+            for node in 0..self.nodes.len() {
+                self.publish_live(node, &channel)?;
+            }
+            self.run_for(PUBLISH_INTERVAL_US)?;
         }
         Ok(())
     }

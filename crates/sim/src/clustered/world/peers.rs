@@ -74,7 +74,7 @@ impl PlayedPeers {
 impl ClusteredWorld<'_> {
     /// A node has started.
     pub(super) fn announce(&mut self, place: usize) {
-        if self.peers.is_on {
+        if self.peers.is_on || self.has_broadcasts {
             let about = NodeDescription { name: format!("node {place}").into(), ..NodeDescription::default() };
             let ready_us = self.now_us + self.thread_delay_us();
             let event = CoreEvent::Peers(PeerEvent::Announce { about });

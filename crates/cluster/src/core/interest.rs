@@ -1,0 +1,279 @@
+//! Follows of channels without a stream are answered when the servers of all nodes know of the subscription.
+//!
+//! A server passes the subscriptions of its clients on to the other servers, in their order. So the node subscribes to a
+//! new subject, behind the subscriptions of the channels, and asks all live nodes, itself included, to publish to it on
+//! the connection on which they publish broadcasts. When a node's answer comes, its server knows of all the subscriptions.
+//! An answer that is sent too early is lost, so the question is repeated. One check is under way at a time; channels that
+//! are followed meanwhile share the next.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use dunlin_engine::ShardIndex;
+
+use crate::{
+    link::{LinkEffect, LinkName, MessageHeaders},
+    names::encode_token,
+    planted::CoreBug,
+    record,
+};
+
+use super::{Core, CoreEffect, Timer, Turn};
+
+/// The header with the number of a check.
+const CHECK: &str = "Dn-Check";
+/// The longest id of a node that is answered.
+const NODE_BYTES_MAX: usize = 256;
+/// Time in which follows gather for a check.
+const GATHER_US: u64 = 1_000;
+/// The shortest time from the beginning of a check to that of the next.
+const CHECK_INTERVAL_US: u64 = 10_000;
+/// The first pause before a question is repeated; it doubles up to the longest.
+const PAUSE_MIN_US: u64 = 4_000;
+const PAUSE_MAX_US: u64 = 250_000;
+
+/// Channels whose subscriptions are being checked.
+#[derive(Debug)]
+struct InterestCheck {
+    number: u64,
+    channels: BTreeSet<Arc<str>>,
+    /// Nodes that have answered.
+    confirmed_by: BTreeSet<Box<str>>,
+    ends_us: u64,
+    ask_due_us: u64,
+    pause_us: u64,
+    /// Of the table of nodes, when it was last compared.
+    nodes_version: u64,
+}
+
+/// Follows that are not answered yet.
+#[derive(Debug)]
+pub(super) struct InterestChecks {
+    /// Where questions go.
+    questions: Box<str>,
+    /// What answers to this node have before the number of the check.
+    own_answers: Box<str>,
+    /// For the next check.
+    waiting: BTreeSet<Arc<str>>,
+    /// Until when they are answered, by channel.
+    unanswered: BTreeMap<Arc<str>, UnansweredFollow>,
+    current: Option<InterestCheck>,
+    next_us: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct UnansweredFollow {
+    shard: ShardIndex,
+    due_us: u64,
+}
+
+impl InterestChecks {
+    pub(super) fn new(prefix: &str, node: &str) -> Self {
+        let questions = interest_subject(prefix);
+        Self {
+            own_answers: answer_prefix(&questions, node),
+            questions,
+            waiting: BTreeSet::new(),
+            unanswered: BTreeMap::new(),
+            current: None,
+            next_us: 0,
+        }
+    }
+}
+
+/// Where nodes ask each other to confirm subscriptions.
+pub(super) fn interest_subject(prefix: &str) -> Box<str> {
+    format!("{prefix}.i").into()
+}
+
+fn answer_prefix(questions: &str, node: &str) -> Box<str> {
+    format!("{questions}.{}.", encode_token(node)).into()
+}
+
+impl Core {
+    /// Answers a follow, at once if there is nothing to wait for.
+    pub(super) fn confirm_follow(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, number: u16) {
+        let is_streamed = self.options.namespaces.get(usize::from(number)).is_some_and(Option::is_some);
+        let is_awaited = !is_streamed && self.broadcasts.is_unconfirmed(name);
+        if !is_awaited || self.planted.is(CoreBug::FollowNotConfirmed) {
+            return followed(turn, shard, name);
+        }
+        if !self.peers.is_connected_member() {
+            self.counters.follows_unconfirmed += 1;
+            return followed(turn, shard, name);
+        }
+        let due_us = turn.now.after_ms(self.options.limits.follow_timeout_ms);
+        self.interest.unanswered.insert(Arc::clone(name), UnansweredFollow { shard, due_us });
+        self.interest.waiting.insert(Arc::clone(name));
+        self.set_timer(due_us, Timer::Follow(Arc::clone(name)));
+        self.schedule_check(turn);
+    }
+
+    fn schedule_check(&mut self, turn: &Turn<'_>) {
+        if self.interest.current.is_none() && !self.interest.waiting.is_empty() {
+            self.set_timer(self.interest.next_us.max(turn.now.mono_us + GATHER_US), Timer::InterestCheck);
+        }
+    }
+
+    /// Begins the check that is due, or goes on with the one that is under way.
+    pub(super) fn run_check(&mut self, turn: &mut Turn<'_>) {
+        let now_us = turn.now.mono_us;
+        self.review_check(turn);
+        let Some(check) = &mut self.interest.current else {
+            if now_us >= self.interest.next_us && !self.interest.waiting.is_empty() {
+                self.begin_check(turn);
+            }
+            return;
+        };
+        if check.ends_us <= now_us {
+            return self.end_check(turn, false);
+        }
+        if check.ask_due_us <= now_us {
+            check.pause_us = (check.pause_us * 2).min(PAUSE_MAX_US);
+            self.ask_nodes(turn);
+        }
+    }
+
+    fn begin_check(&mut self, turn: &mut Turn<'_>) {
+        let now_us = turn.now.mono_us;
+        let number = self.next_number();
+        let ends_us = turn.now.after_ms(self.options.limits.follow_timeout_ms);
+        turn.link(LinkEffect::Subscribe { subject: self.check_subject(number) });
+        self.interest.next_us = now_us + CHECK_INTERVAL_US;
+        self.interest.current = Some(InterestCheck {
+            number,
+            channels: std::mem::take(&mut self.interest.waiting),
+            confirmed_by: BTreeSet::new(),
+            ends_us,
+            ask_due_us: now_us,
+            pause_us: PAUSE_MIN_US,
+            nodes_version: self.peers.table_version(),
+        });
+        self.set_timer(ends_us, Timer::InterestCheck);
+        let settled_us = self.peers.settled_us();
+        if settled_us > now_us {
+            self.set_timer(settled_us, Timer::InterestCheck);
+        }
+        self.ask_nodes(turn);
+    }
+
+    fn check_subject(&self, number: u64) -> Box<str> {
+        format!("{}{number}", self.interest.own_answers).into()
+    }
+
+    fn ask_nodes(&mut self, turn: &mut Turn<'_>) {
+        let Some(check) = &mut self.interest.current else { return };
+        check.ask_due_us = turn.now.mono_us + check.pause_us;
+        let (due_us, number) = (check.ask_due_us, check.number.to_string());
+        let headers = MessageHeaders::new().with(record::NODE, self.options.node.clone()).with(CHECK, number);
+        let (subject, payload) = (self.interest.questions.clone(), Bytes::new());
+        turn.link(LinkEffect::Publish { link: LinkName::Live, request: None, subject, headers, payload });
+        self.set_timer(due_us, Timer::InterestCheck);
+    }
+
+    /// Takes a question of a node, or an answer. Returns whether it is one.
+    pub(super) fn interest_arrived(&mut self, turn: &mut Turn<'_>, subject: &str, headers: &MessageHeaders) -> bool {
+        let node = headers.get(record::NODE).filter(|node| node.len() <= NODE_BYTES_MAX);
+        if *subject == *self.interest.questions {
+            if let (Some(node), Some(number)) = (node, headers.number(CHECK)) {
+                self.answer_check(turn, node, number);
+            }
+            return true;
+        }
+        let Some(number) = subject.strip_prefix(&*self.interest.own_answers) else { return false };
+        let is_known = node.is_some_and(|node| *node == *self.options.node || self.peers.is_known(node));
+        if let (Some(check), Some(node), Ok(number)) = (&mut self.interest.current, node, number.parse::<u64>())
+            && is_known
+            && check.number == number
+        {
+            check.confirmed_by.insert(node.into());
+            self.review_check(turn);
+        }
+        true
+    }
+
+    fn answer_check(&self, turn: &mut Turn<'_>, node: &str, number: u64) {
+        if !self.peers.is_connected_member() {
+            return;
+        }
+        let subject = format!("{}{number}", answer_prefix(&self.interest.questions, node)).into();
+        let headers = MessageHeaders::new().with(record::NODE, self.options.node.clone());
+        let payload = Bytes::new();
+        turn.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
+    }
+
+    /// Looks at the check again if the table of nodes has changed.
+    pub(super) fn review_check_of_nodes(&mut self, turn: &mut Turn<'_>) {
+        let version = self.peers.table_version();
+        if let Some(check) = &mut self.interest.current
+            && std::mem::replace(&mut check.nodes_version, version) != version
+        {
+            self.review_check(turn);
+        }
+    }
+
+    fn review_check(&mut self, turn: &mut Turn<'_>) {
+        let Some(check) = &self.interest.current else { return };
+        let has_all = check.confirmed_by.contains(&self.options.node)
+            && self.peers.known_nodes().all(|node| check.confirmed_by.contains(node));
+        // Nodes that are not known yet have not been waited for.
+        if has_all && self.peers.settled_us() <= turn.now.mono_us {
+            self.end_check(turn, true);
+        }
+    }
+
+    fn end_check(&mut self, turn: &mut Turn<'_>, is_confirmed: bool) {
+        let Some(check) = self.interest.current.take() else { return };
+        turn.link(LinkEffect::Unsubscribe { subject: self.check_subject(check.number) });
+        if is_confirmed {
+            for name in check.channels {
+                self.broadcasts.confirm(&name, check.number);
+                // It was perhaps subscribed to again, behind the subscription of the check.
+                if !self.broadcasts.is_unconfirmed(&name)
+                    && let Some(follow) = self.interest.unanswered.remove(&name)
+                {
+                    followed(turn, follow.shard, &name);
+                }
+            }
+        }
+        self.schedule_check(turn);
+    }
+
+    /// Answers a follow that was not confirmed in time.
+    pub(super) fn follow_overdue(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let is_due = |follow: &UnansweredFollow| follow.due_us <= turn.now.mono_us;
+        if self.interest.unanswered.get(name).is_some_and(is_due) {
+            self.answer_unconfirmed(turn, name);
+        }
+    }
+
+    /// A connection is down, or the node stops: nobody can confirm anything.
+    pub(super) fn give_up_checks(&mut self, turn: &mut Turn<'_>) {
+        if self.peers.is_connected_member() {
+            return;
+        }
+        self.interest.waiting.clear();
+        self.end_check(turn, false);
+        let names: Vec<Arc<str>> = self.interest.unanswered.keys().cloned().collect();
+        for name in names {
+            self.answer_unconfirmed(turn, &name);
+        }
+    }
+
+    fn answer_unconfirmed(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        if let Some(follow) = self.interest.unanswered.remove(name) {
+            self.counters.follows_unconfirmed += 1;
+            followed(turn, follow.shard, name);
+        }
+    }
+}
+
+fn followed(turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>) {
+    turn.effects.push(CoreEffect::Followed { shard, channel: Arc::clone(name) });
+}
+
+#[cfg(test)]
+mod tests;
