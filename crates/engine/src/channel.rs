@@ -13,7 +13,7 @@ use crate::{
     idempotency::Results,
     key_cache::KeyCache,
     log_in_flight::ChannelLog,
-    message::{Subscriber, SubscriptionRequest},
+    message::Subscriber,
     names::NamespaceIndex,
     room::{RoomKey, RoomThreadIndex},
     timers::Scheduled,
@@ -51,19 +51,20 @@ pub(crate) struct OwnedChannel {
 }
 
 /// Whether what other nodes send to a channel comes.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Following {
     Not,
-    /// It is not known whether all of it comes; these subscriptions wait for that.
-    #[allow(clippy::vec_box, reason = "they come boxed, and are passed on boxed")]
-    Asked(Vec<Box<SubscriptionRequest>>),
+    /// It is not known whether all of it comes.
+    Asked,
+    /// The same, and subscriptions wait for that.
+    Awaited,
     Confirmed,
 }
 
 impl Following {
     /// Whether subscriptions wait.
-    pub(crate) const fn has_parked(&self) -> bool {
-        matches!(self, Self::Asked(parked) if !parked.is_empty())
+    pub(crate) const fn has_parked(self) -> bool {
+        matches!(self, Self::Awaited)
     }
 }
 

@@ -17,7 +17,10 @@ mod reconfigure;
 mod recovery;
 mod rooms;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use dunlin_protocol::{ClientInfo, DeltaEncoder, ErrorCode};
 use hashbrown::HashMap;
@@ -70,6 +73,9 @@ pub(super) struct Owner {
     /// Whether nodes share the channels of a namespace.
     has_shared: bool,
     log_traffic: LogTraffic,
+    /// Subscriptions that wait until other nodes' messages come, by channel.
+    #[allow(clippy::vec_box, reason = "they come boxed, and are passed on boxed")]
+    awaiting_follow: BTreeMap<Arc<str>, Vec<Box<SubscriptionRequest>>>,
     peer_queries: PeerQueries,
     creators: MakerCounts,
     kept_bytes: KeptBytes,
@@ -102,6 +108,7 @@ impl Owner {
             has_logs: options.has_logs(),
             has_shared: options.has_shared(),
             log_traffic: LogTraffic::default(),
+            awaiting_follow: BTreeMap::new(),
             peer_queries: PeerQueries::default(),
             creators: MakerCounts::default(),
             kept_bytes: KeptBytes::default(),

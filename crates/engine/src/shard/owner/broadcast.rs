@@ -102,9 +102,9 @@ impl Owner {
         let channel = self.owned(context, name, namespace)?;
         match channel.following {
             Following::Confirmed => return Ok(true),
-            Following::Asked(_) => {}
+            Following::Asked | Following::Awaited => {}
             Following::Not => {
-                channel.following = Following::Asked(Vec::new());
+                channel.following = Following::Asked;
                 self.log_traffic.requests.push(Effect::Follow { channel: Arc::clone(name) });
             }
         }
@@ -114,8 +114,11 @@ impl Owner {
     /// Has a subscription wait until other nodes' messages to its channel come.
     pub(super) fn park_until_followed(&mut self, request: Box<SubscriptionRequest>) -> Result<(), ErrorCode> {
         let channel = self.channels.get_mut(&request.channel).ok_or(ErrorCode::Internal)?;
-        let Following::Asked(parked) = &mut channel.following else { return Err(ErrorCode::Internal) };
-        parked.push(request);
+        if !matches!(channel.following, Following::Asked | Following::Awaited) {
+            return Err(ErrorCode::Internal);
+        }
+        channel.following = Following::Awaited;
+        self.awaiting_follow.entry(Arc::clone(&channel.name)).or_default().push(request);
         self.log_traffic.parked += 1;
         Ok(())
     }
@@ -123,8 +126,10 @@ impl Owner {
     /// What other nodes send to a channel comes: the subscriptions that have waited for it are accepted.
     pub(in crate::shard) fn channel_followed(&mut self, context: &mut Context, name: &Arc<str>, effects: &mut Effects) {
         let Some(channel) = self.channels.get_mut(name) else { return };
-        let Following::Asked(parked) = &mut channel.following else { return };
-        let parked = std::mem::take(parked);
+        if !matches!(channel.following, Following::Asked | Following::Awaited) {
+            return;
+        }
+        let parked = self.awaiting_follow.remove(name).unwrap_or_default();
         channel.following = Following::Confirmed;
         self.log_traffic.parked -= parked.len();
         for request in parked {
@@ -145,7 +150,7 @@ impl OwnedChannel {
         if is_needed == is_asked || self.following.has_parked() {
             return None;
         }
-        self.following = if is_needed { Following::Asked(Vec::new()) } else { Following::Not };
+        self.following = if is_needed { Following::Asked } else { Following::Not };
         let channel = Arc::clone(&self.name);
         Some(if is_needed { Effect::Follow { channel } } else { Effect::Unfollow { channel } })
     }
