@@ -207,6 +207,7 @@ func TestDeployAndRollback(t *testing.T) {
 	site := newSite(t)
 	site.runOperator()
 	stopControllers := site.runControllers()
+	site.failFirstRelease()
 	site.change("1.4.2", "info", canary+"-one")
 	first := serving{image("1.4.2"), "info", canary + "-one"}
 
@@ -298,7 +299,7 @@ func (site *site) rollBackAndForward(first serving) {
 // rollBackFromUnreadable goes to the revision that serves: what could not be decrypted has never become one.
 func (site *site) rollBackFromUnreadable() {
 	site.t.Helper()
-	before := site.serving()
+	before, served := site.serving(), site.states(command.ExitFine, "shop")[0].Revision
 	other, err := age.GenerateX25519Identity()
 	if err != nil {
 		site.t.Fatal(err)
@@ -307,8 +308,8 @@ func (site *site) rollBackFromUnreadable() {
 	home := site.variables["HOME"]
 	site.variables["HOME"] = filepath.Join(site.folder, "elsewhere")
 	out, stderr := site.roost(command.ExitFound, "deploy", "@apps/shop.yaml")
-	contains(site.t, out, "SettingsUnreadable: shop.env: no identity decrypts the file, which is encrypted for "+other.Recipient().String())
-	contains(site.t, stderr, "App web/shop: the release does not serve; `roost rollback` goes back")
+	contains(site.t, out, "SettingsUnreadable: shop.env: no age identity decrypts the file, which is encrypted for "+other.Recipient().String())
+	contains(site.t, stderr, "App web/shop: the release does not serve; `roost rollback -n web shop --to "+served+"` goes back to the revision that served last")
 	site.variables["HOME"] = home
 	if state := site.states(command.ExitFound, "shop")[0]; state.Image != image("3.0.0") {
 		site.t.Errorf("%+v", state)

@@ -184,7 +184,7 @@ func TestWithoutTheKey(t *testing.T) {
 	_, stderr := person.roost(command.ExitFine, "validate", "@apps")
 	contains(t, stderr, "shop.env is encrypted and was not decrypted")
 	_, stderr = person.roost(command.ExitFailed, "render", "@apps")
-	contains(t, stderr, "name one with --identity")
+	contains(t, stderr, "name its file with --identity")
 
 	other, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -192,7 +192,7 @@ func TestWithoutTheKey(t *testing.T) {
 	}
 	person.write("other.txt", other.String()+"\n")
 	out, _ := person.roost(command.ExitFound, "validate", "--identity", "@other.txt", "@apps")
-	contains(t, out, "spec.envFiles[0]: shop.env: no identity decrypts the file, which is encrypted for age1")
+	contains(t, out, "spec.envFiles[0]: shop.env: no age identity decrypts the file, which is encrypted for age1")
 	person.variables["ROOST_IDENTITY_FILE"] = filepath.Join(home, ".config/roost/identity.txt")
 	person.roost(command.ExitFine, "render", "@apps")
 	person.write("broken.txt", "AGE-SECRET-KEY-1BROKEN\n")
@@ -325,7 +325,7 @@ func TestRotate(t *testing.T) {
 	person.write("apps/roost.yaml", alone)
 	person.roost(command.ExitFine, "secrets", "rotate", "--new-data-key", "@apps")
 	out, _ = person.roost(command.ExitFound, "secrets", "check", "--identity", "@colleague.txt", "@apps")
-	contains(t, out, "no identity decrypts the file")
+	contains(t, out, "no age identity decrypts the file")
 	recipients, err := settings.RecipientsOf([]byte(person.read("apps/shop.env")))
 	if err != nil || len(recipients) != 1 || slices.Contains(recipients, colleague.Recipient().String()) {
 		t.Errorf("%v, %v", recipients, err)

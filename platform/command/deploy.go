@@ -21,7 +21,7 @@ func (program *program) deployCommand() *cobra.Command {
 		Short: "Give manifests and their .env files to the operator, and wait until they serve",
 		Long: `Give manifests and their .env files to the operator, and wait until they serve.
 
-Encrypted files stay encrypted on the way: no identity is needed here. The API server checks all manifests before the first is written.
+Encrypted files stay encrypted on the way: no age identity is needed here. The API server checks all manifests before the first is written.
 Exit code 1 says that something does not serve; the operator goes on trying.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
@@ -53,15 +53,9 @@ Exit code 1 says that something does not serve; the operator goes on trying.`,
 
 // releases loads manifests, of which none has a problem.
 func (program *program) releases(paths []string) ([]*release, error) {
-	result, err := program.load(paths)
+	result, err := program.loadValid(paths, ". Nothing is written")
 	if err != nil {
 		return nil, err
-	}
-	if len(result.findings) > 0 {
-		for _, finding := range result.findings {
-			program.note("%s: %s", finding.File, finding.Problem)
-		}
-		return nil, &foundError{plural(len(result.findings), "problem", "problems") + ". Nothing is written"}
 	}
 	if len(result.manifests) == 0 {
 		return nil, errors.New("there is no manifest in the files; name others")
@@ -98,21 +92,25 @@ func (program *program) roll(cluster *cluster, releases []*release, wait time.Du
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	ended := []rollout{}
-	var bad []string
+	var advice []string
 	for _, release := range releases {
 		rollout, err := cluster.wait(ctx, release, generations[release])
 		if err != nil {
 			return fmt.Errorf("%s: %w", release, err)
 		}
 		if ended = append(ended, rollout); !rollout.Serves {
-			bad = append(bad, release.String())
+			remedy, err := cluster.remedyOf(release)
+			if err != nil {
+				return fmt.Errorf("%s: %w", release, err)
+			}
+			advice = append(advice, fmt.Sprintf("%s: the release does not serve; %s", release, remedy))
 		}
 	}
 	if err := program.printRollouts(ended); err != nil {
 		return err
 	}
-	if len(bad) > 0 {
-		return &foundError{strings.Join(bad, ", ") + ": the release does not serve; `roost rollback` goes back"}
+	if len(advice) > 0 {
+		return &foundError{strings.Join(advice, "\n")}
 	}
 	return nil
 }

@@ -51,10 +51,11 @@ type identityToken struct {
 func (program *program) identityCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "identity",
-		Short: "Give people and CI short-lived access to a namespace",
-		Long: `Give people and CI short-lived access to a namespace.
+		Short: "Make and revoke access identities: short-lived access to a namespace, for people and CI",
+		Long: `Make and revoke access identities: short-lived access to a namespace, for people and CI. An age identity, which decrypts .env files, is
+something else.
 
-An identity is a ServiceAccount with one role in one namespace: a deployer runs deploy, rollback and status; a reader sees what runs and
+An access identity is a ServiceAccount with one role in one namespace: a deployer runs deploy, rollback and status; a reader sees what runs and
 its logs. Neither reads Secrets, runs something in a pod, or deletes an App. You need the rights to make ServiceAccounts, their tokens and
 RoleBindings there.`,
 		Args: cobra.NoArgs,
@@ -68,8 +69,8 @@ func (program *program) identityCreateCommand() *cobra.Command {
 	namespace, role, lifetime := "", "", time.Duration(0)
 	command := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make an identity if there is none, and print a kubeconfig with a new token",
-		Long: `Make an identity if there is none, and print a kubeconfig with a new token. Older tokens stay valid until they expire; revoke
+		Short: "Make an access identity if there is none, and print a kubeconfig with a new token",
+		Long: `Make an access identity if there is none, and print a kubeconfig with a new token. Older tokens stay valid until they expire; revoke
 ends all of them.
 
 The kubeconfig is a secret. It is printed once, and kept nowhere.`,
@@ -94,7 +95,7 @@ The kubeconfig is a secret. It is printed once, and kept nowhere.`,
 			if err != nil {
 				return err
 			}
-			program.note("identity %s: %s in %s until %s", identity.Name, role, namespace, token.Expires.UTC().Format(time.RFC3339))
+			program.note("access identity %s: %s in %s until %s", identity.Name, role, namespace, token.Expires.UTC().Format(time.RFC3339))
 			if program.isJSON() {
 				return program.printJSON(token)
 			}
@@ -112,7 +113,7 @@ func (program *program) identityListCommand() *cobra.Command {
 	namespace := ""
 	command := &cobra.Command{
 		Use:   "list",
-		Short: "List the identities of a namespace",
+		Short: "List the access identities of a namespace",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			cluster, err := program.connect()
@@ -142,7 +143,7 @@ func (program *program) identityRevokeCommand() *cobra.Command {
 	namespace := ""
 	command := &cobra.Command{
 		Use:   "revoke NAME",
-		Short: "Delete an identity; its tokens are void within 10 seconds",
+		Short: "Delete an access identity; its tokens are void within 10 seconds",
 		Args:  exactlyOneIdentity,
 		RunE: func(_ *cobra.Command, names []string) error {
 			cluster, err := program.connect()
@@ -152,7 +153,7 @@ func (program *program) identityRevokeCommand() *cobra.Command {
 			if err := cluster.revokeIdentity(context.Background(), namespace, names[0]); err != nil {
 				return err
 			}
-			program.note("identity %s in %s is revoked", names[0], namespace)
+			program.note("access identity %s in %s is revoked", names[0], namespace)
 			return nil
 		},
 	}
@@ -167,10 +168,10 @@ func (program *program) addIdentityFlags(command *cobra.Command, namespace *stri
 
 func exactlyOneIdentity(_ *cobra.Command, names []string) error {
 	if len(names) != 1 {
-		return usageError{fmt.Errorf("there are %d arguments; name one identity", len(names))}
+		return usageError{fmt.Errorf("there are %d arguments; name one access identity", len(names))}
 	}
 	if problems := validation.IsDNS1123Label(names[0]); len(problems) > 0 {
-		return usageError{fmt.Errorf("%q is not the name of an identity: %s", names[0], problems[0])}
+		return usageError{fmt.Errorf("%q is not the name of an access identity: %s", names[0], problems[0])}
 	}
 	return nil
 }
@@ -198,7 +199,7 @@ func (cluster *cluster) createIdentity(ctx context.Context, identity clusterIden
 		return nil, err
 	}
 	if binding.RoleRef.Name != wanted {
-		return nil, fmt.Errorf("identity %s in %s is a %s; revoke it first, or choose another name",
+		return nil, fmt.Errorf("access identity %s in %s is a %s; revoke it first, or choose another name",
 			identity.Name, identity.Namespace, strings.TrimPrefix(binding.RoleRef.Name, identityRolePrefix))
 	}
 	identity.Since = account.CreationTimestamp
@@ -221,7 +222,7 @@ func (cluster *cluster) createOrFind(ctx context.Context, object client.Object) 
 	if apierrors.IsAlreadyExists(err) {
 		err = cluster.Get(ctx, client.ObjectKeyFromObject(object), object)
 		if err == nil && object.GetLabels()[identityLabel] != identity {
-			return fmt.Errorf("%s/%s exists and belongs to no identity; choose another name", object.GetNamespace(), object.GetName())
+			return fmt.Errorf("%s/%s exists and belongs to no access identity; choose another name", object.GetNamespace(), object.GetName())
 		}
 	}
 	return cluster.explainedIdentity(err)
@@ -256,7 +257,7 @@ func (cluster *cluster) revokeIdentity(ctx context.Context, namespace, name stri
 		key := client.ObjectKey{Namespace: namespace, Name: identity.account()}
 		err := cluster.Get(ctx, key, object)
 		if err == nil && object.GetLabels()[identityLabel] != name {
-			return fmt.Errorf("%s/%s belongs to no identity; it is not deleted", namespace, identity.account())
+			return fmt.Errorf("%s/%s belongs to no access identity; it is not deleted", namespace, identity.account())
 		}
 		if err == nil {
 			err = cluster.Delete(ctx, object)
@@ -270,7 +271,7 @@ func (cluster *cluster) revokeIdentity(ctx context.Context, namespace, name stri
 		}
 	}
 	if missing == 2 {
-		return errors.New("there is no identity " + name + " in " + namespace + "; `roost identity list` lists them")
+		return errors.New("there is no access identity " + name + " in " + namespace + "; `roost identity list` lists them")
 	}
 	return nil
 }

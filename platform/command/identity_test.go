@@ -122,7 +122,7 @@ func TestAnIdentityFromCreationToRevocation(t *testing.T) {
 
 	site.variables["KUBECONFIG"] = admin
 	_, stderr = site.roost(command.ExitFailed, "identity", "create", "ci", "--role", "reader", "-n", "web")
-	contains(t, stderr, "identity ci in web is a deployer; revoke it first")
+	contains(t, stderr, "access identity ci in web is a deployer; revoke it first")
 	out, _ = site.roost(command.ExitFine, "identity", "create", "ci", "--role", "deployer", "-n", "web", "-o", "json")
 	var created struct {
 		Name, Namespace, Role, Kubeconfig string
@@ -139,7 +139,7 @@ func TestAnIdentityFromCreationToRevocation(t *testing.T) {
 
 	site.roost(command.ExitFine, "identity", "revoke", "ci", "-n", "web")
 	_, stderr = site.roost(command.ExitFailed, "identity", "revoke", "ci", "-n", "web")
-	contains(t, stderr, "there is no identity ci in web")
+	contains(t, stderr, "there is no access identity ci in web")
 	out, _ = site.roost(command.ExitFine, "identity", "list", "-n", "web", "-o", "json")
 	if strings.TrimSpace(out) != "[]" {
 		t.Errorf("%s", out)
@@ -161,8 +161,8 @@ func TestWrongIdentitiesAreRefused(t *testing.T) {
 		{"--role is \"\"", "create", "ci"},
 		{"--lifetime is 48h0m0s; write 10m0s to 24h0m0s", "create", "ci", "--role", "reader", "--lifetime", "48h"},
 		{"--lifetime is 9m0s", "create", "ci", "--role", "reader", "--lifetime", "9m"},
-		{"is not the name of an identity", "create", "CI_1", "--role", "reader"},
-		{"there are 0 arguments; name one identity", "revoke"},
+		{"is not the name of an access identity", "create", "CI_1", "--role", "reader"},
+		{"there are 0 arguments; name one access identity", "revoke"},
 	} {
 		_, stderr := person.roost(command.ExitUsage, append([]string{"identity"}, row[1:]...)...)
 		contains(t, stderr, row[0])

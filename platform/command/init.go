@@ -41,7 +41,7 @@ func (program *program) initCommand() *cobra.Command {
 		Short: "Write a first manifest, and roost.yaml with your key",
 		Long: `Write a first manifest into a folder, and roost.yaml with your age public key.
 
-If you have no identity yet, one is written to ~/.config/roost/identity.txt. Keep a copy of it where you keep other keys: without it,
+If you have no age identity yet, one is written to ~/.config/roost/identity.txt. Keep a copy of it where you keep other keys: without it,
 nobody can decrypt what is encrypted for it. Files that exist are never changed.`,
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 2 {
@@ -96,7 +96,7 @@ func (program *program) initialize(folder, name string, manifest []byte) error {
 	return nil
 }
 
-// ownRecipient is the public key of the person's identity, which is made if there is none.
+// ownRecipient is the public key of the person's age identity, which is made if there is none.
 func (program *program) ownRecipient() (string, error) {
 	identities, err := program.identities()
 	if err != nil {

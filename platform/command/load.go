@@ -35,7 +35,7 @@ type manifest struct {
 type loaded struct {
 	manifests []manifest
 	findings  []finding
-	// sealed are encrypted files that were not decrypted, because there is no identity.
+	// sealed are encrypted files that were not decrypted, because there is no age identity.
 	sealed     []string
 	repository *repository
 }
@@ -70,6 +70,21 @@ func (program *program) load(paths []string) (*loaded, error) {
 	}
 	result.compare()
 	return result, nil
+}
+
+// loadValid loads manifests, of which none has a problem. The consequence ends the summary of the problems.
+func (program *program) loadValid(paths []string, consequence string) (*loaded, error) {
+	result, err := program.load(paths)
+	if err != nil {
+		return nil, err
+	}
+	if len(result.findings) == 0 {
+		return result, nil
+	}
+	for _, finding := range result.findings {
+		program.note("%s: %s", finding.File, finding.Problem)
+	}
+	return nil, &foundError{plural(len(result.findings), "problem", "problems") + consequence}
 }
 
 // manifestFiles are the named files, and in folders those that name Roost's group.
@@ -155,7 +170,7 @@ func (result *loaded) find(file, path, message string) {
 	result.findings = append(result.findings, finding{file, validate.Problem{Path: path, Message: message}})
 }
 
-// readSettings reads one .env file. Without an identity, an encrypted one stays sealed.
+// readSettings reads one .env file. Without an age identity, an encrypted one stays sealed.
 func readSettings(path, name string, identities []age.Identity) (settings.File, bool, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -26,7 +26,7 @@ func (program *program) validateCommand() *cobra.Command {
 				return err
 			}
 			for _, file := range result.sealed {
-				program.note("%s is encrypted and was not decrypted, because there is no identity", file)
+				program.note("%s is encrypted and was not decrypted, because there is no age identity", file)
 			}
 			program.print("%s, no problem", plural(len(result.manifests), "manifest", "manifests"))
 			return nil
@@ -36,18 +36,12 @@ func (program *program) validateCommand() *cobra.Command {
 
 // rendered loads and renders. Settings that cannot be decrypted would make other objects, so they are an error here.
 func (program *program) rendered(paths []string) ([]runtime.Object, error) {
-	result, err := program.load(paths)
+	result, err := program.loadValid(paths, "")
 	if err != nil {
 		return nil, err
 	}
-	if len(result.findings) > 0 {
-		for _, finding := range result.findings {
-			program.note("%s: %s", finding.File, finding.Problem)
-		}
-		return nil, &foundError{plural(len(result.findings), "problem", "problems")}
-	}
 	if len(result.sealed) > 0 {
-		return nil, fmt.Errorf("%s: encrypted, and there is no identity; name one with --identity", strings.Join(result.sealed, ", "))
+		return nil, fmt.Errorf("%s: encrypted, and there is no age identity; name its file with --identity", strings.Join(result.sealed, ", "))
 	}
 	return result.objects()
 }

@@ -79,13 +79,13 @@ func (program *program) identities() ([]age.Identity, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("identity: %w; name an existing file", err)
+		return nil, fmt.Errorf("age identity: %w; name an existing file", err)
 	}
 	defer file.Close()
 	identities, err := age.ParseIdentities(file)
 	if err != nil {
 		// The error of the library may have the line in it, which is a private key.
-		return nil, fmt.Errorf("identity: %s is not a file of age identities; `age-keygen -o %s` writes one", path, path)
+		return nil, fmt.Errorf("age identity: %s is not a file of age identities; `age-keygen -o %s` writes one", path, path)
 	}
 	return identities, nil
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
@@ -32,8 +33,8 @@ func (program *program) rollbackCommand() *cobra.Command {
 		Short: "Bring back image, configuration and secrets of an earlier revision together",
 		Long: `Bring back image, configuration and secrets of an earlier revision together, and wait until it serves.
 
-Without --to, that is the revision before the one that is asked for now; a second rollback goes forward again. Files that were encrypted for a key which the
-operator no longer has cannot be decrypted. Where a program such as Argo CD applies the manifests from Git, go back in Git instead.`,
+Without --to, that is the revision before the one that is asked for now; a second rollback goes forward again. Files that were encrypted
+for an age identity which the operator no longer has cannot be decrypted. Where a program such as Argo CD applies the manifests from Git, go back in Git instead.`,
 		Args: exactlyOneName,
 		RunE: func(_ *cobra.Command, names []string) error {
 			cluster, err := program.connect()
@@ -128,19 +129,53 @@ var unrecorded = []string{reconcile.ReasonSpecInvalid, reconcile.ReasonHostTaken
 
 // beforeNewest is the revision before what the subject asks for.
 func beforeNewest(subject client.Object, revisions []appsv1.ControllerRevision) (string, error) {
-	status := statusOf(subject)
-	if status.ObservedGeneration < subject.GetGeneration() || status.Files != subject.GetAnnotations()[render.AnnotationFiles] {
+	if !isLookedAt(subject) {
 		return "", errors.New("the operator has not looked at the newest spec yet; wait for it, or name a revision with --to")
 	}
 	position := 1
-	if degraded := meta.FindStatusCondition(status.Conditions, reconcile.ConditionDegraded); degraded != nil &&
-		degraded.Status == metav1.ConditionTrue && slices.Contains(unrecorded, degraded.Reason) {
+	if isUnrecorded(statusOf(subject)) {
 		position = 0
 	}
 	if len(revisions) <= position {
 		return "", errors.New("there is no earlier revision; change the manifest, and run `roost deploy`")
 	}
 	return hashOf(revisions[position]), nil
+}
+
+// remedyOf is what to do about a release that does not serve. A revision that has never served is no way back.
+func (cluster *cluster) remedyOf(release *release) (string, error) {
+	ctx := context.Background()
+	subject := newSubject(release.kind, release.namespace, release.name)
+	if err := cluster.Get(ctx, client.ObjectKeyFromObject(subject), subject); err != nil {
+		return "", explained(err, cluster.host)
+	}
+	revisions, err := cluster.revisions(ctx, subject)
+	if err != nil {
+		return "", err
+	}
+	status := statusOf(subject)
+	isRecorded := slices.ContainsFunc(revisions, func(revision appsv1.ControllerRevision) bool { return hashOf(revision) == status.Revision })
+	switch {
+	case !isLookedAt(subject):
+		return "see to it that an operator runs, which looks after the namespace " + release.namespace, nil
+	case !isRecorded:
+		return "no earlier release has served, so there is nothing to go back to; correct the manifest, and run `roost deploy`", nil
+	case hashOf(revisions[0]) == status.Revision && !isUnrecorded(status):
+		return "it is the revision that served last; correct the manifest, and run `roost deploy`", nil
+	}
+	return fmt.Sprintf("`roost rollback -n %s %s --to %s` goes back to the revision that served last", release.namespace, release.name, status.Revision), nil
+}
+
+// isLookedAt is whether the status is about the newest spec and its files.
+func isLookedAt(subject client.Object) bool {
+	status := statusOf(subject)
+	return status.ObservedGeneration >= subject.GetGeneration() && status.Files == subject.GetAnnotations()[render.AnnotationFiles]
+}
+
+// isUnrecorded is whether the operator has not made a revision of the newest spec.
+func isUnrecorded(status v1alpha1.Status) bool {
+	degraded := meta.FindStatusCondition(status.Conditions, reconcile.ConditionDegraded)
+	return degraded != nil && degraded.Status == metav1.ConditionTrue && slices.Contains(unrecorded, degraded.Reason)
 }
 
 func recordedRelease(subject client.Object, record render.Record) (*release, error) {

@@ -72,7 +72,7 @@ func (program *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "roost",
 		Short: "Deploys Dunlin and other apps on Kubernetes",
-		Long: `Roost validates, renders and deploys manifests of the kinds App and Dunlin, and looks after encrypted .env files.
+		Long: `Roost validates, renders and deploys manifests of the kinds App and Dunlin, and edits and checks encrypted .env files.
 
 Exit codes: 0 fine; 1 problems or differences were found, or something does not serve; 2 the command line is wrong; 3 a file could not be
 read, written or decrypted, or the API server could not be reached, refuses, or does not have what is named.`,

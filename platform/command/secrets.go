@@ -96,8 +96,8 @@ func (program *program) rotateCommand() *cobra.Command {
 		Short: "Encrypt .env files for the recipients of roost.yaml",
 		Long: `Encrypt .env files for the recipients of roost.yaml. Values stay the same, so no pod restarts.
 
-To replace a key: add the new recipient to roost.yaml, rotate, give the new identity to all who decrypt, remove the old recipient, and
-rotate with --new-data-key. Whoever had the old identity may have read the values: change them as well.`,
+To replace a key: add the new recipient to roost.yaml, rotate, give the new age identity to all who decrypt, remove the old recipient, and
+rotate with --new-data-key. Whoever had the old age identity may have read the values: change them as well.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
 			files, err := encryptedFiles(paths)
@@ -195,7 +195,7 @@ func (program *program) checkCommand() *cobra.Command {
 		Short: "Check that .env files are whole and for the recipients of roost.yaml",
 		Long: `Check that .env files have the dialect, are whole and are encrypted for the recipients of roost.yaml.
 
-A plain file whose keys look like secrets is a problem. With an identity, files are decrypted as well; no value is printed.`,
+A plain file whose keys look like secrets is a problem. With an age identity, files are decrypted as well; no value is printed.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
 			files, err := envFiles(paths)
@@ -238,7 +238,7 @@ func (program *program) printStates(states []fileState) error {
 		case state.IsDecrypted:
 			what = "encrypted for " + plural(len(state.Recipients), "recipient", "recipients") + ", decrypted"
 		case state.IsEncrypted:
-			what = "encrypted for " + plural(len(state.Recipients), "recipient", "recipients") + ", not decrypted without an identity"
+			what = "encrypted for " + plural(len(state.Recipients), "recipient", "recipients") + ", not decrypted without an age identity"
 		}
 		program.print("%s: %s", state.File, what)
 	}

@@ -38,8 +38,9 @@ func (program *program) statusCommand() *cobra.Command {
 	isEverywhere := false
 	command := &cobra.Command{
 		Use:   "status [NAME]",
-		Short: "Show what the operator says of Apps and Dunlins",
-		Long: `Show what the operator says of the Apps and Dunlins of a namespace, or all conditions and revisions of one of them.
+		Short: "Show the conditions of Apps and Dunlins",
+		Long: `List the Apps and Dunlins of a namespace with the most important condition of each, or show one of them with all its conditions and
+revisions. The operator writes them.
 
 Exit code 1 says that one is not ready, or fails.`,
 		Args: func(_ *cobra.Command, names []string) error {

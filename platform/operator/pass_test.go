@@ -236,7 +236,7 @@ func TestSettings(t *testing.T) {
 	sealed := world.sealed("TOKEN=c4n4ry\n", other)
 	for name, row := range map[string]struct{ content, message string }{
 		"missing":    {"", "is not there; run `roost deploy`"},
-		"wrong key":  {sealed, "no identity decrypts the file, which is encrypted for " + other.Recipient().String()},
+		"wrong key":  {sealed, "no age identity decrypts the file, which is encrypted for " + other.Recipient().String()},
 		"tampered":   {strings.Replace(world.sealed("TOKEN=a\nB=b\n", world.identity), "B=", "C=", 1), "restore the file from Git"},
 		"cut":        {world.sealed("TOKEN=a\n", world.identity)[:80], "begins with ENC["},
 		"ciphertext": {"TOKEN=ENC[AES256_GCM]\n", "the value of TOKEN begins with ENC["},

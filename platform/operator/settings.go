@@ -107,7 +107,7 @@ func (operator *Operator) decrypt(name string, content []byte) (settings.File, e
 func (operator *Operator) identities() ([]age.Identity, error) {
 	file, err := os.Open(operator.IdentityFile)
 	if err != nil {
-		return nil, fmt.Errorf("the operator has no identity: %w; mount a Secret with one, and name the file with --identity", err)
+		return nil, fmt.Errorf("the operator has no age identity: %w; mount a Secret with one, and name the file with --identity", err)
 	}
 	defer file.Close()
 	identities, err := age.ParseIdentities(file)

@@ -28,11 +28,11 @@ var macOnlyEncryptedPrefix = []byte{
 	0x0b, 0x97, 0x5b, 0x3b, 0xf4, 0x4f, 0x72, 0xc6, 0xfd, 0xad, 0xec, 0x81, 0x76, 0xf2, 0x7d, 0x69,
 }
 
-// WrongKeyError names the recipients of a file that no identity at hand can decrypt.
+// WrongKeyError names the recipients of a file that no age identity at hand can decrypt.
 type WrongKeyError struct{ Recipients []string }
 
 func (e *WrongKeyError) Error() string {
-	return fmt.Sprintf("no identity decrypts the file, which is encrypted for %s; give the identity of one of them",
+	return fmt.Sprintf("no age identity decrypts the file, which is encrypted for %s; give the age identity of one of them",
 		strings.Join(e.Recipients, ", "))
 }
 
