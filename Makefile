@@ -131,7 +131,7 @@ operator: server-for-tests ## Check Roost's operator at length: an error at each
 	ROOST_TEST_WHOLE=1 platform/test $(BINARIES)/dunlin -count=1 -v -timeout 60m -run 'TestAnErrorAtEachCall|TestAThousandApps' ./operator
 
 packages: packaged ## Boot a Debian machine with the package, and build the container image (a few minutes, once)
-	@scripts/need machine buildah
+	@scripts/need machine buildah go
 	tests/packages/run $(BINARIES)/dunlin machine buildah
 
 packaged: server-for-tests # The short form of `packages`, as CI runs it: no machine is booted, no image built.

@@ -44,7 +44,7 @@ type process struct {
 func programOfOperator(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "roost-operator")
-	build := exec.Command("go", "build", "-o", program, "../cmd/roost-operator")
+	build := exec.Command("../operator-binary", program)
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}

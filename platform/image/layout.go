@@ -1,0 +1,83 @@
+package image
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// Layout is an OCI image layout that was read, with one manifest. Each content has the digest that its name says.
+type Layout struct {
+	Entry    Descriptor
+	Manifest Manifest
+	blobs    Blobs
+}
+
+// ReadLayout reads a tar file that this package, skopeo or buildah has written.
+func ReadLayout(path string) (*Layout, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	layout, err := readLayout(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return layout, nil
+}
+
+func readLayout(in io.Reader) (*Layout, error) {
+	layout := &Layout{blobs: Blobs{}}
+	var index Index
+	hasIndex := false
+	archive := tar.NewReader(in)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		content, err := io.ReadAll(archive)
+		if err != nil {
+			return nil, err
+		}
+		name := strings.TrimPrefix(header.Name, "./")
+		if digest, isBlob := strings.CutPrefix(name, "blobs/sha256/"); isBlob && header.Typeflag == tar.TypeReg {
+			if actual := digestOf(content); actual != "sha256:"+digest {
+				return nil, fmt.Errorf("%s has the digest %s: the archive is damaged; write it again", name, actual)
+			}
+			layout.blobs["sha256:"+digest] = content
+		}
+		if name == "index.json" {
+			hasIndex = true
+			if err := json.Unmarshal(content, &index); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	if !hasIndex || len(index.Manifests) != 1 {
+		return nil, fmt.Errorf("index.json lists %d manifests; an OCI archive with exactly one is needed", len(index.Manifests))
+	}
+	layout.Entry = index.Manifests[0]
+	text, err := layout.Blob(layout.Entry.Digest)
+	if err != nil {
+		return nil, err
+	}
+	return layout, json.Unmarshal(text, &layout.Manifest)
+}
+
+// Blob is the content with a digest.
+func (layout *Layout) Blob(digest string) ([]byte, error) {
+	content, isThere := layout.blobs[digest]
+	if !isThere {
+		return nil, fmt.Errorf("the archive lacks %s; write it again", digest)
+	}
+	return content, nil
+}
