@@ -26,6 +26,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/apiserver"
 	"github.com/dunlin-project/dunlin/platform/command"
 	"github.com/dunlin-project/dunlin/platform/operator"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 const (
@@ -105,9 +106,10 @@ func (site *site) runOperator() func() {
 func (site *site) runControllers() func() {
 	return site.inBackground(func(ctx context.Context) {
 		pause := time.NewTicker(controllerPause)
+		own := client.MatchingLabels{render.LabelManagedBy: render.ManagedBy}
 		defer pause.Stop()
 		for {
-			_, err := apiserver.FinishWorkloads(ctx, site.admin, client.InNamespace("web"))
+			_, err := apiserver.FinishWorkloads(ctx, site.admin, client.InNamespace("web"), own)
 			// The operator may change or delete an object between its reading and its writing.
 			if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				site.t.Errorf("%v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,10 +30,20 @@ const fieldManager = "roost-deploy"
 
 const requestSecondsMax = 30
 
+// ClusterRoles of deploy/roles.yaml.
+const (
+	roleDeployer = "roost-deployer"
+	roleReader   = "roost-reader"
+	roleRunner   = "roost-runner"
+)
+
 // cluster is a connection to an API server.
 type cluster struct {
 	client.Client
-	host string
+	connection *rest.Config
+	host       string
+	// role is the ClusterRole that whoever runs the command needs.
+	role string
 }
 
 func (program *program) addClusterFlags(command *cobra.Command) {
@@ -48,16 +59,18 @@ func (program *program) connect() (*cluster, error) {
 	// Without a limit of the client's own: one person does not overload a server.
 	config.Timeout, config.QPS = requestSecondsMax*time.Second, -1
 	known := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme, authenticationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, rbacv1.AddToScheme, authenticationv1.AddToScheme,
+	} {
 		if err := add(known); err != nil {
 			return nil, err
 		}
 	}
 	connected, err := client.New(config, client.Options{Scheme: known})
 	if err != nil {
-		return nil, explained(err, config.Host)
+		return nil, explained(err, config.Host, roleDeployer)
 	}
-	return &cluster{connected, config.Host}, nil
+	return &cluster{connected, config, config.Host, roleDeployer}, nil
 }
 
 // restConfig comes from a file, or in a pod from its service account.
@@ -85,7 +98,9 @@ func isAnyThere(paths []string) bool {
 }
 
 // explained adds to an error of the API what to do about it.
-func explained(err error, host string) error {
+func (cluster *cluster) explained(err error) error { return explained(err, cluster.host, cluster.role) }
+
+func explained(err error, host, role string) error {
 	var unreachable *url.Error
 	switch {
 	case err == nil:
@@ -95,7 +110,7 @@ func explained(err error, host string) error {
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("the API server at %s does not know the kinds of Roost; apply the files of platform/crd", host)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; ask for the ClusterRole roost-deployer in that namespace", err)
+		return fmt.Errorf("%w; ask for the ClusterRole %s in that namespace", err, role)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w; the credentials of --kubeconfig are wrong or too old", err)
 	}

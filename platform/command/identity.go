@@ -31,7 +31,7 @@ const (
 	tokenMin, tokenDefault, tokenMax = 10 * time.Minute, time.Hour, 24 * time.Hour
 )
 
-var identityRoles = []string{"deployer", "reader"}
+var identityRoles = []string{"deployer", "reader", "runner"}
 
 // clusterIdentity is a ServiceAccount with a role in a namespace.
 type clusterIdentity struct {
@@ -55,8 +55,9 @@ func (program *program) identityCommand() *cobra.Command {
 		Long: `Make and revoke access identities: short-lived access to a namespace, for people and CI. An age identity, which decrypts .env files, is
 something else.
 
-An access identity is a ServiceAccount with one role in one namespace: a deployer runs deploy, rollback and status; a reader sees what runs and
-its logs. Neither reads Secrets, runs something in a pod, or deletes an App. You need the rights to make ServiceAccounts, their tokens and
+An access identity is a ServiceAccount with one role in one namespace. A deployer can use deploy, rollback and status. A reader can use status
+and logs, and sees what runs. Neither can read Secrets, run a command in a pod, or delete an App. A runner can use status, logs and run; it
+can make Jobs, and a Job can read each Secret of the namespace. You need the rights to make ServiceAccounts, their tokens and
 RoleBindings there.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
@@ -77,7 +78,7 @@ The kubeconfig is a secret. It is printed once, and kept nowhere.`,
 		Args: exactlyOneIdentity,
 		RunE: func(_ *cobra.Command, names []string) error {
 			if !slices.Contains(identityRoles, role) {
-				return usageError{fmt.Errorf("--role is %q; write %s", role, strings.Join(identityRoles, " or "))}
+				return usageError{fmt.Errorf("--role is %q; write %s", role, "deployer, reader or runner")}
 			}
 			if lifetime < tokenMin || lifetime > tokenMax {
 				return usageError{fmt.Errorf("--lifetime is %s; write %s to %s", lifetime, tokenMin, tokenMax)}
@@ -104,7 +105,8 @@ The kubeconfig is a secret. It is printed once, and kept nowhere.`,
 		},
 	}
 	program.addIdentityFlags(command, &namespace)
-	command.Flags().StringVar(&role, "role", "", "deployer or reader")
+	command.Flags().StringVar(&role, "role", "", "deployer, reader or runner")
+	completeValues(command, "role", identityRoles...)
 	command.Flags().DurationVar(&lifetime, "lifetime", tokenDefault, "how long the token is valid: 10m to 24h")
 	return command
 }
@@ -246,7 +248,7 @@ func (cluster *cluster) explainedIdentity(err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w; it needs the rights to serviceaccounts, serviceaccounts/token and rolebindings, and all rights of the role", err)
 	}
-	return explained(err, cluster.host)
+	return cluster.explained(err)
 }
 
 // revokeIdentity deletes the ServiceAccount first: a token is bound to it, and void without it.

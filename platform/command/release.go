@@ -112,7 +112,7 @@ func (cluster *cluster) apply(ctx context.Context, written client.Object, body a
 		return err
 	}
 	options = append(options, client.FieldOwner(fieldManager), client.ForceOwnership)
-	return explained(cluster.Patch(ctx, written, client.RawPatch(types.ApplyPatchType, text), options...), cluster.host)
+	return cluster.explained(cluster.Patch(ctx, written, client.RawPatch(types.ApplyPatchType, text), options...))
 }
 
 // keepFiles has the files deleted with their subject, and deletes those of earlier releases, of which the revisions have copies.
@@ -129,7 +129,7 @@ func (cluster *cluster) keepFiles(ctx context.Context, release *release, subject
 	var all corev1.ConfigMapList
 	selector := client.MatchingLabels{render.LabelFilesOf: release.name, render.LabelManagedBy: render.ManagedBy}
 	if err := cluster.List(ctx, &all, client.InNamespace(release.namespace), selector); err != nil {
-		return explained(err, cluster.host)
+		return cluster.explained(err)
 	}
 	for index := range all.Items {
 		other := &all.Items[index]
@@ -140,7 +140,7 @@ func (cluster *cluster) keepFiles(ctx context.Context, release *release, subject
 			continue
 		}
 		if err := client.IgnoreNotFound(cluster.Delete(ctx, other, client.Preconditions{UID: &other.UID})); err != nil {
-			return explained(err, cluster.host)
+			return cluster.explained(err)
 		}
 	}
 	return nil
@@ -172,9 +172,9 @@ func (cluster *cluster) wait(ctx context.Context, release *release, generation i
 		isSeen := err == nil && status.ObservedGeneration >= generation && status.Files == release.filesName()
 		switch {
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-			return ended, explained(err, cluster.host)
+			return ended, cluster.explained(err)
 		case err != nil:
-			ended.Reason, ended.Message = "ServerDoesNotAnswer", explained(err, cluster.host).Error()
+			ended.Reason, ended.Message = "ServerDoesNotAnswer", cluster.explained(err).Error()
 		case isSeen && ended.read(status):
 			return ended, nil
 		case !isSeen:

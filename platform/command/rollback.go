@@ -53,8 +53,7 @@ for an age identity which the operator no longer has cannot be decrypted. Where 
 			return program.roll(cluster, []*release{earlier}, wait)
 		},
 	}
-	program.addClusterFlags(command)
-	command.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace")
+	program.addNamespaceFlags(command, &namespace)
 	command.Flags().StringVar(&target, "to", "", "revision, as `roost status NAME` lists them")
 	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until it serves; 0: not at all")
 	return command
@@ -73,7 +72,7 @@ func (cluster *cluster) find(ctx context.Context, namespace, name string) (clien
 		subject := newSubject(kind, namespace, name)
 		err := cluster.Get(ctx, client.ObjectKeyFromObject(subject), subject)
 		if !apierrors.IsNotFound(err) {
-			return subject, explained(err, cluster.host)
+			return subject, cluster.explained(err)
 		}
 	}
 	return nil, fmt.Errorf("there is no App and no Dunlin %s in the namespace %s; `roost status -n %s` lists them", name, namespace, namespace)
@@ -84,7 +83,7 @@ func (cluster *cluster) revisions(ctx context.Context, subject client.Object) ([
 	var all appsv1.ControllerRevisionList
 	selector := client.MatchingLabels{render.LabelApp: subject.GetName(), render.LabelManagedBy: render.ManagedBy}
 	if err := cluster.List(ctx, &all, client.InNamespace(subject.GetNamespace()), selector); err != nil {
-		return nil, explained(err, cluster.host)
+		return nil, cluster.explained(err)
 	}
 	own := slices.DeleteFunc(all.Items, func(revision appsv1.ControllerRevision) bool {
 		owner := metav1.GetControllerOf(&revision)
@@ -147,7 +146,7 @@ func (cluster *cluster) remedyOf(release *release) (string, error) {
 	ctx := context.Background()
 	subject := newSubject(release.kind, release.namespace, release.name)
 	if err := cluster.Get(ctx, client.ObjectKeyFromObject(subject), subject); err != nil {
-		return "", explained(err, cluster.host)
+		return "", cluster.explained(err)
 	}
 	revisions, err := cluster.revisions(ctx, subject)
 	if err != nil {

@@ -2,6 +2,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,10 @@ const (
 	ExitUsage = 2
 	// ExitFailed is for files that cannot be read, written or decrypted, and for an API server that does not answer, refuses, or does not have what is named.
 	ExitFailed = 3
+	// ExitNotRun is of `roost run`, whose exit code is otherwise that of the program: it has not run, or its exit code is not known.
+	ExitNotRun = 125
+	// ExitInterrupted is of `roost run` when a person interrupts it.
+	ExitInterrupted = 130
 )
 
 // Surroundings are what the program gets from its process.
@@ -27,12 +32,24 @@ type Surroundings struct {
 	Out, Err io.Writer
 	// Variable is the value of an environment variable, or nothing.
 	Variable func(name string) string
+	// Interruptible returns a context that ends when a person interrupts the program. Without it, the context never ends.
+	Interruptible func() (context.Context, context.CancelFunc)
 }
 
 // foundError ends the program with ExitFound. What was found is printed already.
 type foundError struct{ summary string }
 
 func (e *foundError) Error() string { return e.summary }
+
+// endedError ends the program with the exit code of a program that it has run, or with one that says why there is none.
+type endedError struct {
+	code  int
+	cause error
+}
+
+func (e *endedError) Error() string { return fmt.Sprintf("exit code %d: %v", e.code, e.cause) }
+
+func (e *endedError) Unwrap() error { return e.cause }
 
 // usageError ends the program with ExitUsage.
 type usageError struct{ error }
@@ -54,12 +71,18 @@ func Run(arguments []string, surroundings Surroundings) int {
 	err := root.Execute()
 	var found *foundError
 	var usage usageError
+	var ended *endedError
 	switch {
 	case err == nil:
 		return ExitFine
 	case errors.As(err, &found):
 		program.note("%s", err)
 		return ExitFound
+	case errors.As(err, &ended):
+		if ended.cause != nil {
+			program.note("roost: %s", ended.cause)
+		}
+		return ended.code
 	case errors.As(err, &usage):
 		program.note("roost: %s", err)
 		return ExitUsage
@@ -75,7 +98,7 @@ func (program *program) root() *cobra.Command {
 		Long: `Roost validates, renders and deploys manifests of the kinds App and Dunlin, and edits and checks encrypted .env files.
 
 Exit codes: 0 fine; 1 problems or differences were found, or something does not serve; 2 the command line is wrong; 3 a file could not be
-read, written or decrypted, or the API server could not be reached, refuses, or does not have what is named.`,
+read, written or decrypted, or the API server could not be reached, refuses, or does not have what is named. ` + "`roost run`" + ` has codes of its own.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -84,6 +107,7 @@ read, written or decrypted, or the API server could not be reached, refuses, or 
 	root.SetErr(program.Err)
 	root.PersistentFlags().StringVarP(&program.output, "output", "o", "text", "text or json")
 	root.PersistentFlags().StringVar(&program.identity, "identity", "", "file with age identities (default $ROOST_IDENTITY_FILE, then $SOPS_AGE_KEY_FILE, then ~/.config/roost/identity.txt)")
+	completeValues(root, "output", "text", "json")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if program.output != "text" && program.output != "json" {
@@ -99,7 +123,7 @@ read, written or decrypted, or the API server could not be reached, refuses, or 
 	}
 	root.Args = cobra.ArbitraryArgs
 	root.AddCommand(program.initCommand(), program.validateCommand(), program.renderCommand(), program.diffCommand(), program.secretsCommand(),
-		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.identityCommand())
+		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.logsCommand(), program.runCommand(), program.identityCommand())
 	return root
 }
 
@@ -121,6 +145,14 @@ func exactlyOne(_ *cobra.Command, arguments []string) error {
 // note prints to standard error, so that standard output stays what other programs read.
 func (program *program) note(format string, values ...any) {
 	fmt.Fprintf(program.Err, format+"\n", values...)
+}
+
+// interruptible is for commands that have something to finish when they are interrupted.
+func (program *program) interruptible() (context.Context, context.CancelFunc) {
+	if program.Interruptible == nil {
+		return context.WithCancel(context.Background())
+	}
+	return program.Surroundings.Interruptible()
 }
 
 func (program *program) print(format string, values ...any) {

@@ -64,8 +64,7 @@ Exit code 1 says that one is not ready, or fails.`,
 			return program.printStatus(states, len(names) == 1)
 		},
 	}
-	program.addClusterFlags(command)
-	command.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace")
+	program.addNamespaceFlags(command, &namespace)
 	command.Flags().BoolVarP(&isEverywhere, "all-namespaces", "A", false, "all namespaces")
 	return command
 }
@@ -94,7 +93,7 @@ func (cluster *cluster) allStates(ctx context.Context, namespace string) ([]stat
 	var dunlins v1alpha1.DunlinList
 	for _, list := range []client.ObjectList{&apps, &dunlins} {
 		if err := cluster.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return nil, explained(err, cluster.host)
+			return nil, cluster.explained(err)
 		}
 	}
 	found := []state{}

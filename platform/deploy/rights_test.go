@@ -53,7 +53,7 @@ func TestNoRoleGivesMoreThanItNames(t *testing.T) {
 			}
 		}
 	}
-	if roles != 4 {
+	if roles != 5 {
 		t.Errorf("%d roles", roles)
 	}
 }

@@ -53,6 +53,9 @@ const (
 	AnnotationOnce = v1alpha1.Group + "/once"
 )
 
+// WorkloadParts are the parts whose pods run all the time. The pods of the others belong to Jobs.
+var WorkloadParts = []string{partMain, partNATS}
+
 // ManagedBy is the value of LabelManagedBy.
 const ManagedBy = "roost"
 

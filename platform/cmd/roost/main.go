@@ -1,14 +1,25 @@
-// The command roost: validates and renders manifests, and looks after encrypted .env files.
+// The command roost: validates and renders manifests, deploys them, and edits encrypted .env files.
 package main
 
 import (
+	"context"
 	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/dunlin-project/dunlin/platform/command"
 )
 
 func main() {
+	// client-go has a log of its own, on standard error. What matters in it comes back as an error as well.
+	klog.SetLogger(logr.Discard())
 	os.Exit(command.Run(os.Args[1:], command.Surroundings{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Variable: os.Getenv,
+		Interruptible: func() (context.Context, context.CancelFunc) {
+			return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		},
 	}))
 }

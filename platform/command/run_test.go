@@ -1,0 +1,226 @@
+package command_test
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/command"
+	"github.com/dunlin-project/dunlin/platform/operator"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// sharedBuffer is written by one goroutine and read by another.
+type sharedBuffer struct {
+	mutex  sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (shared *sharedBuffer) Write(text []byte) (int, error) {
+	shared.mutex.Lock()
+	defer shared.mutex.Unlock()
+	return shared.buffer.Write(text)
+}
+
+func (shared *sharedBuffer) text() string {
+	shared.mutex.Lock()
+	defer shared.mutex.Unlock()
+	return shared.buffer.String()
+}
+
+// runJobs does what the controller of Jobs and the kubelet do for the Jobs of `roost run`. What a pod does follows from the
+// first argument of its program.
+func (site *site) runJobs(kubelet *kubelet) {
+	site.inBackground(func(ctx context.Context) {
+		admin, err := client.New(site.server.Admin, client.Options{Scheme: operator.NewScheme()})
+		if err != nil {
+			site.t.Error(err)
+			return
+		}
+		seen := map[string]bool{}
+		for ctx.Err() == nil {
+			var jobs batchv1.JobList
+			selector := client.MatchingLabels{render.LabelManagedBy: render.ManagedByRun}
+			if err := admin.List(ctx, &jobs, client.InNamespace("web"), selector); err != nil {
+				continue
+			}
+			for index := range jobs.Items {
+				if job := &jobs.Items[index]; !seen[job.Name] {
+					seen[job.Name] = true
+					site.startJob(admin, kubelet, job)
+				}
+			}
+			time.Sleep(controllerPause) // between two looks
+		}
+	})
+}
+
+func (site *site) startJob(admin client.Client, kubelet *kubelet, job *batchv1.Job) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "web", Name: job.Name + "-x", Labels: map[string]string{batchv1.JobNameLabel: job.Name},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID}},
+	}, Spec: job.Spec.Template.Spec}
+	pod.Spec.NodeName = nodeName
+	if err := admin.Create(context.Background(), pod); err != nil {
+		site.t.Error(err)
+		return
+	}
+	what := job.Spec.Template.Spec.Containers[0].Command[1]
+	if what == "no-image" {
+		site.setPod(pod, corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}})
+		return
+	}
+	site.setPod(pod, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+	kubelet.write(pod.Name, time.Now(), "begins")
+	if what == "forever" {
+		return
+	}
+	kubelet.write(pod.Name, time.Now(), "ends")
+	kubelet.end(pod.Name)
+	if what == "too-long" {
+		waitUntil(site.t, "the log is read", func() bool { return kubelet.isRead(pod.Name) })
+		site.exceedDeadline(admin, job, pod)
+		return
+	}
+	code := int32(0)
+	if what == "seven" {
+		code = 7
+	}
+	site.setPod(pod, corev1.PodSucceeded, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}})
+}
+
+// exceedDeadline is what the controller does at activeDeadlineSeconds.
+func (site *site) exceedDeadline(admin client.Client, job *batchv1.Job, pod *corev1.Pod) {
+	now := metav1.Now()
+	job.Status.StartTime = &now
+	job.Status.Conditions = []batchv1.JobCondition{{
+		Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonDeadlineExceeded, LastTransitionTime: now,
+	}}
+	if err := admin.Status().Update(context.Background(), job); err != nil {
+		site.t.Error(err)
+	}
+	if err := admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0)); err != nil {
+		site.t.Error(err)
+	}
+}
+
+func (site *site) runOnce(kubelet *kubelet) {
+	t := site.t
+	t.Helper()
+	_, stderr := site.roost(command.ExitFailed, "run", "-n", "web", "shop", "--", "shop-admin", "fine")
+	contains(t, stderr, "forbidden", "ask for the ClusterRole roost-runner in that namespace")
+	site.asIdentity("runner")
+	site.runJobs(kubelet)
+	for _, row := range []struct {
+		what      string
+		arguments []string
+		code      int
+		out, err  string
+	}{
+		{"fine", nil, command.ExitFine, "begins\nends\n", ": made from revision "},
+		{"seven", nil, 7, "begins\nends\n", ""},
+		{"no-image", []string{"--start-timeout", "1s"}, command.ExitNotRun, "", "the pod has not started in 1s: ErrImagePull: no such image; correct that, or wait longer"},
+		{"too-long", nil, command.ExitNotRun, "begins\nends\n", "the program was ended: the Job was ended after --timeout; allow more"},
+	} {
+		arguments := slices.Concat([]string{"run", "-n", "web", "shop"}, row.arguments, []string{"--", "shop-admin", row.what})
+		out, stderr := site.roost(row.code, arguments...)
+		if out != row.out {
+			t.Errorf("%s: %q", row.what, out)
+		}
+		contains(t, stderr, row.err)
+		site.noJobIsLeft()
+	}
+	out, _ := site.roost(7, "run", "-n", "web", "shop", "-o", "json", "--", "shop-admin", "seven")
+	contains(t, out, `"text":"begins"`, `{"exitCode":7,"job":"shop-run-`)
+
+	running := site.inBackgroundUntilInterrupted("run", "-n", "web", "shop", "--", "shop-admin", "forever")
+	running.waitFor("begins\n")
+	site.checkJob()
+	if code := running.interrupt(); code != command.ExitInterrupted {
+		t.Errorf("exit code %d: %s", code, running.text())
+	}
+	contains(t, running.text(), "interrupted; the Job is deleted")
+	site.noJobIsLeft()
+	site.refuseRuns()
+	if state := site.states(command.ExitFine, "shop")[0]; state.Revision == "" {
+		t.Errorf("%+v", state)
+	}
+	if strings.Contains(site.all.String(), canary) {
+		t.Error("a secret was printed")
+	}
+}
+
+func (site *site) oneOffJobs() []batchv1.Job {
+	site.t.Helper()
+	var jobs batchv1.JobList
+	if err := site.admin.List(site.t.Context(), &jobs, client.InNamespace("web"), client.MatchingLabels{render.LabelManagedBy: render.ManagedByRun}); err != nil {
+		site.t.Fatal(err)
+	}
+	return jobs.Items
+}
+
+func (site *site) noJobIsLeft() {
+	site.t.Helper()
+	if jobs := site.oneOffJobs(); len(jobs) > 0 {
+		site.t.Errorf("%d Jobs are left", len(jobs))
+	}
+}
+
+// checkJob compares the Job that runs with the app.
+func (site *site) checkJob() {
+	t := site.t
+	t.Helper()
+	jobs := site.oneOffJobs()
+	if len(jobs) != 1 {
+		t.Fatalf("%d Jobs", len(jobs))
+	}
+	job, container := jobs[0], jobs[0].Spec.Template.Spec.Containers[0]
+	serving := site.serving()
+	if container.Image != serving.Image || len(container.EnvFrom) == 0 || container.Ports != nil || container.ReadinessProbe != nil {
+		t.Errorf("%+v", container)
+	}
+	if *job.Spec.ActiveDeadlineSeconds != 3600 || *job.Spec.BackoffLimit != 0 || *job.Spec.TTLSecondsAfterFinished != 600 {
+		t.Errorf("%+v", job.Spec)
+	}
+	labels := job.Spec.Template.Labels
+	if labels[render.LabelApp] != "shop" || labels[render.LabelPart] == "main" {
+		t.Errorf("the NetworkPolicy is not for its pods, or the Service is: %v", labels)
+	}
+	var owner v1alpha1.App
+	site.get("shop", &owner)
+	if len(job.OwnerReferences) != 1 || job.OwnerReferences[0].UID != owner.UID {
+		t.Errorf("%+v", job.OwnerReferences)
+	}
+}
+
+func (site *site) refuseRuns() {
+	site.t.Helper()
+	dunlin := &v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "realtime"}}
+	dunlin.Spec.Image, dunlin.Spec.Keys.Secret = "dunlin:1", "keys"
+	if err := site.admin.Create(site.t.Context(), dunlin); err != nil && !apierrors.IsAlreadyExists(err) {
+		site.t.Fatal(err)
+	}
+	for _, row := range []struct {
+		code                int
+		arguments, sentence string
+	}{
+		{command.ExitUsage, "run shop", "write the name of one App, then --, then the program with its arguments"},
+		{command.ExitUsage, "run shop ls", "write the name of one App, then --"},
+		{command.ExitUsage, "run shop --timeout 25h -- ls", "--timeout is 25h0m0s; write 1s to 24h0m0s"},
+		{command.ExitFailed, "run -n web none -- ls", "there is no App and no Dunlin none in the namespace web"},
+		{command.ExitFailed, "run -n web realtime -- ls", "realtime is a Dunlin; `roost run` is for an App"},
+	} {
+		_, stderr := site.roost(row.code, strings.Fields(row.arguments)...)
+		contains(site.t, stderr, row.sentence)
+	}
+}
