@@ -11,9 +11,11 @@ PORT ?= 8000
 SEEDS ?= 1000
 RUNS ?= 300
 BOTS ?= 300
+# The server that runs in the lab's pods. An optimized one takes more load.
+LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform operator page fuzz autobahn crash chaos clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform operator lab page fuzz autobahn crash chaos clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -129,6 +131,10 @@ platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypt
 operator: server-for-tests ## Check Roost's operator at length: an error at each of its calls, 1,000 apps (some 15 minutes)
 	@scripts/need go nats etcd kube-apiserver
 	ROOST_TEST_WHOLE=1 platform/test $(BINARIES)/dunlin -count=1 -v -timeout 60m -run 'TestAnErrorAtEachCall|TestAThousandApps' ./operator
+
+lab: server-for-tests ## Boot a machine with a Kubernetes cluster, and check Roost with real pods and traffic
+	@scripts/need lab
+	platform/lab/run $(LAB_SERVER)
 
 packages: packaged ## Boot a Debian machine with the package, and build the container image (a few minutes, once)
 	@scripts/need machine buildah go

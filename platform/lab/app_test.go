@@ -1,0 +1,62 @@
+package lab
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// app is an app under test: its manifest and its settings.
+type app struct {
+	*site
+	name string
+	// lines are added to the manifest's spec.
+	lines string
+}
+
+func newApp(t *testing.T, name, lines string) *app {
+	t.Helper()
+	site := newSite(t)
+	site.install()
+	t.Cleanup(func() { site.must(kubectl("-n", namespace, "delete", "app", name, "--ignore-not-found", "--wait")) })
+	return &app{site, name, lines}
+}
+
+func (app *app) host() string { return app.name + ".example.com" }
+
+// release writes the manifest and the settings.
+func (app *app) release(version, level, token, more string) {
+	app.t.Helper()
+	app.write("apps/"+app.name+".yaml", fmt.Sprintf(`apiVersion: apps.roost.dev/v1alpha1
+kind: App
+metadata: { name: %s, namespace: %s }
+spec:
+  image: %s
+  host: %s
+  ports: [{ port: 8080 }]
+  health: { path: /healthz }
+  envFiles: [%s.env]
+%s%s`, app.name, namespace, image(version), app.host(), app.name, app.lines, more))
+	app.write("apps/"+app.name+".env", fmt.Sprintf("TOKEN=%s\nLEVEL=%s\n", token, level))
+	app.roost(0, "secrets", "encrypt", "apps/"+app.name+".env")
+}
+
+func (app *app) manifest() string { return "apps/" + app.name + ".yaml" }
+
+func TestAnAppFromDeployToServing(t *testing.T) {
+	app := newApp(t, "first", "")
+	app.release("1.4.2", "", "secret-one", "")
+	began := time.Now()
+	app.roost(0, "deploy", app.manifest())
+	deployed := time.Since(began)
+	app.wait("the ingress controller serves the app", func() bool { return app.answer().Version == "1.4.2" })
+	app.figure("deployed after %.1f s, serving through Traefik after %.1f s", deployed.Seconds(), time.Since(began).Seconds())
+	if answer := app.answer(); answer.Token != "secret-one" {
+		t.Errorf("%+v", answer)
+	}
+	for _, pod := range app.pods(app.name) {
+		if context := pod.Spec.SecurityContext; context == nil || !*context.RunAsNonRoot {
+			t.Errorf("%+v", context)
+		}
+	}
+}

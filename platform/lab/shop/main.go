@@ -1,0 +1,67 @@
+// Shop is the app that the lab deploys. Its settings say how it fails.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// finishSeconds is how long open requests may take after SIGTERM.
+const finishSeconds = 5
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(arguments []string) error {
+	if len(arguments) > 0 && arguments[0] == "migrate" {
+		if reason := os.Getenv("MIGRATION_FAILS"); reason != "" {
+			return fmt.Errorf("migration: %s", reason)
+		}
+		fmt.Println("migrated")
+		return nil
+	}
+	if reason := os.Getenv("FAILS"); reason != "" {
+		return fmt.Errorf("shop: %s", reason)
+	}
+	return serve()
+}
+
+// serve ends at once with SIGTERM, but for the requests that it has.
+func serve() error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(writer http.ResponseWriter, _ *http.Request) {
+		if os.Getenv("NEVER_READY") != "" {
+			http.Error(writer, "not ready", http.StatusServiceUnavailable)
+		}
+	})
+	name, _ := os.Hostname()
+	mux.HandleFunc("/", func(writer http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(writer).Encode(map[string]string{
+			"pod": name, "version": os.Getenv("VERSION"), "token": os.Getenv("TOKEN"), "level": os.Getenv("LEVEL"),
+		})
+	})
+	server := &http.Server{Addr: ":8080", Handler: mux}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	fmt.Println("shop", os.Getenv("VERSION"), "listens on port 8080")
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	finish, cancel := context.WithTimeout(context.Background(), finishSeconds*time.Second)
+	defer cancel()
+	return server.Shutdown(finish)
+}
