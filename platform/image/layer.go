@@ -46,10 +46,7 @@ func newLayer(root string, modified time.Time) (layer, error) {
 		return layer{}, err
 	}
 	var compressed bytes.Buffer
-	compressor, err := gzip.NewWriterLevel(&compressed, gzip.BestCompression)
-	if err != nil {
-		return layer{}, err
-	}
+	compressor := gzip.NewWriter(&compressed)
 	if _, err := compressor.Write(plain.Bytes()); err != nil {
 		return layer{}, err
 	}

@@ -2,6 +2,8 @@ package image
 
 import (
 	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,9 @@ import (
 	"os"
 	"strings"
 )
+
+// fileBytesMax bounds what is read into memory at once.
+const fileBytesMax = 1 << 30
 
 // Layout is an OCI image layout that was read, with one manifest. Each content has the digest that its name says.
 type Layout struct {
@@ -43,6 +48,9 @@ func readLayout(in io.Reader) (*Layout, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if header.Size > fileBytesMax {
+			return nil, fmt.Errorf("%s has %d bytes; at most %d are allowed", header.Name, header.Size, fileBytesMax)
 		}
 		content, err := io.ReadAll(archive)
 		if err != nil {
@@ -80,4 +88,45 @@ func (layout *Layout) Blob(digest string) ([]byte, error) {
 		return nil, fmt.Errorf("the archive lacks %s; write it again", digest)
 	}
 	return content, nil
+}
+
+// EachFile calls visit with the regular files of all layers, by their absolute paths.
+func (layout *Layout) EachFile(visit func(path string, content []byte) error) error {
+	for _, part := range layout.Manifest.Layers {
+		compressed, err := layout.Blob(part.Digest)
+		if err != nil {
+			return err
+		}
+		if part.MediaType != MediaTypeLayer {
+			return fmt.Errorf("the layer %s is %s; only %s is supported", part.Digest, part.MediaType, MediaTypeLayer)
+		}
+		plain, err := gzip.NewReader(bytes.NewReader(compressed))
+		if err != nil {
+			return err
+		}
+		archive := tar.NewReader(plain)
+		for {
+			header, err := archive.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if header.Typeflag != tar.TypeReg {
+				continue
+			}
+			if header.Size > fileBytesMax {
+				return fmt.Errorf("%s has %d bytes; at most %d are allowed", header.Name, header.Size, fileBytesMax)
+			}
+			content, err := io.ReadAll(archive)
+			if err != nil {
+				return err
+			}
+			if err := visit("/"+strings.TrimPrefix(header.Name, "./"), content); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-// The command roost-image: writes container images without a container engine.
+// The command roost-image: writes container images without a container engine, lists what they are made of, signs them and verifies signatures.
 package main
 
 import (
@@ -10,12 +10,20 @@ import (
 
 func main() {
 	root := &cobra.Command{
-		Use: "roost-image", Short: "Write container images without a container engine",
+		Use: "roost-image", Short: "Write, list, sign and verify container images, without a container engine",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newWrite())
+	root.AddCommand(newWrite(), newSBOM(), newSign(), newVerify())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintf(os.Stderr, "roost-image: %s\n", err)
 		os.Exit(1)
+	}
+}
+
+func require(command *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		if err := command.MarkFlagRequired(flag); err != nil {
+			panic(err)
+		}
 	}
 }

@@ -56,11 +56,7 @@ The same files give the same bytes. The image's time is $SOURCE_DATE_EPOCH, in s
 	flags.StringVar(&root, "root", "", "folder with the image's files")
 	flags.StringVar(&output, "output", "", "file to write")
 	flags.StringArrayVar(&labels, "label", nil, "NAME=VALUE of a further label; can be repeated")
-	for _, flag := range []string{"name", "dockerfile", "root", "output"} {
-		if err := command.MarkFlagRequired(flag); err != nil {
-			panic(err)
-		}
-	}
+	require(command, "name", "dockerfile", "root", "output")
 	return command
 }
 

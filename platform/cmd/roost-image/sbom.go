@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dunlin-project/dunlin/platform/image"
+	"github.com/dunlin-project/dunlin/platform/sbom"
+)
+
+func newSBOM() *cobra.Command {
+	var archive, output string
+	var workspace sbom.Workspace
+	command := &cobra.Command{
+		Use:   "sbom --archive FILE --output FILE [--workspace FOLDER --package NAME]",
+		Short: "List what an image is made of, as CycloneDX JSON",
+		Long: `List what an image is made of, as CycloneDX 1.6 JSON.
+
+Modules of Go programs are read from the programs. Crates of Rust programs are listed by Cargo from the workspace that they
+were compiled from. Files that were copied from this machine's Debian packages stand for these packages. All other files are
+listed with their checksums. Run it on the machine that has written the image.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			layout, err := image.ReadLayout(archive)
+			if err != nil {
+				return err
+			}
+			document, err := sbom.OfImage(layout, workspace)
+			if err != nil {
+				return err
+			}
+			text, err := document.JSON()
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(output, text, 0o644)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&archive, "archive", "", "image that roost-image has written")
+	flags.StringVar(&output, "output", "", "file to write")
+	flags.StringVar(&workspace.Folder, "workspace", "", "folder with the Cargo.lock of the image's Rust program")
+	flags.StringVar(&workspace.Package, "package", "", "package of the image's Rust program")
+	require(command, "archive", "output")
+	command.MarkFlagsRequiredTogether("workspace", "package")
+	return command
+}

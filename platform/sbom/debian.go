@@ -1,0 +1,53 @@
+package sbom
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// debianPackage is the package of a file that was copied from this machine. It is none if the file here has another content, or is of no package.
+func debianPackage(path string, content []byte) (Component, bool, error) {
+	here, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(here, content) {
+		return Component{}, false, nil
+	}
+	name := ownerOf(path)
+	if name == "" {
+		return Component{}, false, nil
+	}
+	text, err := exec.Command("dpkg-query", "--show", "--showformat", "${Package}|${Version}|${Architecture}|${source:Package}|${source:Version}", name).Output()
+	if err != nil {
+		return Component{}, false, fmt.Errorf("dpkg-query --show %s: %w", name, err)
+	}
+	fields := strings.Split(string(text), "|")
+	if len(fields) != 5 {
+		return Component{}, false, fmt.Errorf("dpkg-query --show %s: %q has not five fields", name, text)
+	}
+	packageURL := fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", fields[0], escape(fields[1]), fields[2])
+	component := library(packageURL, fields[0], fields[1])
+	component.Properties = []Property{{Name: "debian:source", Value: fields[3] + " " + fields[4]}}
+	return component, true, nil
+}
+
+// ownerOf is the package that has a path, or the file that the path links to. dpkg knows /usr/lib and /lib apart.
+func ownerOf(path string) string {
+	// Written by the package's program from its certificates.
+	if path == "/etc/ssl/certs/ca-certificates.crt" {
+		return "ca-certificates"
+	}
+	candidates := []string{path}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		candidates = append(candidates, target, strings.TrimPrefix(target, "/usr"))
+	}
+	for _, candidate := range candidates {
+		text, err := exec.Command("dpkg-query", "--search", candidate).Output()
+		if name, _, isFound := strings.Cut(string(text), ": /"); err == nil && isFound && !strings.Contains(name, ",") {
+			return name
+		}
+	}
+	return ""
+}

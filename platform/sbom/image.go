@@ -1,0 +1,58 @@
+package sbom
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/dunlin-project/dunlin/platform/image"
+)
+
+// Workspace is where the sources of the image's Rust program are.
+type Workspace struct {
+	Folder  string // with Cargo.toml and Cargo.lock
+	Package string
+}
+
+// OfImage lists the parts of an image that was written on this machine. Each file is a program whose parts are listed, or of a Debian package, or
+// it is listed itself.
+func OfImage(layout *image.Layout, workspace Workspace) (Document, error) {
+	var components []Component
+	err := layout.EachFile(func(path string, content []byte) error {
+		found, err := partsOf(path, content, layout.Entry.Platform, workspace)
+		components = append(components, found...)
+		return err
+	})
+	if err != nil {
+		return Document{}, err
+	}
+	return NewDocument(layout.Entry.Annotations["io.containerd.image.name"], layout.Entry.Digest, components), nil
+}
+
+func partsOf(path string, content []byte, platform *image.Platform, workspace Workspace) ([]Component, error) {
+	if modules, isGo := goModules(content); isGo {
+		return append(modules, fileAt(path, content)), nil
+	}
+	found, isDebian, err := debianPackage(path, content)
+	if err != nil || isDebian {
+		return []Component{found}, err
+	}
+	if rustCompiler(content) == "" {
+		return []Component{fileAt(path, content)}, nil
+	}
+	if workspace.Folder == "" {
+		return nil, fmt.Errorf("%s is compiled from Rust; give --workspace and --package, from which its crates are listed", path)
+	}
+	target := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[platform.Architecture] + "-unknown-linux-gnu"
+	linked, err := crates(workspace.Folder, workspace.Package, target, content)
+	return append(linked, fileAt(path, content)), err
+}
+
+func fileAt(path string, content []byte) Component {
+	sum := sha256.Sum256(content)
+	return Component{
+		Type: "file", Reference: "file:" + strings.TrimPrefix(path, "/"), Name: path,
+		Hashes: []Hash{{Algorithm: "SHA-256", Content: hex.EncodeToString(sum[:])}},
+	}
+}

@@ -1,0 +1,182 @@
+// Package signature signs the digest of an image with ECDSA on P-256, in the form of cosign: a payload in "simple signing" JSON, and its signature as an image of
+// its own, which a registry keeps under the tag sha256-DIGEST.sig.
+package signature
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/dunlin-project/dunlin/platform/image"
+)
+
+const (
+	mediaTypePayload = "application/vnd.dev.cosign.simplesigning.v1+json"
+	annotation       = "dev.cosignproject.cosign/signature"
+	payloadType      = "cosign container image signature"
+)
+
+// Subject is the image that a signature is about.
+type Subject struct {
+	Repository string
+	Digest     string
+}
+
+var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)+)@(sha256:[0-9a-f]{64})$`)
+
+// ParseSubject reads REGISTRY/NAME@sha256:DIGEST.
+func ParseSubject(text string) (Subject, error) {
+	found := reference.FindStringSubmatch(text)
+	if found == nil {
+		return Subject{}, fmt.Errorf("the image %q is not REGISTRY/NAME@sha256:DIGEST; a signature is about a digest, not about a tag", text)
+	}
+	return Subject{Repository: found[1], Digest: found[2]}, nil
+}
+
+// Tag is where cosign looks for the signature.
+func (subject Subject) Tag() string { return strings.Replace(subject.Digest, ":", "-", 1) + ".sig" }
+
+type payload struct {
+	Critical struct {
+		Identity struct {
+			DockerReference string `json:"docker-reference"`
+		} `json:"identity"`
+		Image struct {
+			DockerManifestDigest string `json:"docker-manifest-digest"`
+		} `json:"image"`
+		Type string `json:"type"`
+	} `json:"critical"`
+	Optional map[string]string `json:"optional"`
+}
+
+// Sign writes the signature's image. What optional says, such as the checksum of a bill of materials, is signed too.
+func Sign(out io.Writer, key *ecdsa.PrivateKey, subject Subject, optional map[string]string) error {
+	var content payload
+	content.Critical.Identity.DockerReference = subject.Repository
+	content.Critical.Image.DockerManifestDigest = subject.Digest
+	content.Critical.Type = payloadType
+	content.Optional = optional
+	text, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(text)
+	signed, err := ecdsa.SignASN1(rand.Reader, key, sum[:])
+	if err != nil {
+		return err
+	}
+	blobs := image.Blobs{}
+	layer := blobs.Add(mediaTypePayload, text)
+	layer.Annotations = map[string]string{annotation: base64.StdEncoding.EncodeToString(signed)}
+	config := fmt.Sprintf(`{"architecture":"","created":"0001-01-01T00:00:00Z","os":"","rootfs":{"type":"layers","diff_ids":[%q]},"config":{}}`, layer.Digest)
+	manifest, err := json.Marshal(image.Manifest{
+		SchemaVersion: 2, MediaType: image.MediaTypeManifest,
+		Config: blobs.Add(image.MediaTypeConfig, []byte(config)), Layers: []image.Descriptor{layer},
+	})
+	if err != nil {
+		return err
+	}
+	entry := blobs.Add(image.MediaTypeManifest, manifest)
+	entry.Annotations = map[string]string{"org.opencontainers.image.ref.name": subject.Tag()}
+	return image.WriteLayout(out, blobs, entry, nil)
+}
+
+// Verify checks that one of the signatures in a layout is of the key and about the subject, and returns what it says beside. The layout may be of
+// anybody.
+func Verify(layout *image.Layout, key *ecdsa.PublicKey, subject Subject) (map[string]string, error) {
+	var problems []error
+	for _, layer := range layout.Manifest.Layers {
+		optional, err := verifyLayer(layout, layer, key, subject)
+		if err == nil {
+			return optional, nil
+		}
+		problems = append(problems, err)
+	}
+	if len(problems) == 0 {
+		return nil, errors.New("the file has no signature; give one that `roost-image sign` or cosign has written")
+	}
+	return nil, errors.Join(problems...)
+}
+
+func verifyLayer(layout *image.Layout, layer image.Descriptor, key *ecdsa.PublicKey, subject Subject) (map[string]string, error) {
+	if layer.MediaType != mediaTypePayload {
+		return nil, fmt.Errorf("the file has a layer of the type %s and not a signature; give one that `roost-image sign` or cosign has written", layer.MediaType)
+	}
+	text, err := layout.Blob(layer.Digest)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := base64.StdEncoding.DecodeString(layer.Annotations[annotation])
+	if err != nil {
+		return nil, fmt.Errorf("the signature is not base64: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	if !ecdsa.VerifyASN1(key, sum[:], signed) {
+		return nil, errors.New("the signature is not of this key: the image is signed by somebody else, or not for you; do not deploy it")
+	}
+	var content payload
+	if err := json.Unmarshal(text, &content); err != nil {
+		return nil, fmt.Errorf("the signed text is not a payload of cosign: %w", err)
+	}
+	if content.Critical.Type != payloadType {
+		return nil, fmt.Errorf("the signed text has the type %q; it must be %q", content.Critical.Type, payloadType)
+	}
+	if digest := content.Critical.Image.DockerManifestDigest; digest != subject.Digest {
+		return nil, fmt.Errorf("the signature is about %s, not about %s; do not deploy the image", digest, subject.Digest)
+	}
+	if repository := content.Critical.Identity.DockerReference; repository != subject.Repository {
+		return nil, fmt.Errorf("the signature is for the repository %s, not for %s; sign the image under the name that it is deployed from", repository, subject.Repository)
+	}
+	return content.Optional, nil
+}
+
+// ParsePrivateKey reads an ECDSA key on P-256 in PEM: PKCS #8 (`openssl genpkey`) or SEC 1.
+func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
+	block, _ := pem.Decode(bytes.TrimSpace(text))
+	if block == nil {
+		return nil, errors.New("the key is not PEM; make one with: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256")
+	}
+	if strings.Contains(block.Type, "ENCRYPTED") {
+		return nil, fmt.Errorf("the key is %s; give it decrypted, from a file that only you can read or from the secrets of CI", block.Type)
+	}
+	if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil && key.Curve == elliptic.P256() {
+		return key, nil
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("the key, %s, cannot be read; it must be PKCS #8 or SEC 1", block.Type)
+	}
+	key, isECDSA := parsed.(*ecdsa.PrivateKey)
+	if !isECDSA || key.Curve != elliptic.P256() {
+		return nil, fmt.Errorf("the key is %T; it must be ECDSA on P-256: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256", parsed)
+	}
+	return key, nil
+}
+
+// ParsePublicKey reads the key that verifies: `openssl pkey -in KEY -pubout`.
+func ParsePublicKey(text []byte) (*ecdsa.PublicKey, error) {
+	block, _ := pem.Decode(bytes.TrimSpace(text))
+	if block == nil || block.Type != "PUBLIC KEY" {
+		return nil, errors.New("the key is not a PEM PUBLIC KEY; make it from the private one with: openssl pkey -in KEY -pubout")
+	}
+	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("the public key cannot be read: %w", err)
+	}
+	key, isECDSA := parsed.(*ecdsa.PublicKey)
+	if !isECDSA || key.Curve != elliptic.P256() {
+		return nil, fmt.Errorf("the public key is %T; it must be ECDSA on P-256", parsed)
+	}
+	return key, nil
+}
