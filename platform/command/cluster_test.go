@@ -240,6 +240,7 @@ func TestDeployAndRollback(t *testing.T) {
 	site.deployDunlin()
 	site.deployWithoutPods(stopControllers)
 	site.runLinesOfReadme()
+	site.deployPinned()
 	if strings.Contains(site.all.String(), canary) || strings.Contains(site.all.String(), "AGE-SECRET-KEY") {
 		t.Error("a secret was printed")
 	}

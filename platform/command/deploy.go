@@ -16,6 +16,7 @@ const waitDefault = 5 * time.Minute
 func (program *program) deployCommand() *cobra.Command {
 	var wait time.Duration
 	isDryRun := false
+	var images []string
 	command := &cobra.Command{
 		Use:   "deploy FILE|FOLDER...",
 		Short: "Give manifests and their .env files to the operator, and wait until they serve",
@@ -25,7 +26,7 @@ Encrypted files stay encrypted on the way: no age identity is needed here. The A
 Exit code 1 says that something does not serve; the operator goes on trying.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
-			releases, err := program.releases(paths)
+			releases, err := program.releases(paths, images)
 			if err != nil {
 				return err
 			}
@@ -47,18 +48,22 @@ Exit code 1 says that something does not serve; the operator goes on trying.`,
 	}
 	program.addClusterFlags(command)
 	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until all serve; 0: not at all")
+	command.Flags().StringArrayVar(&images, "image", nil, "REGISTRY/NAME@sha256:DIGEST, for manifests with an image of that name; can be repeated")
 	command.Flags().BoolVar(&isDryRun, "dry-run", false, "let the API server check, and write nothing")
 	return command
 }
 
-// releases loads manifests, of which none has a problem.
-func (program *program) releases(paths []string) ([]*release, error) {
+// releases loads manifests, of which none has a problem, and gives them the images.
+func (program *program) releases(paths, images []string) ([]*release, error) {
 	result, err := program.loadValid(paths, ". Nothing is written")
 	if err != nil {
 		return nil, err
 	}
 	if len(result.manifests) == 0 {
 		return nil, errors.New("there is no manifest in the files; name others")
+	}
+	if err := pinImages(result.manifests, images); err != nil {
+		return nil, err
 	}
 	var releases []*release
 	for _, manifest := range result.manifests {
