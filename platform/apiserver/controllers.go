@@ -28,6 +28,9 @@ func FinishWorkloads(ctx context.Context, admin client.Client, options ...client
 			}
 			for index := range all.Items {
 				object := &all.Items[index]
+				if isEnded(object) {
+					continue
+				}
 				before := object.GetResourceVersion()
 				object.Object["status"] = finalStatus(object)
 				if err := admin.Status().Update(ctx, object); err != nil {
@@ -38,6 +41,18 @@ func FinishWorkloads(ctx context.Context, admin client.Client, options ...client
 		}
 	}
 	return hasChanged, nil
+}
+
+// isEnded is whether a Job has ended. Its status never changes after that.
+func isEnded(object *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, element := range conditions {
+		condition, _ := element.(map[string]any)
+		if condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed") {
+			return object.GetKind() == "Job"
+		}
+	}
+	return false
 }
 
 func finalStatus(object *unstructured.Unstructured) map[string]any {

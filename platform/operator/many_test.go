@@ -126,13 +126,18 @@ func (world *world) waitUntilWell(count int) {
 		if ready == count {
 			return true
 		}
-		_, err := apiserver.FinishWorkloads(world.t.Context(), world.admin, client.InNamespace(world.namespace))
-		// The operator may write an object between its reading and its writing.
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			world.t.Fatal(err)
-		}
+		world.settleBesideOperator()
 		return false
 	})
+}
+
+// settleBesideOperator does the part of the controllers. The operator may write an object between its reading and its writing.
+func (world *world) settleBesideOperator() {
+	world.t.Helper()
+	_, err := apiserver.FinishWorkloads(world.t.Context(), world.admin, client.InNamespace(world.namespace))
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		world.t.Fatal(err)
+	}
 }
 
 // versions of all objects of the namespace that an operator may write.

@@ -5,6 +5,7 @@ package operator
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -67,6 +68,8 @@ type Options struct {
 	LeaderNamespace string
 	// LeaseSeconds after which another operator takes over from one that does not answer. LeaseSecondsDefault without it.
 	LeaseSeconds int
+	// CallSeconds after which a call of the API has failed. CallSecondsDefault without it.
+	CallSeconds  int
 	IdentityFile string
 	Cluster      render.Cluster
 	// HealthAddress and MetricsAddress are listened on. "0": not at all.
@@ -116,6 +119,8 @@ func hostOf(object client.Object) []string { return []string{subjectOf(object).h
 func newManager(connection *rest.Config, options Options) (manager.Manager, error) {
 	connection = rest.CopyConfig(connection)
 	connection.QPS, connection.Burst = 200, 400
+	limit := time.Duration(cmp.Or(options.CallSeconds, CallSecondsDefault)) * time.Second
+	connection.Wrap(func(next http.RoundTripper) http.RoundTripper { return &deadline{next, limit} })
 	lease := time.Duration(cmp.Or(options.LeaseSeconds, LeaseSecondsDefault)) * time.Second
 	return manager.New(connection, manager.Options{
 		Scheme:                        scheme,

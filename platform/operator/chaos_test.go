@@ -1,0 +1,190 @@
+package operator_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/operator"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+const (
+	chaosSeed   = 1
+	chaosApps   = 5
+	faultyShare = 0.3
+	// callsPerSecondMax bounds the calls of an operator that has nothing to do, or can do nothing.
+	callsPerSecondMax = 10
+)
+
+// chaosTimes are how long the parts of the test take.
+type chaosTimes struct{ edits, between, quiet, outage time.Duration }
+
+// TestFailingCalls runs the operator while 30 % of all its calls fail: it arrives at what is desired, and does not call without
+// end when it has nothing to do or when each call fails.
+func TestFailingCalls(t *testing.T) {
+	times := chaosTimes{edits: 3 * time.Second, between: 250 * time.Millisecond, quiet: 2 * time.Second, outage: 4 * time.Second}
+	if isWhole() {
+		times = chaosTimes{edits: 10 * time.Minute, between: time.Second, quiet: time.Minute, outage: time.Minute}
+	}
+	world, faults := newWorld(t, "chaos"), newFaults(chaosSeed)
+	random := rand.New(rand.NewPCG(chaosSeed, 1))
+	for index := range chaosApps {
+		world.create(world.app(fmt.Sprintf("app-%d", index)))
+	}
+	world.runWith(faults)
+	world.waitUntilWell(chaosApps)
+
+	faults.begin(faultyShare)
+	edits := world.editFor(times, random)
+	world.waitUntilSeen()
+	calls, failed := faults.counts()
+	t.Logf("%d changes: %d calls, of which %d have failed: %v", edits, calls, failed, faults.kinds)
+	if failed == 0 || isWhole() && len(faults.kinds) != len(faultKinds) {
+		t.Errorf("faults are missing: %v", faults.kinds)
+	}
+	world.nothingIsLeftToWrite()
+	faults.checkRate(t, "with nothing to do", faultyShare, times.quiet)
+	faults.begin(1)
+	for index := range chaosApps {
+		world.edit(fmt.Sprintf("app-%d", index), random)
+	}
+	faults.checkRate(t, "while each call fails", 1, times.outage)
+
+	faults.begin(0)
+	begin := time.Now()
+	world.waitUntilSeen()
+	t.Logf("all is well %s after the outage", time.Since(begin).Round(time.Millisecond))
+	world.nothingIsLeftToWrite()
+}
+
+// runWith runs an operator, whose calls the faults see, until the test ends.
+func (world *world) runWith(faults *faults) {
+	world.t.Helper()
+	server, _ := server(world.t)
+	connection := server.AsOperator()
+	connection.Wrap(faults.wrap)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- operator.Run(ctx, connection, operator.Options{
+			Namespaces: []string{world.namespace}, IdentityFile: world.operator.IdentityFile, CallSeconds: 1,
+			HealthAddress: "0", MetricsAddress: "0", Log: logr.Discard(),
+		})
+	}()
+	world.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			world.t.Errorf("the operator has ended: %v", err)
+		}
+	})
+}
+
+// checkRate counts calls over a time. On a busy machine there are fewer.
+func (faults *faults) checkRate(t *testing.T, when string, share float64, over time.Duration) {
+	t.Helper()
+	faults.begin(share)
+	time.Sleep(over) // the window of the count
+	calls, _ := faults.counts()
+	rate := float64(calls) / over.Seconds()
+	t.Logf("%s: %d calls in %s, %.1f per second", when, calls, over, rate)
+	if rate > callsPerSecondMax {
+		t.Errorf("%s: %.1f calls per second, more than %d", when, rate, callsPerSecondMax)
+	}
+}
+
+func (world *world) editFor(times chaosTimes, random *rand.Rand) int {
+	world.t.Helper()
+	edits := 0
+	for end := time.Now().Add(times.edits); time.Now().Before(end); edits++ {
+		world.edit(fmt.Sprintf("app-%d", random.IntN(chaosApps)), random)
+		world.settleBesideOperator()
+		time.Sleep(times.between) // the pace of the changes
+	}
+	return edits
+}
+
+// edit changes an app, or takes something away that belongs to it.
+func (world *world) edit(name string, random *rand.Rand) {
+	world.t.Helper()
+	app := &v1alpha1.App{}
+	if err := world.get(name, app); err != nil {
+		world.t.Fatal(err)
+	}
+	before := app.DeepCopy()
+	switch random.IntN(5) {
+	case 0:
+		app.Spec.Image = fmt.Sprintf("shop:%d", random.IntN(1000))
+	case 1:
+		app.Spec.Host = name + ".example.com"
+		if before.Spec.Host != "" {
+			app.Spec.Host = ""
+		}
+	case 2:
+		app.Spec.Cron = []v1alpha1.CronTask{{Name: "a", Schedule: "0 * * * *", Command: v1alpha1.Command{"x"}}}
+		if len(before.Spec.Cron) > 0 {
+			app.Spec.Cron = nil
+		}
+	case 3:
+		app.Spec.EnvFiles = v1alpha1.EnvFiles{"shop.env"}
+		files := world.encrypted(name, "shop.env", fmt.Sprintf("LOG_LEVEL=info\nTOKEN=%d\n", random.IntN(1000)))
+		app.Annotations = map[string]string{render.AnnotationFiles: files}
+	case 4:
+		world.deleteOne("Service", name)
+	}
+	if err := world.admin.Patch(world.t.Context(), app, client.MergeFrom(before)); err != nil {
+		world.t.Fatal(err)
+	}
+}
+
+func (world *world) deleteOne(kind, name string) {
+	world.t.Helper()
+	object := &unstructured.Unstructured{}
+	object.SetAPIVersion(versions[kind])
+	object.SetKind(kind)
+	object.SetNamespace(world.namespace)
+	object.SetName(name)
+	if err := client.IgnoreNotFound(world.admin.Delete(world.t.Context(), object)); err != nil {
+		world.t.Fatal(err)
+	}
+}
+
+// waitUntilSeen returns when all apps are reported as desired in their newest form, and have what was deleted.
+func (world *world) waitUntilSeen() {
+	world.t.Helper()
+	wait(world.t, "the newest form of all apps is rolled out", func() bool {
+		world.settleBesideOperator()
+		for index := range chaosApps {
+			app := &v1alpha1.App{}
+			if err := world.get(fmt.Sprintf("app-%d", index), app); err != nil {
+				world.t.Fatal(err)
+			}
+			isSeen := app.Status.ObservedGeneration == app.Generation && app.Status.Files == app.Annotations[render.AnnotationFiles]
+			if !isSeen || conditionsOf(app) != well || len(world.list("Service", app.Name)) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// nothingIsLeftToWrite looks at each app with an operator whose calls all succeed.
+func (world *world) nothingIsLeftToWrite() {
+	world.t.Helper()
+	world.calls.reset(0, false)
+	for index := range chaosApps {
+		if err := world.pass("App", fmt.Sprintf("app-%d", index)); err != nil {
+			world.t.Error(err)
+		}
+	}
+	if writes := world.calls.reset(0, false); len(writes) > 0 {
+		world.t.Errorf("%d writes are left: %v", len(writes), writes)
+	}
+}
