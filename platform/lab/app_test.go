@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,14 +35,32 @@ spec:
   image: %s
   host: %s
   ports: [{ port: 8080 }]
-  health: { path: /healthz }
   envFiles: [%s.env]
 %s%s`, app.name, namespace, image(version), app.host(), app.name, app.lines, more))
+	if !strings.Contains(app.read(app.manifest()), "health:") {
+		app.write(app.manifest(), app.read(app.manifest())+"  health: { path: /healthz }\n")
+	}
 	app.write("apps/"+app.name+".env", fmt.Sprintf("TOKEN=%s\nLEVEL=%s\n", token, level))
 	app.roost(0, "secrets", "encrypt", "apps/"+app.name+".env")
 }
 
 func (app *app) manifest() string { return "apps/" + app.name + ".yaml" }
+
+// deploy waits until the operator counts the release as rolled out.
+func (app *app) deploy() {
+	app.t.Helper()
+	app.roost(0, "deploy", app.manifest())
+}
+
+func (app *app) waitUntilServing(version string) served {
+	app.t.Helper()
+	var found served
+	app.wait("the ingress controller serves version "+version, func() bool {
+		found = app.answer()
+		return found.Version == version
+	})
+	return found
+}
 
 func TestAnAppFromDeployToServing(t *testing.T) {
 	app := newApp(t, "first", "")

@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	namespace = "web"
+	namespace         = "web"
+	operatorNamespace = "roost-system"
 	// waitSecondsMax bounds every wait for a condition. It is no figure: a busy machine takes many times what an idle one takes.
 	waitSecondsMax = 240
 	pollPause      = 100 * time.Millisecond
@@ -66,14 +67,19 @@ func newSite(t *testing.T) *site {
 func (site *site) install() {
 	site.t.Helper()
 	site.roost(0, "init", "apps", "shop", "--namespace", namespace, "--image", image("1.4.2"), "--host", "shop.example.com")
-	site.must(exec.Command("kubectl", "apply", "--server-side", "-f", filepath.Join(platformFolder, "crd"),
+	site.must(kubectl("apply", "--server-side", "-f", filepath.Join(platformFolder, "crd"),
 		"-f", filepath.Join(platformFolder, "deploy/operator.yaml"), "-f", filepath.Join(platformFolder, "deploy/roles.yaml"),
 		"-f", filepath.Join(platformFolder, "deploy/namespace.yaml")))
 	identity := filepath.Join(site.home, ".config/roost/identity.txt")
-	if err := exec.Command("kubectl", "-n", "roost-system", "get", "secret", "roost-identity").Run(); err != nil {
-		site.must(exec.Command("kubectl", "-n", "roost-system", "create", "secret", "generic", "roost-identity", "--from-file=identity.txt="+identity))
+	if err := kubectl("-n", operatorNamespace, "get", "secret", "roost-identity").Run(); err != nil {
+		site.must(kubectl("-n", operatorNamespace, "create", "secret", "generic", "roost-identity", "--from-file=identity.txt="+identity))
 	}
-	site.must(exec.Command("kubectl", "-n", "roost-system", "rollout", "status", "deployment/roost-operator", fmt.Sprintf("--timeout=%ds", waitSecondsMax)))
+	site.waitForOperator()
+}
+
+func (site *site) waitForOperator() {
+	site.t.Helper()
+	site.must(kubectl("-n", operatorNamespace, "rollout", "status", "deployment/roost-operator", fmt.Sprintf("--timeout=%ds", waitSecondsMax)))
 }
 
 func image(version string) string { return "registry.example.com/shop:" + version }
@@ -89,7 +95,7 @@ func (site *site) must(command *exec.Cmd) string {
 	return string(out)
 }
 
-// roost runs in the site's folder, and is to end with the exit code.
+// roost runs in the site's folder, is to end with the exit code, and returns what it prints.
 func (site *site) roost(code int, arguments ...string) string {
 	site.t.Helper()
 	command := exec.Command("roost", arguments...)
@@ -100,7 +106,7 @@ func (site *site) roost(code int, arguments ...string) string {
 	if found := command.ProcessState.ExitCode(); found != code {
 		site.t.Fatalf("roost %s: exit code %d, expected %d\n%s%s", strings.Join(arguments, " "), found, code, stdout.String(), stderr.String())
 	}
-	return stdout.String() + stderr.String()
+	return stdout.String()
 }
 
 func (site *site) write(name, text string) {
@@ -114,6 +120,15 @@ func (site *site) write(name, text string) {
 	}
 }
 
+func (site *site) read(name string) string {
+	site.t.Helper()
+	text, err := os.ReadFile(filepath.Join(site.folder, name))
+	if err != nil {
+		site.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // state is what `roost status -o json` prints.
 type state struct {
 	Image, Revision string
@@ -122,6 +137,13 @@ type state struct {
 
 func (state state) is(condition string) bool {
 	return meta.IsStatusConditionTrue(state.Conditions, condition)
+}
+
+func (state state) message(condition string) string {
+	if found := meta.FindStatusCondition(state.Conditions, condition); found != nil {
+		return found.Reason + ": " + found.Message
+	}
+	return ""
 }
 
 func (site *site) state(name string) state {
@@ -169,7 +191,7 @@ func (site *site) wait(what string, holds func() bool) time.Duration {
 	for !holds() {
 		select {
 		case <-ctx.Done():
-			events, _ := exec.Command("kubectl", "-n", namespace, "get", "pods,events").CombinedOutput()
+			events, _ := kubectl("-n", namespace, "get", "pods,events").CombinedOutput()
 			site.t.Fatalf("%s: not within %d s\n%s", what, waitSecondsMax, events)
 		case <-pause.C:
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,6 +19,10 @@ var failures = []string{
 	"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError",
 	"CreateContainerError", "RunContainerError",
 }
+
+// notReady is the reason for a container that is ended again and again because its health check does not pass in time. It runs most of
+// the time, so Kubernetes has no reason for it.
+const notReady = "NotReady"
 
 func (operator *Operator) pods(ctx context.Context, subject *subject) ([]reconcile.PodState, error) {
 	var pods corev1.PodList
@@ -41,15 +46,29 @@ func (operator *Operator) pods(ctx context.Context, subject *subject) ([]reconci
 
 // podState has the last words of a pod that fails. The kubelet puts the end of the log there.
 func podState(pod *corev1.Pod) reconcile.PodState {
-	state := reconcile.PodState{Name: pod.Name}
-	for _, container := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+	state := reconcile.PodState{Name: pod.Name, Job: pod.Labels[batchv1.JobNameLabel]}
+	containers := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	if pod.Status.Phase == corev1.PodFailed {
+		// It is up to the Job whether there is another attempt.
+		for _, container := range containers {
+			if ended := container.State.Terminated; ended != nil && ended.ExitCode != 0 {
+				state.LastWords = wordsOf(ended)
+			}
+		}
+		return state
+	}
+	for _, container := range containers {
+		if words := wordsOfRestarted(&container); words != "" {
+			state.Waiting, state.LastWords = notReady, words
+			return state
+		}
 		waiting := container.State.Waiting
 		if waiting == nil || !slices.Contains(failures, waiting.Reason) {
 			continue
 		}
 		state.Waiting, state.LastWords = waiting.Reason, waiting.Message
 		if ended := container.LastTerminationState.Terminated; ended != nil {
-			state.LastWords = fmt.Sprintf("exit code %d: %s", ended.ExitCode, ended.Message)
+			state.LastWords = wordsOf(ended)
 		}
 		return state
 	}
@@ -60,4 +79,29 @@ func podState(pod *corev1.Pod) reconcile.PodState {
 		}
 	}
 	return state
+}
+
+// wordsOfRestarted is empty, or says why a container has started anew and is not ready yet. One that has failed by itself is left to
+// the reasons of Kubernetes: it may have waited for another program.
+func wordsOfRestarted(container *corev1.ContainerStatus) string {
+	ended := container.LastTerminationState.Terminated
+	isStarting := container.State.Running != nil && container.Started != nil && !*container.Started
+	if ended == nil || !isStarting || !slices.Contains(exitCodesOfEnded, ended.ExitCode) {
+		return ""
+	}
+	return wordsOf(ended)
+}
+
+// exitCodesOfEnded are those of a program that the kubelet ends: by itself after SIGTERM, by SIGKILL, by SIGTERM.
+var exitCodesOfEnded = []int32{0, 128 + 9, 128 + 15}
+
+func wordsOf(ended *corev1.ContainerStateTerminated) string {
+	words := strings.TrimSpace(ended.Message)
+	switch {
+	case ended.Reason == "OOMKilled":
+		words = "it used more memory than resources.memory. " + words
+	case slices.Contains(exitCodesOfEnded, ended.ExitCode):
+		words = "it has ended, or the kubelet has ended it because its health check did not pass in time. " + words
+	}
+	return strings.TrimSpace(fmt.Sprintf("exit code %d: %s", ended.ExitCode, words))
 }

@@ -57,6 +57,8 @@ type PodState struct {
 	Name string
 	// Waiting is the reason of Kubernetes, such as ImagePullBackOff or CrashLoopBackOff. Empty: the pod works.
 	Waiting string
+	// Job that the pod belongs to, if any.
+	Job string
 	// LastWords are the end of its log, or the message of Kubernetes.
 	LastWords string
 }
@@ -131,7 +133,7 @@ func (decision *decision) degraded() Condition {
 		condition.Reason = ReasonNameTaken
 		condition.Message = "these objects are not Roost's, and are not touched: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
 	case decision.migration == jobFailed:
-		condition.Reason, condition.Message = ReasonMigrationFailed, "the migration failed; pods of the old revision go on. Its log has the reason"
+		condition.Reason, condition.Message = ReasonMigrationFailed, decision.whyMigrationFailed()
 	case failing != nil:
 		condition.Reason = ReasonPodFailing
 		condition.Message = fmt.Sprintf("%s: %s: %s", failing.Name, failing.Waiting, tail(failing.LastWords, lastWordsBytesMax))
@@ -142,6 +144,17 @@ func (decision *decision) degraded() Condition {
 		return Condition{ConditionDegraded, false, ReasonAsDesired, "nothing fails"}
 	}
 	return condition
+}
+
+// whyMigrationFailed has the last words of the Job's newest pod. One that ran for too long has none, because Kubernetes deletes it.
+func (decision *decision) whyMigrationFailed() string {
+	const outcome = "the migration failed; pods of the old revision go on"
+	for _, pod := range decision.input.Pods {
+		if pod.Job == decision.migrationJob && pod.LastWords != "" {
+			return fmt.Sprintf("%s. %s: %s", outcome, pod.Name, tail(pod.LastWords, lastWordsBytesMax))
+		}
+	}
+	return outcome + ". Its log has the reason"
 }
 
 func failingPod(pods []PodState) *PodState {
@@ -247,7 +260,8 @@ func (decision *decision) wantedPods() int64 {
 	return total
 }
 
-// isRolledOut is whether all pods are of the newest revision and ready.
+// isRolledOut is whether all pods are of the newest revision and ready. While pods of an old revision are there, the ready ones may be
+// those.
 func (decision *decision) isRolledOut() bool {
 	for _, object := range decision.input.Desired {
 		if !isWorkload(object) {
@@ -256,8 +270,9 @@ func (decision *decision) isRolledOut() bool {
 		live := decision.live[keyOf(object)]
 		wanted := number(live, "spec", "replicas")
 		generation := number(live, "metadata", "generation")
-		isDone := number(live, "status", "observedGeneration") >= generation &&
-			number(live, "status", "updatedReplicas") >= wanted && number(live, "status", "readyReplicas") >= wanted
+		updated := number(live, "status", "updatedReplicas")
+		isDone := number(live, "status", "observedGeneration") >= generation && updated >= wanted &&
+			number(live, "status", "replicas") <= updated && number(live, "status", "readyReplicas") >= wanted
 		if live == nil || !isDone {
 			return false
 		}

@@ -111,6 +111,8 @@ type decision struct {
 	leaving []string
 	// migration is that of the desired revision.
 	migration jobState
+	// migrationJob is its name.
+	migrationJob string
 }
 
 // isStopped is whether what is live stays as it is.
@@ -128,7 +130,7 @@ func (decision *decision) applyAll() {
 		}
 		decision.apply(key, object)
 		if annotation(object, render.AnnotationPhase) == render.PhaseBeforeRollout {
-			decision.migration = jobStateOf(decision.live[key])
+			decision.migration, decision.migrationJob = jobStateOf(decision.live[key]), metadataText(object, "name")
 			isHeld = decision.migration != jobSucceeded
 		}
 	}

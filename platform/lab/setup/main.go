@@ -1,12 +1,16 @@
-// Setup writes what the lab's machine needs to become a cluster: `setup MACHINE ROOTS IMAGES`. MACHINE is the machine's root folder,
-// ROOTS has a folder for each image, and IMAGES describes the images.
+// Setup writes what the lab's machine needs:
+//
+//	setup machine FOLDER                                     certificates and connections of a cluster
+//	setup image NAME ROOT OUTPUT USER PROGRAM [VARIABLE...]  a container image from a folder, whose entry point is the program
 package main
 
 import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"time"
+
+	"github.com/dunlin-project/dunlin/platform/image"
 )
 
 // The machine has one address beside loopback; services get theirs from another range.
@@ -23,18 +27,26 @@ func main() {
 }
 
 func run(arguments []string) error {
-	if len(arguments) != 3 {
-		return errors.New("the arguments are MACHINE ROOTS IMAGES")
+	switch {
+	case len(arguments) == 2 && arguments[0] == "machine":
+		if err := writeCertificates(arguments[1]); err != nil {
+			return err
+		}
+		return writeUsers(arguments[1])
+	case len(arguments) >= 6 && arguments[0] == "image":
+		return writeImage(arguments[1:6], arguments[6:])
 	}
-	folder := filepath.Join(arguments[0], "opt/lab")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	return errors.New("the arguments are `machine FOLDER` or `image NAME ROOT OUTPUT USER PROGRAM [VARIABLE...]`")
+}
+
+func writeImage(arguments, variables []string) error {
+	file, err := os.Create(arguments[2])
+	if err != nil {
 		return err
 	}
-	if err := writeCertificates(folder); err != nil {
-		return err
-	}
-	if err := writeUsers(folder); err != nil {
-		return err
-	}
-	return writeImages(filepath.Join(folder, "images.tar"), arguments[1], arguments[2])
+	_, err = image.WriteArchive(file, image.Source{
+		Name: arguments[0], Root: arguments[1], Created: time.Unix(0, 0),
+		Config: image.Config{User: arguments[3], Entrypoint: []string{arguments[4]}, Env: variables},
+	})
+	return errors.Join(err, file.Close())
 }
