@@ -70,11 +70,15 @@ func startLoad(ctx context.Context, host string, perSecond int) *load {
 	load.pending.Go(func() {
 		pace := time.NewTicker(time.Second / time.Duration(perSecond))
 		defer pace.Stop()
-		for {
+		began := time.Now()
+		for sent := 0; ; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-pace.C:
+			}
+			// A busy machine misses ticks.
+			for due := int(time.Since(began).Seconds() * float64(perSecond)); sent < due; sent++ {
 				load.pending.Go(func() { load.request(host) })
 			}
 		}

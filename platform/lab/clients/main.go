@@ -1,0 +1,198 @@
+// Clients connects many clients with the official SDK for Go, and reports every second what they have seen:
+//
+//	clients URL SESSIONS CHANNELS
+//
+// Each client subscribes to one of the channels drain:0, drain:1 and so on. The token's key comes from $TOKEN_KEY. Ends with its input.
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/centrifugal/centrifuge-go"
+)
+
+// session is what one client has seen. Offsets of a channel have no gaps, so the next one is known.
+type session struct {
+	channel   int
+	connected bool
+	offset    uint64
+}
+
+// report is a line of output. Counts are those since the start.
+type report struct {
+	Connected   int      `json:"connected"`
+	Seen        uint64   `json:"seen"`
+	Lost        uint64   `json:"lost"`
+	Doubled     uint64   `json:"doubled"`
+	Unrecovered int      `json:"unrecovered"`
+	Closed      int      `json:"closed"`
+	ClosedMost  int      `json:"closedMostInASecond"`
+	AwayMost    int64    `json:"awayMostMs"`
+	AwayMedian  int64    `json:"awayMedianMs"`
+	Least       []uint64 `json:"least"` // the lowest offset of all clients, by channel
+}
+
+type crowd struct {
+	guard    sync.Mutex
+	report   report
+	sessions []*session
+	closed   []time.Time
+	awayMs   []int64
+}
+
+func token(key, user string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	text := encode([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + encode([]byte(`{"sub":"`+user+`"}`))
+	sum := hmac.New(sha256.New, []byte(key))
+	sum.Write([]byte(text))
+	return text + "." + encode(sum.Sum(nil))
+}
+
+func (crowd *crowd) join(url, key string, number, channels int) error {
+	config := centrifuge.Config{Token: token(key, "user"+strconv.Itoa(number)), MaxReconnectDelay: 5 * time.Second}
+	client := centrifuge.NewJsonClient(url, config)
+	if number%2 == 1 {
+		client = centrifuge.NewProtobufClient(url, config)
+	}
+	session := &session{channel: number % channels}
+	crowd.guard.Lock()
+	crowd.sessions = append(crowd.sessions, session)
+	crowd.guard.Unlock()
+	var since time.Time
+	client.OnConnecting(func(centrifuge.ConnectingEvent) {
+		crowd.guard.Lock()
+		defer crowd.guard.Unlock()
+		if session.connected {
+			session.connected, since = false, time.Now()
+			crowd.report.Connected--
+			crowd.closed = append(crowd.closed, since)
+		}
+	})
+	subscription, err := client.NewSubscription(fmt.Sprintf("drain:%d", session.channel))
+	if err != nil {
+		return err
+	}
+	subscription.OnSubscribed(func(event centrifuge.SubscribedEvent) {
+		crowd.guard.Lock()
+		defer crowd.guard.Unlock()
+		if session.connected {
+			return
+		}
+		session.connected = true
+		crowd.report.Connected++
+		if since.IsZero() {
+			session.offset = event.StreamPosition.Offset
+			return
+		}
+		crowd.awayMs = append(crowd.awayMs, time.Since(since).Milliseconds())
+		if !event.WasRecovering || !event.Recovered {
+			crowd.report.Unrecovered++
+		}
+	})
+	subscription.OnPublication(func(event centrifuge.PublicationEvent) { crowd.see(session, event.Offset) })
+	if err := subscription.Subscribe(); err != nil {
+		return err
+	}
+	return client.Connect()
+}
+
+func (crowd *crowd) see(session *session, offset uint64) {
+	crowd.guard.Lock()
+	defer crowd.guard.Unlock()
+	crowd.report.Seen++
+	if offset <= session.offset {
+		crowd.report.Doubled++
+		return
+	}
+	crowd.report.Lost += offset - session.offset - 1
+	session.offset = offset
+}
+
+func (crowd *crowd) print(channels int) error {
+	crowd.guard.Lock()
+	defer crowd.guard.Unlock()
+	found := crowd.report
+	found.Closed = len(crowd.closed)
+	for from, to := 0, 0; from < len(crowd.closed); from++ {
+		for to < len(crowd.closed) && crowd.closed[to].Sub(crowd.closed[from]) < time.Second {
+			to++
+		}
+		found.ClosedMost = max(found.ClosedMost, to-from)
+	}
+	if len(crowd.awayMs) > 0 {
+		sorted := slices.Sorted(slices.Values(crowd.awayMs))
+		found.AwayMost, found.AwayMedian = sorted[len(sorted)-1], sorted[len(sorted)/2]
+	}
+	found.Least = make([]uint64, channels)
+	isFirst := slices.Repeat([]bool{true}, channels)
+	for _, session := range crowd.sessions {
+		if isFirst[session.channel] || session.offset < found.Least[session.channel] {
+			found.Least[session.channel], isFirst[session.channel] = session.offset, false
+		}
+	}
+	return json.NewEncoder(os.Stdout).Encode(found)
+}
+
+// joinPause spreads the first connections.
+const joinPause = 3 * time.Millisecond
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		log.Fatalf("clients: %v", err)
+	}
+}
+
+func run(arguments []string) error {
+	if len(arguments) != 3 {
+		return fmt.Errorf("the arguments are URL SESSIONS CHANNELS")
+	}
+	sessions, err := strconv.Atoi(arguments[1])
+	if err != nil {
+		return err
+	}
+	channels, err := strconv.Atoi(arguments[2])
+	if err != nil {
+		return err
+	}
+	crowd := &crowd{}
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(ended)
+	}()
+	failed := make(chan error, 1)
+	go func() {
+		for number := range sessions {
+			if err := crowd.join(arguments[0], os.Getenv("TOKEN_KEY"), number, channels); err != nil {
+				failed <- err
+				return
+			}
+			time.Sleep(joinPause)
+		}
+	}()
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case <-ended:
+			return crowd.print(channels)
+		case <-second.C:
+			if err := crowd.print(channels); err != nil {
+				return err
+			}
+		}
+	}
+}
