@@ -130,7 +130,7 @@ platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypt
 
 operator: server-for-tests ## Check Roost's operator at length: an error at each of its calls, 1,000 apps, failing calls for 10 minutes (some 30 minutes)
 	@scripts/need go nats etcd kube-apiserver
-	ROOST_TEST_WHOLE=1 platform/test $(BINARIES)/dunlin -count=1 -v -timeout 60m -run 'TestAnErrorAtEachCall|TestAThousandApps|TestFailingCalls' ./operator
+	ROOST_TEST_WHOLE=1 platform/test $(BINARIES)/dunlin -count=1 -v -timeout 60m -run 'TestAnErrorAtEachCall|TestAThousandApps|TestFailingCalls|TestAKilledLeaderIsReplaced' ./operator
 
 lab: server-for-tests ## Boot a machine with a Kubernetes cluster, and check Roost with real pods and traffic
 	@scripts/need lab

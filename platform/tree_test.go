@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -130,6 +131,28 @@ func TestTheReadmeNamesEachReason(t *testing.T) {
 		if !strings.Contains(readme, "`"+reason+"`") {
 			t.Errorf("README.md does not name %s", reason)
 		}
+	}
+}
+
+// TestTheAcceptancePageNamesRealTests looks for the functions that docs/acceptance.md names.
+func TestTheAcceptancePageNamesRealTests(t *testing.T) {
+	files, err := filepath.Glob("*/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := ""
+	for _, file := range files {
+		declared += read(t, file)
+	}
+	page := read(t, "docs/acceptance.md")
+	names := regexp.MustCompile(`Test[A-Z][A-Za-z]+`).FindAllString(page, -1)
+	for _, name := range names {
+		if !strings.Contains(declared, "func "+name+"(t *testing.T)") {
+			t.Errorf("docs/acceptance.md names %s, which is no test", name)
+		}
+	}
+	if rows := len(regexp.MustCompile(`(?m)^\| \d+ \|`).FindAllString(page, -1)); rows != 23 || len(names) < 20 {
+		t.Errorf("docs/acceptance.md has %d lines and names %d tests", rows, len(names))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -40,6 +41,8 @@ type site struct {
 	*person
 	server *apiserver.Server
 	admin  client.Client
+	// log of the operator.
+	log *sharedBuffer
 }
 
 func newSite(t *testing.T) *site {
@@ -56,7 +59,7 @@ func newSite(t *testing.T) *site {
 	if err := apiserver.InstallOperator(t.Context(), admin); err != nil {
 		t.Fatal(err)
 	}
-	site := &site{newPerson(t), server, admin}
+	site := &site{newPerson(t), server, admin, &sharedBuffer{}}
 	site.namespace("web")
 	site.repository()
 	site.write("kubeconfig", site.kubeconfig(server.As(developer)))
@@ -94,7 +97,7 @@ func (site *site) runOperator() func() {
 	return site.inBackground(func(ctx context.Context) {
 		err := operator.Run(ctx, site.server.AsOperator(), operator.Options{
 			Namespaces: []string{"web"}, IdentityFile: filepath.Join(site.variables["HOME"], ".config/roost/identity.txt"),
-			HealthAddress: "0", MetricsAddress: "0", Log: logr.Discard(),
+			HealthAddress: "0", MetricsAddress: "0", Log: logr.FromSlogHandler(slog.NewJSONHandler(site.log, nil)),
 		})
 		if err != nil {
 			site.t.Errorf("the operator has ended: %v", err)

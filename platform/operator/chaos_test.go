@@ -25,14 +25,18 @@ const (
 )
 
 // chaosTimes are how long the parts of the test take.
-type chaosTimes struct{ edits, between, quiet, outage time.Duration }
+type chaosTimes struct {
+	edits, between, quiet, outage time.Duration
+	// rapid is a count of changes.
+	rapid int
+}
 
-// TestFailingCalls runs the operator while 30 % of all its calls fail: it arrives at what is desired, and does not call without
+// TestFailingCalls has apps change without a pause, and then runs the operator while 30 % of all its calls fail: it arrives at what is desired, and does not call without
 // end when it has nothing to do or when each call fails.
 func TestFailingCalls(t *testing.T) {
-	times := chaosTimes{edits: 3 * time.Second, between: 250 * time.Millisecond, quiet: 2 * time.Second, outage: 4 * time.Second}
+	times := chaosTimes{edits: 3 * time.Second, between: 250 * time.Millisecond, quiet: 2 * time.Second, outage: 4 * time.Second, rapid: 50}
 	if isWhole() {
-		times = chaosTimes{edits: 10 * time.Minute, between: time.Second, quiet: time.Minute, outage: time.Minute}
+		times = chaosTimes{edits: 10 * time.Minute, between: time.Second, quiet: time.Minute, outage: time.Minute, rapid: 500}
 	}
 	world, faults := newWorld(t, "chaos"), newFaults(chaosSeed)
 	random := rand.New(rand.NewPCG(chaosSeed, 1))
@@ -41,6 +45,15 @@ func TestFailingCalls(t *testing.T) {
 	}
 	world.runWith(faults)
 	world.waitUntilWell(chaosApps)
+
+	world.measureHealing()
+	for range times.rapid {
+		world.edit(fmt.Sprintf("app-%d", random.IntN(chaosApps)), random)
+	}
+	world.waitUntilSeen()
+	calls, _ := faults.counts()
+	t.Logf("%d changes without a pause: %d calls", times.rapid, calls)
+	world.nothingIsLeftToWrite()
 
 	faults.begin(faultyShare)
 	edits := world.editFor(times, random)
@@ -63,6 +76,15 @@ func TestFailingCalls(t *testing.T) {
 	world.waitUntilSeen()
 	t.Logf("all is well %s after the outage", time.Since(begin).Round(time.Millisecond))
 	world.nothingIsLeftToWrite()
+}
+
+// measureHealing prints how long an object that somebody has deleted is missing.
+func (world *world) measureHealing() {
+	world.t.Helper()
+	world.deleteOne("Service", "app-0")
+	begin := time.Now()
+	wait(world.t, "the Service is made again", func() bool { return len(world.list("Service", "app-0")) == 1 })
+	world.t.Logf("a deleted Service is back after %s", time.Since(begin).Round(time.Millisecond))
 }
 
 // runWith runs an operator, whose calls the faults see, until the test ends.

@@ -182,6 +182,28 @@ func TestAnotherOperatorTakesOver(t *testing.T) {
 	other.stop()
 }
 
+// TestAKilledLeaderIsReplaced prints the time until another operator writes. The killed one has kept its Lease.
+func TestAKilledLeaderIsReplaced(t *testing.T) {
+	if !isWhole() {
+		t.Skip("ROOST_TEST_WHOLE is not set; `make operator` sets it")
+	}
+	world := newWorld(t, "killed")
+	program := programOfOperator(t)
+	world.create(world.app("first"))
+	leader := world.start(program, "--leader-namespace=roost-system")
+	world.waitUntilWell(1)
+	other := world.start(program, "--leader-namespace=roost-system")
+	if err := leader.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-leader.ended
+	begin := time.Now()
+	world.create(world.app("second"))
+	wait(t, "the other operator writes", func() bool { return len(world.list("Service", "second")) == 1 })
+	t.Logf("another operator has taken over %s after the leader was killed", time.Since(begin).Round(time.Millisecond))
+	other.stop()
+}
+
 func refusesArguments(t *testing.T, program string) {
 	t.Helper()
 	for _, row := range []struct {
