@@ -17,6 +17,7 @@
 //!   than the history of a channel, so N or fewer messages behind a position mean that none was trimmed.
 //!   What this node has just attached, another one may have in memory ([`peer_window`]).
 //! - *Nodes* ([`peers`]): heartbeats, and questions to the nodes that are live.
+//! - *Leases* ([`leases`]): which of the nodes are there, decided by a stream.
 
 mod ahead;
 mod broadcast;
@@ -26,6 +27,7 @@ mod epoch;
 mod event;
 mod follow;
 mod interest;
+pub mod leases;
 mod options;
 mod partition;
 mod peer_window;
@@ -63,9 +65,10 @@ use ahead::AheadLoad;
 use broadcast::Broadcasts;
 use channel::FollowedChannel;
 use interest::InterestChecks;
+use leases::Leases;
 use partition::Partition;
 use peer_window::WindowQuestion;
-use peers::{LiveNode, Peers};
+use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Publishing, PublishingKey};
 use silence::Silence;
 use timers::{LinksUp, Requester, Timer};
@@ -76,6 +79,7 @@ pub struct Core {
     options: CoreOptions,
     links: LinksUp,
     peers: Peers,
+    leases: Leases,
     silence: Silence,
     /// The connection subscribes to them again by itself.
     has_own_subjects: bool,
@@ -135,6 +139,7 @@ impl Core {
             broadcasts: Broadcasts::new(&options),
             interest: InterestChecks::new(&options.prefix, &options.node),
             peers: Peers::new(&options.prefix, &options.node, options.limits.peers.clone()),
+            leases: Leases::new(&options.prefix, options.has_leases),
             options,
             links: LinksUp::default(),
             silence: Silence::default(),
@@ -185,6 +190,9 @@ impl Core {
                 self.broadcast(turn, &channel, namespace, &message);
             }
             CoreEvent::Peers(event) => {
+                if matches!(event, PeerEvent::Depart) {
+                    self.release_lease(turn);
+                }
                 self.peers.handle(turn, event);
                 self.give_up_checks(turn);
             }
@@ -193,6 +201,7 @@ impl Core {
         self.run_timers(turn);
         self.peers.run_deadlines(turn);
         self.review_check_of_nodes(turn);
+        self.review_leases(turn);
     }
 
     /// When [`CoreEvent::Woke`] is due, on the clock of [`Now::mono_us`].
@@ -205,7 +214,8 @@ impl Core {
     pub fn counters(&self) -> CoreCounters {
         let (followed, in_flight) = (self.channels.len() as u64, self.in_flight as u64);
         let (broadcast_channels, peers) = (self.broadcasts.channel_count() as u64, self.peers.counters());
-        CoreCounters { followed, in_flight, broadcast_channels, peers, ..self.counters.clone() }
+        let leases = self.leases.counters();
+        CoreCounters { followed, in_flight, broadcast_channels, peers, leases, ..self.counters.clone() }
     }
 
     /// Whether all streams are known and all connections are up.
@@ -238,16 +248,17 @@ impl Core {
                 let is_taken = self.peers.take(turn, &subject, &headers, &payload)
                     || self.take_window_message(turn, &subject, &payload)
                     || self.interest_arrived(turn, &subject, &headers)
+                    || self.lease_arrived(turn, &subject, &headers)
                     || self.broadcast_arrived(turn, &subject, &headers, &payload, is_by_wildcard);
                 if !is_taken {
                     self.delivered(turn, &subject, headers, payload);
                 }
             }
-            LinkEvent::Acknowledged { request, outcome } => {
-                if let Some(Requester::Publish(key)) = self.requests.remove(&request) {
-                    self.acknowledged(turn, key, request, outcome);
-                }
-            }
+            LinkEvent::Acknowledged { request, outcome } => match self.requests.remove(&request) {
+                Some(Requester::Publish(key)) => self.acknowledged(turn, key, request, outcome),
+                Some(Requester::Lease) => self.lease_acknowledged(turn, request, outcome),
+                _ => {}
+            },
             LinkEvent::Answered { request, outcome } => match self.requests.remove(&request) {
                 Some(Requester::Heads { partition, chunk, sync }) => {
                     self.heads_read(turn, partition, chunk, sync, outcome);
@@ -256,6 +267,7 @@ impl Core {
                 Some(Requester::AgeFloor(partition)) => self.age_floor_read(turn, partition, outcome),
                 Some(Requester::SharedRead(partition)) => self.shared_read(turn, partition, outcome),
                 Some(Requester::Marks(partition)) => self.marks_read(turn, partition, outcome),
+                Some(Requester::Lease) => self.lease_read(turn, request, outcome),
                 _ => {}
             },
             LinkEvent::StreamInfo { request, outcome } => {
@@ -299,6 +311,7 @@ impl Core {
             LinkName::Read => self.links.read = false,
         }
         self.peers.on_links(turn, self.links, self.payload_bytes_max);
+        self.leases_disconnected();
         self.give_up_checks(turn);
     }
 }

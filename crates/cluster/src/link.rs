@@ -298,7 +298,7 @@ pub enum LinkEffect {
         request: RequestNumber,
         /// The stream.
         stream: Box<str>,
-        /// At most 1,024, without wildcards.
+        /// At most 1,024 that match.
         subjects: Vec<Box<str>>,
         /// Leave out messages with a lower sequence.
         floor: Option<u64>,

@@ -41,6 +41,10 @@ pub enum CoreBug {
     UsersOfLostNodeKept,
     /// A node answers with its window though it lacks a part of what is asked for.
     ShortWindowBelieved,
+    /// A node takes a lease whose renewals the stream cannot store.
+    LeaseTakenFromSilentStream,
+    /// A node believes that its lease was taken when the second copy of a renewal is refused.
+    RefusedRenewalNotRead,
 }
 
 /// The bug that a core has, if a test has planted one.

@@ -247,7 +247,7 @@ impl ClusterThread {
         self.requests.send(request).map_err(|_| LogError::Unavailable)
     }
 
-    /// Ends the thread: the other nodes hear that this one stops. Waits for half a second at most for NATS.
+    /// Ends the thread: this node sends the others its last heartbeat. Waits for half a second at most for NATS.
     pub fn stop(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

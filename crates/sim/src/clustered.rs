@@ -7,6 +7,7 @@ mod jetstream;
 mod link_queues;
 mod node;
 mod options;
+mod stream;
 mod surveys;
 mod world;
 

@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 300;
 /// So often has each of [`REACHED`] to happen, for the checks about it to mean something.
 const REACHED_MIN: u64 = 50;
 
-const REACHED: [&str; 42] = [
+const REACHED: [&str; 44] = [
     "cluster: ahead",
     "cluster: audit",
     "cluster: broadcast",
@@ -30,6 +30,8 @@ const REACHED: [&str; 42] = [
     "cluster: history removed",
     "cluster: late",
     "cluster: leader killed",
+    "cluster: lease begun",
+    "cluster: lease taken",
     "cluster: lost tail",
     "cluster: message lost",
     "cluster: message of a node",
@@ -199,4 +201,16 @@ fn a_silent_node_that_counts_as_live_is_found() {
 fn sessions_of_a_lost_node_that_are_counted_are_found() {
     let failure = find(CoreBug::UsersOfLostNodeKept);
     assert!(failure.contains("is refused at rest"), "{failure}");
+}
+
+#[test]
+fn a_lease_that_is_taken_while_the_stream_stores_nothing_is_found() {
+    let failure = find(CoreBug::LeaseTakenFromSilentStream);
+    assert!(failure.contains("its renewals get through"), "{failure}");
+}
+
+#[test]
+fn a_refused_renewal_that_is_not_read_is_found() {
+    let failure = find(CoreBug::RefusedRenewalNotRead);
+    assert!(failure.contains("its renewals get through"), "{failure}");
 }

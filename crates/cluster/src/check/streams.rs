@@ -10,15 +10,18 @@ use super::{ANSWER_TIMEOUT, AskedAt, ClusterOptions, FindingState, Findings, clo
 use crate::{
     names::PartitionNames,
     record,
-    streams::{StreamFault, differences, info},
-    thread::{ClusterNamespace, preparation::terms_of},
+    streams::{StreamFault, StreamTerms, differences, info},
+    thread::{
+        ClusterNamespace,
+        preparation::{lease_terms, terms_of},
+    },
 };
 
 /// Above it, idle streams cost the servers a tenth of a core.
 const STREAMS_MAX: usize = 64;
 /// Under load, a copy is always a few operations behind.
 const LAG_MAX: u64 = 1_000;
-/// A copy that its leader has not heard from for as long is not in step.
+/// A copy is not in step if its leader has received nothing from it for as long.
 const SILENCE_MAX_NS: u64 = 10_000_000_000;
 
 pub(super) async fn check(client: &Client, options: &ClusterOptions, findings: &mut Findings) {
@@ -31,6 +34,9 @@ pub(super) async fn check(client: &Client, options: &ClusterOptions, findings: &
         if !streams.check_namespace(namespace, findings).await {
             return;
         }
+    }
+    if streams.count > 0 && !streams.check_leases(findings).await {
+        return;
     }
     if streams.count > STREAMS_MAX {
         let text = format!(
@@ -60,24 +66,13 @@ impl Streams<'_> {
         let mut part = 0;
         while part < parts {
             let name = PartitionNames::new(&self.options.prefix, &namespace.name, part).stream;
-            let before_ms = unix_ms();
-            let answer = timeout(ANSWER_TIMEOUT, info(self.client, &name)).await;
-            let asked = AskedAt { before_ms, after_ms: unix_ms() };
-            match answer.unwrap_or(Err(StreamFault::Silent { stream: name.clone() })) {
-                Ok(Some(info)) => {
-                    if part == 0 {
-                        parts = partitions_of(&info).unwrap_or(parts);
-                    }
-                    self.check_stream(namespace, (part, parts), &info, asked, findings);
+            let Ok(found) = self.read_info(&name, findings).await else { return false };
+            if let Some((info, asked)) = found {
+                if part == 0 {
+                    parts = partitions_of(&info).unwrap_or(parts);
                 }
-                Ok(None) => {
-                    let text = "does not exist: the next node that starts makes it";
-                    findings.add(FindingState::Warning, format_args!("stream {name}"), text);
-                }
-                Err(fault) => {
-                    findings.add(FindingState::Wrong, format_args!("stream {name}"), fault);
-                    return false;
-                }
+                let terms = terms_of(self.options, namespace, part, parts);
+                self.check_stream(&terms, &info, asked, findings);
             }
             part += 1;
         }
@@ -85,17 +80,39 @@ impl Streams<'_> {
         true
     }
 
-    fn check_stream(
-        &mut self,
-        namespace: &ClusterNamespace,
-        (part, parts): (u16, u16),
-        info: &Value,
-        asked: AskedAt,
-        findings: &mut Findings,
-    ) {
-        let terms = terms_of(self.options, namespace, part, parts);
+    /// The stream of the nodes' leases. Returns whether to go on.
+    async fn check_leases(&mut self, findings: &mut Findings) -> bool {
+        let terms = lease_terms(self.options);
+        let Ok(found) = self.read_info(&terms.name, findings).await else { return false };
+        if let Some((info, asked)) = found {
+            self.check_stream(&terms, &info, asked, findings);
+        }
+        self.count += 1;
+        true
+    }
+
+    /// The state of a stream, if it exists. Without an answer, the rest of the check makes no sense.
+    async fn read_info(&self, name: &str, findings: &mut Findings) -> Result<Option<(Value, AskedAt)>, ()> {
+        let before_ms = unix_ms();
+        let answer = timeout(ANSWER_TIMEOUT, info(self.client, name)).await;
+        let asked = AskedAt { before_ms, after_ms: unix_ms() };
+        match answer.unwrap_or(Err(StreamFault::Silent { stream: name.into() })) {
+            Ok(Some(info)) => Ok(Some((info, asked))),
+            Ok(None) => {
+                let text = "does not exist: the next node that starts makes it";
+                findings.add(FindingState::Warning, format_args!("stream {name}"), text);
+                Ok(None)
+            }
+            Err(fault) => {
+                findings.add(FindingState::Wrong, format_args!("stream {name}"), fault);
+                Err(())
+            }
+        }
+    }
+
+    fn check_stream(&mut self, terms: &StreamTerms, info: &Value, asked: AskedAt, findings: &mut Findings) {
         let subject = format!("stream {}", terms.name);
-        let differences = differences(&terms, &info["config"]);
+        let differences = differences(terms, &info["config"]);
         for difference in &differences {
             let state = if difference.is_tolerable { FindingState::Warning } else { FindingState::Wrong };
             findings.add(state, &subject, difference);
@@ -143,7 +160,7 @@ fn behind(replica: &Value) -> Option<String> {
         return Some(format!("{name} is offline"));
     }
     let lag = replica["lag"].as_u64().unwrap_or(0);
-    // A new leader reports 0 for a server that it has never heard from.
+    // A new leader reports 0 for a server that has sent it nothing yet.
     let is_silent = replica["active"].as_u64().is_none_or(|silence_ns| silence_ns == 0 || silence_ns > SILENCE_MAX_NS);
     let is_current = replica["current"].as_bool() == Some(true);
     (lag > LAG_MAX || is_silent && !is_current).then(|| format!("{name} is {lag} operations behind"))

@@ -2,7 +2,7 @@
 
 use crate::link::LinkName;
 
-use super::{BroadcastDrop, peers::PeerCounters};
+use super::{BroadcastDrop, leases::LeaseCounters, peers::PeerCounters};
 
 /// What a core counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,4 +59,6 @@ pub struct CoreCounters {
     pub links_opened: [u64; LinkName::ALL.len()],
     /// About other nodes.
     pub peers: PeerCounters,
+    /// About leases.
+    pub leases: LeaseCounters,
 }

@@ -24,6 +24,8 @@ pub struct CoreOptions {
     pub namespaces: Vec<Option<StreamedNamespace>>,
     /// By the same number; `None` for namespaces whose channels nodes do not share.
     pub broadcasts: Vec<Option<BroadcastNamespace>>,
+    /// Whether the nodes have leases, and so the stream that keeps them.
+    pub has_leases: bool,
     /// Bounds and times.
     pub limits: CoreLimits,
 }

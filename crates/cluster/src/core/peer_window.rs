@@ -2,7 +2,7 @@
 //! that come to it are behind that. A node that has followed the channel for longer has the rest in memory, and NATS
 //! does not have to read it.
 //!
-//! One node is asked, one that was heard lately, about one channel at a time. Its answer counts if it has the epoch of this node, and
+//! One node with a recent heartbeat is asked about one channel at a time. Its answer counts if it has the epoch of this node, and
 //! everything from the wanted position to the oldest publication that this node has, that one included. Without such an answer within a short
 //! time, the stream is read.
 

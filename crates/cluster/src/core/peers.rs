@@ -26,7 +26,7 @@ use crate::{
     planted::{CoreBug, PlantedInCore},
 };
 
-use super::{CoreEffect, LinksUp, Turn, interest::interest_subject};
+use super::{CoreEffect, LinksUp, Turn, interest::interest_subject, leases::LeaseChange};
 
 use heartbeat::Heartbeat;
 use survey::{AskedQuery, RunningSurvey};
@@ -151,6 +151,8 @@ pub enum PeerEffect {
         /// What has changed.
         change: PeerChange,
     },
+    /// A lease has changed by or for this node.
+    LeaseChanged(LeaseChange),
 }
 
 /// Whether this node is a part of the cluster.
@@ -170,7 +172,7 @@ pub(super) struct Peers {
     membership: Membership,
     links: LinksUp,
     payload_bytes_max: usize,
-    /// From then on, every other node has been heard that is there.
+    /// From then on, every other live node is in the table.
     settled_us: u64,
     heartbeat_due_us: Option<u64>,
     /// When something is due. Looked at with each event of the cluster, so it is kept.
@@ -302,7 +304,7 @@ impl Peers {
         let Some(due_us) = self.due_us.filter(|due_us| *due_us <= now_us) else { return };
         if now_us - due_us > self.limits.heartbeat_interval_ms * 1_000 {
             // This node itself was paused: what the others have sent meanwhile has not been read yet.
-            self.table.heard_all(now_us);
+            self.table.mark_all_seen(now_us);
         }
         self.send_due_heartbeat(turn);
         self.drop_silent(turn);
@@ -369,14 +371,14 @@ impl Peers {
         }
     }
 
-    /// Nothing was heard while a connection was down. Others are believed to be there until they have had time to speak.
+    /// No heartbeats came while a connection was down. Other nodes count as live until they have had time to send one.
     fn rejoin(&mut self, turn: &mut Turn<'_>) {
         if !self.is_member() {
             return;
         }
         let now_us = turn.now.mono_us;
         self.settled_us = now_us.saturating_add(self.limits.heartbeat_interval_ms * 1_000);
-        self.table.heard_all(now_us);
+        self.table.mark_all_seen(now_us);
         self.users.repeat_all();
         self.send_heartbeat(turn);
     }
@@ -437,7 +439,7 @@ impl Peers {
             return;
         }
         let node = LiveNode { node: heartbeat.node.clone(), about: heartbeat.about.clone() };
-        for change in self.table.hear(heartbeat, turn.now) {
+        for change in self.table.update(heartbeat, turn.now) {
             self.report(turn, node.clone(), change);
         }
         if !is_known {
@@ -460,9 +462,9 @@ impl Peers {
     }
 
     fn silence_due_us(&self) -> Option<u64> {
-        // Without connections nobody is heard.
-        let heard_us = self.table.earliest_heard_us().filter(|_| self.is_connected())?;
-        Some(heard_us.saturating_add(self.limits.silence_timeout_ms * 1_000))
+        // Without connections no heartbeats come.
+        let seen_us = self.table.earliest_seen_us().filter(|_| self.is_connected())?;
+        Some(seen_us.saturating_add(self.limits.silence_timeout_ms * 1_000))
     }
 
     fn drop_silent(&mut self, turn: &mut Turn<'_>) {
@@ -471,7 +473,7 @@ impl Peers {
             return;
         }
         if self.planted.is(CoreBug::SilentNodeKept) {
-            self.table.heard_all(now_us);
+            self.table.mark_all_seen(now_us);
         }
         let silent_us = now_us.saturating_sub(self.limits.silence_timeout_ms * 1_000);
         for lost in self.table.remove_silent(silent_us) {

@@ -40,6 +40,7 @@ impl Rig {
             node: "n1".into(),
             namespaces: vec![None, Some(namespace)],
             broadcasts: vec![None, None],
+            has_leases: false,
             limits,
         });
         let mut rig = Self {

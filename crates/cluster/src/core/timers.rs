@@ -34,6 +34,8 @@ pub(super) enum Timer {
     Follow(Arc<str>),
     /// The check of subscriptions begins, or goes on.
     InterestCheck,
+    /// This node's lease is renewed, or another one has been silent for too long.
+    Leases,
 }
 
 /// Whose answer a request has.
@@ -46,6 +48,7 @@ pub(super) enum Requester {
     Marks(PartitionId),
     SharedRead(PartitionId),
     Publish(PublishingKey),
+    Lease,
 }
 
 /// Which connections are up.
@@ -92,6 +95,7 @@ impl Core {
                 Timer::PeerWindow(channel) => self.window_overdue(turn, &channel),
                 Timer::Follow(channel) => self.follow_overdue(turn, &channel),
                 Timer::InterestCheck => self.run_check(turn),
+                Timer::Leases => self.lease_timer(turn),
             }
         }
     }

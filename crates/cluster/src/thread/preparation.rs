@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    core::{Core, CoreOptions, StreamedNamespace, epoch_of},
+    core::{Core, CoreOptions, StreamedNamespace, epoch_of, leases::LeaseNames},
     links::{NatsClient, open_once},
     names::PartitionNames,
     streams::{StreamDifference, StreamFault, StreamTerms, ensure, partitions_there},
@@ -15,6 +15,10 @@ use super::{ClusterFault, ClusterNamespace, ClusterOptions};
 pub(crate) const HEADER_BYTES: usize = 4_096;
 /// Pause between attempts to connect at the start.
 const PAUSE: Duration = Duration::from_millis(100);
+/// A lease that nobody renews or takes is forgotten.
+const LEASE_AGE_MAX_MS: u64 = 3_600_000;
+/// Copies of a renewal are sent for some seconds.
+const LEASE_DUPLICATE_WINDOW_MS: u64 = 60_000;
 /// Streams keep messages for longer than positions are valid, so that clocks may differ by as much.
 const AGE_MARGIN_MS: u64 = 60_000;
 
@@ -49,11 +53,19 @@ pub(super) async fn prepare(options: &ClusterOptions) -> Result<Prepared, Cluste
             history_ttl_ms: namespace.history_ttl_ms,
         }));
     }
+    let has_leases = namespaces.iter().any(Option::is_some);
+    if has_leases {
+        let terms = lease_terms(options);
+        let patience = give_up.saturating_duration_since(Instant::now());
+        let ensured = ensure(&client, &terms, &epoch_of(&options.node, &terms.name, 0), patience).await;
+        differences.extend(ensured.map_err(ClusterFault::Stream)?.differences);
+    }
     let core = Core::new(CoreOptions {
         prefix: options.prefix.clone(),
         node: options.node.clone(),
         namespaces,
         broadcasts: options.broadcasts.clone(),
+        has_leases,
         limits: options.limits.clone(),
     });
     Ok(Prepared { core, differences, payload_bytes_max: there })
@@ -95,6 +107,22 @@ async fn prepare_namespace(
         differences.extend(ensured.map_err(ClusterFault::Stream)?.differences);
     }
     Ok((partitions, differences))
+}
+
+/// The stream of the nodes' leases.
+pub(crate) fn lease_terms(options: &ClusterOptions) -> StreamTerms {
+    let names = LeaseNames::new(&options.prefix);
+    StreamTerms {
+        source: names.stored_subjects(),
+        destination: names.live_subjects(),
+        name: names.stream,
+        replicas: options.replicas,
+        is_in_memory: options.is_in_memory,
+        messages_per_subject_max: 1,
+        age_max_ms: LEASE_AGE_MAX_MS,
+        duplicate_window_ms: LEASE_DUPLICATE_WINDOW_MS,
+        partitions: 1,
+    }
 }
 
 pub(crate) fn terms_of(

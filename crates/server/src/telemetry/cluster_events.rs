@@ -1,7 +1,10 @@
 //! Log events of the connections to a cluster.
 
 use dunlin_cluster::{
-    core::peers::{LiveNode, PeerChange},
+    core::{
+        leases::LeaseChange,
+        peers::{LiveNode, PeerChange},
+    },
     links::LinkReport,
     streams::StreamDifference,
 };
@@ -75,6 +78,19 @@ impl NodeChanged<'_> {
                 warn!(%node, %name, remedy = "restart one of the two nodes",
                     "another node has the id of this node, so their messages cannot be told apart");
             }
+        }
+    }
+}
+
+/// Logs that a lease has changed.
+pub fn log_lease(change: &LeaseChange) {
+    match change {
+        LeaseChange::Began { term } => info!(term, "this node holds its lease"),
+        LeaseChange::Lost { by } => {
+            warn!(by = %Outside(by), "another node has taken the lease of this node, which was not renewed in time");
+        }
+        LeaseChange::Took { node } => {
+            warn!(node = %Outside(node), "this node has taken the lease of another node, which did not renew it");
         }
     }
 }

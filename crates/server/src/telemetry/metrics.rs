@@ -252,11 +252,15 @@ families! {
     CLUSTER_REQUESTS_QUEUED = Gauge "dunlin_cluster_requests_queued" [] "Requests of shards that wait for the cluster's thread.";
     CLUSTER_REQUESTS_REFUSED = Counter "dunlin_cluster_requests_refused_total" [] "Publications and loads refused with error 111, because broker.nats.jetstream.requests_limit requests were waiting.";
     CLUSTER_EFFECTS_WAITING = Gauge "dunlin_cluster_operations_waiting" [] "Operations that wait for a connection to NATS.";
-    CLUSTER_PEERS = Gauge "dunlin_cluster_peers" [] "Other nodes that are live: heard from in broker.nats.peers.silence_timeout.";
+    CLUSTER_PEERS = Gauge "dunlin_cluster_peers" [] "Other nodes that are live: their newest heartbeat came within broker.nats.peers.silence_timeout.";
     CLUSTER_PEERS_OTHER_VERSION = Gauge "dunlin_cluster_peers_other_version" [] "Of these, nodes with another version of Dunlin.";
     CLUSTER_PEERS_CLOCK_OFF = Gauge "dunlin_cluster_peers_clock_off" [] "Of these, nodes whose clock differs from this node's by more than a minute.";
     CLUSTER_SAME_ID = Gauge "dunlin_cluster_same_id" [] "1 while another node has the id of this one, otherwise 0.";
     CLUSTER_PEERS_LOST = Counter "dunlin_cluster_peers_lost_total" [] "Nodes that became silent without stopping in order.";
+    CLUSTER_LEASE_HELD = Gauge "dunlin_cluster_lease_held" [] "1 while this node holds its lease, otherwise 0. Without streams there are no leases.";
+    CLUSTER_LEASES_ELSEWHERE = Gauge "dunlin_cluster_leases_elsewhere" [] "Leases that other nodes hold.";
+    CLUSTER_LEASES_LOST = Counter "dunlin_cluster_leases_lost_total" [] "How often another node has taken the lease of this node, because this node did not renew it in broker.nats.peers.silence_timeout.";
+    CLUSTER_LEASES_TAKEN = Counter "dunlin_cluster_leases_taken_total" [] "Leases of other nodes that this node has taken, because they were not renewed in broker.nats.peers.silence_timeout.";
     CLUSTER_SURVEYS = Counter "dunlin_cluster_surveys_total" [] "Questions to other nodes, for example for presence.";
     CLUSTER_SURVEYS_PARTIAL = Counter "dunlin_cluster_surveys_partial_total" [] "Questions that a live node did not answer in broker.nats.peers.survey_timeout, or that were asked without NATS.";
     CLUSTER_SURVEYS_REFUSED = Counter "dunlin_cluster_surveys_refused_total" [] "Questions not asked, because broker.nats.peers.surveys_limit questions were waiting or NATS does not take one so large.";

@@ -9,49 +9,35 @@
 //! - a stream keeps so many messages of a subject, for so long;
 //! - servers that lose power may lose the end of a stream, and give its sequences again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use dunlin_cluster::{
+    core::leases::LeaseNames,
     link::{
         LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishAck, PublishFault, ReadAnswer, ReadFault,
         RequestNumber, StoredMessage, StreamShape, StreamState,
     },
-    names::{EPOCH_TOKEN, decode_token},
+    names::decode_token,
     record,
     timestamps::timestamp,
 };
 
 use crate::{chance::Chance, logged::Truth};
 
-use super::link_queues::{LinkQueues, link_of, silence_of};
+use super::{
+    link_queues::{LinkQueues, link_of, silence_of},
+    stream::Stream,
+};
 
 /// The unix time at which the simulation's clock is 0.
 pub const UNIX_MS: u64 = 1_700_000_000_000;
 
+/// Begins the subjects of leases.
+const LEASE_SUBJECTS: &str = "dn.l.";
+
 /// Removed messages that are kept for replicas that lag.
 const REMOVED_KEPT: usize = 64;
-
-/// A stream.
-#[derive(Default)]
-struct Stream {
-    messages: BTreeMap<u64, StoredMessage>,
-    by_subject: BTreeMap<Box<str>, BTreeSet<u64>>,
-    /// Messages that were removed lately, with the sequence that removed them: a replica that lags still has them.
-    removed: VecDeque<(u64, StoredMessage)>,
-    last: u64,
-    ids: BTreeMap<Box<str>, u64>,
-    epoch: String,
-}
-
-impl Stream {
-    /// The epoch of the newest epoch record.
-    fn newest_epoch(&self) -> String {
-        let is_record = |message: &&StoredMessage| message.subject.ends_with(EPOCH_TOKEN);
-        let record = self.messages.values().rfind(is_record);
-        record.and_then(|record| record.headers.get(record::EPOCH)).unwrap_or(&self.epoch).to_owned()
-    }
-}
 
 /// Whether no stream listens to a subject: broadcasts, heartbeats, users, surveys, checks of
 /// subscriptions, windows, and answers.
@@ -70,7 +56,9 @@ pub struct JetStream {
     /// Of 100 reads, how many are answered by a replica that lags.
     stale_reads: u32,
     /// Of 100 messages, how many are not acknowledged in time.
-    timeouts: u32,
+    pub timeouts: u32,
+    /// Streams have one replica: conditions are compared before copies are looked for.
+    pub is_single: bool,
     history_size: u64,
     pub age_max_ms: u64,
     election_until_us: u64,
@@ -94,6 +82,7 @@ impl JetStream {
             delay_max_us: *chance.pick(&[500, 3_000, 20_000]),
             stale_reads: *chance.pick(&[0, 10, 40]),
             timeouts: *chance.pick(&[0, 0, 2, 10]),
+            is_single: false,
             history_size,
             age_max_ms: 180_000,
             election_until_us: 0,
@@ -279,6 +268,9 @@ impl JetStream {
     }
 
     fn stream_of(subject: &str) -> Option<Box<str>> {
+        if subject.starts_with(LEASE_SUBJECTS) {
+            return Some(LeaseNames::new("dn").stream);
+        }
         let mut tokens = subject.split('.');
         let (prefix, _, namespace, part) = (tokens.next()?, tokens.next()?, tokens.next()?, tokens.next()?);
         Some(format!("{prefix}_{namespace}_{part}").into())
@@ -303,12 +295,14 @@ impl JetStream {
         }
         let name = Self::stream_of(subject).ok_or(PublishFault::NoResponders)?;
         let stream = self.streams.get_mut(&name).ok_or(PublishFault::NoResponders)?;
-        if let Some(known) = headers.get(record::MESSAGE_ID).and_then(|id| stream.ids.get(id)) {
-            return Ok(PublishAck { stream: name, sequence: *known, is_duplicate: true });
-        }
         let of_subject = stream.by_subject.entry(subject.into()).or_default();
         let newest = of_subject.last().copied().unwrap_or(0);
-        if headers.number(record::EXPECTED_LAST).is_some_and(|expected| expected != newest) {
+        let is_expected = headers.number(record::EXPECTED_LAST).is_none_or(|expected| expected == newest);
+        let known = headers.get(record::MESSAGE_ID).and_then(|id| stream.ids.get(id)).copied();
+        if let Some(known) = known.filter(|_| is_expected || !self.is_single) {
+            return Ok(PublishAck { stream: name, sequence: known, is_duplicate: true });
+        }
+        if !is_expected {
             return Err(PublishFault::Refused { code: 400, error_code: 10_071, description: "wrong last".into() });
         }
         stream.last += 1;
@@ -337,13 +331,15 @@ impl JetStream {
             payload,
         };
         stream.messages.insert(sequence, message.clone());
-        record_truth(&message, truth);
+        if !subject.starts_with(LEASE_SUBJECTS) {
+            record_truth(&message, truth);
+        }
         self.republish(now_us, &name, &message, nodes);
         Ok(PublishAck { stream: name, sequence, is_duplicate: false })
     }
 
     fn republish(&mut self, now_us: u64, stream: &str, message: &StoredMessage, nodes: &mut [LinkQueues]) {
-        let subject: Box<str> = message.subject.replacen(".p.", ".r.", 1).into();
+        let subject: Box<str> = message.subject.replacen(".p.", ".r.", 1).replacen("dn.l.", "dn.lw.", 1).into();
         let headers = message
             .headers
             .clone()
@@ -422,7 +418,8 @@ impl JetStream {
         let messages: Vec<StoredMessage> = match effect {
             LinkEffect::LastOf { subjects, .. } => {
                 let newest = |subject: &str| known().rfind(|message| *message.subject == *subject).cloned();
-                let mut found: Vec<StoredMessage> = subjects.iter().filter_map(|subject| newest(subject)).collect();
+                let named = subjects.iter().flat_map(|subject| stream.subjects_like(subject));
+                let mut found: Vec<StoredMessage> = named.filter_map(|subject| newest(&subject)).collect();
                 found.sort_by_key(|message| message.sequence);
                 found
             }
@@ -458,6 +455,11 @@ impl JetStream {
                 }
             }
         }
+    }
+
+    /// The nodes whose leases are held.
+    pub fn held_leases(&self) -> BTreeSet<String> {
+        self.streams.get(&LeaseNames::new("dn").stream).map(Stream::held_leases).unwrap_or_default()
     }
 
     /// Whether everything of a channel behind an offset is stored, and few enough to be proven complete, with some that are

@@ -33,6 +33,7 @@ impl ClusterNode {
         seed: Seed,
         partitions: u16,
         limits: CoreLimits,
+        has_leases: bool,
         prepare: &Prepare<'_>,
     ) -> Self {
         let name = format!("n{run}");
@@ -52,6 +53,7 @@ impl ClusterNode {
                 None,
             ],
             broadcasts: broadcasts(namespace.is_clustered),
+            has_leases,
             limits,
         };
         let mut core = Core::new(core_options);

@@ -4,6 +4,7 @@ mod act;
 mod api;
 mod broadcasts;
 mod faults;
+mod leases;
 mod peers;
 mod settle;
 mod users;
@@ -12,7 +13,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_cluster::{
-    core::{Core, CoreEffect, CoreEvent, CoreLimits, peers::PeerEvent},
+    core::{Core, CoreEffect, CoreEvent, CoreLimits, leases::LeaseNames, peers::PeerEvent},
     link::{LinkEffect, LinkName},
     names::PartitionNames,
 };
@@ -103,11 +104,15 @@ impl<'a> ClusteredWorld<'a> {
         let sessions_max = if has_peers { chance.between(1, 3) as usize } else { 0 };
         let options = Arc::new(options(&mut chance, has_broadcasts, sessions_max));
         let partitions = chance.between(1, 2) as u16;
-        let streams: Vec<Box<str>> =
+        let mut streams: Vec<Box<str>> =
             (0..partitions).map(|part| PartitionNames::new("dn", "log", part).stream).collect();
+        if has_peers {
+            streams.push(LeaseNames::new("dn").stream);
+        }
         let history_size = options.namespaces[0].history_size as u64;
         let routes = Chance::new(seed ^ 0x726f_7574_6573);
-        let jetstream = JetStream::new(Chance::new(chance.number()), routes, &streams, history_size);
+        let mut jetstream = JetStream::new(Chance::new(chance.number()), routes, &streams, history_size);
+        jetstream.is_single = has_peers && seed.is_multiple_of(2);
         let mut world = Self {
             prepare,
             partitions,
@@ -168,7 +173,7 @@ impl<'a> ClusteredWorld<'a> {
             wide_channels_min: if self.runs.is_multiple_of(3) { 2 } else { 1_000 },
             ..CoreLimits::default()
         };
-        ClusterNode::new(&self.options, self.runs, seed, self.partitions, limits, &self.prepare)
+        ClusterNode::new(&self.options, self.runs, seed, self.partitions, limits, self.peers.is_on, &self.prepare)
     }
 
     /// Runs to the end.

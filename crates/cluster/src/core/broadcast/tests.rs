@@ -26,6 +26,7 @@ impl Rig {
             prefix: "dn".into(),
             node: "n1".into(),
             namespaces: vec![None, streamed("chat"), streamed("news"), None],
+            has_leases: false,
             broadcasts: vec![shared("", false), shared("chat", false), shared("news", true), None],
             limits: CoreLimits { linger_ms: LINGER_MS, wide_channels_min: WIDE_MIN, ..CoreLimits::default() },
         };

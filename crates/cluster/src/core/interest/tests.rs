@@ -30,6 +30,7 @@ impl Rig {
             prefix: "dn".into(),
             node: "n1".into(),
             namespaces: vec![None, Some(streamed), None, None],
+            has_leases: false,
             broadcasts: vec![shared("", false), shared("chat", false), shared("news", true), None],
             limits: CoreLimits { follow_timeout_ms: TIMEOUT_MS, linger_ms: 20, ..CoreLimits::default() },
         });

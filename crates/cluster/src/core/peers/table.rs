@@ -14,7 +14,7 @@ const STEADY_MS: u64 = 250;
 #[derive(Debug)]
 struct KnownNode {
     about: NodeDescription,
-    heard_us: u64,
+    seen_us: u64,
     /// The sender's time in the newest heartbeat.
     sent_ms: u64,
     has_other_version: bool,
@@ -26,7 +26,7 @@ struct KnownNode {
 pub(super) struct PeerTable {
     by_node: BTreeMap<Box<str>, KnownNode>,
     pub(super) own_version: Box<str>,
-    /// When another node with the id of this one was heard.
+    /// When the newest heartbeat of another node with the id of this one came.
     pub(super) same_id: Option<u64>,
     /// Changes with the set of nodes.
     pub(super) version: u64,
@@ -50,24 +50,23 @@ impl PeerTable {
     }
 
     /// Takes a heartbeat of another node.
-    pub(super) fn hear(&mut self, heartbeat: Heartbeat, now: Now) -> Vec<PeerChange> {
+    pub(super) fn update(&mut self, heartbeat: Heartbeat, now: Now) -> Vec<PeerChange> {
         let Heartbeat { node, about, time_ms, .. } = heartbeat;
         if let Some(known) = self.by_node.get_mut(&node) {
             let change = known.review_clock(time_ms, now);
-            (known.heard_us, known.sent_ms) = (now.mono_us, time_ms);
+            (known.seen_us, known.sent_ms) = (now.mono_us, time_ms);
             return change.into_iter().collect();
         }
         let has_other_version = about.version != self.own_version;
-        let known =
-            KnownNode { about, heard_us: now.mono_us, sent_ms: time_ms, has_other_version, is_clock_off: false };
+        let known = KnownNode { about, seen_us: now.mono_us, sent_ms: time_ms, has_other_version, is_clock_off: false };
         self.by_node.insert(node, known);
         self.version += 1;
         std::iter::once(PeerChange::Joined).chain(has_other_version.then_some(PeerChange::OtherVersion)).collect()
     }
 
-    /// The nodes of this node's version that were heard since then.
+    /// The nodes of this node's version with a heartbeat since then.
     pub(super) fn alike_since(&self, since_us: u64) -> Vec<&str> {
-        let is_alike = |known: &KnownNode| known.heard_us >= since_us && !known.has_other_version;
+        let is_alike = |known: &KnownNode| known.seen_us >= since_us && !known.has_other_version;
         self.by_node.iter().filter(|(_, known)| is_alike(known)).map(|(node, _)| &**node).collect()
     }
 
@@ -77,11 +76,11 @@ impl PeerTable {
         Some(LiveNode { node, about: known.about })
     }
 
-    /// Removes the nodes that were last heard at `heard_us` or before.
-    pub(super) fn remove_silent(&mut self, heard_us: u64) -> Vec<LiveNode> {
-        self.same_id.take_if(|same_us| *same_us <= heard_us);
+    /// Removes the nodes whose newest heartbeat came at `seen_us` or before.
+    pub(super) fn remove_silent(&mut self, seen_us: u64) -> Vec<LiveNode> {
+        self.same_id.take_if(|same_us| *same_us <= seen_us);
         let silent: Vec<Box<str>> =
-            self.by_node.iter().filter(|(_, known)| known.heard_us <= heard_us).map(|(node, _)| node.clone()).collect();
+            self.by_node.iter().filter(|(_, known)| known.seen_us <= seen_us).map(|(node, _)| node.clone()).collect();
         silent.iter().filter_map(|node| self.remove(node)).collect()
     }
 
@@ -91,15 +90,15 @@ impl PeerTable {
         self.version += 1;
     }
 
-    pub(super) fn earliest_heard_us(&self) -> Option<u64> {
-        self.by_node.values().map(|known| known.heard_us).chain(self.same_id).min()
+    pub(super) fn earliest_seen_us(&self) -> Option<u64> {
+        self.by_node.values().map(|known| known.seen_us).chain(self.same_id).min()
     }
 
-    /// Gives all nodes as much time as if they had been heard now.
-    pub(super) fn heard_all(&mut self, now_us: u64) {
-        self.by_node.values_mut().for_each(|known| known.heard_us = now_us);
-        if let Some(heard_us) = &mut self.same_id {
-            *heard_us = now_us;
+    /// Gives all nodes as much time as if their heartbeats had come now.
+    pub(super) fn mark_all_seen(&mut self, now_us: u64) {
+        self.by_node.values_mut().for_each(|known| known.seen_us = now_us);
+        if let Some(seen_us) = &mut self.same_id {
+            *seen_us = now_us;
         }
     }
 
@@ -116,7 +115,7 @@ impl Peers {
         self.is_connected() && self.is_member()
     }
 
-    /// From then on, every other node has been heard that is there.
+    /// From then on, every other live node is in the table.
     pub(in crate::core) const fn settled_us(&self) -> u64 {
         self.settled_us
     }
@@ -135,7 +134,7 @@ impl Peers {
 impl KnownNode {
     /// Compares the sender's clock with this node's, if the heartbeat was not held up on its way.
     fn review_clock(&mut self, time_ms: u64, now: Now) -> Option<PeerChange> {
-        let received_after_ms = now.mono_us.saturating_sub(self.heard_us) / 1_000;
+        let received_after_ms = now.mono_us.saturating_sub(self.seen_us) / 1_000;
         let sent_after_ms = time_ms.checked_sub(self.sent_ms)?;
         if received_after_ms.abs_diff(sent_after_ms) > STEADY_MS {
             return None;

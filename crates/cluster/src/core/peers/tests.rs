@@ -39,6 +39,7 @@ impl Network {
                 prefix: "dn".into(),
                 node: (*node).into(),
                 namespaces: vec![None],
+                has_leases: false,
                 broadcasts: vec![None],
                 limits: CoreLimits { peers: limits.clone(), ..CoreLimits::default() },
             }),
@@ -201,7 +202,7 @@ fn nodes_know_each_other_at_once_and_forget_the_silent() {
     assert_eq!(network.live(0), ["b".into(), "c".into()]);
     assert_eq!(network.changes(2), [("a".into(), PeerChange::Lost)]);
     assert_eq!((network.counters(0).live, network.counters(0).lost), (1, 1));
-    // It comes back, and finds the others, although it has heard nobody for so long.
+    // It comes back, and finds the others, although no heartbeat has come for so long.
     network.members[1].is_paused = false;
     network.pass_ms(1_000);
     assert_eq!(network.live(0).len(), 3);
@@ -248,7 +249,7 @@ fn other_versions_and_twins_are_named_once() {
 #[test]
 fn a_clock_that_is_off_is_named() {
     let mut network = Network::new(&["a"]);
-    let hear = |network: &mut Network, offset_ms: i64| {
+    let send = |network: &mut Network, offset_ms: i64| {
         let time_ms = network.now.unix_ms.saturating_add_signed(offset_ms);
         let about = NodeDescription { version: VERSION.into(), ..NodeDescription::default() };
         let payload = Heartbeat { node: "b".into(), about, time_ms, is_leaving: false }.encode();
@@ -256,11 +257,11 @@ fn a_clock_that_is_off_is_named() {
         let event = LinkEvent::Delivered { subject: "dn.n".into(), reply, headers, payload, is_by_wildcard: false };
         network.handle(0, CoreEvent::Link(event));
     };
-    hear(&mut network, 0);
+    send(&mut network, 0);
     network.changes(0);
     // Heartbeats that were held up for minutes come in a burst: the sender's clock was right.
     for late_ms in [-300_000, -299_500, -299_000] {
-        hear(&mut network, late_ms);
+        send(&mut network, late_ms);
         assert_eq!(network.changes(0), []);
     }
     for (offset_ms, expected) in [
@@ -272,10 +273,10 @@ fn a_clock_that_is_off_is_named() {
         (-60_000, vec![]),
     ] {
         network.pass_ms(500);
-        hear(&mut network, offset_ms);
+        send(&mut network, offset_ms);
         // After a step of the clock, the next heartbeat counts.
         network.pass_ms(500);
-        hear(&mut network, offset_ms);
+        send(&mut network, offset_ms);
         let changes: Vec<PeerChange> = network.changes(0).into_iter().map(|(_, change)| change).collect();
         assert_eq!(changes, expected, "{offset_ms}");
     }

@@ -7,7 +7,7 @@ use crate::{core::Turn, link::MessageHeaders, names::encode_token};
 use super::Peers;
 
 impl Peers {
-    /// The subject of a question to a node that was heard lately: each in its turn.
+    /// The subject of a question to a node with a recent heartbeat: each in its turn.
     pub(in crate::core) fn window_subject(&self, now_us: u64, number: u64) -> Option<Box<str>> {
         if !self.is_connected() || !self.is_member() {
             return None;

@@ -17,6 +17,7 @@ fn core(silence_timeout_ms: u64) -> Core {
         prefix: "dn".into(),
         node: "n1".into(),
         namespaces: vec![None, Some(namespace)],
+        has_leases: false,
         broadcasts: vec![None, None],
         limits: CoreLimits { silence_timeout_ms, ..CoreLimits::default() },
     });

@@ -24,7 +24,7 @@ use dunlin_protocol::ErrorCode;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{super::answers::Answered, NodeCluster};
-use crate::telemetry::cluster_events::NodeChanged;
+use crate::telemetry::cluster_events::{NodeChanged, log_lease};
 
 /// Questions of shards about presence that wait. Each stands for all commands about its channel.
 const PRESENCE_QUESTIONS_MAX: usize = 1_024;
@@ -92,6 +92,7 @@ impl Surveying {
                 }
             }
             PeerEffect::Changed { node, change } => NodeChanged { node: &node, change }.emit(),
+            PeerEffect::LeaseChanged(change) => log_lease(&change),
             // Shards take it.
             PeerEffect::UserSessionsElsewhere { .. } => {}
         }

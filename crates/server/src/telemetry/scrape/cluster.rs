@@ -59,6 +59,10 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_PEERS_CLOCK_OFF, |state| state.counters.peers.clock_off),
             (&m::CLUSTER_SAME_ID, |state| u64::from(state.counters.peers.same_id)),
             (&m::CLUSTER_PEERS_LOST, |state| state.counters.peers.lost),
+            (&m::CLUSTER_LEASE_HELD, |state| u64::from(state.counters.leases.term > 0)),
+            (&m::CLUSTER_LEASES_ELSEWHERE, |state| state.counters.leases.others),
+            (&m::CLUSTER_LEASES_LOST, |state| state.counters.leases.lost),
+            (&m::CLUSTER_LEASES_TAKEN, |state| state.counters.leases.taken),
             (&m::CLUSTER_SURVEYS, |state| state.counters.peers.surveys),
             (&m::CLUSTER_SURVEYS_PARTIAL, |state| state.counters.peers.incomplete),
             (&m::CLUSTER_SURVEYS_REFUSED, |state| state.counters.peers.surveys_refused),
@@ -66,7 +70,7 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
             (&m::CLUSTER_QUERIES_REFUSED, |state| state.counters.peers.queries_refused),
             (&m::CLUSTER_USERS_ELSEWHERE, |state| state.counters.peers.users_elsewhere),
             (&m::CLUSTER_USERS_UNCOUNTED, |state| state.counters.peers.users_uncounted),
-            (&m::CLUSTER_PEER_MESSAGES_DROPPED, |state| state.counters.peers.dropped),
+            (&m::CLUSTER_PEER_MESSAGES_DROPPED, |state| state.counters.peers.dropped + state.counters.leases.dropped),
         ],
     );
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dunlin_cluster::core::{CoreCounters, peers::PeerCounters};
+use dunlin_cluster::core::{CoreCounters, leases::LeaseCounters, peers::PeerCounters};
 use dunlin_engine::api::Survey;
 
 use super::*;
@@ -160,6 +160,7 @@ fn cluster_counters() -> CoreCounters {
             users_uncounted: 32,
             dropped: 30,
         },
+        leases: LeaseCounters { term: 77, others: 33, taken: 34, lost: 35, dropped: 100 },
     }
 }
 
@@ -208,6 +209,10 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         ("dunlin_cluster_requests_queued", 18.0),
         ("dunlin_cluster_requests_refused_total", 19.0),
         ("dunlin_cluster_operations_waiting", 20.0),
+        ("dunlin_cluster_lease_held", 1.0),
+        ("dunlin_cluster_leases_elsewhere", 33.0),
+        ("dunlin_cluster_leases_taken_total", 34.0),
+        ("dunlin_cluster_leases_lost_total", 35.0),
         ("dunlin_cluster_broadcast_channels", 21.0),
         ("dunlin_cluster_follows_unconfirmed_total", 28.0),
         ("dunlin_cluster_broadcasts_sent_total", 22.0),
@@ -228,7 +233,7 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         ("dunlin_cluster_queries_refused_total", 29.0),
         ("dunlin_cluster_users_elsewhere", 31.0),
         ("dunlin_cluster_users_uncounted_total", 32.0),
-        ("dunlin_cluster_peer_messages_dropped_total", 30.0),
+        ("dunlin_cluster_peer_messages_dropped_total", 130.0),
     ]);
     assert_eq!(exported, expected);
     let text =

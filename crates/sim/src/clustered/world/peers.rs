@@ -22,7 +22,7 @@ const SLACK_US: u64 = 50_000;
 /// When messages get through for so long, nodes have a heartbeat of each other.
 pub(super) const KNOWN_AFTER_US: u64 = 1_000_000;
 /// When they do not for so long, nodes no longer count each other as live.
-const FORGOTTEN_AFTER_US: u64 = 3_000_000;
+pub(super) const FORGOTTEN_AFTER_US: u64 = 3_000_000;
 
 /// Who waits for a shard's answer.
 enum Asker {
@@ -43,7 +43,7 @@ pub(super) struct PlayedPeers {
     /// Answers of nodes that take their time, by the node.
     slow: Vec<(u64, usize, PeerEvent)>,
     /// What a node has wrongly said of another.
-    false_change: Option<String>,
+    pub(super) false_change: Option<String>,
     /// Connections of users, and since when they are there.
     pub(super) connected_us: BTreeMap<String, u64>,
 }
@@ -158,6 +158,7 @@ impl ClusteredWorld<'_> {
                 }
                 return;
             }
+            PeerEffect::LeaseChanged(change) => return self.lease_changed(place, &change),
             PeerEffect::UserSessionsElsewhere { user, sessions } => Event::UserSessionsElsewhere { user, sessions },
             PeerEffect::Queried { query, payload, .. } => {
                 self.tickets += 1;

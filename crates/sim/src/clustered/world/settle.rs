@@ -85,6 +85,7 @@ impl ClusteredWorld<'_> {
             }
         }
         self.check_live_nodes()?;
+        self.check_leases()?;
         let has_lost_end = self.truth.values().any(|truth| !truth.void_epochs.is_empty());
         for node in &self.nodes {
             if node.core.counters().truncations > 0 && !has_lost_end {

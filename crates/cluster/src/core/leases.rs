@@ -1,0 +1,322 @@
+//! The lease of each node: proof for all nodes that it is there, and a number that rises when it is not.
+//!
+//! A lease is the newest message on the node's subject, in a stream that keeps one message of each subject. Each message
+//! is stored on the condition that the one before it is still the newest (compare-and-set). So of a node that renews
+//! its lease and others that take it, one succeeds, whatever their clocks show.
+//!
+//! - The holder renews the lease with each heartbeat, one message in flight. While the stream has no leader, renewals fail, and
+//!   the lease stays held: nobody can take it either.
+//! - The stream republishes each renewal. A node that has seen none of another for `silence_timeout_ms` takes that
+//!   lease, but only if the stream has stored its own renewals for as long. Otherwise it may be the stream that is silent.
+//! - A refused condition may be that of a second copy whose first copy was stored: a stream with one replica compares
+//!   before it looks for copies. So the newest message is read, and its id decides.
+//! - A node whose lease was taken learns it from the stream, and begins a new term. The number of a term is the sequence of
+//!   its first message.
+
+mod others;
+mod own;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::link::{
+    LinkEffect, LinkName, MessageHeaders, PublishAck, PublishFault, ReadAnswer, ReadFault, RequestNumber,
+};
+
+use super::{Core, Requester, Timer, Turn};
+
+use others::ObservedLease;
+use own::OwnLease;
+use record::LeaseRecord;
+
+pub use record::LeaseNames;
+
+/// `error_code` of an answer: the newest message of the subject is another one.
+const WRONG_LAST_SEQUENCE: u64 = 10_071;
+
+/// A change of a lease that this node has a part in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseChange {
+    /// This node holds its lease.
+    Began {
+        /// The number of its term.
+        term: u64,
+    },
+    /// Another node has taken the lease of this node.
+    Lost {
+        /// The other node.
+        by: Box<str>,
+    },
+    /// This node has taken the lease of a node that did not renew it.
+    Took {
+        /// That node.
+        node: Box<str>,
+    },
+}
+
+/// What is counted about leases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseCounters {
+    /// The number of the term in which this node holds its lease; 0 if it does not.
+    pub term: u64,
+    /// Leases that other nodes hold.
+    pub others: u64,
+    /// Leases of other nodes that this node has taken.
+    pub taken: u64,
+    /// How often another node has taken the lease of this node.
+    pub lost: u64,
+    /// Messages that make no sense, or are of more nodes than are observed.
+    pub dropped: u64,
+}
+
+/// What a request is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Asked {
+    Renewal,
+    ReadOfOwn,
+    Taking(Box<str>),
+    ReadOfOther(Box<str>),
+    ReadOfAll,
+}
+
+/// The leases, as this node knows them.
+#[derive(Debug)]
+pub(super) struct Leases {
+    names: LeaseNames,
+    is_on: bool,
+    is_started: bool,
+    own: OwnLease,
+    others: BTreeMap<Box<str>, ObservedLease>,
+    asked: BTreeMap<RequestNumber, Asked>,
+    /// Since when the stream has stored the renewals of this node without a pause.
+    storing_since_us: Option<u64>,
+    stored_us: u64,
+    /// When all leases are read again: a lease whose renewals were not republished is unknown.
+    audit_due_us: Option<u64>,
+    /// The earliest timer that is set.
+    scheduled_us: Option<u64>,
+    counters: LeaseCounters,
+}
+
+impl Leases {
+    pub(super) fn new(prefix: &str, is_on: bool) -> Self {
+        Self {
+            names: LeaseNames::new(prefix),
+            is_on,
+            is_started: false,
+            own: OwnLease::default(),
+            others: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            storing_since_us: None,
+            stored_us: 0,
+            audit_due_us: None,
+            scheduled_us: None,
+            counters: LeaseCounters::default(),
+        }
+    }
+
+    pub(super) fn counters(&self) -> LeaseCounters {
+        let (term, others) = (self.own.term.unwrap_or(0), self.others.len() as u64);
+        LeaseCounters { term, others, ..self.counters.clone() }
+    }
+
+    /// The stream has stored a message of this node.
+    fn mark_stored(&mut self, now_us: u64, pause_us_max: u64) {
+        if self.storing_since_us.is_none() || now_us > self.stored_us + pause_us_max {
+            self.storing_since_us = Some(now_us);
+        }
+        self.stored_us = now_us;
+    }
+}
+
+impl Core {
+    const fn renewal_interval_us(&self) -> u64 {
+        self.options.limits.peers.heartbeat_interval_ms * 1_000
+    }
+
+    /// Without a stored renewal for longer than this, the stream may be what is silent.
+    const fn renewal_pause_us(&self) -> u64 {
+        2 * self.renewal_interval_us()
+    }
+
+    /// Pause before a message or a read is tried again: two renewals fit into the time after which a lease is taken.
+    const fn lease_retry_us(&self) -> u64 {
+        self.renewal_interval_us() / 2
+    }
+
+    /// Begins when this node is a part of the cluster.
+    pub(super) fn review_leases(&mut self, turn: &mut Turn<'_>) {
+        if !self.leases.is_on || self.leases.is_started || !self.peers.is_connected_member() {
+            return;
+        }
+        self.leases.is_started = true;
+        turn.link(LinkEffect::Subscribe { subject: self.leases.names.live_subjects() });
+        self.leases.own.due_us = Some(turn.now.mono_us);
+        self.leases.audit_due_us = Some(turn.now.mono_us);
+        self.run_leases(turn);
+    }
+
+    /// This node leaves the cluster.
+    pub(super) fn release_lease(&mut self, turn: &mut Turn<'_>) {
+        self.leases.is_on = false;
+        if let Some(expected) = self.leases.own.term.take().map(|_| self.leases.own.newest) {
+            let record = LeaseRecord::released(&self.options.node);
+            let id = self.lease_message_id();
+            self.send_lease_record(turn, None, &record, &id, expected);
+        }
+        self.leases.others.clear();
+        (self.leases.own.due_us, self.leases.audit_due_us) = (None, None);
+    }
+
+    /// A connection is down: renewals of other nodes may not arrive.
+    pub(super) const fn leases_disconnected(&mut self) {
+        self.leases.storing_since_us = None;
+    }
+
+    /// A timer is due: this node renews its lease, and takes those that are silent.
+    pub(super) fn lease_timer(&mut self, turn: &mut Turn<'_>) {
+        let scheduled_us = self.leases.scheduled_us.take().unwrap_or(turn.now.mono_us);
+        if turn.now.mono_us > scheduled_us + self.renewal_interval_us() && self.leases.storing_since_us.is_some() {
+            // This node itself was paused: it has not read yet what came meanwhile.
+            self.leases.storing_since_us = Some(turn.now.mono_us);
+        }
+        self.run_leases(turn);
+    }
+
+    fn run_leases(&mut self, turn: &mut Turn<'_>) {
+        if !self.leases.is_on || !self.leases.is_started {
+            return;
+        }
+        self.audit_leases(turn);
+        self.renew_lease(turn);
+        self.take_silent_leases(turn);
+        self.schedule_leases(turn);
+    }
+
+    fn audit_leases(&mut self, turn: &mut Turn<'_>) {
+        if self.leases.audit_due_us.is_some_and(|due_us| due_us <= turn.now.mono_us) {
+            self.leases.audit_due_us = None;
+            self.read_leases(turn, Asked::ReadOfAll);
+        }
+    }
+
+    fn schedule_leases(&mut self, turn: &Turn<'_>) {
+        let due_us = [self.leases.own.due_us, self.leases.audit_due_us, self.silent_lease_due_us(turn.now.mono_us)]
+            .into_iter()
+            .flatten()
+            .min();
+        if let Some(due_us) = due_us
+            && self.leases.scheduled_us.is_none_or(|scheduled_us| due_us < scheduled_us)
+        {
+            self.leases.scheduled_us = Some(due_us);
+            self.set_timer(due_us, Timer::Leases);
+        }
+    }
+
+    /// A message on a subscription; takes it if it is about a lease.
+    pub(super) fn lease_arrived(&mut self, turn: &mut Turn<'_>, subject: &str, headers: &MessageHeaders) -> bool {
+        let Some(node) = self.leases.names.node_of_live(subject) else { return false };
+        let record = LeaseRecord::of(headers).filter(|record| record.node == node);
+        let Some((record, sequence)) = record.zip(headers.number("Nats-Sequence")) else {
+            self.leases.counters.dropped += 1;
+            return true;
+        };
+        self.observe_lease(turn, &record, sequence);
+        self.schedule_leases(turn);
+        true
+    }
+
+    /// The stream has answered a message, or nobody has.
+    pub(super) fn lease_acknowledged(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: RequestNumber,
+        outcome: Result<PublishAck, PublishFault>,
+    ) {
+        match &outcome {
+            Ok(_) | Err(PublishFault::Refused { .. }) => self.silence.end(LinkName::Publish),
+            // On a node that publishes nothing, only its renewals show that the connection leads nowhere.
+            Err(PublishFault::TimedOut) => self.on_silence(turn, LinkName::Publish),
+            Err(PublishFault::NoResponders | PublishFault::Disconnected) => {}
+        }
+        match self.leases.asked.remove(&request) {
+            Some(Asked::Renewal) => self.renewal_acknowledged(turn, outcome),
+            Some(Asked::Taking(node)) => self.taking_acknowledged(turn, node, outcome),
+            _ => {}
+        }
+        self.schedule_leases(turn);
+    }
+
+    /// A read is answered.
+    pub(super) fn lease_read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: RequestNumber,
+        outcome: Result<ReadAnswer, ReadFault>,
+    ) {
+        match (self.leases.asked.remove(&request), outcome) {
+            (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(turn, outcome),
+            (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(turn, &node, outcome),
+            (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(turn, outcome),
+            _ => {}
+        }
+        self.schedule_leases(turn);
+    }
+
+    fn all_leases_read(&mut self, turn: &mut Turn<'_>, outcome: Result<ReadAnswer, ReadFault>) {
+        let pause_us = match &outcome {
+            Ok(_) => self.options.limits.audit_interval_ms * 1_000,
+            Err(_) => self.lease_retry_us(),
+        };
+        self.leases.audit_due_us = Some(turn.now.mono_us.saturating_add(pause_us));
+        for message in outcome.iter().flat_map(|answer| &answer.messages) {
+            if let Some(record) = LeaseRecord::of(&message.headers) {
+                self.observe_lease(turn, &record, message.sequence);
+            }
+        }
+    }
+
+    fn lease_message_id(&mut self) -> Box<str> {
+        let number = self.next_number();
+        format!("%_l-{}-{number}", self.options.node).into()
+    }
+
+    fn ask_about_lease(&mut self, asked: Asked) -> RequestNumber {
+        let request = self.request(Requester::Lease);
+        self.leases.asked.insert(request, asked);
+        request
+    }
+
+    /// Sends a record to be stored behind the message with the expected sequence.
+    fn send_lease_record(
+        &mut self,
+        turn: &mut Turn<'_>,
+        asked: Option<Asked>,
+        record: &LeaseRecord,
+        id: &str,
+        expected: u64,
+    ) {
+        let request = asked.map(|asked| self.ask_about_lease(asked));
+        let subject = self.leases.names.subject_of(&record.node);
+        let (headers, payload) = (record.headers(id, expected), bytes::Bytes::new());
+        turn.link(LinkEffect::Publish { link: LinkName::Publish, request, subject, headers, payload });
+    }
+
+    fn read_leases(&mut self, turn: &mut Turn<'_>, asked: Asked) {
+        let subject = match &asked {
+            Asked::Taking(node) | Asked::ReadOfOther(node) => self.leases.names.subject_of(node),
+            Asked::Renewal | Asked::ReadOfOwn => self.leases.names.subject_of(&self.options.node),
+            Asked::ReadOfAll => self.leases.names.all_subjects(),
+        };
+        let stream = self.leases.names.stream.clone();
+        let request = self.ask_about_lease(asked);
+        turn.link(LinkEffect::LastOf { request, stream, subjects: vec![subject], floor: None });
+    }
+}
+
+/// Whether the newest message of a subject is another one than was expected.
+const fn is_wrong_last(fault: &PublishFault) -> bool {
+    matches!(fault, PublishFault::Refused { error_code: WRONG_LAST_SEQUENCE, .. })
+}

@@ -1,0 +1,157 @@
+//! The leases of other nodes: observed, and taken when they are silent.
+
+use crate::{
+    core::{Core, CoreEffect, Turn, peers::PeerEffect},
+    link::{PublishAck, PublishFault, ReadAnswer, ReadFault},
+    planted::CoreBug,
+    record::MESSAGE_ID,
+};
+
+use super::{
+    Asked, LeaseChange, is_wrong_last,
+    record::{LeaseRecord, LeaseStatus},
+};
+
+/// A lease that another node holds.
+#[derive(Debug)]
+pub(super) struct ObservedLease {
+    /// The sequence of its newest message, as far as this node knows.
+    newest: u64,
+    seen_us: u64,
+    /// The id of the message that is to take it. Each copy has the same id.
+    taking: Option<Box<str>>,
+    /// An answer is awaited.
+    is_asked: bool,
+    not_before_us: u64,
+}
+
+impl ObservedLease {
+    fn silent_from_us(&self, storing_since_us: u64, timeout_us: u64) -> u64 {
+        (self.seen_us.max(storing_since_us) + timeout_us).max(self.not_before_us)
+    }
+}
+
+impl Core {
+    /// A message of a lease was read, or republished.
+    pub(super) fn observe_lease(&mut self, turn: &mut Turn<'_>, record: &LeaseRecord, sequence: u64) {
+        if *record.node == *self.options.node {
+            self.own_lease_observed(turn, &record.status, sequence);
+            return;
+        }
+        let is_late = self.leases.others.get(&record.node).is_some_and(|known| sequence <= known.newest);
+        if is_late || !self.leases.is_on {
+            return;
+        }
+        if record.status != LeaseStatus::Held {
+            self.leases.others.remove(&record.node);
+            return;
+        }
+        let has_room = self.leases.others.len() < self.options.limits.peers.nodes_max;
+        if !has_room && !self.leases.others.contains_key(&record.node) {
+            self.leases.counters.dropped += 1;
+            return;
+        }
+        self.note_renewal(turn, &record.node, sequence);
+    }
+
+    fn note_renewal(&mut self, turn: &Turn<'_>, node: &str, sequence: u64) {
+        let is_asked = self.leases.others.get(node).is_some_and(|known| known.is_asked);
+        let observed =
+            ObservedLease { newest: sequence, seen_us: turn.now.mono_us, taking: None, is_asked, not_before_us: 0 };
+        self.leases.others.insert(node.into(), observed);
+    }
+
+    /// Since when the silence of other leases counts; `None` while it does not.
+    fn silence_counts_from_us(&self, now_us: u64) -> Option<u64> {
+        if self.planted.is(CoreBug::LeaseTakenFromSilentStream) {
+            return Some(0);
+        }
+        let is_storing = now_us <= self.leases.stored_us + self.renewal_pause_us();
+        self.leases.own.term.and(self.leases.storing_since_us).filter(|_| is_storing)
+    }
+
+    pub(super) fn silent_lease_due_us(&self, now_us: u64) -> Option<u64> {
+        let since_us = self.silence_counts_from_us(now_us)?;
+        let timeout_us = self.options.limits.peers.silence_timeout_ms * 1_000;
+        let idle = self.leases.others.values().filter(|observed| !observed.is_asked);
+        idle.map(|observed| observed.silent_from_us(since_us, timeout_us)).min()
+    }
+
+    pub(super) fn take_silent_leases(&mut self, turn: &mut Turn<'_>) {
+        let now_us = turn.now.mono_us;
+        let Some(since_us) = self.silence_counts_from_us(now_us) else { return };
+        let timeout_us = self.options.limits.peers.silence_timeout_ms * 1_000;
+        let silent: Vec<Box<str>> = self
+            .leases
+            .others
+            .iter()
+            .filter(|(_, observed)| !observed.is_asked && observed.silent_from_us(since_us, timeout_us) <= now_us)
+            .map(|(node, _)| node.clone())
+            .collect();
+        for node in silent {
+            self.take_lease(turn, &node);
+        }
+    }
+
+    fn take_lease(&mut self, turn: &mut Turn<'_>, node: &str) {
+        let new_id = self.lease_message_id();
+        let Some(observed) = self.leases.others.get_mut(node) else { return };
+        observed.is_asked = true;
+        let (id, expected) = (observed.taking.get_or_insert(new_id).clone(), observed.newest);
+        let record = LeaseRecord::taken(node, &self.options.node);
+        self.send_lease_record(turn, Some(Asked::Taking(node.into())), &record, &id, expected);
+    }
+
+    pub(super) fn taking_acknowledged(
+        &mut self,
+        turn: &mut Turn<'_>,
+        node: Box<str>,
+        outcome: Result<PublishAck, PublishFault>,
+    ) {
+        match outcome {
+            Ok(ack) => self.lease_taken(turn, &node, ack.sequence),
+            // The holder has renewed it, another node has taken it, or the first copy was stored.
+            Err(fault) if is_wrong_last(&fault) => self.read_leases(turn, Asked::ReadOfOther(node)),
+            Err(_) => self.retry_taking(turn, &node),
+        }
+    }
+
+    fn retry_taking(&mut self, turn: &Turn<'_>, node: &str) {
+        let not_before_us = turn.now.mono_us + self.lease_retry_us();
+        if let Some(observed) = self.leases.others.get_mut(node) {
+            (observed.is_asked, observed.not_before_us) = (false, not_before_us);
+        }
+    }
+
+    fn lease_taken(&mut self, turn: &mut Turn<'_>, node: &str, sequence: u64) {
+        self.leases.counters.taken += 1;
+        let change = LeaseChange::Took { node: node.into() };
+        turn.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
+        if let Some(observed) = self.leases.others.get_mut(node) {
+            observed.is_asked = false;
+            // Otherwise its holder has begun a new term already.
+            if observed.newest < sequence {
+                self.leases.others.remove(node);
+            }
+        }
+    }
+
+    /// The newest message of another lease is not the expected one; this is it.
+    pub(super) fn other_lease_read(&mut self, turn: &mut Turn<'_>, node: &str, outcome: Result<ReadAnswer, ReadFault>) {
+        let Ok(answer) = outcome else { return self.retry_taking(turn, node) };
+        let Some(observed) = self.leases.others.get_mut(node) else { return };
+        observed.is_asked = false;
+        let Some(message) = answer.messages.last() else {
+            self.leases.others.remove(node);
+            return;
+        };
+        let id = message.headers.get(MESSAGE_ID);
+        if id.is_some() && id == observed.taking.as_deref() {
+            return self.lease_taken(turn, node, message.sequence);
+        }
+        match LeaseRecord::of(&message.headers).map(|record| record.status) {
+            Some(LeaseStatus::Held) => self.note_renewal(turn, node, message.sequence),
+            _ => drop(self.leases.others.remove(node)),
+        }
+    }
+}
