@@ -138,6 +138,12 @@ class Node(StorageNode):
         metric = f"dunlin_cluster_ready {int(said)}" in self.get("/metrics")[1].splitlines()
         return said if metric else None
 
+    def leases(self):
+        """Whether it holds its lease, how many leases others hold, and how many it has taken."""
+        names = ["lease_held", "leases_elsewhere", "leases_taken_total"]
+        samples = dict(line.rsplit(" ", 1) for line in self.get("/metrics")[1].splitlines() if line[:1] != "#")
+        return tuple(int(samples[f"dunlin_cluster_{name}"]) for name in names)
+
     def spawn(self):
         """Starts a process on another port, so that no client of the one before is taken for one of this."""
         self.port = self.config["http_server"]["port"] = free_port()

@@ -37,6 +37,7 @@ impl Rig {
             node: "n1".into(),
             namespaces: vec![None, Some(namespace)],
             broadcasts: vec![None, Some(BroadcastNamespace { name: "chat".into(), is_wide: false })],
+            has_leases: false,
             limits: CoreLimits::default(),
         };
         let mut rig =

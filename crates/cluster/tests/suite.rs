@@ -2,6 +2,7 @@
 
 mod check;
 mod followed;
+mod leases;
 mod links;
 mod starts;
 mod streams;

@@ -12,10 +12,11 @@ use bytes::Bytes;
 use dunlin_cluster::{
     core::{
         BroadcastNamespace, CoreEvent, CoreLimits,
+        leases::LeaseChange,
         peers::{NodeDescription, PeerChange, PeerEffect, PeerEvent, PeerLimits, SurveyNumber, SurveyTarget},
     },
     streams::StreamDifference,
-    thread::{ClusterAnswers, ClusterFault, ClusterNamespace, ClusterOptions, ClusterThread},
+    thread::{ClusterAnswers, ClusterFault, ClusterNamespace, ClusterOptions, ClusterState, ClusterThread},
 };
 use dunlin_engine::{
     ShardIndex,
@@ -186,7 +187,7 @@ impl ThreadOfNode {
     fn next(&self) -> Told {
         loop {
             match self.told.recv_timeout(PATIENCE).expect("the shard is told something") {
-                Told::ReadinessChanged(_) | Told::Followed(_) => {}
+                Told::ReadinessChanged(_) | Told::Followed(_) | Told::Peers(PeerEffect::LeaseChanged(_)) => {}
                 told => return told,
             }
         }
@@ -418,6 +419,24 @@ impl ThreadOfNode {
     pub fn announce(&self, name: &str) {
         let about = NodeDescription { name: name.into(), version: "1".into(), started_ms: 1 };
         self.thread.send(CoreEvent::Peers(PeerEvent::Announce { about })).expect("the thread runs");
+    }
+
+    /// Waits for the next change of a lease by or for this node.
+    pub fn lease_change(&self) -> LeaseChange {
+        loop {
+            let told = self.told.recv_timeout(PATIENCE).expect("a lease changes");
+            if let Told::Peers(PeerEffect::LeaseChanged(change)) = told {
+                return change;
+            }
+        }
+    }
+
+    pub fn state(&self) -> ClusterState {
+        self.thread.state()
+    }
+
+    pub fn stop(&self) {
+        self.thread.stop();
     }
 
     /// Waits for a change of another node.

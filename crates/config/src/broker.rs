@@ -61,6 +61,10 @@ pub struct PeerSettings {
     pub heartbeat_interval_ms: u64,
     /// A node that is silent for so long is not live.
     pub silence_timeout_ms: u64,
+    /// How long the window of another node is awaited.
+    pub window_timeout_ms: u64,
+    /// Channels about which another node is asked.
+    pub windows_max: usize,
     /// Other nodes that are known.
     pub nodes_max: usize,
     /// How long answers are awaited.
@@ -87,7 +91,11 @@ pub(super) fn is_on(r: &mut Reader<'_>) -> bool {
 /// What may wait for the cluster. A node on its own asks nobody about presence.
 pub(super) fn log_limits(r: &mut Reader<'_>) -> LogLimits {
     let peer_queries_max = r.count("broker.nats.peers.presence_limit");
-    LogLimits { peer_queries_max: if is_on(r) { peer_queries_max } else { 0 }, ..LogLimits::default() }
+    LogLimits {
+        peer_queries_max: if is_on(r) { peer_queries_max } else { 0 },
+        parked_max: r.count("channel.waiting_requests_limit"),
+        ..LogLimits::default()
+    }
 }
 
 /// What orders a namespace's publications.
@@ -152,6 +160,8 @@ fn peer_settings(r: &mut Reader<'_>) -> PeerSettings {
     PeerSettings {
         heartbeat_interval_ms: r.ms_above_zero(HEARTBEAT),
         silence_timeout_ms: r.ms_above_zero(SILENCE),
+        window_timeout_ms: r.ms_above_zero(&at("window_timeout")),
+        windows_max: r.count(&at("windows_limit")),
         nodes_max: r.count(&at("nodes_limit")),
         survey_timeout_ms: r.ms_above_zero(&at("survey_timeout")),
         surveys_max: r.count(&at("surveys_limit")),

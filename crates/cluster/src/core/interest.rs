@@ -97,8 +97,11 @@ impl Core {
     /// Answers a follow, at once if there is nothing to wait for.
     pub(super) fn confirm_follow(&mut self, turn: &mut Turn<'_>, shard: ShardIndex, name: &Arc<str>, number: u16) {
         let is_streamed = self.options.namespaces.get(usize::from(number)).is_some_and(Option::is_some);
-        let is_awaited = !is_streamed && self.broadcasts.is_unconfirmed(name);
-        if !is_awaited || self.planted.is(CoreBug::FollowNotConfirmed) {
+        if is_streamed {
+            // The page that the engine loads is the answer.
+            return;
+        }
+        if !self.broadcasts.is_unconfirmed(name) || self.planted.is(CoreBug::FollowNotConfirmed) {
             return followed(turn, shard, name);
         }
         if !self.peers.is_connected_member() {

@@ -41,6 +41,10 @@ pub struct CoreLimits {
     pub load_timeout_ms: u64,
     /// How long the follow of a channel without a stream waits until all nodes' servers know of it.
     pub follow_timeout_ms: u64,
+    /// How long the window of another node is awaited.
+    pub window_timeout_ms: u64,
+    /// Channels about which another node is asked at a time. Those of further ones are read.
+    pub windows_max: usize,
     /// How long a channel stays followed without listeners.
     pub linger_ms: u64,
     /// Time between audits of a partition.
@@ -67,6 +71,8 @@ impl Default for CoreLimits {
             publish_timeout_ms: 10_000,
             load_timeout_ms: 5_000,
             follow_timeout_ms: 1_000,
+            window_timeout_ms: 100,
+            windows_max: 1_024,
             linger_ms: 30_000,
             audit_interval_ms: 30_000,
             gap_timeout_ms: 1_000,

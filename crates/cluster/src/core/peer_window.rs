@@ -23,12 +23,8 @@ use super::{
     channel::{WaitingLoad, WindowEntry},
 };
 
-/// How long an answer is waited for.
-const ANSWER_TIMEOUT_MS: u64 = 100;
-/// Channels about which other nodes are asked at a time. Those of further ones are read.
-const QUESTIONS_MAX: usize = 1_024;
-/// Loads that wait for an answer. Further ones are read.
-const LOADS_MAX: usize = 16_384;
+/// Loads that wait for answers, for each channel that may be asked about. Further ones are read.
+const LOADS_PER_WINDOW_MAX: usize = 16;
 /// What NATS adds to a message.
 const OVERHEAD_BYTES: usize = 1_024;
 
@@ -94,7 +90,8 @@ impl StoredRecord {
 impl Core {
     /// Has a load wait for the window of another node. Returns whether it does.
     pub(super) fn ask_for_window(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, mut waiting: WaitingLoad) -> bool {
-        let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_loads < LOADS_MAX) else {
+        let loads_max = LOADS_PER_WINDOW_MAX * self.options.limits.windows_max;
+        let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_loads < loads_max) else {
             return false;
         };
         waiting.has_asked = true;
@@ -111,7 +108,7 @@ impl Core {
             return false;
         };
         let (through, through_ms) = (oldest.record.publication.offset, oldest.time_ms);
-        if self.window_questions.len() >= QUESTIONS_MAX {
+        if self.window_questions.len() >= self.options.limits.windows_max {
             return false;
         }
         let number = self.next_number();
@@ -119,7 +116,7 @@ impl Core {
         let (node, channel) = (self.options.node.clone(), Box::from(&**name));
         let body = WindowMessage::Question { number, node, channel, epoch, after, through };
         self.peers.send_window_message(turn, subject, encode(&body));
-        let due_us = turn.now.after_ms(ANSWER_TIMEOUT_MS);
+        let due_us = turn.now.after_ms(self.options.limits.window_timeout_ms);
         let question = WindowQuestion { number, due_us, after, through, through_ms, loads: vec![waiting] };
         self.window_questions.insert(Arc::clone(name), question);
         self.window_loads += 1;

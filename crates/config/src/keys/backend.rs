@@ -126,13 +126,31 @@ const NATS_TLS: &[Key] = &[
 ];
 
 const PEERS: &[Key] = &[
-    own("heartbeat_interval", Duration, "500ms", "Time between two messages by which the node says that it is there."),
+    own(
+        "heartbeat_interval",
+        Duration,
+        "500ms",
+        "Time between two heartbeats of the node, and between two renewals of its lease.",
+    ),
     own(
         "silence_timeout",
         Duration,
         "1.5s",
-        "A node that has been silent for so long is not counted any more: it is not asked, and answers are complete without \
-         it.",
+        "A node without a heartbeat for this time does not count any more: it is not asked, and answers are complete without \
+         it. A lease without a renewal for this time is taken.",
+    ),
+    own(
+        "window_timeout",
+        Duration,
+        "100ms",
+        "How long a recovery waits for the publications that another node has in memory. After it the stream is read.",
+    ),
+    own(
+        "windows_limit",
+        COUNT,
+        "1024",
+        "Channels about which the node asks another node at a time. At most 16 times as many recoveries wait for the answers. \
+         Further ones read the stream.",
     ),
     own("nodes_limit", Int(1, 10_000), "256", "Other nodes that the node knows. Further ones are not asked."),
     own(

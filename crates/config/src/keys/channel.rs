@@ -89,6 +89,12 @@ const CHANNEL: &[Key] = &[
         "Maximum bytes of history on the node. A publication counts as its data, tags and info plus 256 bytes. Each shard has an equal share. Beyond it see `history_overflow`. 0: no limit.",
     ),
     own(
+        "waiting_requests_limit",
+        COUNT,
+        "16384",
+        "Requests of a shard that wait for a page of a log, or for the servers of other nodes to know of a first subscription. Further ones get error 111.",
+    ),
+    own(
         "cache_size_limit",
         Int(0, 1 << 40),
         "268435456",

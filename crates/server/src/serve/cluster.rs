@@ -129,6 +129,8 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
         limits: CoreLimits {
             publish_window_max: settings.publish_window_max,
             publish_timeout_ms: settings.publish_timeout_ms,
+            window_timeout_ms: settings.peers.window_timeout_ms,
+            windows_max: settings.peers.windows_max,
             linger_ms: settings.linger_ms,
             follow_timeout_ms: settings.follow_timeout_ms,
             audit_interval_ms: settings.audit_interval_ms,

@@ -84,6 +84,9 @@ fn record(sequence: u64) -> Value {
     json!({ "sequence": sequence, "time_ms": 1_700_000_000_000_u64, "headers": [["Dn-Json", "1"]], "data": "{%20}" })
 }
 
+/// The default of `window_timeout_ms`.
+const WINDOW_TIMEOUT_MS: u64 = 100;
+
 #[test]
 fn what_another_node_has_is_not_read() {
     let mut rig = Rig::with_peer(CoreLimits::default());
@@ -143,9 +146,9 @@ fn other_bytes_and_other_numbers_are_no_answer() {
 fn without_an_answer_the_stream_is_read() {
     let mut rig = Rig::with_peer(CoreLimits::default());
     rig.load("chat:1", AFTER);
-    rig.wait(ANSWER_TIMEOUT_MS * 1_000 - 1);
+    rig.wait(WINDOW_TIMEOUT_MS * 1_000 - 1);
     assert_eq!(rig.ranges.len(), 0);
-    rig.wait(ANSWER_TIMEOUT_MS * 1_000);
+    rig.wait(WINDOW_TIMEOUT_MS * 1_000);
     assert_eq!(rig.ranges.len(), 1);
 }
 
@@ -178,7 +181,10 @@ fn a_channel_that_is_let_go_refuses_its_loads() {
 
 #[test]
 fn loads_and_questions_are_bounded() {
-    let mut rig = Rig::with_peer(CoreLimits::default());
+    const WINDOWS_MAX: usize = 20;
+    const LOADS_MAX: usize = 16 * WINDOWS_MAX;
+    let limits = CoreLimits { windows_max: WINDOWS_MAX, ..CoreLimits::default() };
+    let mut rig = Rig::with_peer(limits.clone());
     for _ in 0..LOADS_MAX {
         rig.load("chat:1", AFTER);
     }
@@ -186,17 +192,17 @@ fn loads_and_questions_are_bounded() {
     rig.load("chat:1", AFTER);
     assert_eq!((rig.core.window_loads, rig.ranges.len()), (LOADS_MAX, 1));
 
-    let mut rig = Rig::with_peer(CoreLimits::default());
-    for number in 2..QUESTIONS_MAX + 3 {
+    let mut rig = Rig::with_peer(limits);
+    for number in 2..WINDOWS_MAX + 3 {
         rig.follow(&format!("chat:{number}"));
     }
     rig.unstored.clear();
-    for number in 2..QUESTIONS_MAX + 2 {
+    for number in 2..WINDOWS_MAX + 2 {
         rig.load(&format!("chat:{number}"), AFTER);
     }
-    assert_eq!((rig.unstored.len(), rig.ranges.len()), (QUESTIONS_MAX, 0));
-    rig.load(&format!("chat:{}", QUESTIONS_MAX + 2), AFTER);
-    assert_eq!((rig.unstored.len(), rig.ranges.len()), (QUESTIONS_MAX, 1));
+    assert_eq!((rig.unstored.len(), rig.ranges.len()), (WINDOWS_MAX, 0));
+    rig.load(&format!("chat:{}", WINDOWS_MAX + 2), AFTER);
+    assert_eq!((rig.unstored.len(), rig.ranges.len()), (WINDOWS_MAX, 1));
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! Leases on real servers.
+
+use async_nats::{Client, HeaderMap};
+use dunlin_cluster::{core::leases::LeaseChange, links::open_once};
+use dunlin_proof::nats::NatsServers;
+
+use crate::{
+    links::{PATIENCE, options},
+    thread::{ThreadOfNode, cluster_options},
+};
+
+/// A short one, so that the test takes less time.
+const SILENCE_TIMEOUT_MS: u64 = 2_000;
+
+/// Stores a record of a node's lease.
+async fn store_lease(client: &Client, node: &str, status: &str) {
+    let mut headers = HeaderMap::new();
+    headers.insert("Dn-Lease", status);
+    headers.insert("Dn-Node", node);
+    headers.insert("Dn-By", "b");
+    let request = async_nats::Request::new().headers(headers).timeout(Some(PATIENCE));
+    let answer = client.send_request(format!("dn.l.node.{node}"), request).await.expect("the stream stores it");
+    let text = String::from_utf8_lossy(&answer.payload);
+    assert!(text.contains("\"seq\""), "{text}");
+}
+
+/// The newest record of a node's lease, as text; `None` if no server answers.
+async fn lease_of(client: &Client, node: &str) -> Option<String> {
+    let subject = format!("$JS.API.DIRECT.GET.dn_LEASE.dn.l.node.{node}");
+    let answer = client.request(subject, "".into()).await.ok()?;
+    Some(format!("{:?}", answer.headers?))
+}
+
+async fn await_lease(client: &Client, node: &str, is_wanted: impl Fn(&str) -> bool) {
+    let wait = async { while !lease_of(client, node).await.is_some_and(|lease| is_wanted(&lease)) {} };
+    tokio::time::timeout(PATIENCE, wait).await.expect("the lease changes");
+}
+
+fn takes_leases(urls: &str, node: &str, replicas: u16) -> ThreadOfNode {
+    let mut options = cluster_options(urls, node, replicas);
+    options.limits.peers.silence_timeout_ms = SILENCE_TIMEOUT_MS;
+    let thread = ThreadOfNode::start_with(options);
+    thread.announce(node);
+    thread
+}
+
+#[tokio::test]
+async fn the_lease_of_a_node_that_is_gone_is_taken() {
+    for replicas in [1, 3] {
+        let servers = NatsServers::start(replicas.into(), "");
+        let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
+        let (a, b) = (takes_leases(&servers.urls(), "a", replicas), takes_leases(&servers.urls(), "b", replicas));
+        let begun = a.lease_change();
+        assert!(matches!(begun, LeaseChange::Began { term } if term > 0), "{begun:?}");
+        // Of a node that does nothing afterwards.
+        store_lease(&client, "ghost", "held").await;
+        await_lease(&client, "ghost", |lease| lease.contains("taken")).await;
+        while a.state().counters.leases.taken + b.state().counters.leases.taken == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_whose_lease_is_taken_begins_a_higher_term() {
+    let servers = NatsServers::start(1, "");
+    let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
+    let a = ThreadOfNode::start(&servers.urls(), "a", 1);
+    a.announce("a");
+    let LeaseChange::Began { term: first } = a.lease_change() else { panic!("its term begins") };
+    store_lease(&client, "a", "taken").await;
+    assert_eq!(a.lease_change(), LeaseChange::Lost { by: "b".into() });
+    let LeaseChange::Began { term: second } = a.lease_change() else { panic!("a term begins") };
+    assert!(second > first, "{second} after {first}");
+}
+
+#[tokio::test]
+async fn a_lease_survives_each_server_and_is_released_in_the_end() {
+    let mut servers = NatsServers::start(3, "");
+    let a = ThreadOfNode::start(&servers.urls(), "a", 3);
+    a.announce("a");
+    let LeaseChange::Began { term } = a.lease_change() else { panic!("its term begins") };
+    for index in 0..3 {
+        servers.kill(index);
+        servers.restart(index);
+        let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
+        let before = lease_of(&client, "a").await;
+        // It is renewed again by the servers that are there.
+        await_lease(&client, "a", |lease| Some(lease) != before.as_deref()).await;
+        let leases = a.state().counters.leases;
+        assert_eq!((leases.term, leases.lost), (term, 0));
+    }
+    a.stop();
+    let client = open_once(&options(&servers.urls()).0).await.expect("a server takes the connection");
+    await_lease(&client, "a", |lease| lease.contains("released")).await;
+}
