@@ -259,14 +259,14 @@ impl Core {
         match (self.leases.asked.remove(&request), outcome) {
             (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(turn, outcome),
             (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(turn, &node, outcome),
-            (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(turn, outcome),
+            (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(turn, &outcome),
             _ => {}
         }
         self.schedule_leases(turn);
     }
 
-    fn all_leases_read(&mut self, turn: &mut Turn<'_>, outcome: Result<ReadAnswer, ReadFault>) {
-        let pause_us = match &outcome {
+    fn all_leases_read(&mut self, turn: &mut Turn<'_>, outcome: &Result<ReadAnswer, ReadFault>) {
+        let pause_us = match outcome {
             Ok(_) => self.options.limits.audit_interval_ms * 1_000,
             Err(_) => self.lease_retry_us(),
         };

@@ -62,6 +62,8 @@ pub struct JetStream {
     history_size: u64,
     pub age_max_ms: u64,
     election_until_us: u64,
+    /// How long a stream is without a leader at most.
+    pub election_max_us: u64,
     leader_is_new: bool,
     /// Whether it still does what it should not.
     pub has_faults: bool,
@@ -86,6 +88,7 @@ impl JetStream {
             history_size,
             age_max_ms: 180_000,
             election_until_us: 0,
+            election_max_us: 600_000,
             leader_is_new: false,
             has_faults: true,
             has_stale_replicas: true,
@@ -107,7 +110,7 @@ impl JetStream {
     /// The leader of all streams dies: nothing is stored until there is a new one. Some of what it has stored is never
     /// republished.
     pub fn kill_leader(&mut self, now_us: u64, nodes: &mut [LinkQueues]) {
-        self.election_until_us = now_us + self.chance.between(20_000, 600_000);
+        self.election_until_us = now_us + self.chance.between(20_000, self.election_max_us);
         self.leader_is_new = true;
         self.count("leader killed");
         let from = self.streams.values().map(|stream| stream.last).max().unwrap_or(0);

@@ -106,13 +106,13 @@ impl<'a> ClusteredWorld<'a> {
         let partitions = chance.between(1, 2) as u16;
         let mut streams: Vec<Box<str>> =
             (0..partitions).map(|part| PartitionNames::new("dn", "log", part).stream).collect();
-        if has_peers {
-            streams.push(LeaseNames::new("dn").stream);
-        }
+        streams.extend(has_peers.then(|| LeaseNames::new("dn").stream));
         let history_size = options.namespaces[0].history_size as u64;
         let routes = Chance::new(seed ^ 0x726f_7574_6573);
         let mut jetstream = JetStream::new(Chance::new(chance.number()), routes, &streams, history_size);
-        jetstream.is_single = has_peers && seed.is_multiple_of(2);
+        if has_peers {
+            leases::prepare(&mut jetstream, seed);
+        }
         let mut world = Self {
             prepare,
             partitions,

@@ -121,10 +121,8 @@ impl Rig {
             }
             LinkEffect::LastOf { request, subjects, .. } => {
                 let start = subjects[0].trim_end_matches('*');
-                let is_asked = |subject: &str| match subjects[0].ends_with('*') {
-                    true => subject.starts_with(start),
-                    false => subject == start,
-                };
+                let is_wide = subjects[0].ends_with('*');
+                let is_asked = |subject: &str| if is_wide { subject.starts_with(start) } else { subject == start };
                 let found = self.stream.newest.iter().filter(|(subject, _)| is_asked(subject));
                 let messages = found.map(|(_, message)| message.clone()).collect();
                 let outcome = Ok(ReadAnswer { messages, ..ReadAnswer::default() });

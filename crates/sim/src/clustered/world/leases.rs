@@ -4,10 +4,17 @@ use std::collections::BTreeSet;
 
 use dunlin_cluster::core::leases::LeaseChange;
 
-use super::{ClusteredWorld, peers::FORGOTTEN_AFTER_US};
+use super::{ClusteredWorld, JetStream, peers::FORGOTTEN_AFTER_US};
 
 /// With connections that are up for so long, a node renews its lease.
 const HELD_FOR_US: u64 = 4_000_000;
+
+/// What the servers of nodes with leases do.
+pub(super) const fn prepare(jetstream: &mut JetStream, seed: u64) {
+    jetstream.is_single = seed.is_multiple_of(2);
+    // For longer than a lease lasts.
+    jetstream.election_max_us = 2_500_000;
+}
 
 impl ClusteredWorld<'_> {
     /// A lease has changed by or for a node.
