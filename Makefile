@@ -15,7 +15,7 @@ BOTS ?= 300
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages platform operator lab page fuzz autobahn crash chaos clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages workflows platform operator lab page fuzz autobahn crash chaos clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -135,6 +135,10 @@ operator: server-for-tests ## Check Roost's operator at length: an error at each
 lab: server-for-tests ## Boot a machine with a Kubernetes cluster, and check Roost with real pods and traffic
 	@scripts/need lab
 	platform/lab/run $(LAB_SERVER)
+
+workflows: ## Check GitHub's workflows, shell scripts, and the tree for secrets
+	@scripts/need go python shellcheck actionlint zizmor gitleaks
+	platform/ci/lint
 
 packages: packaged ## Boot a Debian machine with the package, and build the container image (a few minutes, once)
 	@scripts/need machine buildah go

@@ -27,7 +27,7 @@ func debianPackage(path string, content []byte) (Component, bool, error) {
 	if len(fields) != 5 {
 		return Component{}, false, fmt.Errorf("dpkg-query --show %s: %q has not five fields", name, text)
 	}
-	packageURL := fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", fields[0], escape(fields[1]), fields[2])
+	packageURL := fmt.Sprintf("pkg:deb/%s/%s@%s?arch=%s", distribution(), fields[0], escape(fields[1]), fields[2])
 	component := library(packageURL, fields[0], fields[1])
 	component.Properties = []Property{{Name: "debian:source", Value: fields[3] + " " + fields[4]}}
 	return component, true, nil
@@ -50,4 +50,18 @@ func ownerOf(path string) string {
 		}
 	}
 	return ""
+}
+
+// distribution is debian, ubuntu or another that uses Debian's packages.
+func distribution() string {
+	text, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return "debian"
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, isID := strings.CutPrefix(strings.TrimSpace(line), "ID="); isID {
+			return strings.Trim(name, `"`)
+		}
+	}
+	return "debian"
 }

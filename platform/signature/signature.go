@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"github.com/dunlin-project/dunlin/platform/image"
@@ -26,26 +25,6 @@ const (
 	annotation       = "dev.cosignproject.cosign/signature"
 	payloadType      = "cosign container image signature"
 )
-
-// Subject is the image that a signature is about.
-type Subject struct {
-	Repository string
-	Digest     string
-}
-
-var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)+)@(sha256:[0-9a-f]{64})$`)
-
-// ParseSubject reads REGISTRY/NAME@sha256:DIGEST.
-func ParseSubject(text string) (Subject, error) {
-	found := reference.FindStringSubmatch(text)
-	if found == nil {
-		return Subject{}, fmt.Errorf("the image %q is not REGISTRY/NAME@sha256:DIGEST; a signature is about a digest, not about a tag", text)
-	}
-	return Subject{Repository: found[1], Digest: found[2]}, nil
-}
-
-// Tag is where cosign looks for the signature.
-func (subject Subject) Tag() string { return strings.Replace(subject.Digest, ":", "-", 1) + ".sig" }
 
 type payload struct {
 	Critical struct {
@@ -61,7 +40,7 @@ type payload struct {
 }
 
 // Sign writes the signature's image. What optional says, such as the checksum of a bill of materials, is signed too.
-func Sign(out io.Writer, key *ecdsa.PrivateKey, subject Subject, optional map[string]string) error {
+func Sign(out io.Writer, key *ecdsa.PrivateKey, subject image.Pinned, optional map[string]string) error {
 	var content payload
 	content.Critical.Identity.DockerReference = subject.Repository
 	content.Critical.Image.DockerManifestDigest = subject.Digest
@@ -76,25 +55,17 @@ func Sign(out io.Writer, key *ecdsa.PrivateKey, subject Subject, optional map[st
 	if err != nil {
 		return err
 	}
-	blobs := image.Blobs{}
-	layer := blobs.Add(mediaTypePayload, text)
-	layer.Annotations = map[string]string{annotation: base64.StdEncoding.EncodeToString(signed)}
-	config := fmt.Sprintf(`{"architecture":"","created":"0001-01-01T00:00:00Z","os":"","rootfs":{"type":"layers","diff_ids":[%q]},"config":{}}`, layer.Digest)
-	manifest, err := json.Marshal(image.Manifest{
-		SchemaVersion: 2, MediaType: image.MediaTypeManifest,
-		Config: blobs.Add(image.MediaTypeConfig, []byte(config)), Layers: []image.Descriptor{layer},
-	})
+	annotations := map[string]string{annotation: base64.StdEncoding.EncodeToString(signed)}
+	blobs, entry, err := image.Attachment(mediaTypePayload, text, annotations, subject.TagFor("sig"))
 	if err != nil {
 		return err
 	}
-	entry := blobs.Add(image.MediaTypeManifest, manifest)
-	entry.Annotations = map[string]string{"org.opencontainers.image.ref.name": subject.Tag()}
 	return image.WriteLayout(out, blobs, entry, nil)
 }
 
 // Verify checks that one of the signatures in a layout is of the key and about the subject, and returns what it says beside. The layout may be of
 // anybody.
-func Verify(layout *image.Layout, key *ecdsa.PublicKey, subject Subject) (map[string]string, error) {
+func Verify(layout *image.Layout, key *ecdsa.PublicKey, subject image.Pinned) (map[string]string, error) {
 	var problems []error
 	for _, layer := range layout.Manifest.Layers {
 		optional, err := verifyLayer(layout, layer, key, subject)
@@ -109,7 +80,7 @@ func Verify(layout *image.Layout, key *ecdsa.PublicKey, subject Subject) (map[st
 	return nil, errors.Join(problems...)
 }
 
-func verifyLayer(layout *image.Layout, layer image.Descriptor, key *ecdsa.PublicKey, subject Subject) (map[string]string, error) {
+func verifyLayer(layout *image.Layout, layer image.Descriptor, key *ecdsa.PublicKey, subject image.Pinned) (map[string]string, error) {
 	if layer.MediaType != mediaTypePayload {
 		return nil, fmt.Errorf("the file has a layer of the type %s and not a signature; give one that `roost-image sign` or cosign has written", layer.MediaType)
 	}

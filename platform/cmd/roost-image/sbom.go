@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -44,5 +46,47 @@ listed with their checksums. Run it on the machine that has written the image.`,
 	flags.StringVar(&workspace.Package, "package", "", "package of the image's Rust program")
 	require(command, "archive", "output")
 	command.MarkFlagsRequiredTogether("workspace", "package")
+	return command
+}
+
+func newAttach() *cobra.Command {
+	var reference, bill, output string
+	command := &cobra.Command{
+		Use:   "attach --image NAME@DIGEST --sbom FILE --output FILE",
+		Short: "Write a bill of materials as an OCI archive, which a registry keeps beside the image",
+		Long: `Write a bill of materials as an OCI archive, and print the tag under which a registry keeps it:
+
+  skopeo copy --preserve-digests oci-archive:FILE docker://NAME:TAG
+  cosign download sbom NAME@DIGEST`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			pinned, err := image.ParsePinned(reference)
+			if err != nil {
+				return fmt.Errorf("--image: %w", err)
+			}
+			text, err := os.ReadFile(bill)
+			if err != nil {
+				return err
+			}
+			blobs, entry, err := image.Attachment("application/vnd.cyclonedx+json", text, nil, pinned.TagFor("sbom"))
+			if err != nil {
+				return err
+			}
+			file, err := os.Create(output)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(image.WriteLayout(file, blobs, entry, nil), file.Close()); err != nil {
+				return err
+			}
+			fmt.Fprintln(command.OutOrStdout(), pinned.TagFor("sbom"))
+			return nil
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&reference, "image", "", "image, as REGISTRY/NAME@sha256:DIGEST")
+	flags.StringVar(&bill, "sbom", "", "bill of materials in CycloneDX JSON")
+	flags.StringVar(&output, "output", "", "file to write")
+	require(command, "image", "sbom", "output")
 	return command
 }

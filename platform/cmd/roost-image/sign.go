@@ -17,9 +17,9 @@ import (
 const keyVariable = "ROOST_SIGNING_KEY"
 
 func newSign() *cobra.Command {
-	var reference, keyFile, bill, output string
+	var reference, keyFile, bill, billDigest, output string
 	command := &cobra.Command{
-		Use:   "sign --image NAME@DIGEST [--key FILE] [--sbom FILE] --output FILE",
+		Use:   "sign --image NAME@DIGEST [--key FILE] [--sbom FILE | --sbom-digest DIGEST] --output FILE",
 		Short: "Sign an image's digest, in the form of cosign",
 		Long: `Sign an image's digest with ECDSA on P-256, in the form of cosign, and print the tag under which a registry keeps the signature:
 
@@ -30,10 +30,10 @@ The key is in PEM, in a file or in $` + keyVariable + `:
   (umask 077 && openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out image.key)
   openssl pkey -in image.key -pubout -out image.pub
 
-With --sbom, the checksum of the bill of materials is signed too.`,
+With --sbom, or --sbom-digest where the file is elsewhere, the checksum of the bill of materials is signed too.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) (err error) {
-			subject, err := signature.ParseSubject(reference)
+			subject, err := image.ParsePinned(reference)
 			if err != nil {
 				return fmt.Errorf("--image: %w", err)
 			}
@@ -54,6 +54,9 @@ With --sbom, the checksum of the bill of materials is signed too.`,
 			if err != nil {
 				return err
 			}
+			if billDigest != "" {
+				optional = map[string]string{"sbom": billDigest}
+			}
 			file, err := os.Create(output)
 			if err != nil {
 				return err
@@ -61,7 +64,7 @@ With --sbom, the checksum of the bill of materials is signed too.`,
 			if err := errors.Join(signature.Sign(file, key, subject, optional), file.Close()); err != nil {
 				return err
 			}
-			fmt.Fprintln(command.OutOrStdout(), subject.Tag())
+			fmt.Fprintln(command.OutOrStdout(), subject.TagFor("sig"))
 			return nil
 		},
 	}
@@ -69,8 +72,10 @@ With --sbom, the checksum of the bill of materials is signed too.`,
 	flags.StringVar(&reference, "image", "", "image, as REGISTRY/NAME@sha256:DIGEST")
 	flags.StringVar(&keyFile, "key", "", "file with the private key; otherwise it is read from $"+keyVariable)
 	flags.StringVar(&bill, "sbom", "", "bill of materials to sign with it")
+	flags.StringVar(&billDigest, "sbom-digest", "", "checksum of the bill of materials, as sha256:DIGEST; empty: none is signed")
 	flags.StringVar(&output, "output", "", "file to write")
 	require(command, "image", "output")
+	command.MarkFlagsMutuallyExclusive("sbom", "sbom-digest")
 	return command
 }
 
@@ -99,7 +104,7 @@ func newVerify() *cobra.Command {
 With --sbom, the bill of materials must be the one that was signed with the image.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			subject, err := signature.ParseSubject(reference)
+			subject, err := image.ParsePinned(reference)
 			if err != nil {
 				return fmt.Errorf("--image: %w", err)
 			}

@@ -1,0 +1,169 @@
+// Package ci checks the rules of a GitHub repository, which are files of the repository, against its workflows, and gives them to GitHub.
+package ci
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Workflow is a file of .github/workflows, as far as it is checked.
+type Workflow struct {
+	file string
+	// YAML 1.1 reads the key `on` as true.
+	On          any            `json:"on"`
+	OnAsTrue    any            `json:"true"`
+	Permissions any            `json:"permissions"`
+	Concurrency any            `json:"concurrency"`
+	Jobs        map[string]Job `json:"jobs"`
+}
+
+// Job is one of a workflow's jobs.
+type Job struct {
+	Name            string         `json:"name"`
+	Uses            string         `json:"uses"`
+	If              any            `json:"if"`
+	With            map[string]any `json:"with"`
+	Strategy        any            `json:"strategy"`
+	ContinueOnError any            `json:"continue-on-error"`
+	Permissions     any            `json:"permissions"`
+	TimeoutMinutes  any            `json:"timeout-minutes"`
+	Steps           []Step         `json:"steps"`
+}
+
+// Step is one of a job's steps.
+type Step struct {
+	Uses string         `json:"uses"`
+	With map[string]any `json:"with"`
+}
+
+// ReadWorkflows reads all workflows of a folder, by file name.
+func ReadWorkflows(folder string) (map[string]Workflow, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*.y*ml"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s has no workflow; name the repository's root", folder)
+	}
+	workflows := map[string]Workflow{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		workflow := Workflow{file: filepath.Base(file)}
+		if err := yaml.Unmarshal(text, &workflow); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		workflows[workflow.file] = workflow
+	}
+	return workflows, nil
+}
+
+// event is how a workflow is started by an event: nil if it is not, and its filters otherwise.
+func (workflow Workflow) event(name string) map[string]any {
+	on := workflow.On
+	if on == nil {
+		on = workflow.OnAsTrue
+	}
+	switch on := on.(type) {
+	case string:
+		if on == name {
+			return map[string]any{}
+		}
+	case []any:
+		if slices.Contains(on, any(name)) {
+			return map[string]any{}
+		}
+	case map[string]any:
+		filters, isThere := on[name]
+		if !isThere {
+			return nil
+		}
+		if filters, isMap := filters.(map[string]any); isMap {
+			return filters
+		}
+		return map[string]any{}
+	}
+	return nil
+}
+
+// check is a job that reports a status to GitHub under a name.
+type check struct {
+	// obstacle says why it may be missing, or may pass without having run.
+	obstacle string
+}
+
+// pullRequestChecks are the checks that report on pull requests, by the names that GitHub gives them.
+func pullRequestChecks(workflows map[string]Workflow) map[string]check {
+	checks := map[string]check{}
+	for _, workflow := range workflows {
+		filters := workflow.event("pull_request")
+		if filters == nil {
+			continue
+		}
+		obstacle := ""
+		for _, filter := range slices.Sorted(maps.Keys(filters)) {
+			obstacle = fmt.Sprintf("%s runs for some pull requests only (%s), and the check of the others stays pending", workflow.file, filter)
+		}
+		for id, job := range workflow.Jobs {
+			addChecks(checks, workflows, job, job.label(id), "", obstacle, nil)
+		}
+	}
+	return checks
+}
+
+func (job Job) label(id string) string {
+	if job.Name != "" {
+		return job.Name
+	}
+	return id
+}
+
+// addChecks adds a job, or the jobs of the workflow that it calls.
+func addChecks(checks map[string]check, workflows map[string]Workflow, job Job, label, prefix, obstacle string, inputs map[string]any) {
+	if obstacle == "" {
+		obstacle = job.obstacle(inputs)
+	}
+	called, isLocal := strings.CutPrefix(job.Uses, "./.github/workflows/")
+	if job.Uses == "" || prefix != "" {
+		checks[prefix+label] = check{obstacle}
+		return
+	}
+	if !isLocal {
+		return
+	}
+	for id, inner := range workflows[called].Jobs {
+		addChecks(checks, workflows, inner, inner.label(id), label+" / ", obstacle, job.With)
+	}
+}
+
+var isInputGiven = regexp.MustCompile(`^(?:\$\{\{ *)?inputs\.([a-z-]+) != ''(?: *\}\})?$`)
+
+// obstacle says why a job may not run, although its check is then reported as passed or not at all.
+func (job Job) obstacle(inputs map[string]any) string {
+	if job.ContinueOnError != nil {
+		return "it has continue-on-error, and passes when it has failed"
+	}
+	if job.Strategy != nil {
+		return "it has a matrix, which changes the name of the check"
+	}
+	if job.If == nil {
+		return ""
+	}
+	condition := fmt.Sprint(job.If)
+	if found := isInputGiven.FindStringSubmatch(condition); found != nil {
+		if value, isText := inputs[found[1]].(string); isText && strings.TrimSpace(value) != "" {
+			return ""
+		}
+		return fmt.Sprintf("the caller gives no %q, so it is skipped, and a skipped check counts as passed", found[1])
+	}
+	return fmt.Sprintf("it has the condition %q, and a skipped check counts as passed", condition)
+}
