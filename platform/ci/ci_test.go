@@ -1,8 +1,10 @@
 package ci
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,13 +18,16 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// copied is a copy of the repository's .github in which texts are replaced: FILE, OLD, NEW and so on.
+// copied is a copy of .github, of the repository or of the sample, in which texts are replaced: FILE, OLD, NEW and so on.
 func copied(t *testing.T, changes ...string) string {
 	t.Helper()
-	folder := t.TempDir()
-	must(t, os.CopyFS(filepath.Join(folder, ".github"), os.DirFS(filepath.Join(root, ".github"))))
+	folder, source := t.TempDir(), root
+	if strings.HasPrefix(changes[0], "sample/") {
+		source = sample
+	}
+	must(t, os.CopyFS(filepath.Join(folder, ".github"), os.DirFS(filepath.Join(source, ".github"))))
 	for ; len(changes) > 0; changes = changes[3:] {
-		path := filepath.Join(folder, ".github", changes[0])
+		path := filepath.Join(folder, ".github", strings.TrimPrefix(changes[0], "sample/"))
 		text, err := os.ReadFile(path)
 		must(t, err)
 		if !strings.Contains(string(text), changes[1]) {
@@ -50,18 +55,28 @@ func TestTheRepositoryIsInOrder(t *testing.T) {
 	}
 }
 
+const sample = "sample"
+
 func TestTheSampleIsInOrder(t *testing.T) {
-	workflows, err := ReadWorkflows("sample")
-	must(t, err)
-	if problems := CheckWorkflows(workflows); len(problems) > 0 {
+	if problems := problemsIn(t, sample); len(problems) > 0 {
 		t.Errorf("%s", strings.Join(problems, "\n"))
 	}
-	// It gives each input that it names, and only such.
-	text, err := os.ReadFile(filepath.Join(root, ".github/workflows/app.yml"))
+	own, err := ReadWorkflows(filepath.Join(root, ".github/workflows"))
 	must(t, err)
-	for name := range workflows["deploy.yml"].Jobs["shop"].With {
-		if !strings.Contains(string(text), "\n      "+name+":\n") {
+	calls, err := ReadWorkflows(filepath.Join(sample, ".github/workflows"))
+	must(t, err)
+	// It gives only inputs that there are, and the jobs are those that the checker knows.
+	call := own["app.yml"].event("workflow_call")
+	inputs := call["inputs"].(map[string]any)
+	for name := range calls["deploy.yml"].Jobs["shop"].With {
+		if inputs[name] == nil {
 			t.Errorf("app.yml has no input %q", name)
+		}
+	}
+	for id, job := range own["app.yml"].Jobs {
+		isKnown := slices.Contains(sharedJobs, id)
+		if condition := fmt.Sprint(job.If); isKnown != (condition == "inputs."+id+" != ''") || isKnown && job.Name != id {
+			t.Errorf("the job %s with the condition %q: known as a check: %t", id, condition, isKnown)
 		}
 	}
 }
@@ -74,6 +89,7 @@ const (
 )
 
 func TestPlantedMistakesAreFound(t *testing.T) {
+	const sampleYML, sampleRules = "sample/workflows/deploy.yml", "sample/rulesets/main.json"
 	for _, row := range []struct {
 		name    string
 		changes []string
@@ -124,6 +140,10 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 		{"no limit of time", []string{appYML, "    timeout-minutes: 60\n", ""}, "job image: timeout-minutes is missing"},
 		{"a token in the checkout", []string{appYML, "persist-credentials: false", "persist-credentials: true"}, "leaves the token in the checkout"},
 		{"rights for anybody's change", []string{callerYML, "  pull_request:\n", "  pull_request_target:\n"}, "with the rights of main for changes of anybody"},
+		{"a sample without tests", []string{sampleYML, "      test: npm ci && npm test\n", ""}, `"shop / test": the caller gives no "test"`},
+		{"a sample that calls another workflow", []string{sampleYML, "workflows/app.yml@", "workflows/other.yml@"}, `"shop / test" is no job`},
+		{"a sample with a tag", []string{sampleYML, "@0000000000000000000000000000000000000000", "@main"}, "app.yml@main; pin it by its commit"},
+		{"a sample with another check", []string{sampleRules, "shop / test", "shop / unit"}, `"shop / unit" is no job`},
 		{"runs side by side", []string{callerYML, "concurrency:\n", "x-concurrency:\n"}, "ci.yml: concurrency is missing"},
 	} {
 		problems := strings.Join(problemsIn(t, copied(t, row.changes...)), "\n")

@@ -34,6 +34,7 @@ type Job struct {
 	ContinueOnError any            `json:"continue-on-error"`
 	Permissions     any            `json:"permissions"`
 	TimeoutMinutes  any            `json:"timeout-minutes"`
+	Env             map[string]any `json:"env"`
 	Steps           []Step         `json:"steps"`
 }
 
@@ -41,7 +42,14 @@ type Job struct {
 type Step struct {
 	Uses string         `json:"uses"`
 	With map[string]any `json:"with"`
+	Run  string         `json:"run"`
+	Env  map[string]any `json:"env"`
 }
+
+// The workflow of this repository, as others call it, and its jobs that run on pull requests: each if the input of its name is given.
+const sharedWorkflow = "dunlin-project/dunlin/.github/workflows/app.yml@"
+
+var sharedJobs = []string{"format", "lint", "test", "build"}
 
 // ReadWorkflows reads all workflows of a folder, by file name.
 func ReadWorkflows(folder string) (map[string]Workflow, error) {
@@ -136,6 +144,11 @@ func addChecks(checks map[string]check, workflows map[string]Workflow, job Job, 
 	if job.Uses == "" || prefix != "" {
 		checks[prefix+label] = check{obstacle}
 		return
+	}
+	if strings.HasPrefix(job.Uses, sharedWorkflow) {
+		for _, name := range sharedJobs {
+			addChecks(checks, workflows, Job{If: "inputs." + name + " != ''"}, name, label+" / ", obstacle, job.With)
+		}
 	}
 	if !isLocal {
 		return
