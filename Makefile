@@ -126,6 +126,7 @@ guides: server-for-tests ## Follow README's quick start, docs/own-game.md and th
 
 platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings, against a real API server
 	@scripts/need go nats etcd kube-apiserver skopeo
+	@scripts/need go nats etcd kube-apiserver skopeo argocd-definitions
 	platform/test $(BINARIES)/dunlin
 
 operator: server-for-tests ## Check Roost's operator at length: an error at each of its calls, 1,000 apps, failing calls for 10 minutes (some 30 minutes)

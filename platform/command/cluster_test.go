@@ -404,6 +404,7 @@ func (site *site) runLinesOfReadme() {
 }
 
 func TestWhatTheAPIServerRefuses(t *testing.T) {
+	t.Parallel()
 	site := newSite(t)
 	closed := closedAddress(t)
 	unreachable := rest.CopyConfig(site.server.As(developer))

@@ -71,6 +71,7 @@ var verbs = []string{"get", "list", "watch", "create", "patch", "update", "delet
 
 // TestIdentitiesHaveTheRightsOfTheirRole asks a real API server as each role, and tries each call.
 func TestIdentitiesHaveTheRightsOfTheirRole(t *testing.T) {
+	t.Parallel()
 	site := newSite(t)
 	site.asAdmin()
 	site.namespace("other")
@@ -110,6 +111,7 @@ func TestIdentitiesHaveTheRightsOfTheirRole(t *testing.T) {
 }
 
 func TestAnIdentityFromCreationToRevocation(t *testing.T) {
+	t.Parallel()
 	site := newSite(t)
 	admin := site.asAdmin()
 	out, _ := site.roost(command.ExitFine, "identity", "create", "ci", "--role", "deployer", "-n", "web", "--lifetime", "10m")

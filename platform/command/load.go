@@ -105,6 +105,10 @@ func manifestFiles(paths []string) ([]string, error) {
 			if err != nil || entry.IsDir() || extension != ".yaml" && extension != ".yml" {
 				return err
 			}
+			if entry.Name() == kustomizationFile {
+				// Its patches look like manifests.
+				return nil
+			}
 			text, err := os.ReadFile(file)
 			if strings.Contains(string(text), "apiVersion: "+v1alpha1.Group+"/") {
 				files = append(files, file)

@@ -70,6 +70,7 @@ func deployed(t *testing.T) (*site, *kubelet) {
 
 // TestLogsAndRuns starts one server for both.
 func TestLogsAndRuns(t *testing.T) {
+	t.Parallel()
 	site, kubelet := deployed(t)
 	site.showLogs(kubelet)
 	site.runOnce(kubelet)

@@ -38,24 +38,17 @@ func (release *release) String() string {
 func releaseOf(manifest manifest) (*release, error) {
 	made := &release{}
 	made.kind, made.namespace, made.name = manifest.kindAndName()
-	var names []string
 	if app := manifest.app; app != nil {
 		made.labels, made.annotations, made.spec = app.Labels, app.Annotations, app.Spec
-		for _, name := range app.Spec.EnvFiles {
-			names = append(names, string(name))
-		}
 	} else {
 		dunlin := manifest.dunlin
 		made.labels, made.annotations, made.spec = dunlin.Labels, dunlin.Annotations, dunlin.Spec
-		if file := dunlin.Spec.Keys.File; file != "" {
-			names = append(names, string(file))
-		}
 	}
 	if made.namespace == "" {
 		made.namespace = "default"
 	}
 	files := map[string]string{}
-	for _, name := range names {
+	for _, name := range envFilesOf(manifest) {
 		content, err := os.ReadFile(filepath.Join(filepath.Dir(manifest.file), name))
 		if err != nil {
 			return nil, err
@@ -63,6 +56,19 @@ func releaseOf(manifest manifest) (*release, error) {
 		files[name] = string(content)
 	}
 	return made, made.take(files)
+}
+
+// envFilesOf are the names of the .env files, relative to the manifest.
+func envFilesOf(manifest manifest) []string {
+	var names []string
+	if manifest.app != nil {
+		for _, name := range manifest.app.Spec.EnvFiles {
+			names = append(names, string(name))
+		}
+	} else if file := manifest.dunlin.Spec.Keys.File; file != "" {
+		names = append(names, string(file))
+	}
+	return names
 }
 
 func (release *release) take(files map[string]string) error {

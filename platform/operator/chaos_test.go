@@ -34,6 +34,7 @@ type chaosTimes struct {
 // TestFailingCalls has apps change without a pause, and then runs the operator while 30 % of all its calls fail: it arrives at what is desired, and does not call without
 // end when it has nothing to do or when each call fails.
 func TestFailingCalls(t *testing.T) {
+	t.Parallel()
 	times := chaosTimes{edits: 3 * time.Second, between: 250 * time.Millisecond, quiet: 2 * time.Second, outage: 4 * time.Second, rapid: 50}
 	if isWhole() {
 		times = chaosTimes{edits: 10 * time.Minute, between: time.Second, quiet: time.Minute, outage: time.Minute, rapid: 500}

@@ -19,6 +19,7 @@ func isWhole() bool { return os.Getenv("ROOST_TEST_WHOLE") != "" }
 // TestAnErrorAtEachCall lets each call of the operator fail in turn: before the server has it, and after the server has done
 // it. The end is the same, with no object too few or too many. The short form takes a fixed sample of the calls.
 func TestAnErrorAtEachCall(t *testing.T) {
+	t.Parallel()
 	reference := newWorld(t, "errors")
 	reference.changeTwice()
 	want, calls := hashless(reference.names("shop")), reference.calls.count()

@@ -16,6 +16,7 @@ import (
 // TestAMigrationGatesTheRollout writes the states of its Job as the controller of Jobs does. The pods change when it has
 // succeeded, and not before.
 func TestAMigrationGatesTheRollout(t *testing.T) {
+	t.Parallel()
 	world := newWorld(t, "migration")
 	app := world.app("shop")
 	world.create(app)

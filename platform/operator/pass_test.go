@@ -38,6 +38,7 @@ func sortedText(parts []string) string {
 // TestEachCaseEndsWithoutAWrite has the operator apply each case of the golden files. What the server makes of it differs
 // from what is applied in no way that the operator would write again.
 func TestEachCaseEndsWithoutAWrite(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../render/testdata/cases/*.yaml")
 	if err != nil || len(files) < casesMin {
 		t.Fatalf("%d cases, %v", len(files), err)
@@ -212,6 +213,7 @@ func TestAnOwnerThatIsMadeAgainWaits(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
+	t.Parallel()
 	world := newWorld(t, "settings")
 	app := world.app("shop")
 	world.files(app, "LOG_LEVEL=info\nTOKEN=c4n4ry\n")

@@ -15,6 +15,7 @@ import (
 // TestAKeyIsReplacedWithoutARestart goes through the steps of `roost help secrets rotate`. After each, the operator decrypts, and
 // so does everyone who is to; the pods stay as they are.
 func TestAKeyIsReplacedWithoutARestart(t *testing.T) {
+	t.Parallel()
 	world := newWorld(t, "rotation")
 	replacement, err := age.GenerateX25519Identity()
 	if err != nil {
