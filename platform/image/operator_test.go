@@ -16,11 +16,14 @@ import (
 	"testing"
 )
 
-// The image of the operator, as platform/images writes it, twice.
+// The image of the operator, as platform/images writes it: from this tree, and from a copy elsewhere.
 func TestTheOperatorsImage(t *testing.T) {
+	elsewhere := t.TempDir()
+	must(t, os.CopyFS(filepath.Join(elsewhere, "platform"), os.DirFS("..")))
+	must(t, os.CopyFS(filepath.Join(elsewhere, "packaging"), os.DirFS("../../packaging")))
 	outputs := []string{t.TempDir(), t.TempDir()}
-	for _, output := range outputs {
-		if text, err := exec.Command("../images", output, "operator").CombinedOutput(); err != nil {
+	for index, program := range []string{"../images", filepath.Join(elsewhere, "platform/images")} {
+		if text, err := exec.Command(program, outputs[index], "operator").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
 	}
@@ -29,7 +32,7 @@ func TestTheOperatorsImage(t *testing.T) {
 	second, err := os.ReadFile(filepath.Join(outputs[1], "roost-operator.tar"))
 	must(t, err)
 	if !bytes.Equal(first, second) {
-		t.Error("a second build has other bytes")
+		t.Error("a build in another folder has other bytes")
 	}
 	layout, err := readLayout(bytes.NewReader(first))
 	must(t, err)
