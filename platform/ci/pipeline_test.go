@@ -199,11 +199,11 @@ func (pipeline *pipeline) try(job string) (string, error) {
 		// What the workflow's `defaults` name as shell.
 		command := exec.Command("bash", "--noprofile", "--norc", "-eo", "pipefail", script)
 		command.Dir = pipeline.folder
-		command.Env = []string{
-			"PATH=" + filepath.Join(pipeline.folder, "bin") + ":" + os.Getenv("PATH"), "OWN=" + filepath.Join(pipeline.folder, "bin"),
-			"HOME=" + os.Getenv("HOME"), "GITHUB_ACTOR=somebody", "GITHUB_OUTPUT=" + outputs, "RUNNER_TEMP=" + pipeline.values["runner.temp"],
-			"SSL_CERT_FILE=" + filepath.Join(pipeline.folder, "authority.pem"), "REGISTRY_AUTH_FILE=" + filepath.Join(pipeline.folder, "auth.json"),
-		}
+		command.Env = append(os.Environ(),
+			"PATH="+filepath.Join(pipeline.folder, "bin")+":"+os.Getenv("PATH"), "OWN="+filepath.Join(pipeline.folder, "bin"),
+			"GITHUB_ACTOR=somebody", "GITHUB_OUTPUT="+outputs, "RUNNER_TEMP="+pipeline.values["runner.temp"],
+			"SSL_CERT_FILE="+filepath.Join(pipeline.folder, "authority.pem"), "REGISTRY_AUTH_FILE="+filepath.Join(pipeline.folder, "auth.json"),
+		)
 		for _, variables := range []map[string]any{definition.Env, step.Env} {
 			for name, value := range variables {
 				command.Env = append(command.Env, name+"="+pipeline.resolve(fmt.Sprint(value)))
