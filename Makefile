@@ -15,7 +15,7 @@ BOTS ?= 300
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages workflows platform operator lab page fuzz autobahn crash chaos clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages workflows platform watching operator lab page fuzz autobahn crash chaos clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -125,9 +125,13 @@ guides: server-for-tests ## Follow README's quick start, docs/own-game.md and th
 	tests/guides/run $(BINARIES)/dunlin
 
 platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings, against a real API server
-	@scripts/need go nats etcd kube-apiserver skopeo
 	@scripts/need go nats etcd kube-apiserver skopeo argocd-definitions
 	platform/test $(BINARIES)/dunlin
+
+watching: server-for-tests ## Check alerts, routes, the board and the runbook against Prometheus and live nodes
+	@scripts/need go nats prometheus
+	go build -C platform -o $(BINARIES)/roost ./cmd/roost
+	platform/watching/check $(BINARIES)/dunlin $(BINARIES)/roost
 
 operator: server-for-tests ## Check Roost's operator at length: an error at each of its calls, 1,000 apps, failing calls for 10 minutes (some 30 minutes)
 	@scripts/need go nats etcd kube-apiserver

@@ -78,7 +78,7 @@ class StorageNode:
         if self.has_internal_port:
             self.internal_port = config["http_server"]["internal_port"] = free_port()
         for name, value in self.settings.items():
-            config[name] = config[name] | value if isinstance(value, dict) else value
+            config[name] = config.get(name, {}) | value if isinstance(value, dict) else value
         path = self.folder / "server.json"
         path.write_text(json.dumps(config), "utf-8")
         # The server reads such variables as configuration, and rejects unknown ones.

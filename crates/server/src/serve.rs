@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -106,8 +106,8 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     })
     .map_err(ServeError::Start)?;
     let pid_file = PidFile::write(config.pid_file.as_deref())?;
-    let memory_bytes_max = Arc::new(AtomicU64::new(config.net.memory_bytes_max));
     let counters = Arc::new(ControlCounters::default());
+    counters.set_memory_bytes_max(config.net.memory_bytes_max);
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
     cluster::join(&node, &identity, &counters);
@@ -119,7 +119,6 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
         certificates: certificates.clone(),
         api: ports.api(),
         metrics: ports.metrics(),
-        memory_bytes_max: Arc::clone(&memory_bytes_max),
         counters: Arc::clone(&counters),
     };
     let reloader = Arc::new(Reloader::new(config.clone(), values, reread, live_parts));
@@ -127,7 +126,7 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
     let mut control = Control::start(config, &node, identity, counters, ports, handed_over).await?;
     tokio::spawn(reopen::reopen_rooms(node.clone(), reopen::KeptNamespaces::new(config)));
-    tokio::spawn(watermark::watch(node.clone(), memory_bytes_max));
+    tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
     log_start(config, &node, &control.identity);
     if let Some(certificates) = certificates {
         tokio::spawn(certificates::renew(certificates, Arc::clone(&control.counters)));

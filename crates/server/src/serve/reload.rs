@@ -1,10 +1,7 @@
 //! Reloads the configuration of a running node, on SIGHUP or `POST /-/reload` on the internal port.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -58,7 +55,6 @@ pub(super) struct LiveParts {
     pub(super) certificates: Option<Arc<Certificates>>,
     pub(super) api: Option<Arc<Service>>,
     pub(super) metrics: Option<Arc<Metrics>>,
-    pub(super) memory_bytes_max: Arc<AtomicU64>,
     pub(super) counters: Arc<ControlCounters>,
 }
 
@@ -190,7 +186,7 @@ impl Reloader {
             sessions_max: u32::try_from(config.net.connections_max).unwrap_or(u32::MAX),
             handshakes_per_second: config.admission.handshakes_per_second,
         });
-        parts.memory_bytes_max.store(config.net.memory_bytes_max, Ordering::Relaxed);
+        parts.counters.set_memory_bytes_max(config.net.memory_bytes_max);
         if let Some(api) = &parts.api {
             api.set_options(ports::api_options(config));
         }

@@ -23,6 +23,8 @@ pub struct ControlCounters {
     reloads: [AtomicU64; ReloadOutcome::ALL.len()],
     /// Unix seconds.
     last_reload_s: AtomicU64,
+    /// `net.memory_limit`, which a reload changes; 0 for none.
+    memory_bytes_max: AtomicU64,
 }
 
 /// The result of a configuration reload.
@@ -120,6 +122,16 @@ impl HttpRefusal {
 }
 
 impl ControlCounters {
+    /// Sets `net.memory_limit`.
+    pub fn set_memory_bytes_max(&self, bytes_max: u64) {
+        self.memory_bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// `net.memory_limit`; 0 for none.
+    pub fn memory_bytes_max(&self) -> u64 {
+        self.memory_bytes_max.load(Ordering::Relaxed)
+    }
+
     /// Counts a request and its error, if any.
     pub fn count_request(&self, method: Method, error: Option<&ApiError>) {
         add(self.requests.get(method as usize));

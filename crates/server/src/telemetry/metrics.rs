@@ -64,6 +64,7 @@ families! {
     STANDARD_START = Gauge "process_start_time_seconds" [] "Start time of the process in Unix seconds.";
     PROCESS_CPU = Counter "dunlin_process_cpu_seconds_total" [] "CPU time of the process, user and kernel.";
     PROCESS_RESIDENT = Gauge "dunlin_process_resident_memory_bytes" [] "Resident memory of the process.";
+    PROCESS_MEMORY_LIMIT = Gauge "dunlin_process_memory_limit_bytes" [] "net.memory_limit: at this resident memory, new sessions are refused. 0: no limit.";
     PROCESS_OPEN_FILES = Gauge "dunlin_process_open_fds" [] "Open file descriptors.";
     PROCESS_FILES_MAX = Gauge "dunlin_process_max_fds" [] "Maximum number of open file descriptors.";
     PROCESS_THREADS = Gauge "dunlin_process_threads" [] "Threads of the process.";

@@ -133,6 +133,7 @@ fn process(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     page.single(&m::STANDARD_START, moment.process.started_unix.as_secs_f64());
     page.single(&m::PROCESS_CPU, moment.process.cpu.as_secs_f64());
     page.single(&m::PROCESS_RESIDENT, moment.process.resident_bytes);
+    page.single(&m::PROCESS_MEMORY_LIMIT, moment.control.memory_bytes_max());
     page.single(&m::PROCESS_OPEN_FILES, moment.process.open_files);
     page.single(&m::PROCESS_FILES_MAX, moment.process.open_files_max);
     page.single(&m::PROCESS_THREADS, moment.process.threads);

@@ -1,27 +1,21 @@
 //! Refuses new sessions while the process uses more memory than its limit, so that existing sessions stay connected.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use super::process;
+use super::{api_counters::ControlCounters, process};
 use crate::node::Node;
 
 /// Interval between two checks. A storm of handshakes needs longer to use the memory that operators should reserve.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Checks the process's resident memory. A limit of 0 disables the check.
-pub async fn watch(node: Node, bytes_max: Arc<AtomicU64>) {
+pub async fn watch(node: Node, counters: Arc<ControlCounters>) {
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut is_over = false;
     loop {
         ticks.tick().await;
-        is_over = match bytes_max.load(Ordering::Relaxed) {
+        is_over = match counters.memory_bytes_max() {
             0 => false,
             bytes_max => judge(is_over, process::resident_bytes(), bytes_max),
         };

@@ -84,6 +84,7 @@ fn the_imbalance_is_that_of_the_fullest_shard() {
 fn shards_are_summed_or_listed_separately() {
     let scrape = Scrape::new("0", "epoll", ["chat".to_owned()]);
     let control = ControlCounters::default();
+    control.set_memory_bytes_max(1_000);
     control.count_request(Method::Publish, Some(&ApiError::NOT_AVAILABLE));
     let shards = [shard(0), shard(1)];
     let moment = moment(&shards, &control);
@@ -111,6 +112,7 @@ fn shards_are_summed_or_listed_separately() {
         ("dunlin_publish_to_socket_seconds_bucket{namespace=\"chat\",le=\"+Inf\"}", 4.0),
         ("dunlin_publish_to_socket_seconds_count{namespace=\"chat\"}", 4.0),
         ("dunlin_api_requests_total{method=\"publish\"}", 1.0),
+        ("dunlin_process_memory_limit_bytes", 1_000.0),
         ("dunlin_api_errors_total{method=\"publish\",code=\"108\"}", 1.0),
     ] {
         assert_eq!(samples.get(name), Some(&value), "{name}");
