@@ -110,6 +110,7 @@ chaos: server-for-tests page ## The same with RUNS=300 crashes, a third of it lo
 	tests/crash/all $(BINARIES)/dunlin $(RUNS)
 	tests/cluster/chaos $(BINARIES)/dunlin --rounds $(RUNS)
 	tests/cluster/sdks $(BINARIES)/dunlin --rounds 30
+	tests/cluster/leases $(BINARIES)/dunlin --kills 9 --elections 3
 	tests/browser/cluster $(BINARIES)/dunlin --each
 
 sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, and the room client, against the real server, on both reactors

@@ -24,6 +24,8 @@ START_TIMEOUT_S = 60
 STEP_TIMEOUT_S = 180
 #: A copy in step is behind by what is on its way.
 LAG_MAX = 500
+#: Ends the name of the stream of leases.
+LEASE = "_LEASE"
 
 
 def nats_binary():
@@ -206,22 +208,25 @@ class Cluster:
         what = "all nodes are ready" if is_ready else "no node is ready"
         self.wait_until(what, lambda: all(node.is_ready() is is_ready for node in self.nodes))
 
-    def leader_in_step(self):
-        """The server that leads a stream whose other copies are in step: one more failure stops nothing then."""
+    def leader_in_step(self, of_leases=False):
+        """The server that leads a stream of publications, or that of leases, whose other copies are in step: one more failure stops
+        nothing then."""
         for server in self.servers:
-            for stream in server.streams().values():
+            for name, stream in server.streams().items():
+                if name.endswith(LEASE) != of_leases:
+                    continue
                 copies = stream.get("replicas") or []
                 in_step = [each for each in copies if each.get("current") and each.get("lag", 0) <= LAG_MAX]
                 if stream.get("leader") == server.name and len(in_step) == len(self.servers) - 1:
                     return server
         return None
 
-    def wait_until_in_step(self):
-        """Returns the leader of the stream."""
+    def wait_until_in_step(self, of_leases=False):
+        """Returns the leader of a stream of publications, or of the stream of leases."""
         leaders = []
 
         def is_in_step():
-            leaders[:] = [self.leader_in_step()]
+            leaders[:] = [self.leader_in_step(of_leases)]
             return leaders[0] is not None
 
         self.wait_until("all copies of the stream are in step", is_in_step, STEP_TIMEOUT_S)
