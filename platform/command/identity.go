@@ -56,8 +56,9 @@ func (program *program) identityCommand() *cobra.Command {
 something else.
 
 An access identity is a ServiceAccount with one role in one namespace. A deployer can use deploy, rollback and status. A reader can use status
-and logs, and sees what runs. Neither can read Secrets, run a command in a pod, or delete an App. A runner can use status, logs and run; it
-can make Jobs, and a Job can read each Secret of the namespace. You need the rights to make ServiceAccounts, their tokens and
+and logs, and sees what runs. Neither has a right to Secrets, to a shell in a pod, or to delete an App; but what a deployer deploys can have a
+Secret of the namespace as its keys. A runner can use status, logs and run; it can make Jobs, and a Job can read each Secret of the
+namespace. You need the rights to make ServiceAccounts, their tokens and
 RoleBindings there.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },

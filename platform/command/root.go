@@ -106,7 +106,7 @@ read, written or decrypted, or the API server could not be reached, refuses, or 
 	root.SetOut(program.Out)
 	root.SetErr(program.Err)
 	root.PersistentFlags().StringVarP(&program.output, "output", "o", "text", "text or json")
-	root.PersistentFlags().StringVar(&program.identity, "identity", "", "file with age identities (default $ROOST_IDENTITY_FILE, then $SOPS_AGE_KEY_FILE, then ~/.config/roost/identity.txt)")
+	root.PersistentFlags().StringVar(&program.identity, "identity", "", "file with age identities, which decrypt .env files (default $ROOST_IDENTITY_FILE, then $SOPS_AGE_KEY_FILE, then ~/.config/roost/identity.txt)")
 	completeValues(root, "output", "text", "json")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
