@@ -15,7 +15,7 @@ BOTS ?= 300
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages workflows platform watching operator lab page fuzz autobahn crash chaos clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages workflows platform watching operator gitops lab page fuzz autobahn crash chaos clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -137,6 +137,10 @@ watching: server-for-tests ## Check alerts, routes, the board and the runbook ag
 operator: server-for-tests ## Check Roost's operator at length: an error at each of its calls, 1,000 apps, failing calls for 10 minutes (some 30 minutes)
 	@scripts/need go nats etcd kube-apiserver
 	ROOST_TEST_WHOLE=1 platform/test $(BINARIES)/dunlin -count=1 -v -timeout 60m -run 'TestAnErrorAtEachCall|TestAThousandApps|TestFailingCalls|TestAKilledLeaderIsReplaced' ./operator
+
+gitops: server-for-tests ## Have a real Argo CD sync Roost's sample repository (compiles Argo CD, once)
+	@scripts/need go nats etcd kube-apiserver argocd-definitions argocd redis
+	ROOST_TEST_WHOLE=1 platform/test $(BINARIES)/dunlin -C proof -count=1 -v -timeout 30m -run TestArgoCD .
 
 lab: server-for-tests ## Boot a machine with a Kubernetes cluster, and check Roost with real pods and traffic
 	@scripts/need lab

@@ -12,10 +12,12 @@ import (
 
 	"filippo.io/age"
 	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -48,11 +50,19 @@ type team struct {
 
 func newTeam(t *testing.T) *team {
 	t.Helper()
+	team, _ := newTeamOn(t)
+	return team
+}
+
+func newTeamOn(t *testing.T) (*team, *apiserver.Server) {
+	t.Helper()
 	server := apiserver.ForTest(t)
 	log.SetLogger(logr.Discard())
 	known := operator.NewScheme()
-	if err := rbacv1.AddToScheme(known); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{rbacv1.AddToScheme, authenticationv1.AddToScheme} {
+		if err := add(known); err != nil {
+			t.Fatal(err)
+		}
 	}
 	admin, err := client.New(server.Admin, client.Options{Scheme: known})
 	if err != nil {
@@ -87,7 +97,7 @@ func newTeam(t *testing.T) *team {
 			t.Errorf("the operator has ended: %v", err)
 		}
 	})
-	return team
+	return team, server
 }
 
 func (team *team) identityFile() string {
@@ -244,7 +254,11 @@ func (team *team) serving() string {
 	deployment := &unstructured.Unstructured{}
 	deployment.SetAPIVersion("apps/v1")
 	deployment.SetKind("Deployment")
-	if err := team.admin.Get(team.t.Context(), types.NamespacedName{Namespace: "web", Name: "shop"}, deployment); err != nil {
+	err := team.admin.Get(team.t.Context(), types.NamespacedName{Namespace: "web", Name: "shop"}, deployment)
+	if apierrors.IsNotFound(err) {
+		return "nothing"
+	}
+	if err != nil {
 		team.t.Fatal(err)
 	}
 	containers, _, _ := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
@@ -369,24 +383,24 @@ func (team *team) argoTakesTheManifests() {
 	}
 	for _, name := range []string{"project.yaml", "application.yaml", "argocd-cm.yaml"} {
 		for _, object := range documents(t, filepath.Join(argoFolder, name)) {
-			team.create(object)
+			team.createWhenServed(object, client.DryRunAll)
 			unknown := object.DeepCopy()
 			unknown.SetName("unknown")
 			if err := unstructured.SetNestedField(unknown.Object, "x", "spec", "unknown"); err != nil {
 				t.Fatal(err)
 			}
-			if err := team.createStrictly(unknown); err == nil {
+			if err := team.createStrictly(unknown, client.DryRunAll); err == nil {
 				t.Errorf("%s: an unknown field is taken, so nothing is checked", name)
 			}
 		}
 	}
 }
 
-// create waits until the definition is served.
-func (team *team) create(object *unstructured.Unstructured) {
+// createWhenServed waits until the server has taken over the definition.
+func (team *team) createWhenServed(object *unstructured.Unstructured, options ...client.CreateOption) {
 	team.t.Helper()
 	for deadline := time.Now().Add(noticedMax); ; {
-		err := team.createStrictly(object.DeepCopy())
+		err := team.createStrictly(object.DeepCopy(), options...)
 		if err == nil {
 			return
 		}
@@ -398,8 +412,8 @@ func (team *team) create(object *unstructured.Unstructured) {
 	}
 }
 
-func (team *team) createStrictly(object *unstructured.Unstructured) error {
-	return team.admin.Create(team.t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+func (team *team) createStrictly(object *unstructured.Unstructured, options ...client.CreateOption) error {
+	return team.admin.Create(team.t.Context(), object, append(options, client.FieldValidation(metav1.FieldValidationStrict))...)
 }
 
 // documents of a file with YAML.
