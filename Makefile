@@ -15,7 +15,7 @@ BOTS ?= 300
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages workflows platform watching operator gitops lab page fuzz autobahn crash chaos clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -145,6 +145,11 @@ gitops: server-for-tests ## Have a real Argo CD sync Roost's sample repository (
 lab: server-for-tests ## Boot a machine with a Kubernetes cluster, and check Roost with real pods and traffic
 	@scripts/need lab
 	platform/lab/run $(LAB_SERVER)
+
+machines: ## Boot two Debian machines, and make them a cluster with the playbook of platform/machines; checks that nothing else changes
+	@scripts/need machines
+	platform/machines/lint
+	platform/machines/test
 
 workflows: ## Check GitHub's workflows, shell scripts, and the tree for secrets
 	@scripts/need go python shellcheck actionlint zizmor gitleaks

@@ -1,0 +1,137 @@
+"""Machines with Debian 12 on a public and a private network, as a hoster hands them over: root's key, and nothing else."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+DEADLINE_S = 120
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Failed(Exception):
+    """What was seen differs from what was expected."""
+
+
+def run(*command, **options):
+    """The completed command; what it printed is in the error if it fails."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        raise Failed(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def until(what, condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise Failed(f"not within {DEADLINE_S} s: {what}")
+        time.sleep(0.1)  # between two tries; the verdict is the condition's
+    return value
+
+
+def make_networks():
+    """This network namespace is the outside; it has no address in the private network."""
+    run("ip", "link", "set", "lo", "up")
+    for bridge in ["public", "private"]:
+        run("ip", "link", "add", bridge, "type", "bridge")
+        run("ip", "link", "set", bridge, "up")
+    run("ip", "address", "add", "203.0.113.1/24", "dev", "public")
+
+
+class Machine:
+    """A machine, whose folder is a layer over the base."""
+
+    def __init__(self, work, prefix, packages, name, number):
+        self.work, self.label, self.packages, self.name = work, f"{prefix}-{name}", packages, name
+        self.folder = work / name
+        self.public, self.private = f"203.0.113.{number}", f"10.78.0.{number}"
+        self.supervisor = self.leader = None
+
+    def make(self):
+        for layer in ["files", "work", "root"]:
+            (self.folder / layer).mkdir(parents=True)
+        layers = f"lowerdir={self.work}/base,upperdir={self.folder}/files,workdir={self.folder}/work"
+        run("mount", "-t", "overlay", "overlay", "-o", layers, self.folder / "root")
+        root = self.folder / "root"
+        self.write_network(root / "etc/systemd/network")
+        wants = root / "etc/systemd/system/multi-user.target.wants"
+        wants.mkdir(parents=True, exist_ok=True)
+        (wants / "systemd-networkd.service").symlink_to("/lib/systemd/system/systemd-networkd.service")
+        (root / "etc/hostname").write_text("debian\n", "utf-8")
+        (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n", "utf-8")
+        (root / "etc/apt/sources.list").write_text("deb [trusted=yes] file:/srv/packages ./\n", "utf-8")
+        (root / "srv/packages").mkdir()
+        (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
+        shutil.copy(self.work / "key.pub", root / "root/.ssh/authorized_keys")
+        for key in (root / "etc/ssh").glob("ssh_host_*"):
+            key.unlink()
+        run("ssh-keygen", "-A", "-f", root)
+
+    def write_network(self, folder):
+        for name, address in [("host0", self.public), ("private0", self.private)]:
+            text = f"[Match]\nName={name}\n[Network]\nAddress={address}/24\nLinkLocalAddressing=no\n"
+            (folder / f"10-{name}.network").write_text(text, "utf-8")
+
+    def boot(self):
+        veth = f"p-{self.name}"
+        console = open(self.work / f"{self.name}.console", "w", encoding="utf-8")
+        self.supervisor = subprocess.Popen(
+            [ROOT / "scripts/machine-boot", self.label, self.folder / "root", "--network-bridge=public"]
+            + [f"--network-veth-extra={veth}:private0", f"--bind-ro={self.packages}:/srv/packages"],
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+        )
+        self.leader = until(f"{self.name} boots", self.find_leader)
+        until(f"{self.name} has a private interface", lambda: Path(f"/sys/class/net/{veth}").exists() or self.link(veth))
+        run("ip", "link", "set", veth, "master", "private", "up")
+        until(f"{self.name} accepts SSH", lambda: is_open(self.public, 22))
+
+    @staticmethod
+    def link(name):
+        return subprocess.run(["ip", "link", "show", name], capture_output=True, check=False).returncode == 0
+
+    def find_leader(self):
+        if self.supervisor.poll() is not None:
+            raise Failed(f"{self.name} did not boot:\n" + (self.work / f"{self.name}.console").read_text("utf-8")[-4000:])
+        found = subprocess.run(["pgrep", "-P", str(self.supervisor.pid)], capture_output=True, text=True, check=False)
+        for pid in found.stdout.split():
+            if Path(f"/proc/{pid}/comm").read_text("utf-8").strip() == "systemd":
+                return int(pid)
+        return None
+
+    def wipe(self):
+        """The machine is lost with its disk, and an empty one has its addresses."""
+        if self.leader:
+            os.kill(self.leader, signal.SIGKILL)
+            self.supervisor.wait()
+            run("umount", self.folder / "root")
+            shutil.rmtree(self.folder)
+        self.make()
+        self.boot()
+
+    def inside(self, *command):
+        """What a command in the machine prints, without SSH and Ansible."""
+        return run("nsenter", "--target", self.leader, "--all", "--", *command).stdout
+
+    def in_network(self, *command):
+        return ["nsenter", "--target", str(self.leader), "--net", "--", *map(str, command)]
+
+    def reaches(self, address, port):
+        """Whether a connection from this machine is accepted."""
+        return not subprocess.run(self.in_network("python3", "-c", PROBE, address, port), check=False).returncode
+
+
+PROBE = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 30).close()"
+
+
+def is_open(address, port, patience_s=30):
+    try:
+        socket.create_connection((address, port), patience_s).close()
+        return True
+    except OSError:
+        return False

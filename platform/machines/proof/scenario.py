@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Plays what happens to machines, in this order; each step finds the state that the one before has left. See ../test.
+
+    scenario.py WORK PREFIX PACKAGES [STEP...]
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from checks import check_end_state, check_firewall, check_ssh, expect
+from machine import Failed, Machine, make_networks, run
+
+HERE = Path(__file__).resolve().parent
+FIRST, NEXT = "v1.34.3+k3s1", "v1.35.0+k3s1"
+
+
+class Scenario:
+    """Two machines, and the playbook's runs."""
+
+    def __init__(self, work, prefix, packages):
+        self.work, self.token, self.version = work, secrets.token_hex(16), FIRST
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", work / "key")
+        self.server, self.worker = (
+            Machine(work, prefix, packages, name, number) for name, number in [("server1", 11), ("worker1", 12)]
+        )
+        for version in [FIRST, NEXT]:
+            text = (HERE / "k3s").read_text("utf-8").replace(f'VERSION = "{FIRST}"', f'VERSION = "{version}"')
+            (work / version).write_text(text, "utf-8")
+            (work / version).chmod(0o755)
+        for file in ["site.yml", "ansible.cfg", "roles"]:
+            (work / "playbook").mkdir(exist_ok=True)
+            run("cp", "-r", HERE.parent / file, work / "playbook")
+
+    def inventory(self):
+        variables = {
+            "ansible_user": "ops",
+            "private_interface": "private0",
+            "users_admins": [{"name": "ops", "keys": [(self.work / "key.pub").read_text("utf-8").strip()]}],
+            "k3s_version": self.version,
+            "k3s_binary_path": str(self.work / self.version),
+            "k3s_binary_sha256": run("sha256sum", self.work / self.version).stdout.split()[0],
+            "k3s_ready_tries": 60,
+        }
+
+        def host(machine):
+            return {"hosts": {machine.name: {"ansible_host": machine.public, "private_address": machine.private}}}
+
+        return {"all": {"vars": variables, "children": {"k3s_server": host(self.server), "k3s_agent": host(self.worker)}}}
+
+    def play(self, *arguments, token=None):
+        """The exit code and the output of a run of the playbook."""
+        hosts = self.work / "hosts.json"
+        hosts.write_text(json.dumps(self.inventory()), "utf-8")
+        environment = os.environ | {
+            "K3S_TOKEN": token or self.token,
+            "ANSIBLE_HOME": str(self.work / "ansible"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.work / "cp"),
+            "ANSIBLE_SSH_ARGS": f"-F none -o ControlMaster=auto -o ControlPersist=30s -o UserKnownHostsFile={self.work}/known_hosts "
+            "-o StrictHostKeyChecking=accept-new -o ServerAliveInterval=5",
+        }
+        began = time.monotonic()
+        command = [Path(sys.executable).parent / "ansible-playbook", "-i", hosts, "--private-key", self.work / "key", "site.yml", *arguments]
+        done = subprocess.run(command, cwd=self.work / "playbook", env=environment, capture_output=True, text=True, check=False)
+        print(f"  run {' '.join(arguments)}: exit code {done.returncode}, {time.monotonic() - began:.0f} s", flush=True)
+        text = done.stdout + done.stderr
+        if self.token in text:
+            raise Failed("the output of a run has the token")
+        return done.returncode, text
+
+    def succeed(self, *arguments):
+        code, text = self.play(*arguments)
+        if code:
+            raise Failed(f"the run failed:\n{text[-6000:]}")
+        return {name: int(count) for name, count in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", text, re.MULTILINE)}
+
+    def refuse(self, sentence, *arguments, **options):
+        code, text = self.play(*arguments, **options)
+        flat = " ".join(text.split())
+        if not code or sentence not in flat:
+            raise Failed(f"exit code {code}, and expected {sentence!r} in:\n{text[-6000:]}")
+
+    def replace(self, machine):
+        machine.wipe()
+        shutil.rmtree(self.work / "cp", ignore_errors=True)
+        subprocess.run(["ssh-keygen", "-R", machine.public, "-f", self.work / "known_hosts"], capture_output=True, check=False)
+
+    def end_state(self):
+        for machine, other in [(self.server, self.worker), (self.worker, self.server)]:
+            check_end_state(machine, other, self.server, self.work, self.version, self.token)
+
+    def unchanged(self):
+        expect("changes of a second run", self.succeed(), {"server1": 0, "worker1": 0})
+
+    def calls(self, machine):
+        return machine.inside("cat", "/var/lib/rancher/k3s/calls").splitlines()
+
+
+def first_run(play):
+    play.succeed()
+    play.end_state()
+
+
+def second_run(play):
+    play.unchanged()
+    rules = check_firewall(play.server)
+    expect("a table of another program", "table ip probe" in rules, True)
+    for verb in ["reload", "restart"]:
+        play.server.inside("systemctl", verb, "nftables")
+        expect(f"rules after a {verb}", sorted(check_firewall(play.server).split("\n")), sorted(rules.split("\n")))
+
+
+def wrong_token(play):
+    before = play.server.inside("sha256sum", "/etc/rancher/k3s/token")
+    play.refuse("The token differs from the token of the server on server1; nothing was changed there.", token="wrong-token-of-someone")
+    expect("the token of the server", play.server.inside("sha256sum", "/etc/rancher/k3s/token"), before)
+
+
+def lost_worker(play):
+    """The worker is lost. The run for its replacement fails before the handlers, is tried with a wrong token, and is repeated."""
+    play.replace(play.worker)
+    play.refuse("no-such-package", "-l", "worker1", "-e", '{"packages_more": ["no-such-package"]}')
+    check_ssh(play.worker, play.work)
+    check_firewall(play.worker)
+    sentence = "The server refused the token of worker1. Set K3S_TOKEN to the token of the server, and run again."
+    play.refuse(sentence, "-l", "worker1", "-e", "k3s_ready_tries=3", token="wrong-token-of-someone")
+    play.succeed("-l", "worker1")
+    play.end_state()
+    expect("the old node was deleted", any("kubectl delete node worker1" in call for call in play.calls(play.server)), True)
+    play.unchanged()
+
+
+def handlers_without_force(play):
+    """Without force_handlers, the same failure leaves a state that a later run does not mend, and the checks find it."""
+    site = play.work / "playbook/site.yml"
+    text = site.read_text("utf-8")
+    expect("site.yml has force_handlers", "force_handlers: true" in text, True)
+    site.write_text(text.replace("force_handlers: true", "force_handlers: false"), "utf-8")
+    play.replace(play.worker)
+    play.refuse("no-such-package", "-l", "worker1", "-e", '{"packages_more": ["no-such-package"]}')
+    site.write_text(text, "utf-8")
+    play.succeed("-l", "worker1")
+    try:
+        check_ssh(play.worker, play.work)
+    except Failed as found:
+        print(f"  found: {found}")
+        play.replace(play.worker)
+        play.succeed("-l", "worker1")
+        return
+    raise Failed("a lost handler was not found")
+
+
+def upgrade(play):
+    """The server, then the agent; each is drained before its restart, and takes pods again after it."""
+    before = {machine.name: len(play.calls(machine)) for machine in [play.server, play.worker]}
+    play.version = NEXT
+    play.succeed()
+    play.end_state()
+    on_server = play.calls(play.server)[before["server1"]:]
+    words = [" ".join(word for word in call.split()[1:] if not word.startswith("--")) for call in on_server]
+    expect(
+        "the order of an upgrade",
+        words,
+        ["kubectl drain server1", "server starts", "kubectl uncordon server1", "kubectl drain worker1", "kubectl uncordon worker1"],
+    )
+    expect("starts of the agent", play.calls(play.worker)[before["worker1"]:], [f"{NEXT} agent starts"])
+    play.unchanged()
+
+
+STEPS = [first_run, second_run, wrong_token, lost_worker, handlers_without_force, upgrade]
+
+
+def main():
+    work, prefix, packages, *chosen = sys.argv[1:]
+    steps = [step for step in STEPS if not chosen or step.__name__ in chosen or step is first_run]
+    make_networks()
+    play = Scenario(Path(work), prefix, packages)
+    began = time.monotonic()
+    for machine in [play.server, play.worker]:
+        machine.wipe()
+    print(f"two machines accept SSH after {time.monotonic() - began:.0f} s", flush=True)
+    for step in steps:
+        print(step.__name__, flush=True)
+        began = time.monotonic()
+        try:
+            step(play)
+        except Failed as failed:
+            print(f"{step.__name__}: {failed}", file=sys.stderr, flush=True)
+            sys.exit(1)
+        print(f"  passed after {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
