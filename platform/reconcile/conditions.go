@@ -79,11 +79,12 @@ func (decision *decision) conditions() []Condition {
 	progressing := decision.progressing()
 	degraded := decision.degraded()
 	ready := Condition{ConditionReady, true, ReasonAsDesired, "everything is as the spec has it"}
+	idle := decision.idleWorkload()
 	switch {
-	case degraded.Holds && decision.readyPods() == 0:
+	case degraded.Holds && (idle != "" || decision.readyPods() == 0):
 		ready = Condition{ConditionReady, false, degraded.Reason, degraded.Message}
-	case decision.wantedPods() > 0 && decision.readyPods() == 0:
-		ready = Condition{ConditionReady, false, ReasonNoPodReady, "no pod is ready"}
+	case idle != "":
+		ready = Condition{ConditionReady, false, ReasonNoPodReady, "no pod of " + idle + " is ready"}
 	case progressing.Holds || degraded.Holds:
 		ready.Message = fmt.Sprintf("%d pods serve", decision.readyPods())
 	}
@@ -240,6 +241,22 @@ func (decision *decision) isStalled() bool {
 		}
 	}
 	return false
+}
+
+// idleWorkload is the name of one that wants pods and has none that is ready. A Dunlin needs its nodes and its NATS servers.
+func (decision *decision) idleWorkload() string {
+	wanted := decision.input.Desired
+	if decision.isStopped() {
+		wanted = decision.workloads()
+	}
+	for _, object := range wanted {
+		live := decision.live[keyOf(object)]
+		hasPods := number(object, "spec", "replicas") > 0 || number(live, "spec", "replicas") > 0
+		if isWorkload(object) && hasPods && number(live, "status", "readyReplicas") == 0 {
+			return metadataText(object, "name")
+		}
+	}
+	return ""
 }
 
 func (decision *decision) readyPods() int64 {

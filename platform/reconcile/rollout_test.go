@@ -68,3 +68,34 @@ func TestAFailedMigrationSaysWhy(t *testing.T) {
 		}
 	}
 }
+
+// The pods of NATS servers serve nobody without a node, and nodes without NATS do not either.
+func TestEachWorkloadNeedsAPod(t *testing.T) {
+	for _, row := range []struct {
+		nodes, servers int64
+		isReady        bool
+		message        string
+	}{
+		{0, 3, false, "no pod of realtime is ready"}, {3, 0, false, "no pod of realtime-nats is ready"}, {1, 1, true, "2 pods serve"},
+	} {
+		var desired, live []Manifest
+		for name, ready := range map[string]int64{"realtime": row.nodes, "realtime-nats": row.servers} {
+			object := func() Manifest {
+				return Manifest{
+					"apiVersion": "apps/v1", "kind": "StatefulSet",
+					"metadata": map[string]any{"name": name, "namespace": "web", "labels": labelsOfShop()},
+					"spec":     map[string]any{"replicas": int64(3)},
+				}
+			}
+			found := stamp(object(), revisionsOwner)
+			found["status"] = map[string]any{"replicas": int64(3), "updatedReplicas": int64(3), "readyReplicas": ready}
+			desired, live = append(desired, object()), append(live, found)
+		}
+		result := Decide(Input{Owner: revisionsOwner, Desired: desired, Live: live})
+		for _, condition := range result.Conditions {
+			if condition.Type == ConditionReady && (condition.Holds != row.isReady || condition.Message != row.message) {
+				t.Errorf("%+v: %+v", row, condition)
+			}
+		}
+	}
+}

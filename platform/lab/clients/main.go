@@ -1,11 +1,12 @@
 // Clients connects many clients with the official SDK for Go, and reports every second what they have seen:
 //
-//	clients URL SESSIONS CHANNELS
+//	clients ADDRESS URL SESSIONS CHANNELS
 //
-// Each client subscribes to one of the channels drain:0, drain:1 and so on. The token's key comes from $TOKEN_KEY. Ends with its input.
+// ADDRESS is where the host of the URL is. Each client subscribes to one of the channels drain:0, drain:1 and so on. The token's key comes from $TOKEN_KEY. Ends with its input.
 package main
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -22,25 +24,26 @@ import (
 	"github.com/centrifugal/centrifuge-go"
 )
 
-// session is what one client has seen. Offsets of a channel have no gaps, so the next one is known.
+// session is what one client has seen. Publications are numbered, and each goes to the channel after the one before, so the next number
+// is known. The first one is published after all clients are connected.
 type session struct {
 	channel   int
 	connected bool
-	offset    uint64
+	next      int
 }
 
 // report is a line of output. Counts are those since the start.
 type report struct {
 	Connected   int      `json:"connected"`
-	Seen        uint64   `json:"seen"`
-	Lost        uint64   `json:"lost"`
-	Doubled     uint64   `json:"doubled"`
+	Seen        int      `json:"seen"`
+	Lost        int      `json:"lost"`
+	Doubled     int      `json:"doubled"`
 	Unrecovered int      `json:"unrecovered"`
 	Closed      int      `json:"closed"`
 	ClosedMost  int      `json:"closedMostInASecond"`
 	AwayMost    int64    `json:"awayMostMs"`
 	AwayMedian  int64    `json:"awayMedianMs"`
-	Least       []uint64 `json:"least"` // the lowest offset of all clients, by channel
+	Next        int      `json:"next"` // the lowest number that a client waits for
 }
 
 type crowd struct {
@@ -59,13 +62,18 @@ func token(key, user string) string {
 	return text + "." + encode(sum.Sum(nil))
 }
 
-func (crowd *crowd) join(url, key string, number, channels int) error {
-	config := centrifuge.Config{Token: token(key, "user"+strconv.Itoa(number)), MaxReconnectDelay: 5 * time.Second}
+func (crowd *crowd) join(address, url, key string, number, channels int) error {
+	config := centrifuge.Config{
+		Token: token(key, "user"+strconv.Itoa(number)), MaxReconnectDelay: 5 * time.Second,
+		NetDialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}
 	client := centrifuge.NewJsonClient(url, config)
 	if number%2 == 1 {
 		client = centrifuge.NewProtobufClient(url, config)
 	}
-	session := &session{channel: number % channels}
+	session := &session{channel: number % channels, next: number % channels}
 	crowd.guard.Lock()
 	crowd.sessions = append(crowd.sessions, session)
 	crowd.guard.Unlock()
@@ -92,7 +100,6 @@ func (crowd *crowd) join(url, key string, number, channels int) error {
 		session.connected = true
 		crowd.report.Connected++
 		if since.IsZero() {
-			session.offset = event.StreamPosition.Offset
 			return
 		}
 		crowd.awayMs = append(crowd.awayMs, time.Since(since).Milliseconds())
@@ -100,26 +107,32 @@ func (crowd *crowd) join(url, key string, number, channels int) error {
 			crowd.report.Unrecovered++
 		}
 	})
-	subscription.OnPublication(func(event centrifuge.PublicationEvent) { crowd.see(session, event.Offset) })
+	subscription.OnPublication(func(event centrifuge.PublicationEvent) {
+		var data struct{ Number int }
+		if err := json.Unmarshal(event.Data, &data); err != nil {
+			log.Fatalf("clients: %s: %v", event.Data, err)
+		}
+		crowd.see(session, data.Number, channels)
+	})
 	if err := subscription.Subscribe(); err != nil {
 		return err
 	}
 	return client.Connect()
 }
 
-func (crowd *crowd) see(session *session, offset uint64) {
+func (crowd *crowd) see(session *session, number, channels int) {
 	crowd.guard.Lock()
 	defer crowd.guard.Unlock()
 	crowd.report.Seen++
-	if offset <= session.offset {
+	if number < session.next {
 		crowd.report.Doubled++
 		return
 	}
-	crowd.report.Lost += offset - session.offset - 1
-	session.offset = offset
+	crowd.report.Lost += (number - session.next) / channels
+	session.next = number + channels
 }
 
-func (crowd *crowd) print(channels int) error {
+func (crowd *crowd) print() error {
 	crowd.guard.Lock()
 	defer crowd.guard.Unlock()
 	found := crowd.report
@@ -134,11 +147,9 @@ func (crowd *crowd) print(channels int) error {
 		sorted := slices.Sorted(slices.Values(crowd.awayMs))
 		found.AwayMost, found.AwayMedian = sorted[len(sorted)-1], sorted[len(sorted)/2]
 	}
-	found.Least = make([]uint64, channels)
-	isFirst := slices.Repeat([]bool{true}, channels)
-	for _, session := range crowd.sessions {
-		if isFirst[session.channel] || session.offset < found.Least[session.channel] {
-			found.Least[session.channel], isFirst[session.channel] = session.offset, false
+	for place, session := range crowd.sessions {
+		if place == 0 || session.next < found.Next {
+			found.Next = session.next
 		}
 	}
 	return json.NewEncoder(os.Stdout).Encode(found)
@@ -154,14 +165,14 @@ func main() {
 }
 
 func run(arguments []string) error {
-	if len(arguments) != 3 {
-		return fmt.Errorf("the arguments are URL SESSIONS CHANNELS")
+	if len(arguments) != 4 {
+		return fmt.Errorf("the arguments are ADDRESS URL SESSIONS CHANNELS")
 	}
-	sessions, err := strconv.Atoi(arguments[1])
+	sessions, err := strconv.Atoi(arguments[2])
 	if err != nil {
 		return err
 	}
-	channels, err := strconv.Atoi(arguments[2])
+	channels, err := strconv.Atoi(arguments[3])
 	if err != nil {
 		return err
 	}
@@ -174,7 +185,7 @@ func run(arguments []string) error {
 	failed := make(chan error, 1)
 	go func() {
 		for number := range sessions {
-			if err := crowd.join(arguments[0], os.Getenv("TOKEN_KEY"), number, channels); err != nil {
+			if err := crowd.join(arguments[0], arguments[1], os.Getenv("TOKEN_KEY"), number, channels); err != nil {
 				failed <- err
 				return
 			}
@@ -188,9 +199,9 @@ func run(arguments []string) error {
 		case err := <-failed:
 			return err
 		case <-ended:
-			return crowd.print(channels)
+			return crowd.print()
 		case <-second.C:
-			if err := crowd.print(channels); err != nil {
+			if err := crowd.print(); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,264 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	dunlinNodes           = 3
+	channelsOfDrain       = 10
+	publicationsPerSecond = 50
+	sessionsDefault       = 3000
+	apiKey                = "lab-api-key"
+	tokenKey              = "lab-token-key-of-32-bytes-or-more"
+)
+
+// The nodes are small, because all of them share the cores of one machine.
+const dunlinManifest = `apiVersion: apps.roost.dev/v1alpha1
+kind: Dunlin
+metadata: { name: realtime, namespace: web }
+spec:
+  image: registry.example.com/dunlin:%s
+  nodes: 3
+  host: rt.example.com
+  keys: { file: keys.env }
+  resources: { cpu: 100m, cpuLimit: 2, memory: 512Mi }
+  nats: { servers: 3, image: "nats:%s", size: 1Gi, resources: { cpu: 50m, cpuLimit: 2, memory: 256Mi } }
+  config:
+    channel:
+      namespaces:
+      - { name: drain, history_size: 10000, history_ttl: 600s, force_recovery: true, allow_subscribe_for_client: true }
+    client: { recovery_max_publication_limit: 10000 }
+`
+
+// natsVersion is what `scripts/need nats` compiles.
+func natsVersion(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../scripts/need")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\nNATS_SERVER=")
+	version, _, _ := strings.Cut(rest, "\n")
+	return version
+}
+
+func (site *site) releaseDunlin(version string) {
+	site.t.Helper()
+	site.write("apps/realtime.yaml", fmt.Sprintf(dunlinManifest, version, natsVersion(site.t)))
+	site.write("apps/keys.env", fmt.Sprintf("api_key=%s\ntoken_hmac_secret_key=%s\nnats_password=letters\n", apiKey, tokenKey))
+	site.roost(0, "secrets", "encrypt", "apps/keys.env")
+	site.roost(0, "deploy", "--wait", "10m", "apps/realtime.yaml")
+}
+
+// seen is a report of the clients.
+type seen struct {
+	Connected, Unrecovered, Closed, ClosedMostInASecond int
+	Seen, Lost, Doubled, Next                           int
+	AwayMostMs, AwayMedianMs                            int64
+}
+
+// crowd is the program with the clients.
+type crowd struct {
+	input io.Closer
+	guard sync.Mutex
+	last  seen
+	ended chan struct{}
+}
+
+func (site *site) startClients(sessions int) *crowd {
+	site.t.Helper()
+	command := exec.Command("clients", ingressAddress, "ws://rt.example.com/connection/websocket", strconv.Itoa(sessions), strconv.Itoa(channelsOfDrain))
+	command.Env = append(os.Environ(), "TOKEN_KEY="+tokenKey)
+	command.Stderr = os.Stderr
+	input, err := command.StdinPipe()
+	if err != nil {
+		site.t.Fatal(err)
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		site.t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		site.t.Fatal(err)
+	}
+	crowd := &crowd{input: input, ended: make(chan struct{})}
+	go func() {
+		defer close(crowd.ended)
+		lines := bufio.NewScanner(output)
+		for lines.Scan() {
+			var report seen
+			if json.Unmarshal(lines.Bytes(), &report) == nil {
+				crowd.guard.Lock()
+				crowd.last = report
+				crowd.guard.Unlock()
+			}
+		}
+		_ = command.Wait()
+	}()
+	site.t.Cleanup(crowd.end)
+	return crowd
+}
+
+func (crowd *crowd) report() seen {
+	crowd.guard.Lock()
+	defer crowd.guard.Unlock()
+	return crowd.last
+}
+
+func (crowd *crowd) end() {
+	_ = crowd.input.Close()
+	<-crowd.ended
+}
+
+// publisher publishes in all channels in turn until it is ended. The key keeps an attempt that was not answered from counting twice.
+type publisher struct {
+	stop    context.CancelFunc
+	pending sync.WaitGroup
+	count    int
+	retries  map[string]int
+	rejected error
+}
+
+const attemptsMax = 400
+
+func (site *site) startPublisher() *publisher {
+	site.t.Helper()
+	var service corev1.Service
+	if err := site.admin.Get(site.t.Context(), client.ObjectKey{Namespace: namespace, Name: "realtime-internal"}, &service); err != nil {
+		site.t.Fatal(err)
+	}
+	address := "http://" + service.Spec.ClusterIP + ":9000/api/publish"
+	ctx, stop := context.WithCancel(site.t.Context())
+	publisher := &publisher{stop: stop, retries: map[string]int{}}
+	publisher.pending.Go(func() {
+		pace := time.NewTicker(time.Second / publicationsPerSecond)
+		defer pace.Stop()
+		for began := time.Now(); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-pace.C:
+			}
+			for due := int(time.Since(began).Seconds() * publicationsPerSecond); publisher.count < due && publisher.rejected == nil; publisher.count++ {
+				publisher.publish(address)
+			}
+		}
+	})
+	site.t.Cleanup(publisher.end)
+	return publisher
+}
+
+func (publisher *publisher) publish(address string) {
+	channel := publisher.count % channelsOfDrain
+	body, _ := json.Marshal(map[string]any{
+		"channel": fmt.Sprintf("drain:%d", channel), "data": map[string]int{"number": publisher.count},
+		"idempotency_key": fmt.Sprintf("lab-%d", publisher.count),
+	})
+	var err error
+	for range attemptsMax {
+		if err = post(address, body); err == nil {
+			return
+		}
+		publisher.retries[err.Error()]++
+		time.Sleep(10 * time.Millisecond)
+	}
+	publisher.rejected = err
+}
+
+// post uses a connection of its own, so that each attempt may reach another node.
+func post(address string, body []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), requestSecondsMax*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Close = true
+	request.Header.Set("X-API-Key", apiKey)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	var answer struct {
+		Result struct{ Offset uint64 }
+		Error  json.RawMessage
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("status %d: %w", response.StatusCode, err)
+	}
+	if answer.Result.Offset == 0 {
+		return fmt.Errorf("status %d: %s", response.StatusCode, answer.Error)
+	}
+	return nil
+}
+
+func (publisher *publisher) end() {
+	publisher.stop()
+	publisher.pending.Wait()
+}
+
+// A rolling update of three nodes with clients that stay connected, and publications meanwhile.
+func TestARollingUpdateOfADunlin(t *testing.T) {
+	site := newSite(t)
+	site.install()
+	sessions := sessionsDefault
+	if text := os.Getenv("LAB_SESSIONS"); text != "" {
+		sessions, _ = strconv.Atoi(text)
+	}
+	began := time.Now()
+	site.releaseDunlin("0.1.0")
+	site.figure("three nodes and three NATS servers serve after %.0f s", time.Since(began).Seconds())
+	crowd := site.startClients(sessions)
+	site.wait("all clients are connected", func() bool { return crowd.report().Connected == sessions })
+	publisher := site.startPublisher()
+	site.wait("publications arrive", func() bool { return crowd.report().Seen > sessions })
+
+	began = time.Now()
+	site.releaseDunlin("0.2.0")
+	took := time.Since(began)
+	site.wait("all clients are connected", func() bool { return crowd.report().Connected == sessions })
+	publisher.end()
+	if publisher.rejected != nil {
+		t.Fatalf("publication %d was not taken: %v", publisher.count, publisher.rejected)
+	}
+	site.wait("all clients have the last publications", func() bool {
+		return crowd.report().Next >= publisher.count
+	})
+	crowd.end()
+	found := crowd.report()
+	retries := 0
+	for _, count := range publisher.retries {
+		retries += count
+	}
+	site.figure("rolling update of %d nodes in %.0f s with %d clients: %d publications in %d channels, %d deliveries, %d lost, %d doubled, %d not recovered",
+		dunlinNodes, took.Seconds(), sessions, publisher.count, channelsOfDrain, found.Seen, found.Lost, found.Doubled, found.Unrecovered)
+	site.figure("%d connections closed, at most %d in a second; away for %.2f s (median), %.2f s at most; %d attempts to publish repeated: %v",
+		found.Closed, found.ClosedMostInASecond, float64(found.AwayMedianMs)/1000, float64(found.AwayMostMs)/1000, retries, publisher.retries)
+	if found.Lost+found.Doubled != 0 || found.Unrecovered != 0 || found.Closed < sessions {
+		t.Errorf("%+v", found)
+	}
+	for _, pod := range site.pods("realtime") {
+		if image := pod.Spec.Containers[0].Image; !strings.HasSuffix(image, ":0.2.0") || pod.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Errorf("%s: %s, %+v", pod.Name, image, pod.Status.ContainerStatuses)
+		}
+	}
+}
