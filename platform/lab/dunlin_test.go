@@ -129,11 +129,13 @@ func (crowd *crowd) end() {
 
 // publisher publishes in all channels in turn until it is ended. The key keeps an attempt that was not answered from counting twice.
 type publisher struct {
-	stop    context.CancelFunc
-	pending sync.WaitGroup
+	stop     context.CancelFunc
+	pending  sync.WaitGroup
 	count    int
 	retries  map[string]int
 	rejected error
+	// began is in the keys, because the servers remember those of an earlier run.
+	began time.Time
 }
 
 const attemptsMax = 400
@@ -146,17 +148,17 @@ func (site *site) startPublisher() *publisher {
 	}
 	address := "http://" + service.Spec.ClusterIP + ":9000/api/publish"
 	ctx, stop := context.WithCancel(site.t.Context())
-	publisher := &publisher{stop: stop, retries: map[string]int{}}
+	publisher := &publisher{stop: stop, retries: map[string]int{}, began: time.Now()}
 	publisher.pending.Go(func() {
 		pace := time.NewTicker(time.Second / publicationsPerSecond)
 		defer pace.Stop()
-		for began := time.Now(); ; {
+		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-pace.C:
 			}
-			for due := int(time.Since(began).Seconds() * publicationsPerSecond); publisher.count < due && publisher.rejected == nil; publisher.count++ {
+			for due := int(time.Since(publisher.began).Seconds() * publicationsPerSecond); publisher.count < due && publisher.rejected == nil; publisher.count++ {
 				publisher.publish(address)
 			}
 		}
@@ -169,7 +171,7 @@ func (publisher *publisher) publish(address string) {
 	channel := publisher.count % channelsOfDrain
 	body, _ := json.Marshal(map[string]any{
 		"channel": fmt.Sprintf("drain:%d", channel), "data": map[string]int{"number": publisher.count},
-		"idempotency_key": fmt.Sprintf("lab-%d", publisher.count),
+		"idempotency_key": fmt.Sprintf("%d-%d", publisher.began.UnixNano(), publisher.count),
 	})
 	var err error
 	for range attemptsMax {

@@ -34,16 +34,16 @@ type session struct {
 
 // report is a line of output. Counts are those since the start.
 type report struct {
-	Connected   int      `json:"connected"`
-	Seen        int      `json:"seen"`
-	Lost        int      `json:"lost"`
-	Doubled     int      `json:"doubled"`
-	Unrecovered int      `json:"unrecovered"`
-	Closed      int      `json:"closed"`
-	ClosedMost  int      `json:"closedMostInASecond"`
-	AwayMost    int64    `json:"awayMostMs"`
-	AwayMedian  int64    `json:"awayMedianMs"`
-	Next        int      `json:"next"` // the lowest number that a client waits for
+	Connected   int   `json:"connected"`
+	Seen        int   `json:"seen"`
+	Lost        int   `json:"lost"`
+	Doubled     int   `json:"doubled"`
+	Unrecovered int   `json:"unrecovered"`
+	Closed      int   `json:"closed"`
+	ClosedMost  int   `json:"closedMostInASecond"`
+	AwayMost    int64 `json:"awayMostMs"`
+	AwayMedian  int64 `json:"awayMedianMs"`
+	Next        int   `json:"next"` // the lowest number that a client waits for
 }
 
 type crowd struct {
