@@ -79,3 +79,23 @@ func TestAnAppFromDeployToServing(t *testing.T) {
 		}
 	}
 }
+
+// The words of real pods, and a command that runs once with the image and the settings of the app.
+func TestLogsAndRuns(t *testing.T) {
+	app := newApp(t, "spoken", "  replicas: 2\n")
+	app.release("1.4.2", "info", "token", "")
+	app.deploy()
+	out := app.roost(0, "logs", "-n", namespace, app.name)
+	if found := strings.Count(out, "shop 1.4.2 listens on port 8080"); found != 2 {
+		t.Errorf("%d lines of 2 pods: %s", found, out)
+	}
+	began := time.Now()
+	if out := app.roost(0, "run", "-n", namespace, app.name, "--", "/usr/bin/shop", "migrate"); !strings.Contains(out, "migrated") {
+		t.Errorf("%q", out)
+	}
+	app.figure("a command of the app has run after %.1f s", time.Since(began).Seconds())
+	app.roost(17, "run", "-n", namespace, app.name, "--", "/usr/bin/shop", "exit", "17")
+	if jobs := app.must(kubectl("-n", namespace, "get", "jobs,pods", "-l", "apps.roost.dev/app="+app.name+",apps.roost.dev/part!=main", "-o", "name")); jobs != "" {
+		t.Errorf("these stay: %s", jobs)
+	}
+}

@@ -72,6 +72,7 @@ type seen struct {
 	Connected, Unrecovered, Closed, ClosedMostInASecond int
 	Seen, Lost, Doubled, Next                           int
 	AwayMostMs, AwayMedianMs                            int64
+	Gone                                                map[string]int
 }
 
 // crowd is the program with the clients.
@@ -237,7 +238,13 @@ func TestARollingUpdateOfADunlin(t *testing.T) {
 	began = time.Now()
 	site.releaseDunlin("0.2.0")
 	took := time.Since(began)
-	site.wait("all clients are connected", func() bool { return crowd.report().Connected == sessions })
+	site.wait("all clients are connected", func() bool {
+		report := crowd.report()
+		if len(report.Gone) > 0 {
+			t.Fatalf("clients that do not come back: %+v", report)
+		}
+		return report.Connected == sessions
+	})
 	publisher.end()
 	if publisher.rejected != nil {
 		t.Fatalf("publication %d was not taken: %v", publisher.count, publisher.rejected)

@@ -34,16 +34,17 @@ type session struct {
 
 // report is a line of output. Counts are those since the start.
 type report struct {
-	Connected   int   `json:"connected"`
-	Seen        int   `json:"seen"`
-	Lost        int   `json:"lost"`
-	Doubled     int   `json:"doubled"`
-	Unrecovered int   `json:"unrecovered"`
-	Closed      int   `json:"closed"`
-	ClosedMost  int   `json:"closedMostInASecond"`
-	AwayMost    int64 `json:"awayMostMs"`
-	AwayMedian  int64 `json:"awayMedianMs"`
-	Next        int   `json:"next"` // the lowest number that a client waits for
+	Connected   int            `json:"connected"`
+	Seen        int            `json:"seen"`
+	Lost        int            `json:"lost"`
+	Doubled     int            `json:"doubled"`
+	Unrecovered int            `json:"unrecovered"`
+	Closed      int            `json:"closed"`
+	ClosedMost  int            `json:"closedMostInASecond"`
+	AwayMost    int64          `json:"awayMostMs"`
+	AwayMedian  int64          `json:"awayMedianMs"`
+	Next        int            `json:"next"` // the lowest number that a client waits for
+	Gone        map[string]int `json:"gone"` // clients and subscriptions that do not come back by themselves, by the reason
 }
 
 type crowd struct {
@@ -87,6 +88,9 @@ func (crowd *crowd) join(address, url, key string, number, channels int) error {
 			crowd.closed = append(crowd.closed, since)
 		}
 	})
+	client.OnDisconnected(func(event centrifuge.DisconnectedEvent) {
+		crowd.isGone(fmt.Sprintf("disconnected: %d %s", event.Code, event.Reason))
+	})
 	subscription, err := client.NewSubscription(fmt.Sprintf("drain:%d", session.channel))
 	if err != nil {
 		return err
@@ -107,6 +111,9 @@ func (crowd *crowd) join(address, url, key string, number, channels int) error {
 			crowd.report.Unrecovered++
 		}
 	})
+	subscription.OnUnsubscribed(func(event centrifuge.UnsubscribedEvent) {
+		crowd.isGone(fmt.Sprintf("unsubscribed: %d %s", event.Code, event.Reason))
+	})
 	subscription.OnPublication(func(event centrifuge.PublicationEvent) {
 		var data struct{ Number int }
 		if err := json.Unmarshal(event.Data, &data); err != nil {
@@ -118,6 +125,12 @@ func (crowd *crowd) join(address, url, key string, number, channels int) error {
 		return err
 	}
 	return client.Connect()
+}
+
+func (crowd *crowd) isGone(reason string) {
+	crowd.guard.Lock()
+	defer crowd.guard.Unlock()
+	crowd.report.Gone[reason]++
 }
 
 func (crowd *crowd) see(session *session, number, channels int) {
@@ -176,7 +189,7 @@ func run(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	crowd := &crowd{}
+	crowd := &crowd{report: report{Gone: map[string]int{}}}
 	ended := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

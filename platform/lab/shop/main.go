@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -23,6 +24,13 @@ func main() {
 }
 
 func run(arguments []string) error {
+	if len(arguments) == 2 && arguments[0] == "exit" {
+		code, err := strconv.Atoi(arguments[1])
+		if err != nil {
+			return err
+		}
+		os.Exit(code)
+	}
 	if len(arguments) > 0 && arguments[0] == "migrate" {
 		if reason := os.Getenv("MIGRATION_FAILS"); reason != "" {
 			return fmt.Errorf("migration: %s", reason)
