@@ -95,7 +95,8 @@ func TestLogsAndRuns(t *testing.T) {
 	}
 	app.figure("a command of the app has run after %.1f s", time.Since(began).Seconds())
 	app.roost(17, "run", "-n", namespace, app.name, "--", "/usr/bin/shop", "exit", "17")
-	if jobs := app.must(kubectl("-n", namespace, "get", "jobs,pods", "-l", "apps.roost.dev/app="+app.name+",apps.roost.dev/part!=main", "-o", "name")); jobs != "" {
-		t.Errorf("these stay: %s", jobs)
-	}
+	app.wait("the Jobs and their pods are gone", func() bool {
+		labels := "apps.roost.dev/app=" + app.name + ",apps.roost.dev/part!=main"
+		return app.must(kubectl("-n", namespace, "get", "jobs,pods", "-l", labels, "-o", "name")) == ""
+	})
 }

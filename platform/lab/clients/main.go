@@ -43,8 +43,9 @@ type report struct {
 	ClosedMost  int            `json:"closedMostInASecond"`
 	AwayMost    int64          `json:"awayMostMs"`
 	AwayMedian  int64          `json:"awayMedianMs"`
-	Next        int            `json:"next"` // the lowest number that a client waits for
-	Gone        map[string]int `json:"gone"` // clients and subscriptions that do not come back by themselves, by the reason
+	Wrong       map[string]int `json:"wrong"` // how many clients have lost or doubled a publication, by its number; a part of them
+	Next        int            `json:"next"`  // the lowest number that a client waits for
+	Gone        map[string]int `json:"gone"`  // clients and subscriptions that do not come back by themselves, by the reason
 }
 
 type crowd struct {
@@ -99,6 +100,9 @@ func (crowd *crowd) join(address, url, key string, number, channels int) error {
 		crowd.guard.Lock()
 		defer crowd.guard.Unlock()
 		if session.connected {
+			if event.WasRecovering && !event.Recovered {
+				crowd.report.Unrecovered++
+			}
 			return
 		}
 		session.connected = true
@@ -127,6 +131,16 @@ func (crowd *crowd) join(address, url, key string, number, channels int) error {
 	return client.Connect()
 }
 
+// wrongMax bounds the list.
+const wrongMax = 40
+
+func (crowd *crowd) isWrong(what string, number int) {
+	key := fmt.Sprintf("%s %d", what, number)
+	if _, isThere := crowd.report.Wrong[key]; isThere || len(crowd.report.Wrong) < wrongMax {
+		crowd.report.Wrong[key]++
+	}
+}
+
 func (crowd *crowd) isGone(reason string) {
 	crowd.guard.Lock()
 	defer crowd.guard.Unlock()
@@ -139,9 +153,13 @@ func (crowd *crowd) see(session *session, number, channels int) {
 	crowd.report.Seen++
 	if number < session.next {
 		crowd.report.Doubled++
+		crowd.isWrong("doubled", number)
 		return
 	}
-	crowd.report.Lost += (number - session.next) / channels
+	for missing := session.next; missing < number; missing += channels {
+		crowd.report.Lost++
+		crowd.isWrong("lost", missing)
+	}
 	session.next = number + channels
 }
 
@@ -189,7 +207,7 @@ func run(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	crowd := &crowd{report: report{Gone: map[string]int{}}}
+	crowd := &crowd{report: report{Gone: map[string]int{}, Wrong: map[string]int{}}}
 	ended := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
