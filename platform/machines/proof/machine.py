@@ -98,11 +98,8 @@ class Machine:
     def find_leader(self):
         if self.supervisor.poll() is not None:
             raise Failed(f"{self.name} did not boot:\n" + (self.work / f"{self.name}.console").read_text("utf-8")[-4000:])
-        found = subprocess.run(["pgrep", "-P", str(self.supervisor.pid)], capture_output=True, text=True, check=False)
-        for pid in found.stdout.split():
-            if Path(f"/proc/{pid}/comm").read_text("utf-8").strip() == "systemd":
-                return int(pid)
-        return None
+        found = subprocess.run(["pgrep", "-x", "-P", str(self.supervisor.pid), "systemd"], capture_output=True, text=True, check=False)
+        return int(found.stdout) if found.stdout else None
 
     def wipe(self):
         """The machine is lost with its disk, and an empty one has its addresses."""

@@ -118,9 +118,10 @@ def second_run(play):
 
 
 def wrong_token(play):
-    before = play.server.inside("sha256sum", "/etc/rancher/k3s/token")
+    machines = [play.server, play.worker]
+    before = [machine.inside("sha256sum", "/etc/rancher/k3s/token") for machine in machines]
     play.refuse("The token differs from the token of the server on server1; nothing was changed there.", token="wrong-token-of-someone")
-    expect("the token of the server", play.server.inside("sha256sum", "/etc/rancher/k3s/token"), before)
+    expect("the tokens of the machines", [machine.inside("sha256sum", "/etc/rancher/k3s/token") for machine in machines], before)
 
 
 def lost_worker(play):
@@ -180,6 +181,7 @@ STEPS = [first_run, second_run, wrong_token, lost_worker, handlers_without_force
 def main():
     work, prefix, packages, *chosen = sys.argv[1:]
     steps = [step for step in STEPS if not chosen or step.__name__ in chosen or step is first_run]
+    os.chdir(work)
     make_networks()
     play = Scenario(Path(work), prefix, packages)
     began = time.monotonic()
