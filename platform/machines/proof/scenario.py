@@ -124,6 +124,18 @@ def wrong_token(play):
     expect("the tokens of the machines", [machine.inside("sha256sum", "/etc/rancher/k3s/token") for machine in machines], before)
 
 
+def refused_settings(play):
+    """A missing package without apt, and a program with another checksum: nothing is changed, and a sentence names the cause."""
+    rules = check_firewall(play.worker)
+    without_apt = json.dumps({"packages_install": False, "packages_more": ["no-such-package"]})
+    play.refuse("worker1 lacks the packages no-such-package, and packages_install is false.", "-l", "worker1", "-e", without_apt)
+    before = play.worker.inside("ls", "-l", "/usr/local/bin")
+    play.refuse("Nothing was copied. Correct the one that is wrong.", "-l", "worker1", "-e", f"k3s_binary_sha256={'0' * 64}")
+    play.refuse("is not an address of private_interface host0 on worker1.", "-l", "worker1", "-e", "private_interface=host0")
+    expect("programs of the worker", play.worker.inside("ls", "-l", "/usr/local/bin"), before)
+    expect("rules of the worker", check_firewall(play.worker), rules)
+
+
 def lost_worker(play):
     """The worker is lost. The run for its replacement fails before the handlers, is tried with a wrong token, and is repeated."""
     play.replace(play.worker)
@@ -175,7 +187,7 @@ def upgrade(play):
     play.unchanged()
 
 
-STEPS = [first_run, second_run, wrong_token, lost_worker, handlers_without_force, upgrade]
+STEPS = [first_run, second_run, wrong_token, refused_settings, lost_worker, handlers_without_force, upgrade]
 
 
 def main():
