@@ -9,6 +9,9 @@ use dunlin_engine::{Effects, Event, Now, Options, Seed, SessionKey, Shard, Shard
 
 use super::world::Prepare;
 
+/// Nodes bear a difference of 10 seconds.
+const CLOCK_OFF_MAX_MS: i64 = 4_000;
+
 /// A running node.
 pub struct ClusterNode {
     /// Its id, which no node had before.
@@ -18,6 +21,8 @@ pub struct ClusterNode {
     pub core: Core,
     pub core_effects: Vec<CoreEffect>,
     pub sessions: u32,
+    /// How far its clock is off.
+    clock_off_ms: i64,
     /// Sessions whose commands can be carried out that waited.
     pub recalled: Vec<SessionKey>,
     /// On the way from the shard to the protocol, and back.
@@ -65,10 +70,16 @@ impl ClusterNode {
             core,
             core_effects: Vec::new(),
             sessions: 0,
+            clock_off_ms: (run.cast_signed() * 1_733) % (2 * CLOCK_OFF_MAX_MS) - CLOCK_OFF_MAX_MS,
             recalled: Vec::new(),
             to_core: VecDeque::new(),
             to_shard: VecDeque::new(),
         }
+    }
+
+    /// The time as this node knows it. The clocks of nodes and of NATS servers differ.
+    pub const fn on_own_clock(&self, now: Now) -> Now {
+        Now { unix_ms: now.unix_ms.saturating_add_signed(self.clock_off_ms), ..now }
     }
 
     /// Has the protocol handle an event; its effects are in `core_effects`.

@@ -356,7 +356,7 @@ impl<'a> ClusteredWorld<'a> {
     }
 
     fn handle_core(&mut self, place: usize, event: CoreEvent) {
-        let now = self.now();
+        let now = self.nodes[place].on_own_clock(self.now());
         self.nodes[place].handle_core(now, event);
         for effect in std::mem::take(&mut self.nodes[place].core_effects) {
             self.perform_core(place, effect);
