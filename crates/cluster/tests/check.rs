@@ -59,13 +59,25 @@ fn system_options(servers: &NatsServers) -> LinkOptions {
     LinkOptions { servers: parsed_servers(&url_of(servers, "sys")).expect("addresses"), ..options(&servers.urls()).0 }
 }
 
-async fn make_stream(servers: &NatsServers, replicas: u16) {
+/// The stream of a namespace, and that of leases.
+async fn make_streams(servers: &NatsServers, replicas: u16) {
     let client = open_once(&options(&url_of(servers, "node")).0).await.expect("a server takes the connection");
     let terms = StreamTerms { age_max_ms: 3_660_000, ..terms(replicas) };
-    ensure(&client, &terms, "epoch-1", PATIENCE).await.expect("the stream is made");
+    let leases = StreamTerms {
+        name: "dn_LEASE".into(),
+        source: "dn.l.node.>".into(),
+        destination: "dn.lw.node.>".into(),
+        messages_per_subject_max: 1,
+        age_max_ms: 3_600_000,
+        duplicate_window_ms: 60_000,
+        ..terms.clone()
+    };
+    for terms in [terms, leases] {
+        ensure(&client, &terms, "epoch-1", PATIENCE).await.expect("the stream is made");
+    }
 }
 
-/// Stores a message in the stream of [`make_stream`]. It may have to elect a leader first.
+/// Stores a message in the stream of [`make_streams`]. It may have to elect a leader first.
 async fn store_one(options: &ClusterOptions) {
     let client = open_once(&options.links).await.expect("a server takes the connection");
     let store = async {
@@ -87,7 +99,7 @@ fn states(findings: &[ClusterFinding], state: FindingState) -> Vec<String> {
 #[tokio::test]
 async fn a_cluster_as_documented_is_good_and_its_system_account_shows_the_rest() {
     let servers = NatsServers::start(3, &accounts());
-    make_stream(&servers, 3).await;
+    make_streams(&servers, 3).await;
     let options = options_of(&servers, "node", 3);
     let is_good = |findings: &[ClusterFinding]| {
         states(findings, FindingState::Wrong).is_empty() && states(findings, FindingState::Warning).is_empty()
@@ -124,7 +136,7 @@ async fn a_cluster_as_documented_is_good_and_its_system_account_shows_the_rest()
 #[tokio::test]
 async fn each_missing_permission_is_named_with_its_remedy() {
     let servers = NatsServers::start(1, &accounts());
-    make_stream(&servers, 1).await;
+    make_streams(&servers, 1).await;
     for (user, action, pattern) in [
         ("no_create", "publish", "$JS.API.STREAM.CREATE.*"),
         ("no_info", "publish", "$JS.API.STREAM.INFO.*"),
@@ -160,10 +172,11 @@ async fn wrong_credentials_and_servers_that_are_down_are_named() {
 async fn streams_that_are_missing_foreign_or_out_of_step_are_named() {
     let mut servers = NatsServers::start(3, &accounts());
     let options = options_of(&servers, "node", 3);
-    let missing = "stream dn_chat_0: does not exist: the next node that starts makes it";
-    until(&options, |findings| states(findings, FindingState::Warning) == [missing]).await;
+    let missing = ["dn_chat_0", "dn_LEASE"]
+        .map(|stream| format!("stream {stream}: does not exist: the next node that starts makes it"));
+    until(&options, |findings| states(findings, FindingState::Warning) == missing).await;
 
-    make_stream(&servers, 3).await;
+    make_streams(&servers, 3).await;
     let client = open_once(&options.links).await.expect("a server takes the connection");
     let foreign = r#"{"name":"dn_news_0","subjects":["dn.p.news.0.>"],"storage":"file","num_replicas":1}"#;
     client.request("$JS.API.STREAM.CREATE.dn_news_0", foreign.into()).await.expect("the stream is made");

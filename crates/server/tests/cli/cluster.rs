@@ -23,8 +23,9 @@ fn the_servers_of_a_cluster_are_checked() {
     for line in [
         "good     permissions: ",
         "warning  stream centrifugo_chat_0: does not exist",
+        "warning  stream centrifugo_LEASE: does not exist",
         "unknown  sync_interval: ",
-        "0 wrong, 1 warnings, 1 unknown",
+        "0 wrong, 2 warnings, 1 unknown",
     ] {
         assert!(stdout(&output).lines().any(|found| found.starts_with(line)), "{line}: {}", stdout(&output));
     }
@@ -34,7 +35,7 @@ fn the_servers_of_a_cluster_are_checked() {
     let report: Value = serde_json::from_str(stdout(&output)).expect("JSON");
     assert_eq!(
         (&report["wrong"], &report["warnings"], &report["unknown"]),
-        (&0.into(), &1.into(), &1.into()),
+        (&0.into(), &2.into(), &1.into()),
         "{report}"
     );
 
