@@ -53,7 +53,7 @@ Exit code 1 says that something does not serve; the operator goes on trying.`,
 	return command
 }
 
-// releases loads manifests, of which none has a problem, and gives them the images.
+// releases loads manifests, refuses those with problems, and gives them the images.
 func (program *program) releases(paths, images []string) ([]*release, error) {
 	result, err := program.loadValid(paths, ". Nothing is written")
 	if err != nil {

@@ -72,7 +72,7 @@ func (program *program) load(paths []string) (*loaded, error) {
 	return result, nil
 }
 
-// loadValid loads manifests, of which none has a problem. The consequence ends the summary of the problems.
+// loadValid loads manifests. One with a problem is an error. The consequence ends the summary of the problems.
 func (program *program) loadValid(paths []string, consequence string) (*loaded, error) {
 	result, err := program.load(paths)
 	if err != nil {
@@ -205,7 +205,7 @@ func (manifest *manifest) kindAndName() (kind, namespace, name string) {
 	return "Dunlin", manifest.dunlin.Namespace, manifest.dunlin.Name
 }
 
-// compare finds what several manifests claim: a name, of which objects are made, or a host with its path.
+// compare finds what several manifests claim: the name of an object, or a host with its path.
 func (result *loaded) compare() {
 	claims := map[string]string{}
 	claim := func(manifest manifest, thing, path, message string) {
@@ -235,7 +235,7 @@ func (result *loaded) compare() {
 	}
 }
 
-// objects renders all manifests, of which none has a problem.
+// objects renders all manifests.
 func (result *loaded) objects() ([]runtime.Object, error) {
 	var objects []runtime.Object
 	for _, manifest := range result.manifests {

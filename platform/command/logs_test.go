@@ -138,16 +138,24 @@ func (site *site) logsOfTwoPods(begin time.Time) {
 }
 
 func (site *site) refuseLogs() {
-	for _, row := range []struct {
-		code                int
-		arguments, sentence string
-	}{
+	site.refuses([]refusal{
 		{command.ExitFailed, "logs -n web none", "there is no App and no Dunlin none in the namespace web"},
 		{command.ExitFailed, "logs -n web shop --pod shop-3", "App web/shop has no pod shop-3; it has shop-1, shop-2"},
 		{command.ExitUsage, "logs shop -f --previous", "--previous and --follow exclude each other"},
 		{command.ExitUsage, "logs shop --since -1m", "--since is -1m0s; write a duration such as 10m"},
 		{command.ExitUsage, "logs", "there are 0 arguments; name one App or Dunlin"},
-	} {
+	})
+}
+
+// refusal is a command line that fails, with what it prints.
+type refusal struct {
+	code                int
+	arguments, sentence string
+}
+
+func (site *site) refuses(rows []refusal) {
+	site.t.Helper()
+	for _, row := range rows {
 		_, stderr := site.roost(row.code, strings.Fields(row.arguments)...)
 		contains(site.t, stderr, row.sentence)
 	}

@@ -121,7 +121,7 @@ func (cluster *cluster) apply(ctx context.Context, written client.Object, body a
 	return cluster.explained(cluster.Patch(ctx, written, client.RawPatch(types.ApplyPatchType, text), options...))
 }
 
-// keepFiles has the files deleted with their subject, and deletes those of earlier releases, of which the revisions have copies.
+// keepFiles has the files deleted with their subject, and deletes those of earlier releases. The revisions have copies.
 func (cluster *cluster) keepFiles(ctx context.Context, release *release, subject client.Object) error {
 	if release.files != nil {
 		owned := release.files.DeepCopy()

@@ -210,17 +210,11 @@ func (site *site) refuseRuns() {
 	if err := site.admin.Create(site.t.Context(), dunlin); err != nil && !apierrors.IsAlreadyExists(err) {
 		site.t.Fatal(err)
 	}
-	for _, row := range []struct {
-		code                int
-		arguments, sentence string
-	}{
+	site.refuses([]refusal{
 		{command.ExitUsage, "run shop", "write the name of one App, then --, then the program with its arguments"},
 		{command.ExitUsage, "run shop ls", "write the name of one App, then --"},
 		{command.ExitUsage, "run shop --timeout 25h -- ls", "--timeout is 25h0m0s; write 1s to 24h0m0s"},
 		{command.ExitFailed, "run -n web none -- ls", "there is no App and no Dunlin none in the namespace web"},
 		{command.ExitFailed, "run -n web realtime -- ls", "realtime is a Dunlin; `roost run` is for an App"},
-	} {
-		_, stderr := site.roost(row.code, strings.Fields(row.arguments)...)
-		contains(site.t, stderr, row.sentence)
-	}
+	})
 }

@@ -28,7 +28,7 @@ type Line struct {
 	Number int
 }
 
-// IsComment tells comments from entries.
+// IsComment is whether the line has no key.
 func (line Line) IsComment() bool { return line.Key == "" }
 
 // SyntaxError is a line that the dialect does not have.

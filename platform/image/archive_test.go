@@ -22,7 +22,7 @@ func folder(t *testing.T, modified time.Time) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A program for Linux of which the first bytes suffice here.
+	// The first bytes of a program for Linux suffice here.
 	head := make([]byte, 64<<10)
 	file, err := os.Open(program)
 	if err != nil {

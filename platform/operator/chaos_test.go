@@ -60,7 +60,7 @@ func TestFailingCalls(t *testing.T) {
 	edits := world.editFor(times, random)
 	world.waitUntilSeen()
 	calls, failed := faults.counts()
-	t.Logf("%d changes: %d calls, of which %d have failed: %v", edits, calls, failed, faults.kinds)
+	t.Logf("%d changes: %d calls, %d have failed: %v", edits, calls, failed, faults.kinds)
 	if failed == 0 || isWhole() && len(faults.kinds) != len(faultKinds) {
 		t.Errorf("faults are missing: %v", faults.kinds)
 	}

@@ -54,7 +54,7 @@ func TestWhatIsEncryptedComesBack(t *testing.T) {
 		t.Fatalf("%s", text)
 	}
 	if !IsEncrypted(content) || IsEncrypted([]byte(sample)) {
-		t.Fatal("encrypted files are not told from others")
+		t.Fatal("encrypted files are taken for plain ones, or plain ones for encrypted")
 	}
 	decrypted, err := Decrypt(content, []age.Identity{identity})
 	if err != nil {

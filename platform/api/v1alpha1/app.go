@@ -212,7 +212,7 @@ type Health struct {
 
 // Update of an app's pods.
 type Update struct {
-	// Recreate ends all old pods before new ones start, for apps of which two versions must not run at once.
+	// Recreate ends all old pods before new ones start, for apps that must not run in two versions at once.
 	// +optional
 	Recreate bool `json:"recreate,omitempty"`
 	// DrainSeconds that a pod has to finish its requests. 30 without it.

@@ -26,7 +26,7 @@ type EnvValue string
 // +kubebuilder:validation:XValidation:rule="self.endsWith('.env') && !self.startsWith('/') && !self.contains('..')",messageExpression="'\"' + self + '\" is not an .env file below the manifest; write a relative path such as shop.env'"
 type FileName string
 
-// EnvFiles are .env files, of which no two have a key in common.
+// EnvFiles are .env files. A key may stand in only one of them.
 //
 // +kubebuilder:validation:MaxItems=16
 // +kubebuilder:validation:XValidation:rule="self.all(name, self.exists_one(other, other == name))",message="the same file stands there twice; remove one of them"

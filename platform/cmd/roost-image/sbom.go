@@ -1,8 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -72,11 +72,7 @@ func newAttach() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			file, err := os.Create(output)
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(image.WriteLayout(file, blobs, entry, nil), file.Close()); err != nil {
+			if err := writeFile(output, func(file io.Writer) error { return image.WriteLayout(file, blobs, entry, nil) }); err != nil {
 				return err
 			}
 			fmt.Fprintln(command.OutOrStdout(), pinned.TagFor("sbom"))

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -57,11 +58,7 @@ With --sbom, or --sbom-digest where the file is elsewhere, the checksum of the b
 			if billDigest != "" {
 				optional = map[string]string{"sbom": billDigest}
 			}
-			file, err := os.Create(output)
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(signature.Sign(file, key, subject, optional), file.Close()); err != nil {
+			if err := writeFile(output, func(file io.Writer) error { return signature.Sign(file, key, subject, optional) }); err != nil {
 				return err
 			}
 			fmt.Fprintln(command.OutOrStdout(), subject.TagFor("sig"))

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -42,7 +44,11 @@ The same files give the same bytes. The image's time is $SOURCE_DATE_EPOCH, in s
 			if err != nil {
 				return err
 			}
-			digest, err := writeFile(output, image.Source{Name: name, Root: root, Config: config, Created: created})
+			var digest string
+			err = writeFile(output, func(file io.Writer) (err error) {
+				digest, err = image.WriteArchive(file, image.Source{Name: name, Root: root, Config: config, Created: created})
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -73,22 +79,13 @@ func imageTime() (time.Time, error) {
 }
 
 // writeFile leaves no half-written archive.
-func writeFile(path string, source image.Source) (digest string, err error) {
+func writeFile(path string, write func(io.Writer) error) error {
 	file, err := os.Create(path + ".part")
 	if err != nil {
-		return "", err
+		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(file.Name())
-		}
-	}()
-	if digest, err = image.WriteArchive(file, source); err != nil {
-		file.Close()
-		return "", err
+	if err := errors.Join(write(file), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
 	}
-	if err := file.Close(); err != nil {
-		return "", err
-	}
-	return digest, os.Rename(file.Name(), path)
+	return os.Rename(file.Name(), path)
 }
