@@ -15,7 +15,7 @@ BOTS ?= 300
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk browser guides packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos clustered twonodes
+.PHONY: help run cluster test build generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -117,6 +117,14 @@ sdk: server-for-tests ## Run the official SDKs for JavaScript, Go and Python, an
 	@scripts/need node go python
 	tests/sdk/run $(BINARIES)/dunlin
 
+clients: recorder ## Check the room clients in other languages: vectors, 10,000 recorded snapshots, the real server
+	@scripts/need python
+	tests/clients/run $(BINARIES)
+
+recordings: recorder ## The same with 100,000 recorded snapshots (a minute)
+	@scripts/need python
+	tests/clients/run $(BINARIES) 100000
+
 browser: server-for-tests page ## Check the demo's pages in headless Chromium
 	@scripts/need node chromium
 	tests/sdk/with-server $(BINARIES)/dunlin --config demo/config.json --demo web/dist -- tests/browser/run
@@ -179,6 +187,11 @@ ifndef TESTED
 	cargo build --locked --package dunlin
 endif
 
+recorder: server-for-tests
+ifndef TESTED
+	cargo build --locked --package dunlin-games --example record_snapshots
+endif
+
 fuzz: ## Fuzz every decoder, and sequences of commands, for SECONDS=60 each
 	@fuzz/all $(or $(SECONDS),60)
 
@@ -187,4 +200,4 @@ autobahn: ## Play the Autobahn test suite to our WebSocket (half an hour or more
 	cargo build --locked --package dunlin-tests --bin dunlin-echo
 	tests/autobahn/run $(CARGO_TARGET_DIR)/debug/dunlin-echo
 
-.PHONY: built tools simulated packaged server-for-tests
+.PHONY: built tools simulated packaged server-for-tests recorder
