@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/reconcile"
@@ -68,11 +69,14 @@ type outcome struct{ revision, files string }
 func (operator *Operator) perform(ctx context.Context, subject *subject, input reconcile.Input, live map[objectName]reconcile.Manifest, outcome outcome) (time.Duration, error) {
 	result := reconcile.Decide(input)
 	var failure error
+	performed := 0
 	for _, write := range result.Writes {
 		if failure = operator.write(ctx, subject, write, live); failure != nil {
 			break
 		}
+		performed++
 	}
+	operator.record(subject, reconcile.WriteEvents(*subject.status, outcome.revision, input.Live, result.Writes[:performed]))
 	if failure != nil {
 		if input.Refusal = refusalOf(failure); input.Refusal == "" {
 			return 0, failure
@@ -128,6 +132,8 @@ type Operator struct {
 	// IdentityFile has the age identities that decrypt settings.
 	IdentityFile string
 	Cluster      render.Cluster
+	// Recorder takes events. Without it there are none.
+	Recorder record.EventRecorder
 	// Now is the clock. The system's without it.
 	Now func() time.Time
 

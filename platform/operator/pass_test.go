@@ -347,25 +347,31 @@ func TestAFailingPodIsReported(t *testing.T) {
 	app := world.app("shop")
 	world.create(app)
 	world.converge("App", "shop")
-	var deployment appsv1.Deployment
-	if err := world.get("shop", &deployment); err != nil {
-		t.Fatal(err)
-	}
-	template := deployment.Spec.Template
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "shop-1", Namespace: world.namespace, Labels: template.Labels}, Spec: template.Spec,
-	}
-	world.create(pod)
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
-		Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
-		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Message: "panic: no database\n"}},
-	}}
-	if err := world.admin.Status().Update(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	world.failPod("shop", "panic: no database\n")
 	world.converge("App", "shop")
 	status, message := world.status(app)
 	if !strings.Contains(status, "Degraded=True PodFailing") || message != "shop-1: CrashLoopBackOff: exit code 3: panic: no database" {
 		t.Errorf("%s\n%s", status, message)
+	}
+}
+
+// failPod has a pod of an app fail as the kubelet would report it.
+func (world *world) failPod(app, words string) {
+	world.t.Helper()
+	var deployment appsv1.Deployment
+	if err := world.get(app, &deployment); err != nil {
+		world.t.Fatal(err)
+	}
+	template := deployment.Spec.Template
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: app + "-1", Namespace: world.namespace, Labels: template.Labels}, Spec: template.Spec,
+	}
+	world.create(pod)
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Message: words}},
+	}}
+	if err := world.admin.Status().Update(world.t.Context(), pod); err != nil {
+		world.t.Fatal(err)
 	}
 }

@@ -34,8 +34,12 @@ func (operator *Operator) report(ctx context.Context, subject *subject, result r
 	written := newObject(subject.kind)
 	written.SetNamespace(subject.object.GetNamespace())
 	written.SetName(subject.object.GetName())
-	return operator.Writer.Status().Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
+	err = operator.Writer.Status().Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
 		client.FieldOwner(statusManager), client.ForceOwnership)
+	if err == nil {
+		operator.record(subject, reconcile.StatusEvents(*subject.status, next))
+	}
+	return err
 }
 
 // nextStatus keeps the times of conditions that hold as they did.

@@ -96,9 +96,15 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 			return err
 		}
 	}
+	recorder, stopRecorder, err := NewRecorder(running.GetConfig())
+	if err != nil {
+		return err
+	}
+	defer stopRecorder()
 	operator := &Operator{
 		Reader: running.GetClient(), Live: running.GetAPIReader(), Writer: running.GetClient(),
 		Namespaces: options.Namespaces, IdentityFile: options.IdentityFile, Cluster: options.Cluster,
+		Recorder: recorder,
 	}
 	for _, kind := range []string{KindApp, KindDunlin} {
 		if err := watch(running, operator, kind); err != nil {

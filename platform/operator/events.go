@@ -1,0 +1,52 @@
+package operator
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+)
+
+const (
+	// EventsBurst is how many events an App or a Dunlin may have at once. After that there is one in eventsPauseSeconds, and others are
+	// left out. The same event again raises the count of the first one.
+	EventsBurst        = 20
+	eventsPauseSeconds = 60
+	eventSource        = "roost-operator"
+)
+
+// NewRecorder writes events to the API server. They are written beside the passes, which do not wait for them. The function that it
+// returns ends it.
+func NewRecorder(connection *rest.Config) (record.EventRecorder, func(), error) {
+	core, err := v1.NewForConfig(connection)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
+		BurstSize: EventsBurst, QPS: 1. / eventsPauseSeconds,
+	}))
+	broadcaster.StartRecordingToSink(&v1.EventSinkImpl{Interface: core.Events("")})
+	stop := func() {
+		cancel()
+		broadcaster.Shutdown()
+	}
+	return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: eventSource}), stop, nil
+}
+
+func (operator *Operator) record(subject *subject, events []reconcile.Event) {
+	if operator.Recorder == nil {
+		return
+	}
+	for _, event := range events {
+		kind := corev1.EventTypeNormal
+		if event.IsWarning {
+			kind = corev1.EventTypeWarning
+		}
+		operator.Recorder.Event(subject.object, kind, event.Reason, event.Message)
+	}
+}

@@ -1,0 +1,105 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+// Event is something that has happened to an App or a Dunlin. Its message has no more than the status has.
+type Event struct {
+	IsWarning       bool
+	Reason, Message string
+}
+
+// Reasons of events, beside the reasons of Degraded and BackupFresh.
+const (
+	EventReleaseStarted  = "ReleaseStarted"
+	EventRollbackStarted = "RollbackStarted"
+	EventRolledOut       = "RolledOut"
+	EventDriftUndone     = "DriftUndone"
+	EventRecovered       = "Recovered"
+)
+
+const (
+	eventBytesMax = 1000
+	// namesMax are the objects that an event names.
+	namesMax = 5
+)
+
+// WriteEvents are about writes that have been performed. The live objects are those before them.
+func WriteEvents(before v1alpha1.Status, revision string, live []Manifest, writes []Write) []Event {
+	isThere := map[string]bool{}
+	for _, object := range live {
+		isThere[keyOf(object)] = true
+	}
+	var written []string
+	for _, write := range writes {
+		if write.Kind != WriteApply {
+			continue
+		}
+		key := keyOf(write.Object)
+		if !isRevision(write.Object) {
+			written = append(written, key)
+			continue
+		}
+		if isThere[key] {
+			return []Event{{Reason: EventRollbackStarted, Message: fmt.Sprintf("back to revision %s", revision)}}
+		}
+		return []Event{{Reason: EventReleaseStarted, Message: fmt.Sprintf("revision %s", revision)}}
+	}
+	if len(written) == 0 || before.Revision != revision || hasCondition(before, ConditionProgressing) {
+		return nil
+	}
+	return []Event{{Reason: EventDriftUndone, Message: "written again, because it differed from the spec: " + listed(written)}}
+}
+
+func listed(names []string) string {
+	if more := len(names) - namesMax; more > 0 {
+		names = append(slices.Clone(names[:namesMax]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// StatusEvents are about what differs between two statuses.
+func StatusEvents(before, after v1alpha1.Status) []Event {
+	var events []Event
+	for _, condition := range after.Conditions {
+		earlier := meta.FindStatusCondition(before.Conditions, condition.Type)
+		if earlier == nil {
+			earlier = &metav1.Condition{}
+		}
+		isBad := condition.Type == ConditionDegraded && condition.Status == metav1.ConditionTrue ||
+			condition.Type == ConditionBackupFresh && condition.Status == metav1.ConditionFalse && earlier.Status == metav1.ConditionTrue
+		isSame := earlier.Status == condition.Status && earlier.Reason == condition.Reason && earlier.Message == condition.Message
+		switch {
+		case isBad && !isSame:
+			events = append(events, Event{true, condition.Reason, head(condition.Message, eventBytesMax)})
+		case condition.Type == ConditionDegraded && earlier.Status == metav1.ConditionTrue && !isBad:
+			events = append(events, Event{Reason: EventRecovered, Message: "no longer " + earlier.Reason})
+		}
+	}
+	if after.Revision != before.Revision {
+		ready := cmp.Or(meta.FindStatusCondition(after.Conditions, ConditionReady), &metav1.Condition{})
+		events = append(events, Event{Reason: EventRolledOut, Message: head(fmt.Sprintf("revision %s: %s", after.Revision, ready.Message), eventBytesMax)})
+	}
+	return events
+}
+
+func hasCondition(status v1alpha1.Status, kind string) bool {
+	return meta.IsStatusConditionTrue(status.Conditions, kind)
+}
+
+// head is the beginning of a text, cut between characters.
+func head(text string, bytesMax int) string {
+	if len(text) > bytesMax {
+		text = strings.ToValidUTF8(text[:bytesMax], "") + "…"
+	}
+	return text
+}
