@@ -322,6 +322,6 @@ impl Room {
 
     /// About how many bytes the room's world takes.
     pub fn world_bytes(&self) -> usize {
-        self.world.memory_bytes() + self.own.capacity()
+        self.world.memory_bytes() + self.writer.memory_bytes() + self.own.capacity()
     }
 }

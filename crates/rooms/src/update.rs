@@ -1,5 +1,7 @@
 //! The changes of one tick, encoded once and shared by all shards.
 
+mod still;
+
 use std::ops::Range;
 
 use dunlin_protocol::Encoding;
@@ -8,6 +10,8 @@ use crate::{
     CellIndex, Grid, ObjectId,
     wire::{self, SegmentHead},
 };
+use still::StillCells;
+pub(crate) use still::StillObject;
 
 /// Some of the encodings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +108,9 @@ pub struct UpdateWriter {
     forms: [Form; Encoding::ALL.len()],
     /// Objects of the segment that is being written, in each encoding.
     objects: [Vec<u8>; Encoding::ALL.len()],
+    still: StillCells,
+    /// Lends its capacity to a cell's still objects with the changed ones behind them.
+    all_objects: Vec<u8>,
 }
 
 impl TickUpdate {
@@ -231,11 +238,54 @@ impl UpdateWriter {
             }
         }
         for encoding in self.encodings.iter() {
-            let form = &mut self.forms[encoding.index()];
-            let head = SegmentHead { cell, is_full: true, departed: &[] };
-            wire::write_segment(encoding, &head, &self.objects[encoding.index()], &mut form.fulls);
-            form.full_ends.push(form.fulls.len());
+            let objects = &self.objects[encoding.index()];
+            self.forms[encoding.index()].write_full(encoding, cell, objects);
         }
+        self.end_cell(cell, is_empty);
+    }
+
+    /// As [`UpdateWriter::cell`], with the objects that are not among `changed` instead of all. Those that were the same
+    /// in an earlier `round` are not encoded again.
+    pub(crate) fn changed_cell<'a>(
+        &mut self,
+        round: u64,
+        cell: CellIndex,
+        changed: impl Iterator<Item = ObjectView<'a>>,
+        departed: impl Iterator<Item = ObjectId>,
+        still: &(impl Iterator<Item = StillObject<'a>> + Clone),
+    ) {
+        let before = self.upserted.len();
+        self.delta(cell, changed, departed);
+        let has_changed = self.upserted.len() > before;
+        if still.clone().next().is_none() {
+            for encoding in self.encodings.iter() {
+                let objects = &self.objects[encoding.index()];
+                self.forms[encoding.index()].write_full(encoding, cell, objects);
+            }
+            self.end_cell(cell, !has_changed);
+            return;
+        }
+        let still = self.still.encode(round, cell, self.encodings, still);
+        for encoding in self.encodings.iter() {
+            let mut objects = still.upserts(encoding);
+            if has_changed {
+                self.all_objects.clear();
+                self.all_objects.extend_from_slice(objects);
+                wire::part_upserts(encoding, &mut self.all_objects);
+                self.all_objects.extend_from_slice(&self.objects[encoding.index()]);
+                objects = &self.all_objects;
+            }
+            self.forms[encoding.index()].write_full(encoding, cell, objects);
+        }
+        self.end_cell(cell, false);
+    }
+
+    /// About how many bytes it keeps between updates for cells that do not change.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.still.memory_bytes()
+    }
+
+    fn end_cell(&mut self, cell: CellIndex, is_empty: bool) {
         let (departed_end, upserted_end) = (self.departed.len(), self.upserted.len());
         self.cells.push(ChangedCell { cell, is_empty, departed_end, upserted_end });
     }
@@ -287,6 +337,12 @@ impl UpdateWriter {
 }
 
 impl Form {
+    fn write_full(&mut self, encoding: Encoding, cell: CellIndex, objects: &[u8]) {
+        let head = SegmentHead { cell, is_full: true, departed: &[] };
+        wire::write_segment(encoding, &head, objects, &mut self.fulls);
+        self.full_ends.push(self.fulls.len());
+    }
+
     fn clear(&mut self) {
         self.deltas.clear();
         self.delta_ends.clear();

@@ -2,6 +2,7 @@
 
 mod cells;
 mod events;
+mod near;
 mod players;
 mod save;
 mod settle;
@@ -21,6 +22,8 @@ use rand_chacha::{
 use crate::{CellIndex, Grid, Position, RoomOptions, hash::Hasher};
 use cells::Cells;
 use slots::{Slot, Slots};
+
+pub use near::Neighbour;
 
 pub(crate) use {
     events::{Events, Target},

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dunlin_rooms::{CellIndex, ObjectId, Position, Visibility, World, WorldError};
+use dunlin_rooms::{ObjectId, Position, Visibility, World, WorldError};
 
 use super::{objects, player::anywhere};
 
@@ -110,26 +110,8 @@ impl Treasures {
     /// The nearest treasure. Of two at the same distance the older one, so that the result does not depend on the order
     /// in a cell.
     fn nearest(&self, world: &World, place: Position) -> Option<ObjectId> {
-        let grid = world.grid();
-        let low = |at: u32| at.saturating_sub(REACH);
-        let corners = [
-            Position { x: low(place.x), y: low(place.y) },
-            Position { x: place.x.saturating_add(REACH), y: place.y.saturating_add(REACH) },
-        ];
-        let [(left, top), (right, bottom)] = corners.map(|corner| grid.place(grid.cell_of(corner)));
-        let columns = u32::from(grid.shape().columns);
-        let cells = (top..=bottom)
-            .flat_map(|row| (left..=right).map(move |column| CellIndex(u32::from(row) * columns + u32::from(column))));
-        let near = cells.flat_map(|cell| world.objects_in(cell));
-        near.filter(|(id, object)| object.kind == objects::CHEST && self.buried.contains_key(id))
-            .map(|(id, object)| (distance_squared(place, object.position), id))
-            .filter(|(distance, _)| *distance <= u64::from(REACH * REACH))
-            .min()
-            .map(|(_, id)| id)
+        let is_buried = |id: ObjectId| self.buried.contains_key(&id);
+        let near = world.nearest(place, REACH, |id, object| object.kind == objects::CHEST && is_buried(id));
+        near.map(|near| near.id)
     }
-}
-
-fn distance_squared(one: Position, other: Position) -> u64 {
-    let square = |a: u32, b: u32| u64::from(a.abs_diff(b)).pow(2);
-    square(one.x, other.x) + square(one.y, other.y)
 }

@@ -5,7 +5,7 @@
 //! matter, and an object that was created and removed in the same tick is never reported.
 
 use super::{Events, Object, Player, Players, Visibility, World, slots::Shown};
-use crate::{CellIndex, ObjectId, ObjectView, PlayerId, UpdateWriter, world::slots::Slot};
+use crate::{CellIndex, ObjectId, ObjectView, PlayerId, UpdateWriter, update::StillObject, world::slots::Slot};
 
 impl World {
     /// Remembers that an object is different.
@@ -115,8 +115,10 @@ impl World {
         for &cell in self.cells.dirty() {
             let changed = self.changed_in(cell);
             let departed = self.cells.departed(cell).iter().map(|&(_, id)| id);
-            let views = |slot| self.view_in_cell(cell, slot);
-            writer.cell(cell, changed.map(views), departed, self.shown_in(cell).map(views));
+            let still = self.shown_in(cell).filter(|slot| slot.round != self.round);
+            let still = still.map(|slot| StillObject { touched: slot.round, view: self.view_in_cell(cell, slot) });
+            let changed = changed.map(|slot| self.view_in_cell(cell, slot));
+            writer.changed_cell(self.round, cell, changed, departed, &still);
         }
     }
 
@@ -131,7 +133,7 @@ impl World {
     }
 
     /// What players are sent of a cell.
-    fn shown_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> {
+    fn shown_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> + Clone {
         let slots = self.cells.slots(cell).iter().map(|&slot| self.slots.at(slot));
         slots.filter(|slot| slot.object.visibility == Visibility::Everyone)
     }

@@ -1,0 +1,197 @@
+//! The encoded objects of cells that have not changed for a while.
+//!
+//! The full segment of a changed cell contains all its objects, but in most ticks only those that move are different. The
+//! rest is copied from here.
+
+use dunlin_protocol::Encoding;
+use hashbrown::HashMap;
+
+use super::{EncodingSet, ObjectView};
+use crate::{CellIndex, ObjectId, wire};
+
+/// Bytes that all cells together may take. Cells beyond them are encoded in every tick.
+const STILL_BYTES_MAX: usize = 4 << 20;
+/// Rounds after which a full memory is emptied, so that it belongs to the cells that change now.
+const KEPT_ROUNDS: u64 = 1_024;
+
+/// An object that was not touched in this round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StillObject<'a> {
+    /// The round in which it was touched last.
+    pub(crate) touched: u64,
+    pub(crate) view: ObjectView<'a>,
+}
+
+/// The memory of a writer of updates.
+#[derive(Debug, Default)]
+pub(super) struct StillCells {
+    cells: HashMap<CellIndex, StillCell, foldhash::fast::FixedState>,
+    bytes: usize,
+    /// Where a cell is encoded for which there is no room.
+    other: StillCell,
+    emptied_round: u64,
+}
+
+/// The objects of a cell that were not touched when it was encoded.
+#[derive(Debug, Default)]
+pub(super) struct StillCell {
+    /// When it was encoded.
+    round: u64,
+    encodings: EncodingSet,
+    ids: Vec<ObjectId>,
+    /// Upserts with what parts them.
+    upserts: [Vec<u8>; Encoding::ALL.len()],
+}
+
+impl StillCells {
+    /// A cell's objects in `encodings`; `round` is the current one.
+    pub(super) fn encode<'a>(
+        &mut self,
+        round: u64,
+        cell: CellIndex,
+        encodings: EncodingSet,
+        objects: &(impl Iterator<Item = StillObject<'a>> + Clone),
+    ) -> &StillCell {
+        if self.bytes > STILL_BYTES_MAX && round.saturating_sub(self.emptied_round) >= KEPT_ROUNDS {
+            (self.bytes, self.emptied_round) = (0, round);
+            self.cells = HashMap::default();
+        }
+        let has_room = self.bytes <= STILL_BYTES_MAX || self.cells.contains_key(&cell);
+        if !has_room {
+            self.other.encode(round, encodings, objects);
+            return &self.other;
+        }
+        let kept = self.cells.entry(cell).or_default();
+        if !kept.is_current(encodings, objects.clone()) {
+            self.bytes -= kept.memory_bytes();
+            kept.encode(round, encodings, objects);
+            self.bytes += kept.memory_bytes();
+        }
+        kept
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes + self.cells.allocation_size() + self.other.memory_bytes()
+    }
+}
+
+impl StillCell {
+    /// Whether these are the objects that were encoded, and none was touched since.
+    fn is_current<'a>(&self, encodings: EncodingSet, mut objects: impl Iterator<Item = StillObject<'a>>) -> bool {
+        let mut known = self.ids.iter();
+        let is_known = |object: StillObject<'_>| known.next() == Some(&object.view.id) && object.touched < self.round;
+        self.encodings.covers(encodings) && objects.all(is_known) && known.next().is_none()
+    }
+
+    fn encode<'a>(
+        &mut self,
+        round: u64,
+        encodings: EncodingSet,
+        objects: &(impl Iterator<Item = StillObject<'a>> + Clone),
+    ) {
+        (self.round, self.encodings) = (round, encodings);
+        self.ids.clear();
+        self.ids.extend(objects.clone().map(|object| object.view.id));
+        for encoding in Encoding::ALL {
+            let upserts = &mut self.upserts[encoding.index()];
+            upserts.clear();
+            if encodings.contains(encoding) {
+                for object in objects.clone() {
+                    wire::write_upsert(encoding, &object.view, upserts);
+                }
+            }
+        }
+    }
+
+    /// The objects, encoded.
+    pub(super) fn upserts(&self, encoding: Encoding) -> &[u8] {
+        &self.upserts[encoding.index()]
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.upserts.iter().map(Vec::capacity).sum::<usize>() + self.ids.capacity() * size_of::<ObjectId>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::{
+        collection::{btree_map, vec},
+        prelude::*,
+    };
+
+    use super::*;
+
+    fn both() -> EncodingSet {
+        Encoding::ALL.into_iter().fold(EncodingSet::default(), EncodingSet::with)
+    }
+
+    fn objects<'a>(of: &'a [(u32, u32, u64)], state: &'a [u8]) -> impl Iterator<Item = StillObject<'a>> + Clone {
+        of.iter().map(move |&(id, x, touched)| {
+            let view = ObjectView { id: ObjectId(id), kind: 1, x, y: 0, state };
+            StillObject { touched, view }
+        })
+    }
+
+    fn anew(of: &[(u32, u32, u64)], state: &[u8], encodings: EncodingSet) -> [Vec<u8>; 2] {
+        let mut cell = StillCell::default();
+        cell.encode(1, encodings, &objects(of, state));
+        cell.upserts
+    }
+
+    /// Who is in a cell, where, and the encodings of a round.
+    type Round = (u32, BTreeMap<u32, u32>, bool);
+
+    fn rounds() -> impl Strategy<Value = Vec<Round>> {
+        vec((0..3_u32, btree_map(1..6_u32, 0..3_u32, 0..4), any::<bool>()), 1..40)
+    }
+
+    proptest! {
+        /// An object that is somewhere else than in the last round was touched in it, as in a world.
+        #[test]
+        fn what_is_kept_is_what_would_be_encoded(rounds in rounds()) {
+            let mut cells = StillCells::default();
+            let mut known: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
+            for (round, (cell, members, is_json_alone)) in (2_u64..).zip(rounds) {
+                let now: Vec<_> = members.into_iter().map(|(id, x)| {
+                    let touched = known.get(&id).filter(|(was, _)| *was == x).map_or(round - 1, |(_, touched)| *touched);
+                    known.insert(id, (x, touched));
+                    (id, x, touched)
+                }).collect();
+                let encodings =
+                    if is_json_alone { EncodingSet::default().with(Encoding::Json) } else { both() };
+                let kept = cells.encode(round, CellIndex(cell), encodings, &objects(&now, b"s"));
+                let expected = anew(&now, b"s", encodings);
+                for encoding in encodings.iter() {
+                    prop_assert_eq!(kept.upserts(encoding), &expected[encoding.index()]);
+                }
+                let bytes: usize = cells.cells.values().map(StillCell::memory_bytes).sum();
+                prop_assert_eq!(cells.bytes, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn beyond_the_limit_cells_are_encoded_and_not_kept() {
+        let mut cells = StillCells::default();
+        let state = vec![7; 1 << 20];
+        let encodings = EncodingSet::default().with(Encoding::Protobuf);
+        let mut number = 0;
+        while cells.bytes <= STILL_BYTES_MAX {
+            cells.encode(1, CellIndex(number), encodings, &objects(&[(number + 1, 0, 0)], &state));
+            number += 1;
+            assert_eq!(cells.cells.len(), number as usize);
+        }
+        let one_more = |cells: &mut StillCells, round| {
+            let kept = cells.encode(round, CellIndex(number), encodings, &objects(&[(9, 0, 0)], &state));
+            assert_eq!(kept.upserts, anew(&[(9, 0, 0)], &state, encodings));
+            cells.cells.len()
+        };
+        assert_eq!(one_more(&mut cells, 2), number as usize, "one past it is not kept");
+        assert_eq!(one_more(&mut cells, KEPT_ROUNDS - 1), number as usize);
+        assert_eq!(one_more(&mut cells, KEPT_ROUNDS), 1, "after a while it is the others' turn");
+    }
+}

@@ -1,0 +1,159 @@
+//! Finds objects by distance, with the grid.
+
+use super::{Object, World};
+use crate::{CellIndex, Grid, ObjectId, Position};
+
+/// An object within reach of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour<'a> {
+    /// Its number.
+    pub id: ObjectId,
+    /// dx² + dy² in square units.
+    pub distance_squared: u64,
+    /// The object.
+    pub object: &'a Object,
+}
+
+impl World {
+    /// The objects within `radius` units of a place, in a circle: dx² + dy² ≤ radius². The nearest comes first; of
+    /// several at the same distance the oldest. Visibility does not matter.
+    ///
+    /// Looks only at cells that the circle's square touches. Takes one allocation; none if nothing is near.
+    ///
+    /// ```
+    /// # use dunlin_rooms::{ObjectId, Position, World};
+    /// /// Whom a blast of 100 units hits, the nearest first.
+    /// fn hit(world: &World, blast: Position) -> Vec<ObjectId> {
+    ///     world.near(blast, 100).map(|neighbour| neighbour.id).collect()
+    /// }
+    /// ```
+    pub fn near(&self, position: Position, radius: u32) -> impl ExactSizeIterator<Item = Neighbour<'_>> {
+        let mut found: Vec<Neighbour<'_>> = self.neighbours(position, radius).collect();
+        found.sort_unstable_by_key(Neighbour::rank);
+        found.into_iter()
+    }
+
+    /// The first of [`World::near`] that `is_meant` takes. Allocates nothing.
+    pub fn nearest(
+        &self,
+        position: Position,
+        radius: u32,
+        mut is_meant: impl FnMut(ObjectId, &Object) -> bool,
+    ) -> Option<Neighbour<'_>> {
+        let meant = self.neighbours(position, radius).filter(|near| is_meant(near.id, near.object));
+        meant.min_by_key(Neighbour::rank)
+    }
+
+    /// The same in the order of cells.
+    fn neighbours(&self, position: Position, radius: u32) -> impl Iterator<Item = Neighbour<'_>> {
+        let reach = u64::from(radius).pow(2);
+        let objects = square(&self.grid, position, radius).flat_map(|cell| self.objects_in(cell));
+        objects.filter_map(move |(id, object)| {
+            let distance_squared = distance_squared(position, object.position);
+            (distance_squared <= reach).then_some(Neighbour { id, distance_squared, object })
+        })
+    }
+}
+
+impl Neighbour<'_> {
+    fn rank(&self) -> (u64, ObjectId) {
+        (self.distance_squared, self.id)
+    }
+}
+
+/// The cells that a square around a place touches, in ascending order.
+fn square(grid: &Grid, center: Position, radius: u32) -> impl Iterator<Item = CellIndex> + use<> {
+    let low = Position { x: center.x.saturating_sub(radius), y: center.y.saturating_sub(radius) };
+    let high = Position { x: center.x.saturating_add(radius), y: center.y.saturating_add(radius) };
+    let [(left, top), (right, bottom)] = [low, high].map(|corner| grid.place(grid.cell_of(corner)));
+    let columns = u32::from(grid.shape().columns);
+    let cell_at = move |row: u16, column: u16| CellIndex(u32::from(row) * columns + u32::from(column));
+    (top..=bottom).flat_map(move |row| (left..=right).map(move |column| cell_at(row, column)))
+}
+
+/// `u64::MAX` is more than any radius squared.
+pub(super) fn distance_squared(one: Position, other: Position) -> u64 {
+    let square = |a: u32, b: u32| u64::from(a.abs_diff(b)).pow(2);
+    square(one.x, other.x).saturating_add(square(one.y, other.y))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::{GridShape, NewObject, RoomOptions, Visibility};
+
+    fn world(columns: u16, rows: u16, cell_units: u32) -> World {
+        let shape = GridShape { columns, rows, cell_units, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+        World::new(Grid::new(shape).expect("a map"), &RoomOptions::default(), 1)
+    }
+
+    fn spawn(world: &mut World, x: u32, y: u32) -> ObjectId {
+        let position = Position { x, y };
+        let object = NewObject { position, kind: 1, visibility: Visibility::Nobody, state: b"" };
+        world.spawn(object).expect("there is room")
+    }
+
+    /// All objects, sorted.
+    fn model(world: &World, at: Position, radius: u32) -> Vec<(u128, ObjectId)> {
+        let square = |a: u32, b: u32| u128::from(a.abs_diff(b)).pow(2);
+        let far = |object: &Object| square(object.position.x, at.x) + square(object.position.y, at.y);
+        let mut near: Vec<_> = world.objects().map(|(id, object)| (far(object), id)).collect();
+        near.retain(|(distance, _)| *distance <= u128::from(radius).pow(2));
+        near.sort_unstable();
+        near
+    }
+
+    fn check(world: &World, at: Position, radius: u32) -> Result<(), TestCaseError> {
+        let expected = model(world, at, radius);
+        let near = world.near(at, radius);
+        prop_assert_eq!(near.len(), expected.len());
+        let near: Vec<_> = near.map(|near| (u128::from(near.distance_squared), near.id)).collect();
+        prop_assert_eq!(&near, &expected);
+        for is_odd in [0, 1] {
+            let meant = expected.iter().map(|(_, id)| *id).find(|id| id.0 % 2 == is_odd);
+            let nearest = world.nearest(at, radius, |id, _| id.0 % 2 == is_odd).map(|near| near.id);
+            prop_assert_eq!(nearest, meant);
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn near_is_what_a_search_of_all_objects_finds(
+            (columns, rows, cell_units) in (1..6_u16, 1..6_u16, 1..30_u32),
+            ops in vec((0..4_u8, any::<prop::sample::Index>(), 0..170_u32, 0..170_u32), 0..60),
+            questions in vec((0..200_u32, 0..200_u32, 0..120_u32), 1..20),
+        ) {
+            let mut world = world(columns, rows, cell_units);
+            let mut ids = Vec::new();
+            for (op, which, x, y) in ops {
+                match op {
+                    0 if !ids.is_empty() => drop(world.despawn(ids.swap_remove(which.index(ids.len())))),
+                    1 if !ids.is_empty() => world.move_to(ids[which.index(ids.len())], Position { x, y }),
+                    _ => ids.push(spawn(&mut world, x, y)),
+                }
+            }
+            for (x, y, radius) in questions {
+                check(&world, Position { x, y }, radius)?;
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_are_compared_as_well() {
+        let mut world = world(1_024, 1, 65_536);
+        let far = spawn(&mut world, u32::MAX, 7);
+        let corner = spawn(&mut world, 0, 0);
+        for (x, y, radius) in [(u32::MAX, u32::MAX, u32::MAX), (0, 0, u32::MAX), (u32::MAX, 0, u32::MAX), (0, 0, 0)] {
+            check(&world, Position { x, y }, radius).expect("as the model");
+        }
+        let ids = |radius| world.near(Position::default(), radius).map(|near| near.id).collect::<Vec<_>>();
+        assert_eq!(ids(u32::MAX), [corner, far]);
+        // On the circle is within reach, one unit past it is not.
+        let (x, y) = (u64::from(1_024 * 65_536_u32 - 1), 7);
+        let radius = (x * x + y * y).isqrt() as u32;
+        assert_eq!((ids(radius), ids(radius + 1)), (vec![corner], vec![corner, far]));
+    }
+}
