@@ -1,0 +1,121 @@
+package backup
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// differencesMax bounds what a failure lists.
+const differencesMax = 5
+
+// saved is what a snapshot lists of an entry.
+type saved struct {
+	size     int64
+	modified time.Time
+}
+
+// Comparison of restored files with the manifest.
+type Comparison struct {
+	// Files whose bytes were compared, and the number of bytes.
+	Files int
+	Bytes int64
+	// Changed are files that the snapshot has in a later state than the manifest, or not any more.
+	Changed     int
+	Differences []string
+}
+
+// compare reads what is below root. A file that has changed between the manifest and the snapshot cannot be compared: the snapshot's
+// own list shows that by its size and time.
+func compare(manifest Manifest, listed map[string]saved, root string) (Comparison, error) {
+	var result Comparison
+	for _, name := range slices.Sorted(maps.Keys(manifest.Entries)) {
+		expected := manifest.Entries[name]
+		inSnapshot, isListed := listed[name]
+		isChanged := expected.Mode.IsRegular() && (inSnapshot.size != expected.Size || !inSnapshot.modified.Equal(expected.Modified))
+		if !isListed || isChanged {
+			result.Changed++
+			continue
+		}
+		found, err := entryOf(filepath.Join(root, name))
+		if err != nil {
+			return result, err
+		}
+		if difference := differenceOf(expected, found); difference != "" {
+			result.Differences = append(result.Differences, name+": "+difference)
+			continue
+		}
+		if expected.Mode.IsRegular() {
+			result.Files++
+			result.Bytes += expected.Size
+		}
+	}
+	return result, nil
+}
+
+func differenceOf(expected Entry, found *Entry) string {
+	switch {
+	case found == nil:
+		return "missing"
+	case expected.Mode != found.Mode:
+		return fmt.Sprintf("mode %s instead of %s", found.Mode, expected.Mode)
+	case expected.Size != found.Size:
+		return fmt.Sprintf("%d bytes instead of %d", found.Size, expected.Size)
+	case expected.SHA256 != found.SHA256:
+		return "other content"
+	case expected.Target != found.Target:
+		return fmt.Sprintf("a link to %s instead of %s", found.Target, expected.Target)
+	}
+	return ""
+}
+
+// check is the verdict on a comparison.
+func (comparison Comparison) check(manifest Manifest) error {
+	if count := len(comparison.Differences); count > 0 {
+		return fmt.Errorf("%d of %d restored entries differ from what was saved: %s; make a new backup, and look for the cause in the store",
+			count, len(manifest.Entries), strings.Join(comparison.Differences[:min(count, differencesMax)], "; "))
+	}
+	if files, _ := manifest.filesAndBytes(); comparison.Files == 0 && files > 0 {
+		return fmt.Errorf("all %d files changed while they were saved, so none can be compared; have spec.backup.command write a dump", files)
+	}
+	return nil
+}
+
+// unsaved are entries that the snapshot lacks although they are still there.
+func unsaved(manifest Manifest, listed map[string]saved, root string) []string {
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(manifest.Entries)) {
+		if _, isListed := listed[name]; isListed {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(root, name)); err == nil {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// isEmpty is whether a folder has nothing but what a file system or an interrupted restore puts there.
+func isEmpty(folder string) (bool, error) {
+	names, err := ownNames(folder)
+	return len(names) == 0, err
+}
+
+// ownNames are the entries of a folder that a backup of it would have.
+func ownNames(folder string) ([]string, error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	entries = slices.DeleteFunc(entries, func(entry fs.DirEntry) bool { return slices.Contains(notSaved, entry.Name()) })
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names, nil
+}

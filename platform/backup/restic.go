@@ -1,0 +1,315 @@
+package backup
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tag is on each snapshot that this package makes.
+const tag = "roost"
+
+const (
+	// interruptSeconds is what restic gets to remove its lock after a signal.
+	interruptSeconds = 20
+	outputBytesMax   = 2048
+)
+
+// Repository is where snapshots are, and how restic gets there.
+type Repository struct {
+	// URL of the repository. Empty: the file RESTIC_REPOSITORY in Secrets has it.
+	URL string
+	// Secrets is a folder with RESTIC_PASSWORD, and other variables of restic, each in a file of its name.
+	Secrets string
+	// Host names whose snapshots they are.
+	Host string
+	// Program is restic. The one in $PATH without it.
+	Program string
+	// Options of restic, such as sftp.command=…
+	Options []string
+	// LockWait is how long to wait for a lock of somebody else.
+	LockWait time.Duration
+	// Log gets restic's own messages.
+	Log io.Writer
+
+	secrets *secrets
+}
+
+// failure is why restic has failed, with the remedy.
+type failure struct {
+	kind    failureKind
+	message string
+}
+
+type failureKind int
+
+const (
+	failureOther failureKind = iota
+	failureLocked
+	failureMissing
+)
+
+func (failure *failure) Error() string { return failure.message }
+
+func isKind(err error, kind failureKind) bool {
+	var found *failure
+	return errors.As(err, &found) && found.kind == kind
+}
+
+// run calls restic once. Its output has no secret.
+func (repository *Repository) run(ctx context.Context, folder string, arguments ...string) ([]byte, error) {
+	if repository.secrets == nil {
+		if err := repository.readSecrets(); err != nil {
+			return nil, err
+		}
+	}
+	program := repository.Program
+	if program == "" {
+		program = "restic"
+	}
+	for _, option := range repository.Options {
+		arguments = append(arguments, "--option", option)
+	}
+	command := exec.CommandContext(ctx, program, append(arguments, "--no-cache")...)
+	command.Dir, command.Env = folder, repository.secrets.environment
+	// After SIGINT, restic removes its lock.
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
+	command.WaitDelay = interruptSeconds * time.Second
+	var out, failed bytes.Buffer
+	command.Stdout, command.Stderr = &out, &failed
+	err := command.Run()
+	if repository.Log != nil && failed.Len() > 0 {
+		fmt.Fprint(repository.Log, repository.secrets.redact(failed.String()))
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("ended before restic %s was done: %w", arguments[0], ctx.Err())
+	case err != nil:
+		return nil, repository.explain(arguments[0], err, failed.String()+out.String())
+	}
+	return out.Bytes(), nil
+}
+
+// explain turns the output of restic into a sentence with the remedy.
+func (repository *Repository) explain(command string, cause error, output string) error {
+	output = repository.secrets.redact(strings.TrimSpace(output))
+	if len(output) > outputBytesMax {
+		output = "…" + strings.ToValidUTF8(output[len(output)-outputBytesMax:], "")
+	}
+	has := func(texts ...string) bool {
+		for _, text := range texts {
+			if strings.Contains(output, text) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has("wrong password or no key found"):
+		return &failure{failureOther, "RESTIC_PASSWORD is not the password of the repository; write the one it was made with in the encrypted file of spec.backup.repository"}
+	case has("already locked", "unable to create lock"):
+		return &failure{failureLocked, "the repository is locked: " + output}
+	case command == "list" && has("no such file or directory", "does not exist"):
+		return &failure{failureMissing, "there is no repository yet"}
+	case command == "check" || has("Load(<data", "Load(<index", "Load(<snapshot", "ciphertext verification failed", "does not match id", "not found in"):
+		return fmt.Errorf("the repository is damaged: restic %s: %s. Repair the store, or have the next backup begin a new repository", command, output)
+	}
+	return fmt.Errorf("restic %s: %w: %s", command, cause, output)
+}
+
+// open makes the repository where there is none, and removes stale locks.
+func (repository *Repository) open(ctx context.Context, isMade bool) (isNew bool, err error) {
+	if err := repository.readSecrets(); err != nil {
+		return false, err
+	}
+	if err := repository.reach(ctx); err != nil {
+		return false, err
+	}
+	err = repository.unlock(ctx)
+	if isMade && isKind(err, failureMissing) {
+		_, err = repository.run(ctx, "", "init")
+		return err == nil, err
+	}
+	if isKind(err, failureMissing) {
+		err = errors.New("there is no repository yet; make a backup first")
+	}
+	return false, err
+}
+
+// lock of a repository, as restic keeps it.
+type lock struct {
+	Hostname    string
+	PID         int
+	IsExclusive bool `json:"exclusive"`
+	Time        time.Time
+}
+
+// unlockAttempts bounds the attempts to remove a lock whose process number happens to be that of `restic unlock` itself.
+const unlockAttempts = 5
+
+// unlock removes locks of this host, whose processes have ended, and locks that nobody has refreshed for 30 minutes. The pods that save
+// have one host name for each app, and never two run at once. So a lock with that name is of a pod that is gone.
+func (repository *Repository) unlock(ctx context.Context) error {
+	for range unlockAttempts {
+		locks, err := repository.locks(ctx)
+		if err != nil || len(locks) == 0 {
+			return err
+		}
+		if _, err := repository.run(ctx, "", "unlock"); err != nil || !hasOwn(locks) {
+			return err
+		}
+	}
+	return nil
+}
+
+func hasOwn(locks []lock) bool {
+	name, err := os.Hostname()
+	for _, lock := range locks {
+		if err == nil && lock.Hostname == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (repository *Repository) locks(ctx context.Context) ([]lock, error) {
+	names, err := repository.run(ctx, "", "list", "locks", "--no-lock")
+	if err != nil {
+		return nil, err
+	}
+	var found []lock
+	for _, name := range strings.Fields(string(names)) {
+		text, err := repository.run(ctx, "", "cat", "lock", name, "--no-lock")
+		if err != nil {
+			// Its owner has removed it meanwhile.
+			continue
+		}
+		var read lock
+		if err := json.Unmarshal(text, &read); err != nil {
+			return nil, fmt.Errorf("reading a lock: %w", err)
+		}
+		found = append(found, read)
+	}
+	return found, nil
+}
+
+const lockPause = 5 * time.Second
+
+// runWhenUnlocked waits for locks of others. Those that become stale are removed.
+func (repository *Repository) runWhenUnlocked(ctx context.Context, folder string, arguments ...string) ([]byte, error) {
+	deadline := time.Now().Add(repository.LockWait)
+	for {
+		out, err := repository.run(ctx, folder, arguments...)
+		if !isKind(err, failureLocked) {
+			return out, err
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("%w. Restic takes a lock for stale 30 minutes after its last refresh; if its process is gone, `restic unlock --remove-all` removes it at once", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(min(lockPause, repository.LockWait)):
+		}
+		if err := repository.unlock(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (repository *Repository) snapshots(ctx context.Context) ([]Snapshot, error) {
+	text, err := repository.runWhenUnlocked(ctx, "", "snapshots", "--json", "--host", repository.Host, "--tag", tag)
+	if err != nil {
+		return nil, err
+	}
+	var found []Snapshot
+	if err := json.Unmarshal(text, &found); err != nil {
+		return nil, fmt.Errorf("reading the list of snapshots: %w", err)
+	}
+	return found, nil
+}
+
+// find is the snapshot of a name: `latest`, or the begin of an identifier.
+func (repository *Repository) find(ctx context.Context, name string) (Snapshot, error) {
+	snapshots, err := repository.snapshots(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return repository.choose(snapshots, name)
+}
+
+func (repository *Repository) choose(snapshots []Snapshot, name string) (Snapshot, error) {
+	var found []Snapshot
+	for _, snapshot := range snapshots {
+		isNewest := name == "latest" && (len(found) == 0 || snapshot.Time.After(found[0].Time))
+		switch {
+		case isNewest:
+			found = []Snapshot{snapshot}
+		case name != "latest" && strings.HasPrefix(snapshot.ID, name):
+			found = append(found, snapshot)
+		}
+	}
+	if len(found) != 1 {
+		return Snapshot{}, fmt.Errorf("%d snapshots of %s are named %q; write latest, or one of %s", len(found), repository.Host, name, shortNames(snapshots))
+	}
+	return found[0], nil
+}
+
+func shortNames(snapshots []Snapshot) string {
+	var names []string
+	for _, snapshot := range snapshots {
+		names = append(names, snapshot.Short()+" of "+snapshot.Time.UTC().Format(time.RFC3339))
+	}
+	if len(names) == 0 {
+		return "none: there is no backup yet"
+	}
+	return strings.Join(names, ", ")
+}
+
+// list has the entries of a snapshot.
+func (repository *Repository) list(ctx context.Context, snapshot Snapshot) (map[string]saved, error) {
+	text, err := repository.runWhenUnlocked(ctx, "", "ls", "--json", snapshot.ID)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]saved{}
+	lines := bufio.NewReader(bytes.NewReader(text))
+	for decoder := json.NewDecoder(lines); ; {
+		var node struct {
+			Path       string    `json:"path"`
+			Size       int64     `json:"size"`
+			Modified   time.Time `json:"mtime"`
+			StructType string    `json:"struct_type"`
+		}
+		if err := decoder.Decode(&node); err == io.EOF {
+			return found, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading the list of a snapshot: %w", err)
+		}
+		if node.StructType == "node" {
+			found[strings.TrimPrefix(filepath.ToSlash(node.Path), "/")] = saved{node.Size, node.Modified}
+		}
+	}
+}
+
+func (repository *Repository) manifest(ctx context.Context, snapshot Snapshot) (Manifest, error) {
+	text, err := repository.runWhenUnlocked(ctx, "", "dump", snapshot.ID, "/"+ManifestFile)
+	if err != nil {
+		return Manifest{}, err
+	}
+	var manifest Manifest
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		return Manifest{}, fmt.Errorf("reading the manifest of snapshot %s: %w", snapshot.Short(), err)
+	}
+	return manifest, nil
+}

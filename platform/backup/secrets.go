@@ -1,0 +1,142 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Keys of the encrypted file of a repository that are not passed on as they are.
+const (
+	KeyPassword   = "RESTIC_PASSWORD"
+	KeyRepository = "RESTIC_REPOSITORY"
+)
+
+const (
+	reachSeconds     = 10
+	redactedBytesMin = 4
+)
+
+// secrets of a repository. Restic reads the password and the URL from files; the credentials of stores are variables of its process.
+type secrets struct {
+	environment []string
+	values      []string
+	url         string
+}
+
+// readSecrets reads the folder, in which each file is a variable.
+func (repository *Repository) readSecrets() error {
+	entries, err := os.ReadDir(repository.Secrets)
+	if err != nil {
+		return fmt.Errorf("the keys of the repository cannot be read: %w", err)
+	}
+	read := &secrets{environment: []string{
+		"PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/bin:/bin"), "HOME=" + os.TempDir(), "TMPDIR=" + os.TempDir(),
+		"RESTIC_PROGRESS_FPS=0.016", "RESTIC_PASSWORD_FILE=" + filepath.Join(repository.Secrets, KeyPassword),
+	}, url: repository.URL}
+	hasPassword := false
+	for _, entry := range entries {
+		// A Secret that is mounted has folders beside its keys.
+		if strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(repository.Secrets, entry.Name()))
+		if err != nil {
+			return fmt.Errorf("the keys of the repository cannot be read: %w", err)
+		}
+		value := strings.TrimRight(string(text), "\n")
+		if len(value) >= redactedBytesMin {
+			read.values = append(read.values, value)
+		}
+		switch entry.Name() {
+		case KeyPassword:
+			hasPassword = value != ""
+		case KeyRepository:
+			read.url = cmp.Or(read.url, value)
+		default:
+			read.environment = append(read.environment, entry.Name()+"="+value)
+		}
+	}
+	if !hasPassword {
+		return fmt.Errorf("there is no %s; add it to the encrypted file of spec.backup.repository with `roost secrets edit`", KeyPassword)
+	}
+	if read.url == "" {
+		return fmt.Errorf("the repository has no address; set spec.backup.repository.url, or %s in its encrypted file", KeyRepository)
+	}
+	read.environment = append(read.environment, KeyRepository+"="+read.url)
+	if parsed, err := url.Parse(withoutScheme(read.url)); err == nil && parsed.User != nil {
+		if password, has := parsed.User.Password(); has && len(password) >= redactedBytesMin {
+			read.values = append(read.values, password)
+		}
+	}
+	// A value may be a part of another.
+	slices.SortFunc(read.values, func(a, b string) int { return len(b) - len(a) })
+	repository.secrets = read
+	return nil
+}
+
+// redact takes the values of secrets out of a text.
+func (secrets *secrets) redact(text string) string {
+	for _, value := range secrets.values {
+		text = strings.ReplaceAll(text, value, "***")
+	}
+	return text
+}
+
+// withoutScheme takes away the first part of rest:https://… and s3:https://…
+func withoutScheme(address string) string {
+	for _, scheme := range []string{"rest:", "s3:"} {
+		address = strings.TrimPrefix(address, scheme)
+	}
+	return address
+}
+
+// Endpoint is the host and the port of a repository's URL, or nothing for a folder. Without a port, it is that of the protocol.
+func Endpoint(address string) string {
+	host, port := "", ""
+	switch scheme, rest, _ := strings.Cut(address, ":"); {
+	case scheme == "sftp" && strings.HasPrefix(rest, "//"):
+		if parsed, err := url.Parse(address); err == nil {
+			host, port = parsed.Hostname(), cmp.Or(parsed.Port(), "22")
+		}
+	case scheme == "sftp":
+		place, _, _ := strings.Cut(rest, ":")
+		host, port = place[strings.LastIndex(place, "@")+1:], "22"
+	case scheme == "rest" || scheme == "s3":
+		if parsed, err := url.Parse(rest); err == nil && parsed.Host != "" {
+			standard := "443"
+			if parsed.Scheme == "http" {
+				standard = "80"
+			}
+			host, port = parsed.Hostname(), cmp.Or(parsed.Port(), standard)
+		} else if scheme == "s3" {
+			host, _, _ = strings.Cut(rest, "/")
+			port = "443"
+		}
+	}
+	if host == "" {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// reach finds out in seconds that a store does not answer. Restic would try for a quarter of an hour.
+func (repository *Repository) reach(ctx context.Context) error {
+	endpoint := Endpoint(repository.secrets.url)
+	if endpoint == "" || len(repository.Options) > 0 {
+		return nil
+	}
+	dialer := net.Dialer{Timeout: reachSeconds * time.Second}
+	connection, err := dialer.DialContext(ctx, "tcp", endpoint)
+	if err != nil {
+		return fmt.Errorf("the store of the repository does not answer: %w; check spec.backup.repository.url, the store, and the network", err)
+	}
+	return connection.Close()
+}

@@ -1,0 +1,119 @@
+// The program that Roost runs in pods to save volumes to a restic repository, to restore them, and to verify that they can be restored.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dunlin-project/dunlin/platform/backup"
+)
+
+const reportBytesMax = 4096
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := root(os.Stdout, os.Stderr).ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "roost-backup: %s\n", err)
+		os.Exit(1)
+	}
+}
+
+// program has the flags that all commands share.
+type program struct {
+	repository   backup.Repository
+	root, report string
+	folders      []string
+	out          io.Writer
+}
+
+func root(out, log io.Writer) *cobra.Command {
+	program := &program{out: out}
+	program.repository.Log = log
+	root := &cobra.Command{
+		Use: "roost-backup", Short: "Saves volumes to a restic repository, and verifies that they can be restored",
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&program.repository.URL, "repository", "", "URL or folder of the repository (default the file RESTIC_REPOSITORY of --secrets)")
+	flags.StringVar(&program.repository.Secrets, "secrets", "/etc/roost/repository", "folder with RESTIC_PASSWORD and the credentials of the store, each in a file")
+	flags.StringVar(&program.repository.Host, "host", "", "whose snapshots they are, such as web/shop")
+	flags.StringSliceVar(&program.repository.Options, "option", nil, "option of restic, such as sftp.command=…")
+	flags.DurationVar(&program.repository.LockWait, "lock-wait", 5*time.Minute, "how long to wait for a lock of somebody else")
+	flags.StringVar(&program.root, "root", "/backup", "folder that the folders are in")
+	flags.StringSliceVar(&program.folders, "folder", nil, "folder below --root, such as volumes/data; can be repeated")
+	flags.StringVar(&program.report, "report", "", "file for the outcome (default none)")
+	root.AddCommand(program.saveCommand(), program.verifyCommand(), program.restoreCommand())
+	return root
+}
+
+func (program *program) saveCommand() *cobra.Command {
+	keep := backup.Keep{}
+	command := program.command("save", "Save the folders, and remove old snapshots", func(ctx context.Context) (backup.Report, error) {
+		return backup.Save(ctx, &program.repository, program.root, program.folders, keep)
+	})
+	command.Flags().IntVar(&keep.Daily, "keep-daily", 7, "days of which the newest snapshot stays")
+	command.Flags().IntVar(&keep.Weekly, "keep-weekly", 4, "weeks of which the newest snapshot stays")
+	command.Flags().IntVar(&keep.Monthly, "keep-monthly", 6, "months of which the newest snapshot stays")
+	return command
+}
+
+func (program *program) verifyCommand() *cobra.Command {
+	into, percent := "", 0
+	command := program.command("verify", "Restore the newest snapshot into an empty folder, and compare", func(ctx context.Context) (backup.Report, error) {
+		return backup.Verify(ctx, &program.repository, into, percent)
+	})
+	command.Flags().StringVar(&into, "into", "/scratch", "empty folder")
+	command.Flags().IntVar(&percent, "read-percent", 5, "share of all data of the repository that is read and checked: 1 to 100")
+	return command
+}
+
+func (program *program) restoreCommand() *cobra.Command {
+	options := backup.RestoreOptions{}
+	command := program.command("restore", "Restore the folders", func(ctx context.Context) (backup.Report, error) {
+		return backup.Restore(ctx, &program.repository, program.root, program.folders, options)
+	})
+	command.Flags().StringVar(&options.Snapshot, "snapshot", "latest", "latest, or the begin of an identifier")
+	command.Flags().BoolVar(&options.Replace, "replace", false, "replace what the folders hold")
+	command.Flags().BoolVar(&options.OnlyIfEmpty, "only-if-empty", false, "do nothing if a folder holds something")
+	return command
+}
+
+// command runs and reports. The last words of a pod that fails are the sentence of the error.
+func (program *program) command(name, short string, run func(context.Context) (backup.Report, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: short,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if program.repository.Host == "" {
+				return errors.New("--host is missing")
+			}
+			if name != "verify" && len(program.folders) == 0 {
+				return errors.New("--folder is missing")
+			}
+			report, err := run(command.Context())
+			text, encoding := json.Marshal(report)
+			if err != nil {
+				text = []byte(strings.ToValidUTF8(err.Error(), "?"))
+			}
+			if program.report != "" {
+				encoding = errors.Join(encoding, os.WriteFile(program.report, text[:min(len(text), reportBytesMax)], 0o600))
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(program.out, "%s\n", text)
+			return encoding
+		},
+	}
+}
