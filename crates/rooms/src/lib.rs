@@ -32,4 +32,6 @@ pub use replica::{Replica, ReplicaError, SeenObject};
 pub use room::{Joined, PlayerChange, Room, RoomOptions, SAVED_ROOM_VERSION, Scoped, TickOutcome};
 pub use simulation::{InputError, Refusal, RestoreError, Simulation, Visitor};
 pub use update::{EncodingSet, ObjectView, TickUpdate, UpdateWriter};
-pub use world::{Neighbour, NewObject, Object, ObjectId, PlayerId, Scope, Visibility, World, WorldError};
+pub use world::{
+    Neighbour, NewObject, Object, ObjectId, PastNeighbour, PlayerId, Rewound, Scope, Visibility, World, WorldError,
+};

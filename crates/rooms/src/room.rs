@@ -118,6 +118,7 @@ impl Room {
     /// [`GridError`] if the simulation's map is not possible.
     pub fn new(options: RoomOptions, seed: u64, mut simulation: Box<dyn Simulation>) -> Result<Self, GridError> {
         let mut world = World::new(Grid::new(simulation.grid())?, &options, seed);
+        world.keep_past(simulation.rewind_ticks());
         simulation.start(&mut world);
         world.settle();
         world.forget_changes();
@@ -138,7 +139,8 @@ impl Room {
         if saved.byte() != Ok(SAVED_ROOM_VERSION) {
             return Err(RestoreError);
         }
-        let world = World::restore(grid, &options, &mut saved).map_err(|_| RestoreError)?;
+        let mut world = World::restore(grid, &options, &mut saved).map_err(|_| RestoreError)?;
+        world.restore_past(simulation.rewind_ticks(), &mut saved).map_err(|_| RestoreError)?;
         simulation.restore(saved.rest())?;
         Ok(Self::of(options, world, simulation))
     }
@@ -152,6 +154,7 @@ impl Room {
     pub fn save(&self, out: &mut Vec<u8>) {
         out.push(SAVED_ROOM_VERSION);
         self.world.save(out);
+        self.world.save_past(out);
         self.simulation.save(out);
     }
 

@@ -11,6 +11,11 @@ pub trait Simulation: Send {
     /// The map. Asked once, before anything else.
     fn grid(&self) -> GridShape;
 
+    /// For how many ticks [`World::rewind`] goes back. The world keeps what each of them has changed. Asked once.
+    fn rewind_ticks(&self) -> u8 {
+        0
+    }
+
     /// Fills the new world.
     fn start(&mut self, world: &mut World);
 

@@ -3,6 +3,7 @@
 mod cells;
 mod events;
 mod near;
+mod past;
 mod players;
 mod save;
 mod settle;
@@ -21,9 +22,11 @@ use rand_chacha::{
 
 use crate::{CellIndex, Grid, Position, RoomOptions, hash::Hasher};
 use cells::Cells;
+use past::Past;
 use slots::{Slot, Slots};
 
 pub use near::Neighbour;
+pub use past::{PastNeighbour, Rewound};
 
 pub(crate) use {
     events::{Events, Target},
@@ -121,6 +124,7 @@ pub struct World {
     touched: Vec<u32>,
     /// The exclusive-or of what the objects add to the state hash, as of the last settlement.
     settled_hash: u64,
+    past: Past,
 }
 
 impl World {
@@ -141,6 +145,7 @@ impl World {
             round: 1,
             touched: Vec::new(),
             settled_hash: 0,
+            past: Past::default(),
         }
     }
 
@@ -185,12 +190,15 @@ impl World {
         let slot = self.slots.make(NewObject { position, ..object }, cell).ok_or(WorldError::TooManyObjects)?;
         self.slots.at_mut(slot).place = self.cells.add(cell, slot);
         self.touch(slot);
-        Ok(self.slots.at(slot).id)
+        let id = self.slots.at(slot).id;
+        self.past.remember(id, None);
+        Ok(id)
     }
 
     /// Removes an object; returns whether there was one.
     pub fn despawn(&mut self, id: ObjectId) -> bool {
         let Some(slot) = self.slots.find(id) else { return false };
+        self.past.remember(id, Some(self.slots.at(slot).object.position));
         self.unlink(slot);
         self.unshow(slot);
         self.slots.release(slot);
@@ -210,6 +218,7 @@ impl World {
         if object.position == position {
             return;
         }
+        self.past.remember(id, Some(object.position));
         object.position = position;
         let to = self.grid.cell_of(position);
         if *cell != to {
@@ -372,7 +381,7 @@ impl World {
             .number(self.slots.free_hash())
             .number(self.slots.slots.len() as u64)
             .number(u64::from(self.slots.last_id));
-        self.events.hash(self.players.hash(hasher)).finish()
+        self.hash_past(self.events.hash(self.players.hash(hasher))).finish()
     }
 
     /// About how many bytes it takes.
@@ -381,6 +390,7 @@ impl World {
             + self.cells.memory_bytes()
             + self.players.memory_bytes()
             + self.events.memory_bytes()
+            + self.past.memory_bytes()
             + self.touched.capacity() * size_of::<u32>()
     }
 }

@@ -63,6 +63,16 @@ export class Replica {
     return this.last?.timeUs ?? 0;
   }
 
+  /**
+   * The tick that the world showed at this server time, which `Interpolation.advance` returns; 0 before the first
+   * snapshot. A game that rewinds its world to what the player saw sends it with the input.
+   */
+  tickAt(serverTimeMs: number): number {
+    const ticksPerSecond = this.map?.shape.ticksPerSecond ?? 0;
+    const later = Math.round(((serverTimeMs - this.timeUs / 1_000) * ticksPerSecond) / 1_000);
+    return this.last === null ? 0 : Math.min(Math.max(this.tick + later, 1), 0xffff_ffff);
+  }
+
   /** The number of the last input that the room had applied. */
   get ack(): number {
     return this.last?.ack ?? 0;

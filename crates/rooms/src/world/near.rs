@@ -45,7 +45,7 @@ impl World {
     }
 
     /// The same in the order of cells.
-    fn neighbours(&self, position: Position, radius: u32) -> impl Iterator<Item = Neighbour<'_>> {
+    pub(super) fn neighbours(&self, position: Position, radius: u32) -> impl Iterator<Item = Neighbour<'_>> {
         let reach = u64::from(radius).pow(2);
         let objects = square(&self.grid, position, radius).flat_map(|cell| self.objects_in(cell));
         objects.filter_map(move |(id, object)| {

@@ -57,6 +57,7 @@ impl World {
         }
         self.touched = touched;
         self.cells.sort();
+        self.settle_past();
     }
 
     fn settle_object(&mut self, index: u32) {

@@ -101,3 +101,13 @@ test('after an error the replica is what it was', () => {
 test('a replica without a map takes no delta', () => {
   assert.throws(() => new Replica().apply(snapshot({ tick: 2, base: 1 })), { kind: 'wrong_base' });
 });
+
+test('the tick that was shown follows from the shown time', () => {
+  assert.equal(new Replica().tickAt(1_790_000_000_000), 0);
+  const replica = new Replica();
+  replica.apply(snapshot({ tick: 600, view: 9 }));
+  const now = replica.timeUs / 1_000;
+  for (const [agoMs, tick] of [[0, 600], [8, 600], [9, 599], [100, 594], [-17, 601], [60_000, 1]]) {
+    assert.equal(replica.tickAt(now - agoMs), tick, `${agoMs} ms ago`);
+  }
+});

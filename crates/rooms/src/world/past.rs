@@ -1,0 +1,317 @@
+//! Where objects were after earlier ticks, for simulations that ask for it with [`crate::Simulation::rewind_ticks`].
+//!
+//! For each of the last ticks the world keeps what that tick changed: the objects that moved, came or went, with their
+//! position before it. An object that stands still costs nothing. The position after an earlier tick is in the first entry of
+//! a later tick; without one it is still the current position.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use super::{World, near::distance_squared};
+use crate::{
+    ObjectId, Position,
+    binary::{Reader, Unreadable, put_number, put_position},
+    hash::Hasher,
+};
+
+/// The position of an object before a change; `None` if it did not exist.
+type Before = Option<Position>;
+
+/// What the last ticks changed.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// Ticks that are kept at most; with 0 nothing is.
+    ticks_max: u8,
+    /// The last tick that is over.
+    settled_tick: u32,
+    /// The newest is the last.
+    ticks: VecDeque<PastTick>,
+    /// What has changed since the last tick.
+    now: HashMap<ObjectId, Before, foldhash::fast::FixedState>,
+    /// Entries of `ticks`, their capacity included.
+    entry_capacity: usize,
+}
+
+/// What one tick changed, in the order of the objects' numbers.
+#[derive(Debug, Default)]
+struct PastTick {
+    tick: u32,
+    hash: u64,
+    entries: Vec<(ObjectId, Before)>,
+}
+
+/// The positions of a world's objects after an earlier tick.
+#[derive(Clone, Copy, Debug)]
+pub struct Rewound<'a> {
+    world: &'a World,
+    tick: u32,
+    /// The place of the first kept tick after `tick`.
+    first: usize,
+}
+
+/// An object that was within reach of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastNeighbour {
+    /// Its number. The object may be gone by now.
+    pub id: ObjectId,
+    /// dx² + dy² in square units, then.
+    pub distance_squared: u64,
+    /// Its position then.
+    pub position: Position,
+}
+
+impl World {
+    /// The positions of all objects after `tick`: for a game that judges an input by what its player saw. The newest tick
+    /// that can be seen is the last one that is over; the oldest follows from [`crate::Simulation::rewind_ticks`] and from
+    /// the age of the room. A number beyond is brought inside this range, so it may come from a client.
+    ///
+    /// ```
+    /// # use dunlin_rooms::{ObjectId, Position, World};
+    /// /// Whom a shot hits at the place where its player saw the target.
+    /// fn hit(world: &World, seen_tick: u32, shot: Position) -> Option<ObjectId> {
+    ///     world.rewind(seen_tick).near(shot, 16).next().map(|target| target.id)
+    /// }
+    /// ```
+    pub fn rewind(&self, tick: u32) -> Rewound<'_> {
+        let newest = self.past.settled_tick;
+        let oldest = newest - self.past.ticks.len() as u32;
+        let tick = tick.clamp(oldest, newest);
+        Rewound { world: self, tick, first: (tick - oldest) as usize }
+    }
+
+    /// From now on so many ticks are kept.
+    pub(crate) fn keep_past(&mut self, ticks_max: u8) {
+        self.past.ticks_max = ticks_max;
+    }
+
+    /// Appends what [`World::restore_past`] reads; nothing if no ticks are kept.
+    pub(crate) fn save_past(&self, out: &mut Vec<u8>) {
+        let Past { ticks_max, ticks, now, .. } = &self.past;
+        if *ticks_max == 0 {
+            return;
+        }
+        put_number(ticks.len() as u64, out);
+        for past in ticks {
+            put_number(u64::from(past.tick), out);
+            save_entries(&past.entries, out);
+        }
+        save_entries(&in_order(now), out);
+    }
+
+    /// Takes over what [`World::save_past`] wrote. Of more ticks than are kept now, the newest are taken.
+    pub(crate) fn restore_past(&mut self, ticks_max: u8, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        self.past = Past { ticks_max, settled_tick: self.tick, ..Past::default() };
+        if ticks_max == 0 {
+            return Ok(());
+        }
+        let mut expected = None;
+        for _ in 0..saved.count()? {
+            let tick: u32 = saved.number_of()?;
+            if tick == 0 || tick > self.tick || expected.is_some_and(|expected| expected != tick) {
+                return Err(Unreadable::Wrong);
+            }
+            expected = tick.checked_add(1);
+            let entries = self.restore_entries(saved)?;
+            self.past.push(PastTick::new(tick, entries));
+        }
+        if self.past.ticks.back().is_some_and(|last| last.tick != self.tick) {
+            return Err(Unreadable::Wrong);
+        }
+        self.past.now = self.restore_entries(saved)?.into_iter().collect();
+        Ok(())
+    }
+
+    fn restore_entries(&self, saved: &mut Reader<'_>) -> Result<Vec<(ObjectId, Before)>, Unreadable> {
+        let mut last = 0;
+        let entries = (0..saved.count()?).map(|_| {
+            let id: u32 = saved.number_of()?;
+            if id <= last || id > self.slots.last_id {
+                return Err(Unreadable::Wrong);
+            }
+            last = id;
+            let before = match saved.byte()? {
+                0 => None,
+                1 => Some(saved.position()?),
+                _ => return Err(Unreadable::Wrong),
+            };
+            Ok((ObjectId(id), before))
+        });
+        entries.collect()
+    }
+
+    /// Ends a tick: what has changed since the last one is its own.
+    pub(super) fn settle_past(&mut self) {
+        self.past.settled_tick = self.tick;
+        if self.past.ticks_max == 0 {
+            return;
+        }
+        let mut past = self.past.take_spare();
+        past.tick = self.tick;
+        let moved = self.past.now.drain().filter(|(id, before)| {
+            let now = self.slots.find(*id).map(|slot| self.slots.at(slot).object.position);
+            now != *before
+        });
+        past.entries.extend(moved);
+        past.entries.sort_unstable_by_key(|(id, _)| *id);
+        past.hash = hash_entries(past.tick, &past.entries);
+        // Before the first tick there is no past, and when numbers begin anew the old ones are forgotten.
+        if self.tick != self.past.ticks.back().map_or(self.tick, |last| last.tick.wrapping_add(1)) {
+            self.past.forget();
+        }
+        if self.tick > 0 {
+            self.past.push(past);
+        }
+    }
+
+    /// Takes in what the future depends on, if there is any.
+    pub(super) fn hash_past(&self, hasher: Hasher) -> Hasher {
+        let Past { ticks_max, ticks, now, .. } = &self.past;
+        if *ticks_max == 0 {
+            return hasher;
+        }
+        let hasher = ticks.iter().fold(hasher.number(ticks.len() as u64), |hasher, past| hasher.number(past.hash));
+        hasher.number(hash_entries(0, &in_order(now)))
+    }
+}
+
+impl Past {
+    /// An object is about to change; `before` is where it is, or that it does not exist yet.
+    pub(super) fn remember(&mut self, id: ObjectId, before: Before) {
+        if self.ticks_max > 0 {
+            self.now.entry(id).or_insert(before);
+        }
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.entry_capacity * size_of::<(ObjectId, Before)>()
+            + self.ticks.capacity() * size_of::<PastTick>()
+            + self.now.allocation_size()
+    }
+
+    /// A buffer for a tick: that of the oldest one, if there are as many as are kept.
+    fn take_spare(&mut self) -> PastTick {
+        if self.ticks.len() < self.ticks_max.into() {
+            return PastTick::default();
+        }
+        let mut oldest = self.ticks.pop_front().unwrap_or_default();
+        self.entry_capacity -= oldest.entries.capacity();
+        if oldest.entries.len() * 4 < oldest.entries.capacity() {
+            oldest.entries = Vec::new();
+        }
+        oldest.entries.clear();
+        oldest
+    }
+
+    fn push(&mut self, past: PastTick) {
+        if self.ticks.len() >= self.ticks_max.into() {
+            let oldest = self.ticks.pop_front().unwrap_or_default();
+            self.entry_capacity -= oldest.entries.capacity();
+        }
+        self.entry_capacity += past.entries.capacity();
+        self.ticks.push_back(past);
+    }
+
+    fn forget(&mut self) {
+        self.ticks.clear();
+        self.entry_capacity = 0;
+    }
+}
+
+impl PastTick {
+    fn new(tick: u32, entries: Vec<(ObjectId, Before)>) -> Self {
+        Self { tick, hash: hash_entries(tick, &entries), entries }
+    }
+
+    fn find(&self, id: ObjectId) -> Option<Before> {
+        let place = self.entries.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.entries[place].1)
+    }
+}
+
+impl<'a> Rewound<'a> {
+    /// The tick after which the world was like this: the one that was asked for, or the nearest that is kept.
+    pub fn tick(&self) -> u32 {
+        self.tick
+    }
+
+    /// Where an object was; `None` if it did not exist.
+    pub fn position(&self, id: ObjectId) -> Option<Position> {
+        self.changed(self.later().len(), id).unwrap_or_else(|| self.world.object(id).map(|object| object.position))
+    }
+
+    /// The objects that were within `radius` units of a place, in a circle: the nearest first, of several at the same
+    /// distance the oldest. Objects that are gone by now are among them.
+    ///
+    /// Costs as much as [`World::near`], and a comparison for each change since.
+    pub fn near(&self, position: Position, radius: u32) -> impl ExactSizeIterator<Item = PastNeighbour> + use<> {
+        let all = self.later().len();
+        let near = self.world.neighbours(position, radius);
+        let still = near.filter(|near| self.changed(all, near.id).is_none());
+        let mut found: Vec<PastNeighbour> = still
+            .map(|near| PastNeighbour {
+                id: near.id,
+                distance_squared: near.distance_squared,
+                position: near.object.position,
+            })
+            .collect();
+        let reach = u64::from(radius).pow(2);
+        let changes =
+            self.later().enumerate().flat_map(|(place, past)| past.entries.iter().map(move |entry| (place, entry)));
+        let since = self.world.past.now.iter().map(|(id, before)| (all, (*id, *before)));
+        for (place, (id, before)) in changes.map(|(place, entry)| (place, *entry)).chain(since) {
+            let Some(before) = before else { continue };
+            let distance_squared = distance_squared(position, before);
+            if distance_squared <= reach && self.changed_in(place, id).is_none() {
+                found.push(PastNeighbour { id, distance_squared, position: before });
+            }
+        }
+        found.sort_unstable_by_key(|near| (near.distance_squared, near.id));
+        found.into_iter()
+    }
+
+    /// What the ticks after it changed, the oldest first.
+    fn later(&self) -> impl ExactSizeIterator<Item = &'a PastTick> {
+        self.world.past.ticks.range(self.first..)
+    }
+
+    /// Where the object was before the first of the first `ticks` changes; `None` if none of them changed it.
+    fn changed_in(&self, ticks: usize, id: ObjectId) -> Option<Before> {
+        self.later().take(ticks).find_map(|past| past.find(id))
+    }
+
+    /// The same with what has changed since the last tick.
+    fn changed(&self, ticks: usize, id: ObjectId) -> Option<Before> {
+        self.changed_in(ticks, id).or_else(|| self.world.past.now.get(&id).copied())
+    }
+}
+
+fn in_order(now: &HashMap<ObjectId, Before, foldhash::fast::FixedState>) -> Vec<(ObjectId, Before)> {
+    let mut entries: Vec<_> = now.iter().map(|(id, before)| (*id, *before)).collect();
+    entries.sort_unstable_by_key(|(id, _)| *id);
+    entries
+}
+
+fn hash_entries(tick: u32, entries: &[(ObjectId, Before)]) -> u64 {
+    let hasher = Hasher::new(5).number(u64::from(tick) << 32 | entries.len() as u64);
+    let hash = |hasher: Hasher, (id, before): &(ObjectId, Before)| {
+        let id = hasher.number(u64::from(id.0) << 1 | u64::from(before.is_some()));
+        before.map_or(id, |before| id.number(u64::from(before.x) << 32 | u64::from(before.y)))
+    };
+    entries.iter().fold(hasher, hash).finish()
+}
+
+fn save_entries(entries: &[(ObjectId, Before)], out: &mut Vec<u8>) {
+    put_number(entries.len() as u64, out);
+    for (id, before) in entries {
+        put_number(u64::from(id.0), out);
+        out.push(before.is_some().into());
+        if let Some(before) = before {
+            put_position(*before, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! A game that judges shots by what their players saw: also after it was saved and restored.
+
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{
+    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions, Scope,
+    Scoped, Simulation, Visibility, Visitor, World,
+};
+
+const KEPT_TICKS: u8 = 4;
+const STEP: u32 = 10;
+const TARGET: ObjectId = ObjectId(1);
+
+/// A target runs to the right. An input is the tick that its player saw, and the place where it shot.
+struct Range;
+
+impl Simulation for Range {
+    fn grid(&self) -> GridShape {
+        GridShape { columns: 8, rows: 1, cell_units: 64, near_cells: 8, far_cells: 0, far_interval_ticks: 1 }
+    }
+
+    fn rewind_ticks(&self) -> u8 {
+        KEPT_TICKS
+    }
+
+    fn start(&mut self, world: &mut World) {
+        let object = NewObject { position: Position::default(), kind: 1, visibility: Visibility::Everyone, state: b"" };
+        assert_eq!(world.spawn(object), Ok(TARGET));
+    }
+
+    fn join(&mut self, _: &mut World, _: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &mut World, _: PlayerId) {}
+
+    fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
+        let &[seen_tick, x] = data else { return Err(InputError) };
+        let rewound = world.rewind(seen_tick.into());
+        let is_hit = rewound.near(Position { x: x.into(), y: 0 }, 2).any(|near| near.id == TARGET);
+        let event = format!("[{},{is_hit}]", rewound.tick());
+        world.emit(Scope::Player(player), &event).map_err(|_| InputError)
+    }
+
+    fn tick(&mut self, world: &mut World) {
+        let position = Position { x: world.tick() * STEP, y: 0 };
+        world.move_to(TARGET, position);
+    }
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+/// The answers to shots at where the target was after the tick that is claimed.
+fn shots(room: &mut Room) -> Vec<String> {
+    for seen_tick in 0..=20_u8 {
+        assert!(room.input(PlayerId(1), u32::from(seen_tick) + 1, &[seen_tick, seen_tick * STEP as u8]));
+    }
+    let answers = room.tick(0).scoped.into_iter().map(|scoped| match scoped {
+        Scoped::Event { data, .. } => String::from_utf8(data.to_vec()).expect("text"),
+        Scoped::Publication { .. } => panic!("the game publishes nothing"),
+    });
+    answers.collect()
+}
+
+#[test]
+fn a_shot_counts_where_the_player_saw_its_target() {
+    let mut room = Room::new(RoomOptions::default(), 1, Box::new(Range)).expect("a map");
+    room.join(&Visitor { user: "" }, Encoding::Json, b"").expect("there is room");
+    (0..10).for_each(|_| drop(room.tick(0)));
+    let mut saved = Vec::new();
+    room.save(&mut saved);
+    let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(Range)).expect("what was saved");
+    assert_eq!(restored.state_hash(), room.state_hash());
+
+    let answers = shots(&mut room);
+    // Ticks 6 to 10 are known: four were kept, and the last one is over. One that is claimed beyond is not believed.
+    let expected = (0..=20).map(|seen_tick: u32| {
+        let judged = seen_tick.clamp(6, 10);
+        format!(r#"{{"tick":11,"event":[{judged},{}]}}"#, judged == seen_tick)
+    });
+    assert_eq!(answers, expected.collect::<Vec<_>>());
+    assert_eq!(shots(&mut restored), answers);
+    assert_eq!(restored.state_hash(), room.state_hash());
+}
