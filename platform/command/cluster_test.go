@@ -369,19 +369,6 @@ func (site *site) deployDunlin() {
 	}
 }
 
-// deployWithoutPods waits in vain, because nothing makes the new pods.
-func (site *site) deployWithoutPods(stopControllers func()) {
-	site.t.Helper()
-	stopControllers()
-	site.change("4.0.0", "info", canary+"-four")
-	out, stderr := site.roost(command.ExitFound, "deploy", "--wait", "3s", "@apps/shop.yaml")
-	contains(site.t, out, "App web/shop: ")
-	contains(site.t, stderr, "does not serve")
-	site.roost(command.ExitFine, "deploy", "--wait", "0", "@apps/shop.yaml")
-	site.runControllers()
-	site.roost(command.ExitFine, "deploy", "@apps/shop.yaml")
-}
-
 // runLinesOfReadme has two releases before, so that there is something to go back to.
 func (site *site) runLinesOfReadme() {
 	site.t.Helper()

@@ -23,6 +23,7 @@ func (program *program) deployCommand() *cobra.Command {
 		Long: `Give manifests and their .env files to the operator, and wait until they serve.
 
 Encrypted files stay encrypted on the way: no age identity is needed here. The API server checks all manifests before the first is written.
+While it waits, it prints each change of their state to stderr: how many pods are ready, and the last words of a pod that fails.
 Exit code 1 says that something does not serve; the operator goes on trying.`,
 		Args: atLeastOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
@@ -96,14 +97,13 @@ func (program *program) roll(cluster *cluster, releases []*release, wait time.Du
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	ended := []rollout{}
+	ended, err := program.waitForAll(ctx, cluster, releases, generations)
+	if err != nil {
+		return err
+	}
 	var advice []string
-	for _, release := range releases {
-		rollout, err := cluster.wait(ctx, release, generations[release])
-		if err != nil {
-			return fmt.Errorf("%s: %w", release, err)
-		}
-		if ended = append(ended, rollout); !rollout.Serves {
+	for index, release := range releases {
+		if !ended[index].Serves {
 			remedy, err := cluster.remedyOf(release)
 			if err != nil {
 				return fmt.Errorf("%s: %w", release, err)

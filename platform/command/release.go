@@ -163,35 +163,67 @@ type rollout struct {
 	Message   string `json:"message"`
 }
 
-const pollPause = 250 * time.Millisecond
+const (
+	pollPause = 250 * time.Millisecond
+	// pollPausePerRelease keeps the calls of a deploy of many manifests below 20 a second.
+	pollPausePerRelease = 50 * time.Millisecond
+	reasonNotSeen       = "NotSeen"
+)
 
-// wait returns when the operator has rolled the release out, when it says that it cannot, or when the context ends.
-func (cluster *cluster) wait(ctx context.Context, release *release, generation int64) (rollout, error) {
-	ended := rollout{Kind: release.kind, Namespace: release.namespace, Name: release.name}
-	pause := time.NewTicker(pollPause)
+// waitForAll returns when the operator has rolled all releases out, or says that it cannot, or when the context ends. Meanwhile each
+// change of their state is printed.
+func (program *program) waitForAll(ctx context.Context, cluster *cluster, releases []*release, generations map[*release]int64) ([]rollout, error) {
+	states, hasEnded := make([]rollout, len(releases)), make([]bool, len(releases))
+	pause := time.NewTicker(max(pollPause, time.Duration(len(releases))*pollPausePerRelease))
 	defer pause.Stop()
 	for {
-		subject := newSubject(release.kind, release.namespace, release.name)
-		// A request has a time limit of its own.
-		err := cluster.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(subject), subject)
-		status := statusOf(subject)
-		isSeen := err == nil && status.ObservedGeneration >= generation && status.Files == release.filesName()
-		switch {
-		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-			return ended, cluster.explained(err)
-		case err != nil:
-			ended.Reason, ended.Message = "ServerDoesNotAnswer", cluster.explained(err).Error()
-		case isSeen && ended.read(status):
-			return ended, nil
-		case !isSeen:
-			ended.Reason, ended.Message = "NotSeen", "no operator has looked at it yet; check that one runs and looks after the namespace"
+		pending := 0
+		for index, release := range releases {
+			if hasEnded[index] {
+				continue
+			}
+			before := states[index]
+			var err error
+			if states[index], hasEnded[index], err = cluster.look(ctx, release, generations[release]); err != nil {
+				return nil, fmt.Errorf("%s: %w", release, err)
+			}
+			if now := states[index]; !hasEnded[index] && now != before && now.Reason != reasonNotSeen {
+				program.note("%s: %s: %s", release, now.Reason, now.Message)
+			}
+			if !hasEnded[index] {
+				pending++
+			}
+		}
+		if pending == 0 {
+			return states, nil
 		}
 		select {
 		case <-ctx.Done():
-			return ended, nil
+			return states, nil
 		case <-pause.C:
 		}
 	}
+}
+
+// look reads the state of a release, and whether that is the end of its rollout.
+func (cluster *cluster) look(ctx context.Context, release *release, generation int64) (rollout, bool, error) {
+	state := rollout{Kind: release.kind, Namespace: release.namespace, Name: release.name}
+	subject := newSubject(release.kind, release.namespace, release.name)
+	// A request has a time limit of its own.
+	err := cluster.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(subject), subject)
+	status := statusOf(subject)
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		return state, false, cluster.explained(err)
+	case err != nil:
+		state.Reason, state.Message = "ServerDoesNotAnswer", cluster.explained(err).Error()
+	case status.ObservedGeneration < generation || status.Files != release.filesName():
+		state.Reason, state.Message = reasonNotSeen, "no operator has looked at it yet; check that one runs and looks after the namespace"
+	default:
+		hasEnded := state.read(status)
+		return state, hasEnded, nil
+	}
+	return state, false, nil
 }
 
 // passing are reasons of Degraded that a rollout which goes on may mend: the failing pod may be one of the revision before.
