@@ -4,6 +4,7 @@ import { Buffer } from 'node:buffer';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { decodeSnapshot, encodeInput, Replica, RoomError, snapshotFromJson } from '../../dist/index.js';
+import { play } from '../support/movement.mjs';
 
 const VECTORS = new URL('../../../../schema/vectors/room/', import.meta.url);
 const read = (name) => JSON.parse(readFileSync(new URL(name, VECTORS), 'utf8'));
@@ -79,5 +80,14 @@ for (const { name, meaning, json, protobuf } of read('inputs.json').vectors) {
     const { number, data, room } = meaning;
     assert.deepEqual(Buffer.from(encodeInput('protobuf', number, hex(data), room)).toString('hex'), protobuf);
     assert.equal(JSON.stringify(encodeInput('json', number, hex(data), room)), json);
+  });
+}
+
+for (const vector of read('movement.json').vectors) {
+  test(`movement.json: ${vector.name}`, () => {
+    for (const [at, numbers] of play(vector).entries()) {
+      assert.equal(numbers.length, vector.gives[at].length, `step ${at}`);
+      for (const [index, number] of numbers.entries()) assert.ok(Math.abs(number - vector.gives[at][index]) < 1e-6, `step ${at}: ${numbers}`);
+    }
   });
 }

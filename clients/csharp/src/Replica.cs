@@ -1,0 +1,269 @@
+using System.Collections.Generic;
+
+namespace Dunlin.Rooms
+{
+    /// <summary>An object that the player sees. It is immutable: a change creates a new one.</summary>
+    public sealed class SeenObject
+    {
+        internal SeenObject(RoomObject from, uint left, uint top, uint? cell)
+        {
+            Id = from.Id;
+            Kind = from.Kind;
+            X = left + from.X;
+            Y = top + from.Y;
+            State = from.State;
+            Cell = cell;
+        }
+
+        public uint Id { get; }
+        public uint Kind { get; }
+        /// <summary>Units from the map's corner.</summary>
+        public uint X { get; }
+        public uint Y { get; }
+        /// <summary>In the game's own format. Do not change it.</summary>
+        public byte[] State { get; }
+        /// <summary>Null for objects that only this player receives.</summary>
+        public uint? Cell { get; }
+
+        internal bool IsSameAs(SeenObject other)
+        {
+            if (Kind != other.Kind || X != other.X || Y != other.Y || Cell != other.Cell) return false;
+            if (State.Length != other.State.Length) return false;
+            for (int at = 0; at < State.Length; at += 1) if (State[at] != other.State[at]) return false;
+            return true;
+        }
+    }
+
+    /// <summary>An object before and after a snapshot.</summary>
+    public struct ChangedObject
+    {
+        public SeenObject Before;
+        public SeenObject After;
+    }
+
+    /// <summary>What one snapshot changed. An object that only went to another cell is changed, not removed and added.</summary>
+    public sealed class Changes
+    {
+        public Snapshot Snapshot { get; internal set; }
+        /// <summary>Whether the snapshot was full; the lists are the difference to the state before.</summary>
+        public bool IsFull { get; internal set; }
+        public List<SeenObject> Added { get; } = new List<SeenObject>();
+        public List<ChangedObject> Changed { get; } = new List<ChangedObject>();
+        public List<SeenObject> Removed { get; } = new List<SeenObject>();
+    }
+
+    /// <summary>A client's copy of the visible objects, updated by snapshots.</summary>
+    public sealed class Replica
+    {
+        public const int ObjectsMaxDefault = 1000000;
+        public const long StateBytesMaxDefault = 256L << 20;
+
+        private readonly Dictionary<uint, SeenObject> seen = new Dictionary<uint, SeenObject>();
+        private readonly Dictionary<uint, HashSet<uint>> cells = new Dictionary<uint, HashSet<uint>>();
+        private readonly int objectsMax;
+        private readonly long stateBytesMax;
+        /// <summary>Objects that only this player receives; some may have moved to a cell since.</summary>
+        private List<uint> own = new List<uint>();
+        private long stateBytes;
+
+        public Replica(int objectsMax = ObjectsMaxDefault, long stateBytesMax = StateBytesMaxDefault)
+        {
+            this.objectsMax = objectsMax;
+            this.stateBytesMax = stateBytesMax;
+        }
+
+        /// <summary>The tick that it shows; 0 before the first snapshot.</summary>
+        public uint Tick { get; private set; }
+        /// <summary>The Unix time of that tick at the server, in microseconds.</summary>
+        public ulong TimeUs { get; private set; }
+        /// <summary>The number of the last input that the room had applied.</summary>
+        public uint Ack { get; private set; }
+        /// <summary>The id of the player's own object; 0 for none.</summary>
+        public uint Avatar { get; private set; }
+        /// <summary>The cell that the player looks from.</summary>
+        public uint View { get; private set; }
+        /// <summary>The map; null before the first snapshot.</summary>
+        public Grid Grid { get; private set; }
+        public int Count { get { return seen.Count; } }
+        public Dictionary<uint, SeenObject>.ValueCollection Objects { get { return seen.Values; } }
+
+        /// <summary>The object of this id; null if it is not seen.</summary>
+        public SeenObject Object(uint id)
+        {
+            SeenObject found;
+            return seen.TryGetValue(id, out found) ? found : null;
+        }
+
+        public void Clear()
+        {
+            seen.Clear();
+            cells.Clear();
+            own.Clear();
+            stateBytes = 0;
+            Tick = Ack = Avatar = View = 0;
+            TimeUs = 0;
+            Grid = null;
+        }
+
+        /// <summary>Applies a snapshot completely.</summary>
+        /// <exception cref="RoomException">The replica is unchanged then.</exception>
+        public Changes Apply(Snapshot snapshot)
+        {
+            bool isFull = snapshot.Base == 0;
+            if (!isFull && snapshot.Base != Tick)
+            {
+                throw new RoomException(RoomErrorKind.WrongBase, "tick " + snapshot.Tick + " has base " + snapshot.Base + ", but the replica is at tick " + Tick);
+            }
+            Grid grid = isFull && !snapshot.Grid.Equals(Grid) ? snapshot.Grid : Grid;
+            if (snapshot.View >= grid.CellCount) throw new RoomException(RoomErrorKind.WrongCell, "the view " + snapshot.View + " is not on the map");
+            CheckCells(snapshot, grid);
+            Dictionary<uint, SeenObject> outcome = OutcomeOf(snapshot, grid, isFull);
+            CheckSize(outcome);
+            if (isFull || snapshot.Own != null)
+            {
+                own = new List<uint>();
+                if (snapshot.Own != null) foreach (RoomObject one in snapshot.Own) own.Add(one.Id);
+            }
+            Grid = grid;
+            Tick = snapshot.Tick;
+            TimeUs = snapshot.TimeUs;
+            Ack = snapshot.Ack;
+            Avatar = snapshot.Avatar;
+            View = snapshot.View;
+            return TakeIn(snapshot, isFull, outcome);
+        }
+
+        /// <summary>Cells are visible and ascend. A cell may occur twice: in full first, then with what changed.</summary>
+        private static void CheckCells(Snapshot snapshot, Grid grid)
+        {
+            foreach (CellUpdate one in snapshot.Cells)
+            {
+                if (one.Cell >= grid.CellCount || grid.BandOf(snapshot.View, one.Cell) == Band.None)
+                {
+                    throw new RoomException(RoomErrorKind.WrongCell, "cell " + one.Cell + " is outside the view of cell " + snapshot.View);
+                }
+            }
+            for (int at = 1; at < snapshot.Cells.Count; at += 1)
+            {
+                CellUpdate one = snapshot.Cells[at - 1];
+                CellUpdate next = snapshot.Cells[at];
+                bool follows = one.Cell < next.Cell || one.Cell == next.Cell && one.Full && !next.Full;
+                if (!follows) throw RoomException.Malformed("cell " + next.Cell + " comes after cell " + one.Cell);
+            }
+        }
+
+        /// <summary>The new states of the objects in a snapshot; null for removed objects.</summary>
+        private Dictionary<uint, SeenObject> OutcomeOf(Snapshot snapshot, Grid grid, bool isFull)
+        {
+            var outcome = new Dictionary<uint, SeenObject>();
+            if (isFull) foreach (uint id in seen.Keys) outcome[id] = null;
+            if (snapshot.Own != null) ReplaceOwn(snapshot.Own, grid, outcome);
+            if (!isFull && snapshot.View != View)
+            {
+                foreach (KeyValuePair<uint, HashSet<uint>> cell in cells)
+                {
+                    if (grid.BandOf(snapshot.View, cell.Key) == Band.None) Forget(cell.Value, outcome);
+                }
+            }
+            foreach (CellUpdate cell in snapshot.Cells)
+            {
+                HashSet<uint> ids;
+                if (cell.Full && cells.TryGetValue(cell.Cell, out ids)) Forget(ids, outcome);
+                foreach (uint id in cell.Departed)
+                {
+                    SeenObject known = Object(id);
+                    if (known != null && known.Cell == cell.Cell && !outcome.ContainsKey(id)) outcome[id] = null;
+                }
+            }
+            Upsert(snapshot, grid, outcome);
+            return outcome;
+        }
+
+        private void ReplaceOwn(List<RoomObject> objects, Grid grid, Dictionary<uint, SeenObject> outcome)
+        {
+            foreach (uint id in own)
+            {
+                SeenObject known = Object(id);
+                if (known != null && known.Cell == null) outcome[id] = null;
+            }
+            foreach (RoomObject one in objects)
+            {
+                if (one.X >= grid.WidthUnits || one.Y >= grid.HeightUnits) throw RoomException.Malformed("object " + one.Id + " lies outside the map");
+                outcome[one.Id] = new SeenObject(one, 0, 0, null);
+            }
+        }
+
+        /// <summary>Removes objects, except those that the snapshot has already updated.</summary>
+        private static void Forget(HashSet<uint> ids, Dictionary<uint, SeenObject> outcome)
+        {
+            foreach (uint id in ids) if (!outcome.ContainsKey(id)) outcome[id] = null;
+        }
+
+        private static void Upsert(Snapshot snapshot, Grid grid, Dictionary<uint, SeenObject> outcome)
+        {
+            foreach (CellUpdate cell in snapshot.Cells)
+            {
+                uint left = grid.Column(cell.Cell) * grid.CellUnits;
+                uint top = grid.Row(cell.Cell) * grid.CellUnits;
+                foreach (RoomObject one in cell.Upserts)
+                {
+                    if (one.X >= grid.CellUnits || one.Y >= grid.CellUnits) throw RoomException.Malformed("object " + one.Id + " lies outside its cell");
+                    outcome[one.Id] = new SeenObject(one, left, top, cell.Cell);
+                }
+            }
+        }
+
+        private void CheckSize(Dictionary<uint, SeenObject> outcome)
+        {
+            long objects = seen.Count;
+            long bytes = stateBytes;
+            foreach (KeyValuePair<uint, SeenObject> pair in outcome)
+            {
+                SeenObject before = Object(pair.Key);
+                objects += (pair.Value == null ? 0 : 1) - (before == null ? 0 : 1);
+                bytes += (pair.Value == null ? 0 : pair.Value.State.Length) - (before == null ? 0 : before.State.Length);
+            }
+            if (objects > objectsMax) throw new RoomException(RoomErrorKind.TooLarge, "the snapshot would make it " + objects + " objects");
+            if (bytes > stateBytesMax) throw new RoomException(RoomErrorKind.TooLarge, "the snapshot would make it " + bytes + " bytes");
+        }
+
+        private Changes TakeIn(Snapshot snapshot, bool isFull, Dictionary<uint, SeenObject> outcome)
+        {
+            var changes = new Changes { Snapshot = snapshot, IsFull = isFull };
+            foreach (KeyValuePair<uint, SeenObject> pair in outcome)
+            {
+                SeenObject before = Object(pair.Key);
+                SeenObject after = pair.Value;
+                if (before == null && after != null) changes.Added.Add(after);
+                else if (before != null && after == null) changes.Removed.Add(before);
+                else if (before != null && !before.IsSameAs(after)) changes.Changed.Add(new ChangedObject { Before = before, After = after });
+                Put(pair.Key, before, after);
+            }
+            return changes;
+        }
+
+        private void Put(uint id, SeenObject before, SeenObject after)
+        {
+            if (before != null)
+            {
+                stateBytes -= before.State.Length;
+                seen.Remove(id);
+                if (before.Cell != null && (after == null || after.Cell != before.Cell)) Leave(before.Cell.Value, id);
+            }
+            if (after == null) return;
+            stateBytes += after.State.Length;
+            seen[id] = after;
+            if (after.Cell == null) return;
+            HashSet<uint> ids;
+            if (!cells.TryGetValue(after.Cell.Value, out ids)) cells[after.Cell.Value] = ids = new HashSet<uint>();
+            ids.Add(id);
+        }
+
+        private void Leave(uint cell, uint id)
+        {
+            HashSet<uint> ids = cells[cell];
+            ids.Remove(id);
+            if (ids.Count == 0) cells.Remove(cell);
+        }
+    }
+}

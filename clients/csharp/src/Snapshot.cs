@@ -1,0 +1,82 @@
+using System.Collections.Generic;
+
+namespace Dunlin.Rooms
+{
+    /// <summary>An object of a snapshot. <c>X</c> and <c>Y</c> are relative to the cell's corner; in the part for one player, to the map's.</summary>
+    public struct RoomObject
+    {
+        public uint Id;
+        public uint Kind;
+        public uint X;
+        public uint Y;
+        /// <summary>In the game's own format.</summary>
+        public byte[] State;
+    }
+
+    /// <summary>What changed in a cell.</summary>
+    public sealed class CellUpdate
+    {
+        public uint Cell;
+        /// <summary>Everything in the cell is in <see cref="Upserts"/>.</summary>
+        public bool Full;
+        public readonly List<uint> Departed = new List<uint>();
+        public readonly List<RoomObject> Upserts = new List<RoomObject>();
+    }
+
+    /// <summary>What a player sees after a tick, as a room sends it: <c>schema/room.proto</c>.</summary>
+    public sealed class Snapshot
+    {
+        internal const uint KindMax = 0xffff;
+        internal static readonly byte[] NoState = new byte[0];
+
+        /// <summary>The number of the last input that the room had applied.</summary>
+        public uint Ack;
+        /// <summary>The id of the player's own object; 0 for none.</summary>
+        public uint Avatar;
+        /// <summary>Objects that only this player receives; null if they did not change.</summary>
+        public List<RoomObject> Own;
+        public uint Tick;
+        /// <summary>The tick that this builds on; 0: everything that is seen is in it.</summary>
+        public uint Base;
+        /// <summary>Unix time in microseconds, on the server's clock.</summary>
+        public ulong TimeUs;
+        /// <summary>Null if it is the map of the base.</summary>
+        public Grid Grid;
+        public uint View;
+        public readonly List<CellUpdate> Cells = new List<CellUpdate>();
+
+        /// <summary>Reads the <c>data</c> of a publication in a Protobuf session.</summary>
+        /// <exception cref="RoomException">and no other, whatever the bytes are.</exception>
+        public static Snapshot FromProtobuf(byte[] bytes)
+        {
+            return Checked(SnapshotProtobuf.Read(new ProtobufReader(bytes, 0, bytes.Length)));
+        }
+
+        /// <summary>Reads the <c>data</c> of a publication in a JSON session.</summary>
+        /// <exception cref="RoomException">and no other, whatever the value is.</exception>
+        public static Snapshot FromJson(JsonValue value)
+        {
+            return Checked(SnapshotJson.Read(value));
+        }
+
+        private static Snapshot Checked(Snapshot snapshot)
+        {
+            if (snapshot.Tick == 0) throw RoomException.Malformed("it has no tick");
+            if (snapshot.Base > snapshot.Tick) throw RoomException.Malformed("it builds on a later tick");
+            if (snapshot.Base == 0 && snapshot.Grid == null) throw RoomException.Malformed("a full snapshot lacks the map");
+            if (snapshot.Own != null) snapshot.Own.ForEach(Check);
+            foreach (CellUpdate cell in snapshot.Cells)
+            {
+                if (cell.Departed.Contains(0)) throw RoomException.Malformed("an object without an id departed");
+                cell.Upserts.ForEach(Check);
+            }
+            return snapshot;
+        }
+
+        private static void Check(RoomObject one)
+        {
+            if (one.Id == 0) throw RoomException.Malformed("an object has no id");
+            if (one.Kind > KindMax) throw RoomException.Malformed("object " + one.Id + " is of kind " + one.Kind);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+using System;
+using System.Collections.Generic;
+using System.Diagnostics;
+using System.Linq;
+using System.Text;
+using System.Threading;
+
+namespace Dunlin.Rooms.Tests
+{
+    /// <summary>Players of the treasure hunt on a real server.</summary>
+    internal static class Play
+    {
+        internal static void Run(Uri url)
+        {
+            foreach (RoomEncoding encoding in new[] { RoomEncoding.Json, RoomEncoding.Protobuf })
+            {
+                string channel = "arena:" + Guid.NewGuid();
+                var ada = new Player(url, encoding, channel, "{\"name\": \"Ada\"}", false);
+                var bob = new Player(url, encoding, channel, null, true);
+                var all = new[] { ada, bob };
+                Until(all, "both see themselves", () => ada.Avatar != null && bob.Avatar != null);
+                Welcome(ada, all);
+                Walk(ada, bob, all);
+                Refusal(url, encoding, channel);
+                Cut(ada, bob, all);
+                bob.Room.Leave();
+                Until(all, "Bob is gone", () => ada.Room.Replica.Object(bob.LastAvatar) == null);
+                foreach (Player player in all) player.Client.Disconnect();
+                Check.True(ada.Client.State == ConnectionState.Disconnected && ada.Room.State == RoomState.Left, "disconnected");
+                Console.WriteLine("play, " + encoding + ": passed, round trip " + ada.RoundTripMs.ToString("0") + " ms");
+            }
+        }
+
+        private static void Welcome(Player ada, Player[] all)
+        {
+            Until(all, "a welcome", () => ada.Events.Any(one => one["welcome"] != null));
+            JsonValue welcome = ada.Events.First(one => one["welcome"] != null)["welcome"];
+            Check.Equal(welcome["name"].Text + " " + welcome["player"].Text, "Ada " + ada.Room.Replica.Avatar, "the welcome");
+        }
+
+        /// <summary>Ada walks; her prediction, the server, and Bob's replica agree.</summary>
+        private static void Walk(Player ada, Player bob, Player[] all)
+        {
+            Grid grid = ada.Room.Replica.Grid;
+            var prediction = new Prediction<HuntWalk, sbyte>(new HuntRules(grid.TicksPerSecond));
+            ada.Room.Updated += changes => prediction.Reconcile(HuntWalk.Of(ada.Avatar), changes.Snapshot.Tick, changes.Snapshot.Ack);
+            sbyte velocity = (sbyte)(ada.Avatar.X < grid.WidthUnits / 2 ? 100 : -100);
+            long start = ada.Avatar.X;
+            Until(all, "a state to predict from", () => prediction.IsSet);
+            prediction.Input(ada.Send(velocity, 0), velocity);
+            prediction.Advance(5);
+            Check.True(prediction.AheadTicks >= 5 && prediction.Now.Velocity == velocity, "the input is predicted at once");
+            Until(all, "Ada walks", () => ada.Room.Replica.Ack == 1 && Math.Abs(ada.Avatar.X - start) > 150);
+            Place shown;
+            double shownMs = bob.Room.Interpolation.Advance(bob.Room.Clock.ServerTimeMs(bob.NowMs));
+            Check.True(bob.Room.Interpolation.TryPlace(ada.Room.Replica.Avatar, shownMs, out shown), "Bob's client shows Ada");
+            Check.True(Math.Abs(shown.X - start) <= Math.Abs(ada.Avatar.X - start) + 64, "between known positions: " + shown.X);
+            prediction.Input(ada.Send(0, 0), 0);
+            Until(all, "the stop is applied", () => ada.Room.Replica.Ack == 2);
+            Check.True(prediction.Now.X == ada.Avatar.X && prediction.Now.Velocity == 0, "predicted " + prediction.Now.X + ", is " + ada.Avatar.X);
+            Until(all, "Bob sees Ada where she is", () =>
+            {
+                SeenObject seen = bob.Room.Replica.Object(ada.Room.Replica.Avatar);
+                return seen != null && seen.X == ada.Avatar.X && seen.Y == ada.Avatar.Y;
+            });
+            bob.Send(0, 0);
+            Until(all, "an input through publish", () => bob.Room.Replica.Ack == 1 && bob.Room.Inputs.Pending.Count == 0);
+            Check.True(ada.Failures.Count == 0 && bob.Failures.Count == 0, string.Join("; ", ada.Failures.Concat(bob.Failures)));
+        }
+
+        private static void Refusal(Uri url, RoomEncoding encoding, string channel)
+        {
+            var carl = new Player(url, encoding, channel, "{\"name\": 7}", false);
+            Until(new[] { carl }, "the refusal", () => carl.Lefts.Count > 0);
+            Check.Equal(carl.Lefts[0], "400 False", "the game refuses the join");
+            carl.Client.Disconnect();
+        }
+
+        /// <summary>The connection is lost: the client comes back by itself, with a new replica, and without a missed event.</summary>
+        private static void Cut(Player ada, Player bob, Player[] all)
+        {
+            ada.Socket.Close();
+            Until(all, "the loss is noticed", () => ada.Lefts.Count > 0);
+            Check.Equal(ada.Lefts[0], "1006 True", "the client joins again");
+            Check.True(ada.Room.State == RoomState.Joining && ada.Room.Replica.Count == 0, "the replica is empty");
+            Until(all, "Ada is back", () => ada.Avatar != null);
+            Check.Equal(string.Join(" ", ada.Joins), "True True", "no event was missed");
+            Check.True(ada.Send(0, 0) == 1, "inputs are numbered from 1 again");
+            Until(all, "the input is applied", () => ada.Room.Replica.Ack == 1);
+            Until(all, "Bob sees her", () => bob.Room.Replica.Object(ada.Room.Replica.Avatar) != null);
+        }
+
+        private static void Until(Player[] players, string what, Func<bool> condition)
+        {
+            Stopwatch watch = Stopwatch.StartNew();
+            while (true)
+            {
+                foreach (Player player in players) player.Client.Poll();
+                if (condition()) return;
+                Check.True(watch.Elapsed.TotalSeconds < 60, "not within 60 s: " + what);
+                Thread.Sleep(1); // a frame of a game
+            }
+        }
+    }
+
+    internal sealed class Player
+    {
+        private readonly Stopwatch watch = Stopwatch.StartNew();
+
+        internal Player(Uri url, RoomEncoding encoding, string channel, string data, bool publishes)
+        {
+            var options = new RoomClientOptions
+            {
+                Encoding = encoding,
+                ReconnectMinMs = 20,
+                ReconnectMaxMs = 200,
+                NowMs = () => NowMs,
+                NewSocket = () => Socket = new ClientRoomSocket(),
+            };
+            Client = new RoomClient(url, options);
+            Room = Client.Room(channel, new RoomOptions { Data = data, Publishes = publishes });
+            Room.Updated += changes =>
+            {
+                LastAvatar = Room.Replica.Avatar;
+                RoundTripMs = Room.RoundTripMs ?? RoundTripMs;
+            };
+            Room.EventReceived += (tick, document) => Events.Add(document);
+            Room.Joined += Joins.Add;
+            Room.Left += (code, reason, rejoins) => Lefts.Add(code + " " + rejoins);
+            Room.Failed += error => Failures.Add(error.Message);
+            Client.Failed += error => Failures.Add(error.Message);
+            Room.Join();
+            Client.Connect();
+        }
+
+        internal RoomClient Client { get; }
+        internal Room Room { get; }
+        internal ClientRoomSocket Socket { get; private set; }
+        internal uint LastAvatar { get; private set; }
+        internal double RoundTripMs { get; private set; }
+        internal double NowMs { get { return watch.Elapsed.TotalMilliseconds; } }
+        internal List<JsonValue> Events { get; } = new List<JsonValue>();
+        internal List<bool> Joins { get; } = new List<bool>();
+        internal List<string> Lefts { get; } = new List<string>();
+        internal List<string> Failures { get; } = new List<string>();
+        internal SeenObject Avatar { get { return Room.Replica.Object(Room.Replica.Avatar); } }
+
+        internal uint Send(sbyte dx, sbyte dy)
+        {
+            return Room.Send(new[] { (byte)0, unchecked((byte)dx), unchecked((byte)dy) });
+        }
+    }
+
+    /// <summary>Where a player of the hunt is, in one dimension, and how fast.</summary>
+    internal struct HuntWalk
+    {
+        internal long X;
+        internal sbyte Velocity;
+
+        internal static HuntWalk Of(SeenObject avatar)
+        {
+            return new HuntWalk { X = avatar.X, Velocity = unchecked((sbyte)avatar.State[1]) };
+        }
+    }
+
+    /// <summary>The movement of docs/rooms.md, away from the edges of the map.</summary>
+    internal sealed class HuntRules : IRules<HuntWalk, sbyte>
+    {
+        private readonly uint ticksPerSecond;
+
+        internal HuntRules(uint ticksPerSecond)
+        {
+            this.ticksPerSecond = ticksPerSecond;
+        }
+
+        public HuntWalk Apply(HuntWalk state, sbyte velocity)
+        {
+            return new HuntWalk { X = state.X, Velocity = velocity };
+        }
+
+        public HuntWalk Step(HuntWalk state, uint tick)
+        {
+            long x = state.X + Way(state.Velocity, tick) - Way(state.Velocity, tick - 1);
+            return new HuntWalk { X = x, Velocity = state.Velocity };
+        }
+
+        private long Way(sbyte velocity, uint tick)
+        {
+            return (long)Math.Floor(velocity * 640m * tick / (127 * ticksPerSecond));
+        }
+    }
+}

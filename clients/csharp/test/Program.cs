@@ -1,0 +1,57 @@
+using System;
+using System.IO;
+
+namespace Dunlin.Rooms.Tests
+{
+    /// <summary>
+    /// <c>vectors FOLDER</c>: the vectors of schema/vectors/room. <c>recording FILE</c>: snapshots that record_snapshots wrote.
+    /// <c>scripted all</c>: a client against a scripted server. <c>play URL</c>: a treasure hunt on a server, in each encoding.
+    /// </summary>
+    internal static class Program
+    {
+        private static int Main(string[] arguments)
+        {
+            if (arguments.Length != 2)
+            {
+                Console.Error.WriteLine("usage: vectors FOLDER | recording FILE | scripted all | play URL");
+                return 2;
+            }
+            try
+            {
+                switch (arguments[0])
+                {
+                    case "vectors": Vectors.Run(arguments[1]); return 0;
+                    case "recording": Recording.Run(File.ReadAllBytes(arguments[1])); return 0;
+                    case "scripted": Scripted.Run(); return 0;
+                    case "play": Play.Run(new Uri(arguments[1])); return 0;
+                    default: return 2;
+                }
+            }
+            catch (CheckException error)
+            {
+                Console.Error.WriteLine("FAILED " + error.Message);
+                return 1;
+            }
+        }
+    }
+
+    internal sealed class CheckException : Exception
+    {
+        internal CheckException(string message) : base(message)
+        {
+        }
+    }
+
+    internal static class Check
+    {
+        internal static void Equal(string actual, string expected, string what)
+        {
+            if (actual != expected) throw new CheckException(what + ":\n" + actual + "\nexpected:\n" + expected);
+        }
+
+        internal static void True(bool condition, string what)
+        {
+            if (!condition) throw new CheckException(what);
+        }
+    }
+}
