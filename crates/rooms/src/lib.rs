@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod binary;
+mod fixed;
 mod grid;
 mod hash;
 mod room;
@@ -26,6 +27,7 @@ mod replica;
 pub mod paths;
 pub mod recording;
 
+pub use fixed::{Angle, Fixed};
 pub use grid::{Band, CellIndex, Grid, GridError, GridShape, Position};
 pub use mirror::{Base, Mirror, MirrorCounters, SnapshotBody};
 pub use replica::{Replica, ReplicaError, SeenObject};
