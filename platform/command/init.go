@@ -30,7 +30,7 @@ metadata: { name: NAME, namespace: NAMESPACE }
 spec:
   image: IMAGE
   host: HOST
-  # A Secret with api_key and token_hmac_secret_key.
+  # A Secret with api_key and token_hmac_secret_key, and the label apps.roost.dev/usable=true.
   keys: { secret: NAME-keys }
 `
 

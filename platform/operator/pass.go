@@ -37,6 +37,11 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if input.Blocked, err = operator.blocked(ctx, subject); err != nil {
 		return 0, err
 	}
+	if input.Blocked == nil {
+		if input.Blocked, err = operator.refusedSecret(ctx, subject); err != nil {
+			return 0, err
+		}
+	}
 	var found decrypted
 	if input.Blocked == nil {
 		if found, err = operator.settings(ctx, subject); err != nil {
@@ -92,6 +97,7 @@ func (operator *Operator) perform(ctx context.Context, subject *subject, input r
 func pauseAfter(result reconcile.Result, backup *reconcile.BackupState) time.Duration {
 	waitsFor := []string{
 		reconcile.ReasonNameTaken, reconcile.ReasonHostTaken, reconcile.ReasonSettingsUnreadable, reconcile.ReasonWaitingForDeletion,
+		reconcile.ReasonSecretRefused,
 	}
 	for _, condition := range result.Conditions {
 		if slices.Contains(waitsFor, condition.Reason) {

@@ -61,6 +61,9 @@ func TestEachCaseEndsWithoutAWrite(t *testing.T) {
 			if env, err := os.ReadFile(strings.TrimSuffix(file, ".yaml") + ".env"); err == nil {
 				object.SetAnnotations(map[string]string{render.AnnotationFiles: world.encrypted(object.GetName(), fileOf(object), string(env))})
 			}
+			if document.Dunlin != nil && document.Dunlin.Spec.Keys.Secret != "" {
+				world.createSecret(document.Dunlin.Spec.Keys.Secret, map[string]string{render.LabelUsable: "true"})
+			}
 			world.create(object)
 			world.converge(kind, object.GetName())
 			world.calls.reset(0, false)

@@ -30,6 +30,8 @@ type subject struct {
 	host     string
 	path     string
 	envFiles []string
+	// secret of somebody else that pods get to read.
+	secret   string
 	env      map[string]string
 	backup   *v1alpha1.Backup
 	problems func() []validate.Problem
@@ -90,7 +92,7 @@ func dunlinSubject(dunlin *v1alpha1.Dunlin) *subject {
 	}
 	return &subject{
 		kind: KindDunlin, object: dunlin, spec: dunlin.Spec, status: &dunlin.Status, host: dunlin.Spec.Host, path: dunlin.Spec.Path,
-		envFiles: files,
+		envFiles: files, secret: dunlin.Spec.Keys.Secret,
 		problems: func() []validate.Problem { return validate.Dunlin(dunlin) },
 		missing: func(values settings.Settings) []string {
 			if len(files) == 0 {

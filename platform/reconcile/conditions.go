@@ -43,13 +43,14 @@ const (
 	ReasonHostTaken          = "HostTaken"
 	ReasonWriteRefused       = "WriteRefused"
 	ReasonRolloutStalled     = "RolloutStalled"
+	ReasonSecretRefused      = "SecretRefused"
 )
 
 // Reasons lists all of them.
 var Reasons = []string{
 	ReasonAsDesired, ReasonApplying, ReasonRollingOut, ReasonMigrating, ReasonMigrationFailed, ReasonNameTaken, ReasonWaitingForDeletion,
 	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
-	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled,
+	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled, ReasonSecretRefused,
 }
 
 // PodState is what is known of a pod that does not work.

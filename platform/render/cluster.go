@@ -47,6 +47,8 @@ const (
 	PhaseBeforeRollout = "before-rollout"
 	// LabelFilesOf names the app whose encrypted files a ConfigMap has.
 	LabelFilesOf = v1alpha1.Group + "/files-of"
+	// LabelUsable on a Secret that others have made says that a Dunlin may have it as its keys.
+	LabelUsable = v1alpha1.Group + "/usable"
 	// AnnotationFiles on an App or a Dunlin names the ConfigMap with its encrypted files.
 	AnnotationFiles = v1alpha1.Group + "/files"
 	// AnnotationOnce marks what is written if it is not there, and never changed.

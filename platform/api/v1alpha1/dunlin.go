@@ -111,7 +111,7 @@ type AddressRange string
 //
 // +kubebuilder:validation:XValidation:rule="has(self.secret) != has(self.file)",message="the keys are either in a Secret or in an encrypted file; set one of secret and file"
 type Keys struct {
-	// Secret that others have made. It is mounted, and not read by Roost.
+	// Secret that others have made, with the label apps.roost.dev/usable=true. It is mounted, and not read by Roost.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a Secret; use a-z, 0-9, - and .'"
