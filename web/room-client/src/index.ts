@@ -8,7 +8,7 @@ export { type Encoding, encodeInput, Inputs, type PendingInput } from "./inputs.
 export { Interpolation, type InterpolationOptions, type Place } from "./interpolation.js";
 export { AHEAD_TICKS_MAX, Prediction, type Rules, Smoothing } from "./prediction.js";
 export { type Changes, Replica, REPLICA_LIMITS, type ReplicaLimits, type SeenObject } from "./replica.js";
-export { type ByteCount, Room, type RoomClient, type RoomEvents, type RoomOptions, type RoomState, type RoomSubscription } from "./room.js";
+export { type ByteCount, type GameEvent, Room, type RoomClient, type RoomEvents, type RoomOptions, type RoomState, type RoomSubscription } from "./room.js";
 export { type CellUpdate, decodeSnapshot, type GridShape, type RoomObject, type Snapshot, snapshotFromJson } from "./snapshot.js";
 export { SocketMeter } from "./socket_meter.js";
 export { type Figures, Statistics } from "./statistics.js";

@@ -9,6 +9,7 @@ export const LENGTH = 2;
 export const FIXED32 = 5;
 
 const UINT32_MAX = 0xffff_ffff;
+const UINT64_MAX = 2 ** 64;
 const VARINT_BYTES_MAX = 10;
 const NUMBERS_PER_UINT32 = 0x1_0000_0000;
 /** The high half of the largest whole number that a double holds exactly. */
@@ -38,16 +39,16 @@ export class Reader {
 
   /** A varint of at most 32 bits. */
   uint32(): number {
-    let value = 0;
-    let scale = 1;
-    for (let count = 0; count < VARINT_BYTES_MAX; count += 1) {
-      const byte = this.byte();
-      value += (byte & 0x7f) * scale;
-      if (value > UINT32_MAX) throw malformed("a number is over 32 bits");
-      if (byte < 0x80) return value;
-      scale *= 128;
-    }
-    throw malformed("a varint does not end");
+    return this.varint(UINT32_MAX);
+  }
+
+  /** A signed varint of at most 64 bits. Beyond 2^53 a double holds it roughly, as it does in JSON. */
+  whole(): number {
+    const from = this.at;
+    const value = this.varint(UINT64_MAX);
+    if (value <= Number.MAX_SAFE_INTEGER) return value;
+    const groups = this.bytes.subarray(from, this.at);
+    return Number(BigInt.asIntN(64, groups.reduceRight((sum, group) => (sum << 7n) | BigInt(group & 0x7f), 0n)));
   }
 
   bool(): boolean {
@@ -98,6 +99,19 @@ export class Reader {
     else throw malformed("a field has an unknown wire type");
   }
 
+  private varint(max: number): number {
+    let value = 0;
+    let scale = 1;
+    for (let count = 0; count < VARINT_BYTES_MAX; count += 1) {
+      const byte = this.byte();
+      value += (byte & 0x7f) * scale;
+      if (value > max) throw malformed(`a number is over ${max}`);
+      if (byte < 0x80) return value;
+      scale *= 128;
+    }
+    throw malformed("a varint does not end");
+  }
+
   private skipVarint(): void {
     for (let count = 0; count < VARINT_BYTES_MAX; count += 1) if (this.byte() < 0x80) return;
     throw malformed("a varint does not end");
@@ -134,6 +148,17 @@ export class Writer {
     return this;
   }
 
+  /** A number that a double holds exactly; a negative one takes ten bytes. */
+  whole(field: number, value: number): this {
+    if (value >= 0) return this.uint32(field, value);
+    this.varint((field << 3) | VARINT);
+    let rest = BigInt.asUintN(64, BigInt(value));
+    this.room(VARINT_BYTES_MAX);
+    for (; rest > 0x7fn; rest >>= 7n) this.bytes[this.length++] = Number(rest & 0x7fn) | 0x80;
+    this.bytes[this.length++] = Number(rest);
+    return this;
+  }
+
   bool(field: number, value: boolean): this {
     return this.uint32(field, value ? 1 : 0);
   }
@@ -162,6 +187,11 @@ export class Writer {
   /** Also writes an empty message, because its presence has a meaning. */
   message(field: number, value: Uint8Array): this {
     this.varint((field << 3) | LENGTH);
+    return this.framed(value);
+  }
+
+  /** A length and the bytes, as messages follow each other in a frame. */
+  framed(value: Uint8Array): this {
     this.varint(value.length);
     this.room(value.length);
     this.bytes.set(value, this.length);

@@ -29,9 +29,15 @@ export interface ByteCount {
   readonly bytesIn: number;
 }
 
+interface SubscriptionParts {
+  data?: unknown;
+  token?: string;
+  getToken?: (context: { channel: string }) => Promise<string>;
+}
+
 /** The part of a `centrifuge` client that is used. */
 export interface RoomClient {
-  newSubscription(channel: string, options?: { data?: unknown; token?: string }): RoomSubscription;
+  newSubscription(channel: string, options?: SubscriptionParts): RoomSubscription;
   removeSubscription(subscription: RoomSubscription | null): void;
   send(data: unknown): Promise<void>;
 }
@@ -43,6 +49,8 @@ export interface RoomOptions {
   readonly data?: unknown;
   /** A subscription token, where the namespace asks for one. */
   readonly token?: string;
+  /** Gets a subscription token before a join, and again when it expires. A rejection is an `error` event, and tried again. */
+  readonly getToken?: (channel: string) => Promise<string>;
   /** How inputs are sent: `send` has no reply; with `publish`, a refused input causes an `error` event. */
   readonly transport?: "send" | "publish";
   readonly limits?: Partial<ReplicaLimits>;
@@ -55,11 +63,14 @@ export interface RoomOptions {
 
 export type RoomState = "left" | "joining" | "joined";
 
-export interface RoomEvents {
+/** Events of a game are objects with one member, which names the kind: `{ found: { value: 35 } }`. */
+export type GameEvent<GameEvents extends object> = { [Name in keyof GameEvents]: Pick<GameEvents, Name> }[keyof GameEvents];
+
+export interface RoomEvents<GameEvents extends object = Record<string, unknown>> {
   /** What a snapshot changed. The first one after joining is full. */
   snapshot: Changes;
   /** A reliable event of the room, and the tick in which it happened. */
-  event: { readonly tick: number; readonly event: unknown };
+  event: { readonly tick: number; readonly event: GameEvent<GameEvents> };
   /** The player has joined; a snapshot follows. Also emitted after a reconnect. */
   joined: object;
   /** The player has left. If `rejoins`, the client is trying to join again. */
@@ -71,12 +82,14 @@ export interface RoomEvents {
 /** The number of consecutive invalid snapshots after which the client stops joining again. */
 const BAD_SNAPSHOTS_MAX = 3;
 
-export class Room extends Emitter<RoomEvents> {
+/** `GameEvents` maps the names of the game's events to their values, for the types of `on("event")` and `onEvent`. */
+export class Room<GameEvents extends object = Record<string, unknown>> extends Emitter<RoomEvents<GameEvents>> {
   readonly replica: Replica;
   readonly clock = new Clock();
   readonly interpolation: Interpolation;
   readonly inputs = new Inputs();
   readonly encoding: Encoding;
+  private readonly gameEvents = new GameEmitter();
   private readonly statistics = new Statistics();
   private readonly now: () => number;
   private subscription: RoomSubscription | null = null;
@@ -98,6 +111,11 @@ export class Room extends Emitter<RoomEvents> {
     this.now = options.now ?? (() => performance.now());
   }
 
+  /** Calls `listener` for each event of the game with a member of this name. The returned function removes the listener. */
+  onEvent<Name extends keyof GameEvents & string>(name: Name, listener: (value: GameEvents[Name], tick: number) => void): () => void {
+    return this.gameEvents.on(name, ({ value, tick }) => listener(value as GameEvents[Name], tick));
+  }
+
   get state(): RoomState {
     return this.current;
   }
@@ -105,11 +123,12 @@ export class Room extends Emitter<RoomEvents> {
   /** Joins, and joins again whenever the connection comes back, until `leave`. */
   join(): void {
     if (this.subscription !== null) return;
-    const { token } = this.options;
+    const { token, getToken } = this.options;
     const data = this.joinData();
     const subscription = this.client.newSubscription(this.channel, {
       ...(data === undefined ? {} : { data: this.encodeValue(data) }),
       ...(token === undefined ? {} : { token }),
+      ...(getToken === undefined ? {} : { getToken: ({ channel }) => getToken(channel) }),
     });
     this.subscription = subscription;
     this.listen(subscription);
@@ -217,7 +236,9 @@ export class Room extends Emitter<RoomEvents> {
     }
     const { tick, event } = (typeof value === "object" && value !== null ? value : {}) as { tick?: unknown; event?: unknown };
     if (typeof tick !== "number" || event === undefined) throw new RoomError("malformed", "an event lacks its tick");
-    this.emit("event", { tick, event });
+    this.emit("event", { tick, event: event as GameEvent<GameEvents> });
+    if (typeof event !== "object" || event === null || Array.isArray(event)) return;
+    for (const [name, value] of Object.entries(event)) this.gameEvents.take(name, value, tick);
   }
 
   private bytesOf(data: unknown): number | null {
@@ -286,6 +307,13 @@ export class Room extends Emitter<RoomEvents> {
 
   private encodeValue(value: unknown): unknown {
     return this.encoding === "protobuf" ? encoder.encode(JSON.stringify(value)) : value;
+  }
+}
+
+/** Listeners by the name of the game's event. */
+class GameEmitter extends Emitter<Record<string, { readonly value: unknown; readonly tick: number }>> {
+  take(name: string, value: unknown, tick: number): void {
+    this.emit(name, { value, tick });
   }
 }
 

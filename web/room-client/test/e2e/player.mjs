@@ -1,13 +1,20 @@
-// Players of a test: the room client over the official SDK, in both encodings, waiting for what is true.
+// Players of a test: the room client over the official SDK, in both encodings and from the bundle, waiting for what is true.
 import { Centrifuge as JsonCentrifuge } from 'centrifuge';
 import { Centrifuge as ProtobufCentrifuge } from 'centrifuge/build/protobuf';
 import WebSocket from 'ws';
 import { Room, SocketMeter } from '../../dist/index.js';
+import * as bundle from '../../dist/room-client.min.js';
 
 export const DEADLINE_MS = 30_000;
 export const URL_OF_SERVER = process.env.DUNLIN_WS_URL;
 
 export const walk = (dx, dy) => Uint8Array.of(0, dx & 255, dy & 255);
+
+const BUILDS = {
+  json: [JsonCentrifuge, 'json', Room],
+  protobuf: [ProtobufCentrifuge, 'protobuf', Room],
+  bundle: [bundle.Centrifuge, 'protobuf', bundle.Room],
+};
 
 export class Player {
   events = [];
@@ -15,11 +22,11 @@ export class Player {
   errors = [];
   #client;
 
-  constructor(encoding, channel, options = {}, url = URL_OF_SERVER) {
-    const Centrifuge = encoding === 'json' ? JsonCentrifuge : ProtobufCentrifuge;
+  constructor(build, channel, options = {}, url = URL_OF_SERVER) {
+    const [Centrifuge, encoding, RoomOfBuild] = BUILDS[build];
     const meter = new SocketMeter();
     this.#client = new Centrifuge(url, { websocket: meter.socketClass(WebSocket), minReconnectDelay: 20, maxReconnectDelay: 200 });
-    this.room = new Room(this.#client, channel, { encoding, meter, ...options });
+    this.room = new RoomOfBuild(this.#client, channel, { encoding, meter, ...options });
     this.room.on('event', (event) => this.events.push(event));
     this.room.on('left', (left) => this.left.push(left));
     this.room.on('error', (error) => this.errors.push(error));

@@ -7,7 +7,7 @@ import { Player, walk } from './player.mjs';
 
 const [PLAYER, TAG, PURSE] = [1, 2, 7];
 
-for (const encoding of ['json', 'protobuf']) {
+for (const encoding of ['json', 'protobuf', 'bundle']) {
   describe(`rooms, ${encoding}`, { concurrency: 4 }, () => {
     test('a player joins, and sees itself and the world', () =>
       play(encoding, async ({ player }) => {
@@ -97,8 +97,12 @@ for (const encoding of ['json', 'protobuf']) {
     test('events come with their tick, in order', () =>
       play(encoding, async ({ player }) => {
         const ada = await player();
+        const clues = [];
+        ada.room.onEvent('clue', ({ shares }, tick) => clues.push([shares, tick]));
         // A clue drops every second in this server's hunt.
         await ada.until('two clues', () => ada.events.filter(({ event }) => event.clue).length >= 2);
+        await ada.until('a clue, by its name', () => clues.length > 0);
+        assert.ok(clues.every(([shares, tick]) => shares === 10 && tick > 0), JSON.stringify(clues));
         const ticks = ada.events.map(({ tick }) => tick);
         assert.deepEqual(ticks, [...ticks].sort((a, b) => a - b));
       }));

@@ -181,6 +181,36 @@ test('an event that is no event is an error, and the room goes on', () => {
   assert.equal(room.state, 'joined');
 });
 
+test('a function for tokens is asked with the channel', async () => {
+  const { client, room } = bench({ getToken: async (channel) => `token of ${channel}` });
+  room.join();
+  assert.equal(await client.last.options.getToken({ channel: 'hunt:1' }), 'token of hunt:1');
+  assert.equal('token' in client.last.options, false);
+});
+
+for (const encoding of ['json', 'protobuf']) {
+  test(`listeners to an event of the game get its value, ${encoding}`, () => {
+    const { client, room, names, joined } = bench({ encoding });
+    const found = [];
+    const stop = room.onEvent('found', (value, tick) => found.push([value, tick]));
+    joined();
+    const publish = (event, offset) => {
+      const document = { tick: 7, event };
+      client.last.emit('publication', { data: encoding === 'json' ? document : new TextEncoder().encode(JSON.stringify(document)), offset });
+    };
+    publish({ found: { value: 35 } }, 1);
+    publish({ lost: 1 }, 2);
+    publish(['found'], 3);
+    publish('found', 4);
+    publish(null, 5);
+    publish({ found: null, more: 1 }, 6);
+    stop();
+    publish({ found: 1 }, 7);
+    assert.deepEqual(found, [[{ value: 35 }, 7], [null, 7]]);
+    assert.equal(names().filter((name) => name === 'event').length, 7);
+  });
+}
+
 test("the server's tick at a moment", () => {
   const { clock, room, publish, joined } = bench();
   joined();
