@@ -16,6 +16,8 @@ namespace Dunlin.Rooms
     {
         /// <summary>Data for the game, a JSON document, sent with each join.</summary>
         public string Data;
+        /// <summary>The <see cref="Room.SeatToken"/> of an earlier run, to come back to its player.</summary>
+        public string SeatToken;
         /// <summary>Gets a subscription token for the channel before each join, where the namespace requires one.</summary>
         public Func<string, Task<string>> GetToken;
         /// <summary>Send inputs with <c>publish</c>: a refused input is then reported. Otherwise with <c>send</c>, which has no reply.</summary>
@@ -41,7 +43,6 @@ namespace Dunlin.Rooms
         private int attempts;
         private int badSnapshots;
         private int joins;
-        private string seatToken;
         private string epoch;
         private ulong offset;
 
@@ -50,6 +51,7 @@ namespace Dunlin.Rooms
             this.client = client;
             this.options = options;
             Channel = channel;
+            SeatToken = options.SeatToken;
             Replica = new Replica(options.ObjectsMax, options.StateBytesMax);
             Interpolation = new Interpolation(options.Interpolation);
         }
@@ -67,6 +69,8 @@ namespace Dunlin.Rooms
 
         public string Channel { get; }
         public RoomState State { get; private set; }
+        /// <summary>Brings the next join back to the same player; null if the room gave none. Each join gives a new one. It is a secret.</summary>
+        public string SeatToken { get; private set; }
         public Replica Replica { get; }
         public Clock Clock { get; } = new Clock();
         public Interpolation Interpolation { get; }
@@ -203,7 +207,7 @@ namespace Dunlin.Rooms
             attempts = 0;
             bool isWhole = epoch == null || reply.Subscribe.Recovered;
             JsonValue seat = reply.Subscribe.Data == null ? null : reply.Subscribe.Data["seat_token"];
-            if (seat != null && seat.Kind == JsonKind.Text) seatToken = seat.Text;
+            if (seat != null && seat.Kind == JsonKind.Text) SeatToken = seat.Text;
             epoch = reply.Subscribe.Epoch;
             if (Joined != null) Joined(isWhole);
             int join = joins;
@@ -218,8 +222,8 @@ namespace Dunlin.Rooms
         /// <summary>The game's data, with the token that brings the player back to its seat.</summary>
         private string JoinData()
         {
-            if (seatToken == null) return options.Data;
-            string member = "\"seat_token\":" + JsonValue.Quote(seatToken);
+            if (SeatToken == null) return options.Data;
+            string member = "\"seat_token\":" + JsonValue.Quote(SeatToken);
             if (options.Data == null) return "{" + member + "}";
             JsonValue data = JsonValue.Parse(options.Data);
             // Data that is no object has no place for a token.

@@ -5,7 +5,8 @@ namespace Dunlin.Rooms.Tests
 {
     /// <summary>
     /// <c>vectors FOLDER</c>: the vectors of schema/vectors/room. <c>recording FILE</c>: snapshots that record_snapshots wrote.
-    /// <c>scripted all</c>: a client against a scripted server. <c>play URL</c>: a treasure hunt on a server, in each encoding.
+    /// <c>scripted all</c>: a client against a scripted server. <c>surface LIBRARY</c>: what the library uses of the platform.
+    /// <c>play URL</c>: a treasure hunt on a server, in each encoding.
     /// </summary>
     internal static class Program
     {
@@ -13,7 +14,7 @@ namespace Dunlin.Rooms.Tests
         {
             if (arguments.Length != 2)
             {
-                Console.Error.WriteLine("usage: vectors FOLDER | recording FILE | scripted all | play URL");
+                Console.Error.WriteLine("usage: vectors FOLDER | recording FILE | scripted all | surface LIBRARY | play URL");
                 return 2;
             }
             try
@@ -22,6 +23,7 @@ namespace Dunlin.Rooms.Tests
                 {
                     case "vectors": Vectors.Run(arguments[1]); return 0;
                     case "recording": Recording.Run(File.ReadAllBytes(arguments[1])); return 0;
+                    case "surface": Surface.Run(arguments[1]); return 0;
                     case "scripted": Scripted.Run(); return 0;
                     case "play": Play.Run(new Uri(arguments[1])); return 0;
                     default: return 2;

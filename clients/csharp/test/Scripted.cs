@@ -47,6 +47,7 @@ namespace Dunlin.Rooms.Tests
             var tests = new Dictionary<string, Action>
             {
                 { "a seat token is returned, and missed events are asked for", SeatAndRecovery },
+                { "a seat token of an earlier run is returned", SeatOfEarlierRun },
                 { "bad snapshots lead to another join, and then to none", BadSnapshots },
                 { "a token that cannot be had is asked for again", Tokens },
                 { "close codes and errors decide whether the client comes back", Endings },
@@ -139,6 +140,18 @@ namespace Dunlin.Rooms.Tests
             it.Accept();
             it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"f\",\"offset\":2}}");
             Check.Equal(it.seen.Last(), "joined False", "another epoch: events may be missed");
+        }
+
+        private static void SeatOfEarlierRun()
+        {
+            foreach (string data in new[] { null, "{}", "{\"a\":1}", "[1]" })
+            {
+                var it = new Scripted(new RoomClientOptions(), new RoomOptions { Data = data, SeatToken = "x" });
+                it.Accept();
+                string sent = data == null || data == "{}" ? "{\"seat_token\":\"x\"}" : data == "[1]" ? data : "{\"seat_token\":\"x\",\"a\":1}";
+                it.Expect(Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":" + sent + "}}", "", "the join");
+                Check.True(it.room.SeatToken == "x", "the token is kept until the room gives another");
+            }
         }
 
         private static void BadSnapshots()

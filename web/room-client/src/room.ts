@@ -51,6 +51,8 @@ export interface RoomOptions {
   readonly token?: string;
   /** Gets a subscription token before a join, and again when it expires. A rejection is an `error` event, and tried again. */
   readonly getToken?: (channel: string) => Promise<string>;
+  /** The `seatToken` of an earlier `Room`, to come back to its player, for instance after the page was loaded again. */
+  readonly seatToken?: string;
   /** How inputs are sent: `send` has no reply; with `publish`, a refused input causes an `error` event. */
   readonly transport?: "send" | "publish";
   readonly limits?: Partial<ReplicaLimits>;
@@ -96,8 +98,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
   private current: RoomState = "left";
   private badSnapshots = 0;
   private metered = 0;
-  /** Restores the same player after a rejoin, if the room sends a token. */
-  private seatToken: string | null = null;
+  private seat: string | null;
 
   constructor(
     private readonly client: RoomClient,
@@ -106,6 +107,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
   ) {
     super();
     this.encoding = options.encoding ?? "json";
+    this.seat = options.seatToken ?? null;
     this.replica = new Replica(options.limits);
     this.interpolation = new Interpolation(options.interpolation);
     this.now = options.now ?? (() => performance.now());
@@ -118,6 +120,11 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
 
   get state(): RoomState {
     return this.current;
+  }
+
+  /** Brings the next join back to the same player; null if the room gave none. Each join gives a new one. It is a secret. */
+  get seatToken(): string | null {
+    return this.seat;
   }
 
   /** Joins, and joins again whenever the connection comes back, until `leave`. */
@@ -293,16 +300,16 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     }
     const { seat_token: token } = (typeof value === "object" && value !== null ? value : {}) as { seat_token?: unknown };
     if (typeof token !== "string") return;
-    this.seatToken = token;
+    this.seat = token;
     subscription.setData?.(this.encodeValue(this.joinData()));
   }
 
   private joinData(): unknown {
     const { data } = this.options;
-    if (this.seatToken === null) return data;
-    if (data === undefined || data === null) return { seat_token: this.seatToken };
+    if (this.seat === null) return data;
+    if (data === undefined || data === null) return { seat_token: this.seat };
     // Data that is no object has no place for a token.
-    return typeof data === "object" && !Array.isArray(data) ? { ...data, seat_token: this.seatToken } : data;
+    return typeof data === "object" && !Array.isArray(data) ? { ...data, seat_token: this.seat } : data;
   }
 
   private encodeValue(value: unknown): unknown {

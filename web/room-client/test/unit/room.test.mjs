@@ -189,6 +189,27 @@ test('a function for tokens is asked with the channel', async () => {
 });
 
 for (const encoding of ['json', 'protobuf']) {
+  test(`a seat token is returned with each join, also by another room, ${encoding}`, () => {
+    const encode = (value) => (encoding === 'json' ? value : new TextEncoder().encode(JSON.stringify(value)));
+    const decode = (data) => (encoding === 'json' ? data : JSON.parse(new TextDecoder().decode(data)));
+    const { client, room } = bench({ encoding, data: { name: 'Ada' } });
+    room.join();
+    assert.deepEqual([room.seatToken, decode(client.last.options.data)], [null, { name: 'Ada' }]);
+    client.last.emit('subscribed', { data: encode({ seat_token: 'one' }) });
+    assert.deepEqual([room.seatToken, decode(client.last.data)], ['one', { name: 'Ada', seat_token: 'one' }]);
+    client.last.emit('subscribed', { data: encode({ seat_token: 'two' }) });
+    assert.deepEqual([room.seatToken, decode(client.last.data)], ['two', { name: 'Ada', seat_token: 'two' }]);
+    client.last.emit('subscribed', { data: encode({ seat_token: 3 }) });
+    client.last.emit('subscribed', { data: encode('four') });
+    assert.equal(room.seatToken, 'two');
+
+    for (const [data, sent] of [[undefined, { seat_token: 'two' }], [{ name: 'Bob' }, { name: 'Bob', seat_token: 'two' }], [[1], [1]]]) {
+      const later = bench({ encoding, data, seatToken: room.seatToken });
+      later.room.join();
+      assert.deepEqual(decode(later.client.last.options.data), sent);
+    }
+  });
+
   test(`listeners to an event of the game get its value, ${encoding}`, () => {
     const { client, room, names, joined } = bench({ encoding });
     const found = [];
