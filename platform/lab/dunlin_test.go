@@ -22,10 +22,11 @@ import (
 
 const (
 	dunlinNodes           = 3
-	channelsOfDrain       = 10
 	publicationsPerSecond = 50
-	// sessionsDefault is what two busy cores carry, with all else that runs on them. LAB_SESSIONS is another number.
-	sessionsDefault = 1500
+	// sessionsDefault in channelsDefault are 1,500 deliveries per second, which two busy cores carry with all else that runs on them.
+	// LAB_SESSIONS and LAB_CHANNELS are other numbers.
+	sessionsDefault = 3000
+	channelsDefault = 100
 	apiKey          = "lab-api-key"
 	tokenKey        = "lab-token-key-of-32-bytes-or-more"
 )
@@ -47,6 +48,19 @@ spec:
       - { name: drain, history_size: 10000, history_ttl: 600s, force_recovery: true, allow_subscribe_for_client: true }
     client: { recovery_max_publication_limit: 10000 }
 `
+
+// amount is a variable of the environment, or the default.
+func (site *site) amount(variable string, without int) int {
+	text := os.Getenv(variable)
+	if text == "" {
+		return without
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil || number < 1 {
+		site.t.Fatalf("$%s is %q; set it to a number from 1 on", variable, text)
+	}
+	return number
+}
 
 // natsVersion is what `scripts/need nats` compiles.
 func natsVersion(t *testing.T) string {
@@ -71,9 +85,10 @@ func (site *site) releaseDunlin(version string) {
 // seen is a report of the clients.
 type seen struct {
 	Connected, Unrecovered, Closed, ClosedMostInASecond int
-	Seen, Lost, Doubled, Next                           int
+	Seen, Missing, Late, Doubled, Next                  int
 	AwayMostMs, AwayMedianMs                            int64
-	Gone, Wrong                                         map[string]int
+	WrongSent                                           int
+	Gone                                                map[string]int
 }
 
 // crowd is the program with the clients.
@@ -84,9 +99,9 @@ type crowd struct {
 	ended chan struct{}
 }
 
-func (site *site) startClients(sessions int) *crowd {
+func (site *site) startClients(sessions, channels int) *crowd {
 	site.t.Helper()
-	command := exec.Command("clients", ingressAddress, "ws://rt.example.com/connection/websocket", strconv.Itoa(sessions), strconv.Itoa(channelsOfDrain))
+	command := exec.Command("clients", ingressAddress, "ws://rt.example.com/connection/websocket", strconv.Itoa(sessions), strconv.Itoa(channels))
 	command.Env = append(os.Environ(), "TOKEN_KEY="+tokenKey)
 	command.Stderr = os.Stderr
 	input, err := command.StdinPipe()
@@ -133,6 +148,7 @@ func (crowd *crowd) end() {
 type publisher struct {
 	stop     context.CancelFunc
 	pending  sync.WaitGroup
+	channels int
 	count    int
 	retries  map[string]int
 	rejected error
@@ -142,7 +158,7 @@ type publisher struct {
 
 const attemptsMax = 400
 
-func (site *site) startPublisher() *publisher {
+func (site *site) startPublisher(channels int) *publisher {
 	site.t.Helper()
 	var service corev1.Service
 	if err := site.admin.Get(site.t.Context(), client.ObjectKey{Namespace: namespace, Name: "realtime-internal"}, &service); err != nil {
@@ -150,7 +166,7 @@ func (site *site) startPublisher() *publisher {
 	}
 	address := "http://" + service.Spec.ClusterIP + ":9000/api/publish"
 	ctx, stop := context.WithCancel(site.t.Context())
-	publisher := &publisher{stop: stop, retries: map[string]int{}, began: time.Now()}
+	publisher := &publisher{stop: stop, channels: channels, retries: map[string]int{}, began: time.Now()}
 	publisher.pending.Go(func() {
 		pace := time.NewTicker(time.Second / publicationsPerSecond)
 		defer pace.Stop()
@@ -170,7 +186,7 @@ func (site *site) startPublisher() *publisher {
 }
 
 func (publisher *publisher) publish(address string) {
-	channel := publisher.count % channelsOfDrain
+	channel := publisher.count % publisher.channels
 	body, _ := json.Marshal(map[string]any{
 		"channel": fmt.Sprintf("drain:%d", channel), "data": map[string]int{"number": publisher.count},
 		"idempotency_key": fmt.Sprintf("%d-%d", publisher.began.UnixNano(), publisher.count),
@@ -224,10 +240,7 @@ func (publisher *publisher) end() {
 func TestARollingUpdateOfADunlin(t *testing.T) {
 	site := newSite(t)
 	site.install()
-	sessions := sessionsDefault
-	if text := os.Getenv("LAB_SESSIONS"); text != "" {
-		sessions, _ = strconv.Atoi(text)
-	}
+	sessions, channels := site.amount("LAB_SESSIONS", sessionsDefault), site.amount("LAB_CHANNELS", channelsDefault)
 	t.Cleanup(func() {
 		site.must(kubectl("-n", namespace, "delete", "dunlin", "realtime", "--wait"))
 		site.must(kubectl("-n", namespace, "delete", "persistentvolumeclaims", "--all", "--wait"))
@@ -235,21 +248,15 @@ func TestARollingUpdateOfADunlin(t *testing.T) {
 	began := time.Now()
 	site.releaseDunlin("0.1.0")
 	site.figure("three nodes and three NATS servers serve after %.0f s", time.Since(began).Seconds())
-	crowd := site.startClients(sessions)
+	crowd := site.startClients(sessions, channels)
 	site.wait("all clients are connected", func() bool { return crowd.report().Connected == sessions })
-	publisher := site.startPublisher()
+	publisher := site.startPublisher(channels)
 	site.wait("publications arrive", func() bool { return crowd.report().Seen > sessions })
 
 	began = time.Now()
 	site.releaseDunlin("0.2.0")
 	took := time.Since(began)
-	site.wait("all clients are connected", func() bool {
-		report := crowd.report()
-		if len(report.Gone) > 0 {
-			t.Fatalf("clients that do not come back: %+v", report)
-		}
-		return report.Connected == sessions
-	})
+	site.wait("all clients are connected", func() bool { return crowd.report().Connected == sessions })
 	publisher.end()
 	if publisher.rejected != nil {
 		t.Fatalf("publication %d was not taken: %v", publisher.count, publisher.rejected)
@@ -263,11 +270,18 @@ func TestARollingUpdateOfADunlin(t *testing.T) {
 	for _, count := range publisher.retries {
 		retries += count
 	}
-	site.figure("rolling update of %d nodes in %.0f s with %d clients: %d publications in %d channels, %d deliveries, %d lost, %d doubled, %d not recovered",
-		dunlinNodes, took.Seconds(), sessions, publisher.count, channelsOfDrain, found.Seen, found.Lost, found.Doubled, found.Unrecovered)
+	site.figure("rolling update of %d nodes in %.0f s with %d clients: %d publications in %d channels, %d deliveries, %d lost, %d not recovered, %d wrong on the wire",
+		dunlinNodes, took.Seconds(), sessions, publisher.count, channels, found.Seen, found.Missing, found.Unrecovered, found.WrongSent)
+	site.figure("the SDK handed out %d publications late and %d twice, and gave up %v", found.Late, found.Doubled, found.Gone)
 	site.figure("%d connections closed, at most %d in a second; away for %.2f s (median), %.2f s at most; %d attempts to publish repeated: %v",
 		found.Closed, found.ClosedMostInASecond, float64(found.AwayMedianMs)/1000, float64(found.AwayMostMs)/1000, retries, publisher.retries)
-	if found.Lost+found.Doubled != 0 || found.Unrecovered != 0 || found.Closed < sessions {
+	if found.Missing+found.WrongSent != 0 || found.Unrecovered != 0 || found.Closed < sessions {
+		t.Errorf("%+v", found)
+	}
+	// On a machine that is overloaded, the SDK hands out what an old connection has received after what a new one has recovered:
+	// `lab/clients/sdk` shows it without Dunlin.
+	isOverload := sessions > sessionsDefault || channels < channelsDefault
+	if !isOverload && found.Late+found.Doubled+len(found.Gone) != 0 {
 		t.Errorf("%+v", found)
 	}
 	for _, pod := range site.pods("realtime") {

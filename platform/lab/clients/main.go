@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/centrifugal/centrifuge-go"
+	"github.com/centrifugal/protocol"
 )
 
 // session is what one client has seen. Publications are numbered, and each goes to the channel after the one before, so the next number
@@ -29,23 +30,28 @@ import (
 type session struct {
 	channel   int
 	connected bool
+	// next is the number after the highest one that the SDK has handed out; isMissing are lower ones that it has not.
 	next      int
+	isMissing map[int]bool
+	journal   *journal
+	hasDumped bool
 }
 
 // report is a line of output. Counts are those since the start.
 type report struct {
 	Connected   int            `json:"connected"`
 	Seen        int            `json:"seen"`
-	Lost        int            `json:"lost"`
+	Missing     int            `json:"missing"` // not handed out although later ones were
+	Late        int            `json:"late"`    // handed out after later ones
 	Doubled     int            `json:"doubled"`
 	Unrecovered int            `json:"unrecovered"`
 	Closed      int            `json:"closed"`
 	ClosedMost  int            `json:"closedMostInASecond"`
 	AwayMost    int64          `json:"awayMostMs"`
 	AwayMedian  int64          `json:"awayMedianMs"`
-	Wrong       map[string]int `json:"wrong"` // how many clients have lost or doubled a publication, by its number; a part of them
-	Next        int            `json:"next"`  // the lowest number that a client waits for
-	Gone        map[string]int `json:"gone"`  // clients and subscriptions that do not come back by themselves, by the reason
+	Next        int            `json:"next"`      // the lowest number that a client waits for
+	Gone        map[string]int `json:"gone"`      // clients that the SDK does not connect again by itself, by the reason
+	WrongSent   int            `json:"wrongSent"` // what the server has sent and should not have, or has left out, read beside the SDK
 }
 
 type crowd struct {
@@ -54,6 +60,7 @@ type crowd struct {
 	sessions []*session
 	closed   []time.Time
 	awayMs   []int64
+	numbers  []*numbers // by channel
 }
 
 func token(key, user string) string {
@@ -64,23 +71,35 @@ func token(key, user string) string {
 	return text + "." + encode(sum.Sum(nil))
 }
 
-func (crowd *crowd) join(address, url, key string, number, channels int) error {
-	config := centrifuge.Config{
+// newClient has a client whose connections are read beside the SDK.
+func newClient(address, url, key string, number int, journal *journal, numbers *numbers) *centrifuge.Client {
+	format, construct := protocol.TypeJSON, centrifuge.NewJsonClient
+	if number%2 == 1 {
+		format, construct = protocol.TypeProtobuf, centrifuge.NewProtobufClient
+	}
+	return construct(url, centrifuge.Config{
 		Token: token(key, "user"+strconv.Itoa(number)), MaxReconnectDelay: 5 * time.Second,
 		NetDialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, address)
+			connection, err := new(net.Dialer).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return newWire(connection, journal, format, numbers), nil
 		},
-	}
-	client := centrifuge.NewJsonClient(url, config)
-	if number%2 == 1 {
-		client = centrifuge.NewProtobufClient(url, config)
-	}
-	session := &session{channel: number % channels, next: number % channels}
+	})
+}
+
+func (crowd *crowd) join(address, url, key string, number, channels int) error {
+	journal := &journal{name: fmt.Sprintf("session %d", number)}
+	client := newClient(address, url, key, number, journal, crowd.numbers[number%channels])
+	session := &session{channel: number % channels, next: number % channels, isMissing: map[int]bool{}, journal: journal}
 	crowd.guard.Lock()
 	crowd.sessions = append(crowd.sessions, session)
 	crowd.guard.Unlock()
 	var since time.Time
-	client.OnConnecting(func(centrifuge.ConnectingEvent) {
+	client.OnError(func(event centrifuge.ErrorEvent) { journal.add("the SDK: %v", event.Error) })
+	client.OnConnecting(func(event centrifuge.ConnectingEvent) {
+		journal.add("the SDK connects: %d %s", event.Code, event.Reason)
 		crowd.guard.Lock()
 		defer crowd.guard.Unlock()
 		if session.connected {
@@ -90,13 +109,20 @@ func (crowd *crowd) join(address, url, key string, number, channels int) error {
 		}
 	})
 	client.OnDisconnected(func(event centrifuge.DisconnectedEvent) {
-		crowd.isGone(fmt.Sprintf("disconnected: %d %s", event.Code, event.Reason))
+		journal.add("the SDK gives up: %d %s", event.Code, event.Reason)
+		crowd.isGone(fmt.Sprintf("%d %s", event.Code, event.Reason))
+		// As a program would do that wants to go on. The subscription keeps its position.
+		go func() { _ = client.Connect() }()
 	})
 	subscription, err := client.NewSubscription(fmt.Sprintf("drain:%d", session.channel))
 	if err != nil {
 		return err
 	}
+	subscription.OnSubscribing(func(event centrifuge.SubscribingEvent) {
+		journal.add("the SDK subscribes: %d %s", event.Code, event.Reason)
+	})
 	subscription.OnSubscribed(func(event centrifuge.SubscribedEvent) {
+		journal.add("the SDK has subscribed: recovered %v, %+v", event.Recovered, event.StreamPosition)
 		crowd.guard.Lock()
 		defer crowd.guard.Unlock()
 		if session.connected {
@@ -123,22 +149,13 @@ func (crowd *crowd) join(address, url, key string, number, channels int) error {
 		if err := json.Unmarshal(event.Data, &data); err != nil {
 			log.Fatalf("clients: %s: %v", event.Data, err)
 		}
+		journal.add("the SDK hands out %d, number %d", event.Offset, data.Number)
 		crowd.see(session, data.Number, channels)
 	})
 	if err := subscription.Subscribe(); err != nil {
 		return err
 	}
 	return client.Connect()
-}
-
-// wrongMax bounds the list.
-const wrongMax = 40
-
-func (crowd *crowd) isWrong(what string, number int) {
-	key := fmt.Sprintf("%s %d", what, number)
-	if _, isThere := crowd.report.Wrong[key]; isThere || len(crowd.report.Wrong) < wrongMax {
-		crowd.report.Wrong[key]++
-	}
 }
 
 func (crowd *crowd) isGone(reason string) {
@@ -151,14 +168,21 @@ func (crowd *crowd) see(session *session, number, channels int) {
 	crowd.guard.Lock()
 	defer crowd.guard.Unlock()
 	crowd.report.Seen++
+	if session.isMissing[number] {
+		delete(session.isMissing, number)
+		crowd.report.Missing--
+		crowd.report.Late++
+		return
+	}
 	if number < session.next {
 		crowd.report.Doubled++
-		crowd.isWrong("doubled", number)
+		session.dumpSoon()
 		return
 	}
 	for missing := session.next; missing < number; missing += channels {
-		crowd.report.Lost++
-		crowd.isWrong("lost", missing)
+		session.isMissing[missing] = true
+		crowd.report.Missing++
+		session.dumpSoon()
 	}
 	session.next = number + channels
 }
@@ -179,11 +203,22 @@ func (crowd *crowd) print() error {
 		found.AwayMost, found.AwayMedian = sorted[len(sorted)-1], sorted[len(sorted)/2]
 	}
 	for place, session := range crowd.sessions {
+		found.WrongSent += session.journal.wrongCount()
 		if place == 0 || session.next < found.Next {
 			found.Next = session.next
 		}
 	}
 	return json.NewEncoder(os.Stdout).Encode(found)
+}
+
+// dumpPause lets what follows a wrong delivery be in the journal too.
+const dumpPause = 3 * time.Second
+
+func (session *session) dumpSoon() {
+	if !session.hasDumped {
+		session.hasDumped = true
+		time.AfterFunc(dumpPause, session.journal.dump)
+	}
 }
 
 // joinPause spreads the first connections.
@@ -207,7 +242,10 @@ func run(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	crowd := &crowd{report: report{Gone: map[string]int{}, Wrong: map[string]int{}}}
+	crowd := &crowd{report: report{Gone: map[string]int{}}}
+	for channel := range channels {
+		crowd.numbers = append(crowd.numbers, &numbers{first: channel, step: channels})
+	}
 	ended := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
