@@ -4,31 +4,43 @@ using System.Diagnostics;
 using System.Linq;
 using System.Text;
 using System.Threading;
+using System.Threading.Tasks;
 
 namespace Dunlin.Rooms.Tests
 {
     /// <summary>Players of the treasure hunt on a real server.</summary>
     internal static class Play
     {
+        /// <summary>
+        /// By this tick of its room, the server has sent two pings and ended connections that did not answer the first
+        /// (tests/clients/server.json).
+        /// </summary>
+        private const uint AnsweredTick = 750;
+
         internal static void Run(Uri url)
         {
-            foreach (RoomEncoding encoding in new[] { RoomEncoding.Json, RoomEncoding.Protobuf })
-            {
-                string channel = "arena:" + Guid.NewGuid();
-                var ada = new Player(url, encoding, channel, "{\"name\": \"Ada\"}", false);
-                var bob = new Player(url, encoding, channel, null, true);
-                var all = new[] { ada, bob };
-                Until(all, "both see themselves", () => ada.Avatar != null && bob.Avatar != null);
-                Welcome(ada, all);
-                Walk(ada, bob, all);
-                Refusal(url, encoding, channel);
-                Cut(ada, bob, all);
-                bob.Room.Leave();
-                Until(all, "Bob is gone", () => ada.Room.Replica.Object(bob.LastAvatar) == null);
-                foreach (Player player in all) player.Client.Disconnect();
-                Check.True(ada.Client.State == ConnectionState.Disconnected && ada.Room.State == RoomState.Left, "disconnected");
-                Console.WriteLine("play, " + encoding + ": passed, round trip " + ada.RoundTripMs.ToString("0") + " ms");
-            }
+            var encodings = new[] { RoomEncoding.Json, RoomEncoding.Protobuf };
+            Task.WaitAll(encodings.Select(encoding => Task.Run(() => Run(url, encoding))).ToArray());
+        }
+
+        private static void Run(Uri url, RoomEncoding encoding)
+        {
+            string channel = "arena:" + Guid.NewGuid();
+            var ada = new Player(url, encoding, channel, "{\"name\": \"Ada\"}", false);
+            var bob = new Player(url, encoding, channel, null, true);
+            var all = new[] { ada, bob };
+            Until(all, "both see themselves", () => ada.Avatar != null && bob.Avatar != null);
+            Welcome(ada, all);
+            Walk(ada, bob, all);
+            Refusal(url, encoding, channel);
+            Until(all, "pings were answered", () => all.All(player => player.Room.Replica.Tick > AnsweredTick));
+            Check.True(ada.Lefts.Count == 0 && bob.Lefts.Count == 0, "nobody lost the connection");
+            Cut(ada, bob, all);
+            bob.Room.Leave();
+            Until(all, "Bob is gone", () => ada.Room.Replica.Object(bob.LastAvatar) == null);
+            foreach (Player player in all) player.Client.Disconnect();
+            Check.True(ada.Client.State == ConnectionState.Disconnected && ada.Room.State == RoomState.Left, "disconnected");
+            Console.WriteLine("play, " + encoding + ": passed, round trip " + ada.RoundTripMs.ToString("0") + " ms");
         }
 
         private static void Welcome(Player ada, Player[] all)
@@ -50,7 +62,8 @@ namespace Dunlin.Rooms.Tests
             prediction.Input(ada.Send(velocity, 0), velocity);
             prediction.Advance(5);
             Check.True(prediction.AheadTicks >= 5 && prediction.Now.Velocity == velocity, "the input is predicted at once");
-            Until(all, "Ada walks", () => ada.Room.Replica.Ack == 1 && Math.Abs(ada.Avatar.X - start) > 150);
+            Until(all, "Ada walks", () =>
+                ada.Room.Replica.Ack == 1 && Math.Abs(ada.Avatar.X - start) > 150 && bob.Room.Replica.Object(ada.Room.Replica.Avatar) != null);
             Place shown;
             double shownMs = bob.Room.Interpolation.Advance(bob.Room.Clock.ServerTimeMs(bob.NowMs));
             Check.True(bob.Room.Interpolation.TryPlace(ada.Room.Replica.Avatar, shownMs, out shown), "Bob's client shows Ada");

@@ -34,6 +34,11 @@ namespace Dunlin.Rooms.Tests
                 Console.Error.WriteLine("FAILED " + error.Message);
                 return 1;
             }
+            catch (AggregateException errors)
+            {
+                foreach (Exception error in errors.InnerExceptions) Console.Error.WriteLine("FAILED " + error);
+                return 1;
+            }
         }
     }
 
