@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dunlin-project/dunlin/platform/registry"
 )
 
 const registryPassword = "canary-of-the-registry"
@@ -31,7 +33,7 @@ func TestTheScriptsOfTheWorkflow(t *testing.T) {
 	if _, err := exec.LookPath("skopeo"); err != nil {
 		t.Skip("skopeo is not installed; `make platform` installs it")
 	}
-	stored := newRegistry(registryPassword)
+	stored := registry.NewMemory(registryPassword)
 	server := httptest.NewTLSServer(stored)
 	t.Cleanup(server.Close)
 	name := strings.TrimPrefix(server.URL, "https://") + "/team/roost-operator"
@@ -46,7 +48,7 @@ func TestTheScriptsOfTheWorkflow(t *testing.T) {
 	}
 	digest := strings.Replace(image[strings.Index(image, "@")+1:], ":", "-", 1)
 	for _, tag := range []string{"v1.2.3", digest + ".sbom"} {
-		if _, isThere := stored.manifests["team/roost-operator:"+tag]; !isThere {
+		if !stored.HasManifest("team/roost-operator:" + tag) {
 			t.Errorf("the registry has no %s", tag)
 		}
 	}

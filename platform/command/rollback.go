@@ -124,7 +124,7 @@ func (cluster *cluster) earlier(ctx context.Context, subject client.Object, targ
 }
 
 // unrecorded are reasons for which the operator has not recorded the newest spec: it is none that could run.
-var unrecorded = []string{reconcile.ReasonSpecInvalid, reconcile.ReasonHostTaken, reconcile.ReasonSettingsUnreadable, reconcile.ReasonSecretRefused}
+var unrecorded = []string{reconcile.ReasonSpecInvalid, reconcile.ReasonHostTaken, reconcile.ReasonSettingsUnreadable, reconcile.ReasonSecretRefused, reconcile.ReasonImageRefused}
 
 // beforeNewest is the revision before what the subject asks for.
 func beforeNewest(subject client.Object, revisions []appsv1.ControllerRevision) (string, error) {

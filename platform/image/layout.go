@@ -81,6 +81,29 @@ func readLayout(in io.Reader) (*Layout, error) {
 	return layout, json.Unmarshal(text, &layout.Manifest)
 }
 
+// NewLayout has a manifest and the layers that it lists. The content of each must have the digest by which it is listed.
+func NewLayout(manifest []byte, layersMax int, fetch func(Descriptor) ([]byte, error)) (*Layout, error) {
+	layout := &Layout{blobs: Blobs{}}
+	layout.Entry = layout.blobs.Add(MediaTypeManifest, manifest)
+	if err := json.Unmarshal(manifest, &layout.Manifest); err != nil {
+		return nil, fmt.Errorf("the manifest is not JSON: %w", err)
+	}
+	if count := len(layout.Manifest.Layers); count > layersMax {
+		return nil, fmt.Errorf("the manifest has %d layers; at most %d are read", count, layersMax)
+	}
+	for _, layer := range layout.Manifest.Layers {
+		content, err := fetch(layer)
+		if err != nil {
+			return nil, err
+		}
+		if actual := digestOf(content); actual != layer.Digest {
+			return nil, fmt.Errorf("the content of %s has the digest %s", layer.Digest, actual)
+		}
+		layout.blobs[layer.Digest] = content
+	}
+	return layout, nil
+}
+
 // Blob is the content with a digest.
 func (layout *Layout) Blob(digest string) ([]byte, error) {
 	content, isThere := layout.blobs[digest]

@@ -54,6 +54,12 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		if input.Desired, revision, err = subject.desired(found.values, found.files, operator.Cluster); err != nil {
 			return 0, err
 		}
+		if input.Blocked, err = operator.refusedImage(ctx, subject, input.Desired); err != nil {
+			return 0, err
+		}
+		if input.Blocked != nil {
+			input.Desired, revision = nil, ""
+		}
 	}
 	live, err := operator.liveObjects(ctx, subject, input.Desired)
 	if err != nil {
@@ -97,7 +103,7 @@ func (operator *Operator) perform(ctx context.Context, subject *subject, input r
 func pauseAfter(result reconcile.Result, backup *reconcile.BackupState) time.Duration {
 	waitsFor := []string{
 		reconcile.ReasonNameTaken, reconcile.ReasonHostTaken, reconcile.ReasonSettingsUnreadable, reconcile.ReasonWaitingForDeletion,
-		reconcile.ReasonSecretRefused,
+		reconcile.ReasonSecretRefused, reconcile.ReasonImageRefused,
 	}
 	for _, condition := range result.Conditions {
 		if slices.Contains(waitsFor, condition.Reason) {
@@ -138,6 +144,7 @@ type Operator struct {
 	// IdentityFile has the age identities that decrypt settings.
 	IdentityFile string
 	Cluster      render.Cluster
+	Signatures   Signatures
 	// Recorder takes events. Without it there are none.
 	Recorder record.EventRecorder
 	// Now is the clock. The system's without it.

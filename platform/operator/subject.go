@@ -31,10 +31,12 @@ type subject struct {
 	path     string
 	envFiles []string
 	// secret of somebody else that pods get to read.
-	secret   string
-	env      map[string]string
-	backup   *v1alpha1.Backup
-	problems func() []validate.Problem
+	secret string
+	// pullSecret has the credentials of the registry.
+	pullSecret string
+	env        map[string]string
+	backup     *v1alpha1.Backup
+	problems   func() []validate.Problem
 	// missing names keys that the settings lack.
 	missing func(settings.Settings) []string
 	render  func(settings.Settings, render.Cluster) ([]runtime.Object, error)
@@ -76,7 +78,7 @@ func appSubject(app *v1alpha1.App) *subject {
 	}
 	return &subject{
 		kind: KindApp, object: app, spec: app.Spec, status: &app.Status, host: app.Spec.Host, path: app.Spec.Path,
-		envFiles: files, env: env, backup: app.Spec.Backup,
+		envFiles: files, env: env, backup: app.Spec.Backup, pullSecret: app.Spec.PullSecret,
 		problems: func() []validate.Problem { return validate.App(app) },
 		missing:  func(settings.Settings) []string { return nil },
 		render: func(values settings.Settings, cluster render.Cluster) ([]runtime.Object, error) {
@@ -92,7 +94,7 @@ func dunlinSubject(dunlin *v1alpha1.Dunlin) *subject {
 	}
 	return &subject{
 		kind: KindDunlin, object: dunlin, spec: dunlin.Spec, status: &dunlin.Status, host: dunlin.Spec.Host, path: dunlin.Spec.Path,
-		envFiles: files, secret: dunlin.Spec.Keys.Secret,
+		envFiles: files, secret: dunlin.Spec.Keys.Secret, pullSecret: dunlin.Spec.PullSecret,
 		problems: func() []validate.Problem { return validate.Dunlin(dunlin) },
 		missing: func(values settings.Settings) []string {
 			if len(files) == 0 {

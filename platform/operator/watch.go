@@ -72,6 +72,9 @@ type Options struct {
 	CallSeconds  int
 	IdentityFile string
 	Cluster      render.Cluster
+	// ImageKeysFile and UnsignedImages are those of Signatures. RegistryCAFile has further certificate authorities of registries.
+	ImageKeysFile, RegistryCAFile string
+	UnsignedImages                []string
 	// HealthAddress and MetricsAddress are listened on. "0": not at all.
 	HealthAddress, MetricsAddress string
 	Log                           logr.Logger
@@ -101,10 +104,15 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 		return err
 	}
 	defer stopRecorder()
+	registries, err := registryClient(options.RegistryCAFile)
+	if err != nil {
+		return err
+	}
 	operator := &Operator{
 		Reader: running.GetClient(), Live: running.GetAPIReader(), Writer: running.GetClient(),
 		Namespaces: options.Namespaces, IdentityFile: options.IdentityFile, Cluster: options.Cluster,
-		Recorder: recorder,
+		Recorder:   recorder,
+		Signatures: Signatures{KeysFile: options.ImageKeysFile, Unsigned: options.UnsignedImages, Registry: registries},
 	}
 	for _, kind := range []string{KindApp, KindDunlin} {
 		if err := watch(running, operator, kind); err != nil {

@@ -44,13 +44,14 @@ const (
 	ReasonWriteRefused       = "WriteRefused"
 	ReasonRolloutStalled     = "RolloutStalled"
 	ReasonSecretRefused      = "SecretRefused"
+	ReasonImageRefused       = "ImageRefused"
 )
 
 // Reasons lists all of them.
 var Reasons = []string{
 	ReasonAsDesired, ReasonApplying, ReasonRollingOut, ReasonMigrating, ReasonMigrationFailed, ReasonNameTaken, ReasonWaitingForDeletion,
 	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
-	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled, ReasonSecretRefused,
+	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled, ReasonSecretRefused, ReasonImageRefused,
 }
 
 // PodState is what is known of a pod that does not work.

@@ -55,7 +55,7 @@ type Input struct {
 
 // Block is a reason why a spec is not applied.
 type Block struct {
-	// Reason is ReasonSpecInvalid, ReasonHostTaken or ReasonSecretRefused.
+	// Reason is ReasonSpecInvalid, ReasonHostTaken, ReasonSecretRefused or ReasonImageRefused.
 	Reason  string
 	Message string
 }

@@ -135,6 +135,34 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
+// ParsePublicKeys reads the keys of a file with one or several, one after the other.
+func ParsePublicKeys(text []byte) ([]*ecdsa.PublicKey, error) {
+	var keys []*ecdsa.PublicKey
+	for rest := bytes.TrimSpace(text); len(rest) > 0 || len(keys) == 0; rest = bytes.TrimSpace(rest) {
+		block, after := pem.Decode(rest)
+		if block == nil {
+			after = nil
+		}
+		key, err := ParsePublicKey(rest[:len(rest)-len(after)])
+		if err != nil {
+			return nil, err
+		}
+		keys, rest = append(keys, key), after
+	}
+	return keys, nil
+}
+
+// VerifyAny is Verify with several keys: one of them must have signed.
+func VerifyAny(layout *image.Layout, keys []*ecdsa.PublicKey, subject image.Pinned) error {
+	var problem error
+	for _, key := range keys {
+		if _, problem = Verify(layout, key, subject); problem == nil {
+			return nil
+		}
+	}
+	return problem
+}
+
 // ParsePublicKey reads the key that verifies: `openssl pkey -in KEY -pubout`.
 func ParsePublicKey(text []byte) (*ecdsa.PublicKey, error) {
 	block, _ := pem.Decode(bytes.TrimSpace(text))

@@ -37,12 +37,18 @@ func run() error {
 	flag.StringVar(&options.Cluster.IngressClass, "ingress-class", "", "class of Ingresses (default traefik)")
 	flag.StringVar(&options.Cluster.IngressNamespace, "ingress-namespace", "", "namespace of the ingress controller (default kube-system)")
 	flag.StringVar(&options.Cluster.MonitoringNamespace, "monitoring-namespace", "", "namespace of what reads metrics (default monitoring)")
+	flag.StringVar(&options.ImageKeysFile, "image-keys", "", "file with the public keys, in PEM, one of which must have signed each image; empty: images need no signature")
+	unsigned := flag.String("unsigned-images", "", "repositories whose images need no signature, such as docker.io/library/nats, with commas between them")
+	flag.StringVar(&options.RegistryCAFile, "registry-ca", "", "file with certificates, in PEM, of authorities of registries beside those of the system")
 	flag.Parse()
 	if *namespaces == "" {
 		return errors.New("--namespaces is missing; name those that the operator is to look after, such as web,jobs")
 	}
 	if options.LeaseSeconds < operator.LeaseSecondsMin {
 		return fmt.Errorf("--lease-seconds: %d is less than %d; set it to %d or more", options.LeaseSeconds, operator.LeaseSecondsMin, operator.LeaseSecondsMin)
+	}
+	if *unsigned != "" {
+		options.UnsignedImages = strings.Split(*unsigned, ",")
 	}
 	options.Namespaces = strings.Split(*namespaces, ",")
 	options.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, nil))

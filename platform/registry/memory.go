@@ -1,4 +1,4 @@
-package ci
+package registry
 
 import (
 	"crypto/sha256"
@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/dunlin-project/dunlin/platform/image"
 )
 
-// registry is an image registry in memory, with what skopeo calls: blobs that are uploaded in one or several parts, and manifests.
-type registry struct {
+// Memory is an image registry in memory, for tests, with what skopeo calls: blobs that are uploaded in one or several parts, and manifests.
+type Memory struct {
 	password string
 
 	mutex     sync.Mutex
@@ -25,8 +27,9 @@ type storedManifest struct {
 	content   []byte
 }
 
-func newRegistry(password string) *registry {
-	return &registry{password: password, blobs: map[string][]byte{}, manifests: map[string]storedManifest{}, uploads: map[string][]byte{}}
+// NewMemory has a registry that asks for a password, if there is one.
+func NewMemory(password string) *Memory {
+	return &Memory{password: password, blobs: map[string][]byte{}, manifests: map[string]storedManifest{}, uploads: map[string][]byte{}}
 }
 
 func digestOf(content []byte) string {
@@ -34,7 +37,8 @@ func digestOf(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-func (registry *registry) ServeHTTP(response http.ResponseWriter, request *http.Request) {
+// ServeHTTP answers pushes and pulls.
+func (registry *Memory) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	if _, password, _ := request.BasicAuth(); password != registry.password {
 		response.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 		response.WriteHeader(http.StatusUnauthorized)
@@ -66,7 +70,7 @@ func (registry *registry) ServeHTTP(response http.ResponseWriter, request *http.
 	}
 }
 
-func (registry *registry) manifest(response http.ResponseWriter, request *http.Request, name, reference string, body []byte) {
+func (registry *Memory) manifest(response http.ResponseWriter, request *http.Request, name, reference string, body []byte) {
 	if request.Method == http.MethodPut {
 		stored := storedManifest{request.Header.Get("Content-Type"), body}
 		registry.manifests[name+":"+reference] = stored
@@ -85,7 +89,7 @@ func (registry *registry) manifest(response http.ResponseWriter, request *http.R
 	send(response, request, stored.mediaType, stored.content)
 }
 
-func (registry *registry) upload(response http.ResponseWriter, request *http.Request, name, id string, body []byte) {
+func (registry *Memory) upload(response http.ResponseWriter, request *http.Request, name, id string, body []byte) {
 	switch request.Method {
 	case http.MethodPost:
 		id = fmt.Sprint(len(registry.uploads))
@@ -114,4 +118,31 @@ func send(response http.ResponseWriter, request *http.Request, mediaType string,
 	if request.Method != http.MethodHead {
 		response.Write(content)
 	}
+}
+
+// HasManifest is whether there is a manifest under NAME:REFERENCE.
+func (registry *Memory) HasManifest(name string) bool {
+	registry.mutex.Lock()
+	defer registry.mutex.Unlock()
+	_, isThere := registry.manifests[name]
+	return isThere
+}
+
+// Put stores a layout under NAME:REFERENCE.
+func (registry *Memory) Put(name string, layout *image.Layout) error {
+	manifest, err := layout.Blob(layout.Entry.Digest)
+	if err != nil {
+		return err
+	}
+	registry.mutex.Lock()
+	defer registry.mutex.Unlock()
+	registry.manifests[name] = storedManifest{image.MediaTypeManifest, manifest}
+	for _, layer := range layout.Manifest.Layers {
+		content, err := layout.Blob(layer.Digest)
+		if err != nil {
+			return err
+		}
+		registry.blobs[layer.Digest] = content
+	}
+	return nil
 }
