@@ -38,7 +38,7 @@ pub struct RoomSettings {
     pub checkpoint_bytes_max: usize,
     /// Maximum number of ticks whose messages wait for the log.
     pub held_ticks_max: usize,
-    /// How long a player of a restored room waits for its client.
+    /// How long a player stays in a room without its client.
     pub seat_grace_ms: u64,
 }
 

@@ -42,7 +42,8 @@ pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
         inputs_per_second: r.narrow(&at("input_rate_limit")),
         input_bytes_max: r.count(&at("input_size_limit")),
         inbox_inputs_max: r.narrow(&at("inbox_limit")),
-        gives_seat_tokens: r.text(&at("survival")) != "none",
+        gives_seat_tokens: r.text(&at("survival")) != "none" || r.ms(&at("seat_grace")) > 0,
+        is_one_seat_per_user: r.bool(&at("one_seat_per_user")),
     };
     has_rooms.then_some(limits)
 }
@@ -58,6 +59,7 @@ fn settings(r: &mut Reader<'_>, table: &str) -> Option<RoomSettings> {
             objects_max: r.count(&at("max_objects")),
             state_bytes_max: r.count(&at("object_state_limit")),
             players_max: r.count(&at("max_players")),
+            spectators_max: r.count(&at("max_spectators")),
             events_per_tick_max: r.count(&at("events_per_tick_limit")),
             event_bytes_max: r.count(&at("event_size_limit")),
         },

@@ -144,6 +144,8 @@ pub struct NamespaceRoomCounters {
     pub failed: u64,
     /// Joins accepted, by the owner.
     pub joins_accepted: u64,
+    /// Joins that took over a player who was in the room before, by the owner.
+    pub seats_resumed: u64,
     /// Joins that the game refused, by the owner.
     pub joins_refused: u64,
     /// Joins whose room went meanwhile, by the owner.

@@ -8,6 +8,7 @@
 mod checkpoint;
 mod runner;
 mod seat_book;
+mod seating;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -19,11 +20,11 @@ use crate::{
     ShardIndex,
     message::SubscriptionRequest,
     owner_of,
-    room::{EventAudience, FromRoom, NotJoined, RoomKey, SeatChange, SeatKey, ToRoom},
+    room::{Departure, EventAudience, FromRoom, JoinedAs, NotJoined, RoomKey, SeatChange, SeatKey, ToRoom},
 };
 
 pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, NotRestored, RoomOrigin, TickRecord};
-pub use runner::{CompletedTick, Runner, Step};
+pub use runner::{CompletedTick, Entered, Runner, Step, visitor_of};
 
 /// A message on its way to a shard.
 pub type RoutedMessage = (ShardIndex, FromRoom);
@@ -39,6 +40,8 @@ pub struct HostOptions {
     pub empty_ticks_max: u32,
     /// Ticks in a second, for clients.
     pub ticks_per_second: u32,
+    /// Ticks for which a player stays without a client; 0: it leaves with its connection.
+    pub seat_grace_ticks: u32,
 }
 
 /// What a tick begins with.
@@ -173,12 +176,16 @@ impl RoomHost {
         let step = match message {
             ToRoom::Join { request, .. } => {
                 let join = request.join.as_ref().expect("a room's subscription says what joining takes");
-                let (seat, user, data) = (join.seat, Arc::clone(&join.user), join.data.clone());
-                let (encoding, claim) = (request.subscriber.class.encoding(), join.claim);
+                let (seat, info, data) = (join.seat, Arc::clone(&join.info), join.data.clone());
+                let (encoding, claim, is_spectator) =
+                    (request.subscriber.class.encoding(), join.claim, join.is_spectator);
                 self.requests.insert(seat, request);
-                Step::Join { seat, user, encoding, data, claim }
+                Step::Join { seat, info, is_spectator, encoding, data, claim }
             }
-            ToRoom::Leave { seat, .. } if self.is_draining => Step::Away { seat },
+            ToRoom::Leave { seat, .. } if self.is_draining => Step::Away { seat, grace_ticks: None },
+            ToRoom::Leave { seat, departure: Departure::Lost, .. } if self.options.seat_grace_ticks > 0 => {
+                Step::Away { seat, grace_ticks: Some(self.options.seat_grace_ticks) }
+            }
             ToRoom::Leave { seat, .. } => Step::Leave { seat },
             ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },
             ToRoom::Open { .. } | ToRoom::Close { .. } => unreachable!("the caller opens and closes rooms"),
@@ -200,7 +207,7 @@ impl RoomHost {
 
     /// Ends a tick: what it led to is appended to `outgoing`.
     pub fn finish(&mut self, done: CompletedTick, outgoing: &mut Vec<RoutedMessage>) {
-        let CompletedTick { entered, left, keyframe, away, outcome } = done;
+        let CompletedTick { entered, left, keyframe, kicked, away, outcome, .. } = done;
         // Joins and leaves in the order in which they were carried out.
         let mut left = left.into_iter().peekable();
         for (place, seat, joined) in entered {
@@ -209,15 +216,22 @@ impl RoomHost {
             }
             let Some(request) = self.requests.remove(&seat) else { continue };
             let outcome = match joined {
-                Ok(player) => {
-                    self.add(player, seat, &request);
-                    Ok(())
+                Ok(entered) => {
+                    if let Some(left_seat) = self.add(entered.player, seat, &request) {
+                        outgoing.push(self.unseated(left_seat, UnsubscribeCode::SEAT_TAKEN, None));
+                    }
+                    Ok(JoinedAs { is_back: entered.is_back })
                 }
                 Err(refusal) => Err(NotJoined::Refused(refusal)),
             };
             outgoing.push((self.key.owner, FromRoom::Joined { room: self.key, request, outcome }));
         }
         left.for_each(|(_, seat)| self.remove(seat));
+        // Their last tick is not sent: the client is unsubscribed.
+        for (seat, reason) in kicked {
+            self.remove(seat);
+            outgoing.push(self.unseated(seat, UnsubscribeCode::KICKED, Some(reason.into())));
+        }
         if let Some((keyframe, encodings)) = keyframe {
             for (index, part) in (0..).zip(&mut self.shards) {
                 if !part.known.covers(part.read()) {
@@ -264,19 +278,28 @@ impl RoomHost {
         for scoped in outcome.scoped {
             outgoing.push(self.address(scoped, &mut addressed));
         }
+        if let Some(reason) = outcome.removals.closing {
+            let (channel, reason) = (Arc::clone(&self.channel), reason.into());
+            outgoing.push((self.key.owner, FromRoom::Closing { room: self.key, channel, reason }));
+        }
         self.watch_emptiness(away, outgoing);
+    }
+
+    fn unseated(&self, seat: SeatKey, code: UnsubscribeCode, reason: Option<Arc<str>>) -> RoutedMessage {
+        (seat.shard, FromRoom::Unseated { room: self.key, seat, code, reason })
     }
 
     /// The room is over, by failure or because it was closed: tells everybody who is in it or on the way. Its owner is told
     /// with [`FromRoom::Failed`] by a caller to whom it is news.
-    pub fn end(&mut self, code: UnsubscribeCode, outgoing: &mut Vec<RoutedMessage>) {
+    pub fn end(&mut self, code: UnsubscribeCode, reason: Option<Arc<str>>, outgoing: &mut Vec<RoutedMessage>) {
         for (_, request) in self.requests.drain() {
             let outcome = Err(NotJoined::Gone);
             outgoing.push((self.key.owner, FromRoom::Joined { room: self.key, request, outcome }));
         }
         for (index, part) in (0..).zip(&mut self.shards) {
             if std::mem::take(&mut part.players) != [0; Encoding::ALL.len()] {
-                outgoing.push((ShardIndex(index), FromRoom::Over { room: self.key, code }));
+                let reason = reason.clone();
+                outgoing.push((ShardIndex(index), FromRoom::Over { room: self.key, code, reason }));
             }
         }
         self.players.clear();
@@ -284,18 +307,29 @@ impl RoomHost {
         self.arrived.clear();
     }
 
-    fn add(&mut self, player: PlayerId, seat: SeatKey, request: &SubscriptionRequest) {
-        let user = request.join.as_ref().map_or_else(|| Arc::from(""), |join| Arc::clone(&join.user));
+    /// A player sits here from now on. Returns the seat that it had before.
+    fn add(&mut self, player: PlayerId, seat: SeatKey, request: &SubscriptionRequest) -> Option<SeatKey> {
+        let user = request.join.as_ref().map_or_else(|| Arc::from(""), |join| Arc::clone(&join.info.user));
         let encoding = request.subscriber.class.encoding();
-        self.players.insert(player, Player { seat, encoding, user });
+        let before = self.players.insert(player, Player { seat, encoding, user });
         self.seats.insert(seat, player);
         self.shards[usize::from(seat.shard.0)].players[encoding.index()] += 1;
+        // Its new seat comes first: a shard that has both does not forget the world.
+        let before = before?;
+        self.seats.remove(&before.seat);
+        self.leave_shard(before.seat, before.encoding);
+        Some(before.seat)
     }
 
     fn remove(&mut self, seat: SeatKey) {
         let Some(player) = self.seats.remove(&seat).and_then(|player| self.players.remove(&player)) else { return };
+        self.leave_shard(seat, player.encoding);
+    }
+
+    /// A shard has one player less.
+    fn leave_shard(&mut self, seat: SeatKey, encoding: Encoding) {
         let part = &mut self.shards[usize::from(seat.shard.0)];
-        part.players[player.encoding.index()] -= 1;
+        part.players[encoding.index()] -= 1;
         if part.player_count() == 0 {
             // The shard has forgotten the world with its last seat.
             part.known = EncodingSet::default();

@@ -15,7 +15,7 @@ use crate::{
     creators::ChannelCreator,
     event::{SessionKey, ShardIndex},
     frame::Delivery,
-    room::{JoinParams, RoomKey, RoomThreadIndex, SeatKey},
+    room::{JoinParams, LeftSeat, RoomKey, RoomThreadIndex},
     wire::FrameClass,
 };
 
@@ -49,7 +49,7 @@ pub enum ShardRequest {
         shard: ShardIndex,
         subscriber: Subscriber,
         /// The seat that becomes free, if the channel has a room.
-        seat: Option<(RoomKey, SeatKey)>,
+        seat: Option<LeftSeat>,
     },
     /// Publish. Answered with [`Notice::Published`] if `command_id` is not 0.
     Publish {
@@ -165,7 +165,13 @@ pub enum Notice {
     /// A subscription was accepted or refused. Later publications follow on the same ring.
     Subscribed { request: Box<SubscriptionRequest>, outcome: Result<Box<Subscribed>, NotSubscribed> },
     /// A channel's room has ended, and so have the subscriptions of its players. Follows the answers to those subscriptions.
-    RoomOver { channel: Arc<str>, room: RoomKey, code: UnsubscribeCode },
+    RoomOver {
+        channel: Arc<str>,
+        room: RoomKey,
+        code: UnsubscribeCode,
+        /// The reason for clients; `None` for that of the code.
+        reason: Option<Arc<str>>,
+    },
     /// The channel's stream was replaced, so the positions of its subscribers are invalid.
     PositionLost { channel: Arc<str> },
     /// The log no longer follows the channel, so every subscription to it ends.
@@ -212,6 +218,8 @@ pub struct Subscribed {
     pub channel_number: u64,
     /// The room that the session has joined, and the thread that takes its inputs.
     pub room: Option<(RoomKey, RoomThreadIndex)>,
+    /// Whether its player was in the room before.
+    pub is_back: bool,
 }
 
 /// Why a subscription was not accepted.

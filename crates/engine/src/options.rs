@@ -114,8 +114,10 @@ pub struct RoomLimits {
     pub input_bytes_max: usize,
     /// Inputs of one shard that may wait for a room. One more is answered with error 111.
     pub inbox_inputs_max: u32,
-    /// Whether players get seat tokens, with which they come back after a restart.
+    /// Whether players get seat tokens, with which they come back after a reconnect or a restart.
     pub gives_seat_tokens: bool,
+    /// Whether a user has at most one player in a room: a join takes over the user's player.
+    pub is_one_seat_per_user: bool,
 }
 
 /// What leaves compressed, where a client agreed on it (`websocket.compression_*`).
@@ -365,7 +367,13 @@ pub struct NamespaceOptions {
 
 impl Default for RoomLimits {
     fn default() -> Self {
-        Self { inputs_per_second: 120, input_bytes_max: 1_024, inbox_inputs_max: 16_384, gives_seat_tokens: false }
+        Self {
+            inputs_per_second: 120,
+            input_bytes_max: 1_024,
+            inbox_inputs_max: 16_384,
+            gives_seat_tokens: false,
+            is_one_seat_per_user: false,
+        }
     }
 }
 

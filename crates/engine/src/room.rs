@@ -17,7 +17,7 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
+use dunlin_protocol::{ClientInfo, ErrorCode, Payload, UnsubscribeCode};
 use dunlin_rooms::{CellIndex, Grid, Refusal, TickUpdate};
 
 use crate::{ShardIndex, message::SubscriptionRequest};
@@ -51,8 +51,10 @@ pub struct SeatKey {
 pub struct JoinParams {
     /// Where the player will sit.
     pub seat: SeatKey,
-    /// The session's user id; empty for an anonymous one.
-    pub user: Arc<str>,
+    /// The session's user, its client id and its info.
+    pub info: Arc<ClientInfo>,
+    /// Whether it only watches.
+    pub is_spectator: bool,
     /// What the client gave for the game.
     pub data: Bytes,
     /// Whether a room may be opened for it.
@@ -72,6 +74,43 @@ pub struct SeatClaim {
     pub given: Option<SeatToken>,
     /// The token that the client has returned: that of its last join.
     pub returned: Option<SeatToken>,
+    /// Whether the join takes over the user's player, also if that has a client.
+    pub is_one_per_user: bool,
+}
+
+/// How a session leaves a room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// Its subscription has ended.
+    Left,
+    /// Its connection has ended. It may come back.
+    Lost,
+}
+
+/// A seat that becomes free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftSeat {
+    /// The room.
+    pub room: RoomKey,
+    /// The seat.
+    pub seat: SeatKey,
+    /// How its session left.
+    pub departure: Departure,
+}
+
+/// How a player has joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinedAs {
+    /// Whether it was in the room before.
+    pub is_back: bool,
+}
+
+/// The member of a join's data with which a client asks to watch, and its value.
+const SEAT: (&str, &str) = ("seat", "spectator");
+
+/// Whether a join's data asks for watching only.
+pub fn asks_to_spectate(data: &[u8]) -> bool {
+    dunlin_protocol::text_member(data, SEAT.0).is_some_and(|value| value == SEAT.1)
 }
 
 /// The member of a join's data, and of the answer's, that contains a seat token.
@@ -87,9 +126,9 @@ impl SeatToken {
         u128::from_str_radix(&text, 16).ok().filter(|_| is_token).map(Self)
     }
 
-    /// What the answer to a subscription has as its data.
-    pub fn answer(self) -> Payload {
-        Payload::from_json(format!(r#"{{"{SEAT_TOKEN}":"{:032x}"}}"#, self.0).into())
+    /// What the answer to a subscription has as its data. `is_back`: whether the player was in the room before.
+    pub fn answer(self, is_back: bool) -> Payload {
+        Payload::from_json(format!(r#"{{"{SEAT_TOKEN}":"{:032x}","seat_resumed":{is_back}}}"#, self.0).into())
     }
 }
 
@@ -175,6 +214,8 @@ pub enum ToRoom {
         room: RoomKey,
         /// Whose.
         seat: SeatKey,
+        /// How it left.
+        departure: Departure,
     },
     /// From a session's shard: a player's input. It counts against the room's inbox until [`FromRoom::Tick`] says that it
     /// was taken.
@@ -192,12 +233,14 @@ pub enum ToRoom {
     Close {
         /// The room.
         room: RoomKey,
-        /// The reason; players that have joined after all receive it.
+        /// The code; players that have joined after all receive it.
         code: UnsubscribeCode,
+        /// The reason for clients; `None` for that of the code.
+        reason: Option<Arc<str>>,
     },
 }
 
-/// From a room thread. The first six go to the owner of the channel that they name.
+/// From a room thread. The first seven go to the owner of the channel that they name.
 #[derive(Debug)]
 pub enum FromRoom {
     /// The room's world is made. The first message about a room that does not fail before.
@@ -214,7 +257,7 @@ pub enum FromRoom {
         /// The subscription that it answers.
         request: Box<SubscriptionRequest>,
         /// Whether the player is in.
-        outcome: Result<(), NotJoined>,
+        outcome: Result<JoinedAs, NotJoined>,
     },
     /// An event of the room: a publication of its channel with an offset.
     Event {
@@ -240,6 +283,15 @@ pub enum FromRoom {
         room: RoomKey,
         /// Its channel.
         channel: Arc<str>,
+    },
+    /// The game wants the room to end. Repeated until [`ToRoom::Close`] comes.
+    Closing {
+        /// The room.
+        room: RoomKey,
+        /// Its channel.
+        channel: Arc<str>,
+        /// The reason, for clients.
+        reason: Arc<str>,
     },
     /// The room failed and is gone. The shards of its players receive [`FromRoom::Over`].
     Failed {
@@ -279,6 +331,19 @@ pub enum FromRoom {
         room: RoomKey,
         /// Why.
         code: UnsubscribeCode,
+        /// The reason for clients; `None` for that of the code.
+        reason: Option<Arc<str>>,
+    },
+    /// To the shard of a session: its player is gone, or another session has it.
+    Unseated {
+        /// The room.
+        room: RoomKey,
+        /// The session's seat.
+        seat: SeatKey,
+        /// Why.
+        code: UnsubscribeCode,
+        /// The reason for the client; `None` for that of the code.
+        reason: Option<Arc<str>>,
     },
     /// To every shard, now and then: how busy the thread is.
     Load {

@@ -11,7 +11,7 @@ use dunlin_engine::{
     message::ShardMessage,
     options::{ClientOptions, Lane, NamespaceOptions, RoomLimits},
     owner_of,
-    room::{FromRoom, RoomKey, RoomThreadIndex, SeatChange, SeatKey, ToRoom},
+    room::{FromRoom, JoinedAs, RoomKey, RoomThreadIndex, SeatChange, SeatKey, ToRoom},
 };
 use dunlin_proof::allocations::{allocations_of, in_use};
 use dunlin_protocol::{Encoding, Payload};
@@ -120,7 +120,7 @@ impl Rig {
                 let Effect::ToRoom { thread, message: ToRoom::Join { room: key, request } } = effect else { continue };
                 room = Some(key);
                 seats.push(request.join.as_ref().expect("a seat").seat);
-                let message = FromRoom::Joined { room: key, request, outcome: Ok(()) };
+                let message = FromRoom::Joined { room: key, request, outcome: Ok(JoinedAs { is_back: false }) };
                 self.handle(Event::FromRoom { from: thread, message });
             }
             self.write_all();

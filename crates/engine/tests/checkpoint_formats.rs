@@ -9,15 +9,17 @@ use dunlin_engine::{
     host::{CHECKPOINT_VERSION, Checkpoint, NotRestored, RoomOrigin, Runner, Step, TickRecord},
     room::{SeatClaim, SeatKey, SeatToken},
 };
-use dunlin_protocol::Encoding;
+use dunlin_protocol::{ClientInfo, Encoding, Payload};
 use dunlin_rooms::{
     GridShape, InputError, NewObject, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions, Simulation,
     Visibility, Visitor, World,
 };
 
-/// A name and bytes in hexadecimal on each line, as version 1 has written them. A version that is released gets a file of
+/// A name and bytes in hexadecimal on each line, as each version has written them. A version that is released gets a file of
 /// its own; none is changed.
-const VERSION_1: &str = include_str!("fixtures/checkpoint-1.txt");
+const VERSIONS: [&str; 2] = [include_str!("fixtures/checkpoint-1.txt"), include_str!("fixtures/checkpoint-2.txt")];
+/// Where the fixture of this version is written with `DUNLIN_WRITE=1`, as long as it is not released.
+const THIS_VERSION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/checkpoint-2.txt");
 
 /// What the steps of the fixture lead to.
 const STATE_HASH: u64 = 0x4ed6_86f3_72b4_90e0;
@@ -90,11 +92,17 @@ fn seat(index: u32) -> SeatKey {
 }
 
 fn join(index: u32, user: &str, encoding: Encoding, claim: SeatClaim) -> Step {
-    Step::Join { seat: seat(index), user: Arc::from(user), encoding, data: Bytes::from_static(b"{}"), claim }
+    let info = Arc::new(ClientInfo {
+        client: Arc::from(if index == 0 { "c-0" } else { "" }),
+        conn_info: (index == 0).then(|| Payload::from_opaque(Bytes::from_static(b"[1]"))),
+        ..ClientInfo::of_user(user)
+    });
+    let data = Bytes::from_static(b"{}");
+    Step::Join { seat: seat(index), info, is_spectator: user == "eve", encoding, data, claim }
 }
 
 fn claim(given: u128, returned: Option<u128>) -> SeatClaim {
-    SeatClaim { given: Some(SeatToken(given)), returned: returned.map(SeatToken) }
+    SeatClaim { given: Some(SeatToken(given)), returned: returned.map(SeatToken), is_one_per_user: given == 2 }
 }
 
 /// The ticks before the checkpoint, and after it. Every kind of step is there.
@@ -109,7 +117,14 @@ fn ticks() -> [(Option<u64>, Vec<Step>); 5] {
                 join(2, "bob", Encoding::Json, SeatClaim::default()),
             ],
         ),
-        (None, vec![input(0, 300, b"\x00\xff"), Step::Leave { seat: seat(2) }, Step::Away { seat: seat(1) }]),
+        (
+            None,
+            vec![
+                input(0, 300, b"\x00\xff"),
+                Step::Leave { seat: seat(2) },
+                Step::Away { seat: seat(1), grace_ticks: None },
+            ],
+        ),
         (Some(STATE_HASH), vec![input(0, 301, b"on")]),
         (None, vec![Step::AllAway { grace_ticks: 1_000 }]),
         (None, vec![join(9, "", Encoding::Json, claim(3, Some(2))), input(9, 1, b"back")]),
@@ -153,8 +168,12 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
 }
 
-fn fixture() -> BTreeMap<&'static str, Vec<u8>> {
-    VERSION_1.lines().map(|line| line.split_once(' ').expect("a name")).map(|(name, hex)| (name, unhex(hex))).collect()
+fn fixture(version: usize) -> BTreeMap<&'static str, Vec<u8>> {
+    VERSIONS[version - 1]
+        .lines()
+        .map(|line| line.split_once(' ').expect("a name"))
+        .map(|(name, hex)| (name, unhex(hex)))
+        .collect()
 }
 
 #[test]
@@ -163,14 +182,24 @@ fn this_version_writes_as_the_fixture() {
     for (number, tick) in ticks().iter().enumerate() {
         writeln!(text, "record-{} {}", number + 1, hex(&record(tick))).expect("a string takes all");
     }
-    assert_eq!(text, VERSION_1);
+    if std::env::var_os("DUNLIN_WRITE").is_some() {
+        std::fs::write(THIS_VERSION, &text).expect("the fixture is written");
+    }
+    assert_eq!(text, VERSIONS[usize::from(CHECKPOINT_VERSION) - 1]);
 }
 
 #[test]
-fn what_version_1_has_written_is_read_and_gone_on_from() {
-    let fixture = fixture();
+fn what_every_version_has_written_is_read_and_gone_on_from() {
+    for version in 1..=VERSIONS.len() {
+        goes_on_from(&fixture(version));
+    }
+}
+
+fn goes_on_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
     let saved = Checkpoint::read(&fixture["checkpoint"]).expect("it is read");
-    assert_eq!((saved.origin(), saved.ticks_run()), (&origin(), TICKS_SAVED as u64));
+    // Version 1 has no limit on spectators, and no spectators.
+    let options = RoomOptions { spectators_max: saved.origin().options.spectators_max, ..origin().options };
+    assert_eq!((saved.origin(), saved.ticks_run()), (&RoomOrigin { options, ..origin() }, TICKS_SAVED as u64));
     saved.check_origin(&origin()).expect("it is of this room");
     // Compares the state hash.
     let mut runner = saved.restore(origin().options, Box::<Stones>::default()).expect("it is restored");
@@ -191,7 +220,7 @@ fn what_version_1_has_written_is_read_and_gone_on_from() {
 
 #[test]
 fn every_record_of_the_fixture_has_what_was_written() {
-    let fixture = fixture();
+    let fixture = fixture(CHECKPOINT_VERSION.into());
     for (number, tick) in ticks().iter().enumerate() {
         let bytes = &fixture[format!("record-{}", number + 1).as_str()];
         let read = TickRecord::read(bytes).expect("it is read");
@@ -203,13 +232,13 @@ fn every_record_of_the_fixture_has_what_was_written() {
 
 #[test]
 fn a_version_that_is_not_known_is_named() {
-    let fixture = fixture();
+    let fixture = fixture(CHECKPOINT_VERSION.into());
     let newer = CHECKPOINT_VERSION + 1;
     let mut saved = fixture["checkpoint"].clone();
     saved[0] = newer;
     let error = Checkpoint::read(&saved).expect_err("it is newer");
     assert_eq!(error, NotRestored::NewerVersion(newer));
-    assert_eq!(error.to_string(), "the checkpoint has version 2, and this Dunlin reads versions up to 1");
+    assert_eq!(error.to_string(), "the checkpoint has version 3, and this Dunlin reads versions up to 2");
     saved[0] = 0;
     assert_eq!(Checkpoint::read(&saved).expect_err("there is none"), NotRestored::Malformed);
 
@@ -227,5 +256,5 @@ fn a_version_that_is_not_known_is_named() {
     saved[at] = 9;
     let error = Checkpoint::read(&saved).expect_err("it is newer");
     assert_eq!(error, NotRestored::NewerState(9));
-    assert_eq!(error.to_string(), "the state in the checkpoint has version 9, and this Dunlin reads versions up to 1");
+    assert_eq!(error.to_string(), "the state in the checkpoint has version 9, and this Dunlin reads versions up to 2");
 }

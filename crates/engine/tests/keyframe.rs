@@ -6,9 +6,9 @@ use dunlin_engine::{
     FrameClass, SessionKey, ShardIndex,
     host::{HostOptions, RoomHost, Runner},
     message::{Asker, Subscriber, SubscriptionRequest},
-    room::{FromRoom, JoinParams, Opening, RoomKey, SeatClaim, SeatKey, ToRoom},
+    room::{Departure, FromRoom, JoinParams, Opening, RoomKey, SeatClaim, SeatKey, ToRoom},
 };
-use dunlin_protocol::Encoding;
+use dunlin_protocol::{ClientInfo, Encoding};
 use dunlin_rooms::{
     Base, CellIndex, GridShape, InputError, Mirror, NewObject, ObjectId, PlayerId, Position, Refusal, Replica,
     RestoreError, Room, RoomOptions, Simulation, Visibility, Visitor, World, wire::write_player_header,
@@ -83,7 +83,14 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
     let seat = SeatKey { shard: ShardIndex(shard), index, generation: 1 };
     let opening = Opening::Reserved;
     let claim = SeatClaim::default();
-    let params = JoinParams { seat, user: Arc::from(""), data: bytes::Bytes::new(), opening, claim };
+    let params = JoinParams {
+        seat,
+        info: Arc::new(ClientInfo::of_user("")),
+        is_spectator: false,
+        data: bytes::Bytes::new(),
+        opening,
+        claim,
+    };
     let session = SessionKey { index, generation: 1 };
     let request = SubscriptionRequest {
         answer_may_be_large: false,
@@ -116,14 +123,16 @@ fn refused(index: u32, shard: u16) -> ToRoom {
 }
 
 fn leave(index: u32, shard: u16) -> ToRoom {
-    ToRoom::Leave { room: ROOM, seat: SeatKey { shard: ShardIndex(shard), index, generation: 1 } }
+    let seat = SeatKey { shard: ShardIndex(shard), index, generation: 1 };
+    ToRoom::Leave { room: ROOM, seat, departure: Departure::Left }
 }
 
 #[test]
 fn who_comes_and_goes_among_others_does_not_cost_a_world() {
     use Encoding::{Json, Protobuf};
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
-    let terms = HostOptions { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60 };
+    let terms =
+        HostOptions { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60, seat_grace_ticks: 0 };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), terms);
     let mut runner = Runner::new(room);
     // What happens, whether the world is encoded, and the shards that are told of it.
@@ -159,7 +168,8 @@ fn who_comes_and_goes_among_others_does_not_cost_a_world() {
 fn what_happens_before_a_tick_is_not_in_the_world_before_it() {
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
     let grid = room.grid().clone();
-    let terms = HostOptions { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60 };
+    let terms =
+        HostOptions { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60, seat_grace_ticks: 0 };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), grid.clone(), terms);
     let mut runner = Runner::new(room);
     let mut mirrors: [Option<Mirror>; 2] = [None, None];

@@ -2,7 +2,7 @@
 
 use dunlin_engine::{
     Wire,
-    room::{FromRoom, NotJoined, RoomRefusal, SeatToken, ToRoom},
+    room::{FromRoom, JoinedAs, NotJoined, RoomRefusal, SeatToken, ToRoom},
 };
 use dunlin_protocol::{Encoding, UnsubscribeCode};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ const ARENA: &str = "arena:a";
 #[test]
 fn a_seat_token_is_read_from_a_join_s_data_and_never_shown() {
     let token = SeatToken(0xab);
-    let answer = token.answer();
+    let answer = token.answer(false);
     assert_eq!(&answer.bytes()[..], br#"{"seat_token":"000000000000000000000000000000ab"}"#);
     assert_eq!(SeatToken::in_join_data(answer.bytes()), Some(token));
     let with_more = r#"{"name":"Ada","seat_token":"000000000000000000000000000000AB"}"#;
@@ -309,7 +309,7 @@ fn a_room_that_failed_is_opened_again_and_old_players_do_not_disturb_the_new_one
     let (mut host, _) = hall.rooms.remove(&old).expect("a room");
     // "c" is told by the room itself; for the others, the owner is faster.
     let mut posts = Vec::new();
-    host.end(UnsubscribeCode::ROOM_FAILED, &mut posts);
+    host.end(UnsubscribeCode::ROOM_FAILED, None, &mut posts);
     hall.open("e", Encoding::Json, 1);
     let (first, rest): (Vec<_>, Vec<_>) = posts.into_iter().partition(|(shard, _)| shard.0 == 1);
     for (shard, message) in first {
@@ -398,7 +398,7 @@ fn a_join_to_a_room_that_was_closed_fails_for_good() {
             hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
             for (_, message) in messages {
                 let ToRoom::Join { room, request } = message else { continue };
-                hall.on_message(0, FromRoom::Joined { room, request, outcome: Ok(()) });
+                hall.on_message(0, FromRoom::Joined { room, request, outcome: Ok(JoinedAs { is_back: false }) });
             }
             hall.node.to_rooms.clear();
         } else {
@@ -661,7 +661,7 @@ fn an_end_that_overtakes_the_answer_counts_behind_it() {
             let room = *hall.rooms.keys().next().expect("a room");
             let (mut host, _) = hall.rooms.remove(&room).expect("a room");
             let mut posts = Vec::new();
-            host.end(UnsubscribeCode::ROOM_FAILED, &mut posts);
+            host.end(UnsubscribeCode::ROOM_FAILED, None, &mut posts);
             assert_eq!(posts.len(), 1);
             for (shard, message) in posts {
                 hall.on_message(shard.0, message);

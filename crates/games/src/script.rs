@@ -33,7 +33,7 @@ impl Script {
     }
 
     pub(crate) fn try_join(&mut self, data: &str) -> Result<PlayerId, Refusal> {
-        let joined = self.room.join(&Visitor { user: "" }, Encoding::Protobuf, data.as_bytes());
+        let joined = self.room.join(&Visitor::of_user(""), Encoding::Protobuf, data.as_bytes());
         joined.map(|joined| joined.player)
     }
 

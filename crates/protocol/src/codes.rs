@@ -156,6 +156,10 @@ impl UnsubscribeCode {
     pub const SERVER: Self = Self(2000);
     /// The room was closed; the client does not come back.
     pub const ROOM_CLOSED: Self = Self(2010);
+    /// Another connection has taken over the player; the client does not come back.
+    pub const SEAT_TAKEN: Self = Self(2011);
+    /// The game or the application has removed the player from its room; the client does not come back.
+    pub const KICKED: Self = Self(2012);
     /// The position is lost; the client recovers.
     pub const INSUFFICIENT_STATE: Self = Self(2500);
     /// The subscription token ran out.
@@ -169,6 +173,8 @@ impl UnsubscribeCode {
     pub const ALL: &[Self] = &[
         Self::SERVER,
         Self::ROOM_CLOSED,
+        Self::SEAT_TAKEN,
+        Self::KICKED,
         Self::INSUFFICIENT_STATE,
         Self::EXPIRED,
         Self::STATE_INVALIDATED,
@@ -183,6 +189,8 @@ impl UnsubscribeCode {
             Self::EXPIRED => "EXPIRED",
             Self::STATE_INVALIDATED => "STATE_INVALIDATED",
             Self::ROOM_CLOSED => "ROOM_CLOSED",
+            Self::SEAT_TAKEN => "SEAT_TAKEN",
+            Self::KICKED => "KICKED",
             Self::ROOM_FAILED => "ROOM_FAILED",
             _ => "",
         }
@@ -200,6 +208,8 @@ impl UnsubscribeCode {
             Self::EXPIRED => "subscription expired",
             Self::STATE_INVALIDATED => "state invalidated",
             Self::ROOM_CLOSED => "room closed",
+            Self::SEAT_TAKEN => "seat taken over",
+            Self::KICKED => "kicked",
             Self::ROOM_FAILED => "room failed",
             _ => "server unsubscribe",
         }

@@ -18,6 +18,11 @@ pub struct ClientInfo {
 }
 
 impl ClientInfo {
+    /// A session of this user of which nothing else is known.
+    pub fn of_user(user: &str) -> Self {
+        Self { user: user.into(), client: Arc::from(""), conn_info: None, chan_info: None }
+    }
+
     /// The same session with other channel info.
     #[must_use]
     pub fn with_chan_info(&self, chan_info: Payload) -> Self {

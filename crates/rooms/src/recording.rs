@@ -22,8 +22,8 @@ pub use replay::{Replay, ReplayError, replay};
 
 /// How every recording begins.
 pub const MAGIC: &[u8; 8] = b"DUNLINRR";
-/// The version of the format.
-const VERSION: u8 = 1;
+/// The version of the format that is written. Version 1 has no spectators, and knows of a visitor only the user.
+const VERSION: u8 = 2;
 /// Ticks in a second at the most; as in [`RoomOptions::ticks_per_second`].
 const TICKS_PER_SECOND_MAX: u32 = 240;
 
@@ -48,8 +48,10 @@ pub struct Recorder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record<'a> {
-    Join { user: &'a str, encoding: Encoding, data: &'a [u8] },
+    Join { visitor: Visitor<'a>, encoding: Encoding, data: &'a [u8] },
     Leave { player: PlayerId },
+    Away { player: PlayerId },
+    Back { player: PlayerId, visitor: Visitor<'a>, encoding: Encoding },
     Input { player: PlayerId, number: u32, data: &'a [u8] },
     Tick { state_hash: u64 },
 }
@@ -63,12 +65,22 @@ impl Recorder {
 
     /// [`Room::join`] is called, whatever comes of it.
     pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) {
-        Record::Join { user: visitor.user, encoding, data }.write(&mut self.out);
+        Record::Join { visitor: *visitor, encoding, data }.write(&mut self.out);
     }
 
     /// [`Room::leave`] is called.
     pub fn leave(&mut self, player: PlayerId) {
         Record::Leave { player }.write(&mut self.out);
+    }
+
+    /// [`Room::away`] is called.
+    pub fn away(&mut self, player: PlayerId) {
+        Record::Away { player }.write(&mut self.out);
+    }
+
+    /// [`Room::back`] is called.
+    pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, encoding: Encoding) {
+        Record::Back { player, visitor: *visitor, encoding }.write(&mut self.out);
     }
 
     /// [`Room::input`] is called.
@@ -111,6 +123,7 @@ impl Header {
             options.players_max,
             options.events_per_tick_max,
             options.event_bytes_max,
+            options.spectators_max,
         ] {
             put_number(bound as u64, out);
         }
@@ -121,12 +134,12 @@ impl Header {
             return Err(ReplayError::NoRecording);
         }
         match reader.byte()? {
-            VERSION => Ok(Self::read_fields(reader)?),
+            version @ 1..=VERSION => Ok(Self::read_fields(reader, version)?),
             version => Err(ReplayError::UnknownVersion(version)),
         }
     }
 
-    fn read_fields(reader: &mut Reader<'_>) -> Result<Self, Unreadable> {
+    fn read_fields(reader: &mut Reader<'_>, version: u8) -> Result<Self, Unreadable> {
         let (simulation, params) = (reader.text()?.to_owned(), reader.text()?.to_owned());
         let seed = reader.number()?;
         let ticks_per_second = reader.number_of()?;
@@ -140,6 +153,7 @@ impl Header {
             players_max: reader.number_of()?,
             events_per_tick_max: reader.number_of()?,
             event_bytes_max: reader.number_of()?,
+            spectators_max: if version >= 2 { reader.number_of()? } else { 0 },
         };
         Ok(Self { simulation, params, seed, options })
     }
@@ -152,10 +166,19 @@ impl<'a> Record<'a> {
                 out.push(0);
                 out.extend_from_slice(&state_hash.to_le_bytes());
             }
-            Self::Join { user, encoding, data } => {
-                out.extend_from_slice(&[1, encoding.index() as u8]);
-                put_bytes(user.as_bytes(), out);
+            Self::Join { visitor, encoding, data } => {
+                out.extend_from_slice(&[4, encoding.index() as u8]);
+                put_visitor(&visitor, out);
                 put_bytes(data, out);
+            }
+            Self::Away { player } => {
+                out.push(5);
+                put_number(u64::from(player.0), out);
+            }
+            Self::Back { player, visitor, encoding } => {
+                out.extend_from_slice(&[6, encoding.index() as u8]);
+                put_number(u64::from(player.0), out);
+                put_visitor(&visitor, out);
             }
             Self::Leave { player } => {
                 out.push(2);
@@ -174,8 +197,8 @@ impl<'a> Record<'a> {
         Ok(match reader.byte()? {
             0 => Self::Tick { state_hash: reader.word()? },
             1 => Self::Join {
-                encoding: *Encoding::ALL.get(usize::from(reader.byte()?)).ok_or(Unreadable::Wrong)?,
-                user: reader.text()?,
+                encoding: read_encoding(reader)?,
+                visitor: Visitor::of_user(reader.text()?),
                 data: reader.bytes()?,
             },
             2 => Self::Leave { player: PlayerId(reader.number_of()?) },
@@ -184,7 +207,34 @@ impl<'a> Record<'a> {
                 number: reader.number_of()?,
                 data: reader.bytes()?,
             },
+            4 => Self::Join { encoding: read_encoding(reader)?, visitor: read_visitor(reader)?, data: reader.bytes()? },
+            5 => Self::Away { player: PlayerId(reader.number_of()?) },
+            6 => {
+                let encoding = read_encoding(reader)?;
+                Self::Back { player: PlayerId(reader.number_of()?), visitor: read_visitor(reader)?, encoding }
+            }
             _ => return Err(Unreadable::Wrong),
         })
     }
+}
+
+fn put_visitor(visitor: &Visitor<'_>, out: &mut Vec<u8>) {
+    put_bytes(visitor.user.as_bytes(), out);
+    put_bytes(visitor.client.as_bytes(), out);
+    put_bytes(visitor.info, out);
+    out.push(visitor.is_spectator.into());
+}
+
+fn read_visitor<'a>(reader: &mut Reader<'a>) -> Result<Visitor<'a>, Unreadable> {
+    let (user, client, info) = (reader.text()?, reader.text()?, reader.bytes()?);
+    let is_spectator = match reader.byte()? {
+        0 => false,
+        1 => true,
+        _ => return Err(Unreadable::Wrong),
+    };
+    Ok(Visitor { user, client, info, is_spectator })
+}
+
+fn read_encoding(reader: &mut Reader<'_>) -> Result<Encoding, Unreadable> {
+    Encoding::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Unreadable::Wrong)
 }

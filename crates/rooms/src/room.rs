@@ -7,7 +7,11 @@ use dunlin_protocol::Encoding;
 
 use crate::{
     CellIndex, EncodingSet, Grid, GridError, PlayerId, Refusal, RestoreError, Scope, Simulation, TickUpdate,
-    UpdateWriter, Visitor, World, binary::Reader, hash::Hasher, wire, world::Target,
+    UpdateWriter, Visitor, World,
+    binary::Reader,
+    hash::Hasher,
+    wire,
+    world::{Role, Target},
 };
 
 /// The codes that a game may refuse with.
@@ -15,7 +19,7 @@ const REFUSAL_CODES: std::ops::RangeInclusive<u16> = 400..=1_999;
 /// The code of a full room, and of a refusal without a possible code.
 const DEFAULT_REFUSAL_CODE: u16 = 400;
 /// The form of what [`Room::save`] writes; its first byte.
-pub const SAVED_ROOM_VERSION: u8 = 1;
+pub const SAVED_ROOM_VERSION: u8 = 2;
 
 /// What an operator decides about a room. Bounds of the world are bounds of each room's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub struct RoomOptions {
     pub state_bytes_max: usize,
     /// Players in the room; one more is refused with code 400.
     pub players_max: usize,
+    /// Spectators in the room; one more is refused with code 400.
+    pub spectators_max: usize,
     /// Events and publications of one tick.
     pub events_per_tick_max: usize,
     /// Bytes of one event or publication.
@@ -41,6 +47,7 @@ impl Default for RoomOptions {
             objects_max: 100_000,
             state_bytes_max: 1_024,
             players_max: 10_000,
+            spectators_max: 10_000,
             events_per_tick_max: 1_024,
             event_bytes_max: 16_384,
         }
@@ -109,6 +116,17 @@ pub struct TickOutcome {
     pub players: Vec<PlayerChange>,
     /// Events and publications, in the order in which the simulation sent them.
     pub scoped: Vec<Scoped>,
+    /// Who was removed by the game.
+    pub removals: Removals,
+}
+
+/// Whom a tick removed from a room by the game's decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removals {
+    /// Players and spectators, each with the reason for its client. They are not in the room any more.
+    pub kicked: Vec<(PlayerId, Box<str>)>,
+    /// The room is to be closed, with this reason for all clients. Repeated at each tick until the room is closed.
+    pub closing: Option<Box<str>>,
 }
 
 impl Room {
@@ -136,10 +154,11 @@ impl Room {
     ) -> Result<Self, RestoreError> {
         let grid = Grid::new(simulation.grid()).map_err(|_| RestoreError)?;
         let mut saved = Reader::new(saved);
-        if saved.byte() != Ok(SAVED_ROOM_VERSION) {
+        let version = saved.byte().map_err(|_| RestoreError)?;
+        if !(1..=SAVED_ROOM_VERSION).contains(&version) {
             return Err(RestoreError);
         }
-        let mut world = World::restore(grid, &options, &mut saved).map_err(|_| RestoreError)?;
+        let mut world = World::restore(grid, &options, version, &mut saved).map_err(|_| RestoreError)?;
         world.restore_past(simulation.rewind_ticks(), &mut saved).map_err(|_| RestoreError)?;
         simulation.restore(saved.rest())?;
         Ok(Self::of(options, world, simulation))
@@ -173,17 +192,26 @@ impl Room {
         &self.world
     }
 
-    /// Lets a player in whose frames are written in `encoding`.
+    /// Lets a player or a spectator in whose frames are written in `encoding`.
     ///
     /// # Errors
     /// The game's [`Refusal`], or 400 for a full room. A code of the game's that is not its to give becomes 400.
     pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) -> Result<Joined, Refusal> {
         let full = || Refusal { code: DEFAULT_REFUSAL_CODE, message: "the room is full".into() };
-        if self.world.player_count() >= self.options.players_max {
+        let (count, max) = match visitor.is_spectator {
+            true => (self.world.spectator_count(), self.options.spectators_max),
+            false => (self.world.player_count(), self.options.players_max),
+        };
+        if count >= max {
             return Err(full());
         }
-        let player = self.world.add_player(encoding).ok_or_else(full)?;
-        match self.simulation.join(&mut self.world, player, visitor, data) {
+        let player = self.world.add_player(encoding, visitor.is_spectator).ok_or_else(full)?;
+        let answer = if visitor.is_spectator {
+            self.simulation.spectate(&mut self.world, player, visitor, data)
+        } else {
+            self.simulation.join(&mut self.world, player, visitor, data)
+        };
+        match answer {
             Ok(()) => Ok(Joined { player }),
             Err(mut refusal) => {
                 self.world.remove_player(player);
@@ -195,23 +223,38 @@ impl Room {
         }
     }
 
-    /// Lets a player go. Nothing happens if it is not here.
+    /// Lets a player or a spectator go. Nothing happens if it is not here.
     pub fn leave(&mut self, player: PlayerId) {
-        if self.world.remove_player(player) {
-            self.simulation.leave(&mut self.world, player);
+        match self.world.remove_player(player) {
+            Some(Role::Player) => self.simulation.leave(&mut self.world, player),
+            Some(Role::Spectator) => self.simulation.spectator_left(&mut self.world, player),
+            None => {}
+        }
+    }
+
+    /// The client of a player is gone, and may come back. Nothing happens if the player is not here.
+    pub fn away(&mut self, player: PlayerId) {
+        if self.world.is_player(player) {
+            self.simulation.away(&mut self.world, player);
         }
     }
 
     /// The client of a player has come back: it reads frames in `encoding`, knows nothing of the world, and numbers its
-    /// inputs from 1 again. The game does not notice. Returns whether the player is here.
-    pub fn resume(&mut self, player: PlayerId, encoding: Encoding) -> bool {
-        self.world.resume_player(player, encoding)
+    /// inputs from 1 again. Returns whether the player is here.
+    pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, encoding: Encoding) -> bool {
+        let is_here = self.world.resume_player(player, encoding);
+        if is_here {
+            self.simulation.back(&mut self.world, player, visitor);
+        }
+        is_here
     }
 
     /// Applies a player's input and acknowledges `number`. Returns whether the game could make sense of it; an input of
-    /// somebody who is not here is none.
+    /// somebody who is not here is none, and a spectator's is ignored.
     pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) -> bool {
-        let Some(sender) = self.world.book_mut().get_mut(player) else { return false };
+        let Some(sender) = self.world.book_mut().get_mut(player).filter(|sender| sender.role == Role::Player) else {
+            return false;
+        };
         sender.is_news |= sender.ack != number;
         sender.ack = number;
         self.simulation.input(&mut self.world, player, data).is_ok()
@@ -220,26 +263,34 @@ impl Room {
     /// Runs one tick. `time_us` is the Unix time for clients; the world does not depend on it. The update is encoded
     /// for the encodings of the current players.
     pub fn tick(&mut self, time_us: u64) -> TickOutcome {
-        self.step();
+        let removals = self.step();
         self.time_us = time_us;
         self.writer.begin(self.world.tick(), time_us, self.encodings(), false);
         self.world.write_changes(&mut self.writer);
         let update = Arc::new(self.writer.finish(self.world.grid()));
-        let outcome = TickOutcome { update, players: self.player_changes(), scoped: self.scoped() };
+        let outcome = TickOutcome { update, players: self.player_changes(), scoped: self.scoped(), removals };
         self.forget();
         outcome
     }
 
     /// Runs a tick without encoding an update, as a replay does.
-    pub fn tick_without_update(&mut self) {
-        self.step();
+    pub fn tick_without_update(&mut self) -> Removals {
+        let removals = self.step();
         self.forget();
+        removals
     }
 
-    fn step(&mut self) {
+    fn step(&mut self) -> Removals {
         self.world.advance();
         self.simulation.tick(&mut self.world);
+        let mut kicked = Vec::new();
+        // A game may kick more players while one leaves. There are as many kicks as players at most.
+        while let Some((player, reason)) = self.world.take_kick() {
+            self.leave(player);
+            kicked.push((player, reason));
+        }
         self.world.settle();
+        Removals { kicked, closing: self.world.closing().map(Into::into) }
     }
 
     fn forget(&mut self) {

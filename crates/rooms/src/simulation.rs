@@ -25,8 +25,43 @@ pub trait Simulation: Send {
     /// [`Refusal`]: the client's subscription fails with it.
     fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal>;
 
-    /// A player has left, for whatever reason.
+    /// A player has left, for whatever reason. Not called for spectators.
     fn leave(&mut self, world: &mut World, player: PlayerId);
+
+    /// A player's connection was lost. The player stays in the room for the seat grace: until [`Simulation::back`], or
+    /// until [`Simulation::leave`].
+    fn away(&mut self, world: &mut World, player: PlayerId) {
+        let _ = (world, player);
+    }
+
+    /// A player has a connection again. Its client starts from the whole view, and numbers its inputs from 1.
+    ///
+    /// Also called without [`Simulation::away`] before it, if the client connected again before the server noticed that the
+    /// first connection was lost.
+    fn back(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>) {
+        let _ = (world, player, visitor);
+    }
+
+    /// A spectator wants to watch: it has a viewpoint ([`World::set_viewpoint`]) but no seat, and sends no inputs. By
+    /// default it may, and watches from the corner of the map.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the client's subscription fails with it.
+    fn spectate(
+        &mut self,
+        world: &mut World,
+        spectator: PlayerId,
+        visitor: &Visitor<'_>,
+        data: &[u8],
+    ) -> Result<(), Refusal> {
+        let _ = (world, spectator, visitor, data);
+        Ok(())
+    }
+
+    /// A spectator has left.
+    fn spectator_left(&mut self, world: &mut World, spectator: PlayerId) {
+        let _ = (world, spectator);
+    }
 
     /// A player's input.
     ///
@@ -47,11 +82,25 @@ pub trait Simulation: Send {
     fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError>;
 }
 
-/// Who wants to join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who wants to join, or has come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visitor<'a> {
     /// The user's id; empty for an anonymous one.
     pub user: &'a str,
+    /// The id of the connection, as presence shows it. A client that comes back has another one.
+    pub client: &'a str,
+    /// The info of the subscription token or of the backend's answer, otherwise that of the connection: a JSON document, or
+    /// other bytes. Empty without one.
+    pub info: &'a [u8],
+    /// Whether it only watches.
+    pub is_spectator: bool,
+}
+
+impl<'a> Visitor<'a> {
+    /// A player with this user id, of whom nothing else is known.
+    pub fn of_user(user: &'a str) -> Self {
+        Self { user, ..Self::default() }
+    }
 }
 
 /// Why a player may not join, in the game's own words and numbers.

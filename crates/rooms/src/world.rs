@@ -5,6 +5,7 @@ mod events;
 mod near;
 mod past;
 mod players;
+mod removals;
 mod save;
 mod settle;
 mod slots;
@@ -23,6 +24,7 @@ use rand_chacha::{
 use crate::{CellIndex, Grid, Position, RoomOptions, hash::Hasher};
 use cells::Cells;
 use past::Past;
+use removals::PendingRemovals;
 use slots::{Slot, Slots};
 
 pub use near::Neighbour;
@@ -30,7 +32,7 @@ pub use past::{PastNeighbour, Rewound};
 
 pub(crate) use {
     events::{Events, Target},
-    players::{Player, Players},
+    players::{Player, Players, Role},
 };
 
 /// An object's number in its world; never 0, and never given twice.
@@ -118,6 +120,7 @@ pub struct World {
     cells: Cells,
     players: Players,
     events: Events,
+    removals: PendingRemovals,
     /// Counts the updates that were made. What is touched in a round is looked at when it is settled.
     round: u64,
     /// Slots that were touched in this round; some may be free again.
@@ -142,6 +145,7 @@ impl World {
             slots: Slots::new(),
             players: Players::default(),
             events: Events::new(options.events_per_tick_max, options.event_bytes_max),
+            removals: PendingRemovals::default(),
             round: 1,
             touched: Vec::new(),
             settled_hash: 0,
@@ -280,20 +284,44 @@ impl World {
         self.cells.hash(cell)
     }
 
-    /// The players, in the order in which they joined.
+    /// The players, in the order in which they joined. Without spectators, and with those who are away.
     pub fn players(&self) -> impl Iterator<Item = PlayerId> {
-        self.players.iter().map(|player| player.id)
+        self.players.iter().filter(|player| player.role == Role::Player).map(|player| player.id)
     }
 
     /// How many players there are.
     pub fn player_count(&self) -> usize {
-        self.players.len()
+        self.players.len() - self.players.spectator_count()
+    }
+
+    /// Whether this is a player in the room.
+    pub fn is_player(&self, player: PlayerId) -> bool {
+        self.players.get(player).is_some_and(|player| player.role == Role::Player)
+    }
+
+    /// How many spectators there are.
+    pub fn spectator_count(&self) -> usize {
+        self.players.spectator_count()
+    }
+
+    /// Removes a player or a spectator at the end of the tick: [`crate::Simulation::leave`] is called, and its client is
+    /// unsubscribed with the reason, which is cut at 120 bytes. Nothing happens if it is not here.
+    pub fn kick(&mut self, player: PlayerId, reason: &str) {
+        if self.players.get(player).is_some() {
+            self.removals.kick(player, reason);
+        }
+    }
+
+    /// Ends the room after this tick: all clients are unsubscribed with the reason, which is cut at 120 bytes. A few more
+    /// ticks may run before the room is gone.
+    pub fn close(&mut self, reason: &str) {
+        self.removals.close(reason);
     }
 
     /// Where the players are, in the order in which they joined: the position of a player's avatar, or its viewpoint if it has
     /// none.
     pub fn player_positions(&self) -> impl Iterator<Item = (PlayerId, Option<ObjectId>, Position)> {
-        self.players.iter().map(|player| {
+        self.players.iter().filter(|player| player.role == Role::Player).map(|player| {
             let slot = player.avatar.and_then(|avatar| self.slots.find(avatar));
             let position = slot.map_or(player.viewpoint, |slot| self.slots.at(slot).object.position);
             (player.id, slot.and(player.avatar), position)
@@ -340,9 +368,19 @@ impl World {
         self.events.add(Target::Channel(channel.into()), data)
     }
 
-    /// Lets a player in; `None` when all numbers have been given.
-    pub(crate) fn add_player(&mut self, encoding: Encoding) -> Option<PlayerId> {
-        self.players.add(encoding)
+    /// Lets a player or a spectator in; `None` when all numbers have been given.
+    pub(crate) fn add_player(&mut self, encoding: Encoding, is_spectator: bool) -> Option<PlayerId> {
+        self.players.add(encoding, if is_spectator { Role::Spectator } else { Role::Player })
+    }
+
+    /// Takes out a kick that is not carried out yet.
+    pub(crate) fn take_kick(&mut self) -> Option<(PlayerId, Box<str>)> {
+        self.removals.take_kick()
+    }
+
+    /// The reason for which the room is to be closed, if it is.
+    pub(crate) fn closing(&self) -> Option<&str> {
+        self.removals.closing()
     }
 
     /// To the client of a player everything is new, in this encoding. Returns whether the player is here.
@@ -350,13 +388,14 @@ impl World {
         self.players.resume(id, encoding)
     }
 
-    /// Takes a player out. What it alone was sent is nobody's when the tick ends.
-    pub(crate) fn remove_player(&mut self, id: PlayerId) -> bool {
-        let Some(player) = self.players.remove(id) else { return false };
+    /// Takes a player or a spectator out; returns which it was. What it alone was sent is nobody's when the tick ends.
+    pub(crate) fn remove_player(&mut self, id: PlayerId) -> Option<Role> {
+        let player = self.players.remove(id)?;
+        self.removals.forget(id);
         for &slot in player.own.values() {
             self.touch(slot);
         }
-        true
+        Some(player.role)
     }
 
     /// The next tick begins.
@@ -381,7 +420,7 @@ impl World {
             .number(self.slots.free_hash())
             .number(self.slots.slots.len() as u64)
             .number(u64::from(self.slots.last_id));
-        self.hash_past(self.events.hash(self.players.hash(hasher))).finish()
+        self.hash_past(self.removals.hash(self.events.hash(self.players.hash(hasher)))).finish()
     }
 
     /// About how many bytes it takes.

@@ -84,7 +84,7 @@ fn allocations_per_tick(players: u32, cells: u32, encodings: &[Encoding]) -> usi
     let mut room = Room::new(RoomOptions::default(), 1, simulation).expect("a map");
     for player in 0..players {
         let encoding = encodings[player as usize % encodings.len()];
-        room.join(&Visitor { user: "" }, encoding, b"").expect("there is room");
+        room.join(&Visitor::of_user(""), encoding, b"").expect("there is room");
     }
     let mut tick = |number: u32| {
         let (count, ()) = allocations_of(|| {

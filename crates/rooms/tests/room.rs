@@ -45,7 +45,7 @@ fn act() -> impl Strategy<Value = Act> {
 fn act_on(room: &mut Room, recorder: &mut Recorder, act: &Act) -> Option<TickOutcome> {
     match act {
         Act::Join { user, encoding, data } => {
-            let visitor = Visitor { user };
+            let visitor = Visitor::of_user(user);
             recorder.join(&visitor, *encoding, data);
             let _ = room.join(&visitor, *encoding, data);
         }
@@ -165,7 +165,7 @@ fn another_seed_differs_at_once() {
 fn what_is_no_recording_is_refused() {
     let whole = game(3).1;
     let mut other_version = whole.clone();
-    other_version[MAGIC.len()] = 2;
+    other_version[MAGIC.len()] = 3;
     let mut unknown_record = whole.clone();
     unknown_record.push(9);
     let mut bad_rate = std::mem::take(
@@ -178,7 +178,7 @@ fn what_is_no_recording_is_refused() {
         (b"DUNLINR", ReplayError::NoRecording),
         (b"{\"json\":true}", ReplayError::NoRecording),
         (MAGIC, ReplayError::BreaksOff),
-        (&other_version, ReplayError::UnknownVersion(2)),
+        (&other_version, ReplayError::UnknownVersion(3)),
         (&unknown_record, ReplayError::Malformed),
         (&bad_rate, ReplayError::Malformed),
     ];
@@ -290,7 +290,7 @@ fn what_cannot_be_restored_is_refused() {
 #[test]
 fn a_player_is_news_when_it_joins_and_when_something_about_it_changes() {
     let mut room = room(3);
-    let player = room.join(&Visitor { user: "ann" }, Encoding::Protobuf, b"").expect("there is room").player;
+    let player = room.join(&Visitor::of_user("ann"), Encoding::Protobuf, b"").expect("there is room").player;
     let change = |outcome: TickOutcome| -> Option<PlayerChange> {
         assert!(outcome.players.len() <= 1);
         outcome.players.into_iter().next()
@@ -321,7 +321,7 @@ fn a_player_is_news_when_it_joins_and_when_something_about_it_changes() {
 fn a_room_takes_as_many_players_as_it_may_and_refuses_as_the_game_does() {
     let mut room = room(3);
     let code =
-        |room: &mut Room, data: &[u8]| room.join(&Visitor { user: "" }, Encoding::Json, data).map_err(|r| r.code);
+        |room: &mut Room, data: &[u8]| room.join(&Visitor::of_user(""), Encoding::Json, data).map_err(|r| r.code);
     for (data, expected) in [("no400", 400), ("no1999", 1_999), ("no399", 400), ("no2000", 400), ("no777", 777)] {
         assert_eq!(code(&mut room, data.as_bytes()), Err(expected), "{data}");
     }
@@ -393,7 +393,7 @@ fn events_go_to_whom_they_are_for_in_their_order() {
     };
     let mut room = Room::new(options(), 1, Box::new(Script(SCRIPT_SHAPE, script))).expect("a map");
     for place in [[45, 45], [5, 5], [55, 25], [75, 45]] {
-        room.join(&Visitor { user: "" }, Encoding::Json, &place).expect("there is room");
+        room.join(&Visitor::of_user(""), Encoding::Json, &place).expect("there is room");
     }
     let event = |players: Option<&[u32]>, number: u32| Scoped::Event {
         players: players.map(|players| players.iter().copied().map(PlayerId).collect()),
@@ -417,7 +417,7 @@ fn an_update_is_about_what_changed_and_a_keyframe_about_everything() {
         }
     };
     let mut room = Room::new(options(), 1, Box::new(Script(SCRIPT_SHAPE, script))).expect("a map");
-    room.join(&Visitor { user: "" }, Encoding::Protobuf, &[0, 0]).expect("there is room");
+    room.join(&Visitor::of_user(""), Encoding::Protobuf, &[0, 0]).expect("there is room");
     let quiet = room.tick(1_000).update;
     assert_eq!((quiet.tick(), quiet.time_us(), quiet.cell_count(), quiet.is_keyframe()), (1, 1_000, 0, false));
     let moved = room.tick(2_000).update;

@@ -223,6 +223,7 @@ impl RoomPlan {
                 input_bytes_max: INPUT_BYTES_MAX,
                 inbox_inputs_max: *chance.pick(&[2, 1_000, 1_000]),
                 gives_seat_tokens: false,
+                is_one_seat_per_user: false,
             },
             play: GameOptions {
                 shape,

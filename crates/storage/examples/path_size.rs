@@ -80,7 +80,7 @@ fn walk(players: u32, seconds: u32) -> (Vec<FinishedBlock>, Duration) {
     let mut chance = Xorshift::new(7);
     for number in 0..players {
         let user: Arc<str> = format!("user-{number}").into();
-        let joined = room.join(&Visitor { user: &user }, Encoding::Protobuf, b"").expect("there is room");
+        let joined = room.join(&Visitor::of_user(&user), Encoding::Protobuf, b"").expect("there is room");
         tracker.join(joined.player, &user);
     }
     let (mut blocks, mut observed) = (Vec::new(), Duration::ZERO);

@@ -36,16 +36,17 @@ impl Rooms {
                     node_seed: NODE_SEED,
                     empty_ticks_max: EMPTY_TICKS_MAX,
                     ticks_per_second: 60,
+                    seat_grace_ticks: 0,
                 };
                 outgoing.push((room.owner, FromRoom::Made { room, channel: channel.clone() }));
                 let host = RoomHost::new(room, channel, world.grid().clone(), terms);
                 assert!(self.open.insert(room, (host, Runner::new(world))).is_none(), "opened once");
                 assert!(self.open.len() <= 2, "no more rooms than there may be");
             }
-            ToRoom::Close { room, code } => {
+            ToRoom::Close { room, code, reason } => {
                 // One that has failed meanwhile is not there.
                 if let Some((mut host, _)) = self.open.remove(&room) {
-                    host.end(code, outgoing);
+                    host.end(code, reason, outgoing);
                 }
             }
             ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {
@@ -65,7 +66,7 @@ impl Rooms {
     /// One of the rooms does what it should not, and is no more.
     pub(super) fn fail(&mut self, outgoing: &mut Vec<RoutedMessage>) {
         if let Some((room, (mut host, _))) = self.open.pop_first() {
-            host.end(UnsubscribeCode::ROOM_FAILED, outgoing);
+            host.end(UnsubscribeCode::ROOM_FAILED, None, outgoing);
             outgoing.push((room.owner, FromRoom::Failed { room, channel: host.channel().clone() }));
         }
     }

@@ -95,6 +95,12 @@ const ROOM: &[Key] = &[
     own("empty_timeout", Duration, "30s", "How long a room without players stays open."),
     own("max_players", COUNT_32, "10000", "Maximum number of players of a room. Beyond it a join gets error 400."),
     own(
+        "max_spectators",
+        Int(0, u32::MAX as i64),
+        "10000",
+        "Maximum number of spectators of a room. Beyond it a join of a spectator gets error 400. 0: no spectators.",
+    ),
+    own(
         "max_objects",
         COUNT_32,
         "100000",
@@ -180,7 +186,13 @@ const ROOM: &[Key] = &[
         "seat_grace",
         Duration,
         "30s",
-        "With `survival`: how long the players of a room stay in it after a restart without their clients. A client comes back with its seat token or the same user id.",
+        "How long a player stays in its room without its client: after a lost connection and, with `survival`, after a restart. A client comes back with its seat token or the same user id. `0s`: players leave with their connections.",
+    ),
+    own(
+        "one_seat_per_user",
+        Bool,
+        "false",
+        "Whether a user has at most one player in a room. A join takes over the user's player, and the connection that had it is unsubscribed with code 2011. Users without an id are not affected. Needs `seat_grace` or `survival`.",
     ),
     Key {
         name: "paths",

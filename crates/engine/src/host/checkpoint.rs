@@ -9,11 +9,12 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use dunlin_protocol::Encoding;
+use dunlin_protocol::{ClientInfo, Encoding, Payload};
 use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 
 use super::{
     Runner, Step,
+    runner::visitor_of,
     seat_book::{LeavesAt, SeatBook},
 };
 use crate::{
@@ -21,8 +22,8 @@ use crate::{
     room::{SeatClaim, SeatKey, SeatToken},
 };
 
-/// The version of both formats.
-pub const CHECKPOINT_VERSION: u8 = 1;
+/// The version of both formats that is written. Version 1 has no spectators, and knows of a client only its user.
+pub const CHECKPOINT_VERSION: u8 = 2;
 
 /// What a room is made of. One that is made of something else does not go on from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +100,7 @@ impl Runner {
         put_options(&origin.options, out);
         put_number(self.ticks_run, out);
         out.extend_from_slice(&self.room.state_hash().to_le_bytes());
-        let mut players: Vec<_> = self.players.iter().map(|(seat, player)| (*player, *seat)).collect();
+        let mut players: Vec<_> = self.seating.iter().map(|(seat, player)| (player, seat)).collect();
         players.sort_unstable();
         put_number(players.len() as u64, out);
         for (player, seat) in players {
@@ -130,7 +131,8 @@ impl Runner {
             self.check_state(state_hash)?;
         }
         self.apply(record.steps);
-        self.room.tick_without_update();
+        let removals = self.room.tick_without_update();
+        self.on_removals(&removals);
         Ok(())
     }
 
@@ -146,11 +148,11 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// [`NotRestored::NewerVersion`], [`NotRestored::NewerState`], [`NotRestored::Malformed`]
     pub fn read(bytes: &'a [u8]) -> Result<Self, NotRestored> {
-        let mut reader = RecordReader::versioned(bytes)?;
+        let (version, mut reader) = RecordReader::versioned(bytes)?;
         let origin = RoomOrigin {
             simulation: reader.text()?.to_owned(),
             params: reader.text()?.to_owned(),
-            options: reader.options()?,
+            options: reader.options(version)?,
         };
         let (ticks_run, state_hash) = (reader.number()?, u64::from_le_bytes(reader.array()?));
         let mut players = Vec::new();
@@ -209,7 +211,9 @@ impl<'a> Checkpoint<'a> {
         let room = Room::restore(options, self.room, simulation).map_err(|_| NotRestored::Refused)?;
         let mut runner = Runner::new(room);
         runner.ticks_run = self.ticks_run;
-        runner.players = self.players.into_iter().collect();
+        for (seat, player) in self.players {
+            runner.seating.put(seat, player);
+        }
         runner.book = self.book;
         runner.check_state(self.state_hash)?;
         Ok(runner)
@@ -235,7 +239,7 @@ impl TickRecord {
     /// # Errors
     /// [`NotRestored::NewerVersion`], [`NotRestored::Malformed`]
     pub fn read(bytes: &[u8]) -> Result<Self, NotRestored> {
-        let mut reader = RecordReader::versioned(bytes)?;
+        let (_, mut reader) = RecordReader::versioned(bytes)?;
         let state_hash = if reader.flag()? { Some(u64::from_le_bytes(reader.array()?)) } else { None };
         let steps = (0..reader.count()?).map(|_| reader.step()).collect::<Result<_, _>>()?;
         if reader.0.is_empty() { Ok(Self { state_hash, steps }) } else { Err(NotRestored::Malformed) }
@@ -244,11 +248,14 @@ impl TickRecord {
 
 fn put_step(step: &Step, out: &mut Vec<u8>) {
     match step {
-        Step::Join { seat, user, encoding, data, claim } => {
-            out.push(1);
+        Step::Join { seat, info, is_spectator, encoding, data, claim } => {
+            out.push(6);
             put_seat(*seat, out);
-            put_bytes(user.as_bytes(), out);
-            out.push(encoding.index() as u8);
+            let visitor = visitor_of(info, *is_spectator);
+            put_bytes(visitor.user.as_bytes(), out);
+            put_bytes(visitor.client.as_bytes(), out);
+            put_bytes(visitor.info, out);
+            out.extend_from_slice(&[(*is_spectator).into(), claim.is_one_per_user.into(), encoding.index() as u8]);
             put_bytes(data, out);
             put_token(claim.given, out);
             put_token(claim.returned, out);
@@ -263,9 +270,12 @@ fn put_step(step: &Step, out: &mut Vec<u8>) {
             put_number((*number).into(), out);
             put_bytes(data, out);
         }
-        Step::Away { seat } => {
-            out.push(4);
+        Step::Away { seat, grace_ticks } => {
+            out.push(if grace_ticks.is_some() { 7 } else { 4 });
             put_seat(*seat, out);
+            if let Some(grace_ticks) = grace_ticks {
+                put_number((*grace_ticks).into(), out);
+            }
         }
         Step::AllAway { grace_ticks } => {
             out.push(5);
@@ -308,6 +318,7 @@ fn put_options(options: &RoomOptions, out: &mut Vec<u8>) {
         options.players_max,
         options.events_per_tick_max,
         options.event_bytes_max,
+        options.spectators_max,
     ] {
         put_number(limit as u64, out);
     }
@@ -317,10 +328,10 @@ fn put_options(options: &RoomOptions, out: &mut Vec<u8>) {
 struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {
-    fn versioned(bytes: &'a [u8]) -> Result<Self, NotRestored> {
+    fn versioned(bytes: &'a [u8]) -> Result<(u8, Self), NotRestored> {
         let mut reader = Self(bytes);
         match reader.byte()? {
-            CHECKPOINT_VERSION => Ok(reader),
+            version @ 1..=CHECKPOINT_VERSION => Ok((version, reader)),
             0 => Err(NotRestored::Malformed),
             version => Err(NotRestored::NewerVersion(version)),
         }
@@ -389,12 +400,24 @@ impl<'a> RecordReader<'a> {
         Ok(SeatKey { shard, index: self.number_of()?, generation: self.number_of()? })
     }
 
+    fn encoding(&mut self) -> Result<Encoding, NotRestored> {
+        Encoding::ALL.get(usize::from(self.byte()?)).copied().ok_or(NotRestored::Malformed)
+    }
+
+    /// The info that the game learns; whose it was does not matter.
+    fn client_info(&mut self) -> Result<Arc<ClientInfo>, NotRestored> {
+        let (user, client) = (Arc::from(self.text()?), Arc::from(self.text()?));
+        let info = self.bytes()?;
+        let conn_info = (!info.is_empty()).then(|| Payload::from_opaque(Bytes::copy_from_slice(info)));
+        Ok(Arc::new(ClientInfo { user, client, conn_info, chan_info: None }))
+    }
+
     fn token(&mut self) -> Result<Option<SeatToken>, NotRestored> {
         let is_there = self.flag()?;
         is_there.then(|| Ok(SeatToken(u128::from_le_bytes(self.array()?)))).transpose()
     }
 
-    fn options(&mut self) -> Result<RoomOptions, NotRestored> {
+    fn options(&mut self, version: u8) -> Result<RoomOptions, NotRestored> {
         Ok(RoomOptions {
             ticks_per_second: self.number_of()?,
             objects_max: self.number_of()?,
@@ -402,25 +425,37 @@ impl<'a> RecordReader<'a> {
             players_max: self.number_of()?,
             events_per_tick_max: self.number_of()?,
             event_bytes_max: self.number_of()?,
+            spectators_max: if version >= 2 { self.number_of()? } else { 0 },
         })
     }
 
     fn step(&mut self) -> Result<Step, NotRestored> {
         Ok(match self.byte()? {
+            // Of version 1.
             1 => Step::Join {
                 seat: self.seat()?,
-                user: Arc::from(self.text()?),
-                encoding: *Encoding::ALL.get(usize::from(self.byte()?)).ok_or(NotRestored::Malformed)?,
+                info: Arc::new(ClientInfo::of_user(self.text()?)),
+                is_spectator: false,
+                encoding: self.encoding()?,
                 data: Bytes::copy_from_slice(self.bytes()?),
-                claim: SeatClaim { given: self.token()?, returned: self.token()? },
+                claim: SeatClaim { given: self.token()?, returned: self.token()?, is_one_per_user: false },
             },
+            6 => {
+                let (seat, info) = (self.seat()?, self.client_info()?);
+                let (is_spectator, is_one_per_user) = (self.flag()?, self.flag()?);
+                let encoding = self.encoding()?;
+                let data = Bytes::copy_from_slice(self.bytes()?);
+                let claim = SeatClaim { given: self.token()?, returned: self.token()?, is_one_per_user };
+                Step::Join { seat, info, is_spectator, encoding, data, claim }
+            }
             2 => Step::Leave { seat: self.seat()? },
             3 => Step::Input {
                 seat: self.seat()?,
                 number: self.number_of()?,
                 data: Bytes::copy_from_slice(self.bytes()?),
             },
-            4 => Step::Away { seat: self.seat()? },
+            4 => Step::Away { seat: self.seat()?, grace_ticks: None },
+            7 => Step::Away { seat: self.seat()?, grace_ticks: Some(self.number_of()?) },
             5 => Step::AllAway { grace_ticks: self.number_of()? },
             _ => return Err(NotRestored::Malformed),
         })

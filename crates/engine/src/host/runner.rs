@@ -3,13 +3,15 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use dunlin_protocol::Encoding;
-use dunlin_rooms::{EncodingSet, PlayerChange, PlayerId, Refusal, Room, Scoped, TickOutcome, TickUpdate, Visitor};
-use hashbrown::HashMap;
+use dunlin_protocol::{ClientInfo, Encoding};
+use dunlin_rooms::{
+    EncodingSet, PlayerChange, PlayerId, Refusal, Removals, Room, Scoped, TickOutcome, TickUpdate, Visitor,
+};
 
 use super::{
     ShardBefore, TickBatch,
     seat_book::{LeavesAt, SeatBook},
+    seating::Seating,
 };
 use crate::room::{SeatClaim, SeatKey};
 
@@ -20,8 +22,10 @@ pub enum Step {
     Join {
         /// Where it will sit.
         seat: SeatKey,
-        /// Its user id; empty for an anonymous one.
-        user: Arc<str>,
+        /// Its user and its connection.
+        info: Arc<ClientInfo>,
+        /// Whether it only watches.
+        is_spectator: bool,
         /// What its frames are written in.
         encoding: Encoding,
         /// For the game.
@@ -47,6 +51,8 @@ pub enum Step {
     Away {
         /// Who.
         seat: SeatKey,
+        /// For so many ticks; `None` until the room goes on after a restart.
+        grace_ticks: Option<u32>,
     },
     /// The room goes on from a checkpoint: all clients are gone. Players stay until theirs come back, or leave.
     AllAway {
@@ -58,7 +64,7 @@ pub enum Step {
 /// A room, with the game in it.
 pub struct Runner {
     pub(super) room: Room,
-    pub(super) players: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
+    pub(super) seating: Seating,
     /// Inputs that the game could make nothing of.
     inputs_senseless: u64,
     /// Ticks since the room was made. Unlike the world's number of the tick it never begins anew.
@@ -69,29 +75,45 @@ pub struct Runner {
 /// What the steps of a batch led to.
 #[derive(Default)]
 pub(super) struct Applied {
-    entered: Vec<(usize, SeatKey, Result<PlayerId, Refusal>)>,
+    entered: Vec<(usize, SeatKey, Result<Entered, Refusal>)>,
     left: Vec<(usize, SeatKey)>,
+    expired: usize,
+}
+
+/// A join that was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entered {
+    /// Who it is in the room.
+    pub player: PlayerId,
+    /// Whether the player was in the room before.
+    pub is_back: bool,
+    /// The seat that the player had until now: its client had not left it.
+    pub left_seat: Option<SeatKey>,
 }
 
 /// What a tick led to.
 #[derive(Debug)]
 pub struct CompletedTick {
     /// Joins: place in the batch, seat, and whether the player is in.
-    pub(super) entered: Vec<(usize, SeatKey, Result<PlayerId, Refusal>)>,
+    pub(super) entered: Vec<(usize, SeatKey, Result<Entered, Refusal>)>,
     /// Leaves: place in the batch, and seat.
     pub(super) left: Vec<(usize, SeatKey)>,
     /// The world before the tick, if a shard may need its keyframe, and the encodings that are in use since.
     pub(super) keyframe: Option<(Arc<TickUpdate>, EncodingSet)>,
+    /// Seats whose players the game has removed, with the reasons.
+    pub(super) kicked: Vec<(SeatKey, Box<str>)>,
     /// Players without a client.
     pub(super) away: usize,
+    /// Players that have left because they did not come back in time.
+    pub(super) expired: usize,
     pub(super) outcome: TickOutcome,
 }
 
 impl Runner {
     /// For a room that nobody is in.
     pub fn new(room: Room) -> Self {
-        let (players, book) = (HashMap::default(), SeatBook::default());
-        Self { room, players, inputs_senseless: 0, ticks_run: 0, book }
+        let (seating, book) = (Seating::default(), SeatBook::default());
+        Self { room, seating, inputs_senseless: 0, ticks_run: 0, book }
     }
 
     /// The room.
@@ -117,20 +139,38 @@ impl Runner {
     /// Applies the pending steps and runs one tick. `time_us` is the Unix time in the snapshots.
     pub fn run(&mut self, batch: TickBatch, time_us: u64) -> CompletedTick {
         let keyframe = self.keyframe_for(&batch);
-        let Applied { entered, left } = self.apply(batch.steps);
+        let Applied { entered, left, expired } = self.apply(batch.steps);
         let encodings = self.room.encodings();
         let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
+        let outcome = self.room.tick(time_us);
+        let kicked = self.on_removals(&outcome.removals);
         let away = self.book.away_count();
-        CompletedTick { entered, left, keyframe, away, outcome: self.room.tick(time_us) }
+        CompletedTick { entered, left, keyframe, kicked, away, expired, outcome }
+    }
+
+    /// The game has removed players. Returns the seats that they had, with the reasons.
+    pub(super) fn on_removals(&mut self, removals: &Removals) -> Vec<(SeatKey, Box<str>)> {
+        let mut seats = Vec::new();
+        for (player, reason) in &removals.kicked {
+            self.book.forget(*player);
+            if let Some(seat) = self.seating.remove_player(*player) {
+                seats.push((seat, reason.clone()));
+            }
+        }
+        seats
+    }
+
+    /// The players that leave at the begin of the next tick because they did not come back in time, in order.
+    pub fn expiring(&self) -> impl Iterator<Item = PlayerId> {
+        self.book.expired(self.ticks_run + 1)
     }
 
     /// Carries out what has come in before a tick. Whose time to come back is over leaves first.
     pub(super) fn apply(&mut self, steps: Vec<Step>) -> Applied {
+        let expiring: Vec<PlayerId> = self.expiring().collect();
         self.ticks_run += 1;
-        while let Some(player) = self.book.take_expired(self.ticks_run) {
-            self.room.leave(player);
-        }
-        let mut applied = Applied::default();
+        let mut applied = Applied { expired: expiring.len(), ..Applied::default() };
+        expiring.into_iter().for_each(|player| self.leave(player));
         for (place, step) in steps.into_iter().enumerate() {
             self.apply_step(place, step, &mut applied);
         }
@@ -139,57 +179,61 @@ impl Runner {
 
     fn apply_step(&mut self, place: usize, step: Step, applied: &mut Applied) {
         match step {
-            Step::Join { seat, user, encoding, data, claim } => {
-                let joined = self.join_or_resume(&user, encoding, &data, claim);
-                if let Ok(player) = joined {
-                    self.players.insert(seat, player);
-                    if let Some(token) = claim.given {
-                        self.book.book(player, user, token);
-                    }
+            Step::Join { seat, info, is_spectator, encoding, data, claim } => {
+                let visitor = visitor_of(&info, is_spectator);
+                let joined = self.join_or_come_back(seat, &visitor, encoding, &data, claim);
+                if let (Ok(entered), Some(token)) = (&joined, claim.given) {
+                    self.book.book(entered.player, Arc::clone(&info.user), token);
                 }
                 applied.entered.push((place, seat, joined));
             }
             Step::Leave { seat } => {
-                if let Some(player) = self.players.remove(&seat) {
+                if let Some(player) = self.seating.remove_seat(seat) {
                     self.leave(player);
                     applied.left.push((place, seat));
                 }
             }
             Step::Input { seat, number, data } => {
                 // Of somebody who has left, nothing is made.
-                if let Some(player) = self.players.get(&seat) {
-                    self.inputs_senseless += u64::from(!self.room.input(*player, number, &data));
+                if let Some(player) = self.seating.player(seat) {
+                    self.inputs_senseless += u64::from(!self.room.input(player, number, &data));
                 }
             }
-            Step::Away { seat } => {
-                if let Some(player) = self.players.remove(&seat) {
-                    if !self.book.set_away(player, LeavesAt(u64::MAX)) {
+            Step::Away { seat, grace_ticks } => {
+                if let Some(player) = self.seating.remove_seat(seat) {
+                    let grace_ticks = grace_ticks.map_or(u64::MAX, u64::from);
+                    if self.book.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
+                        self.room.away(player);
+                    } else {
                         self.leave(player);
                     }
                     applied.left.push((place, seat));
                 }
             }
             Step::AllAway { grace_ticks } => {
-                self.players.clear();
+                self.seating.clear();
                 self.book.set_all_away(LeavesAt(self.ticks_run.saturating_add(grace_ticks.into())));
             }
         }
     }
 
-    fn join_or_resume(
+    fn join_or_come_back(
         &mut self,
-        user: &str,
+        seat: SeatKey,
+        visitor: &Visitor<'_>,
         encoding: Encoding,
         data: &[u8],
         claim: SeatClaim,
-    ) -> Result<PlayerId, Refusal> {
-        match self.book.take_back(user, claim.returned) {
+    ) -> Result<Entered, Refusal> {
+        let (player, is_back) = match self.book.claimed_by(visitor.user, claim) {
             Some(player) => {
-                self.room.resume(player, encoding);
-                Ok(player)
+                self.book.end_absence(player);
+                self.room.back(player, visitor, encoding);
+                (player, true)
             }
-            None => self.room.join(&Visitor { user }, encoding, data).map(|joined| joined.player),
-        }
+            None => (self.room.join(visitor, encoding, data)?.player, false),
+        };
+        Ok(Entered { player, is_back, left_seat: self.seating.put(seat, player) })
     }
 
     fn leave(&mut self, player: PlayerId) {
@@ -215,11 +259,13 @@ impl Runner {
     fn may_need_keyframe(&self, batch: &TickBatch) -> bool {
         let mut shards: Option<Vec<ShardBefore>> = None;
         batch.steps.iter().any(|step| match step {
+            // Its seat on another shard may be the last one there.
+            Step::Join { info, claim, .. } if self.book.claimed_by(&info.user, *claim).is_some() => true,
             Step::Join { seat, encoding, .. } => {
                 let shards = shards.as_deref().unwrap_or(&batch.shards);
                 shards.get(usize::from(seat.shard.0)).is_none_or(|shard| !shard.known.contains(*encoding))
             }
-            Step::Leave { seat } | Step::Away { seat } if self.players.contains_key(seat) => {
+            Step::Leave { seat } | Step::Away { seat, .. } if self.seating.player(*seat).is_some() => {
                 let shards = shards.get_or_insert_with(|| batch.shards.clone());
                 if let Some(shard) = shards.get_mut(usize::from(seat.shard.0)) {
                     // Joins are not counted, since they may be refused: there are as many players at least.
@@ -256,18 +302,36 @@ impl CompletedTick {
             entered: self.entered.clone(),
             left: self.left.clone(),
             keyframe: self.keyframe.clone(),
+            kicked: self.kicked.clone(),
             away: self.away,
+            expired: self.expired,
             outcome: TickOutcome {
                 update: Arc::clone(&self.outcome.update),
                 players: players.collect(),
                 scoped: scoped.collect(),
+                removals: self.outcome.removals.clone(),
             },
         }
     }
 
     /// The joins, in order: the seat, and who is in.
-    pub fn joins(&self) -> impl Iterator<Item = (SeatKey, Option<PlayerId>)> + '_ {
+    pub fn joins(&self) -> impl Iterator<Item = (SeatKey, Option<Entered>)> + '_ {
         self.entered.iter().map(|(_, seat, joined)| (*seat, joined.as_ref().ok().copied()))
+    }
+
+    /// Players that have left because they did not come back in time.
+    pub fn expired(&self) -> usize {
+        self.expired
+    }
+
+    /// Players and spectators that the game has removed.
+    pub fn kicked(&self) -> usize {
+        self.outcome.removals.kicked.len()
+    }
+
+    /// Players without a client.
+    pub fn away(&self) -> usize {
+        self.away
     }
 
     /// The updates that go to shards.
@@ -276,8 +340,15 @@ impl CompletedTick {
     }
 }
 
+/// What the game learns about a client.
+pub fn visitor_of(info: &ClientInfo, is_spectator: bool) -> Visitor<'_> {
+    let of_token = info.chan_info.as_ref().or(info.conn_info.as_ref());
+    let info_bytes = of_token.map_or(&[][..], |info| info.bytes());
+    Visitor { user: &info.user, client: &info.client, info: info_bytes, is_spectator }
+}
+
 impl fmt::Debug for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runner").field("players", &self.players.len()).finish_non_exhaustive()
+        f.debug_struct("Runner").field("players", &self.seating.len()).finish_non_exhaustive()
     }
 }

@@ -1,20 +1,27 @@
-//! Who may come back as which player.
+//! Which players a room keeps for clients that come back.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use dunlin_rooms::PlayerId;
 
-use crate::room::SeatToken;
+use crate::room::{SeatClaim, SeatToken};
 
 /// The players of a room that keeps them for clients that come back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeatBook {
     booked: BTreeMap<PlayerId, BookedSeat>,
+    by_token: BTreeMap<u128, PlayerId>,
+    /// Without anonymous users.
+    by_user: BTreeSet<(Arc<str>, PlayerId)>,
     /// Players without a client.
     away: BTreeMap<PlayerId, LeavesAt>,
+    expiries: BTreeSet<(LeavesAt, PlayerId)>,
 }
 
-/// What a client has to show for a player.
+/// What identifies the client of a player.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BookedSeat {
     /// Empty for an anonymous one.
@@ -23,26 +30,40 @@ pub(super) struct BookedSeat {
 }
 
 /// The tick in which a player without a client leaves, as a count of the room's ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LeavesAt(pub(super) u64);
 
 impl SeatBook {
     /// A client has a player from now on.
     pub(super) fn book(&mut self, player: PlayerId, user: Arc<str>, token: SeatToken) {
+        self.unbook(player);
+        self.by_token.insert(token.0, player);
+        if !user.is_empty() {
+            self.by_user.insert((Arc::clone(&user), player));
+        }
         self.booked.insert(player, BookedSeat { user, token });
+    }
+
+    fn unbook(&mut self, player: PlayerId) {
+        if let Some(seat) = self.booked.remove(&player) {
+            self.by_token.remove(&seat.token.0);
+            self.by_user.remove(&(seat.user, player));
+        }
     }
 
     /// A player has left the room.
     pub(super) fn forget(&mut self, player: PlayerId) {
-        self.booked.remove(&player);
-        self.away.remove(&player);
+        self.unbook(player);
+        self.end_absence(player);
     }
 
     /// A player's client is gone, and may come back. Returns whether the player is known.
     pub(super) fn set_away(&mut self, player: PlayerId, leaves_at: LeavesAt) -> bool {
         let is_known = self.booked.contains_key(&player);
         if is_known {
+            self.end_absence(player);
             self.away.insert(player, leaves_at);
+            self.expiries.insert((leaves_at, player));
         }
         is_known
     }
@@ -50,24 +71,38 @@ impl SeatBook {
     /// All clients are gone, and may come back.
     pub(super) fn set_all_away(&mut self, leaves_at: LeavesAt) {
         self.away = self.booked.keys().map(|player| (*player, leaves_at)).collect();
+        self.expiries = self.booked.keys().map(|player| (leaves_at, *player)).collect();
     }
 
-    /// The player whose client has come back: the one with this token, otherwise the first of the user.
-    pub(super) fn take_back(&mut self, user: &str, token: Option<SeatToken>) -> Option<PlayerId> {
-        let seats = || self.away.keys().filter_map(|player| Some((*player, self.booked.get(player)?)));
-        let by_token = seats().find(|(_, seat)| token.is_some_and(|token| seat.token == token));
-        let of_user = || seats().find(|(_, seat)| !user.is_empty() && *seat.user == *user);
-        let (player, _) = by_token.or_else(of_user)?;
-        self.away.remove(&player);
-        Some(player)
+    /// A player has a client again.
+    pub(super) fn end_absence(&mut self, player: PlayerId) {
+        if let Some(leaves_at) = self.away.remove(&player) {
+            self.expiries.remove(&(leaves_at, player));
+        }
     }
 
-    /// A player whose time to come back is over in the tick with this count.
-    pub(super) fn take_expired(&mut self, ticks_run: u64) -> Option<PlayerId> {
-        let (player, _) = self.away.iter().find(|(_, leaves_at)| leaves_at.0 <= ticks_run)?;
-        let player = *player;
-        self.forget(player);
-        Some(player)
+    /// The player that a join takes over: the one with its token, whether or not that has a client. Otherwise the user's
+    /// first player that is away or, if a user has one seat, the user's player.
+    pub(super) fn claimed_by(&self, user: &str, claim: SeatClaim) -> Option<PlayerId> {
+        claim.given?;
+        let by_token = claim.returned.and_then(|token| self.by_token.get(&token.0)).copied();
+        let is_of_user = |player: &PlayerId| self.booked.get(player).is_some_and(|seat| *seat.user == *user);
+        by_token.filter(is_of_user).or_else(|| {
+            let may_be_claimed = |player: &PlayerId| claim.is_one_per_user || self.away.contains_key(player);
+            self.of_user(user).find(may_be_claimed)
+        })
+    }
+
+    fn of_user(&self, user: &str) -> impl Iterator<Item = PlayerId> {
+        let user: Arc<str> = user.into();
+        let first = (Arc::clone(&user), PlayerId(0));
+        let of_user = self.by_user.range(first..).take_while(move |(booked, _)| *booked == user);
+        of_user.map(|(_, player)| *player)
+    }
+
+    /// The players whose time to come back is over in the tick with this count, in the order in which they leave.
+    pub(super) fn expired(&self, ticks_run: u64) -> impl Iterator<Item = PlayerId> {
+        self.expiries.iter().take_while(move |(leaves_at, _)| leaves_at.0 <= ticks_run).map(|(_, player)| *player)
     }
 
     /// Players without a client.
@@ -75,8 +110,71 @@ impl SeatBook {
         self.away.len()
     }
 
-    /// All players with what their clients have to show, and when they leave if they have none.
+    /// All players with what identifies their clients, and when they leave if they have none.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (PlayerId, &BookedSeat, Option<LeavesAt>)> {
         self.booked.iter().map(|(player, seat)| (*player, seat, self.away.get(player).copied()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(returned: Option<u128>, is_one_per_user: bool) -> SeatClaim {
+        SeatClaim { given: Some(SeatToken(9)), returned: returned.map(SeatToken), is_one_per_user }
+    }
+
+    fn book() -> SeatBook {
+        let mut book = SeatBook::default();
+        for (player, user, token) in [(1, "ann", 11), (2, "ann", 12), (3, "ben", 13), (4, "", 14)] {
+            book.book(PlayerId(player), user.into(), SeatToken(token));
+        }
+        book
+    }
+
+    #[test]
+    fn a_token_finds_its_player_for_its_user_alone() {
+        let book = book();
+        for (user, returned, expected) in [
+            ("ann", Some(12), Some(2)),
+            ("ben", Some(12), None),
+            ("", Some(12), None),
+            ("", Some(14), Some(4)),
+            ("ann", Some(99), None),
+            ("ann", None, None),
+        ] {
+            let found = book.claimed_by(user, claim(returned, false));
+            assert_eq!(found, expected.map(PlayerId), "{user} with {returned:?}");
+        }
+        let without_seats = SeatClaim { given: None, ..claim(Some(12), true) };
+        assert_eq!(book.claimed_by("ann", without_seats), None);
+    }
+
+    #[test]
+    fn a_user_without_a_token_gets_its_player_that_is_away() {
+        let mut book = book();
+        assert!(book.set_away(PlayerId(2), LeavesAt(5)) && book.set_away(PlayerId(4), LeavesAt(5)));
+        assert_eq!(book.claimed_by("ann", claim(None, false)), Some(PlayerId(2)));
+        assert_eq!(book.claimed_by("ann", claim(Some(99), false)), Some(PlayerId(2)), "a stale token");
+        assert_eq!(book.claimed_by("", claim(None, false)), None, "nobody is an anonymous user");
+        assert_eq!(book.claimed_by("ann", claim(None, true)), Some(PlayerId(1)), "the user's first");
+        assert_eq!(book.claimed_by("ben", claim(None, true)), Some(PlayerId(3)), "also one with a client");
+    }
+
+    #[test]
+    fn players_expire_at_their_tick() {
+        let mut book = book();
+        assert!(!book.set_away(PlayerId(9), LeavesAt(5)));
+        for (player, tick) in [(1, 6), (2, 5), (3, 5)] {
+            book.set_away(PlayerId(player), LeavesAt(tick));
+        }
+        book.end_absence(PlayerId(3));
+        let expired = |book: &SeatBook, tick| book.expired(tick).map(|player| player.0).collect::<Vec<_>>();
+        assert_eq!(expired(&book, 4), Vec::<u32>::new());
+        assert_eq!(expired(&book, 5), [2]);
+        assert_eq!(expired(&book, 6), [2, 1]);
+        book.forget(PlayerId(2));
+        assert_eq!((expired(&book, 6), book.away_count()), (vec![1], 1));
+        assert_eq!(book.claimed_by("ann", claim(Some(12), false)), Some(PlayerId(1)), "its token is void");
     }
 }

@@ -37,6 +37,9 @@ impl Shard {
             }
             FromRoom::Publish { channel, data } => owner.take_room_publication(context, &channel, data, effects),
             FromRoom::Idle { room, channel } => owner.room_is_idle(context, room, &channel, effects),
+            FromRoom::Closing { room, channel, reason } => {
+                owner.close_room(context, &channel, room, Some(reason), effects);
+            }
             FromRoom::Failed { room, channel } => owner.room_has_failed(context, room, &channel, effects),
             FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe } => {
                 sessions.see_room(context, room, &channel, grid, ticks_per_second, keyframe);
@@ -44,7 +47,12 @@ impl Shard {
             FromRoom::Tick { room, update, changes, inputs_taken } => {
                 sessions.take_tick(context, room, update, changes, inputs_taken, effects);
             }
-            FromRoom::Over { room, code } => sessions.room_thread_ended_room(context, room, code, effects),
+            FromRoom::Over { room, code, reason } => {
+                sessions.room_thread_ended_room(context, room, (code, reason), effects);
+            }
+            FromRoom::Unseated { room: _, seat, code, reason } => {
+                sessions.unseat(context, seat, (code, reason), effects);
+            }
             FromRoom::Load { permille, rooms: _ } => owner.room_thread_load(from, permille),
         }
     }
@@ -109,8 +117,8 @@ impl Owner {
         match request {
             ShardRequest::Subscribe(request) => self.serve_subscribe(context, request, effects),
             ShardRequest::Unsubscribe { channel, shard, subscriber, seat } => {
-                if let Some((room, seat)) = seat {
-                    self.serve_leave(&channel, room, seat, effects);
+                if let Some(left) = seat {
+                    self.serve_leave(&channel, left, effects);
                 }
                 self.serve_unsubscribe(context, &channel, shard, &subscriber, effects);
             }
@@ -145,8 +153,8 @@ impl Sessions {
         let is_much = matches!(notice, Notice::Presence { .. } | Notice::History { .. });
         let (command, channel, asker, reply) = match notice {
             Notice::Deliver(delivery) => return self.deliver(context, &delivery, effects),
-            Notice::RoomOver { channel, room, code } => {
-                return self.room_is_over(context, &channel, room, code, effects);
+            Notice::RoomOver { channel, room, code, reason } => {
+                return self.room_is_over(context, &channel, room, (code, reason), effects);
             }
             Notice::Subscribed { request, outcome } => {
                 return self.subscribed(context, *request, outcome, effects);

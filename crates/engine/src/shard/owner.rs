@@ -225,7 +225,7 @@ impl Owner {
         let channel = self.owned(context, &request.channel, namespace)?;
         let subscribed = match page.as_deref().or(channel.stream.as_deref()) {
             Some(stream) if request.positioned => {
-                let reader = Reader::User(request.join.as_ref().map_or("", |join| &join.user));
+                let reader = Reader::User(request.join.as_ref().map_or("", |join| &join.info.user));
                 let filter = request.filter.as_deref();
                 stream.subscribe(request.recover.as_ref(), reader, filter, namespace_options, &options.client)
             }

@@ -140,6 +140,7 @@ pub fn options() -> Options {
             input_bytes_max: 16,
             inbox_inputs_max: 12,
             gives_seat_tokens: false,
+            is_one_seat_per_user: false,
         }),
         ..options.without_namespace.clone()
     };
@@ -225,6 +226,7 @@ impl Hall {
                         node_seed: node::NODE_SEED,
                         empty_ticks_max: self.empty_ticks_max,
                         ticks_per_second: 60,
+                        seat_grace_ticks: 0,
                     };
                     let host = RoomHost::new(*room, channel.clone(), world.grid().clone(), terms);
                     assert!(self.rooms.insert(*room, (host, Runner::new(world))).is_none(), "opened once");
@@ -234,10 +236,10 @@ impl Hall {
                     }
                     continue;
                 }
-                ToRoom::Close { room, code } => {
+                ToRoom::Close { room, code, reason } => {
                     let (mut host, _) = self.rooms.remove(room).expect("closed once, and after it was opened");
                     let mut outgoing = Vec::new();
-                    host.end(*code, &mut outgoing);
+                    host.end(*code, reason.clone(), &mut outgoing);
                     for (shard, message) in outgoing {
                         self.on_message(shard.0, message);
                     }

@@ -464,7 +464,7 @@ proptest! {
     #[test]
     fn no_join_breaks_the_hunt(data in prop::collection::vec(any::<u8>(), 0..60)) {
         let mut script = small();
-        let joined = script.room.join(&Visitor { user: "" }, dunlin_protocol::Encoding::Json, &data);
+        let joined = script.room.join(&Visitor::of_user(""), dunlin_protocol::Encoding::Json, &data);
         prop_assert!(joined.is_ok() || joined.is_err_and(|refusal| refusal.code == 400));
     }
 }

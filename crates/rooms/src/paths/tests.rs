@@ -164,7 +164,7 @@ impl Recorded {
     }
 
     fn join(&mut self, user: &str, data: &[u8]) -> PlayerId {
-        let player = self.room.join(&Visitor { user }, Encoding::Json, data).expect("there is room").player;
+        let player = self.room.join(&Visitor::of_user(user), Encoding::Json, data).expect("there is room").player;
         self.tracker.join(player, &Arc::from(user));
         player
     }
@@ -259,7 +259,7 @@ fn an_interval_leaves_ticks_out() {
 #[test]
 fn a_restored_room_s_players_are_recorded_and_clocks_may_go_back() {
     let mut recorded = Recorded::new(1, 1);
-    let player = recorded.room.join(&Visitor { user: "ada" }, Encoding::Json, b"").expect("there is room").player;
+    let player = recorded.room.join(&Visitor::of_user("ada"), Encoding::Json, b"").expect("there is room").player;
     recorded.speed(player, 1);
     for time_ms in [50, 40, 60] {
         recorded.room.tick(0);

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::{Header, Record};
 use crate::{
-    GridError, PlayerId, Room, Simulation, Visitor,
+    GridError, PlayerId, Room, Simulation,
     binary::{Reader, Unreadable},
 };
 
@@ -103,11 +103,19 @@ impl<'a> Replay<'a> {
 
     fn apply(&mut self, record: Record<'a>) -> Option<Result<u32, ReplayError>> {
         match record {
-            Record::Join { user, encoding, data } => {
+            Record::Join { visitor, encoding, data } => {
                 // A game that refused a join refuses it again; if not, the state hash differs.
-                if let Ok(joined) = self.room.join(&Visitor { user }, encoding, data) {
-                    self.players.insert(user, joined.player);
+                if let Ok(joined) = self.room.join(&visitor, encoding, data) {
+                    self.players.insert(visitor.user, joined.player);
                 }
+                None
+            }
+            Record::Away { player } => {
+                self.room.away(player);
+                None
+            }
+            Record::Back { player, visitor, encoding } => {
+                self.room.back(player, &visitor, encoding);
                 None
             }
             Record::Leave { player } => {

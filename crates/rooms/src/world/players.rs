@@ -6,9 +6,18 @@ use dunlin_protocol::Encoding;
 
 use crate::{CellIndex, Grid, ObjectId, PlayerId, Position, hash::Hasher};
 
+/// What somebody in a room may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Player,
+    Spectator,
+}
+
+/// A player or a spectator.
 #[derive(Debug)]
 pub(crate) struct Player {
     pub(crate) id: PlayerId,
+    pub(crate) role: Role,
     pub(crate) encoding: Encoding,
     pub(crate) viewpoint: Position,
     pub(crate) view: CellIndex,
@@ -31,13 +40,15 @@ pub(crate) struct Players {
     /// Who looks from which cell.
     by_view: BTreeSet<(CellIndex, PlayerId)>,
     by_encoding: [usize; Encoding::ALL.len()],
+    spectators: usize,
 }
 
 impl Player {
     /// One who looks from the map's corner.
-    pub(super) fn new(id: PlayerId, encoding: Encoding) -> Self {
+    pub(super) fn new(id: PlayerId, encoding: Encoding, role: Role) -> Self {
         Self {
             id,
+            role,
             encoding,
             viewpoint: Position::default(),
             view: CellIndex(0),
@@ -50,12 +61,28 @@ impl Player {
     }
 }
 
+/// The bit of [`Player::tag`] that a spectator has.
+const SPECTATOR_BIT: u8 = 0x80;
+
+impl Player {
+    /// Its encoding and role in one byte.
+    pub(super) fn tag(&self) -> u8 {
+        self.encoding.index() as u8 | if self.role == Role::Spectator { SPECTATOR_BIT } else { 0 }
+    }
+
+    /// The encoding and role in a byte that [`Player::tag`] made.
+    pub(super) fn read_tag(tag: u8) -> Option<(Encoding, Role)> {
+        let role = if tag & SPECTATOR_BIT == 0 { Role::Player } else { Role::Spectator };
+        Some((*Encoding::ALL.get(usize::from(tag & !SPECTATOR_BIT))?, role))
+    }
+}
+
 impl Players {
-    /// Adds a player; `None` when all numbers have been given.
-    pub(super) fn add(&mut self, encoding: Encoding) -> Option<PlayerId> {
+    /// Adds a player or a spectator; `None` when all numbers have been given.
+    pub(super) fn add(&mut self, encoding: Encoding, role: Role) -> Option<PlayerId> {
         let id = PlayerId(self.last_id.checked_add(1)?);
         self.last_id = id.0;
-        self.put_back(Player::new(id, encoding));
+        self.put_back(Player::new(id, encoding, role));
         Some(id)
     }
 
@@ -63,6 +90,7 @@ impl Players {
     pub(super) fn put_back(&mut self, player: Player) {
         self.by_view.insert((player.view, player.id));
         self.by_encoding[player.encoding.index()] += 1;
+        self.spectators += usize::from(player.role == Role::Spectator);
         self.list.push(player);
     }
 
@@ -72,6 +100,7 @@ impl Players {
         let player = self.list.remove(place);
         self.by_view.remove(&(player.view, id));
         self.by_encoding[player.encoding.index()] -= 1;
+        self.spectators -= usize::from(player.role == Role::Spectator);
         Some(player)
     }
 
@@ -109,9 +138,14 @@ impl Players {
         self.list.iter_mut()
     }
 
-    /// How many there are.
+    /// How many there are, with spectators.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// How many of them only watch.
+    pub(crate) fn spectator_count(&self) -> usize {
+        self.spectators
     }
 
     /// How many there are with an encoding.
@@ -159,7 +193,7 @@ impl Players {
             hasher
                 .number(u64::from(player.id.0) << 32 | u64::from(player.ack))
                 .number(u64::from(player.viewpoint.x) << 32 | u64::from(player.viewpoint.y))
-                .number(u64::from(avatar) << 8 | player.encoding.index() as u64)
+                .number(u64::from(avatar) << 8 | u64::from(player.tag()))
         })
     }
 

@@ -1,9 +1,8 @@
 //! Encodes a world: all state that determines its future, including orders.
 
-use dunlin_protocol::Encoding;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 
-use super::{NewObject, Player, Scope, Visibility, World, events::Target, slots::Slot};
+use super::{NewObject, Player, Scope, Visibility, World, events::Target, removals::PendingRemovals, slots::Slot};
 use crate::{
     CellIndex, Grid, ObjectId, PlayerId, RoomOptions,
     binary::{Reader, Unreadable, put_bytes, put_number, put_position},
@@ -31,7 +30,7 @@ impl World {
         put_number(self.players.len() as u64, out);
         for player in self.players.iter() {
             put_number(u64::from(player.id.0), out);
-            out.push(player.encoding.index() as u8);
+            out.push(player.tag());
             put_position(player.viewpoint, out);
             put_number(u64::from(player.ack), out);
             put_number(player.avatar.map_or(0, |id| u64::from(id.0)), out);
@@ -41,10 +40,16 @@ impl World {
             save_target(target, out);
             put_bytes(json.as_bytes(), out);
         }
+        self.removals.save(out);
     }
 
-    /// A world as it was saved. Its players are news, and all that they alone are sent.
-    pub(crate) fn restore(grid: Grid, options: &RoomOptions, saved: &mut Reader<'_>) -> Result<Self, Unreadable> {
+    /// A world as it was saved in a version of the format. Its players are news, and all that they alone are sent.
+    pub(crate) fn restore(
+        grid: Grid,
+        options: &RoomOptions,
+        version: u8,
+        saved: &mut Reader<'_>,
+    ) -> Result<Self, Unreadable> {
         let tick = saved.number_of()?;
         let mut world = Self::new(grid, options, saved.number()?);
         world.tick = tick;
@@ -60,6 +65,9 @@ impl World {
         for _ in 0..saved.count()? {
             let target = restore_target(saved)?;
             world.events.add(target, saved.text()?).map_err(|_| Unreadable::Wrong)?;
+        }
+        if version >= 2 {
+            world.removals = PendingRemovals::restore(saved)?;
         }
         // The visibility of objects follows from the rest, so nothing is to be reported now.
         world.settle();
@@ -124,8 +132,8 @@ impl World {
                 return Err(Unreadable::Wrong);
             }
             last = id;
-            let encoding = Encoding::ALL.get(usize::from(saved.byte()?)).ok_or(Unreadable::Wrong)?;
-            let mut player = Player::new(PlayerId(id), *encoding);
+            let (encoding, role) = Player::read_tag(saved.byte()?).ok_or(Unreadable::Wrong)?;
+            let mut player = Player::new(PlayerId(id), encoding, role);
             player.viewpoint = saved.position()?;
             if self.grid.clamp(player.viewpoint) != player.viewpoint {
                 return Err(Unreadable::Wrong);

@@ -169,11 +169,14 @@ impl Model {
             Op::Join => {
                 self.last_player += 1;
                 let id = PlayerId(self.last_player);
-                assert_eq!(world.add_player(Encoding::Protobuf), Some(id));
+                assert_eq!(world.add_player(Encoding::Protobuf, false), Some(id));
                 self.players.insert(id, at(0, 0));
             }
             Op::Leave(number) => {
-                assert_eq!(world.remove_player(player(number)), self.players.remove(&player(number)).is_some());
+                assert_eq!(
+                    world.remove_player(player(number)).is_some(),
+                    self.players.remove(&player(number)).is_some()
+                );
             }
             Op::Look { player: number, x, y } => {
                 world.set_viewpoint(player(number), at(x, y));
@@ -259,7 +262,7 @@ impl Model {
         let mut saved = Vec::new();
         world.save(&mut saved);
         let mut reader = Reader::new(&saved);
-        let restored = World::restore(grid(), &options(), &mut reader).expect("what was saved is restored");
+        let restored = World::restore(grid(), &options(), 2, &mut reader).expect("what was saved is restored");
         assert_eq!(reader.left(), 0);
         assert_eq!(restored.state_hash(), world.state_hash());
         let mut again = Vec::new();
@@ -310,7 +313,7 @@ proptest! {
         let whole = saved.len();
         *place.get_mut(&mut saved) = byte;
         saved.truncate(cut.index(whole) + 1);
-        if let Ok(mut restored) = World::restore(grid(), &options(), &mut Reader::new(&saved)) {
+        if let Ok(mut restored) = World::restore(grid(), &options(), 2, &mut Reader::new(&saved)) {
             for id in restored.objects().map(|(id, _)| id).collect::<Vec<_>>() {
                 restored.despawn(id);
             }
@@ -431,13 +434,13 @@ fn every_part_of_a_world_counts_in_its_hash() {
         |world| world.set_visibility(ObjectId(1), Visibility::Nobody),
         |world| world.set_viewpoint(PlayerId(1), at(1, 0)),
         |world| world.set_avatar(PlayerId(1), Some(ObjectId(1))),
-        |world| assert!(world.remove_player(PlayerId(1))),
+        |world| assert!(world.remove_player(PlayerId(1)).is_some()),
         |world| world.emit(Scope::Player(PlayerId(1)), "1").expect("there is room"),
     ];
     let hashes = changes.map(|change| {
         let mut world = world();
         world.spawn(new_object(at(5, 5))).expect("there is room");
-        world.add_player(Encoding::Json).expect("there is room");
+        world.add_player(Encoding::Json, false).expect("there is room");
         tick(&mut world);
         change(&mut world);
         world.state_hash()

@@ -72,7 +72,7 @@ fn tick(
         return Err(failure);
     }
     if let Some(recorder) = recorder {
-        account.charge(u64::MAX, || recorder.begin_tick(steps));
+        account.charge(u64::MAX, || recorder.begin_tick(runner.expiring(), steps));
         recorder.keep(0);
     }
     let ran = catch_unwind(AssertUnwindSafe(|| account.charge(growth_bytes_max, || runner.run(batch, time_us))));

@@ -157,10 +157,10 @@ impl Drop for RoomPaths {
 /// The players who have joined, with their users.
 fn joined<'a>(steps: &'a [Step], done: &'a CompletedTick) -> impl Iterator<Item = (PlayerId, &'a Arc<str>)> {
     let users = steps.iter().filter_map(|step| match step {
-        Step::Join { user, .. } => Some(user),
+        Step::Join { info, .. } => Some(&info.user),
         Step::Leave { .. } | Step::Input { .. } | Step::Away { .. } | Step::AllAway { .. } => None,
     });
-    done.joins().zip(users).filter_map(|((_, player), user)| Some((player?, user)))
+    done.joins().zip(users).filter_map(|((_, player), user)| Some((player?.player, user)))
 }
 
 fn store_all(blocks: &Receiver<QueuedBlock>, storage: &NodeStorage, counters: &Arc<PathCounters>) {

@@ -17,11 +17,11 @@ use std::{
 
 use dunlin_config::RoomSettings;
 use dunlin_engine::{
-    host::{CompletedTick, Step},
+    host::{CompletedTick, Step, visitor_of},
     room::SeatKey,
 };
 use dunlin_rooms::{
-    PlayerId, Room, Visitor,
+    PlayerId, Room,
     recording::{Header, Recorder},
 };
 use tokio::sync::mpsc;
@@ -105,19 +105,22 @@ impl RoomRecorder {
         &self.tail
     }
 
-    /// Records `steps` at the begin of a tick. They are recorded before the game runs, because the tick in which a room
-    /// fails is the most interesting one. Exception: from the first step of a player who joins in this tick on, steps
-    /// are recorded at its end, because the player's id is not known before.
-    pub(super) fn begin_tick(&mut self, steps: &[Step]) {
+    /// Records the players that leave, and `steps`, at the begin of a tick. They are recorded before the game runs, because
+    /// the tick in which a room fails is the most interesting one. Exception: from the first step of a player who joins in
+    /// this tick on, steps are recorded at its end, because the player's id is not known before. In rooms with seats this
+    /// begins with the join: the client may have come back to a player.
+    pub(super) fn begin_tick(&mut self, expiring: impl Iterator<Item = PlayerId>, steps: &[Step]) {
+        expiring.for_each(|player| self.recording.leave(player));
         let mut joining = Vec::new();
         self.steps_recorded = 0;
         for step in steps {
             match step {
+                Step::Join { claim, .. } if claim.given.is_some() => break,
                 Step::Join { seat, .. } => joining.push(*seat),
                 Step::Leave { seat } | Step::Input { seat, .. } if joining.contains(seat) => break,
                 Step::Leave { .. } | Step::Input { .. } | Step::Away { .. } | Step::AllAway { .. } => {}
             }
-            self.record(step);
+            self.record(step, None);
             self.steps_recorded += 1;
         }
     }
@@ -126,21 +129,33 @@ impl RoomRecorder {
     pub(super) fn end_tick(&mut self, steps: &[Step], done: &CompletedTick, room: &Room) {
         let mut joins = done.joins();
         for (index, step) in steps.iter().enumerate() {
+            let mut back = None;
             if let Step::Join { seat, .. } = step
-                && let Some((_, Some(player))) = joins.next()
+                && let Some((_, Some(entered))) = joins.next()
             {
-                self.players.insert(*seat, player);
+                if let Some(left_seat) = entered.left_seat {
+                    self.players.remove(&left_seat);
+                }
+                self.players.insert(*seat, entered.player);
+                back = entered.is_back.then_some(entered.player);
             }
             if index >= self.steps_recorded {
-                self.record(step);
+                self.record(step, back);
             }
         }
         self.recording.tick(room);
     }
 
-    fn record(&mut self, step: &Step) {
+    /// Records a step; `back` is the player that a join has come back to.
+    fn record(&mut self, step: &Step, back: Option<PlayerId>) {
         match step {
-            Step::Join { user, encoding, data, .. } => self.recording.join(&Visitor { user }, *encoding, data),
+            Step::Join { info, is_spectator, encoding, data, .. } => {
+                let visitor = visitor_of(info, *is_spectator);
+                match back {
+                    Some(player) => self.recording.back(player, &visitor, *encoding),
+                    None => self.recording.join(&visitor, *encoding, data),
+                }
+            }
             Step::Leave { seat } => {
                 if let Some(player) = self.players.remove(seat) {
                     self.recording.leave(player);
@@ -151,8 +166,14 @@ impl RoomRecorder {
                     self.recording.input(*player, *number, data);
                 }
             }
-            // Nothing happens to the room.
-            Step::Away { .. } | Step::AllAway { .. } => {}
+            // In rooms with seats, every player has one, and no spectator.
+            Step::Away { seat, .. } => {
+                if let Some(player) = self.players.remove(seat) {
+                    self.recording.away(player);
+                }
+            }
+            // A room that continues after a restart is not recorded.
+            Step::AllAway { .. } => {}
         }
     }
 

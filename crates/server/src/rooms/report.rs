@@ -68,6 +68,12 @@ pub struct RoomCounters {
     pub joins: u64,
     /// Joins refused by the game or because the room was full.
     pub joins_refused: u64,
+    /// How many of the joins came back to a player that was in the room.
+    pub seats_resumed: u64,
+    /// Players that left because they did not come back in time.
+    pub seats_expired: u64,
+    /// Seats that another connection took over, or whose player the game removed.
+    pub unseated: u64,
     /// Inputs that were applied, or whose player had left.
     pub inputs: u64,
     /// How many of these the game rejected.
@@ -133,6 +139,8 @@ pub struct RoomReport {
     pub thread: u16,
     /// Number of players.
     pub players: u32,
+    /// Number of players without a client, which are not in `players`.
+    pub players_away: u32,
     /// Number of objects.
     pub objects: u32,
     /// The last tick.

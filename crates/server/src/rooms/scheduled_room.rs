@@ -71,6 +71,7 @@ pub(super) struct Stats {
     tick_p50_us: u32,
     tick_p99_us: u32,
     pub(super) objects: u32,
+    pub(super) players_away: u32,
     pub(super) tick: u32,
     pub(super) late: u64,
     pub(super) skipped: u64,
@@ -114,7 +115,8 @@ impl ScheduledRoom {
         let narrow = |ticks: u64| u32::try_from(ticks).unwrap_or(u32::MAX);
         let empty_ticks_max = narrow(ticks_of(self.settings.empty_timeout_ms, &self.settings)).max(1);
         let Shared { shard_count, node_seed, .. } = *shared;
-        let terms = HostOptions { shard_count, node_seed, empty_ticks_max, ticks_per_second };
+        let seat_grace_ticks = narrow(ticks_of(self.settings.seat_grace_ms, &self.settings));
+        let terms = HostOptions { shard_count, node_seed, empty_ticks_max, ticks_per_second, seat_grace_ticks };
         self.recording = live.recorder.as_ref().map(|recorder| Arc::clone(recorder.tail()));
         let mut host = Box::new(RoomHost::new(self.key, Arc::clone(&self.channel), grid, terms));
         if let Some(keeper) = &live.keeper {
@@ -125,7 +127,7 @@ impl ScheduledRoom {
                 host.begin_drain();
             }
             if keeper.is_restored {
-                host.restored(narrow(ticks_of(self.settings.seat_grace_ms, &self.settings)));
+                host.restored(seat_grace_ticks);
             }
         }
         if let Stage::Opening { arrived } = &mut self.stage {
@@ -158,7 +160,7 @@ impl ScheduledRoom {
     /// seen. Returns the runner, if it is here.
     pub(super) fn end(
         self,
-        code: UnsubscribeCode,
+        (code, reason): (UnsubscribeCode, Option<Arc<str>>),
         goes_on: bool,
         outgoing: &mut Vec<RoutedMessage>,
     ) -> Option<Box<Live>> {
@@ -180,7 +182,7 @@ impl ScheduledRoom {
                 None
             }
             Stage::Open { mut host, live } => {
-                host.end(code, outgoing);
+                host.end(code, reason, outgoing);
                 live
             }
         }
@@ -200,6 +202,7 @@ impl ScheduledRoom {
             channel: Arc::clone(&self.channel),
             thread,
             players: u32::try_from(self.player_count()).unwrap_or(u32::MAX),
+            players_away: stats.players_away,
             objects: stats.objects,
             tick: stats.tick,
             tick_p50_us: stats.tick_p50_us,

@@ -214,7 +214,7 @@ impl Scheduler {
     fn take(&mut self, message: ToRoom, shared: &Shared, now_ns: u64) {
         match message {
             ToRoom::Open { room, channel, namespace } => self.open(room, channel, namespace, shared, now_ns),
-            ToRoom::Close { room, code } => self.close(room, code),
+            ToRoom::Close { room, code, reason } => self.close(room, code, reason),
             ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {
                 match self.by_key.get(&room).and_then(|&place| self.places[place].as_mut()) {
                     Some(scheduled_room) => {
@@ -273,11 +273,11 @@ impl Scheduler {
         }
     }
 
-    fn close(&mut self, key: RoomKey, code: UnsubscribeCode) {
+    fn close(&mut self, key: RoomKey, code: UnsubscribeCode, reason: Option<Arc<str>>) {
         // The owner may close a room before it learns of the room's failure.
         if let Some(&place) = self.by_key.get(&key) {
             self.counters.closed += 1;
-            self.end(place, code, false);
+            self.end(place, (code, reason), false);
         }
     }
 
@@ -343,6 +343,8 @@ impl Scheduler {
         self.counters.inputs += steps.iter().filter(|step| matches!(step, Step::Input { .. })).count() as u64;
         self.counters.inputs_senseless += live.runner.inputs_senseless() - scheduled_room.stats.inputs_senseless;
         scheduled_room.stats.update(&live, took_ns);
+        scheduled_room.stats.players_away = u32::try_from(done.away()).unwrap_or(u32::MAX);
+        self.counters.seats_expired += done.expired() as u64;
         live.share.set(scheduled_room.stats.memory_bytes);
         if live.recorder.take_if(|recorder| recorder.tail().is_cut()).is_some() {
             self.counters.recordings_cut += 1;
@@ -401,18 +403,18 @@ impl Scheduler {
             let simulation = scheduled_room.settings.simulation.clone();
             self.news.push_back(News { channel: Arc::clone(&channel), simulation, reason, detail });
         }
-        self.end(place, UnsubscribeCode::ROOM_FAILED, reason.keeps_checkpoint());
+        self.end(place, (UnsubscribeCode::ROOM_FAILED, None), reason.keeps_checkpoint());
         self.links.send(room.owner, FromRoom::Failed { room, channel });
     }
 
-    fn end(&mut self, place: usize, code: UnsubscribeCode, goes_on: bool) {
+    fn end(&mut self, place: usize, why: (UnsubscribeCode, Option<Arc<str>>), goes_on: bool) {
         let scheduled_room = self.places[place].take().expect("a room ends once");
-        crate::telemetry::session_events::RoomChanged { channel: &scheduled_room.channel, ended: Some(code.0) }.emit();
+        crate::telemetry::session_events::RoomChanged { channel: &scheduled_room.channel, ended: Some(why.0.0) }.emit();
         self.by_key.remove(&scheduled_room.key);
         self.schedule.forget(place, &scheduled_room.timing);
         self.free.push(place);
         self.unmade -= u32::from(matches!(scheduled_room.stage, Stage::Opening { .. }));
-        if let Some(live) = scheduled_room.end(code, goes_on, &mut self.messages) {
+        if let Some(live) = scheduled_room.end(why, goes_on, &mut self.messages) {
             self.discard(live);
         }
         self.send_messages();

@@ -139,7 +139,7 @@ fn one_fails_alone(
     let (mut is_over, mut is_failed) = (false, false);
     rig.take_until("the failure", |message| {
         match message {
-            FromRoom::Over { room, code } => {
+            FromRoom::Over { room, code, .. } => {
                 assert_eq!((*room, *code), (bad, UnsubscribeCode::ROOM_FAILED));
                 is_over = true;
             }

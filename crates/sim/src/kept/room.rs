@@ -97,6 +97,7 @@ impl KeptRoom {
             node_seed,
             empty_ticks_max: EMPTY_TICKS_MAX,
             ticks_per_second: terms.ticks_per_second,
+            seat_grace_ticks: 0,
         };
         let mut host = RoomHost::new(key, Arc::clone(channel), grid, of_host);
         let runner = if let Some((_, saved)) = &disk.checkpoint {
@@ -133,7 +134,7 @@ impl KeptRoom {
         let done = self.runner.run(batch, now_us);
         for (given, (_, player)) in given.into_iter().zip(done.joins()) {
             if let Some(player) = player {
-                truth.joins.insert(given, (tick, player));
+                truth.joins.insert(given, (tick, player.player));
             }
         }
         truth.ticks.insert(tick, truth_of(self.runner.room()));

@@ -103,7 +103,7 @@ impl World {
         message: ToRoom,
     ) -> Result<(), String> {
         self.trace.number(u64::from(thread.0));
-        if let ToRoom::Close { room, code } = &message {
+        if let ToRoom::Close { room, code, .. } = &message {
             self.end_life(*room, *code);
         }
         if let ToRoom::Input { seat, data, .. } = &message {
@@ -183,9 +183,9 @@ impl World {
         let mut outgoing = Vec::new();
         match message {
             ToRoom::Open { room, channel, .. } => self.open_room(thread, room, &channel)?,
-            ToRoom::Close { room, code } => {
+            ToRoom::Close { room, code, reason } => {
                 if let Some(mut hosted) = self.threads.rooms[thread].remove(&room) {
-                    hosted.host.end(code, &mut outgoing);
+                    hosted.host.end(code, reason, &mut outgoing);
                 }
             }
             ToRoom::Join { room, ref request } if !self.threads.rooms[thread].contains_key(&room) => {
@@ -217,6 +217,7 @@ impl World {
             node_seed: self.node,
             empty_ticks_max: rooms.empty_ticks_max,
             ticks_per_second: (1_000_000 / tick_us) as u32,
+            seat_grace_ticks: 0,
         };
         let (options, play) = (rooms.options.clone(), rooms.play.clone());
         let mut pages = self.model.rooms.pages();
@@ -310,7 +311,7 @@ impl World {
         let Some(mut hosted) = self.threads.rooms[thread].remove(&room) else { return Ok(()) };
         self.trace.line(self.now_us, || format!("room thread {thread}: {room:?} fails"));
         let mut outgoing = Vec::new();
-        hosted.host.end(UnsubscribeCode::ROOM_FAILED, &mut outgoing);
+        hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &mut outgoing);
         let channel = std::sync::Arc::clone(hosted.host.channel());
         outgoing.push((room.owner, FromRoom::Failed { room, channel }));
         self.end_life(room, UnsubscribeCode::ROOM_FAILED);
@@ -323,7 +324,7 @@ impl World {
         let (from, to) = (self.threads.from[ring].from, usize::from(self.threads.from[ring].to.0));
         self.trace.line(self.now_us, || format!("{from:?} to shard {to}: {message:?}"));
         let event = match &message {
-            FromRoom::Joined { request, outcome: Ok(()), .. } => {
+            FromRoom::Joined { request, outcome: Ok(_), .. } => {
                 let join = request.join.as_ref().and_then(|join| numbered(&join.data, r#"{"join":"#));
                 let (_, at) = self.newest(&request.channel)?;
                 let unix_ms = self.unix_ms();

@@ -12,7 +12,7 @@ pub fn recorded(ticks: u32) -> (Vec<u8>, ByTick) {
     let header = Header { simulation: "crowd".into(), params: params.to_string(), seed: 7, options: options.clone() };
     let mut room = Room::new(options, 7, simulation(&header).unwrap()).unwrap();
     let mut recorder = Recorder::new(&header, Vec::new());
-    let visitor = Visitor { user: "" };
+    let visitor = Visitor::of_user("");
     recorder.join(&visitor, Encoding::Protobuf, b"");
     let player = room.join(&visitor, Encoding::Protobuf, b"").unwrap().player;
     let mut seen = ByTick::new();

@@ -44,7 +44,7 @@ impl Table {
         let params = serde_json::json!({"objects": 40, "player_objects": true, "columns": 6, "rows": 6});
         let crowd = Registry::built_in().make("crowd", &params).unwrap().unwrap();
         let mut room = Room::new(RoomOptions::default(), 3, crowd).unwrap();
-        room.join(&Visitor { user: "" }, encoding.of_rooms(), b"").unwrap();
+        room.join(&Visitor::of_user(""), encoding.of_rooms(), b"").unwrap();
         let target = Target {
             address: ([127, 0, 0, 1], 1).into(),
             path: String::new(),

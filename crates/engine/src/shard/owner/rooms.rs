@@ -13,7 +13,9 @@ use crate::{
     log_in_flight::{Draft, ReplyTo},
     message::{NotSubscribed, Notice, SubscriptionRequest},
     names::NamespaceIndex,
-    room::{EventAudience, NotJoined, Opening, RoomKey, RoomRefusal, RoomThreadIndex, SeatKey, ToRoom},
+    room::{
+        Departure, EventAudience, JoinedAs, LeftSeat, NotJoined, Opening, RoomKey, RoomRefusal, RoomThreadIndex, ToRoom,
+    },
 };
 
 use super::{Context, Owner};
@@ -136,7 +138,7 @@ impl Owner {
         context: &mut Context,
         key: RoomKey,
         request: Box<SubscriptionRequest>,
-        outcome: Result<(), NotJoined>,
+        outcome: Result<JoinedAs, NotJoined>,
         effects: &mut Effects,
     ) {
         let room = self.current_room(&request.channel, key).map(|room| {
@@ -153,18 +155,20 @@ impl Owner {
             }
             // A join to a room that has ended is never confirmed. SDKs do not rejoin a room that was closed, like
             // those of the players who were there; for one that failed they come again.
-            (Err(NotJoined::Gone), _) | (Ok(()), None) => {
+            (Err(NotJoined::Gone), _) | (Ok(_), None) => {
                 counters.joins_gone += 1;
                 let closed = || Refusal { code: CLOSED_CODE, message: "room closed".into() };
                 let error = NotSubscribed::Error(ErrorCode::Internal);
                 Err(if is_closed { NotSubscribed::Refused(closed()) } else { error })
             }
-            (Ok(()), Some(room)) => {
+            (Ok(joined), Some(room)) => {
                 counters.joins_accepted += 1;
+                counters.seats_resumed += u64::from(joined.is_back);
                 let subscribed = self.accept_subscription(context, &request, None).map_err(NotSubscribed::from);
                 self.keep_player(room, &request, subscribed.is_ok(), effects);
                 subscribed.map(|mut subscribed| {
                     subscribed.room = Some((room.key, room.thread));
+                    subscribed.is_back = joined.is_back;
                     subscribed
                 })
             }
@@ -189,16 +193,18 @@ impl Owner {
                 room.players += 1;
             }
         } else if let Some(join) = &request.join {
-            send_to_room(room.thread, ToRoom::Leave { room: room.key, seat: join.seat }, effects);
+            let leave = ToRoom::Leave { room: room.key, seat: join.seat, departure: Departure::Left };
+            send_to_room(room.thread, leave, effects);
         }
     }
 
     /// A player's subscription has ended. A room that has ended gets no message.
-    pub(in crate::shard) fn serve_leave(&mut self, channel: &str, key: RoomKey, seat: SeatKey, effects: &mut Effects) {
+    pub(in crate::shard) fn serve_leave(&mut self, channel: &str, left: LeftSeat, effects: &mut Effects) {
+        let LeftSeat { room: key, seat, departure } = left;
         if let Some(room) = self.current_room(channel, key) {
             room.players -= 1;
             let thread = room.thread;
-            send_to_room(thread, ToRoom::Leave { room: key, seat }, effects);
+            send_to_room(thread, ToRoom::Leave { room: key, seat, departure }, effects);
         }
     }
 
@@ -212,18 +218,27 @@ impl Owner {
     ) {
         let Some(room) = self.current_room(channel, key) else { return };
         if room.players == 0 && room.joins_on_way == 0 {
-            self.close_room(context, channel, key, effects);
+            self.close_room(context, channel, key, None, effects);
         }
     }
 
-    fn close_room(&mut self, context: &mut Context, channel: &Arc<str>, key: RoomKey, effects: &mut Effects) {
+    /// Closes a room, if it is still open. `reason` is for its clients; `None` for that of the code.
+    pub(in crate::shard) fn close_room(
+        &mut self,
+        context: &mut Context,
+        channel: &Arc<str>,
+        key: RoomKey,
+        reason: Option<Arc<str>>,
+        effects: &mut Effects,
+    ) {
         let code = UnsubscribeCode::ROOM_CLOSED;
-        if let Some((room, namespace)) = self.forget_owned_room(context, channel, key, code, effects) {
+        if let Some((room, namespace)) = self.forget_owned_room(context, channel, key, (code, reason.clone()), effects)
+        {
             context.count(namespace).rooms.closed += 1;
             if room.joins_on_way > 0 {
                 self.closed_rooms.insert(key.number, room.joins_on_way);
             }
-            send_to_room(room.thread, ToRoom::Close { room: key, code }, effects);
+            send_to_room(room.thread, ToRoom::Close { room: key, code, reason }, effects);
         }
     }
 
@@ -236,7 +251,7 @@ impl Owner {
         effects: &mut Effects,
     ) {
         if let Some((_, namespace)) =
-            self.forget_owned_room(context, channel, key, UnsubscribeCode::ROOM_FAILED, effects)
+            self.forget_owned_room(context, channel, key, (UnsubscribeCode::ROOM_FAILED, None), effects)
         {
             context.count(namespace).rooms.failed += 1;
         }
@@ -249,7 +264,7 @@ impl Owner {
         context: &mut Context,
         name: &Arc<str>,
         key: RoomKey,
-        code: UnsubscribeCode,
+        (code, reason): (UnsubscribeCode, Option<Arc<str>>),
         effects: &mut Effects,
     ) -> Option<(OwnedRoom, NamespaceIndex)> {
         let room = *self.current_room(name, key)?;
@@ -259,7 +274,8 @@ impl Owner {
         let namespace = channel.namespace;
         let shards: Vec<_> = channel.listening_shards(crate::channel::Audience::Publications).collect();
         for shard in shards {
-            context.notify(shard, Notice::RoomOver { channel: Arc::clone(name), room: key, code }, effects);
+            let reason = reason.clone();
+            context.notify(shard, Notice::RoomOver { channel: Arc::clone(name), room: key, code, reason }, effects);
         }
         if let Some(thread) = self.room_threads.get_mut(usize::from(room.thread.0)) {
             thread.open = thread.open.saturating_sub(1);
@@ -332,7 +348,7 @@ impl Owner {
         }
         let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref().copied());
         if let Some(room) = room {
-            self.close_room(context, channel, room.key, effects);
+            self.close_room(context, channel, room.key, None, effects);
         }
         Ok(ApiAnswer::Done { sessions: room.map_or(0, |room| room.players) })
     }

@@ -8,6 +8,7 @@ use crate::{
     frame::{FrameRef, close_frame},
     outbox::Slots,
     record::SessionIncident,
+    room::Departure,
     session::{Deadlines, Phase},
 };
 
@@ -52,7 +53,9 @@ impl Sessions {
         if is_open {
             self.record_disconnect(context, key, disconnect, effects);
         }
-        if !self.begin_close(context, key, effects) {
+        // Who is not to come back leaves its rooms at once.
+        let departure = if disconnect.reconnects() { Departure::Lost } else { Departure::Left };
+        if !self.begin_close(context, key, departure, effects) {
             return;
         }
         context.counters.count_close(disconnect.code);
@@ -69,7 +72,7 @@ impl Sessions {
         code: Option<u16>,
         effects: &mut Effects,
     ) {
-        if !self.begin_close(context, key, effects) {
+        if !self.begin_close(context, key, Departure::Lost, effects) {
             if let Some(session) = self.table.get_mut(key) {
                 let is_first = session.close_handshake.set_received();
                 if is_first && session.close_handshake.is_sent() {
@@ -100,7 +103,13 @@ impl Sessions {
     }
 
     /// Takes the session out of everything but the table. Returns whether it was open until now.
-    fn begin_close(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) -> bool {
+    fn begin_close(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        departure: Departure,
+        effects: &mut Effects,
+    ) -> bool {
         let Some(session) = self.table.get_mut(key) else { return false };
         if session.phase == Phase::Closing {
             return false;
@@ -111,7 +120,7 @@ impl Sessions {
             // So that the peer's close frame is read.
             effects.list.push(Effect::Resume { session: key });
         }
-        self.leave_everything(context, key, effects);
+        self.leave_everything(context, key, departure, effects);
         self.table.at_mut(key.index).phase = Phase::Closing;
         self.schedule_session(context, key);
         let outbox = self.table.outbox(key.index);
@@ -149,12 +158,18 @@ impl Sessions {
     }
 
     /// Ends all subscriptions and takes the session out of its user's list.
-    pub(super) fn leave_everything(&mut self, context: &mut Context, key: SessionKey, effects: &mut Effects) {
+    pub(super) fn leave_everything(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        departure: Departure,
+        effects: &mut Effects,
+    ) {
         let session = self.table.at_mut(key.index);
         let was_authenticated = session.is_authenticated();
         let place = session.user_place;
         for subscription in std::mem::take(&mut session.subscriptions) {
-            self.detach(context, key, &subscription, effects);
+            self.detach(context, key, &subscription, departure, effects);
         }
         if was_authenticated && let Some(info) = self.table.at(key.index).info.clone() {
             self.remove_from_user(context, key, &info.user, place, effects);
@@ -216,7 +231,7 @@ impl Sessions {
             return;
         }
         self.record(context, key, SessionIncident::Gone, effects);
-        self.leave_everything(context, key, effects);
+        self.leave_everything(context, key, Departure::Lost, effects);
         if let Some(session) = self.table.remove(key) {
             context.timers.abandon(session.scheduled);
         }

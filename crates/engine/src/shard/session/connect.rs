@@ -14,6 +14,7 @@ use crate::{
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
     planted::Bug,
     record::SessionIncident,
+    room::Departure,
     session::{
         ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, Phase, ProxiedCommand, RefusedConnect, Session,
         SessionExtra,
@@ -326,7 +327,7 @@ impl Sessions {
         effects: &mut Effects,
     ) {
         if let Some(code) = pending.refused {
-            self.leave_everything(context, key, effects);
+            self.leave_everything(context, key, Departure::Left, effects);
             let outbox = self.table.outbox(key.index);
             if let Some(before_cork) = outbox.uncork() {
                 outbox.discard_latest_and_behind(before_cork);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{Disconnect, UnsubscribeCode};
+use dunlin_protocol::{ClientInfo, Disconnect, UnsubscribeCode};
 use dunlin_rooms::{Grid, TickUpdate};
 use rand_chacha::rand_core::RngCore;
 
@@ -11,7 +11,7 @@ use crate::{
     frame::{Delivery, FramePlace, FrameRef},
     hub::LocalChannelId,
     names::NamespaceIndex,
-    room::{EventAudience, JoinParams, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken},
+    room::{EventAudience, JoinParams, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken, asks_to_spectate},
     seats::{LocalRoom, RoomRoad, SeatIndex},
     session::{Subscription, SubscriptionParams},
 };
@@ -24,16 +24,31 @@ impl Sessions {
         &mut self,
         context: &mut Context,
         room: RoomKey,
-        code: UnsubscribeCode,
+        (code, reason): (UnsubscribeCode, Option<Arc<str>>),
         effects: &mut Effects,
     ) {
         match self.seats.room_place(room) {
             Some(place) => {
                 let channel = self.seats.room_mut(place).channel;
-                self.end_room(context, channel, room, code, effects);
+                self.end_room(context, channel, room, (code, reason), effects);
             }
             None => context.counters.late_messages += 1,
         }
+    }
+
+    /// A room thread reports that a session's player is gone, or has another session.
+    pub(in crate::shard) fn unseat(
+        &mut self,
+        context: &mut Context,
+        seat: SeatKey,
+        (code, reason): (UnsubscribeCode, Option<Arc<str>>),
+        effects: &mut Effects,
+    ) {
+        // The session may have left meanwhile.
+        let Some(index) = self.seats.find(seat) else { return context.counters.late_messages += 1 };
+        let (session, channel) = (self.seats.at(index).session, self.seats.at(index).channel);
+        let reason = reason.as_deref().unwrap_or(code.reason());
+        self.end_subscription_because(context, session, channel, code, reason, effects);
     }
 
     /// A seat for a session that wants to join, and what its room has to know.
@@ -44,14 +59,16 @@ impl Sessions {
         channel: &str,
         namespace: NamespaceIndex,
         params: &SubscriptionParams,
+        info: Arc<ClientInfo>,
     ) -> (SeatIndex, Box<JoinParams>) {
         // The seat may outlive the session's subscription, until the owner has answered.
         let id = self.hub.hold(channel, namespace);
         let wire = self.table.at(key.index).wire;
         let (index, seat) = self.seats.take(context.identity.index, key, wire, id);
         let opening = self.reserve_opening(key, context.now.mono_us);
-        let claim = context.seat_claim(namespace, &params.data);
-        (index, Box::new(JoinParams { seat, user: self.user(key), data: params.data.clone(), opening, claim }))
+        let is_spectator = asks_to_spectate(&params.data);
+        let claim = if is_spectator { SeatClaim::default() } else { context.seat_claim(namespace, &params.data) };
+        (index, Box::new(JoinParams { seat, info, is_spectator, data: params.data.clone(), opening, claim }))
     }
 
     /// Gives a seat back.
@@ -154,11 +171,11 @@ impl Sessions {
         context: &mut Context,
         channel: &str,
         room: RoomKey,
-        code: UnsubscribeCode,
+        why: (UnsubscribeCode, Option<Arc<str>>),
         effects: &mut Effects,
     ) {
         match self.hub.find(channel) {
-            Some(id) => self.end_room(context, id, room, code, effects),
+            Some(id) => self.end_room(context, id, room, why, effects),
             None => context.counters.late_messages += 1,
         }
     }
@@ -170,7 +187,7 @@ impl Sessions {
         context: &mut Context,
         channel: LocalChannelId,
         room: RoomKey,
-        code: UnsubscribeCode,
+        (code, reason): (UnsubscribeCode, Option<Arc<str>>),
         effects: &mut Effects,
     ) {
         let Self { seats, table: sessions, .. } = self;
@@ -185,8 +202,9 @@ impl Sessions {
         let subscribers = local.classes().flat_map(|(_, subscribers)| subscribers);
         let players: Vec<SessionKey> =
             subscribers.map(|entry| entry.session).filter(is_in_it).map(|session| self.table.at(session).key).collect();
+        let reason = reason.as_deref().unwrap_or(code.reason());
         for key in players {
-            self.end_subscription(context, key, channel, code, effects);
+            self.end_subscription_because(context, key, channel, code, reason, effects);
         }
     }
 
@@ -238,11 +256,16 @@ impl Sessions {
 
 impl Context {
     fn seat_claim(&mut self, namespace: NamespaceIndex, join_data: &[u8]) -> SeatClaim {
-        if !self.namespace(namespace).room.as_ref().is_some_and(|room| room.gives_seat_tokens) {
+        let Some(room) = self.namespace(namespace).room.as_ref().filter(|room| room.gives_seat_tokens) else {
             return SeatClaim::default();
-        }
+        };
+        let is_one_per_user = room.is_one_seat_per_user;
         let (high, low) = (u128::from(self.random.next_u64()), u128::from(self.random.next_u64()));
-        SeatClaim { given: Some(SeatToken(high << 64 | low)), returned: SeatToken::in_join_data(join_data) }
+        SeatClaim {
+            given: Some(SeatToken(high << 64 | low)),
+            returned: SeatToken::in_join_data(join_data),
+            is_one_per_user,
+        }
     }
 
     fn count_room(&mut self, room: &mut LocalRoom) {

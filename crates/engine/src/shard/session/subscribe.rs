@@ -14,7 +14,7 @@ use crate::{
     message::{NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
     planted::Bug,
-    room::SeatToken,
+    room::{Departure, LeftSeat},
     seats::RoomRoad,
     session::{
         Ending, Paused, PausedOn, ProxiedCommand, Session, Subscription, SubscriptionExtra, SubscriptionFlags,
@@ -292,7 +292,10 @@ impl Sessions {
         let id = self.hub.hold(name, namespace);
         let place = filter.as_ref().and_then(|filter| self.hub.hold_filter(id, filter));
         let channel = Arc::clone(&self.hub.channel(id).name);
-        let (seat, join) = joins.map(|params| self.take_seat(context, key, &channel, namespace, params)).unzip();
+        let of_visitor = || Arc::clone(info.as_ref().unwrap_or(of_session));
+        let joins = joins.map(|params| (params, of_visitor()));
+        let (seat, join) =
+            joins.map(|(params, info)| self.take_seat(context, key, &channel, namespace, params, info)).unzip();
         let extra = SubscriptionExtra { info, ttl_s, data, ending: None, seat, refresh: None };
         let is_needed = extra.outlives_answer() || extra.ttl_s.is_some() || extra.data.is_some();
         let session = self.table.at_mut(key.index);
@@ -342,8 +345,12 @@ impl Sessions {
             }
             let seat = request.join.as_ref().and_then(|join| self.seats.find(join.seat));
             if let Ok(subscribed) = outcome {
-                let room = subscribed.room.zip(request.join).map(|((room, _), join)| (room, join.seat));
-                context.leave_owner(request.channel, request.subscriber, room, effects);
+                let left = subscribed.room.zip(request.join).map(|((room, _), join)| LeftSeat {
+                    room,
+                    seat: join.seat,
+                    departure: Departure::Lost,
+                });
+                context.leave_owner(request.channel, request.subscriber, left, effects);
             }
             if let Some(seat) = seat {
                 self.free_seat(context, seat);
@@ -428,7 +435,7 @@ impl Sessions {
             publications: subscribed.publications,
             recovered: subscribed.recovered,
             was_recovering: request.was_recovering,
-            data: data.or_else(|| request.join.as_ref()?.claim.given.map(SeatToken::answer)),
+            data: data.or_else(|| Some(request.join.as_ref()?.claim.given?.answer(subscribed.is_back))),
             patches: subscribed.patches,
             encoded: subscribed.encoded,
             delta: flags.delta,

@@ -9,7 +9,7 @@ use crate::{
     hub::LocalChannelId,
     message::{ShardRequest, Subscriber},
     record::{RecordLevel, SessionIncident},
-    room::{RoomKey, SeatKey},
+    room::{Departure, LeftSeat},
     session::{Ending, Session, Subscription},
 };
 
@@ -54,6 +54,19 @@ impl Sessions {
         code: UnsubscribeCode,
         effects: &mut Effects,
     ) {
+        self.end_subscription_because(context, key, id, code, code.reason(), effects);
+    }
+
+    /// The same with a reason of its own. The client does not receive it if its subscription is still with the owner.
+    pub(super) fn end_subscription_because(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        code: UnsubscribeCode,
+        reason: &str,
+        effects: &mut Effects,
+    ) {
         let session = self.table.get_mut(key);
         let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return };
         if subscription.place.is_none() {
@@ -67,7 +80,7 @@ impl Sessions {
             let what = SessionIncident::Unsubscribed { channel: Arc::clone(&channel), code: code.0 };
             self.record(context, key, what, effects);
         }
-        let push = Push::Unsubscribe { channel: &channel, code, reason: code.reason() };
+        let push = Push::Unsubscribe { channel: &channel, code, reason };
         self.push(context, key, &push, effects);
     }
 
@@ -82,7 +95,7 @@ impl Sessions {
         let session = self.table.at_mut(key.index);
         let Some(subscription) = session.remove_subscription(id) else { return };
         self.table.outbox(key.index).discard_latest(id);
-        self.detach(context, key, &subscription, effects);
+        self.detach(context, key, &subscription, Departure::Left, effects);
     }
 
     /// Takes a subscription that is off its session's list out of the index and off the owner's books. One that the owner
@@ -92,6 +105,7 @@ impl Sessions {
         context: &mut Context,
         key: SessionKey,
         subscription: &Subscription,
+        departure: Departure,
         effects: &mut Effects,
     ) {
         let id = subscription.channel;
@@ -100,6 +114,7 @@ impl Sessions {
             let subscriber = Self::subscriber(session, subscription);
             let seat = subscription.seat();
             let room = seat.and_then(|seat| self.room_of(context, seat));
+            let left = room.map(|(room, seat)| LeftSeat { room, seat, departure });
             if let Some(moved) = self.hub.remove(id, subscriber.class, place) {
                 let moved = self.table.at_mut(moved.session).subscription_mut(id);
                 moved.expect("the index and the sessions agree").place = Some(place);
@@ -107,7 +122,7 @@ impl Sessions {
             let channel = self.hub.channel(id);
             let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
             context.count(namespace).subscriptions -= 1;
-            context.leave_owner(name, subscriber, room, effects);
+            context.leave_owner(name, subscriber, left, effects);
             if let Some(seat) = seat {
                 self.free_seat(context, seat);
             }
@@ -139,7 +154,7 @@ impl Context {
         &mut self,
         channel: Arc<str>,
         subscriber: Subscriber,
-        seat: Option<(RoomKey, SeatKey)>,
+        seat: Option<LeftSeat>,
         effects: &mut Effects,
     ) {
         let owner = self.owner(&channel);

@@ -109,6 +109,7 @@ pub struct RoomsJson<'a> {
 pub struct RoomJson {
     thread: u16,
     num_players: u32,
+    num_players_away: u32,
     num_objects: u32,
     tick: u32,
     tick_p50_us: u32,
@@ -172,6 +173,7 @@ impl RoomJson {
         Self {
             thread: report.thread,
             num_players: report.players,
+            num_players_away: report.players_away,
             num_objects: report.objects,
             tick: report.tick,
             tick_p50_us: report.tick_p50_us,

@@ -43,7 +43,11 @@ impl Scheduler {
         let counters = &mut self.counters;
         for (_, message) in &self.messages {
             match message {
-                FromRoom::Joined { outcome: Ok(()), .. } => counters.joins += 1,
+                FromRoom::Joined { outcome: Ok(joined), .. } => {
+                    counters.joins += 1;
+                    counters.seats_resumed += u64::from(joined.is_back);
+                }
+                FromRoom::Unseated { .. } => counters.unseated += 1,
                 FromRoom::Joined { outcome: Err(_), .. } => counters.joins_refused += 1,
                 FromRoom::Event { .. } => counters.events += 1,
                 FromRoom::Publish { .. } => counters.publications += 1,
@@ -51,6 +55,7 @@ impl Scheduler {
                 FromRoom::Tick { .. } => counters.updates += 1,
                 FromRoom::Made { .. }
                 | FromRoom::Idle { .. }
+                | FromRoom::Closing { .. }
                 | FromRoom::Failed { .. }
                 | FromRoom::Over { .. }
                 | FromRoom::Load { .. } => {}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use dunlin_engine::{
     ShardIndex,
     host::{Checkpoint, HostOptions, NotRestored, RoomHost, RoomOrigin, Runner, TickRecord},
-    room::{FromRoom, RoomKey, SeatClaim, SeatKey, SeatToken, ToRoom},
+    room::{Departure, FromRoom, RoomKey, SeatClaim, SeatKey, SeatToken, ToRoom},
 };
 use dunlin_games::Registry;
 use dunlin_rooms::{PlayerId, Room, RoomOptions, Simulation};
@@ -72,7 +72,7 @@ impl Played {
         let seat = SeatKey { shard: ShardIndex(0), index: self.next_seat % 16, generation: self.next_seat };
         self.next_seat += 1;
         let token = SeatToken(u128::from(self.chance.next_u64()));
-        let claim = SeatClaim { given: Some(token), returned };
+        let claim = SeatClaim { given: Some(token), returned, is_one_per_user: false };
         let request = Box::new(join_request(seat, user, claim));
         self.host.take(ToRoom::Join { room: ROOM, request });
         self.here.insert(seat, token);
@@ -97,7 +97,7 @@ impl Played {
             match self.below(20) {
                 0 => {
                     self.here.remove(&seat);
-                    self.host.take(ToRoom::Leave { room: ROOM, seat });
+                    self.host.take(ToRoom::Leave { room: ROOM, seat, departure: Departure::Left });
                 }
                 1..8 => {
                     let number = self.runner.ticks_run() as u32 + 1;
@@ -153,7 +153,8 @@ impl Played {
 }
 
 fn host(runner: &Runner) -> RoomHost {
-    let options = HostOptions { shard_count: 1, node_seed: 1, empty_ticks_max: 1_000, ticks_per_second: 60 };
+    let options =
+        HostOptions { shard_count: 1, node_seed: 1, empty_ticks_max: 1_000, ticks_per_second: 60, seat_grace_ticks: 0 };
     RoomHost::new(ROOM, Arc::from("arena:1"), runner.room().grid().clone(), options)
 }
 
@@ -237,7 +238,7 @@ fn a_drain_keeps_players_until_they_come_back() {
     played.tick();
     let players = played.players();
     played.host.begin_drain();
-    played.host.take(ToRoom::Leave { room: ROOM, seat });
+    played.host.take(ToRoom::Leave { room: ROOM, seat, departure: Departure::Left });
     (0..3 * GRACE_TICKS).for_each(|_| played.tick());
     assert_eq!(played.players(), players);
     played.save();

@@ -14,7 +14,7 @@ use dunlin_engine::{
     room::{FromRoom, JoinParams, NotJoined, Opening, RoomKey, RoomThreadIndex, SeatClaim, SeatKey, ToRoom},
 };
 use dunlin_net::Waker;
-use dunlin_protocol::{Encoding, UnsubscribeCode};
+use dunlin_protocol::{ClientInfo, Encoding, UnsubscribeCode};
 
 use super::games;
 use crate::{
@@ -44,7 +44,14 @@ pub fn settings(simulation: &str) -> RoomSettings {
 /// A subscription of a session of the first shard to the room `a`.
 pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> SubscriptionRequest {
     let session = SessionKey { index: seat.index, generation: 0 };
-    let join = JoinParams { seat, user: user.into(), data: Bytes::new(), opening: Opening::Reserved, claim };
+    let join = JoinParams {
+        seat,
+        info: Arc::new(ClientInfo::of_user(user)),
+        is_spectator: false,
+        data: Bytes::new(),
+        opening: Opening::Reserved,
+        claim,
+    };
     SubscriptionRequest {
         answer_may_be_large: false,
         channel: "a".into(),
@@ -131,7 +138,7 @@ impl Rig {
     }
 
     pub fn close(&mut self, room: RoomKey, code: UnsubscribeCode) {
-        self.send(ToRoom::Close { room, code });
+        self.send(ToRoom::Close { room, code, reason: None });
     }
 
     pub fn join(&mut self, room: RoomKey, user: &str) -> SeatKey {
@@ -159,7 +166,7 @@ impl Rig {
             while let Some(message) = self.links.next(0) {
                 if let FromRoom::Joined { request, outcome, .. } = &message {
                     let seat = request.join.as_ref().expect("a join is answered").seat;
-                    self.joined.insert(seat, outcome.clone());
+                    self.joined.insert(seat, outcome.clone().map(|_| ()));
                 }
                 if is_it(&message) {
                     return true;

@@ -50,6 +50,11 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
         samples.add(&["accepted"], total(|counters| counters.joins));
         samples.add(&["refused"], total(|counters| counters.joins_refused));
     });
+    page.family(&m::ROOM_SEATS, |samples| {
+        samples.add(&["resumed"], total(|counters| counters.seats_resumed));
+        samples.add(&["expired"], total(|counters| counters.seats_expired));
+        samples.add(&["unseated"], total(|counters| counters.unseated));
+    });
     ticks(page, moment);
     page.family(&m::ROOM_INPUTS, |samples| {
         let senseless = total(|counters| counters.inputs_senseless);

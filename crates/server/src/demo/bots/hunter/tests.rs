@@ -21,7 +21,7 @@ impl Hunt {
         let keyframe = room.keyframe(EncodingSet::default().with(ENCODING));
         let mirror = Mirror::new(room.grid().clone(), 60, keyframe, [&[], &[]]);
         let join = |seed| {
-            let joined = room.join(&Visitor { user: "" }, ENCODING, b"").expect("let in");
+            let joined = room.join(&Visitor::of_user(""), ENCODING, b"").expect("let in");
             (joined.player, Hunter::new(seed), Base::default())
         };
         let bots = (0..bots).map(join).collect();
