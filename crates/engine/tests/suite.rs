@@ -21,6 +21,8 @@ mod room_openings;
 mod rooms;
 mod rooms_at_random;
 mod scripts;
+#[path = "seats.rs"]
+mod seats;
 mod session_size;
 mod shard;
 

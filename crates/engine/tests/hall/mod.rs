@@ -62,11 +62,32 @@ impl Simulation for Meadow {
         }
     }
 
+    fn away(&mut self, world: &mut World, player: PlayerId) {
+        if let Some(avatar) = world.avatar_of(player) {
+            world.set_state(avatar, b"away").expect("a short state");
+        }
+    }
+
+    fn back(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>) {
+        if let Some(avatar) = world.avatar_of(player) {
+            world.set_state(avatar, b"back").expect("a short state");
+        }
+    }
+
     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
         let emitted = match data {
             b"shout" => world.emit(Scope::All, r#""shout""#),
             b"whisper" => world.emit(Scope::Player(player), r#""whisper""#),
             b"news" => world.publish("news", r#""news""#),
+            b"kick" => {
+                let others: Vec<PlayerId> = world.players().filter(|other| *other != player).collect();
+                others.into_iter().for_each(|other| world.kick(other, "no sheep dogs"));
+                Ok(())
+            }
+            b"close" => {
+                world.close("the sheep sleep");
+                Ok(())
+            }
             [x, y] => {
                 let position = Position { x: u32::from(*x) * 4, y: u32::from(*y) * 4 };
                 world.set_viewpoint(player, position);
@@ -117,6 +138,7 @@ pub struct Hall {
     pub rooms: BTreeMap<RoomKey, (RoomHost, Runner)>,
     pub seen: BTreeMap<String, Seen>,
     pub empty_ticks_max: u32,
+    pub seat_grace_ticks: u32,
     /// Whether owners are told that a world is made.
     pub reports_made: bool,
     /// Messages that came for no room.
@@ -155,6 +177,7 @@ impl Hall {
             rooms: BTreeMap::new(),
             seen: BTreeMap::new(),
             empty_ticks_max: 1_000,
+            seat_grace_ticks: 0,
             reports_made: true,
             strays: Vec::new(),
         }
@@ -176,6 +199,18 @@ impl Hall {
 
     pub fn subscribe(&mut self, name: &str, channel: &str) {
         self.send_json(name, &json!({"id": 2, "subscribe": {"channel": channel}}));
+    }
+
+    /// Joins with this data.
+    pub fn join(&mut self, name: &str, channel: &str, data: &Value) {
+        self.send_json(name, &json!({"id": 2, "subscribe": {"channel": channel, "data": data}}));
+    }
+
+    /// The client forgets everything, and its name can be used again.
+    pub fn forget(&mut self, name: &str) {
+        self.leave(name);
+        self.seen.remove(name);
+        self.node.clients.remove(name);
     }
 
     pub fn unsubscribe(&mut self, name: &str, channel: &str) {
@@ -226,7 +261,7 @@ impl Hall {
                         node_seed: node::NODE_SEED,
                         empty_ticks_max: self.empty_ticks_max,
                         ticks_per_second: 60,
-                        seat_grace_ticks: 0,
+                        seat_grace_ticks: self.seat_grace_ticks,
                     };
                     let host = RoomHost::new(*room, channel.clone(), world.grid().clone(), terms);
                     assert!(self.rooms.insert(*room, (host, Runner::new(world))).is_none(), "opened once");

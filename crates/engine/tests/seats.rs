@@ -1,0 +1,292 @@
+//! Seats: a player outlives its client's connection, for a while.
+
+use std::collections::BTreeSet;
+
+use dunlin_protocol::Encoding;
+use dunlin_rooms::ObjectId;
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore, SeedableRng},
+};
+use serde_json::{Value, json};
+
+use crate::hall::{Hall, options};
+
+const ARENA: &str = "arena:a";
+const GRACE_TICKS: u32 = 5;
+
+fn hall(change: impl FnOnce(&mut dunlin_engine::options::RoomLimits)) -> Hall {
+    let mut options = options();
+    let limits = options.namespaces[0].room.as_mut().expect("rooms");
+    limits.gives_seat_tokens = true;
+    change(limits);
+    let mut hall = Hall::new(2, options);
+    hall.seat_grace_ticks = GRACE_TICKS;
+    hall
+}
+
+fn open(hall: &mut Hall, name: &str, shard: u16) {
+    hall.open(name, Encoding::Json, shard);
+}
+
+/// Joins and runs a tick; returns the data of the reply.
+fn join(hall: &mut Hall, name: &str, data: &Value) -> Value {
+    hall.join(name, ARENA, data);
+    hall.tick();
+    joined(hall, name)
+}
+
+fn joined(hall: &mut Hall, name: &str) -> Value {
+    let messages = std::mem::take(&mut hall.seen(name).messages);
+    let replies = messages.iter().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let reply = replies.into_iter().find(|reply| reply["id"] == 2).unwrap_or_else(|| panic!("{name}: {messages:?}"));
+    if reply["error"].is_null() { reply["subscribe"]["data"].clone() } else { reply["error"].clone() }
+}
+
+fn token(data: &Value) -> Value {
+    json!({ "seat_token": data["seat_token"] })
+}
+
+fn avatar(hall: &Hall, name: &str) -> Option<ObjectId> {
+    hall.seen[name].replicas.get(ARENA)?.avatar()
+}
+
+fn players(hall: &Hall) -> usize {
+    hall.only_room().1.room().player_count()
+}
+
+fn state_of(hall: &Hall, avatar: Option<ObjectId>) -> Option<Vec<u8>> {
+    let world = hall.only_room().1.room().world();
+    avatar.and_then(|avatar| world.object(avatar)).map(|object| object.state.clone())
+}
+
+#[test]
+fn a_lost_connection_keeps_its_player_for_the_grace_and_no_tick_longer() {
+    for late_ticks in [0, 1] {
+        let mut hall = hall(|_| {});
+        open(&mut hall, "a", 0);
+        let first = join(&mut hall, "a", &json!({}));
+        assert_eq!(first["seat_resumed"], false);
+        let player = avatar(&hall, "a");
+        hall.forget("a");
+        // The first tick learns of the loss; the last one of the grace takes the join in.
+        for _ in 0..GRACE_TICKS - 1 + late_ticks {
+            hall.tick();
+            assert_eq!((players(&hall), state_of(&hall, player).as_deref()), (1, Some(&b"away"[..])));
+        }
+        open(&mut hall, "b", 1);
+        let second = join(&mut hall, "b", &token(&first));
+        assert_eq!(second["seat_resumed"], late_ticks == 0, "{late_ticks} late");
+        assert_ne!(second["seat_token"], first["seat_token"], "each join gets a token of its own");
+        assert_eq!(avatar(&hall, "b") == player, late_ticks == 0, "{late_ticks} late");
+        let state = if late_ticks == 0 { &b"back"[..] } else { b"me" };
+        assert_eq!((players(&hall), state_of(&hall, avatar(&hall, "b")).as_deref()), (1, Some(state)));
+        hall.check("b", ARENA);
+    }
+}
+
+#[test]
+fn a_connection_that_is_not_known_to_be_lost_gives_way_to_its_player_s_new_one() {
+    for shard in [0, 1] {
+        let mut hall = hall(|_| {});
+        open(&mut hall, "a", 0);
+        let first = join(&mut hall, "a", &json!({}));
+        let player = avatar(&hall, "a");
+        open(&mut hall, "b", shard);
+        let second = join(&mut hall, "b", &token(&first));
+        assert_eq!((second["seat_resumed"].as_bool(), avatar(&hall, "b")), (Some(true), player));
+        let unsubscribed = r#"{"push":{"channel":"arena:a","unsubscribe":{"code":2011,"reason":"seat taken over"}}}"#;
+        assert_eq!(hall.seen("a").messages, [unsubscribed]);
+        assert_eq!((players(&hall), hall.only_room().0.player_count()), (1, 1));
+        // What the old connection does now concerns nobody.
+        hall.publish("a", ARENA, 1, b"shout");
+        hall.forget("a");
+        for _ in 0..2 * GRACE_TICKS {
+            hall.tick();
+            hall.check("b", ARENA);
+        }
+        assert_eq!(players(&hall), 1);
+        // A token is void once it was used.
+        open(&mut hall, "c", 0);
+        assert_eq!(join(&mut hall, "c", &token(&first))["seat_resumed"], false);
+        assert_eq!(players(&hall), 2);
+    }
+}
+
+#[test]
+fn who_unsubscribes_or_is_disconnected_for_good_leaves_at_once() {
+    let mut hall = hall(|_| {});
+    for name in ["a", "b"] {
+        open(&mut hall, name, 0);
+        join(&mut hall, name, &json!({}));
+    }
+    hall.unsubscribe("a", ARENA);
+    hall.tick();
+    assert_eq!(players(&hall), 1);
+    hall.node.ask_api(&json!({"disconnect": {"user": ""}}));
+    hall.tick();
+    assert_eq!(players(&hall), 0);
+}
+
+#[test]
+fn without_a_grace_players_leave_with_their_connections() {
+    let mut hall = hall(|_| {});
+    hall.seat_grace_ticks = 0;
+    open(&mut hall, "a", 0);
+    join(&mut hall, "a", &json!({}));
+    hall.forget("a");
+    hall.tick();
+    assert_eq!(players(&hall), 0);
+}
+
+#[test]
+fn a_kicked_player_leaves_and_its_client_learns_why() {
+    let mut hall = hall(|_| {});
+    for (name, shard) in [("a", 0), ("b", 0), ("c", 1)] {
+        open(&mut hall, name, shard);
+    }
+    let lost = join(&mut hall, "c", &json!({}));
+    for name in ["a", "b"] {
+        join(&mut hall, name, &json!({}));
+    }
+    hall.forget("c");
+    hall.publish("a", ARENA, 1, b"kick");
+    hall.tick();
+    assert_eq!((players(&hall), hall.only_room().0.player_count()), (1, 1), "also one who is away");
+    let unsubscribed = r#"{"push":{"channel":"arena:a","unsubscribe":{"code":2012,"reason":"no sheep dogs"}}}"#;
+    assert!(hall.seen("b").messages.iter().any(|message| message == unsubscribed), "{:?}", hall.seen("b").messages);
+    for _ in 0..3 {
+        hall.tick();
+        hall.check("a", ARENA);
+    }
+    // The seat of a kicked player is void. Whether its user may join again is the game's decision.
+    open(&mut hall, "d", 1);
+    assert_eq!(join(&mut hall, "d", &token(&lost))["seat_resumed"], false);
+}
+
+#[test]
+fn a_game_closes_its_room_and_says_why() {
+    let mut hall = hall(|_| {});
+    for (name, shard) in [("a", 0), ("b", 1)] {
+        open(&mut hall, name, shard);
+        join(&mut hall, name, &json!({}));
+        hall.seen(name).messages.clear();
+    }
+    hall.publish("a", ARENA, 1, b"close");
+    hall.tick();
+    hall.tick();
+    assert!(hall.rooms.is_empty());
+    let unsubscribed = r#"{"push":{"channel":"arena:a","unsubscribe":{"code":2010,"reason":"the sheep sleep"}}}"#;
+    for name in ["a", "b"] {
+        assert!(
+            hall.seen(name).messages.iter().any(|message| message == unsubscribed),
+            "{:?}",
+            hall.seen(name).messages
+        );
+    }
+}
+
+#[test]
+fn a_spectator_sees_the_room_without_a_seat() {
+    let mut hall = hall(|_| {});
+    for (name, shard) in [("a", 0), ("s", 1)] {
+        open(&mut hall, name, shard);
+    }
+    join(&mut hall, "a", &json!({}));
+    let data = join(&mut hall, "s", &json!({"seat": "spectator"}));
+    assert_eq!(data, Value::Null, "nothing to come back to");
+    let world = hall.only_room().1.room().world();
+    assert_eq!((world.player_count(), world.spectator_count()), (1, 1));
+    // Its input is not applied.
+    hall.publish("s", ARENA, 1, b"shout");
+    hall.tick();
+    hall.tick();
+    assert!(hall.seen("a").events.is_empty());
+    assert!(hall.seen["s"].snapshots > 1 && avatar(&hall, "s").is_none());
+    hall.forget("s");
+    hall.tick();
+    assert_eq!(hall.only_room().1.room().world().spectator_count(), 0);
+}
+
+/// A client that is cut off and comes back.
+#[derive(Default)]
+struct Wanderer {
+    /// The name of its connection.
+    name: Option<String>,
+    token: Option<Value>,
+    player: Option<ObjectId>,
+    /// The tick in which its player leaves, if it does not come back.
+    leaves_at: Option<u64>,
+}
+
+#[test]
+fn players_are_not_doubled_lost_or_mixed_up_by_10_000_cuts() {
+    const CUTS: u32 = 10_000;
+    let mut hall = hall(|_| {});
+    let mut chance = ChaCha8Rng::seed_from_u64(7);
+    let mut below = |bound: u32| chance.next_u32() % bound;
+    let mut wanderers: Vec<Wanderer> = (0..8).map(|_| Wanderer::default()).collect();
+    open(&mut hall, "keeper", 0);
+    join(&mut hall, "keeper", &json!({}));
+    let (mut cuts, mut connections, mut resumed, mut taken_over, mut expired) = (0, 0, 0, 0, 0);
+    while cuts < CUTS {
+        let ticks_run = hall.only_room().1.ticks_run();
+        let mut joining = Vec::new();
+        for (index, wanderer) in wanderers.iter_mut().enumerate() {
+            let mut connect = |hall: &mut Hall, token: Option<&Value>| {
+                connections += 1;
+                let name = format!("w{connections}");
+                open(hall, &name, (connections % 2) as u16);
+                hall.join(&name, ARENA, token.unwrap_or(&json!({})));
+                name
+            };
+            match (wanderer.name.take(), below(6)) {
+                (Some(name), 0 | 1) => {
+                    hall.forget(&name);
+                    cuts += 1;
+                    wanderer.leaves_at = Some(ticks_run + 1 + u64::from(GRACE_TICKS));
+                    // At once, in the same tick.
+                    if below(2) == 0 {
+                        joining.push((index, connect(&mut hall, wanderer.token.as_ref())));
+                    }
+                }
+                (Some(name), 2) => {
+                    joining.push((index, connect(&mut hall, wanderer.token.as_ref())));
+                    taken_over += 1;
+                    cuts += 1;
+                    // The server notices the loss of the old connection before, in or after the tick of the join.
+                    hall.forget(&name);
+                }
+                (Some(name), _) => wanderer.name = Some(name),
+                (None, 0 | 1) => joining.push((index, connect(&mut hall, wanderer.token.as_ref()))),
+                (None, _) => {}
+            }
+        }
+        hall.tick();
+        let ticks_run = hall.only_room().1.ticks_run();
+        for (index, name) in joining {
+            let data = joined(&mut hall, &name);
+            let wanderer = &mut wanderers[index];
+            let keeps = wanderer.token.is_some() && wanderer.leaves_at.is_none_or(|leaves_at| ticks_run < leaves_at);
+            assert_eq!(data["seat_resumed"], keeps, "{name} in tick {ticks_run}, {:?}", wanderer.leaves_at);
+            let player = avatar(&hall, &name);
+            assert_eq!(player == wanderer.player, keeps, "{name} has its player again, or a new one");
+            resumed += u32::from(keeps);
+            expired += u32::from(!keeps && wanderer.token.is_some());
+            *wanderer = Wanderer { name: Some(name), token: Some(token(&data)), player, leaves_at: None };
+        }
+        let here = wanderers.iter().filter(|wanderer| wanderer.name.is_some()).count();
+        let away = wanderers.iter().filter(|wanderer| wanderer.leaves_at.is_some_and(|at| ticks_run < at)).count();
+        assert_eq!(players(&hall), 1 + here + away, "tick {ticks_run}");
+        let avatars: Vec<_> =
+            wanderers.iter().filter_map(|wanderer| avatar(&hall, wanderer.name.as_deref()?)).collect();
+        assert_eq!(avatars.iter().collect::<BTreeSet<_>>().len(), here, "each has one of its own");
+        for wanderer in &wanderers {
+            if let Some(name) = &wanderer.name {
+                assert_eq!(avatar(&hall, name), wanderer.player);
+                hall.check(name, ARENA);
+            }
+        }
+    }
+    assert!(resumed > 3_000 && taken_over > 1_000 && expired > 300, "{resumed}, {taken_over}, {expired}");
+}
