@@ -48,7 +48,7 @@ fn main() {
     for player in 0..PLAYERS {
         // A few pages in JSON, the rest in Protobuf.
         let encoding = if player < 3 { Encoding::Json } else { Encoding::Protobuf };
-        room.join(&Visitor { user: "" }, encoding, b"").expect("there is room");
+        room.join(&Visitor::of_user(""), encoding, b"").expect("there is room");
     }
     let mut chance = 7_u64;
     let mut below = |bound: u64| {

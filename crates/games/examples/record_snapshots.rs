@@ -250,7 +250,7 @@ fn join_hunt<W: Write>(
     log: &mut SnapshotLog<W>,
 ) -> Result<(), Box<dyn Error>> {
     let encoding = Encoding::ALL[number as usize % Encoding::ALL.len()];
-    let joined = room.join(&Visitor { user: "" }, encoding, b"").map_err(|refusal| String::from(refusal.message))?;
+    let joined = room.join(&Visitor::of_user(""), encoding, b"").map_err(|refusal| String::from(refusal.message))?;
     log.join(number)?;
     clients.insert(joined.player, FollowedClient::new(number, encoding));
     Ok(())

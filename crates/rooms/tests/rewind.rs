@@ -68,7 +68,7 @@ fn shots(room: &mut Room) -> Vec<String> {
 #[test]
 fn a_shot_counts_where_the_player_saw_its_target() {
     let mut room = Room::new(RoomOptions::default(), 1, Box::new(Range)).expect("a map");
-    room.join(&Visitor { user: "" }, Encoding::Json, b"").expect("there is room");
+    room.join(&Visitor::of_user(""), Encoding::Json, b"").expect("there is room");
     (0..10).for_each(|_| drop(room.tick(0)));
     let mut saved = Vec::new();
     room.save(&mut saved);

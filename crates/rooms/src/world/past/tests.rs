@@ -38,7 +38,7 @@ fn restored(world: &World, ticks_max: u8) -> Result<World, Unreadable> {
     world.save(&mut saved);
     world.save_past(&mut saved);
     let mut reader = Reader::new(&saved);
-    let mut restored = World::restore(world.grid.clone(), &RoomOptions::default(), &mut reader)?;
+    let mut restored = World::restore(world.grid.clone(), &RoomOptions::default(), 2, &mut reader)?;
     restored.restore_past(ticks_max, &mut reader)?;
     assert_eq!(reader.left(), 0);
     Ok(restored)

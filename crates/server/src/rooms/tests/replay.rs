@@ -266,8 +266,8 @@ fn what_does_not_fit_is_named() {
     played.log[0].1 = record;
     assert!(matches!(error(&played), NotRestored::OtherState { tick: 7, .. }), "{:?}", error(&played));
     played.log.clone_from(&log);
-    played.log[3].1[0] = 2;
-    assert_eq!(error(&played), NotRestored::NewerVersion(2));
+    played.log[3].1[0] = CHECKPOINT_AFTER_NEXT;
+    assert_eq!(error(&played), NotRestored::NewerVersion(CHECKPOINT_AFTER_NEXT));
     played.log[3].1 = vec![1, 0, 1, 9];
     assert_eq!(error(&played), NotRestored::Malformed);
 
