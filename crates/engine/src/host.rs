@@ -291,14 +291,14 @@ impl RoomHost {
 
     /// The room is over, by failure or because it was closed: tells everybody who is in it or on the way. Its owner is told
     /// with [`FromRoom::Failed`] by a caller to whom it is news.
-    pub fn end(&mut self, code: UnsubscribeCode, reason: Option<Arc<str>>, outgoing: &mut Vec<RoutedMessage>) {
+    pub fn end(&mut self, code: UnsubscribeCode, reason: Option<&Arc<str>>, outgoing: &mut Vec<RoutedMessage>) {
         for (_, request) in self.requests.drain() {
             let outcome = Err(NotJoined::Gone);
             outgoing.push((self.key.owner, FromRoom::Joined { room: self.key, request, outcome }));
         }
         for (index, part) in (0..).zip(&mut self.shards) {
             if std::mem::take(&mut part.players) != [0; Encoding::ALL.len()] {
-                let reason = reason.clone();
+                let reason = reason.cloned();
                 outgoing.push((ShardIndex(index), FromRoom::Over { room: self.key, code, reason }));
             }
         }

@@ -228,7 +228,7 @@ fn players_are_not_doubled_lost_or_mixed_up_by_10_000_cuts() {
     let mut wanderers: Vec<Wanderer> = (0..8).map(|_| Wanderer::default()).collect();
     open(&mut hall, "keeper", 0);
     join(&mut hall, "keeper", &json!({}));
-    let (mut cuts, mut connections, mut resumed, mut taken_over, mut expired) = (0, 0, 0, 0, 0);
+    let (mut cuts, mut connections, mut resumed, mut taken_over, mut expired) = (0, 0_u32, 0, 0, 0);
     while cuts < CUTS {
         let ticks_run = hall.only_room().1.ticks_run();
         let mut joining = Vec::new();

@@ -198,9 +198,10 @@ impl Room {
     /// The game's [`Refusal`], or 400 for a full room. A code of the game's that is not its to give becomes 400.
     pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) -> Result<Joined, Refusal> {
         let full = || Refusal { code: DEFAULT_REFUSAL_CODE, message: "the room is full".into() };
-        let (count, max) = match visitor.is_spectator {
-            true => (self.world.spectator_count(), self.options.spectators_max),
-            false => (self.world.player_count(), self.options.players_max),
+        let (count, max) = if visitor.is_spectator {
+            (self.world.spectator_count(), self.options.spectators_max)
+        } else {
+            (self.world.player_count(), self.options.players_max)
         };
         if count >= max {
             return Err(full());

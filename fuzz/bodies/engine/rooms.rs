@@ -46,7 +46,7 @@ impl Rooms {
             ToRoom::Close { room, code, reason } => {
                 // One that has failed meanwhile is not there.
                 if let Some((mut host, _)) = self.open.remove(&room) {
-                    host.end(code, reason, outgoing);
+                    host.end(code, reason.as_ref(), outgoing);
                 }
             }
             ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {

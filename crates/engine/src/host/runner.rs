@@ -170,7 +170,9 @@ impl Runner {
         let expiring: Vec<PlayerId> = self.expiring().collect();
         self.ticks_run += 1;
         let mut applied = Applied { expired: expiring.len(), ..Applied::default() };
-        expiring.into_iter().for_each(|player| self.leave(player));
+        for player in expiring {
+            self.leave(player);
+        }
         for (place, step) in steps.into_iter().enumerate() {
             self.apply_step(place, step, &mut applied);
         }

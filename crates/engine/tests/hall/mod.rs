@@ -81,7 +81,9 @@ impl Simulation for Meadow {
             b"news" => world.publish("news", r#""news""#),
             b"kick" => {
                 let others: Vec<PlayerId> = world.players().filter(|other| *other != player).collect();
-                others.into_iter().for_each(|other| world.kick(other, "no sheep dogs"));
+                for other in others {
+                    world.kick(other, "no sheep dogs");
+                }
                 Ok(())
             }
             b"close" => {
@@ -274,7 +276,7 @@ impl Hall {
                 ToRoom::Close { room, code, reason } => {
                     let (mut host, _) = self.rooms.remove(room).expect("closed once, and after it was opened");
                     let mut outgoing = Vec::new();
-                    host.end(*code, reason.clone(), &mut outgoing);
+                    host.end(*code, reason.as_ref(), &mut outgoing);
                     for (shard, message) in outgoing {
                         self.on_message(shard.0, message);
                     }

@@ -182,7 +182,7 @@ impl ScheduledRoom {
                 None
             }
             Stage::Open { mut host, live } => {
-                host.end(code, reason, outgoing);
+                host.end(code, reason.as_ref(), outgoing);
                 live
             }
         }

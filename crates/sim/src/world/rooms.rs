@@ -185,7 +185,7 @@ impl World {
             ToRoom::Open { room, channel, .. } => self.open_room(thread, room, &channel)?,
             ToRoom::Close { room, code, reason } => {
                 if let Some(mut hosted) = self.threads.rooms[thread].remove(&room) {
-                    hosted.host.end(code, reason, &mut outgoing);
+                    hosted.host.end(code, reason.as_ref(), &mut outgoing);
                 }
             }
             ToRoom::Join { room, ref request } if !self.threads.rooms[thread].contains_key(&room) => {
