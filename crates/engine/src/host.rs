@@ -13,7 +13,7 @@ mod seating;
 use std::{collections::VecDeque, sync::Arc};
 
 use dunlin_protocol::{Encoding, Payload, UnsubscribeCode};
-use dunlin_rooms::{EncodingSet, Grid, PlayerId, Scoped};
+use dunlin_rooms::{EncodingSet, Grid, PlayerId, Scoped, TickUpdate};
 use hashbrown::HashMap;
 
 use crate::{
@@ -233,19 +233,7 @@ impl RoomHost {
             outgoing.push(self.unseated(seat, UnsubscribeCode::KICKED, Some(reason.into())));
         }
         if let Some((keyframe, encodings)) = keyframe {
-            for (index, part) in (0..).zip(&mut self.shards) {
-                if !part.known.covers(part.read()) {
-                    part.known = encodings;
-                    let message = FromRoom::Keyframe {
-                        room: self.key,
-                        channel: Arc::clone(&self.channel),
-                        grid: self.grid.clone(),
-                        ticks_per_second: self.options.ticks_per_second,
-                        keyframe: Arc::clone(&keyframe),
-                    };
-                    outgoing.push((ShardIndex(index), message));
-                }
-            }
+            self.send_keyframes(&keyframe, encodings, outgoing);
         }
         for change in outcome.players {
             let Some(player) = self.players.get(&change.player) else { continue };
@@ -283,6 +271,28 @@ impl RoomHost {
             outgoing.push((self.key.owner, FromRoom::Closing { room: self.key, channel, reason }));
         }
         self.watch_emptiness(away, outgoing);
+    }
+
+    /// Sends the world before the tick to the shards that need it.
+    fn send_keyframes(
+        &mut self,
+        keyframe: &Arc<TickUpdate>,
+        encodings: EncodingSet,
+        outgoing: &mut Vec<RoutedMessage>,
+    ) {
+        for (index, part) in (0..).zip(&mut self.shards) {
+            if !part.known.covers(part.read()) {
+                part.known = encodings;
+                let message = FromRoom::Keyframe {
+                    room: self.key,
+                    channel: Arc::clone(&self.channel),
+                    grid: self.grid.clone(),
+                    ticks_per_second: self.options.ticks_per_second,
+                    keyframe: Arc::clone(keyframe),
+                };
+                outgoing.push((ShardIndex(index), message));
+            }
+        }
     }
 
     fn unseated(&self, seat: SeatKey, code: UnsubscribeCode, reason: Option<Arc<str>>) -> RoutedMessage {
