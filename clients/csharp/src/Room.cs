@@ -75,6 +75,8 @@ namespace Dunlin.Rooms
         public Clock Clock { get; } = new Clock();
         public Interpolation Interpolation { get; }
         public Inputs Inputs { get; } = new Inputs();
+        /// <summary>Whether the last join came back to the player of the join before.</summary>
+        public bool IsSeatResumed { get; private set; }
         /// <summary>From sending an input until a snapshot acknowledged it, smoothed; null before the first.</summary>
         public double? RoundTripMs { get; private set; }
 
@@ -208,6 +210,8 @@ namespace Dunlin.Rooms
             bool isWhole = epoch == null || reply.Subscribe.Recovered;
             JsonValue seat = reply.Subscribe.Data == null ? null : reply.Subscribe.Data["seat_token"];
             if (seat != null && seat.Kind == JsonKind.Text) SeatToken = seat.Text;
+            JsonValue resumed = reply.Subscribe.Data == null ? null : reply.Subscribe.Data["seat_resumed"];
+            IsSeatResumed = resumed != null && resumed.IsTrue;
             epoch = reply.Subscribe.Epoch;
             if (Joined != null) Joined(isWhole);
             int join = joins;

@@ -119,7 +119,8 @@ namespace Dunlin.Rooms.Tests
             var it = new Scripted(new RoomClientOptions(), new RoomOptions { Data = " {\"name\":\"A\"}" });
             it.Accept();
             it.Expect(Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\": {\"name\":\"A\"}}}", "", "the join");
-            it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"e\",\"offset\":4,\"data\":{\"seat_token\":\"ab\"}}}");
+            it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"e\",\"offset\":4,\"data\":{\"seat_token\":\"ab\",\"seat_resumed\":false}}}");
+            Check.True(!it.room.IsSeatResumed, "a new player");
             it.Publish(FirstSnapshot);
             it.Publish("{\"tick\":8,\"event\":\"x\"}", 5);
             it.Expect("", "joined True, event 8 x", "the stay");
@@ -132,9 +133,10 @@ namespace Dunlin.Rooms.Tests
             it.Expect(
                 Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":{\"seat_token\":\"ab\",\"name\":\"A\"},\"recover\":true,\"epoch\":\"e\",\"offset\":5}}",
                 "", "the return");
-            it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"e\",\"offset\":9,\"recovered\":true,\"publications\":["
+            it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"e\",\"offset\":9,\"recovered\":true,\"data\":{\"seat_token\":\"cd\",\"seat_resumed\":true},\"publications\":["
                 + "{\"data\":{\"tick\":9,\"event\":\"y\"},\"offset\":7},{\"data\":{\"tick\":9,\"event\":\"z\"},\"offset\":8}]}}");
             it.Expect("", "joined True, event 9 y, event 9 z", "the recovery");
+            Check.True(it.room.IsSeatResumed && it.room.SeatToken == "cd", "the same player");
             it.Close(1006);
             it.Pass(600);
             it.Accept();

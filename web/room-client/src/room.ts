@@ -73,8 +73,8 @@ export interface RoomEvents<GameEvents extends object = Record<string, unknown>>
   snapshot: Changes;
   /** A reliable event of the room, and the tick in which it happened. */
   event: { readonly tick: number; readonly event: GameEvent<GameEvents> };
-  /** The player has joined; a snapshot follows. Also emitted after a reconnect. */
-  joined: object;
+  /** The client has joined; a snapshot follows. Also emitted after a reconnect. `seatResumed`: it is back at the player it had before. */
+  joined: { readonly seatResumed: boolean };
   /** The player has left. If `rejoins`, the client is trying to join again. */
   left: { readonly code: number; readonly reason: string; readonly rejoins: boolean };
   /** Invalid data was ignored. After an invalid snapshot the client joins again. */
@@ -182,8 +182,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
   private listen(subscription: RoomSubscription): void {
     subscription.on("subscribed", (context) => {
       this.current = "joined";
-      this.keepSeat(subscription, context.data);
-      this.emit("joined", context);
+      this.emit("joined", { seatResumed: this.keepSeat(subscription, context.data) });
     });
     subscription.on("subscribing", ({ code, reason }) => this.end(code, reason, true));
     subscription.on("unsubscribed", ({ code, reason }) => {
@@ -288,20 +287,21 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     this.client.removeSubscription(subscription);
   }
 
-  /** Remembers the seat token that the room has given, and returns it with the next join. */
-  private keepSeat(subscription: RoomSubscription, answer: unknown): void {
+  /** Remembers the seat token that the room has given, to return it with the next join. Returns whether the last one was taken. */
+  private keepSeat(subscription: RoomSubscription, answer: unknown): boolean {
     let value = answer;
     if (answer instanceof Uint8Array) {
       try {
         value = JSON.parse(decoder.decode(answer));
       } catch {
-        return;
+        return false;
       }
     }
-    const { seat_token: token } = (typeof value === "object" && value !== null ? value : {}) as { seat_token?: unknown };
-    if (typeof token !== "string") return;
+    const { seat_token: token, seat_resumed: isResumed } = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
+    if (typeof token !== "string") return false;
     this.seat = token;
     subscription.setData?.(this.encodeValue(this.joinData()));
+    return isResumed === true;
   }
 
   private joinData(): unknown {

@@ -192,12 +192,14 @@ for (const encoding of ['json', 'protobuf']) {
   test(`a seat token is returned with each join, also by another room, ${encoding}`, () => {
     const encode = (value) => (encoding === 'json' ? value : new TextEncoder().encode(JSON.stringify(value)));
     const decode = (data) => (encoding === 'json' ? data : JSON.parse(new TextDecoder().decode(data)));
-    const { client, room } = bench({ encoding, data: { name: 'Ada' } });
+    const { client, room, seen } = bench({ encoding, data: { name: 'Ada' } });
     room.join();
     assert.deepEqual([room.seatToken, decode(client.last.options.data)], [null, { name: 'Ada' }]);
     client.last.emit('subscribed', { data: encode({ seat_token: 'one' }) });
     assert.deepEqual([room.seatToken, decode(client.last.data)], ['one', { name: 'Ada', seat_token: 'one' }]);
-    client.last.emit('subscribed', { data: encode({ seat_token: 'two' }) });
+    assert.deepEqual(seen, [['joined', { seatResumed: false }]]);
+    client.last.emit('subscribed', { data: encode({ seat_token: 'two', seat_resumed: true }) });
+    assert.deepEqual(seen.at(-1), ['joined', { seatResumed: true }]);
     assert.deepEqual([room.seatToken, decode(client.last.data)], ['two', { name: 'Ada', seat_token: 'two' }]);
     client.last.emit('subscribed', { data: encode({ seat_token: 3 }) });
     client.last.emit('subscribed', { data: encode('four') });
