@@ -136,12 +136,12 @@ def recording(path):
 class Player:
     """A client in a room of its own: it applies what arrives, and keeps its unacknowledged inputs."""
 
-    def __init__(self, encoding, room, name):
+    def __init__(self, encoding, room, **data):
         self.room, self.replica, self.events, self.number, self.end = room, Replica(), [], 0, None
         self.connection = Connection(os.environ["DUNLIN_WS_URL"], encoding)
-        request = {"channel": room, "data": self.connection.payload({"name": name})}
-        self.joined = self.connection.ask({"subscribe": request})
-        self.offset = self.joined.get("subscribe", {}).get("offset", 0)
+        joined = self.connection.ask({"subscribe": {"channel": room, "data": self.connection.payload(data)}})
+        self.offset = joined["subscribe"].get("offset", 0)
+        self.seat = self.connection.document(joined["subscribe"]["data"])
 
     def read(self):
         push = self.connection.receive().get("push", {})
@@ -181,7 +181,7 @@ def way(velocity, tick, ticks_per_second):
 
 def play(encoding):
     room = f"arena:{uuid.uuid4()}"
-    ada, bob = Player(encoding, room, "Ada"), Player(encoding, room, "Bob")
+    ada, bob = Player(encoding, room, name="Ada"), Player(encoding, room, name="Bob")
     for player in (ada, bob):
         player.until("the own object", lambda player=player: player.avatar)
     event = ada.until("a welcome", lambda: next((event for event in ada.events if "welcome" in event["event"]), None))
@@ -208,7 +208,18 @@ def play(encoding):
     assert ada.end is None and bob.end is None, (ada.end, bob.end)
     refused = ada.connection.ask({"publish": {"channel": room, "data": ada.connection.input(1, b"\0\0\0", room)}})
     assert refused["error"]["code"] == 107, refused
-    bob.connection.ask({"unsubscribe": {"channel": room}})
+    # Another connection takes Bob's seat over, and another one comes back to it.
+    seats = [bob]
+    for _ in range(2):
+        seats.append(Player(encoding, room, seat_token=seats[-1].seat["seat_token"]))
+        assert seats[-1].seat["seat_resumed"] and not bob.seat["seat_resumed"]
+        seats[-1].until("the same player", lambda: seats[-1].avatar)
+        assert seats[-1].replica.avatar == bob.replica.avatar
+        if seats[-2] is bob:
+            bob.until("the end of the first connection", lambda: bob.end)
+            assert bob.end["code"] == 2011, bob.end
+            seats[-1].connection.socket.close_socket()
+    seats[-1].connection.ask({"unsubscribe": {"channel": room}})
     ada.until("Bob is gone", lambda: bob.replica.avatar not in ada.replica.objects)
     # A join that the game refuses.
     carl = Connection(os.environ["DUNLIN_WS_URL"], encoding)

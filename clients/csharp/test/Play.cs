@@ -92,11 +92,13 @@ namespace Dunlin.Rooms.Tests
         /// <summary>The connection is lost: the client comes back by itself, with a new replica, and without a missed event.</summary>
         private static void Cut(Player ada, Player bob, Player[] all)
         {
+            uint avatar = ada.Room.Replica.Avatar;
             ada.Socket.Close();
             Until(all, "the loss is noticed", () => ada.Lefts.Count > 0);
             Check.Equal(ada.Lefts[0], "1006 True", "the client joins again");
             Check.True(ada.Room.State == RoomState.Joining && ada.Room.Replica.Count == 0, "the replica is empty");
             Until(all, "Ada is back", () => ada.Avatar != null);
+            Check.True(ada.Room.Replica.Avatar == avatar && ada.Room.IsSeatResumed, "the same player is back");
             Check.Equal(string.Join(" ", ada.Joins), "True True", "no event was missed");
             Check.True(ada.Send(0, 0) == 1, "inputs are numbered from 1 again");
             Until(all, "the input is applied", () => ada.Room.Replica.Ack == 1);

@@ -81,6 +81,9 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
       play(encoding, async ({ player, proxy }) => {
         const cable = await proxy();
         const ada = await player({}, cable.url);
+        const joins = [];
+        ada.room.on('joined', (joined) => joins.push(joined));
+        const { avatar } = ada.room.replica;
         ada.room.send(walk(127, 0));
         await ada.until('the input is applied', () => ada.room.replica.ack === 1);
         cable.cut();
@@ -89,6 +92,7 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
         assert.deepEqual([ada.room.state, ada.room.replica.size], ['joining', 0]);
         cable.restore();
         await ada.until('the own object is seen again', () => ada.avatar !== undefined);
+        assert.deepEqual([joins, ada.room.replica.avatar], [[{ seatResumed: true }], avatar], 'the same player');
         assert.equal(ada.room.send(walk(0, 127)), 1, 'numbers begin anew');
         await ada.until('the input is applied', () => ada.room.replica.ack === 1);
         assert.deepEqual(ada.errors.filter(({ name }) => name === 'RoomError'), []);
