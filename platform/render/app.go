@@ -116,6 +116,7 @@ func (view *appView) template() corev1.PodTemplateSpec {
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
 	pod.TerminationGracePeriodSeconds = &grace
 	pod.TopologySpreadConstraints = spread(view.selector(partMain))
+	pod.Tolerations = leavesLostNode(view.hasPersistentVolume())
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{
 			Labels:      view.labels(partMain),

@@ -188,6 +188,7 @@ func (view *dunlinView) nodePod(config string) corev1.PodSpec {
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
 	pod.TerminationGracePeriodSeconds = &view.drain.GraceSeconds
 	pod.TopologySpreadConstraints = spread(view.selector(partMain))
+	pod.Tolerations = leavesLostNode(view.spec.Storage != nil)
 	return pod
 }
 

@@ -77,6 +77,25 @@ func spread(selector map[string]string) []corev1.TopologySpreadConstraint {
 	}}
 }
 
+// lostNodeSeconds is how long pods without data stay with a node that is lost, before others take their place. Without this, Kubernetes
+// waits 5 minutes.
+const lostNodeSeconds = 30
+
+// leavesLostNode are the tolerations of a pod that can start anywhere. Where a pod has data on its node, another one would have to
+// wait for the node anyway.
+func leavesLostNode(hasData bool) []corev1.Toleration {
+	if hasData {
+		return nil
+	}
+	var tolerations []corev1.Toleration
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		tolerations = append(tolerations, corev1.Toleration{
+			Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(lostNodeSeconds)),
+		})
+	}
+	return tolerations
+}
+
 func pullSecrets(name string) []corev1.LocalObjectReference {
 	if name == "" {
 		return nil
