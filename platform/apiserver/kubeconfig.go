@@ -16,7 +16,7 @@ func Kubeconfig(connection *rest.Config) ([]byte, error) {
 			Server: connection.Host, CertificateAuthorityData: connection.CAData,
 		}},
 		AuthInfos: map[string]*api.AuthInfo{name: {
-			Token:       connection.BearerToken,
+			Token: connection.BearerToken, ClientCertificateData: connection.CertData, ClientKeyData: connection.KeyData,
 			Impersonate: connection.Impersonate.UserName, ImpersonateGroups: connection.Impersonate.Groups,
 		}},
 	})
