@@ -187,7 +187,8 @@ func (identity *clusterIdentity) meta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: identity.account(), Namespace: identity.Namespace, Labels: labels}
 }
 
-func (cluster *cluster) createIdentity(ctx context.Context, identity clusterIdentity, lifetime time.Duration, connection *rest.Config) (*identityToken, error) {
+// ensureIdentity makes an access identity if there is none.
+func (cluster *cluster) ensureIdentity(ctx context.Context, identity clusterIdentity) (*corev1.ServiceAccount, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: identity.meta()}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: identity.meta(),
@@ -204,6 +205,14 @@ func (cluster *cluster) createIdentity(ctx context.Context, identity clusterIden
 	if binding.RoleRef.Name != wanted {
 		return nil, fmt.Errorf("access identity %s in %s is a %s; revoke it first, or choose another name",
 			identity.Name, identity.Namespace, strings.TrimPrefix(binding.RoleRef.Name, identityRolePrefix))
+	}
+	return account, nil
+}
+
+func (cluster *cluster) createIdentity(ctx context.Context, identity clusterIdentity, lifetime time.Duration, connection *rest.Config) (*identityToken, error) {
+	account, err := cluster.ensureIdentity(ctx, identity)
+	if err != nil {
+		return nil, err
 	}
 	identity.Since = account.CreationTimestamp
 	seconds := int64(lifetime.Seconds())

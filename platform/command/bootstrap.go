@@ -1,0 +1,215 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+const bootstrapFile = "bootstrap.yaml"
+
+// bootstrapConfig is bootstrap.yaml. Paths are relative to its folder.
+type bootstrapConfig struct {
+	// Inventory, Playbook and Token are for Ansible: the token is in an encrypted .env file, as K3S_TOKEN.
+	Inventory string `json:"inventory"`
+	Playbook  string `json:"playbook"`
+	Token     string `json:"token"`
+	// SSH is where the server's kubeconfig is read, and where the connection to its API server goes through.
+	SSH string `json:"ssh"`
+	// Kubeconfig is written, and not to be committed.
+	Kubeconfig string `json:"kubeconfig"`
+	// Operator has the manifests of the operator, in this order; the operator's Deployment is among them.
+	Operator []string `json:"operator"`
+	// Identities are access identities; nobody gets a token by them.
+	Identities []bootstrapIdentity `json:"identities,omitempty"`
+	// ArgoCD has manifests of Argo CD, in this order.
+	ArgoCD []string `json:"argocd,omitempty"`
+	// Apps are manifests of Apps and Dunlins.
+	Apps []string `json:"apps"`
+}
+
+type bootstrapIdentity struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Role      string `json:"role"`
+}
+
+// bootstrap is a run of the command.
+type bootstrap struct {
+	*program
+	config bootstrapConfig
+	folder string
+	// cluster is nil until there is a connection.
+	cluster *cluster
+	// tunnel ends the connection through SSH.
+	tunnel func()
+	wait   time.Duration
+}
+
+// bootstrapStep is done if nothing is missing. What is missing is found where it belongs, each time; no file keeps a state.
+type bootstrapStep struct {
+	name    string
+	missing func(ctx context.Context) (string, error)
+	do      func(ctx context.Context) error
+}
+
+func (program *program) bootstrapCommand() *cobra.Command {
+	isPlan, wait := false, time.Duration(0)
+	command := &cobra.Command{
+		Use:   "bootstrap FOLDER",
+		Short: "Make a cluster that serves from bare machines and a folder with everything in it",
+		Long: `Make a cluster that serves from bare machines and a folder with everything in it: machines and k3s with Ansible, the operator,
+access identities, Argo CD where asked for, and apps. FOLDER/bootstrap.yaml names the files of each step:
+
+  inventory: hosts.yml                       # of Ansible
+  playbook: ../platform/machines/site.yml
+  token: token.env                           # encrypted, with K3S_TOKEN
+  ssh: ops@203.0.113.11                      # the server
+  kubeconfig: k3s.kubeconfig                 # is written; do not commit it
+  operator: [../platform/crd, ../platform/deploy]
+  identities: [{ name: ci, namespace: web, role: deployer }]
+  argocd: []                                 # manifests, if there are some
+  apps: [apps]
+
+First, the plan is printed: each step, and what it has to do. What is done already is found in the machines and in the cluster, so the
+command can be run again after a failure, and after changes of the folder. It needs ansible-playbook, ansible-inventory and ssh.`,
+		Args: func(_ *cobra.Command, arguments []string) error {
+			if len(arguments) != 1 {
+				return usageError{fmt.Errorf("there are %d arguments; name the folder of %s", len(arguments), bootstrapFile)}
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, arguments []string) error {
+			run, err := program.newBootstrap(arguments[0], wait)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := program.interruptible()
+			defer cancel()
+			defer func() { run.tunnel() }()
+			return run.run(ctx, isPlan)
+		},
+	}
+	command.Flags().BoolVar(&isPlan, "plan", false, "print the plan, and change nothing")
+	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until the operator is available, and then until the apps serve")
+	return command
+}
+
+func (program *program) newBootstrap(folder string, wait time.Duration) (*bootstrap, error) {
+	text, err := os.ReadFile(filepath.Join(folder, bootstrapFile))
+	if err != nil {
+		return nil, fmt.Errorf("%w; `roost help bootstrap` has an example", err)
+	}
+	run := &bootstrap{program: program, folder: folder, wait: wait, tunnel: func() {}}
+	if err := yaml.UnmarshalStrict(text, &run.config); err != nil {
+		return nil, fmt.Errorf("%s: %w; `roost help bootstrap` has an example", bootstrapFile, err)
+	}
+	for key, value := range map[string]string{
+		"inventory": run.config.Inventory, "playbook": run.config.Playbook, "token": run.config.Token, "ssh": run.config.SSH,
+		"kubeconfig": run.config.Kubeconfig,
+	} {
+		if value == "" {
+			return nil, fmt.Errorf("%s has no %s; set it. `roost help bootstrap` has an example", bootstrapFile, key)
+		}
+	}
+	if len(run.config.Operator) == 0 || len(run.config.Apps) == 0 {
+		return nil, fmt.Errorf("%s has no operator or no apps; set both. `roost help bootstrap` has an example", bootstrapFile)
+	}
+	program.kubeconfig = run.path(run.config.Kubeconfig)
+	return run, nil
+}
+
+func (run *bootstrap) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(run.folder, name)
+}
+
+func (run *bootstrap) paths(names []string) []string {
+	var paths []string
+	for _, name := range names {
+		paths = append(paths, run.path(name))
+	}
+	return paths
+}
+
+func (run *bootstrap) steps() []bootstrapStep {
+	steps := []bootstrapStep{
+		{"machines", run.missingMachines, run.makeMachines},
+		{"connection", run.missingConnection, run.makeConnection},
+		{"operator", run.missingOperator, run.makeOperator},
+		{"identities", run.missingIdentities, run.makeIdentities},
+	}
+	if len(run.config.ArgoCD) > 0 {
+		steps = append(steps, bootstrapStep{"argocd", run.missingArgoCD, run.makeArgoCD})
+	}
+	return append(steps, bootstrapStep{"apps", run.missingApps, run.makeApps})
+}
+
+// errNoCluster is why nobody can say what is missing in a cluster.
+var errNoCluster = errors.New("the cluster cannot be reached yet")
+
+// plan prints each step with what it has to do.
+func (run *bootstrap) plan(ctx context.Context, steps []bootstrapStep) error {
+	table := tabwriter.NewWriter(run.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "STEP\tTO DO")
+	for _, step := range steps {
+		missing, err := step.missing(ctx)
+		switch {
+		case errors.Is(err, errNoCluster):
+			missing = "all of it, or less: " + err.Error()
+		case err != nil:
+			return fmt.Errorf("%s: %w", step.name, err)
+		case missing == "":
+			missing = "nothing"
+		}
+		fmt.Fprintf(table, "%s\t%s\n", step.name, missing)
+	}
+	return table.Flush()
+}
+
+// run does the steps in their order, each only if something is missing, and checks after each that nothing is missing any more.
+func (run *bootstrap) run(ctx context.Context, isPlan bool) error {
+	steps := run.steps()
+	// A connection from an earlier run tells more about what is there.
+	_ = run.connectAgain(ctx)
+	if err := run.plan(ctx, steps); err != nil || isPlan {
+		return err
+	}
+	var summary []string
+	for number, step := range steps {
+		missing, err := step.missing(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		if missing == "" {
+			summary = append(summary, step.name+": was done")
+			continue
+		}
+		run.note("%s: %s", step.name, missing)
+		began := time.Now()
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("step %d of %d, %s: %w. Steps before it are done; run the command again to go on", number+1, len(steps), step.name, err)
+		}
+		if missing, err = step.missing(ctx); err == nil && missing != "" {
+			err = errors.New("still to do: " + missing)
+		}
+		if err != nil {
+			return fmt.Errorf("step %d of %d, %s: %w", number+1, len(steps), step.name, err)
+		}
+		summary = append(summary, fmt.Sprintf("%s: done in %.0f s", step.name, time.Since(began).Seconds()))
+	}
+	for _, line := range summary {
+		run.print("%s", line)
+	}
+	run.print("KUBECONFIG=%s has the rights of an administrator; `roost identity create` makes lesser ones", run.kubeconfig)
+	return nil
+}

@@ -1,0 +1,335 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	operatorNamespace = "roost-system"
+	operatorName      = "roost-operator"
+	identitySecret    = "roost-identity"
+	identityKey       = "identity.txt"
+	availablePause    = 200 * time.Millisecond
+)
+
+// yamlFiles are the named files, and in folders those whose names end with .yaml, in the order of their names.
+func yamlFiles(paths []string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			files = append(files, path)
+			continue
+		}
+		inside, err := filepath.Glob(filepath.Join(path, "*.yaml"))
+		if err != nil || len(inside) == 0 {
+			return nil, fmt.Errorf("%s has no file with .yaml at its end; name another folder", path)
+		}
+		files = append(files, inside...)
+	}
+	return files, nil
+}
+
+// objectsOf are the objects of manifests, in the order of the files.
+func objectsOf(paths []string) ([]*unstructured.Unstructured, error) {
+	files, err := yamlFiles(paths)
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+		for {
+			document, err := documents.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			object := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal(document, &object.Object); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			if len(object.Object) > 0 {
+				objects = append(objects, object)
+			}
+		}
+	}
+	return objects, nil
+}
+
+func titleOf(object client.Object) string {
+	name := object.GetObjectKind().GroupVersionKind().Kind + " " + object.GetName()
+	if object.GetNamespace() != "" {
+		name += " in " + object.GetNamespace()
+	}
+	return name
+}
+
+// isAsFile has the API server apply an object without writing it, and compares the result with what is there.
+func (run *bootstrap) isAsFile(ctx context.Context, object *unstructured.Unstructured) (bool, error) {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(object.GroupVersionKind())
+	err := run.cluster.Get(ctx, client.ObjectKeyFromObject(object), live)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, run.cluster.explained(err)
+	}
+	applied := object.DeepCopy()
+	if err := run.cluster.apply(ctx, applied, object.Object, client.DryRunAll); err != nil {
+		return false, fmt.Errorf("%s: %w", titleOf(object), err)
+	}
+	for _, one := range []*unstructured.Unstructured{live, applied} {
+		one.SetManagedFields(nil)
+		one.SetResourceVersion("")
+		one.SetGeneration(0)
+	}
+	return equality.Semantic.DeepEqual(live.Object, applied.Object), nil
+}
+
+// missingObjects are the names of those that differ from their files.
+func (run *bootstrap) missingObjects(ctx context.Context, paths []string) ([]string, error) {
+	if run.cluster == nil {
+		return nil, errNoCluster
+	}
+	objects, err := objectsOf(paths)
+	if err != nil {
+		return nil, err
+	}
+	var missing []string
+	for _, object := range objects {
+		isSame, err := run.isAsFile(ctx, object)
+		if err != nil {
+			return nil, err
+		}
+		if !isSame {
+			missing = append(missing, titleOf(object))
+		}
+	}
+	return missing, nil
+}
+
+// applyObjects applies them in their order. A kind that is new takes a moment until it is served.
+func (run *bootstrap) applyObjects(ctx context.Context, paths []string) error {
+	objects, err := objectsOf(paths)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		err := run.until(ctx, titleOf(object)+" is applied", func() (bool, error) {
+			err := run.cluster.apply(ctx, object.DeepCopy(), object.Object)
+			if meta.IsNoMatchError(errors.Unwrap(err)) || err != nil && strings.Contains(err.Error(), "does not know the kinds") {
+				return false, nil
+			}
+			return err == nil, err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", titleOf(object), err)
+		}
+	}
+	return nil
+}
+
+// until asks again and again, for as long as --wait says.
+func (run *bootstrap) until(ctx context.Context, what string, holds func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, run.wait)
+	defer cancel()
+	pause := time.NewTicker(availablePause)
+	defer pause.Stop()
+	for {
+		isHeld, err := holds()
+		if isHeld || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: not within %s", what, run.wait)
+		case <-pause.C:
+		}
+	}
+}
+
+func (run *bootstrap) missingOperator(ctx context.Context) (string, error) {
+	missing, err := run.missingObjects(ctx, run.paths(run.config.Operator))
+	if err != nil {
+		return "", err
+	}
+	key := client.ObjectKey{Namespace: operatorNamespace, Name: identitySecret}
+	err = run.cluster.Get(ctx, key, &corev1.Secret{})
+	if apierrors.IsNotFound(err) {
+		missing = append(missing, "Secret "+identitySecret+" in "+operatorNamespace)
+	} else if err != nil {
+		return "", run.cluster.explained(err)
+	}
+	isAvailable, err := run.isOperatorAvailable(ctx)
+	if err == nil && !isAvailable && len(missing) == 0 {
+		return "wait until it is available", nil
+	}
+	if err != nil || len(missing) == 0 {
+		return "", err
+	}
+	return listed("apply", missing), nil
+}
+
+// listed is short where there are many.
+func listed(verb string, names []string) string {
+	const shown = 4
+	if len(names) > shown {
+		return fmt.Sprintf("%s %s and %d others", verb, strings.Join(names[:shown], ", "), len(names)-shown)
+	}
+	return verb + " " + strings.Join(names, ", ")
+}
+
+func (run *bootstrap) isOperatorAvailable(ctx context.Context) (bool, error) {
+	var deployment appsv1.Deployment
+	err := run.cluster.Get(ctx, client.ObjectKey{Namespace: operatorNamespace, Name: operatorName}, &deployment)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, run.cluster.explained(err)
+	}
+	status, wanted := deployment.Status, *deployment.Spec.Replicas
+	return status.ObservedGeneration == deployment.Generation && status.UpdatedReplicas == wanted && status.AvailableReplicas == wanted, nil
+}
+
+// makeOperator applies its files, and gives it the age identity that decrypts settings. One that is there stays.
+func (run *bootstrap) makeOperator(ctx context.Context) error {
+	path, _ := run.identityFile()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("there is no age identity for the operator: %w; --identity names its file", err)
+	}
+	if err := run.applyObjects(ctx, run.paths(run.config.Operator)); err != nil {
+		return err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: identitySecret}, Data: map[string][]byte{identityKey: text},
+	}
+	if err := run.cluster.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
+		return run.cluster.explained(err)
+	}
+	return run.until(ctx, "the operator is available", func() (bool, error) { return run.isOperatorAvailable(ctx) })
+}
+
+func (run *bootstrap) missingIdentities(ctx context.Context) (string, error) {
+	if run.cluster == nil {
+		return "", errNoCluster
+	}
+	var missing []string
+	for _, wanted := range run.config.Identities {
+		found, err := run.cluster.identities(ctx, wanted.Namespace)
+		if err != nil {
+			return "", err
+		}
+		isThere := false
+		for _, one := range found {
+			if one.Name == wanted.Name && one.Role != wanted.Role {
+				return "", fmt.Errorf("%s in %s is a %s, not a %s; `roost identity revoke` deletes it", one.Name, one.Namespace, one.Role, wanted.Role)
+			}
+			isThere = isThere || one.Name == wanted.Name
+		}
+		if !isThere {
+			missing = append(missing, fmt.Sprintf("%s (%s in %s)", wanted.Name, wanted.Role, wanted.Namespace))
+		}
+	}
+	if len(missing) == 0 {
+		return "", nil
+	}
+	return listed("make", missing), nil
+}
+
+func (run *bootstrap) makeIdentities(ctx context.Context) error {
+	for _, wanted := range run.config.Identities {
+		identity := clusterIdentity{Name: wanted.Name, Namespace: wanted.Namespace, Role: wanted.Role}
+		if _, err := run.cluster.ensureIdentity(ctx, identity); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (run *bootstrap) missingArgoCD(ctx context.Context) (string, error) {
+	missing, err := run.missingObjects(ctx, run.paths(run.config.ArgoCD))
+	if err != nil || len(missing) == 0 {
+		return "", err
+	}
+	return listed("apply", missing), nil
+}
+
+func (run *bootstrap) makeArgoCD(ctx context.Context) error {
+	return run.applyObjects(ctx, run.paths(run.config.ArgoCD))
+}
+
+// missingApps compares specs and encrypted files with the cluster's, and asks whether all serve.
+func (run *bootstrap) missingApps(ctx context.Context) (string, error) {
+	if run.cluster == nil {
+		return "", errNoCluster
+	}
+	releases, err := run.releases(run.paths(run.config.Apps), nil)
+	if err != nil {
+		return "", err
+	}
+	var missing []string
+	for _, release := range releases {
+		live := newSubject(release.kind, release.namespace, release.name)
+		err := run.cluster.Get(ctx, client.ObjectKeyFromObject(live), live)
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+			missing = append(missing, release.String())
+			continue
+		}
+		if err != nil {
+			return "", run.cluster.explained(err)
+		}
+		applied, err := run.cluster.write(ctx, release, client.DryRunAll)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", release, err)
+		}
+		isServing := meta.IsStatusConditionTrue(statusOf(live).Conditions, "Ready")
+		if applied.GetGeneration() != live.GetGeneration() || !equality.Semantic.DeepEqual(applied.GetAnnotations(), live.GetAnnotations()) || !isServing {
+			missing = append(missing, release.String())
+		}
+	}
+	if len(missing) == 0 {
+		return "", nil
+	}
+	return listed("deploy", missing), nil
+}
+
+func (run *bootstrap) makeApps(ctx context.Context) error {
+	releases, err := run.releases(run.paths(run.config.Apps), nil)
+	if err != nil {
+		return err
+	}
+	return run.roll(run.cluster, releases, run.wait)
+}

@@ -1,0 +1,225 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+const (
+	tokenVariable     = "K3S_TOKEN"
+	tunnelSecondsMax  = 20
+	tunnelPause       = 100 * time.Millisecond
+	reachSecondsMax   = 2
+	machinesOfCluster = "k3s_server"
+	agentsOfCluster   = "k3s_agent"
+)
+
+// inventory is what ansible-inventory prints.
+type inventory struct {
+	Meta struct {
+		Hosts map[string]struct {
+			Version string `json:"k3s_version"`
+		} `json:"hostvars"`
+	} `json:"_meta"`
+	Servers struct{ Hosts []string } `json:"k3s_server"`
+	Agents  struct{ Hosts []string } `json:"k3s_agent"`
+}
+
+func (run *bootstrap) inventory(ctx context.Context) (inventory, error) {
+	var found inventory
+	command := exec.CommandContext(ctx, "ansible-inventory", "-i", run.path(run.config.Inventory), "--list")
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		return found, fmt.Errorf("ansible-inventory: %w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	if err := json.Unmarshal(out, &found); err != nil {
+		return found, fmt.Errorf("ansible-inventory: %w", err)
+	}
+	if len(found.Servers.Hosts) == 0 {
+		return found, fmt.Errorf("%s has no host in the group %s; add one", run.config.Inventory, machinesOfCluster)
+	}
+	return found, nil
+}
+
+// missingMachines compares the inventory with the nodes of the cluster.
+func (run *bootstrap) missingMachines(ctx context.Context) (string, error) {
+	found, err := run.inventory(ctx)
+	if err != nil {
+		return "", err
+	}
+	names := slices.Concat(found.Servers.Hosts, found.Agents.Hosts)
+	if run.cluster == nil {
+		return "make " + strings.Join(names, ", ") + " nodes, or check that they are", nil
+	}
+	var missing []string
+	for _, name := range names {
+		var node corev1.Node
+		err := run.cluster.Get(ctx, client.ObjectKey{Name: name}, &node)
+		switch {
+		case apierrors.IsNotFound(err):
+			missing = append(missing, "make "+name+" a node")
+		case err != nil:
+			return "", run.cluster.explained(err)
+		case !isReadyNode(&node):
+			missing = append(missing, name+" is not ready")
+		case node.Status.NodeInfo.KubeletVersion != found.Meta.Hosts[name].Version:
+			missing = append(missing, fmt.Sprintf("%s: from %s to %s", name, node.Status.NodeInfo.KubeletVersion, found.Meta.Hosts[name].Version))
+		}
+	}
+	return strings.Join(missing, "; "), nil
+}
+
+func isReadyNode(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+		return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+	})
+}
+
+// makeMachines runs the playbook, with the token in its environment only, and connects.
+func (run *bootstrap) makeMachines(ctx context.Context) error {
+	identities, err := run.identities()
+	if err != nil {
+		return err
+	}
+	file, isOpaque, err := readSettings(run.path(run.config.Token), run.config.Token, identities)
+	if err != nil {
+		return err
+	}
+	merged, err := settings.Merge([]settings.File{file}, nil)
+	if err != nil {
+		return err
+	}
+	token := merged.Secret[tokenVariable]
+	if isOpaque || token == "" {
+		return fmt.Errorf("%s has no encrypted %s that can be read; `roost secrets edit` sets it, --identity names the key", run.config.Token, tokenVariable)
+	}
+	command := exec.CommandContext(ctx, "ansible-playbook", "-i", run.path(run.config.Inventory), run.path(run.config.Playbook))
+	command.Env = append(os.Environ(), tokenVariable+"="+token)
+	command.Stdout, command.Stderr = run.Err, run.Err
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("ansible-playbook: %w; what it prints says which machine and why", err)
+	}
+	return run.makeConnection(ctx)
+}
+
+func (run *bootstrap) missingConnection(context.Context) (string, error) {
+	if run.cluster == nil {
+		return "read the kubeconfig of " + run.config.SSH + ", and connect through SSH", nil
+	}
+	return "", nil
+}
+
+// makeConnection reads the kubeconfig of the server anew, because its certificates may be new ones.
+func (run *bootstrap) makeConnection(ctx context.Context) error {
+	if strings.HasPrefix(run.config.SSH, "-") {
+		return fmt.Errorf("ssh %q is not a user and a host; write one such as ops@203.0.113.11", run.config.SSH)
+	}
+	command := exec.CommandContext(ctx, "ssh", run.config.SSH, "sudo", "cat", "/etc/rancher/k3s/k3s.yaml")
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	text, err := command.Output()
+	if err != nil {
+		return fmt.Errorf("ssh %s: %w: %s", run.config.SSH, err, strings.TrimSpace(stderr.String()))
+	}
+	if err := writePrivate(run.kubeconfig, text); err != nil {
+		return err
+	}
+	return run.connectAgain(ctx)
+}
+
+func writePrivate(path string, text []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	return errors.Join(err, file.Chmod(0o600), file.Close())
+}
+
+// connectAgain uses the kubeconfig that is there, and opens a connection through SSH if the API server is at this machine's own
+// address and nothing answers there.
+func (run *bootstrap) connectAgain(ctx context.Context) error {
+	run.cluster = nil
+	connection, err := run.restConfig()
+	if err != nil {
+		return err
+	}
+	host, err := url.Parse(connection.Host)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host.Hostname()); ip != nil && ip.IsLoopback() && !answers(host.Host) {
+		if err := run.openTunnel(ctx, host.Host); err != nil {
+			return err
+		}
+	}
+	connected, err := run.connect()
+	if err != nil {
+		return err
+	}
+	var nodes corev1.NodeList
+	if err := connected.List(ctx, &nodes); err != nil {
+		return connected.explained(err)
+	}
+	run.cluster = connected
+	return nil
+}
+
+func answers(address string) bool {
+	connection, err := net.DialTimeout("tcp", address, reachSecondsMax*time.Second)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
+}
+
+func (run *bootstrap) openTunnel(ctx context.Context, address string) error {
+	run.tunnel()
+	command := exec.Command("ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-L", address+":"+address, run.config.SSH)
+	if err := command.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = command.Wait()
+		close(ended)
+	}()
+	run.tunnel = func() {
+		_ = command.Process.Kill()
+		<-ended
+	}
+	deadline := time.After(tunnelSecondsMax * time.Second)
+	pause := time.NewTicker(tunnelPause)
+	defer pause.Stop()
+	for !answers(address) {
+		select {
+		case <-ended:
+			return fmt.Errorf("the connection through SSH to %s has ended; `ssh %s` must work without a password", run.config.SSH, run.config.SSH)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline:
+			return fmt.Errorf("the connection through SSH to %s: not within %d s", run.config.SSH, tunnelSecondsMax)
+		case <-pause.C:
+		}
+	}
+	return nil
+}

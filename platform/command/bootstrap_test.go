@@ -1,0 +1,202 @@
+package command_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/apiserver"
+	"github.com/dunlin-project/dunlin/platform/command"
+)
+
+const (
+	bootstrapToken = "bootstrap-token-c4n4ry"
+	bootstrapYAML  = `inventory: hosts.yml
+playbook: site.yml
+token: token.env
+ssh: ops@203.0.113.11
+kubeconfig: k3s.kubeconfig
+operator: [CRD, DEPLOY]
+identities: [{ name: ci, namespace: web, role: deployer }]
+argocd: [argocd.yaml]
+apps: [apps]
+`
+	argoCD = `apiVersion: v1
+kind: Namespace
+metadata: { name: argocd }
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: argocd-cm, namespace: argocd }
+data: { timeout.reconciliation: 60s }
+`
+	inventoryJSON = `{"_meta": {"hostvars": {"server1": {"k3s_version": "v1.36.3+k3s1"}, "worker1": {"k3s_version": "v1.36.3+k3s1"}}},
+"k3s_server": {"hosts": ["server1"]}, "k3s_agent": {"hosts": ["worker1"]}}`
+)
+
+// stands writes a program that stands for another one.
+func (person *person) stands(name, script string) {
+	person.t.Helper()
+	person.write("bin/"+name, "#!/bin/sh\n"+script+"\n")
+	if err := os.Chmod(filepath.Join(person.folder, "bin", name), 0o700); err != nil {
+		person.t.Fatal(err)
+	}
+}
+
+// bare is a person with a folder for bootstrap, a real API server without anything of Roost, and programs that stand for Ansible and
+// SSH. Nodes appear when the playbook has run.
+func bare(t *testing.T) *site {
+	t.Helper()
+	server := apiserver.ForTest(t)
+	admin, err := client.New(server.Admin, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := &site{person: newPerson(t), server: server, admin: admin, log: &sharedBuffer{}}
+	site.roost(command.ExitFine, "init", "@cluster/apps", "shop", "--namespace", "web", "--image", "registry.example.com/shop:1.4.2", "--host", "shop.example.com")
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site.write("cluster/bootstrap.yaml", strings.NewReplacer("CRD", root+"/crd", "DEPLOY", root+"/deploy").Replace(bootstrapYAML))
+	site.write("cluster/argocd.yaml", argoCD)
+	site.write("cluster/roost.yaml", site.read("cluster/apps/roost.yaml"))
+	site.write("cluster/token.env", "K3S_TOKEN="+bootstrapToken+"\n")
+	site.roost(command.ExitFine, "secrets", "encrypt", "@cluster/token.env")
+	site.write("kubeconfig", site.kubeconfig(server.Admin))
+	site.stands("ansible-inventory", "cat <<'END'\n"+inventoryJSON+"\nEND")
+	site.stands("ansible-playbook", `echo "$*" >> "`+site.folder+`/plays"; [ "$K3S_TOKEN" = `+bootstrapToken+` ] || exit 4; [ ! -e "`+site.folder+`/broken" ]`)
+	site.stands("ssh", `echo "$*" >> "`+site.folder+`/ssh"; exec cat "`+site.folder+`/kubeconfig"`)
+	t.Setenv("PATH", filepath.Join(site.folder, "bin")+":"+os.Getenv("PATH"))
+	return site
+}
+
+// makeNodes does what kubelets do once the playbook has run.
+func (site *site) makeNodes(version string) {
+	site.t.Helper()
+	for _, name := range []string{"server1", "worker1"} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := site.admin.Create(site.t.Context(), node); err != nil && !apierrors.IsAlreadyExists(err) {
+			site.t.Fatal(err)
+		}
+		if err := site.admin.Get(site.t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
+			site.t.Fatal(err)
+		}
+		node.Status.NodeInfo.KubeletVersion = version
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		if err := site.admin.Status().Update(site.t.Context(), node); err != nil {
+			site.t.Fatal(err)
+		}
+	}
+}
+
+// runOperatorPods has the Deployment of the operator become available.
+func (site *site) runOperatorPods() {
+	site.inBackground(func(ctx context.Context) {
+		pause := time.NewTicker(controllerPause)
+		defer pause.Stop()
+		for ctx.Err() == nil {
+			<-pause.C
+			// The namespace may not be there yet, and the Deployment may change meanwhile.
+			_, _ = apiserver.FinishWorkloads(ctx, site.admin, client.InNamespace("roost-system"))
+		}
+	})
+}
+
+// linesOf is how many lines a stand-in has written.
+func (site *site) linesOf(name string) int {
+	text, _ := os.ReadFile(filepath.Join(site.folder, name))
+	return strings.Count(string(text), "\n")
+}
+
+func TestBootstrapFromBareMachines(t *testing.T) {
+	site := bare(t)
+	out, _ := site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
+	contains(t, out, "make server1, worker1 nodes", "read the kubeconfig of ops@203.0.113.11", "cannot be reached yet")
+	if site.linesOf("plays")+site.linesOf("ssh") != 0 {
+		t.Error("the plan has run something")
+	}
+
+	// The playbook fails: the next run begins there. Then it has run, and the nodes are not ready.
+	site.write("broken", "")
+	_, stderr := site.roost(command.ExitFailed, "bootstrap", "@cluster")
+	contains(t, stderr, "step 1 of 6, machines: ansible-playbook: exit status 1", "run the command again")
+	if err := os.Remove(filepath.Join(site.folder, "broken")); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr = site.roost(command.ExitFailed, "bootstrap", "@cluster")
+	contains(t, stderr, "still to do: make server1 a node; make worker1 a node")
+
+	// The operator does not become available, in the time that is given for it.
+	site.makeNodes("v1.36.3+k3s1")
+	_, stderr = site.roost(command.ExitFailed, "bootstrap", "--wait", "3s", "@cluster")
+	contains(t, stderr, "step 3 of 6, operator: the operator is available: not within 3s")
+	plays := site.linesOf("plays")
+
+	site.runOperatorPods()
+	site.runOperator()
+	site.runControllers()
+	out, _ = site.roost(command.ExitFine, "bootstrap", "@cluster")
+	contains(t, out, "machines: was done", "connection: was done", "identities: done in", "argocd: done in", "apps: done in")
+	if site.linesOf("plays") != plays {
+		t.Error("the playbook has run, though all nodes were ready")
+	}
+	for _, place := range []string{"plays", "ssh"} {
+		if strings.Contains(site.read(place), bootstrapToken) {
+			t.Errorf("the token is in the arguments of %s", place)
+		}
+	}
+	if strings.Contains(site.all.String(), bootstrapToken) {
+		t.Error("the token was printed")
+	}
+	if info, err := os.Stat(filepath.Join(site.folder, "cluster/k3s.kubeconfig")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+
+	// A second run changes nothing, and a change is found.
+	out, _ = site.roost(command.ExitFine, "bootstrap", "@cluster")
+	if strings.Contains(out, "done in") {
+		t.Errorf("a second run has done something:\n%s", out)
+	}
+	site.drifts()
+}
+
+// drifts has bootstrap find what differs from its folder.
+func (site *site) drifts() {
+	site.t.Helper()
+	site.makeNodes("v1.35.0+k3s1")
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: "argocd-cm"}}
+	if err := site.admin.Delete(site.t.Context(), configMap); err != nil {
+		site.t.Fatal(err)
+	}
+	site.write("cluster/apps/shop.yaml", strings.Replace(site.read("cluster/apps/shop.yaml"), "shop:1.4.2", "shop:1.5.0", 1))
+	out, _ := site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
+	contains(site.t, out, "server1: from v1.35.0+k3s1 to v1.36.3+k3s1", "apply ConfigMap argocd-cm in argocd", "deploy App web/shop", "operator    nothing")
+	site.roost(command.ExitFine, "identity", "revoke", "ci", "-n", "web", "--kubeconfig", filepath.Join(site.folder, "kubeconfig"))
+	out, _ = site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
+	contains(site.t, out, "make ci (deployer in web)")
+}
+
+func TestBootstrapFilesThatAreWrong(t *testing.T) {
+	person := newPerson(t)
+	for _, row := range [][2]string{
+		{"inventory: hosts.yml\n", "has no "},
+		{"invntory: hosts.yml\n", "unknown field"},
+		{strings.Replace(bootstrapYAML, "apps: [apps]", "apps: []", 1), "has no operator or no apps"},
+	} {
+		person.write("cluster/bootstrap.yaml", row[0])
+		_, stderr := person.roost(command.ExitFailed, "bootstrap", "--plan", "@cluster")
+		contains(t, stderr, row[1], "roost help bootstrap")
+	}
+	_, stderr := person.roost(command.ExitFailed, "bootstrap", "@nowhere")
+	contains(t, stderr, "roost help bootstrap")
+	person.roost(command.ExitUsage, "bootstrap")
+}
