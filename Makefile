@@ -154,10 +154,10 @@ lab: server-for-tests ## Boot a machine with a Kubernetes cluster, and check Roo
 	@scripts/need lab
 	platform/lab/run $(LAB_SERVER)
 
-machines: ## Boot two Debian machines, and make them a cluster with the playbook of platform/machines; checks that nothing else changes
+machines: server-for-tests page ## Boot two Debian machines, make them a cluster with platform/machines, lose one, upgrade, restore
 	@scripts/need machines
 	platform/machines/lint
-	platform/machines/test
+	platform/machines/test $(LAB_SERVER) web/dist
 
 workflows: ## Check GitHub's workflows, shell scripts, and the tree for secrets
 	@scripts/need go python shellcheck actionlint zizmor gitleaks

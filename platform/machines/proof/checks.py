@@ -156,7 +156,7 @@ def ready(server, name, version):
     node = json.loads(text) if text.strip() else None
     if not node or node["status"]["nodeInfo"]["kubeletVersion"] != version:
         return None
-    return node if node["status"]["conditions"][0]["status"] == "True" else None
+    return node if {"Ready": "True"}.items() <= {part["type"]: part["status"] for part in node["status"]["conditions"]}.items() else None
 
 
 def check_end_state(machine, other, server, work, version, token):

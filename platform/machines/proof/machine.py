@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-DEADLINE_S = 120
+DEADLINE_S = 240
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -45,6 +45,9 @@ def make_networks():
 class Machine:
     """A machine, whose folder is a layer over the base."""
 
+    # k3s brings its programs along; the stand-in has them in /opt/parts. The images lie where k3s imports them from.
+    IMAGES = "/var/lib/rancher/k3s/agent/images"
+
     def __init__(self, work, prefix, packages, name, number):
         self.work, self.label, self.packages, self.name = work, f"{prefix}-{name}", packages, name
         self.folder = work / name
@@ -52,7 +55,8 @@ class Machine:
         self.supervisor = self.leader = None
 
     def make(self):
-        for layer in ["files", "work", "root"]:
+        # Containers' files are layers, too, which must not lie on this layer.
+        for layer in ["files", "work", "root", "rancher", "kubelet"]:
             (self.folder / layer).mkdir(parents=True)
         layers = f"lowerdir={self.work}/base,upperdir={self.folder}/files,workdir={self.folder}/work"
         run("mount", "-t", "overlay", "overlay", "-o", layers, self.folder / "root")
@@ -61,6 +65,10 @@ class Machine:
         wants = root / "etc/systemd/system/multi-user.target.wants"
         wants.mkdir(parents=True, exist_ok=True)
         (wants / "systemd-networkd.service").symlink_to("/lib/systemd/system/systemd-networkd.service")
+        groups = root / "etc/systemd/system/cgroups.service"
+        shutil.copy(ROOT / "platform/lab/machine/cgroups.service", groups)
+        (root / "etc/systemd/system/sysinit.target.wants").mkdir(exist_ok=True)
+        (root / "etc/systemd/system/sysinit.target.wants/cgroups.service").symlink_to("../cgroups.service")
         (root / "etc/hostname").write_text("debian\n", "utf-8")
         (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n", "utf-8")
         (root / "etc/apt/sources.list").write_text("deb [trusted=yes] file:/srv/packages ./\n", "utf-8")
@@ -81,7 +89,10 @@ class Machine:
         console = open(self.work / f"{self.name}.console", "w", encoding="utf-8")
         self.supervisor = subprocess.Popen(
             [ROOT / "scripts/machine-boot", self.label, self.folder / "root", "--network-bridge=public"]
-            + [f"--network-veth-extra={veth}:private0", f"--bind-ro={self.packages}:/srv/packages"],
+            + [f"--network-veth-extra={veth}:private0", f"--bind-ro={self.packages}:/srv/packages", "--capability=all"]
+            + ["--system-call-filter=add_key keyctl bpf @keyring @mount", "--bind=/dev/kmsg", f"--bind-ro={self.work}/parts:/opt/parts"]
+            + [f"--bind={self.folder}/rancher:/var/lib/rancher", f"--bind={self.folder}/kubelet:/var/lib/kubelet"]
+            + [f"--bind-ro={self.work}/images:{self.IMAGES}"],
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=subprocess.STDOUT,
@@ -104,16 +115,28 @@ class Machine:
     def wipe(self):
         """The machine is lost with its disk, and an empty one has its addresses."""
         if self.leader:
-            os.kill(self.leader, signal.SIGKILL)
-            self.supervisor.wait()
-            run("umount", self.folder / "root")
-            shutil.rmtree(self.folder)
+            self.lose()
         self.make()
         self.boot()
 
+    def lose(self):
+        """All processes end at once, and the disk is gone."""
+        os.kill(self.leader, signal.SIGKILL)
+        self.supervisor.wait()
+        self.leader = None
+        run("umount", self.folder / "root")
+        shutil.rmtree(self.folder)
+
     def inside(self, *command):
         """What a command in the machine prints, without SSH and Ansible."""
-        return run("nsenter", "--target", self.leader, "--all", "--", *command).stdout
+        return run(*self.in_all(), *command).stdout
+
+    def in_all(self):
+        """The words before a command that runs in the machine."""
+        return ["nsenter", "--target", str(self.leader), "--all", "--"]
+
+    def inside_bytes(self, *command):
+        return subprocess.run([*self.in_all(), *command], capture_output=True, check=True).stdout
 
     def in_network(self, *command):
         return ["nsenter", "--target", str(self.leader), "--net", "--", *map(str, command)]

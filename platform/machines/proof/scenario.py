@@ -14,27 +14,28 @@ import sys
 import time
 from pathlib import Path
 
+import drills
 from checks import check_end_state, check_firewall, check_ssh, expect
-from machine import Failed, Machine, make_networks, run
+from cluster import Person
+from machine import Failed, Machine, make_networks, run, until
+from session import Session
 
 HERE = Path(__file__).resolve().parent
-FIRST, NEXT = "v1.34.3+k3s1", "v1.35.0+k3s1"
 
 
 class Scenario:
     """Two machines, and the playbook's runs."""
 
     def __init__(self, work, prefix, packages):
-        self.work, self.token, self.version = work, secrets.token_hex(16), FIRST
+        self.work, self.token = work, secrets.token_hex(16)
+        self.version, self.next = sorted(path.name for path in (work / "k3s").iterdir())
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", work / "key")
         self.server, self.worker = (
             Machine(work, prefix, packages, name, number) for name, number in [("server1", 11), ("worker1", 12)]
         )
-        for version in [FIRST, NEXT]:
-            text = (HERE / "k3s").read_text("utf-8").replace(f'VERSION = "{FIRST}"', f'VERSION = "{version}"')
-            (work / version).write_text(text, "utf-8")
-            (work / version).chmod(0o755)
-        for file in ["site.yml", "ansible.cfg", "roles"]:
+        self.ansible = Path(sys.executable).parent
+        self.person = Person(self)
+        for file in ["site.yml", "rotate-token.yml", "rotate-certificates.yml", "ansible.cfg", "roles"]:
             (work / "playbook").mkdir(exist_ok=True)
             run("cp", "-r", HERE.parent / file, work / "playbook")
 
@@ -44,8 +45,8 @@ class Scenario:
             "private_interface": "private0",
             "users_admins": [{"name": "ops", "keys": [(self.work / "key.pub").read_text("utf-8").strip()]}],
             "k3s_version": self.version,
-            "k3s_binary_path": str(self.work / self.version),
-            "k3s_binary_sha256": run("sha256sum", self.work / self.version).stdout.split()[0],
+            "k3s_binary_path": str(self.work / "k3s" / self.version),
+            "k3s_binary_sha256": run("sha256sum", self.work / "k3s" / self.version).stdout.split()[0],
             "k3s_ready_tries": 60,
         }
 
@@ -54,29 +55,35 @@ class Scenario:
 
         return {"all": {"vars": variables, "children": {"k3s_server": host(self.server), "k3s_agent": host(self.worker)}}}
 
-    def play(self, *arguments, token=None):
-        """The exit code and the output of a run of the playbook."""
+    def write_inventory(self):
         hosts = self.work / "hosts.json"
         hosts.write_text(json.dumps(self.inventory()), "utf-8")
-        environment = os.environ | {
+        return hosts
+
+    def environment(self, token=None):
+        return os.environ | {
             "K3S_TOKEN": token or self.token,
             "ANSIBLE_HOME": str(self.work / "ansible"),
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.work / "cp"),
             "ANSIBLE_SSH_ARGS": f"-F none -o ControlMaster=auto -o ControlPersist=30s -o UserKnownHostsFile={self.work}/known_hosts "
             "-o StrictHostKeyChecking=accept-new -o ServerAliveInterval=5",
+            "ANSIBLE_PRIVATE_KEY_FILE": str(self.work / "key"),
         }
+
+    def play(self, *arguments, token=None, playbook="site.yml", more=None):
+        """The exit code and the output of a run of the playbook."""
         began = time.monotonic()
-        command = [Path(sys.executable).parent / "ansible-playbook", "-i", hosts, "--private-key", self.work / "key", "site.yml", *arguments]
-        done = subprocess.run(command, cwd=self.work / "playbook", env=environment, capture_output=True, text=True, check=False)
-        print(f"  run {' '.join(arguments)}: exit code {done.returncode}, {time.monotonic() - began:.0f} s", flush=True)
+        command = [self.ansible / "ansible-playbook", "-i", self.write_inventory(), playbook, *arguments]
+        done = subprocess.run(command, cwd=self.work / "playbook", env=self.environment(token) | (more or {}), capture_output=True, text=True, check=False)
+        print(f"  {playbook} {' '.join(arguments)}: exit code {done.returncode}, {time.monotonic() - began:.0f} s", flush=True)
         text = done.stdout + done.stderr
-        if self.token in text:
+        if any(secret in text for secret in [self.token, *(more or {}).values()]):
             raise Failed("the output of a run has the token")
         return done.returncode, text
 
-    def succeed(self, *arguments):
-        code, text = self.play(*arguments)
+    def succeed(self, *arguments, **options):
+        code, text = self.play(*arguments, **options)
         if code:
             raise Failed(f"the run failed:\n{text[-6000:]}")
         return {name: int(count) for name, count in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", text, re.MULTILINE)}
@@ -88,6 +95,10 @@ class Scenario:
             raise Failed(f"exit code {code}, and expected {sentence!r} in:\n{text[-6000:]}")
 
     def replace(self, machine):
+        machine.lose()
+        self.boot_empty(machine)
+
+    def boot_empty(self, machine):
         machine.wipe()
         shutil.rmtree(self.work / "cp", ignore_errors=True)
         subprocess.run(["ssh-keygen", "-R", machine.public, "-f", self.work / "known_hosts"], capture_output=True, check=False)
@@ -99,13 +110,25 @@ class Scenario:
     def unchanged(self):
         expect("changes of a second run", self.succeed(), {"server1": 0, "worker1": 0})
 
+    def show_cluster(self):
+        """What helps to find the cause of a failure."""
+        for machine in [self.server, self.worker]:
+            for command in ["k3s kubectl get nodes,pods -A -o wide", "tail -n 6 /var/log/k3s-parts/*", "journalctl -n 20 --no-pager -u 'k3s*'"]:
+                shown = subprocess.run([*machine.in_all(), "sh", "-c", command], capture_output=True, text=True, check=False)
+                print(shown.stdout + shown.stderr, file=sys.stderr, flush=True)
+
     def calls(self, machine):
         return machine.inside("cat", "/var/lib/rancher/k3s/calls").splitlines()
 
 
 def first_run(play):
-    play.succeed()
+    """The lines of the README on bare machines: from `git clone` to a Dunlin that serves the arena."""
+    play.person.follow_readme()
     play.end_state()
+    for machine in [play.server, play.worker]:
+        drills.arena_is_served(play, machine)
+    play.session = Session(play.server.public, "arena.example.com", play.person.folder / "web.pem", "arena:hunt")
+    until("the session gets ticks of the arena", lambda: play.session.messages > 50)
 
 
 def second_run(play):
@@ -136,8 +159,8 @@ def refused_settings(play):
     expect("rules of the worker", check_firewall(play.worker), rules)
 
 
-def lost_worker(play):
-    """The worker is lost. The run for its replacement fails before the handlers, is tried with a wrong token, and is repeated."""
+def failed_replacement(play):
+    """The run for a lost worker's replacement fails before the handlers, is tried with a wrong token, and is repeated."""
     play.replace(play.worker)
     play.refuse("no-such-package", "-l", "worker1", "-e", '{"packages_more": ["no-such-package"]}')
     check_ssh(play.worker, play.work)
@@ -170,24 +193,8 @@ def handlers_without_force(play):
     raise Failed("a lost handler was not found")
 
 
-def upgrade(play):
-    """The server, then the agent; each is drained before its restart, and takes pods again after it."""
-    before = {machine.name: len(play.calls(machine)) for machine in [play.server, play.worker]}
-    play.version = NEXT
-    play.succeed()
-    play.end_state()
-    on_server = play.calls(play.server)[before["server1"]:]
-    words = [" ".join(word for word in call.split()[1:] if not word.startswith("--")) for call in on_server]
-    expect(
-        "the order of an upgrade",
-        words,
-        ["kubectl drain server1", "server starts", "kubectl uncordon server1", "kubectl drain worker1", "kubectl uncordon worker1"],
-    )
-    expect("starts of the agent", play.calls(play.worker)[before["worker1"]:], [f"{NEXT} agent starts"])
-    play.unchanged()
-
-
-STEPS = [first_run, second_run, wrong_token, refused_settings, lost_worker, handlers_without_force, upgrade]
+STEPS = [first_run, second_run, wrong_token, refused_settings, drills.lost_worker, failed_replacement, handlers_without_force]
+STEPS += [drills.upgrade, drills.rotated_token, drills.rotated_certificates, drills.restored_server]
 
 
 def main():
@@ -207,6 +214,7 @@ def main():
             step(play)
         except Failed as failed:
             print(f"{step.__name__}: {failed}", file=sys.stderr, flush=True)
+            play.show_cluster()
             sys.exit(1)
         print(f"  passed after {time.monotonic() - began:.0f} s", flush=True)
 

@@ -1,0 +1,149 @@
+"""What a team goes through with a cluster that serves apps: a lost machine, an upgrade, new keys, a restored server."""
+
+import secrets
+import time
+
+from checks import expect
+from cluster import Load
+from machine import until
+from session import Session
+
+# The longest of the ingress controller's default timeouts is 180 s.
+OUTLASTS_S = 200
+LOST_S_MAX = 90
+ANSWERS_AGAIN = 200
+
+
+def arena_is_served(play, machine):
+    answer = play.person.answer
+    page = until(f"{machine.name} serves the arena", lambda: answer(machine, "arena.example.com", "/arena/"))
+    expect("a script in the page of the arena", "<script" in page, True)
+    until(f"{machine.name} serves the shop", lambda: answer(machine, "shop.example.com"))
+
+
+def lost_worker(play):
+    """The worker is lost with all that it ran, and an empty machine takes its place."""
+    person = play.person
+    until("a session outlasts the ingress controller's timeouts", lambda: play.session.age_s() > OUTLASTS_S)
+    expect("connections of the session", play.session.connections, 1)
+    print(f"  a session is open for {play.session.age_s():.0f} s, with {play.session.pings} pings", flush=True)
+    person.move_to("worker1", "arena", "shop")
+    load = Load(person, play.server, "shop.example.com")
+    until("requests are answered", lambda: load.answers > 20)
+    began = time.monotonic()
+    play.worker.lose()
+    until("a request fails", lambda: load.failures)
+    until("the shop serves without failures", lambda: load.answered_since_failure > ANSWERS_AGAIN)
+    load.end()
+    expect("all pods of the shop were on the lost machine", load.failures[0] - began < LOST_S_MAX, True)
+    served_s = load.failures[-1] - began
+    print(f"  the shop's last failed request was {served_s:.0f} s after the loss, of {len(load.failures)}", flush=True)
+    expect("the shop serves in less than 90 s", served_s < LOST_S_MAX, True)
+    person.kubectl("delete", "node", "worker1")
+    until("the arena serves", lambda: person.answer(play.server, "arena.example.com", "/arena/"))
+    print(f"  the arena, whose node was deleted from the cluster by hand, serves after {time.monotonic() - began:.0f} s", flush=True)
+    play.boot_empty(play.worker)
+    play.succeed("-l", "worker1")
+    arena_is_served(play, play.worker)
+    print(f"  all apps serve on both machines {time.monotonic() - began:.0f} s after the loss", flush=True)
+    play.end_state()
+
+
+def upgrade(play):
+    """The server, then the agent; each is drained before its restart, and takes pods again after it."""
+    person = play.person
+    person.connect()
+    machines = [play.server, play.worker]
+    loads = [Load(person, machine, "shop.example.com") for machine in machines]
+    sessions = [Session(machine.public, "arena.example.com", person.folder / "web.pem", "arena:hunt") for machine in machines]
+    until("both sessions get ticks", lambda: all(session.messages > 50 for session in sessions))
+    before = {machine.name: len(play.calls(machine)) for machine in [play.server, play.worker]}
+    play.version = play.next
+    play.succeed()
+    for load in loads:
+        load.end()
+    answers, failures = sum(load.answers for load in loads), sum(len(load.failures) for load in loads)
+    print(f"  {answers} requests were answered, {failures} failed, at most {max(load.longest_s for load in loads):.2f} s for an answer", flush=True)
+    expect("failed requests", failures, 0)
+    until("both sessions are back", lambda: all(session.since and session.away_s for session in sessions))
+    away_s = [seconds for session in sessions for seconds in session.away_s]
+    print(f"  sessions closed {len(away_s)} times: {sorted(set(sum((session.reasons for session in sessions), [])))}; away for at most {max(away_s):.1f} s", flush=True)
+    for session in sessions:
+        session.is_ending = True
+    play.end_state()
+    on_server = play.calls(play.server)[before["server1"]:]
+    words = [" ".join(word for word in call.split()[1:] if not word.startswith("--")) for call in on_server]
+    expect(
+        "the order of an upgrade",
+        words,
+        ["kubectl drain server1", "server starts", "kubectl uncordon server1", "kubectl drain worker1", "kubectl uncordon worker1"],
+    )
+    expect("starts of the agent", play.calls(play.worker)[before["worker1"]:], [f"{play.next} agent starts"])
+    play.unchanged()
+
+
+def pods(play):
+    """Each pod of the apps with the start of its container: what changes if it is replaced or restarted."""
+    path = "{range .items[*]}{.metadata.uid} {.status.containerStatuses[0].state.running.startedAt}{'\\n'}{end}"
+    return sorted(play.person.kubectl("-n", "web", "get", "pods", "-o", f"jsonpath={path}").splitlines())
+
+
+def rotated_token(play):
+    play.person.connect()
+    old, new, before = play.token, secrets.token_hex(16), pods(play)
+    play.refuse("K3S_TOKEN differs from the token of the server", playbook="rotate-token.yml", token="wrong-token-of-someone", more={"K3S_NEW_TOKEN": new})
+    play.succeed(playbook="rotate-token.yml", more={"K3S_NEW_TOKEN": new})
+    play.token = new
+    play.end_state()
+    play.refuse("The token differs from the token of the server on server1; nothing was changed there.", token=old)
+    play.succeed(playbook="rotate-token.yml", token=old, more={"K3S_NEW_TOKEN": new})
+    play.unchanged()
+    play.person.connect()
+    expect("pods of apps", pods(play), before)
+
+
+def serials(play):
+    """The serial numbers of the certificates of the API server and of both kubelets."""
+    found = []
+    for machine, port in [(play.server, 6443), (play.server, 10250), (play.worker, 10250)]:
+        command = f"openssl s_client -connect {machine.private}:{port} </dev/null 2>/dev/null | openssl x509 -noout -serial"
+        found.append(machine.inside("sh", "-c", command).strip())
+    return found
+
+
+def rotated_certificates(play):
+    play.person.connect()
+    before, pods_before = serials(play), pods(play)
+    play.succeed(playbook="rotate-certificates.yml")
+    expect("certificates that stayed", [serial for serial in serials(play) if serial in before], [])
+    play.end_state()
+    play.person.connect()
+    expect("pods of apps", pods(play), pods_before)
+
+
+def restored_server(play):
+    """The server is lost with its disk. An empty machine, a snapshot and the token make it again; pods of the worker run on."""
+    person = play.person
+    person.connect()
+    person.kubectl("-n", "web", "create", "configmap", "before-snapshot")
+    saved = play.server.inside("k3s", "etcd-snapshot", "save", "--name", "drill")
+    snapshot = play.work / "snapshot"
+    path = play.server.inside("sh", "-c", "ls /var/lib/rancher/k3s/server/db/snapshots/drill-*").strip()
+    expect("the snapshot", path in saved, True)
+    snapshot.write_bytes(play.server.inside_bytes("cat", path))
+    person.kubectl("-n", "web", "create", "configmap", "after-snapshot")
+    began = time.monotonic()
+    play.replace(play.server)
+    until("the worker serves without the server", lambda: person.answer(play.worker, "shop.example.com"))
+    restore = ["-l", "server1", "-e", f"k3s_restore_from={snapshot}"]
+    play.refuse("The snapshot was taken with another token.", *restore, token="wrong-token-of-someone")
+    play.succeed(*restore)
+    person.connect()
+    names = person.kubectl("-n", "web", "get", "configmaps", "-o", "name")
+    expect("objects from before and after the snapshot", ["before-snapshot" in names, "after-snapshot" in names], [True, False])
+    until("both nodes are ready", lambda: person.kubectl("get", "nodes").count(" Ready ") == 2)
+    for machine in [play.server, play.worker]:
+        arena_is_served(play, machine)
+    print(f"  restored, and all apps serve on both machines, {time.monotonic() - began:.0f} s after the loss", flush=True)
+    play.end_state()
+    play.unchanged()
