@@ -53,9 +53,10 @@ func serve() error {
 		}
 	})
 	name, _ := os.Hostname()
-	mux.HandleFunc("/", func(writer http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/", func(writer http.ResponseWriter, request *http.Request) {
 		_ = json.NewEncoder(writer).Encode(map[string]string{
 			"pod": name, "version": os.Getenv("VERSION"), "token": os.Getenv("TOKEN"), "level": os.Getenv("LEVEL"),
+			"client": request.Header.Get("X-Forwarded-For"),
 		})
 	})
 	server := &http.Server{Addr: ":8080", Handler: mux}

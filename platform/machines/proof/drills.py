@@ -1,6 +1,9 @@
 """What a team goes through with a cluster that serves apps: a lost machine, an upgrade, new keys, a restored server."""
 
+import json
 import secrets
+import shutil
+import subprocess
 import time
 
 from checks import expect
@@ -10,6 +13,7 @@ from session import Session
 
 # The longest of the ingress controller's default timeouts is 180 s.
 OUTLASTS_S = 200
+OUTSIDE = "203.0.113.1"
 LOST_S_MAX = 90
 ANSWERS_AGAIN = 200
 
@@ -18,7 +22,8 @@ def arena_is_served(play, machine):
     answer = play.person.answer
     page = until(f"{machine.name} serves the arena", lambda: answer(machine, "arena.example.com", "/arena/"))
     expect("a script in the page of the arena", "<script" in page, True)
-    until(f"{machine.name} serves the shop", lambda: answer(machine, "shop.example.com"))
+    shop = until(f"{machine.name} serves the shop", lambda: answer(machine, "shop.example.com"))
+    expect("the client's address that the shop sees", json.loads(shop)["client"], OUTSIDE)
 
 
 def lost_worker(play):
@@ -147,3 +152,56 @@ def restored_server(play):
     print(f"  restored, and all apps serve on both machines, {time.monotonic() - began:.0f} s after the loss", flush=True)
     play.end_state()
     play.unchanged()
+
+
+BOOTSTRAP = """inventory: hosts.json
+playbook: ../machines/site.yml
+token: token.env
+ssh: ops@{server}
+kubeconfig: k3s.kubeconfig
+operator: [../crd, ../deploy, tls.yaml]
+identities: [{{ name: ci, namespace: web, role: deployer }}]
+apps: [apps]
+"""
+
+
+def bootstrapped(play):
+    """Both machines are lost, and `roost bootstrap` makes everything anew from a folder; a second run changes nothing."""
+    person = play.person
+    person.connect()
+    folder = person.folder / "site"
+    folder.mkdir()
+    (folder / "tls.yaml").write_text(
+        person.kubectl("-n", "web", "create", "secret", "tls", "web-tls", "--cert=web.pem", "--key=web-key.pem", "--dry-run=client", "-o", "yaml"), "utf-8"
+    )
+    shutil.copytree(person.folder / "apps", folder / "apps")
+    shutil.copy(person.folder / "apps/roost.yaml", folder)
+    (folder / "bootstrap.yaml").write_text(BOOTSTRAP.format(server=play.server.public), "utf-8")
+    shutil.copy(play.write_inventory(), folder / "hosts.json")
+    (folder / "token.env").write_text(f"K3S_TOKEN={play.token}\n", "utf-8")
+    person.does("roost", "secrets", "encrypt", "site/token.env")
+    for machine in [play.server, play.worker]:
+        play.replace(machine)
+    began = time.monotonic()
+    plan = person.does("roost", "bootstrap", "--plan", "site")
+    expect("the plan for bare machines", "make server1, worker1 nodes" in plan, True)
+    person.does("roost", "bootstrap", "site")
+    for machine in [play.server, play.worker]:
+        arena_is_served(play, machine)
+    print(f"  all apps serve {time.monotonic() - began:.0f} s after `roost bootstrap`", flush=True)
+    again = person.does("roost", "bootstrap", "site")
+    expect("steps that a second run has done", [line for line in again.splitlines() if ": done in" in line], [])
+    play.end_state()
+    identity_works(play, folder)
+
+
+def identity_works(play, folder):
+    """The kubeconfig of an access identity, with the private address of the server, works on the private network."""
+    play.person.connect()
+    shutil.copy(folder / "k3s.kubeconfig", play.person.kubeconfig)
+    text = play.person.does("roost", "identity", "create", "reader", "--role", "reader", "-n", "web")
+    file = play.work / "reader.kubeconfig"
+    file.write_text(text.replace("https://127.0.0.1:6443", f"https://{play.server.private}:6443"), "utf-8")
+    command = play.worker.in_network(play.work / "bin/roost", "status", "-n", "web", "--kubeconfig", file)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"HOME": str(play.work), "PATH": "/usr/bin"})
+    expect(f"roost status with the identity: {done.stdout}{done.stderr}", "everything is as the spec has it" in done.stdout, True)

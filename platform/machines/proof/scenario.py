@@ -194,7 +194,7 @@ def handlers_without_force(play):
 
 
 STEPS = [first_run, second_run, wrong_token, refused_settings, drills.lost_worker, failed_replacement, handlers_without_force]
-STEPS += [drills.upgrade, drills.rotated_token, drills.rotated_certificates, drills.restored_server]
+STEPS += [drills.upgrade, drills.rotated_token, drills.rotated_certificates, drills.restored_server, drills.bootstrapped]
 
 
 def main():
