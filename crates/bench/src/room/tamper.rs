@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::verify;
 use crate::report::Line;
 
-/// Numbers of the header that stand behind its two texts: the seed, ticks in a second, five bounds.
-const HEADER_NUMBERS: usize = 7;
+/// Numbers of the header that stand behind its two texts: the seed, ticks in a second, six bounds.
+const HEADER_NUMBERS: usize = 8;
 /// An input without any effect, such as one of a player that digs, is no test; so another is tried.
 const TRIES_MAX: usize = 20;
 
@@ -87,13 +87,18 @@ fn inputs(recording: &[u8]) -> Option<Vec<InputPlace>> {
                 walk.at += size_of::<u64>();
                 tick += 1;
             }
-            1 => {
+            4 => {
                 walk.byte()?;
-                walk.bytes()?;
+                walk.visitor()?;
                 walk.bytes()?;
             }
-            2 => {
+            2 | 5 => {
                 walk.number()?;
+            }
+            6 => {
+                walk.byte()?;
+                walk.number()?;
+                walk.visitor()?;
             }
             3 => {
                 walk.number()?;
@@ -117,6 +122,12 @@ impl Walk<'_> {
         let byte = *self.recording.get(self.at)?;
         self.at += 1;
         Some(byte)
+    }
+
+    /// The user, the client, the info and the role.
+    fn visitor(&mut self) -> Option<()> {
+        (0..3).try_for_each(|_| self.bytes().map(drop))?;
+        self.byte().map(drop)
     }
 
     fn number(&mut self) -> Option<u64> {
