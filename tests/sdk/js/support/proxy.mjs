@@ -35,6 +35,14 @@ export class Proxy {
     }
   }
 
+  /** Cuts every client off without closing its connection to the server, as a vanished network does. New ones are accepted. */
+  abandon() {
+    for (const pair of this.#pairs) {
+      pair.isAbandoned = true;
+      pair.client.destroy();
+    }
+  }
+
   restore() {
     this.#open = true;
   }
@@ -67,9 +75,10 @@ export class Proxy {
       return;
     }
     const upstream = connect(Number(this.#upstream.port), '127.0.0.1');
-    const pair = { client, upstream };
+    const pair = { client, upstream, isAbandoned: false };
     this.#pairs.add(pair);
     const end = () => {
+      if (pair.isAbandoned && this.#open && !upstream.destroyed) return;
       this.#pairs.delete(pair);
       client.destroy();
       upstream.destroy();
@@ -85,7 +94,7 @@ export class Proxy {
         this.#pings += 1;
         this.#onPing?.();
       }
-      client.write(bytes);
+      if (!pair.isAbandoned) client.write(bytes);
     });
     if (this.#held) upstream.pause();
   }
