@@ -38,6 +38,8 @@ type imageSite struct {
 	calls  atomic.Int64
 	isDown atomic.Bool
 	keys   string
+	// authority is a file with the certificate of the registry.
+	authority string
 }
 
 func newImageSite(t *testing.T, namespace, password string) *imageSite {
@@ -53,6 +55,11 @@ func newImageSite(t *testing.T, namespace, password string) *imageSite {
 	}))
 	t.Cleanup(server.Close)
 	site.host, site.keys = strings.TrimPrefix(server.URL, "https://"), filepath.Join(t.TempDir(), "keys.pem")
+	site.authority = filepath.Join(t.TempDir(), "authority.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(site.authority, certificate, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	site.operator.Signatures = operator.Signatures{
 		KeysFile: site.keys, Unsigned: []string{"docker.io/library/nats"}, Registry: registry.Client{HTTP: server.Client()},
 	}
@@ -241,4 +248,23 @@ func TestImagesOfAPrivateRegistry(t *testing.T) {
 	if status != well || strings.Contains(fmt.Sprint(dunlin.Status), passwordOfRegistry) {
 		t.Errorf("%s\n%s", status, message)
 	}
+}
+
+// TestTheProgramDemandsSignatures has the arguments of the program, and its events.
+func TestTheProgramDemandsSignatures(t *testing.T) {
+	t.Parallel()
+	site := newImageSite(t, "demanding", "")
+	key := newSigningKey(t)
+	site.trust(key)
+	unsigned, signed := site.pinned("shop", 1), site.pinned("shop", 2)
+	site.sign(key, signed, signed)
+	site.start(programOfOperator(t), "--image-keys="+site.keys, "--registry-ca="+site.authority, "--unsigned-images="+site.host+"/team/free")
+	app, free := site.app("shop"), site.app("free")
+	app.Spec.Image, free.Spec.Image = nameOfImage(unsigned), site.host+"/team/free:1"
+	site.create(app)
+	site.create(free)
+	site.waitForEvent(corev1.EventTypeWarning, "ImageRefused", "it is not signed: the registry has no "+unsigned.Repository)
+	site.waitForEvent(corev1.EventTypeNormal, "ReleaseStarted", "revision ")
+	site.setImage(app, nameOfImage(signed))
+	wait(t, "a Deployment of the signed image", func() bool { return len(site.list("Deployment", "shop")) == 1 })
 }
