@@ -57,7 +57,7 @@ func isEnded(object *unstructured.Unstructured) bool {
 
 func finalStatus(object *unstructured.Unstructured) map[string]any {
 	if object.GetKind() == "Job" {
-		return finalJobStatus(strings.Contains(fmt.Sprint(object.Object["spec"]), FailingWord))
+		return FinalJobStatus(strings.Contains(fmt.Sprint(object.Object["spec"]), FailingWord))
 	}
 	replicas, _, _ := unstructured.NestedInt64(object.Object, "spec", "replicas")
 	return map[string]any{
@@ -66,8 +66,8 @@ func finalStatus(object *unstructured.Unstructured) map[string]any {
 	}
 }
 
-// finalJobStatus has all that the API server demands of a Job that has ended.
-func finalJobStatus(hasFailed bool) map[string]any {
+// FinalJobStatus has all that the API server demands of a Job that has ended.
+func FinalJobStatus(hasFailed bool) map[string]any {
 	when := metav1.Unix(1_000_000_000, 0).UTC().Format(time.RFC3339)
 	status := map[string]any{"startTime": when, "completionTime": when, "succeeded": int64(1)}
 	first, last := "SuccessCriteriaMet", "Complete"

@@ -29,6 +29,8 @@ const (
 type Repository struct {
 	// URL of the repository. Empty: the file RESTIC_REPOSITORY in Secrets has it.
 	URL string
+	// Path below the URL, so that several have repositories of their own in one store.
+	Path string
 	// Secrets is a folder with RESTIC_PASSWORD, and other variables of restic, each in a file of its name.
 	Secrets string
 	// Host names whose snapshots they are.
@@ -122,10 +124,32 @@ func (repository *Repository) explain(command string, cause error, output string
 	case command == "list" && has("no such file or directory", "does not exist"):
 		return &failure{failureMissing, "there is no repository yet"}
 	case command == "check" || has("Load(<data", "Load(<index", "Load(<snapshot", "ciphertext verification failed", "does not match id", "not found in"):
-		return fmt.Errorf("the repository is damaged: restic %s: %s. Repair the store, or have the next backup begin a new repository", command, output)
+		return fmt.Errorf("the repository is damaged: %s. Repair the store, or empty it so that the next backup begins a new repository", findings(output))
 	}
 	return fmt.Errorf("restic %s: %w: %s", command, cause, output)
 }
+
+// findings are the lines of restic that say what is wrong, without its progress and its attempts to read again.
+func findings(output string) string {
+	var lines []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		isError := strings.HasPrefix(line, "error") || strings.HasPrefix(line, "pack ") || strings.HasPrefix(line, "Fatal: ") || strings.HasPrefix(line, "ReadFull(")
+		if isError && len(lines) < findingsMax {
+			lines = append(lines, line)
+		}
+	}
+	text := strings.Join(lines, "; ")
+	if text == "" {
+		text = output
+	}
+	return strings.ToValidUTF8(text[:min(len(text), findingsBytesMax)], "")
+}
+
+const (
+	findingsMax      = 4
+	findingsBytesMax = 300
+)
 
 // open makes the repository where there is none, and removes stale locks.
 func (repository *Repository) open(ctx context.Context, isMade bool) (isNew bool, err error) {

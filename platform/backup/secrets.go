@@ -70,6 +70,9 @@ func (repository *Repository) readSecrets() error {
 	if read.url == "" {
 		return fmt.Errorf("the repository has no address; set spec.backup.repository.url, or %s in its encrypted file", KeyRepository)
 	}
+	if repository.Path != "" {
+		read.url = strings.TrimRight(read.url, "/") + "/" + repository.Path
+	}
 	read.environment = append(read.environment, KeyRepository+"="+read.url)
 	if parsed, err := url.Parse(withoutScheme(read.url)); err == nil && parsed.User != nil {
 		if password, has := parsed.User.Password(); has && len(password) >= redactedBytesMin {

@@ -147,8 +147,29 @@ func (result *loaded) add(manifest manifest, identities []age.Identity) {
 			result.find(manifest.file, path, fmt.Sprintf("%q has no encrypted %s; add it with `roost secrets edit`", names[0], key))
 		}
 	}
+	if isWhole && err == nil {
+		merged = result.withRepository(manifest, merged, identities)
+	}
 	manifest.settings = merged
 	result.manifests = append(result.manifests, manifest)
+}
+
+// withRepository adds the keys of the repository of backups.
+func (result *loaded) withRepository(manifest manifest, merged settings.Settings, identities []age.Identity) settings.Settings {
+	const path = "spec.backup.repository.file"
+	if manifest.app == nil || manifest.app.Spec.Backup == nil || manifest.app.Spec.Backup.Repository == nil {
+		return merged
+	}
+	files, isWhole := result.read(manifest.file, path, v1alpha1.EnvFiles{manifest.app.Spec.Backup.Repository.File}, identities)
+	if !isWhole {
+		return merged
+	}
+	complete, err := merged.WithRepository(files[0])
+	if err != nil {
+		result.find(manifest.file, path, err.Error())
+		return merged
+	}
+	return complete
 }
 
 // read reads .env files, and says whether it has all of them.

@@ -31,6 +31,7 @@ type clusterNames struct {
 	IngressClass        string `json:"ingressClass,omitempty"`
 	IngressNamespace    string `json:"ingressNamespace,omitempty"`
 	MonitoringNamespace string `json:"monitoringNamespace,omitempty"`
+	BackupImage         string `json:"backupImage,omitempty"`
 }
 
 func (repository *repository) cluster() render.Cluster { return render.Cluster(repository.Cluster) }

@@ -123,7 +123,8 @@ read, written or decrypted, or the API server could not be reached, refuses, or 
 	}
 	root.Args = cobra.ArbitraryArgs
 	root.AddCommand(program.initCommand(), program.validateCommand(), program.renderCommand(), program.diffCommand(), program.secretsCommand(),
-		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.logsCommand(), program.runCommand(), program.gitopsCommand(), program.identityCommand(),
+		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.logsCommand(), program.runCommand(),
+		program.backupCommand(), program.drillCommand(), program.restoreCommand(), program.gitopsCommand(), program.identityCommand(),
 		program.bootstrapCommand())
 	return root
 }

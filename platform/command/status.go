@@ -25,6 +25,8 @@ type state struct {
 	Revision   string             `json:"revision,omitempty"`
 	Conditions []metav1.Condition `json:"conditions"`
 	Revisions  []revisionState    `json:"revisions,omitempty"`
+	// Backup is there for an App with a repository.
+	Backup *v1alpha1.BackupStatus `json:"backup,omitempty"`
 }
 
 type revisionState struct {
@@ -120,7 +122,7 @@ func stateOf(subject client.Object) state {
 	status := statusOf(subject)
 	return state{
 		Kind: kindOf(subject), Namespace: subject.GetNamespace(), Name: subject.GetName(), Image: imageOf(subject),
-		Revision: status.Revision, Conditions: status.Conditions,
+		Revision: status.Revision, Conditions: status.Conditions, Backup: status.Backup,
 	}
 }
 
@@ -189,7 +191,21 @@ func (program *program) printState(state state) {
 	for _, condition := range state.Conditions {
 		program.print("%-18s %-5s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
 	}
+	if backup := state.Backup; backup != nil {
+		program.print("last backup            %s", snapshotText(backup.LastBackup, backup.LastSnapshot))
+		program.print("last verified restore  %s", snapshotText(backup.LastVerifiedRestore, backup.VerifiedSnapshot))
+		if operation := backup.Operation; operation != nil {
+			program.print("last operation         %s %s: %s", operationNames[operation.Kind], operation.Phase, operation.Message)
+		}
+	}
 	for _, revision := range state.Revisions {
 		program.print("revision %d  %s  %s", revision.Number, revision.Revision, revision.Since.UTC().Format("2006-01-02 15:04:05"))
 	}
+}
+
+func snapshotText(when *metav1.Time, snapshot string) string {
+	if when == nil {
+		return "none"
+	}
+	return when.UTC().Format("2006-01-02 15:04:05") + "  snapshot " + snapshot
 }

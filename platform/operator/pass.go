@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
@@ -19,8 +19,6 @@ import (
 const (
 	// againSeconds is the pause before a pass that nothing announces: a key that is mounted, a name that becomes free.
 	againSeconds = 30
-	// backupFreshSeconds is the age at which a backup is old if the spec does not say so.
-	backupFreshSeconds = 90_000
 )
 
 // Pass reads, decides and writes once. It returns the pause until the next pass, or 0 if only an event asks for one.
@@ -69,12 +67,19 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if input.Pods, err = operator.pods(ctx, subject); err != nil {
 		return 0, err
 	}
-	input.Backup = backupState(subject, live, operator.now())
-	return operator.perform(ctx, subject, input, live, outcome{revision, found.from})
+	backup, err := operator.backupStatus(ctx, subject, input)
+	if err != nil {
+		return 0, err
+	}
+	input.Backup = backupState(subject, backup, live, operator.now())
+	return operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup})
 }
 
 // outcome is what the status names beside the conditions.
-type outcome struct{ revision, files string }
+type outcome struct {
+	revision, files string
+	backup          *v1alpha1.BackupStatus
+}
 
 // perform writes what is decided, then the status.
 func (operator *Operator) perform(ctx context.Context, subject *subject, input reconcile.Input, live map[objectName]reconcile.Manifest, outcome outcome) (time.Duration, error) {
@@ -97,6 +102,9 @@ func (operator *Operator) perform(ctx context.Context, subject *subject, input r
 	if err := operator.report(ctx, subject, result, outcome); err != nil {
 		return 0, err
 	}
+	if hasNextPhase(subject.status.Backup, outcome.backup) {
+		return time.Millisecond, failure
+	}
 	return pauseAfter(result, input.Backup), failure
 }
 
@@ -110,28 +118,10 @@ func pauseAfter(result reconcile.Result, backup *reconcile.BackupState) time.Dur
 			return againSeconds * time.Second
 		}
 	}
-	if backup != nil && backup.AgeSeconds != nil && *backup.AgeSeconds <= backup.FreshSeconds {
-		return time.Duration(backup.FreshSeconds-*backup.AgeSeconds+1) * time.Second
+	if backup != nil {
+		return time.Duration(backup.ExpiresSeconds()) * time.Second
 	}
 	return 0
-}
-
-// backupState is what the CronJob of the backup reports.
-func backupState(subject *subject, live map[objectName]reconcile.Manifest, now time.Time) *reconcile.BackupState {
-	if subject.backup == nil {
-		return nil
-	}
-	state := &reconcile.BackupState{FreshSeconds: backupFreshSeconds}
-	if subject.backup.FreshSeconds != nil {
-		state.FreshSeconds = *subject.backup.FreshSeconds
-	}
-	name := objectName{batchv1.SchemeGroupVersion.String(), "CronJob", render.BackupName(subject.object.GetName())}
-	status, _ := live[name]["status"].(map[string]any)
-	text, _ := status["lastSuccessfulTime"].(string)
-	if last, err := time.Parse(time.RFC3339, text); err == nil {
-		state.AgeSeconds = new(int64(now.Sub(last) / time.Second))
-	}
-	return state
 }
 
 // Operator keeps namespaces as their Apps and Dunlins have them.

@@ -64,6 +64,9 @@ func TestEachCaseEndsWithoutAWrite(t *testing.T) {
 			if document.Dunlin != nil && document.Dunlin.Spec.Keys.Secret != "" {
 				world.createSecret(document.Dunlin.Spec.Keys.Secret, map[string]string{render.LabelUsable: "true"})
 			}
+			if app, isApp := object.(*v1alpha1.App); isApp && app.Spec.Backup != nil && app.Spec.Backup.Repository != nil {
+				app.SetAnnotations(map[string]string{render.AnnotationFiles: world.encrypted(app.Name, string(app.Spec.Backup.Repository.File), "RESTIC_PASSWORD=c4n4ry-repository\n")})
+			}
 			world.create(object)
 			world.converge(kind, object.GetName())
 			world.calls.reset(0, false)

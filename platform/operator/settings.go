@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -29,7 +30,11 @@ type decrypted struct {
 func (operator *Operator) settings(ctx context.Context, subject *subject) (decrypted, error) {
 	var result decrypted
 	var files []settings.File
-	if len(subject.envFiles) > 0 {
+	names := subject.envFiles
+	if subject.repositoryFile != "" {
+		names = append(slices.Clone(names), subject.repositoryFile)
+	}
+	if len(names) > 0 {
 		result.from = subject.object.GetAnnotations()[render.AnnotationFiles]
 		if result.from == "" {
 			result.from = render.FilesName(subject.object.GetName())
@@ -42,12 +47,12 @@ func (operator *Operator) settings(ctx context.Context, subject *subject) (decry
 		if err != nil {
 			return result, err
 		}
-		if files, result.files, err = operator.decryptAll(subject.envFiles, content); err != nil {
+		if files, result.files, err = operator.decryptAll(names, content); err != nil {
 			result.problem = err.Error()
 			return result, nil
 		}
 	}
-	values, err := settings.Merge(files, subject.env)
+	values, err := merged(files, subject)
 	if err != nil {
 		result.problem = err.Error()
 		return result, nil
@@ -58,6 +63,19 @@ func (operator *Operator) settings(ctx context.Context, subject *subject) (decry
 	}
 	result.values = values
 	return result, nil
+}
+
+// merged keeps the keys of the repository, whose file is the last one, apart from the settings of the app.
+func merged(files []settings.File, subject *subject) (settings.Settings, error) {
+	if subject.repositoryFile == "" {
+		return settings.Merge(files, subject.env)
+	}
+	last := len(files) - 1
+	values, err := settings.Merge(files[:last], subject.env)
+	if err != nil {
+		return values, err
+	}
+	return values.WithRepository(files[last])
 }
 
 // files asks the API server for what the cache does not have yet.

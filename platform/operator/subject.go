@@ -36,7 +36,9 @@ type subject struct {
 	pullSecret string
 	env        map[string]string
 	backup     *v1alpha1.Backup
-	problems   func() []validate.Problem
+	// repositoryFile has the keys of the repository of backups.
+	repositoryFile string
+	problems       func() []validate.Problem
 	// missing names keys that the settings lack.
 	missing func(settings.Settings) []string
 	render  func(settings.Settings, render.Cluster) ([]runtime.Object, error)
@@ -76,9 +78,13 @@ func appSubject(app *v1alpha1.App) *subject {
 	for _, name := range app.Spec.EnvFiles {
 		files = append(files, string(name))
 	}
+	repositoryFile := ""
+	if backup := app.Spec.Backup; backup != nil && backup.Repository != nil {
+		repositoryFile = string(backup.Repository.File)
+	}
 	return &subject{
 		kind: KindApp, object: app, spec: app.Spec, status: &app.Status, host: app.Spec.Host, path: app.Spec.Path,
-		envFiles: files, env: env, backup: app.Spec.Backup, pullSecret: app.Spec.PullSecret,
+		envFiles: files, env: env, backup: app.Spec.Backup, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
 		problems: func() []validate.Problem { return validate.App(app) },
 		missing:  func(settings.Settings) []string { return nil },
 		render: func(values settings.Settings, cluster render.Cluster) ([]runtime.Object, error) {

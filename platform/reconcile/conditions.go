@@ -39,6 +39,10 @@ const (
 	ReasonBackupRecent       = "BackupRecent"
 	ReasonBackupOld          = "BackupOld"
 	ReasonBackupNever        = "BackupNever"
+	ReasonBackupFailed       = "BackupFailed"
+	ReasonRestoreNever       = "RestoreNever"
+	ReasonRestoreOld         = "RestoreOld"
+	ReasonRestoreFailed      = "RestoreFailed"
 	ReasonSpecInvalid        = "SpecInvalid"
 	ReasonHostTaken          = "HostTaken"
 	ReasonWriteRefused       = "WriteRefused"
@@ -51,6 +55,7 @@ const (
 var Reasons = []string{
 	ReasonAsDesired, ReasonApplying, ReasonRollingOut, ReasonMigrating, ReasonMigrationFailed, ReasonNameTaken, ReasonWaitingForDeletion,
 	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
+	ReasonBackupFailed, ReasonRestoreNever, ReasonRestoreOld, ReasonRestoreFailed,
 	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled, ReasonSecretRefused, ReasonImageRefused,
 }
 
@@ -63,13 +68,6 @@ type PodState struct {
 	Job string
 	// LastWords are the end of its log, or the message of Kubernetes.
 	LastWords string
-}
-
-// BackupState is the age of the last good backup.
-type BackupState struct {
-	FreshSeconds int64
-	// AgeSeconds is nil if there was none.
-	AgeSeconds *int64
 }
 
 // lastWordsBytesMax bounds what of a log gets into the status.
@@ -176,22 +174,6 @@ func tail(text string, bytesMax int) string {
 		text = "…" + strings.ToValidUTF8(text[len(text)-bytesMax:], "")
 	}
 	return text
-}
-
-func backupFresh(backup BackupState) Condition {
-	condition := Condition{Type: ConditionBackupFresh}
-	switch age := backup.AgeSeconds; {
-	case age == nil:
-		condition.Reason, condition.Message = ReasonBackupNever, "there was no backup yet"
-	case *age > backup.FreshSeconds:
-		condition.Reason = ReasonBackupOld
-		condition.Message = fmt.Sprintf("the last backup is older than %d seconds", backup.FreshSeconds)
-	default:
-		condition.Holds, condition.Reason = true, ReasonBackupRecent
-		// Without the age: a message that changes with the clock would be written again and again.
-		condition.Message = fmt.Sprintf("the last backup is not older than %d seconds", backup.FreshSeconds)
-	}
-	return condition
 }
 
 // workloads are the live ones that are wanted. While nothing is applied, that is all of them.

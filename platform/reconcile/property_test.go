@@ -344,18 +344,3 @@ func TestTheFailingPodSpeaks(t *testing.T) {
 		}
 	}
 }
-
-func TestBackups(t *testing.T) {
-	for _, row := range []struct {
-		age    *int64
-		holds  bool
-		reason string
-	}{
-		{nil, false, ReasonBackupNever}, {new(int64(100)), true, ReasonBackupRecent}, {new(int64(101)), false, ReasonBackupOld},
-	} {
-		found := backupFresh(BackupState{FreshSeconds: 100, AgeSeconds: row.age})
-		if found.Holds != row.holds || found.Reason != row.reason {
-			t.Errorf("%+v", found)
-		}
-	}
-}

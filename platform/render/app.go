@@ -26,6 +26,7 @@ func App(app *v1alpha1.App, values settings.Settings, cluster Cluster) ([]runtim
 		owner:    owner{app.Name, app.Namespace, cluster.withDefaults()},
 		spec:     &app.Spec,
 		values:   values,
+		backup:   app.Status.Backup,
 		hash:     values.Hash(app.Namespace + "/" + app.Name),
 		revision: revision,
 	}
@@ -50,6 +51,8 @@ type appView struct {
 	values   settings.Settings
 	hash     string
 	revision string
+	// backup is the state that an operation leads to.
+	backup *v1alpha1.BackupStatus
 }
 
 // hasPersistentVolume decides between a Deployment and a StatefulSet.
@@ -160,6 +163,9 @@ func (view *appView) workload() runtime.Object {
 	replicas := view.spec.Replicas
 	if replicas == nil && view.spec.Autoscaling == nil {
 		replicas = new(int32(1))
+	}
+	if view.isStopped() {
+		replicas = new(int32(0))
 	}
 	if view.hasPersistentVolume() {
 		return &appsv1.StatefulSet{

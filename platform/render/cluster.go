@@ -20,6 +20,8 @@ type Cluster struct {
 	IngressNamespace string
 	// MonitoringNamespace has the pods that read metrics.
 	MonitoringNamespace string
+	// BackupImage has the program roost-backup, and restic.
+	BackupImage string
 }
 
 func (cluster Cluster) withDefaults() Cluster {
@@ -31,6 +33,9 @@ func (cluster Cluster) withDefaults() Cluster {
 	}
 	if cluster.MonitoringNamespace == "" {
 		cluster.MonitoringNamespace = "monitoring"
+	}
+	if cluster.BackupImage == "" {
+		cluster.BackupImage = "registry.example.com/roost-backup:0.1.0"
 	}
 	return cluster
 }
@@ -51,6 +56,10 @@ const (
 	LabelUsable = v1alpha1.Group + "/usable"
 	// AnnotationFiles on an App or a Dunlin names the ConfigMap with its encrypted files.
 	AnnotationFiles = v1alpha1.Group + "/files"
+	// LabelTask is on the pods of backups: save, verify or restore.
+	LabelTask = v1alpha1.Group + "/task"
+	// AnnotationOperation on an App asks for a backup, a drill or a restore. Its value is JSON.
+	AnnotationOperation = v1alpha1.Group + "/operation"
 	// AnnotationOnce marks what is written if it is not there, and never changed.
 	AnnotationOnce = v1alpha1.Group + "/once"
 )
@@ -61,13 +70,16 @@ var WorkloadParts = []string{partMain, partNATS}
 // ManagedBy is the value of LabelManagedBy.
 const ManagedBy = "roost"
 
+// PartBackup is the part of what saves and restores volumes.
+const PartBackup = "backup"
+
 // Parts of an app: values of LabelPart.
 const (
 	partMain    = "main"
 	partMigrate = "migrate"
 	partCron    = "cron"
 	partRun     = "run"
-	partBackup  = "backup"
+	partBackup  = PartBackup
 	partNATS    = "nats"
 )
 

@@ -19,7 +19,11 @@ func Revision(spec any, values settings.Settings, scope string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("encoding the spec: %w", err)
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s", text, values.Hash(scope)))
+	content := fmt.Appendf(nil, "%s\n%s", text, values.Hash(scope))
+	if len(values.Repository) > 0 {
+		content = fmt.Appendf(content, "\n%s", settings.Settings{Secret: values.Repository}.Hash(scope))
+	}
+	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])[:10], nil
 }
 

@@ -58,6 +58,16 @@ func rendered(t *testing.T, file string) []runtime.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if backup := document.App.Spec.Backup; backup != nil && backup.Repository != nil {
+		lines, err := dotenv.Parse([]byte("RESTIC_PASSWORD=s3cret\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := settings.File{Name: "backup.env", Decrypted: settings.Decrypted{Lines: lines, Secrets: map[string]bool{"RESTIC_PASSWORD": true}}}
+		if values, err = values.WithRepository(file); err != nil {
+			t.Fatal(err)
+		}
+	}
 	objects, err := render.App(document.App, values, render.Cluster{})
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,9 @@ func (view *appView) jobs() []runtime.Object {
 		spec := view.jobSpec(partCron, task.Command, task.TimeoutSeconds, taskSeconds)
 		objects = append(objects, cronOf(meta, task.Schedule, task.TimeZone, spec))
 	}
-	if backup := view.spec.Backup; backup != nil {
+	if backup := view.spec.Backup; backup != nil && backup.Repository != nil {
+		objects = append(objects, view.backups()...)
+	} else if backup != nil {
 		spec := view.jobSpec(partBackup, backup.Command, backup.TimeoutSeconds, taskSeconds)
 		view.mountClaims(&spec.Template.Spec)
 		objects = append(objects, cronOf(view.meta(BackupName(view.name), partBackup), backup.Schedule, "", spec))

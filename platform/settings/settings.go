@@ -15,6 +15,8 @@ type Settings struct {
 	Secret map[string]string
 	// Plain becomes a ConfigMap.
 	Plain map[string]string
+	// Repository has the keys of the repository of backups. The app does not get them.
+	Repository map[string]string
 }
 
 // BytesMax bounds all values together. Kubernetes has the limit for one Secret.
@@ -78,7 +80,21 @@ func Merge(files []File, env map[string]string) (Settings, error) {
 	return merged, nil
 }
 
-// Hash of the content. It changes exactly when a key or a value changes, whatever the files, their order and their
+// WithRepository adds the file of a repository of backups. Its password has to be encrypted.
+func (settings Settings) WithRepository(file File) (Settings, error) {
+	settings.Repository = map[string]string{}
+	for _, line := range dotenv.Entries(file.Lines) {
+		settings.Repository[line.Key] = line.Value
+	}
+	if !file.Secrets[keyRepositoryPassword] {
+		return Settings{}, fmt.Errorf("%s has no encrypted %s; add it with `roost secrets edit`", file.Name, keyRepositoryPassword)
+	}
+	return settings, nil
+}
+
+const keyRepositoryPassword = "RESTIC_PASSWORD"
+
+// Hash of the app's content. It changes exactly when a key or a value changes, whatever the files, their order and their
 // encryption. Scope keeps apart apps with the same content.
 func (settings Settings) Hash(scope string) string {
 	hash := sha256.New()

@@ -62,17 +62,6 @@ func (found *problems) volumes(volumes []v1alpha1.Volume) {
 	found.check(!hasTwice(paths), "spec.volumes", "the same path stands there twice; change one of them")
 }
 
-func (found *problems) backup(spec *v1alpha1.AppSpec) {
-	backup := spec.Backup
-	if backup == nil {
-		return
-	}
-	found.check(hasSize(spec.Volumes), "spec.backup", "no volume has a size, so there is nothing to back up; add a volume, or remove the backup")
-	found.schedule("spec.backup.schedule", backup.Schedule)
-	found.command("spec.backup", backup.Command, backup.TimeoutSeconds)
-	found.check(backup.FreshSeconds == nil || *backup.FreshSeconds >= 60, "spec.backup.freshSeconds", "%d is out of range; set at least 60", deref(backup.FreshSeconds))
-}
-
 func (found *problems) network(network v1alpha1.Network) {
 	found.peers("spec.network.from", network.From)
 	found.peers("spec.network.to", network.To)

@@ -41,6 +41,7 @@ type AppList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.replicas) || !has(self.autoscaling)",message="replicas and autoscaling exclude each other; remove one of them",fieldPath=".replicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoscaling) || !has(self.volumes) || self.volumes.all(volume, !has(volume.size))",message="the app has a persistent volume, whose data does not follow new pods; set spec.replicas instead",fieldPath=".autoscaling"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.volumes) && self.volumes.exists(volume, has(volume.size)))",message="no volume has a size, so there is nothing to back up; add a volume, or remove the backup",fieldPath=".backup"
+// +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.envFiles) || !(self.backup.repository.file in self.envFiles)",message="is in spec.envFiles as well, so the app would get the keys of its backups; write another file",fieldPath=".backup.repository.file"
 // +kubebuilder:validation:XValidation:rule="!has(self.health.none) || !has(self.ports) || self.ports.size() == 0",message="an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path",fieldPath=".health.none"
 // +kubebuilder:validation:XValidation:rule="!(has(self.health.path) || (has(self.health.tcp) && self.health.tcp)) || (has(self.ports) && self.ports.size() > 0)",message="the check asks a port, and the app has none; add one to spec.ports, or set spec.health.command",fieldPath=".health"
 // +kubebuilder:validation:XValidation:rule="!has(self.health.port) || (has(self.ports) && self.ports.exists(port, port.port == self.health.port))",message="is not in spec.ports; add it there, or name a port that is there",fieldPath=".health.port"
@@ -126,7 +127,7 @@ type AppSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(volume, self.exists_one(other, other.name == volume.name))",message="the same name stands there twice; rename one of them"
 	// +kubebuilder:validation:XValidation:rule="self.all(volume, self.exists_one(other, other.path == volume.path))",message="the same path stands there twice; change one of them"
 	Volumes []Volume `json:"volumes,omitempty"`
-	// Backup runs a command of the app's image with its volumes.
+	// Backup saves the persistent volumes of the first pod, and verifies that they can be restored.
 	// +optional
 	Backup *Backup `json:"backup,omitempty"`
 	// Update says how pods are replaced.

@@ -116,22 +116,6 @@ type Volume struct {
 	Temporary *resource.Quantity `json:"temporary,omitempty"`
 }
 
-// Backup of an app's volumes by a program of its image.
-//
-// +kubebuilder:validation:XValidation:rule="self.command.size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
-type Backup struct {
-	Schedule Schedule `json:"schedule"`
-	// Command has the app's settings and the volumes of its first pod, which it cannot write to.
-	Command Command `json:"command"`
-	// TimeoutSeconds after which the backup counts as failed. 3600 without it.
-	// +optional
-	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
-	// FreshSeconds is the age at which the last backup is too old. 90000 (25 hours) without it.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="self >= 60",message="is out of range; set at least 60"
-	FreshSeconds *int64 `json:"freshSeconds,omitempty"`
-}
-
 // Network lists what is allowed. All else is denied in both directions.
 type Network struct {
 	// From may reach the ports.
@@ -189,6 +173,9 @@ type Status struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Backup is there if the spec has one.
+	// +optional
+	Backup *BackupStatus `json:"backup,omitempty"`
 	// Inventory of the objects that belong to the spec.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256

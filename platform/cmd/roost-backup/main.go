@@ -46,6 +46,7 @@ func root(out, log io.Writer) *cobra.Command {
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&program.repository.URL, "repository", "", "URL or folder of the repository (default the file RESTIC_REPOSITORY of --secrets)")
+	flags.StringVar(&program.repository.Path, "path", "", "path below the URL, such as web/shop")
 	flags.StringVar(&program.repository.Secrets, "secrets", "/etc/roost/repository", "folder with RESTIC_PASSWORD and the credentials of the store, each in a file")
 	flags.StringVar(&program.repository.Host, "host", "", "whose snapshots they are, such as web/shop")
 	flags.StringSliceVar(&program.repository.Options, "option", nil, "option of restic, such as sftp.command=…")

@@ -1,0 +1,134 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Backup of the persistent volumes of an app's first pod.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.repository) || (has(self.command) && self.command.size() > 0)",message="there is neither a repository nor a command; set repository",fieldPath=".command"
+// +kubebuilder:validation:XValidation:rule="has(self.repository) || (!has(self.drillSchedule) && !has(self.verifiedSeconds) && !has(self.keep))",message="keep, drillSchedule and verifiedSeconds belong to a repository; set repository, or remove them",fieldPath=".repository"
+type Backup struct {
+	Schedule Schedule `json:"schedule"`
+	// Repository of restic in which snapshots are kept. Without it, the backup is what Command does, and no restore is verified.
+	// +optional
+	Repository *Repository `json:"repository,omitempty"`
+	// Command of the app's image, with the app's settings and the volumes of its first pod, which it cannot write to. With a repository, it
+	// writes a dump to /backup/dump, which is saved instead of the volumes.
+	// +optional
+	Command Command `json:"command,omitempty"`
+	// TimeoutSeconds after which the backup, or the drill, counts as failed. 3600 without it.
+	// +optional
+	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
+	// FreshSeconds is the age at which the last backup is too old. 90000 (25 hours) without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 60",message="is out of range; set at least 60"
+	FreshSeconds *int64 `json:"freshSeconds,omitempty"`
+	// Keep says which snapshots stay.
+	// +optional
+	Keep *Keep `json:"keep,omitempty"`
+	// DrillSchedule is when the newest snapshot is restored into an empty volume and compared. `45 4 * * 0` without it.
+	// +optional
+	DrillSchedule Schedule `json:"drillSchedule,omitempty"`
+	// VerifiedSeconds is the age at which the last verified restore is too old. 691200 (8 days) without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 60",message="is out of range; set at least 60"
+	VerifiedSeconds *int64 `json:"verifiedSeconds,omitempty"`
+}
+
+// Repository of restic. Each app has one of its own, in a folder NAMESPACE/NAME of what is named here.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || !has(self.claim)",message="the repository is either at a URL or on a volume; set one of url and claim"
+type Repository struct {
+	// URL such as sftp:backup@10.0.0.9:/srv/backups, rest:https://backup.example.com, or s3:https://s3.example.com/bucket. Without it and without
+	// Claim, RESTIC_REPOSITORY of File has it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(sftp:|rest:https?://|s3:)[^ ]+$')",messageExpression="'\"' + self + '\" is not the URL of a repository; write one that begins with sftp:, rest:https:// or s3:'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('://[^/@]*:[^/@]*@')",message="has a password in it; write the URL to the encrypted file, as RESTIC_REPOSITORY"
+	URL string `json:"url,omitempty"`
+	// Claim is a PersistentVolumeClaim of the same namespace. It should be on another machine than the app's volumes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a PersistentVolumeClaim; use a-z, 0-9, - and .'"
+	Claim string `json:"claim,omitempty"`
+	// File is an encrypted .env file beside the manifest, with RESTIC_PASSWORD and the credentials of the store, such as
+	// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. The app does not get them.
+	File FileName `json:"file"`
+}
+
+// Keep has numbers of snapshots. The newest one stays always.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.daily) ? self.daily : 0, has(self.weekly) ? self.weekly : 0, has(self.monthly) ? self.monthly : 0].all(count, count >= 0 && count <= 1000)",message="a number is out of range; set 0 to 1000"
+type Keep struct {
+	// Daily is the number of days of which the newest snapshot stays. 7 without it.
+	// +optional
+	Daily *int32 `json:"daily,omitempty"`
+	// Weekly is the number of weeks of which the newest snapshot stays. 4 without it.
+	// +optional
+	Weekly *int32 `json:"weekly,omitempty"`
+	// Monthly is the number of months of which the newest snapshot stays. 6 without it.
+	// +optional
+	Monthly *int32 `json:"monthly,omitempty"`
+}
+
+// BackupStatus is what pods have reported that saved and restored.
+type BackupStatus struct {
+	// LastBackup is when the newest snapshot was taken.
+	// +optional
+	LastBackup *metav1.Time `json:"lastBackup,omitempty"`
+	// LastSnapshot is its identifier.
+	// +optional
+	LastSnapshot string `json:"lastSnapshot,omitempty"`
+	// Bytes of the files in it.
+	// +optional
+	Bytes int64 `json:"bytes,omitempty"`
+	// LastVerifiedRestore is when a snapshot was last restored, and found to have the bytes that were saved.
+	// +optional
+	LastVerifiedRestore *metav1.Time `json:"lastVerifiedRestore,omitempty"`
+	// VerifiedSnapshot is that snapshot.
+	// +optional
+	VerifiedSnapshot string `json:"verifiedSnapshot,omitempty"`
+	// SaveFailure is why the last backup has failed, if it has.
+	// +optional
+	SaveFailure *BackupFailure `json:"saveFailure,omitempty"`
+	// VerifyFailure is why the last drill has failed, if it has.
+	// +optional
+	VerifyFailure *BackupFailure `json:"verifyFailure,omitempty"`
+	// Operation is the one that was asked for last.
+	// +optional
+	Operation *Operation `json:"operation,omitempty"`
+}
+
+// BackupFailure has the last words of a pod.
+type BackupFailure struct {
+	Time    metav1.Time `json:"time"`
+	Message string      `json:"message"`
+}
+
+// Phases of an operation.
+const (
+	// OperationWaits until no scheduled backup runs and, for a restore, until the app's pods are gone.
+	OperationWaits     = "Waiting"
+	OperationRuns      = "Running"
+	OperationSucceeded = "Succeeded"
+	OperationFailed    = "Failed"
+)
+
+// Operation is a backup, a drill or a restore that a person has asked for.
+type Operation struct {
+	ID       string `json:"id"`
+	Kind     string `json:"kind"`
+	Snapshot string `json:"snapshot,omitempty"`
+	Replace  bool   `json:"replace,omitempty"`
+	Phase    string `json:"phase"`
+	// Message says what it has done, or why it has failed.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Taken is the time of the snapshot.
+	// +optional
+	Taken *metav1.Time `json:"taken,omitempty"`
+}
+
+// IsEnded is whether nothing more happens.
+func (operation *Operation) IsEnded() bool {
+	return operation == nil || operation.Phase == OperationSucceeded || operation.Phase == OperationFailed
+}

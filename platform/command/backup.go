@@ -1,0 +1,197 @@
+package command
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+const (
+	operationWaitDefault  = time.Hour
+	operationIDCharacters = 8
+)
+
+// operationQuery is the command line of `roost backup`, `drill` and `restore`.
+type operationQuery struct {
+	namespace string
+	wait      time.Duration
+	operation v1alpha1.Operation
+}
+
+// operationNames are those of the commands.
+var operationNames = map[string]string{render.TaskSave: "backup", render.TaskVerify: "drill", render.TaskRestore: "restore"}
+
+func (program *program) backupCommand() *cobra.Command {
+	return program.operationCommand(render.TaskSave, &cobra.Command{
+		Use:   "backup NAME",
+		Short: "Save the volumes of an App now",
+		Long: `Save the volumes of an App, or the dump of its command, to its repository now, and wait until that is done.
+
+The operator does it, as on schedule. Exit code 1 says that it has failed. A backup counts only when a restore was verified: roost drill.`,
+	})
+}
+
+func (program *program) drillCommand() *cobra.Command {
+	return program.operationCommand(render.TaskVerify, &cobra.Command{
+		Use:   "drill NAME",
+		Short: "Verify now that the newest backup of an App can be restored",
+		Long: `Check the repository of an App, restore its newest snapshot into an empty volume, compare each file with its checksum from the time of
+the backup, and delete the volume. The App goes on.
+
+Exit code 1 says that the backup cannot be restored.`,
+	})
+}
+
+func (program *program) restoreCommand() *cobra.Command {
+	return program.operationCommand(render.TaskRestore, &cobra.Command{
+		Use:   "restore NAME",
+		Short: "Restore the volumes of an App's first pod from a backup",
+		Long: `Stop the pods of an App, restore a snapshot into the volumes of its first pod, and start the pods again.
+
+What was written after the snapshot is lost; its time is printed. Volumes that hold files are replaced with --replace only, and not before
+the snapshot is restored beside them and compared. If that fails, the pods start with what the volumes held. Both states need space at once.
+
+Exit code 1 says that the restore has failed.`,
+		Example: `  roost restore -n web shop --replace
+  roost restore -n web shop --replace --snapshot 1f2e3d4c`,
+	})
+}
+
+func (program *program) operationCommand(kind string, command *cobra.Command) *cobra.Command {
+	query := operationQuery{}
+	query.operation.Kind = kind
+	command.Args = exactlyOneName
+	command.RunE = func(_ *cobra.Command, names []string) error {
+		cluster, err := program.connect()
+		if err != nil {
+			return err
+		}
+		return program.operate(cluster, names[0], query)
+	}
+	program.addNamespaceFlags(command, &query.namespace)
+	command.Flags().DurationVar(&query.wait, "wait", operationWaitDefault, "how long to wait for the end; 0: not at all")
+	if kind == render.TaskRestore {
+		command.Flags().StringVar(&query.operation.Snapshot, "snapshot", "latest", "latest, or the begin of a snapshot's identifier")
+		command.Flags().BoolVar(&query.operation.Replace, "replace", false, "replace what the volumes hold")
+	}
+	return command
+}
+
+// operate asks the operator for an operation, and waits for its end.
+func (program *program) operate(cluster *cluster, name string, query operationQuery) error {
+	ctx := context.Background()
+	app, err := cluster.appWithRepository(ctx, name, query.namespace)
+	if err != nil {
+		return err
+	}
+	if status := app.Status.Backup; status != nil && !status.Operation.IsEnded() {
+		return fmt.Errorf("a %s is under way; wait for its end: `roost status -n %s %s` shows it", operationNames[status.Operation.Kind], app.Namespace, app.Name)
+	}
+	query.operation.ID = strings.ToLower(rand.Text()[:operationIDCharacters])
+	if query.operation.Kind == render.TaskRestore {
+		program.noteLoss(app, query.operation.Snapshot)
+	}
+	if err := cluster.ask(ctx, app, query.operation); err != nil {
+		return err
+	}
+	if query.wait == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, query.wait)
+	defer cancel()
+	ended, err := program.follow(ctx, cluster, app, query.operation.ID)
+	if err != nil {
+		return err
+	}
+	if program.isJSON() {
+		err = program.printJSON(ended)
+	} else if ended.Phase == v1alpha1.OperationSucceeded {
+		program.print("App %s/%s: %s", app.Namespace, app.Name, ended.Message)
+	}
+	if err == nil && ended.Phase != v1alpha1.OperationSucceeded {
+		err = &foundError{fmt.Sprintf("App %s/%s: the %s has failed: %s", app.Namespace, app.Name, operationNames[ended.Kind], ended.Message)}
+	}
+	return err
+}
+
+func (cluster *cluster) appWithRepository(ctx context.Context, name, namespace string) (*v1alpha1.App, error) {
+	subject, err := cluster.find(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	app, isApp := subject.(*v1alpha1.App)
+	if !isApp {
+		return nil, fmt.Errorf("%s is a Dunlin; Roost saves the volumes of Apps only", name)
+	}
+	if app.Spec.Backup == nil || app.Spec.Backup.Repository == nil {
+		return nil, fmt.Errorf("the App %s has no repository; set spec.backup.repository", name)
+	}
+	return app, nil
+}
+
+// noteLoss says what a restore of the newest snapshot loses, before anything happens.
+func (program *program) noteLoss(app *v1alpha1.App, snapshot string) {
+	status := app.Status.Backup
+	if snapshot != "latest" || status == nil || status.LastBackup == nil {
+		return
+	}
+	taken := status.LastBackup.Time
+	program.note("the newest known snapshot is %s of %s: what was written in the %s since then is lost",
+		status.LastSnapshot, taken.UTC().Format(time.RFC3339), time.Since(taken).Round(time.Second))
+}
+
+// ask writes the operation to an annotation. The rest of the App stays as it is.
+func (cluster *cluster) ask(ctx context.Context, app *v1alpha1.App, operation v1alpha1.Operation) error {
+	text, err := json.Marshal(operation)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": app.UID, "annotations": map[string]string{render.AnnotationOperation: string(text)},
+	}})
+	if err != nil {
+		return err
+	}
+	return cluster.explained(cluster.Patch(ctx, app.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
+}
+
+// follow prints each phase until the operation has ended.
+func (program *program) follow(ctx context.Context, cluster *cluster, app *v1alpha1.App, id string) (*v1alpha1.Operation, error) {
+	pause := time.NewTicker(pollPause)
+	defer pause.Stop()
+	last := ""
+	for {
+		current := &v1alpha1.App{}
+		if err := cluster.Get(ctx, client.ObjectKeyFromObject(app), current); err != nil && ctx.Err() == nil {
+			return nil, cluster.explained(err)
+		}
+		if status := current.Status.Backup; status != nil && status.Operation != nil && status.Operation.ID == id {
+			if status.Operation.IsEnded() {
+				return status.Operation, nil
+			}
+			if text := strings.TrimSuffix(status.Operation.Phase+": "+status.Operation.Message, ": "); text != last {
+				last = text
+				program.note("%s", text)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			if last == "" {
+				return nil, errors.New("the operator has not begun in time; see whether it runs")
+			}
+			return nil, fmt.Errorf("it has not ended in time: %s. The operator goes on; `roost status` shows the end", last)
+		case <-pause.C:
+		}
+	}
+}

@@ -1,0 +1,344 @@
+package command_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/apiserver"
+	"github.com/dunlin-project/dunlin/platform/command"
+	"github.com/dunlin-project/dunlin/platform/operator"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+const database = `apiVersion: apps.roost.dev/v1alpha1
+kind: App
+metadata: { name: database, namespace: web }
+spec:
+  image: registry.example.com/database:1
+  ports: [{ port: 5432 }]
+  health: { tcp: true }
+  volumes: [{ name: data, path: /data, size: 1Gi }]
+  backup:
+    schedule: "15 3 * * *"
+    repository: { claim: backups, file: backup.env }
+`
+
+// taskMachine is where the pods of backups run in this test: the real program and the real restic, with folders for volumes.
+type taskMachine struct {
+	*site
+	program                  string
+	data, repository, drills string
+	// replicas that the StatefulSet had while a restore ran.
+	replicasAtRestore []int32
+}
+
+func newTaskMachine(site *site) *taskMachine {
+	site.t.Helper()
+	if _, err := exec.LookPath("restic"); err != nil {
+		site.t.Skip("restic is not installed; `scripts/need restic` installs it")
+	}
+	machine := &taskMachine{site: site, program: filepath.Join(site.t.TempDir(), "roost-backup")}
+	if out, err := exec.Command("go", "build", "-o", machine.program, "../cmd/roost-backup").CombinedOutput(); err != nil {
+		site.t.Fatalf("%v: %s", err, out)
+	}
+	machine.data, machine.repository = site.t.TempDir(), site.t.TempDir()
+	return machine
+}
+
+// run does what the controllers of workloads and of Jobs, and the kubelet do.
+func (machine *taskMachine) run(ctx context.Context) {
+	admin, err := client.New(machine.server.Admin, client.Options{Scheme: operator.NewScheme()})
+	if err != nil {
+		machine.t.Error(err)
+		return
+	}
+	seen := map[string]bool{}
+	for ctx.Err() == nil {
+		_, err := apiserver.FinishWorkloads(ctx, admin, client.InNamespace("web"), client.MatchingLabels{render.LabelPart: "main"})
+		if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			machine.t.Error(err)
+			return
+		}
+		var jobs batchv1.JobList
+		if err := admin.List(ctx, &jobs, client.InNamespace("web"), client.MatchingLabels{render.LabelPart: render.PartBackup}); err != nil {
+			continue
+		}
+		for index := range jobs.Items {
+			if job := &jobs.Items[index]; !seen[job.Name] {
+				seen[job.Name] = true
+				machine.runJob(ctx, admin, job)
+			}
+		}
+		time.Sleep(controllerPause) // between two looks
+	}
+}
+
+func (machine *taskMachine) runJob(ctx context.Context, admin client.Client, job *batchv1.Job) {
+	t := machine.t
+	template := job.Spec.Template
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "web", Name: job.Name + "-x", Labels: template.Labels,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID}},
+	}, Spec: template.Spec}
+	pod.Labels[batchv1.JobNameLabel] = job.Name
+	pod.Spec.NodeName = nodeName
+	if err := admin.Create(ctx, pod); err != nil {
+		t.Error(err)
+		return
+	}
+	if template.Labels[render.LabelTask] == render.TaskRestore {
+		var set appsv1.StatefulSet
+		if err := admin.Get(ctx, client.ObjectKey{Namespace: "web", Name: "database"}, &set); err != nil {
+			t.Error(err)
+		}
+		machine.replicasAtRestore = append(machine.replicasAtRestore, *set.Spec.Replicas+set.Status.Replicas)
+	}
+	message, code := machine.execute(ctx, admin, pod)
+	pod.Status.Phase = corev1.PodSucceeded
+	if code != 0 {
+		pod.Status.Phase = corev1.PodFailed
+	}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "backup", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: int32(code), Message: message, FinishedAt: metav1.Now(),
+	}}}}
+	if err := admin.Status().Update(ctx, pod); err != nil {
+		t.Error(err)
+	}
+	status := apiserver.FinalJobStatus(code != 0)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(status, &job.Status); err != nil {
+		t.Error(err)
+	}
+	if err := admin.Status().Update(ctx, job); err != nil {
+		t.Error(err)
+	}
+}
+
+// execute runs the command of the pod with folders of this machine in place of its volumes.
+func (machine *taskMachine) execute(ctx context.Context, admin client.Client, pod *corev1.Pod) (message string, code int) {
+	t := machine.t
+	container := pod.Spec.Containers[0]
+	root, keys, scratch := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, volume := range pod.Spec.Volumes {
+		switch {
+		case volume.Secret != nil:
+			var secret corev1.Secret
+			if err := admin.Get(ctx, client.ObjectKey{Namespace: "web", Name: volume.Secret.SecretName}, &secret); err != nil {
+				t.Error(err)
+			}
+			for key, value := range secret.Data {
+				if err := os.WriteFile(filepath.Join(keys, key), value, 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+		case volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == "data-database-0":
+			if err := os.MkdirAll(filepath.Join(root, "volumes"), 0o755); err != nil {
+				t.Error(err)
+			}
+			// A mount is a folder with its own entries; here, it is moved in, and back at the end.
+			if err := os.Rename(machine.data, filepath.Join(root, "volumes/data")); err != nil {
+				t.Error(err)
+			}
+			defer func() {
+				if err := os.Rename(filepath.Join(root, "volumes/data"), machine.data); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+	}
+	report := filepath.Join(t.TempDir(), "report")
+	arguments := slices.Clone(container.Command[1:])
+	for index, argument := range arguments {
+		switch {
+		case argument == "--repository=/repository":
+			arguments[index] = "--repository=" + machine.repository
+		case argument == "--report=/dev/termination-log":
+			arguments[index] = "--report=" + report
+		}
+	}
+	arguments = append(arguments, "--root="+root, "--secrets="+keys)
+	if slices.Contains(arguments, render.TaskVerify) {
+		arguments = append(arguments, "--into="+scratch)
+	}
+	run := exec.CommandContext(ctx, machine.program, arguments...)
+	out, _ := run.CombinedOutput() // the exit code says whether it has failed
+	machine.all.Write(out)
+	text, err := os.ReadFile(report)
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	return string(text), run.ProcessState.ExitCode()
+}
+
+func (machine *taskMachine) put(text string) {
+	machine.t.Helper()
+	if err := os.WriteFile(filepath.Join(machine.data, "rows"), []byte(text), 0o600); err != nil {
+		machine.t.Fatal(err)
+	}
+}
+
+func (machine *taskMachine) rows() string {
+	machine.t.Helper()
+	text, err := os.ReadFile(filepath.Join(machine.data, "rows"))
+	if err != nil {
+		machine.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (machine *taskMachine) backupFresh() string { return machine.condition("BackupFresh") }
+
+func (machine *taskMachine) condition(kind string) string {
+	machine.t.Helper()
+	var app v1alpha1.App
+	machine.get("database", &app)
+	for _, condition := range app.Status.Conditions {
+		if condition.Type == kind {
+			return string(condition.Status) + " " + condition.Reason
+		}
+	}
+	return "none"
+}
+
+// TestBackupDrillAndRestore has steps that build on one another.
+func TestBackupDrillAndRestore(t *testing.T) {
+	site := newSite(t)
+	machine := newTaskMachine(site)
+	site.runOperator()
+	site.newKubelet()
+	site.inBackground(machine.run)
+	site.write("database/roost.yaml", site.read("apps/roost.yaml"))
+	site.write("database/database.yaml", database)
+	site.write("database/backup.env", "RESTIC_PASSWORD="+canary+"-repository\n")
+	_, stderr := site.roost(command.ExitFound, "deploy", "@database/database.yaml")
+	contains(t, stderr, "backup.env has no encrypted RESTIC_PASSWORD")
+	site.roost(command.ExitFine, "secrets", "encrypt", "@database/backup.env")
+	site.roost(command.ExitFine, "deploy", "@database/database.yaml")
+	if fresh := machine.backupFresh(); fresh != "False BackupNever" {
+		t.Error(fresh)
+	}
+	machine.put("one")
+	// Random bytes, which restic does not compress: their pack is the largest.
+	blob := make([]byte, 1<<20)
+	rand.Read(blob) //nolint:errcheck // it never fails
+	if err := os.WriteFile(filepath.Join(machine.data, "blob"), blob, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := site.roost(command.ExitFine, "backup", "-n", "web", "database")
+	contains(t, out, "App web/database: snapshot ", ": 2 files, 1048579 bytes; the repository is new")
+	if fresh := machine.backupFresh(); fresh != "False RestoreNever" {
+		t.Error(fresh)
+	}
+	out, _ = site.roost(command.ExitFine, "drill", "-n", "web", "database")
+	contains(t, out, ": 2 files, 1048579 bytes restored and compared")
+	if fresh := machine.backupFresh(); fresh != "True BackupRecent" {
+		t.Error(fresh)
+	}
+	machine.restoreAndReplace()
+	machine.failAndRecover()
+	for _, row := range []struct {
+		code                int
+		arguments, sentence string
+	}{
+		{command.ExitUsage, "backup", "name one App"},
+		{command.ExitFailed, "restore -n web none", "there is no App and no Dunlin none"},
+		{command.ExitFailed, "drill -n web database --kubeconfig none", "name a file with --kubeconfig"},
+	} {
+		_, stderr := site.roost(row.code, strings.Fields(row.arguments)...)
+		contains(t, stderr, row.sentence)
+	}
+	if strings.Contains(site.all.String(), canary) {
+		t.Error("a secret was printed")
+	}
+}
+
+func (machine *taskMachine) restoreAndReplace() {
+	t := machine.t
+	t.Helper()
+	machine.put("two")
+	_, stderr := machine.roost(command.ExitFound, "restore", "-n", "web", "database")
+	contains(t, stderr, "volumes/data is not empty; repeat with --replace", "what was written in the ", " since then is lost")
+	if rows := machine.rows(); rows != "two" {
+		t.Errorf("%q", rows)
+	}
+	out, _ := machine.roost(command.ExitFine, "restore", "-n", "web", "database", "--replace", "-o", "json")
+	var ended v1alpha1.Operation
+	if err := json.Unmarshal([]byte(out), &ended); err != nil || ended.Phase != v1alpha1.OperationSucceeded || ended.Taken == nil || !strings.Contains(ended.Message, "is lost") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if rows := machine.rows(); rows != "one" {
+		t.Errorf("%q", rows)
+	}
+	if !slices.Equal(machine.replicasAtRestore, []int32{0, 0}) {
+		t.Errorf("pods while it restored: %v", machine.replicasAtRestore)
+	}
+	waitUntil(t, "the pods are back, and backups go on", func() bool {
+		var set appsv1.StatefulSet
+		var cron batchv1.CronJob
+		machine.get("database", &set)
+		machine.get("database-backup", &cron)
+		return *set.Spec.Replicas == 1 && (cron.Spec.Suspend == nil || !*cron.Spec.Suspend)
+	})
+	waitUntil(t, "the Jobs are gone", func() bool {
+		var jobs batchv1.JobList
+		err := machine.admin.List(t.Context(), &jobs, client.InNamespace("web"), client.MatchingLabels{render.LabelApp: "database"})
+		return err == nil && len(jobs.Items) == 0
+	})
+	waitUntil(t, "the app serves", func() bool {
+		return machine.condition("Ready") == "True AsDesired" && machine.condition("Degraded") == "False AsDesired"
+	})
+	out, _ = machine.roost(command.ExitFine, "status", "-n", "web", "database")
+	contains(t, out, "BackupFresh        True  BackupRecent", "last verified restore  20", "last operation         restore Succeeded: snapshot ")
+}
+
+// failAndRecover cuts a pack, and begins a new repository.
+func (machine *taskMachine) failAndRecover() {
+	t := machine.t
+	t.Helper()
+	packs, err := filepath.Glob(filepath.Join(machine.repository, "web/database/data/*/*"))
+	if err != nil || len(packs) == 0 {
+		t.Fatal(err, packs)
+	}
+	for _, pack := range packs {
+		// Restic reads a pack of folders again and again.
+		if info, err := os.Stat(pack); err != nil || info.Size() < 1<<20 {
+			continue
+		}
+		if err := os.Chmod(pack, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(pack, 50); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stderr := machine.roost(command.ExitFound, "drill", "-n", "web", "database")
+	contains(t, stderr, "App web/database: the drill has failed: ", "the repository is damaged: pack ", "unexpected file size: got 50")
+	if fresh := machine.backupFresh(); fresh != "False RestoreFailed" {
+		t.Error(fresh)
+	}
+	if err := os.RemoveAll(filepath.Join(machine.repository, "web")); err != nil {
+		t.Fatal(err)
+	}
+	machine.roost(command.ExitFine, "backup", "-n", "web", "database")
+	machine.roost(command.ExitFine, "drill", "-n", "web", "database")
+	if fresh := machine.backupFresh(); fresh != "True BackupRecent" {
+		t.Error(fresh)
+	}
+}

@@ -1,0 +1,243 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/backup"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+const (
+	// backupFreshSeconds is the age at which a backup is old if the spec does not say so, backupVerifiedSeconds that of a verified restore.
+	backupFreshSeconds    = 90_000
+	backupVerifiedSeconds = 691_200
+	failureBytesMax       = 1024
+)
+
+// backupStatus adds to the recorded status what pods have reported since, and the next phase of an operation.
+func (operator *Operator) backupStatus(ctx context.Context, subject *subject, input reconcile.Input) (*v1alpha1.BackupStatus, error) {
+	if subject.backup == nil {
+		return nil, nil
+	}
+	var pods corev1.PodList
+	selector := client.MatchingLabels{
+		render.LabelApp: subject.object.GetName(), render.LabelManagedBy: render.ManagedBy, render.LabelPart: render.PartBackup,
+	}
+	if err := operator.Reader.List(ctx, &pods, client.InNamespace(subject.object.GetNamespace()), selector); err != nil {
+		return nil, err
+	}
+	next := subject.status.Backup.DeepCopy()
+	if next == nil {
+		next = &v1alpha1.BackupStatus{}
+	}
+	outcomes := taskOutcomes(pods.Items)
+	for _, outcome := range outcomes {
+		outcome.addTo(next)
+	}
+	requested := requestedOperation(subject.object)
+	asked := reconcile.OperationInput{
+		App: subject.object.GetName(), Recorded: next.Operation, Requested: requested, Live: input.Live, Pods: input.Pods,
+	}
+	if requested != nil {
+		asked.Refusal = refusalOfOperation(subject, requested.Kind)
+	}
+	if operation := next.Operation; !operation.IsEnded() {
+		job := render.OperationName(asked.App, operation)
+		for _, outcome := range outcomes {
+			if outcome.job == job && outcome.report != nil {
+				asked.Report = sentenceOf(*outcome.report)
+				next.Operation.Taken = new(metav1.NewTime(outcome.report.Taken.Truncate(time.Second)))
+			}
+		}
+	}
+	next.Operation = reconcile.NextOperation(asked)
+	return next, nil
+}
+
+// taskOutcome is how a pod of a backup has ended.
+type taskOutcome struct {
+	task, job string
+	ended     time.Time
+	report    *backup.Report
+	failure   string
+}
+
+func taskOutcomes(pods []corev1.Pod) []taskOutcome {
+	var found []taskOutcome
+	for index := range pods {
+		if outcome := outcomeOfTask(&pods[index]); outcome != nil {
+			found = append(found, *outcome)
+		}
+	}
+	slices.SortFunc(found, func(a, b taskOutcome) int { return cmp.Or(a.ended.Compare(b.ended), cmp.Compare(a.job, b.job)) })
+	return found
+}
+
+// outcomeOfTask is nil for a pod that has not ended.
+func outcomeOfTask(pod *corev1.Pod) *taskOutcome {
+	outcome := &taskOutcome{task: pod.Labels[render.LabelTask], job: pod.Labels[batchv1.JobNameLabel], ended: pod.CreationTimestamp.Time}
+	if outcome.task == "" || pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		return nil
+	}
+	for _, container := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		ended := container.State.Terminated
+		if ended == nil {
+			continue
+		}
+		if ended.FinishedAt.After(outcome.ended) {
+			outcome.ended = ended.FinishedAt.Time
+		}
+		report := &backup.Report{}
+		switch {
+		case ended.ExitCode != 0:
+			outcome.failure = cmp.Or(strings.TrimSpace(ended.Message), fmt.Sprintf("%s has ended with exit code %d", container.Name, ended.ExitCode))
+		case json.Unmarshal([]byte(ended.Message), report) == nil && report.Kind == outcome.task:
+			outcome.report = report
+		}
+	}
+	if pod.Status.Phase == corev1.PodFailed {
+		outcome.report = nil
+		outcome.failure = cmp.Or(outcome.failure, strings.TrimSpace(pod.Status.Reason+": "+pod.Status.Message))
+	}
+	return outcome
+}
+
+// addTo changes the status where the outcome is newer.
+func (outcome *taskOutcome) addTo(status *v1alpha1.BackupStatus) {
+	failure, last := &status.SaveFailure, status.LastBackup
+	switch outcome.task {
+	case render.TaskVerify:
+		failure, last = &status.VerifyFailure, status.LastVerifiedRestore
+	case render.TaskRestore:
+		return
+	}
+	ended := metav1.NewTime(outcome.ended.Truncate(time.Second))
+	switch report := outcome.report; {
+	case report == nil && outcome.failure == "":
+	case report == nil:
+		if (last == nil || last.Before(&ended)) && (*failure == nil || (*failure).Time.Before(&ended)) {
+			message := strings.ToValidUTF8(outcome.failure, "?")
+			*failure = &v1alpha1.BackupFailure{Time: ended, Message: message[:min(len(message), failureBytesMax)]}
+		}
+	case outcome.task == render.TaskVerify:
+		if last == nil || last.Before(&ended) {
+			status.LastVerifiedRestore, status.VerifiedSnapshot = &ended, report.Snapshot
+		}
+	default:
+		taken := metav1.NewTime(report.Taken.Truncate(time.Second))
+		if last == nil || last.Before(&taken) {
+			status.LastBackup, status.LastSnapshot, status.Bytes = &taken, report.Snapshot, report.Bytes
+		}
+	}
+	if outcome.report != nil && *failure != nil && (*failure).Time.Before(&ended) {
+		*failure = nil
+	}
+}
+
+func sentenceOf(report backup.Report) string {
+	taken := report.Taken.UTC().Format(time.RFC3339)
+	text := fmt.Sprintf("snapshot %s of %s: %d files, %d bytes", report.Snapshot, taken, report.Files, report.Bytes)
+	switch {
+	case report.Skipped:
+		return "nothing was restored, because the volumes are not empty"
+	case report.Kind == render.TaskRestore:
+		text += "; what was written after " + taken + " is lost"
+	case report.Kind == render.TaskVerify:
+		text += " restored and compared"
+	case report.IsNew:
+		text += "; the repository is new"
+	}
+	if report.Changed > 0 {
+		text += fmt.Sprintf("; %d files changed while they were saved, and were not compared", report.Changed)
+	}
+	return text
+}
+
+var (
+	operationPattern = regexp.MustCompile(`^[a-z0-9]{1,10}$`)
+	snapshotPattern  = regexp.MustCompile(`^(latest|[0-9a-f]{4,64})$`)
+)
+
+// requestedOperation is that of the annotation, or nil if it has none that is valid.
+func requestedOperation(object client.Object) *v1alpha1.Operation {
+	var read v1alpha1.Operation
+	if json.Unmarshal([]byte(object.GetAnnotations()[render.AnnotationOperation]), &read) != nil {
+		return nil
+	}
+	isTask := read.Kind == render.TaskSave || read.Kind == render.TaskVerify || read.Kind == render.TaskRestore
+	if !isTask || !operationPattern.MatchString(read.ID) || read.Kind == render.TaskRestore && !snapshotPattern.MatchString(read.Snapshot) {
+		return nil
+	}
+	return &v1alpha1.Operation{ID: read.ID, Kind: read.Kind, Snapshot: read.Snapshot, Replace: read.Replace}
+}
+
+func refusalOfOperation(subject *subject, kind string) string {
+	switch {
+	case subject.repositoryFile == "":
+		return "spec.backup.repository is not set, so there is nothing to save to or to restore from"
+	case kind == render.TaskRestore && len(subject.backup.Command) > 0:
+		return "the backup is a dump of spec.backup.command, which only a program of the app can read; restore it with restic and that program"
+	}
+	return ""
+}
+
+// hasNextPhase is whether the recorded operation differs, so that another pass has something to do.
+func hasNextPhase(before, after *v1alpha1.BackupStatus) bool {
+	if after == nil || after.Operation == nil {
+		return false
+	}
+	return before == nil || before.Operation == nil || before.Operation.ID != after.Operation.ID || before.Operation.Phase != after.Operation.Phase
+}
+
+// backupState is what the status says of backups, or the CronJob of one without a repository.
+func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objectName]reconcile.Manifest, now time.Time) *reconcile.BackupState {
+	spec := subject.backup
+	if spec == nil {
+		return nil
+	}
+	state := &reconcile.BackupState{FreshSeconds: backupFreshSeconds, VerifiedSeconds: backupVerifiedSeconds, HasRepository: spec.Repository != nil}
+	if spec.FreshSeconds != nil {
+		state.FreshSeconds = *spec.FreshSeconds
+	}
+	if spec.VerifiedSeconds != nil {
+		state.VerifiedSeconds = *spec.VerifiedSeconds
+	}
+	if !state.HasRepository {
+		name := objectName{batchv1.SchemeGroupVersion.String(), "CronJob", render.BackupName(subject.object.GetName())}
+		cron, _ := live[name]["status"].(map[string]any)
+		text, _ := cron["lastSuccessfulTime"].(string)
+		if last, err := time.Parse(time.RFC3339, text); err == nil {
+			state.AgeSeconds = new(int64(now.Sub(last) / time.Second))
+		}
+		return state
+	}
+	state.AgeSeconds, state.VerifiedAgeSeconds = ageOf(status.LastBackup, now), ageOf(status.LastVerifiedRestore, now)
+	if status.SaveFailure != nil {
+		state.SaveFailure = status.SaveFailure.Message
+	}
+	if status.VerifyFailure != nil {
+		state.VerifyFailure = status.VerifyFailure.Message
+	}
+	return state
+}
+
+func ageOf(last *metav1.Time, now time.Time) *int64 {
+	if last == nil {
+		return nil
+	}
+	return new(int64(now.Sub(last.Time) / time.Second))
+}

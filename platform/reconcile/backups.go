@@ -1,0 +1,159 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// BackupState is what is known of backups. A backup counts only when a restore of it was verified.
+type BackupState struct {
+	FreshSeconds int64
+	// AgeSeconds of the last backup is nil if there was none.
+	AgeSeconds *int64
+	// HasRepository is whether restores can be verified.
+	HasRepository   bool
+	VerifiedSeconds int64
+	// VerifiedAgeSeconds of the last verified restore is nil if there was none.
+	VerifiedAgeSeconds *int64
+	// SaveFailure and VerifyFailure are the last words of the last backup and of the last drill, if they have failed.
+	SaveFailure, VerifyFailure string
+}
+
+// ExpiresSeconds is the time until the condition changes by itself, or 0.
+func (state BackupState) ExpiresSeconds() int64 {
+	next := int64(0)
+	for _, bound := range []struct {
+		age  *int64
+		most int64
+	}{{state.AgeSeconds, state.FreshSeconds}, {state.VerifiedAgeSeconds, state.VerifiedSeconds}} {
+		if bound.age != nil && *bound.age <= bound.most && (next == 0 || bound.most-*bound.age+1 < next) {
+			next = bound.most - *bound.age + 1
+		}
+	}
+	return next
+}
+
+func backupFresh(state BackupState) Condition {
+	condition := Condition{Type: ConditionBackupFresh}
+	switch age, verified := state.AgeSeconds, state.VerifiedAgeSeconds; {
+	case !state.HasRepository:
+		condition.Reason = ReasonRestoreNever
+		condition.Message = "nothing restores what spec.backup.command saves, so it does not count; set spec.backup.repository"
+	case state.VerifyFailure != "":
+		condition.Reason, condition.Message = ReasonRestoreFailed, "the last drill has failed: "+tail(state.VerifyFailure, lastWordsBytesMax)
+	case state.SaveFailure != "":
+		condition.Reason, condition.Message = ReasonBackupFailed, "the last backup has failed: "+tail(state.SaveFailure, lastWordsBytesMax)
+	case age == nil:
+		condition.Reason, condition.Message = ReasonBackupNever, "there was no backup yet"
+	case *age > state.FreshSeconds:
+		condition.Reason = ReasonBackupOld
+		condition.Message = fmt.Sprintf("the last backup is older than %d seconds", state.FreshSeconds)
+	case verified == nil:
+		condition.Reason, condition.Message = ReasonRestoreNever, "no restore was verified yet; `roost drill` does it now"
+	case *verified > state.VerifiedSeconds:
+		condition.Reason = ReasonRestoreOld
+		condition.Message = fmt.Sprintf("the last verified restore is older than %d seconds; `roost drill` verifies one now", state.VerifiedSeconds)
+	default:
+		condition.Holds, condition.Reason = true, ReasonBackupRecent
+		// Without ages: a message that changes with the clock would be written again and again.
+		condition.Message = fmt.Sprintf("the last backup is not older than %d seconds, and the last verified restore not older than %d",
+			state.FreshSeconds, state.VerifiedSeconds)
+	}
+	return condition
+}
+
+// OperationInput is what the next phase of an operation depends on.
+type OperationInput struct {
+	App string
+	// Recorded is the operation in the status, Requested that of the annotation.
+	Recorded, Requested *v1alpha1.Operation
+	// Refusal is why the app has no such operation, or nothing.
+	Refusal string
+	Live    []Manifest
+	Pods    []PodState
+	// Report is what the pod of the operation has reported.
+	Report string
+}
+
+// NextOperation is the operation with its next phase. What a phase does follows from the status that has it, so it is recorded first:
+// an operator that is restarted goes on, and repeats nothing.
+func NextOperation(input OperationInput) *v1alpha1.Operation {
+	if input.Recorded.IsEnded() {
+		isNew := input.Requested != nil && (input.Recorded == nil || input.Recorded.ID != input.Requested.ID)
+		if !isNew {
+			return input.Recorded
+		}
+		next := *input.Requested
+		next.Phase = v1alpha1.OperationWaits
+		if input.Refusal != "" {
+			next.Phase, next.Message = v1alpha1.OperationFailed, input.Refusal
+		}
+		return &next
+	}
+	next := *input.Recorded
+	switch next.Phase {
+	case v1alpha1.OperationWaits:
+		if next.Message = input.waitsFor(); next.Message == "" {
+			next.Phase = v1alpha1.OperationRuns
+		}
+	case v1alpha1.OperationRuns:
+		name := render.OperationName(input.App, &next)
+		switch jobStateOf(input.find("Job", name)) {
+		case jobSucceeded:
+			next.Phase, next.Message = v1alpha1.OperationSucceeded, input.Report
+		case jobFailed:
+			next.Phase, next.Message = v1alpha1.OperationFailed, input.lastWords(name)
+		}
+	}
+	return &next
+}
+
+func (input *OperationInput) find(kind, name string) Manifest {
+	for _, object := range input.Live {
+		if object["kind"] == kind && metadataText(object, "name") == name {
+			return object
+		}
+	}
+	return nil
+}
+
+// waitsFor is what has to end before the operation may begin, or nothing.
+func (input *OperationInput) waitsFor() string {
+	for _, name := range []string{render.BackupName(input.App), render.DrillName(input.App)} {
+		cron := input.find("CronJob", name)
+		spec, _ := cron["spec"].(map[string]any)
+		if isSuspended, _ := spec["suspend"].(bool); !isSuspended {
+			return "the CronJob " + name + " is being suspended"
+		}
+	}
+	for _, object := range input.Live {
+		isTask := object["kind"] == "Job" && label(object, render.LabelPart) == render.PartBackup
+		if isTask && jobStateOf(object) == jobRunning {
+			return "the Job " + metadataText(object, "name") + " still runs"
+		}
+	}
+	if input.Recorded.Kind != render.TaskRestore {
+		return ""
+	}
+	for _, object := range input.Live {
+		if object["kind"] != "StatefulSet" || label(object, render.LabelApp) != input.App {
+			continue
+		}
+		isSeen := number(object, "status", "observedGeneration") >= number(object, "metadata", "generation")
+		if !isSeen || number(object, "spec", "replicas") > 0 || number(object, "status", "replicas") > 0 {
+			return "the pods of " + metadataText(object, "name") + " are being stopped"
+		}
+	}
+	return ""
+}
+
+func (input *OperationInput) lastWords(job string) string {
+	for _, pod := range input.Pods {
+		if pod.Job == job && pod.LastWords != "" {
+			return tail(pod.LastWords, lastWordsBytesMax)
+		}
+	}
+	return "the Job has failed, and its pod has no last words; `roost logs --jobs` may have more"
+}

@@ -1,0 +1,106 @@
+package reconcile
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+func TestBackups(t *testing.T) {
+	whole := BackupState{FreshSeconds: 100, AgeSeconds: new(int64(100)), HasRepository: true, VerifiedSeconds: 200, VerifiedAgeSeconds: new(int64(200))}
+	for _, row := range []struct {
+		name    string
+		change  func(*BackupState)
+		reason  string
+		expires int64
+	}{
+		{"at both bounds", func(*BackupState) {}, ReasonBackupRecent, 1},
+		{"only a program of the app", func(s *BackupState) { s.HasRepository = false }, ReasonRestoreNever, 1},
+		{"no backup", func(s *BackupState) { s.AgeSeconds = nil }, ReasonBackupNever, 1},
+		{"an old backup", func(s *BackupState) { s.AgeSeconds = new(int64(101)) }, ReasonBackupOld, 1},
+		{"never verified", func(s *BackupState) { s.VerifiedAgeSeconds = nil }, ReasonRestoreNever, 1},
+		{"verified long ago", func(s *BackupState) { s.VerifiedAgeSeconds = new(int64(201)) }, ReasonRestoreOld, 1},
+		{"a backup that has failed", func(s *BackupState) { s.SaveFailure = "no key" }, ReasonBackupFailed, 1},
+		{"a drill that has failed", func(s *BackupState) { s.VerifyFailure, s.SaveFailure = "damaged", "no key" }, ReasonRestoreFailed, 1},
+		{"the backup is older first", func(s *BackupState) { s.AgeSeconds = new(int64(40)); s.VerifiedAgeSeconds = new(int64(0)) }, ReasonBackupRecent, 61},
+		{"nothing expires", func(s *BackupState) { s.AgeSeconds, s.VerifiedAgeSeconds = nil, new(int64(900)) }, ReasonBackupNever, 0},
+	} {
+		state := whole
+		row.change(&state)
+		found := backupFresh(state)
+		if found.Reason != row.reason || found.Holds != (row.reason == ReasonBackupRecent) || found.Message == "" {
+			t.Errorf("%s: %+v", row.name, found)
+		}
+		if expires := state.ExpiresSeconds(); expires != row.expires {
+			t.Errorf("%s: %d seconds until it changes, want %d", row.name, expires, row.expires)
+		}
+	}
+}
+
+func cron(name string, isSuspended bool) Manifest {
+	return Manifest{"kind": "CronJob", "metadata": map[string]any{"name": name}, "spec": map[string]any{"suspend": isSuspended}}
+}
+
+func set(specReplicas, replicas int64) Manifest {
+	return Manifest{
+		"kind": "StatefulSet", "metadata": map[string]any{"name": "shop", "generation": int64(2), "labels": map[string]any{render.LabelApp: "shop"}},
+		"spec": map[string]any{"replicas": specReplicas}, "status": map[string]any{"replicas": replicas, "observedGeneration": int64(2)},
+	}
+}
+
+func task(name, condition string) Manifest {
+	return Manifest{
+		"kind": "Job", "metadata": map[string]any{"name": name, "labels": map[string]any{render.LabelPart: render.PartBackup}},
+		"status": map[string]any{"conditions": []any{map[string]any{"type": condition, "status": "True"}}},
+	}
+}
+
+func TestPhasesOfAnOperation(t *testing.T) {
+	suspended := []Manifest{cron("shop-backup", true), cron("shop-drill", true)}
+	asked := &v1alpha1.Operation{ID: "b", Kind: render.TaskRestore, Snapshot: "latest"}
+	at := func(phase string) *v1alpha1.Operation {
+		operation := *asked
+		operation.Phase = phase
+		return &operation
+	}
+	before := &v1alpha1.Operation{ID: "a", Kind: render.TaskSave, Phase: v1alpha1.OperationSucceeded}
+	with := func(more ...Manifest) []Manifest { return append(append([]Manifest{}, suspended...), more...) }
+	for _, row := range []struct {
+		name           string
+		input          OperationInput
+		phase, message string
+	}{
+		{"nothing was asked for", OperationInput{}, "", ""},
+		{"the first", OperationInput{Requested: asked}, v1alpha1.OperationWaits, ""},
+		{"the next", OperationInput{Recorded: before, Requested: asked}, v1alpha1.OperationWaits, ""},
+		{"none of that kind", OperationInput{Requested: asked, Refusal: "no repository"}, v1alpha1.OperationFailed, "no repository"},
+		{"it is done once", OperationInput{Recorded: at(v1alpha1.OperationSucceeded), Requested: asked}, v1alpha1.OperationSucceeded, ""},
+		{"one after the other", OperationInput{Recorded: at(v1alpha1.OperationWaits), Requested: before}, v1alpha1.OperationWaits, "shop-backup is being suspended"},
+		{"a drill is not suspended", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: []Manifest{suspended[0], cron("shop-drill", false)}}, v1alpha1.OperationWaits, "shop-drill is being"},
+		{"a backup runs", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(task("shop-backup-1", ""))}, v1alpha1.OperationWaits, "the Job shop-backup-1 still runs"},
+		{"pods are there", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(set(0, 1))}, v1alpha1.OperationWaits, "the pods of shop are being stopped"},
+		{"pods are wanted", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(set(1, 0))}, v1alpha1.OperationWaits, "the pods of shop are being stopped"},
+		{"all is quiet", OperationInput{Recorded: at(v1alpha1.OperationWaits), Live: with(set(0, 0), task("shop-backup-1", "Failed"))}, v1alpha1.OperationRuns, ""},
+		{"it runs", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", ""))}, v1alpha1.OperationRuns, ""},
+		{"its Job is not there yet", OperationInput{Recorded: at(v1alpha1.OperationRuns)}, v1alpha1.OperationRuns, ""},
+		{"it is done", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Complete")), Report: "5 files"}, v1alpha1.OperationSucceeded, "5 files"},
+		{"it has failed", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Failed")),
+			Pods: []PodState{{Job: "other", LastWords: "x"}, {Job: "shop-restore-b", LastWords: "no key"}}}, v1alpha1.OperationFailed, "no key"},
+		{"it has failed without a word", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Failed"))}, v1alpha1.OperationFailed, "no last words"},
+	} {
+		row.input.App = "shop"
+		found := NextOperation(row.input)
+		if found == nil {
+			found = &v1alpha1.Operation{}
+		}
+		if found.Phase != row.phase || !strings.Contains(found.Message, row.message) || row.message == "" && found.Message != "" {
+			t.Errorf("%s: %+v", row.name, found)
+		}
+	}
+	save := &v1alpha1.Operation{ID: "c", Kind: render.TaskSave, Phase: v1alpha1.OperationWaits}
+	if found := NextOperation(OperationInput{App: "shop", Recorded: save, Live: with(set(1, 1))}); found.Phase != v1alpha1.OperationRuns {
+		t.Errorf("a backup waits for pods: %+v", found)
+	}
+}

@@ -1,0 +1,278 @@
+package render
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/backup"
+	"github.com/dunlin-project/dunlin/platform/settings"
+)
+
+// Tasks of the program roost-backup: values of LabelTask, and kinds of operations.
+const (
+	TaskSave    = backup.KindSave
+	TaskVerify  = backup.KindVerify
+	TaskRestore = backup.KindRestore
+)
+
+const (
+	backupContainer  = "backup"
+	backupFolder     = "/backup"
+	dumpFolder       = "dump"
+	scratchFolder    = "/scratch"
+	repositoryFolder = "/repository"
+	repositoryKeys   = "/etc/roost/repository"
+	drillSchedule    = "45 4 * * 0"
+)
+
+// workSize is for the manifest, and for packs that restic is about to send.
+var workSize = resource.MustParse("1Gi")
+
+// DrillName is the CronJob that verifies restores.
+func DrillName(name string) string { return name + "-drill" }
+
+// OperationName is the Job of an operation.
+func OperationName(name string, operation *v1alpha1.Operation) string {
+	return name + "-" + operation.Kind + "-" + operation.ID
+}
+
+// operation is the one that is under way, or nil.
+func (view *appView) operation() *v1alpha1.Operation {
+	if view.backup == nil || view.backup.Operation.IsEnded() {
+		return nil
+	}
+	return view.backup.Operation
+}
+
+// isStopped is whether the pods have to be gone, because their volumes are being restored.
+func (view *appView) isStopped() bool {
+	operation := view.operation()
+	return operation != nil && operation.Kind == TaskRestore
+}
+
+// backups are the objects of a backup with a repository. While an operation is under way, no scheduled one begins: two pods with one
+// host name must not use the repository at once, because each takes a lock of the other for one of a pod that is gone.
+func (view *appView) backups() []runtime.Object {
+	save := cronOf(view.meta(BackupName(view.name), partBackup), view.spec.Backup.Schedule, "", view.taskJob(TaskSave, nil))
+	schedule := view.spec.Backup.DrillSchedule
+	if schedule == "" {
+		schedule = drillSchedule
+	}
+	drill := cronOf(view.meta(DrillName(view.name), partBackup), schedule, "", view.taskJob(TaskVerify, nil))
+	objects := []runtime.Object{view.repositorySecret(), view.backupPolicy(), save, drill}
+	if operation := view.operation(); operation != nil {
+		save.Spec.Suspend, drill.Spec.Suspend = new(true), new(true)
+		if operation.Phase == v1alpha1.OperationRuns {
+			meta := view.meta(OperationName(view.name, operation), partBackup)
+			meta.Annotations = map[string]string{AnnotationOnce: "true"}
+			objects = append(objects, jobOf(meta, view.taskJob(operation.Kind, operation)))
+		}
+	}
+	return objects
+}
+
+func (view *appView) repositoryName() string {
+	hash := settings.Settings{Secret: view.values.Repository}.Hash(view.namespace + "/" + view.name)
+	return view.name + "-repository-" + hash[:10]
+}
+
+func (view *appView) repositorySecret() runtime.Object {
+	return view.secretOf(view.repositoryName(), view.values.Repository)
+}
+
+// backupPolicy lets the pods of backups reach the store, and nothing else do so.
+func (view *appView) backupPolicy() runtime.Object {
+	egress := egressDNS()
+	if view.spec.Backup.Repository.Claim == "" {
+		rule := networkingv1.NetworkPolicyEgressRule{}
+		endpoint := backup.Endpoint(view.spec.Backup.Repository.URL)
+		if port, err := strconv.Atoi(endpoint[strings.LastIndex(endpoint, ":")+1:]); err == nil {
+			rule.Ports = policyPorts([]int32{int32(port)})
+		}
+		egress = append(egress, rule)
+	}
+	return view.policy(BackupName(view.name), partBackup, view.selector(partBackup), nil, egress)
+}
+
+// taskJob runs a task once. Kubernetes ends its pod at the deadline, even where the machine is cut off, and starts another one only when
+// the pod is gone: a lock in the repository with the pod's host name is then one that nobody holds.
+func (view *appView) taskJob(task string, operation *v1alpha1.Operation) batchv1.JobSpec {
+	deadline := int64(taskSeconds)
+	if timeout := view.spec.Backup.TimeoutSeconds; timeout != nil {
+		deadline = int64(*timeout)
+	}
+	pod := view.taskPod(task, operation)
+	pod.ActiveDeadlineSeconds = &deadline
+	labels := view.labels(partBackup)
+	labels[LabelTask] = task
+	return batchv1.JobSpec{
+		BackoffLimit: new(int32(2)), ActiveDeadlineSeconds: &deadline, PodReplacementPolicy: new(batchv1.Failed),
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+	}
+}
+
+func (view *appView) taskPod(task string, operation *v1alpha1.Operation) corev1.PodSpec {
+	container := view.taskContainer(task, operation)
+	volumes := []corev1.Volume{{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &workSize}}}}
+	volumes = append(volumes, view.repositoryVolumes(&container)...)
+	isDump := len(view.spec.Backup.Command) > 0
+	switch {
+	case task == TaskVerify:
+		volumes = append(volumes, view.scratch("scratch"))
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "scratch", MountPath: scratchFolder})
+	case isDump:
+		volumes = append(volumes, view.scratch("dump"))
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "dump", MountPath: backupFolder + "/" + dumpFolder})
+	}
+	pod := podOf(view.user(), container, volumes)
+	if task != TaskVerify && !isDump {
+		view.mountForBackup(&pod, task == TaskSave)
+	}
+	if task == TaskSave && isDump {
+		view.addDump(&pod)
+	}
+	pod.ServiceAccountName = view.name
+	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
+	pod.RestartPolicy = corev1.RestartPolicyNever
+	pod.Hostname = BackupName(view.name)
+	if task == TaskVerify {
+		pod.Hostname = DrillName(view.name)
+	}
+	return pod
+}
+
+// taskContainer has the program with its arguments, of which none is a secret.
+func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) corev1.Container {
+	repository := view.spec.Backup.Repository
+	scope := view.namespace + "/" + view.name
+	command := []string{"/usr/bin/roost-backup", task, "--path=" + scope, "--host=" + scope, "--report=/dev/termination-log"}
+	switch {
+	case repository.Claim != "":
+		command = append(command, "--repository="+repositoryFolder)
+	case repository.URL != "":
+		command = append(command, "--repository="+repository.URL)
+	}
+	if task != TaskVerify {
+		for _, folder := range view.savedFolders() {
+			command = append(command, "--folder="+folder)
+		}
+	}
+	if task == TaskSave {
+		command = append(command, view.keepFlags()...)
+	}
+	if task == TaskRestore && operation != nil {
+		command = append(command, "--snapshot="+operation.Snapshot)
+		if operation.Replace {
+			command = append(command, "--replace")
+		}
+	}
+	resources := resourcesOf(v1alpha1.Resources{Memory: new(resource.MustParse("512Mi"))})
+	return corev1.Container{
+		Name: backupContainer, Image: view.cluster.BackupImage, Command: command, Resources: resources,
+		Env:          []corev1.EnvVar{{Name: "TMPDIR", Value: backupFolder}},
+		VolumeMounts: []corev1.VolumeMount{{Name: "work", MountPath: backupFolder}},
+	}
+}
+
+func (view *appView) keepFlags() []string {
+	var flags []string
+	keep := view.spec.Backup.Keep
+	if keep == nil {
+		return nil
+	}
+	for _, part := range []struct {
+		name   string
+		number *int32
+	}{{"daily", keep.Daily}, {"weekly", keep.Weekly}, {"monthly", keep.Monthly}} {
+		if part.number != nil {
+			flags = append(flags, fmt.Sprintf("--keep-%s=%d", part.name, *part.number))
+		}
+	}
+	return flags
+}
+
+// savedFolders are those of a snapshot: a dump, or the volumes.
+func (view *appView) savedFolders() []string {
+	if len(view.spec.Backup.Command) > 0 {
+		return []string{dumpFolder}
+	}
+	var folders []string
+	for _, volume := range view.spec.Volumes {
+		if volume.Size != nil {
+			folders = append(folders, "volumes/"+string(volume.Name))
+		}
+	}
+	return folders
+}
+
+// repositoryVolumes are the Secret with the keys, and the volume that the repository is on.
+func (view *appView) repositoryVolumes(container *corev1.Container) []corev1.Volume {
+	volumes := []corev1.Volume{{Name: "keys", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+		SecretName: view.repositoryName(), DefaultMode: new(int32(0o440)),
+	}}}}
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "keys", MountPath: repositoryKeys, ReadOnly: true})
+	if claim := view.spec.Backup.Repository.Claim; claim != "" {
+		source := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
+		volumes = append(volumes, corev1.Volume{Name: "repository", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}})
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "repository", MountPath: repositoryFolder})
+	}
+	return volumes
+}
+
+// mountForBackup gives the pod the volumes of the app's first pod.
+func (view *appView) mountForBackup(pod *corev1.PodSpec, isReadOnly bool) {
+	for _, volume := range view.spec.Volumes {
+		if volume.Size == nil {
+			continue
+		}
+		name := "volume-" + string(volume.Name)
+		claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: string(volume.Name) + "-" + view.name + "-0", ReadOnly: isReadOnly}
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
+		mount := corev1.VolumeMount{Name: name, MountPath: backupFolder + "/volumes/" + string(volume.Name), ReadOnly: isReadOnly}
+		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, mount)
+	}
+}
+
+// scratch is a volume as large as all of the app's. It is deleted with its pod.
+func (view *appView) scratch(name string) corev1.Volume {
+	total, class := resource.Quantity{}, ""
+	for _, volume := range view.spec.Volumes {
+		if volume.Size != nil {
+			total.Add(*volume.Size)
+			class = volume.StorageClass
+		}
+	}
+	claim := view.claim(name, partBackup, total, class)
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Labels: claim.Labels}, Spec: claim.Spec},
+	}}}
+}
+
+// addDump runs the app's command before the program saves what it has written.
+func (view *appView) addDump(pod *corev1.PodSpec) {
+	dump := podOf(view.user(), view.container(), nil).Containers[0]
+	dump.Name, dump.Command = "dump", words(view.spec.Backup.Command)
+	dump.VolumeMounts = []corev1.VolumeMount{
+		{Name: tmpVolume, MountPath: "/tmp"}, {Name: "dump", MountPath: backupFolder + "/" + dumpFolder},
+	}
+	for _, volume := range view.spec.Volumes {
+		name := string(volume.Name)
+		mount := corev1.VolumeMount{Name: name, MountPath: volume.Path, ReadOnly: volume.Size != nil}
+		dump.VolumeMounts = append(dump.VolumeMounts, mount)
+		if volume.Size != nil {
+			claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" + view.name + "-0", ReadOnly: true}
+			pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
+		}
+	}
+	pod.Volumes = append(pod.Volumes, view.temporaryVolumes()...)
+	pod.InitContainers = []corev1.Container{dump}
+}

@@ -1,0 +1,58 @@
+package validate
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+var (
+	repositoryPattern  = regexp.MustCompile(`^(sftp:|rest:https?://|s3:)[^ ]+$`)
+	urlPasswordPattern = regexp.MustCompile(`://[^/@]*:[^/@]*@`)
+	claimPattern       = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+)
+
+func (found *problems) backup(spec *v1alpha1.AppSpec) {
+	backup := spec.Backup
+	if backup == nil {
+		return
+	}
+	found.check(hasSize(spec.Volumes), "spec.backup", "no volume has a size, so there is nothing to back up; add a volume, or remove the backup")
+	found.schedule("spec.backup.schedule", backup.Schedule)
+	isWhole := backup.Repository != nil || len(backup.Command) > 0
+	found.check(isWhole, "spec.backup.command", "there is neither a repository nor a command; set repository")
+	isPlain := backup.DrillSchedule == "" && backup.VerifiedSeconds == nil && backup.Keep == nil
+	found.check(backup.Repository != nil || isPlain, "spec.backup.repository",
+		"keep, drillSchedule and verifiedSeconds belong to a repository; set repository, or remove them")
+	found.check(backup.TimeoutSeconds == nil || *backup.TimeoutSeconds >= 1 && *backup.TimeoutSeconds <= 86400, "spec.backup.timeoutSeconds",
+		"%d is out of range; set 1 to 86400", deref(backup.TimeoutSeconds))
+	found.check(backup.FreshSeconds == nil || *backup.FreshSeconds >= 60, "spec.backup.freshSeconds", "%d is out of range; set at least 60", deref(backup.FreshSeconds))
+	found.check(backup.VerifiedSeconds == nil || *backup.VerifiedSeconds >= 60, "spec.backup.verifiedSeconds", "%d is out of range; set at least 60", deref(backup.VerifiedSeconds))
+	if backup.DrillSchedule != "" {
+		found.schedule("spec.backup.drillSchedule", backup.DrillSchedule)
+	}
+	if keep := backup.Keep; keep != nil {
+		for _, number := range []*int32{keep.Daily, keep.Weekly, keep.Monthly} {
+			found.check(deref(number) >= 0 && deref(number) <= 1000, "spec.backup.keep", "a number is out of range; set 0 to 1000")
+		}
+	}
+	if backup.Repository != nil {
+		found.repository(backup.Repository, spec.EnvFiles)
+	}
+}
+
+func (found *problems) repository(repository *v1alpha1.Repository, envFiles v1alpha1.EnvFiles) {
+	const path = "spec.backup.repository"
+	url := repository.URL
+	found.check(url == "" || repository.Claim == "", path, "the repository is either at a URL or on a volume; set one of url and claim")
+	found.check(url == "" || repositoryPattern.MatchString(url), path+".url",
+		"%q is not the URL of a repository; write one that begins with sftp:, rest:https:// or s3:", url)
+	found.check(!urlPasswordPattern.MatchString(url), path+".url", "has a password in it; write the URL to the encrypted file, as RESTIC_REPOSITORY")
+	found.check(repository.Claim == "" || claimPattern.MatchString(repository.Claim), path+".claim",
+		"%q is not the name of a PersistentVolumeClaim; use a-z, 0-9, - and .", repository.Claim)
+	found.envFile(path+".file", repository.File)
+	for _, name := range envFiles {
+		found.check(strings.Trim(string(name), "/") != string(repository.File), path+".file", "is in spec.envFiles as well, so the app would get the keys of its backups; write another file")
+	}
+}
