@@ -9,7 +9,10 @@
 //! Texts and bytes follow their length; a hash has 8 bytes, the lowest first. A truncated recording is valid up to its
 //! last complete record.
 
+mod comparison;
 mod replay;
+
+use std::fmt;
 
 use dunlin_protocol::Encoding;
 
@@ -18,6 +21,7 @@ use crate::{
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
+pub use comparison::{Comparison, Difference, compare};
 pub use replay::{Replay, ReplayError, replay};
 
 /// How every recording begins.
@@ -237,4 +241,34 @@ fn read_visitor<'a>(reader: &mut Reader<'a>) -> Result<Visitor<'a>, Unreadable> 
 
 fn read_encoding(reader: &mut Reader<'_>) -> Result<Encoding, Unreadable> {
     Encoding::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Unreadable::Wrong)
+}
+
+/// For people: what happened to the room.
+impl fmt::Display for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leave { player } => write!(f, "player {} leaves", player.0),
+            Self::Input { player, number, data } => {
+                write!(f, "player {} sends input {number}: {}", player.0, Hex(data))
+            }
+            Self::Away { player } => write!(f, "the client of player {} is gone", player.0),
+            Self::Back { player, visitor, .. } => {
+                write!(f, "a client of user {:?} comes back to player {}", visitor.user, player.0)
+            }
+            Self::Join { visitor, data, .. } => {
+                let role = if visitor.is_spectator { "spectator" } else { "player" };
+                write!(f, "user {:?} joins as a {role} with data {}", visitor.user, Hex(data))
+            }
+            Self::Tick { state_hash } => write!(f, "tick with state hash {state_hash:016x}"),
+        }
+    }
+}
+
+/// Bytes as hexadecimal digits.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }

@@ -281,6 +281,14 @@ impl Room {
         removals
     }
 
+    /// The same; returns the events and publications.
+    pub fn tick_with_events(&mut self) -> Vec<Scoped> {
+        self.step();
+        let scoped = self.scoped();
+        self.forget();
+        scoped
+    }
+
     fn step(&mut self) -> Removals {
         self.world.advance();
         self.simulation.tick(&mut self.world);

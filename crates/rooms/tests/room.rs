@@ -5,7 +5,7 @@ use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     EncodingSet, GridError, GridShape, InputError, NewObject, PlayerChange, PlayerId, Position, Refusal, RestoreError,
     Room, RoomOptions, Scope, Scoped, Simulation, TickOutcome, Visibility, Visitor, World,
-    recording::{Header, MAGIC, Recorder, ReplayError, replay},
+    recording::{Comparison, Header, MAGIC, Recorder, ReplayError, compare, replay},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -148,6 +148,44 @@ fn a_changed_input_is_found_at_its_tick() {
         matches!(replayed.next_tick(), Some(Err(ReplayError::Divergence { tick: 61, .. }))),
         "it can be gone on with"
     );
+}
+
+fn compared(one: &[u8], other: &[u8]) -> Result<Comparison, (bool, ReplayError)> {
+    let [mut one, mut other] = [one, other].map(|of| replay(of, |_| drift(OBJECTS)).expect("a recording"));
+    compare(&mut one, &mut other)
+}
+
+#[test]
+fn recordings_are_compared_up_to_the_first_difference() {
+    let [(_, short), (_, long)] = [game(30), game(40)];
+    assert_eq!(compared(&short, &short), Ok(Comparison::Equal { ticks: [30, 30] }));
+    assert_eq!(compared(&short, &long), Ok(Comparison::Equal { ticks: [30, 40] }));
+    assert_eq!(compared(&long, &short[..short.len() - 1]), Ok(Comparison::Equal { ticks: [40, 29] }));
+
+    // The same game, but for one more input and a player who has left.
+    let (mut changed, mut recorder) = (room(11), Recorder::new(&header(11), Vec::new()));
+    let join = Act::Join { user: "bot-0".to_owned(), encoding: Encoding::Json, data: b"" };
+    let input = Act::Input { player: 1, number: 1, data: push(1, 1).to_vec() };
+    for act in [join, Act::Tick, input, Act::Leave(1), Act::Tick] {
+        act_on(&mut changed, &mut recorder, &act);
+    }
+    let Ok(Comparison::Different(difference)) = compared(&short, recorder.written()) else { panic!("it differs") };
+    assert_eq!((difference.tick, difference.players), (2, [vec![PlayerId(1)], vec![]]));
+    assert_eq!(
+        difference.steps,
+        [vec![], vec!["player 1 sends input 1: f2f3".to_owned(), "player 1 leaves".to_owned()]]
+    );
+    assert_ne!(difference.state_hashes[0], difference.state_hashes[1]);
+    assert!(difference.objects.iter().any(|(_, [one, other])| one.is_some() && other.is_none()));
+
+    let other = std::mem::take(Recorder::new(&header(12), Vec::new()).written());
+    let Ok(Comparison::Different(difference)) = compared(&short, &other) else { panic!("it differs") };
+    assert_eq!(difference.tick, 0);
+    // A recording that does not replay is named.
+    let same_seed = std::mem::take(Recorder::new(&header(11), Vec::new()).written());
+    let fault = [&same_seed[..], &[0; 9]].concat();
+    assert!(matches!(compared(&short, &fault), Err((true, ReplayError::Divergence { tick: 1, .. }))));
+    assert!(matches!(compared(&fault, &short), Err((false, ReplayError::Divergence { tick: 1, .. }))));
 }
 
 #[test]

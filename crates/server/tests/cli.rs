@@ -2,6 +2,7 @@
 
 mod cluster;
 mod health;
+mod replay;
 
 use std::{
     fs,

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::{Header, Record};
 use crate::{
-    GridError, PlayerId, Room, Simulation,
+    GridError, PlayerId, Room, Scoped, Simulation,
     binary::{Reader, Unreadable},
 };
 
@@ -18,6 +18,14 @@ pub struct Replay<'a> {
     /// The last player that each user joined as.
     players: HashMap<&'a str, PlayerId, foldhash::quality::FixedState>,
     is_over: bool,
+    watched: Option<Watched>,
+}
+
+/// What is collected of a tick.
+#[derive(Default)]
+struct Watched {
+    steps: Vec<String>,
+    events: Vec<Scoped>,
 }
 
 /// Why a recording is not replayed, or not to its end.
@@ -52,7 +60,7 @@ pub fn replay(recording: &[u8], make: impl FnOnce(&Header) -> Box<dyn Simulation
     let mut records = Reader::new(recording);
     let header = Header::read_from(&mut records)?;
     let room = Room::new(header.options.clone(), header.seed, make(&header)).map_err(ReplayError::Grid)?;
-    Ok(Replay { header, room, records, players: HashMap::default(), is_over: false })
+    Ok(Replay { header, room, records, players: HashMap::default(), is_over: false, watched: None })
 }
 
 impl<'a> Replay<'a> {
@@ -64,6 +72,9 @@ impl<'a> Replay<'a> {
     /// Goes on to the end of the next tick; returns its number. `None` at the end of the recording, and after anything but
     /// a divergence.
     pub fn next_tick(&mut self) -> Option<Result<u32, ReplayError>> {
+        if let Some(watched) = &mut self.watched {
+            *watched = Watched::default();
+        }
         while !self.is_over && self.records.left() > 0 {
             match Record::read(&mut self.records) {
                 Ok(record) => {
@@ -91,6 +102,21 @@ impl<'a> Replay<'a> {
         Ok(self.room.tick_number())
     }
 
+    /// From now on [`Replay::steps`] and [`Replay::events`] are collected.
+    pub fn watch(&mut self) {
+        self.watched = Some(Watched::default());
+    }
+
+    /// What happened to the room before the last tick, in order: joins, leaves and inputs, in words.
+    pub fn steps(&self) -> &[String] {
+        self.watched.as_ref().map_or(&[], |watched| &watched.steps)
+    }
+
+    /// What the simulation sent in the last tick.
+    pub fn events(&self) -> &[Scoped] {
+        self.watched.as_ref().map_or(&[], |watched| &watched.events)
+    }
+
     /// The room after the last tick.
     pub fn room(&self) -> &Room {
         &self.room
@@ -102,6 +128,11 @@ impl<'a> Replay<'a> {
     }
 
     fn apply(&mut self, record: Record<'a>) -> Option<Result<u32, ReplayError>> {
+        if let Some(watched) = &mut self.watched
+            && !matches!(record, Record::Tick { .. })
+        {
+            watched.steps.push(record.to_string());
+        }
         match record {
             Record::Join { visitor, encoding, data } => {
                 // A game that refused a join refuses it again; if not, the state hash differs.
@@ -127,7 +158,10 @@ impl<'a> Replay<'a> {
                 None
             }
             Record::Tick { state_hash: expected } => {
-                self.room.tick_without_update();
+                match &mut self.watched {
+                    Some(watched) => watched.events = self.room.tick_with_events(),
+                    None => drop(self.room.tick_without_update()),
+                }
                 let (tick, actual) = (self.room.tick_number(), self.room.state_hash());
                 let divergence = ReplayError::Divergence { tick, expected, actual };
                 Some(if expected == actual { Ok(tick) } else { Err(divergence) })

@@ -1,14 +1,22 @@
 //! `dunlin replay`.
 
+mod difference;
+mod state;
+
 use std::{
+    fmt,
     fs::File,
     io::Read as _,
     path::{Path, PathBuf},
 };
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use dunlin_games::Registry;
-use dunlin_rooms::{Simulation, recording};
+use dunlin_rooms::{
+    Simulation,
+    recording::{Header, Replay, ReplayError, replay},
+};
+use serde_json::{Value, json};
 
 use super::{Failure, output};
 
@@ -17,6 +25,33 @@ use super::{Failure, output};
 pub(super) struct ReplayArgs {
     /// Recording: a file that a node wrote into `record_directory`
     file: PathBuf,
+
+    /// Stop after this tick and print its state
+    #[arg(long)]
+    tick: Option<u32>,
+
+    /// Print the objects after the last tick, or after --tick
+    #[arg(long)]
+    objects: bool,
+
+    /// Print the events and publications of all ticks, or of --tick
+    #[arg(long)]
+    events: bool,
+
+    /// Replay a second recording and print the first tick after which the rooms differ, and how: exit code 1 if they do
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tick", "objects", "events"])]
+    diff: Option<PathBuf>,
+
+    /// Output format. In `json`, each line is a JSON object
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "text")]
+    format: Format,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
 }
 
 /// Maximum length of a recording: days of a room with a hundred players.
@@ -26,31 +61,85 @@ const RECORDING_BYTES_MAX: u64 = 1 << 30;
 const PROGRESS_TICKS: u32 = 36_000;
 
 pub(super) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure> {
+    if let Some(other) = &args.diff {
+        return difference::run([&args.file, other], args.format, registry);
+    }
     let failed = |text: String| Failure::Replay(args.file.clone(), text);
     let bytes = read(&args.file)?;
-    let header = recording::Header::read(&bytes).map_err(|error| failed(error.to_string()))?;
-    let simulation = make(&header, registry).map_err(failed)?;
-    let mut replay = recording::replay(&bytes, |_| simulation).map_err(|error| failed(error.to_string()))?;
-    output::line(format_args!("{}: {:?} with seed {}", args.file.display(), header.simulation, header.seed))?;
+    let (header, mut replay) = begin(&args.file, &bytes, registry)?;
+    if args.format == Format::Text {
+        output::line(format_args!("{}: {:?} with seed {}", args.file.display(), header.simulation, header.seed))?;
+    }
+    if args.events {
+        replay.watch();
+    }
     let mut ticks = 0;
-    while let Some(tick) = replay.next_tick() {
+    while args.tick.is_none_or(|last| ticks < last)
+        && let Some(tick) = replay.next_tick()
+    {
         match tick {
             Ok(tick) => ticks = tick,
             // The recording is truncated, and valid up to this tick.
-            Err(recording::ReplayError::BreaksOff) if ticks > 0 => {
-                output::line(format_args!("the recording is truncated after tick {ticks}"))?;
+            Err(ReplayError::BreaksOff) if ticks > 0 => {
+                if args.format == Format::Text {
+                    output::line(format_args!("the recording is truncated after tick {ticks}"))?;
+                }
+                break;
             }
             Err(error) => return Err(failed(error.to_string())),
         }
-        if ticks.is_multiple_of(PROGRESS_TICKS) {
+        if args.tick.is_none_or(|last| ticks == last) {
+            state::print_events(&replay, args.format)?;
+        }
+        if ticks.is_multiple_of(PROGRESS_TICKS) && args.format == Format::Text {
             output::line(format_args!("tick {ticks}"))?;
         }
     }
+    if let Some(tick) = args.tick.filter(|tick| *tick != ticks) {
+        return Err(failed(format!("has no tick {tick}: the last one is {ticks}")));
+    }
+    print_end(args, &header, &replay)
+}
+
+fn print_end(args: &ReplayArgs, header: &Header, replay: &Replay<'_>) -> Result<(), Failure> {
     let room = replay.room();
-    let (players, objects) = (room.player_count(), room.object_count());
-    output::line(format_args!(
-        "{ticks} ticks, {ticks} hashes compared, all equal; {players} players and {objects} objects at the end"
-    ))
+    let (ticks, players, objects) = (room.tick_number(), room.player_count(), room.object_count());
+    match args.format {
+        Format::Json => {
+            let Header { simulation, params, seed, .. } = header;
+            let params: Value = serde_json::from_str(params).unwrap_or_default();
+            let mut end = json!({
+                "simulation": simulation, "params": params, "seed": seed, "tick": ticks,
+                "state_hash": hash_text(room.state_hash()), "players": players, "object_count": objects,
+            });
+            if args.objects {
+                end["objects"] = state::objects(room.world());
+            }
+            output::line(end)
+        }
+        Format::Text => {
+            if args.objects {
+                state::print_objects(room.world())?;
+            }
+            if args.tick.is_some() {
+                let hash = hash_text(room.state_hash());
+                output::line(format_args!("tick {ticks}: {players} players, {objects} objects, state hash {hash}"))?;
+            }
+            let at_the_end = if args.tick.is_some() { "" } else { " at the end" };
+            output::line(format_args!(
+                "{ticks} ticks, {ticks} hashes compared, all equal; {players} players and {objects} objects{at_the_end}"
+            ))
+        }
+    }
+}
+
+/// Begins to replay a recording with the simulation that it is of.
+fn begin<'a>(path: &Path, bytes: &'a [u8], registry: &Registry) -> Result<(Header, Replay<'a>), Failure> {
+    let failed = |text: String| Failure::Replay(path.to_owned(), text);
+    let header = Header::read(bytes).map_err(|error| failed(error.to_string()))?;
+    let simulation = make(&header, registry).map_err(failed)?;
+    let replay = replay(bytes, |_| simulation).map_err(|error| failed(error.to_string()))?;
+    Ok((header, replay))
 }
 
 /// Reads a complete recording, which must be a regular file.
@@ -69,10 +158,23 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn make(header: &recording::Header, registry: &Registry) -> Result<Box<dyn Simulation>, String> {
+fn make(header: &Header, registry: &Registry) -> Result<Box<dyn Simulation>, String> {
     let params =
         serde_json::from_str(&header.params).map_err(|error| format!("its parameters are not JSON: {error}"))?;
     let made = registry.make(&header.simulation, &params);
     let made = made.ok_or_else(|| format!("unknown simulation {:?}", header.simulation))?;
     made.map_err(|error| error.to_string())
+}
+
+fn hash_text(hash: u64) -> String {
+    format!("{hash:016x}")
+}
+
+/// Bytes as hexadecimal digits.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }

@@ -1,0 +1,120 @@
+//! Compares two recordings while both are replayed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Replay, ReplayError};
+use crate::{Object, ObjectId, PlayerId, World};
+
+/// What two recordings have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// All states are equal; one may go on for longer.
+    Equal {
+        /// How many ticks each has.
+        ticks: [u32; 2],
+    },
+    /// The rooms are different after a tick.
+    Different(Box<Difference>),
+}
+
+/// How two rooms differ after the first tick after which they do; what is of the first room comes first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The tick; 0 if the rooms were different from the beginning.
+    pub tick: u32,
+    /// The state hashes.
+    pub state_hashes: [u64; 2],
+    /// What happened before this tick in only one of the rooms, as [`Replay::steps`].
+    pub steps: [Vec<String>; 2],
+    /// Players who are in only one of the rooms.
+    pub players: [Vec<PlayerId>; 2],
+    /// Objects that are different, or in only one of the rooms. If there are none, the difference is in what the simulation
+    /// keeps outside of the world, in players' viewpoints, or in the state of the random numbers.
+    pub objects: Vec<(ObjectId, [Option<Object>; 2])>,
+}
+
+/// Replays two recordings up to the first difference. Both replays must be at their beginning; steps are collected.
+///
+/// # Errors
+/// What is wrong with a recording, and whether it is the second one. A recording that breaks off ends there.
+pub fn compare(one: &mut Replay<'_>, other: &mut Replay<'_>) -> Result<Comparison, (bool, ReplayError)> {
+    one.watch();
+    other.watch();
+    let mut ticks = [0; 2];
+    loop {
+        let hashes = [one.room().state_hash(), other.room().state_hash()];
+        if hashes[0] != hashes[1] {
+            return Ok(Comparison::Different(Box::new(difference(one, other, hashes))));
+        }
+        let next = [next_tick(one).map_err(|error| (false, error))?, next_tick(other).map_err(|error| (true, error))?];
+        for (ticks, next) in ticks.iter_mut().zip(next) {
+            *ticks = next.unwrap_or(*ticks);
+        }
+        match next {
+            [Some(_), Some(_)] => {}
+            [None, None] => return Ok(Comparison::Equal { ticks }),
+            [Some(_), None] => {
+                ticks[0] = rest(one).map_err(|error| (false, error))?.unwrap_or(ticks[0]);
+                return Ok(Comparison::Equal { ticks });
+            }
+            [None, Some(_)] => {
+                ticks[1] = rest(other).map_err(|error| (true, error))?.unwrap_or(ticks[1]);
+                return Ok(Comparison::Equal { ticks });
+            }
+        }
+    }
+}
+
+fn next_tick(replay: &mut Replay<'_>) -> Result<Option<u32>, ReplayError> {
+    match replay.next_tick() {
+        None | Some(Err(ReplayError::BreaksOff)) => Ok(None),
+        Some(result) => result.map(Some),
+    }
+}
+
+fn rest(replay: &mut Replay<'_>) -> Result<Option<u32>, ReplayError> {
+    let mut last = None;
+    while let Some(tick) = next_tick(replay)? {
+        last = Some(tick);
+    }
+    Ok(last)
+}
+
+fn difference(one: &Replay<'_>, other: &Replay<'_>, state_hashes: [u64; 2]) -> Difference {
+    let worlds = [one.room().world(), other.room().world()];
+    Difference {
+        tick: one.room().tick_number(),
+        state_hashes,
+        steps: [only(one.steps(), other.steps()), only(other.steps(), one.steps())],
+        players: players(worlds),
+        objects: objects(worlds),
+    }
+}
+
+/// The items of a list that are not in the other; either may contain one several times.
+fn only(list: &[String], other: &[String]) -> Vec<String> {
+    let mut others: BTreeMap<&str, usize> = BTreeMap::new();
+    for step in other {
+        *others.entry(step).or_default() += 1;
+    }
+    let is_only = |step: &&String| match others.get_mut(step.as_str()) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            false
+        }
+        _ => true,
+    };
+    list.iter().filter(is_only).cloned().collect()
+}
+
+fn players(worlds: [&World; 2]) -> [Vec<PlayerId>; 2] {
+    let [one, other] = worlds.map(|world| world.players().collect::<BTreeSet<_>>());
+    [one.difference(&other).copied().collect(), other.difference(&one).copied().collect()]
+}
+
+fn objects([one, other]: [&World; 2]) -> Vec<(ObjectId, [Option<Object>; 2])> {
+    let ids: BTreeSet<ObjectId> = one.objects().chain(other.objects()).map(|(id, _)| id).collect();
+    let found = ids.into_iter().map(|id| (id, [one.object(id), other.object(id)]));
+    let different = found.filter(|(_, [one, other])| one != other);
+    different.map(|(id, objects)| (id, objects.map(Option::<&Object>::cloned))).collect()
+}

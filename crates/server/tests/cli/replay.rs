@@ -1,0 +1,124 @@
+//! `dunlin replay`: ticks, objects, events and differences of recordings that are made here.
+
+use std::fs;
+
+use dunlin_games::Registry;
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{
+    PlayerId, Room, RoomOptions, Visitor,
+    recording::{Header, Recorder},
+};
+use serde_json::{Value, json};
+
+use super::{Folder, dunlin, stderr, stdout};
+
+const PARAMS: &str = r#"{"columns":4,"rows":4,"treasures":5,"obstacles":5,"leaderboard_channel":"leaders"}"#;
+const SEED: u64 = 77;
+
+/// Ada joins and walks in tick 4 as `walk` says; the hunt lasts for `ticks` ticks.
+fn record(folder: &Folder, name: &str, ticks: u32, walk: [u8; 3]) -> String {
+    let options = RoomOptions::default();
+    let header = Header { simulation: "treasure_hunt".to_owned(), params: PARAMS.to_owned(), seed: SEED, options };
+    let params = serde_json::from_str(PARAMS).expect("parameters");
+    let hunt = Registry::built_in().make("treasure_hunt", &params).expect("it is known").expect("good parameters");
+    let mut room = Room::new(header.options.clone(), SEED, hunt).expect("a map");
+    let mut recorder = Recorder::new(&header, Vec::new());
+    for tick in 1..=ticks {
+        if tick == 1 {
+            let (visitor, data) = (Visitor::of_user("ada"), br#"{"name":"Ada"}"#);
+            recorder.join(&visitor, Encoding::Json, data);
+            room.join(&visitor, Encoding::Json, data).expect("there is room");
+        }
+        if tick == 4 {
+            recorder.input(PlayerId(1), 1, &walk);
+            room.input(PlayerId(1), 1, &walk);
+        }
+        room.tick(0);
+        recorder.tick(&room);
+    }
+    let path = folder.0.join(name);
+    fs::write(&path, recorder.written()).expect("a temporary file");
+    path.display().to_string()
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn a_tick_its_objects_and_its_events_are_printed() {
+    let folder = Folder::new("replay-state");
+    let file = record(&folder, "a", 10, [0, 127, 0]);
+    let whole = dunlin(&folder, &["replay", &file]);
+    let end = "10 ticks, 10 hashes compared, all equal; 1 players and 13 objects at the end\n";
+    assert_eq!(stdout(&whole), format!("{file}: \"treasure_hunt\" with seed 77\n{end}"), "{}", stderr(&whole));
+
+    let run = |args: &[&str]| {
+        let output = dunlin(&folder, &[&["replay", &file, "-o", "json"], args].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        lines(stdout(&output))
+    };
+    let walked = |tick: &str| {
+        let [end] = &run(&["--tick", tick, "--objects"])[..] else { panic!("one line") };
+        assert_eq!((end["tick"].to_string().as_str(), end["seed"].as_u64()), (tick, Some(SEED)));
+        let objects = end["objects"].as_array().expect("objects");
+        assert_eq!((objects.len() as u64, end["object_count"].as_u64()), (13, Some(13)));
+        let avatar = objects.iter().find(|object| object["kind"] == 1).expect("an avatar");
+        assert_eq!(avatar["visibility"], "everyone");
+        (avatar["x"].as_u64().expect("x"), avatar["state"].as_str().expect("a state").to_owned())
+    };
+    let (before, after) = (walked("3"), walked("4"));
+    assert_eq!((before.1.get(2..6), after.1.get(2..6)), (Some("0000"), Some("7f00")));
+    assert!(after.0 > before.0, "{before:?} {after:?}");
+
+    let events = run(&["--events"]);
+    assert!(events.iter().any(|line| line["players"] == json!([1]) && line["event"]["welcome"]["name"] == "Ada"));
+    assert!(events.iter().any(|line| line["channel"] == "leaders" && line["tick"] == 1));
+    assert_eq!(run(&["--events", "--tick", "2"]).len(), 1, "the summary alone");
+    let text = dunlin(&folder, &["replay", &file, "--tick", "1", "--events", "--objects"]);
+    for part in
+        ["tick 1: event for players [1]: {\"welcome\":", "tick 1: publication in \"leaders\": {", "object 1: kind "]
+    {
+        assert!(stdout(&text).contains(part), "{part}: {}", stdout(&text));
+    }
+}
+
+#[test]
+fn a_tick_past_the_end_is_an_error() {
+    let folder = Folder::new("replay-end");
+    let file = record(&folder, "a", 3, [0, 1, 0]);
+    assert!(dunlin(&folder, &["replay", &file, "--tick", "3"]).status.success());
+    let past = dunlin(&folder, &["replay", &file, "--tick", "4"]);
+    assert_eq!((past.status.code(), stdout(&past).lines().count()), (Some(1), 1));
+    assert!(stderr(&past).contains("has no tick 4: the last one is 3"), "{}", stderr(&past));
+}
+
+#[test]
+fn the_first_difference_of_two_recordings_is_shown() {
+    let folder = Folder::new("replay-diff");
+    let [one, longer] = [("a", 8), ("b", 20)].map(|(name, ticks)| record(&folder, name, ticks, [0, 127, 0]));
+    let other = record(&folder, "c", 8, [0, 0, 127]);
+    let equal = dunlin(&folder, &["replay", &one, "--diff", &longer]);
+    assert_eq!(stdout(&equal), "no tick differs; the recordings have 8 and 20 ticks\n", "{}", stderr(&equal));
+
+    let different = dunlin(&folder, &["replay", &one, "--diff", &other]);
+    assert_eq!(different.status.code(), Some(1));
+    for part in [
+        "tick 4 is the first that differs: ",
+        "only in the first: player 1 sends input 1: 007f00",
+        "only in the second: player 1 sends input 1: 00007f",
+        ", first: kind 1 at ",
+    ] {
+        assert!(stdout(&different).contains(part), "{part}: {}", stdout(&different));
+    }
+    assert!(stderr(&different).contains("after tick 4"), "{}", stderr(&different));
+
+    let json = dunlin(&folder, &["replay", &one, "--diff", &other, "-o", "json"]);
+    let [difference] = &lines(stdout(&json))[..] else { panic!("one line") };
+    assert_eq!((&difference["tick"], &difference["equal"]), (&json!(4), &json!(false)));
+    assert_eq!(difference["players"], json!([[], []]));
+    let objects = difference["objects"].as_array().expect("objects");
+    assert!(!objects.is_empty() && objects.iter().all(|object| object["objects"][0] != object["objects"][1]));
+    let unusable = dunlin(&folder, &["replay", &one, "--diff", "/dev/zero"]);
+    assert!(stderr(&unusable).contains("/dev/zero: is not a regular file"), "{}", stderr(&unusable));
+}
