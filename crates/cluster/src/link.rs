@@ -138,6 +138,16 @@ pub enum PublishFault {
     Disconnected,
 }
 
+/// `error_code` of an answer: the newest message of the subject is another one.
+const WRONG_LAST_SEQUENCE: u64 = 10_071;
+
+impl PublishFault {
+    /// Whether the newest message of the subject is another one than was expected.
+    pub const fn is_wrong_last_sequence(&self) -> bool {
+        matches!(self, Self::Refused { error_code: WRONG_LAST_SEQUENCE, .. })
+    }
+}
+
 /// Answer to a read. It has everything that was asked for and that the answering replica had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadAnswer {

@@ -33,9 +33,6 @@ use record::LeaseRecord;
 
 pub use record::LeaseNames;
 
-/// `error_code` of an answer: the newest message of the subject is another one.
-const WRONG_LAST_SEQUENCE: u64 = 10_071;
-
 /// A change of a lease that this node has a part in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseChange {
@@ -267,7 +264,8 @@ impl Core {
 
     fn all_leases_read(&mut self, turn: &mut Turn<'_>, outcome: &Result<ReadAnswer, ReadFault>) {
         let pause_us = match outcome {
-            Ok(_) => self.options.limits.audit_interval_ms * 1_000,
+            // A server that refuses the read, for instance because of more records than it answers with, refuses the next as well.
+            Ok(_) | Err(ReadFault::Refused { .. }) => self.options.limits.audit_interval_ms * 1_000,
             Err(_) => self.lease_retry_us(),
         };
         self.leases.audit_due_us = Some(turn.now.mono_us.saturating_add(pause_us));
@@ -314,9 +312,4 @@ impl Core {
         let request = self.ask_about_lease(asked);
         turn.link(LinkEffect::LastOf { request, stream, subjects: vec![subject], floor: None });
     }
-}
-
-/// Whether the newest message of a subject is another one than was expected.
-const fn is_wrong_last(fault: &PublishFault) -> bool {
-    matches!(fault, PublishFault::Refused { error_code: WRONG_LAST_SEQUENCE, .. })
 }

@@ -29,8 +29,6 @@ const RETURN_TIMEOUT_US: u64 = 250_000;
 /// What the headers of NATS may take of a message, beside those of Dunlin.
 pub const HEADER_BYTES: usize = 4_096;
 
-/// `error_code` of an answer: the newest message of the subject is another one.
-const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// A copy with the same id is being stored.
 const DUPLICATE_IN_PROCESS: u64 = 10_158;
 /// A message of the subject is being stored.
@@ -305,7 +303,7 @@ impl Core {
                 publishing.stage = Stage::Acknowledged(ack.sequence);
                 self.await_return(turn, key, &name, ack.sequence);
             }
-            Err(PublishFault::Refused { error_code: WRONG_LAST_SEQUENCE, .. }) => self.newest_was_other(turn, key),
+            Err(fault) if fault.is_wrong_last_sequence() => self.newest_was_other(turn, key),
             Err(PublishFault::Refused { error_code: DUPLICATE_IN_PROCESS | SUBJECT_IN_PROCESS, .. }) => {
                 self.pause(turn, key, BUSY_RETRY_US);
             }

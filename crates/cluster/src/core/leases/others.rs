@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    Asked, LeaseChange, is_wrong_last,
+    Asked, LeaseChange,
     record::{LeaseRecord, LeaseStatus},
 };
 
@@ -111,7 +111,7 @@ impl Core {
         match outcome {
             Ok(ack) => self.lease_taken(turn, &node, ack.sequence),
             // The holder has renewed it, another node has taken it, or the first copy was stored.
-            Err(fault) if is_wrong_last(&fault) => self.read_leases(turn, Asked::ReadOfOther(node)),
+            Err(fault) if fault.is_wrong_last_sequence() => self.read_leases(turn, Asked::ReadOfOther(node)),
             Err(_) => self.retry_taking(turn, &node),
         }
     }

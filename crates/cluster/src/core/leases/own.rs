@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    Asked, LeaseChange, is_wrong_last,
+    Asked, LeaseChange,
     record::{LeaseRecord, LeaseStatus},
 };
 
@@ -53,10 +53,10 @@ impl Core {
     pub(super) fn renewal_acknowledged(&mut self, turn: &mut Turn<'_>, outcome: Result<PublishAck, PublishFault>) {
         match outcome {
             Ok(ack) => self.renewal_stored(turn, ack.sequence),
-            Err(fault) if is_wrong_last(&fault) && self.planted.is(CoreBug::RefusedRenewalNotRead) => {
+            Err(fault) if fault.is_wrong_last_sequence() && self.planted.is(CoreBug::RefusedRenewalNotRead) => {
                 self.lose_lease(turn, self.leases.own.newest, "");
             }
-            Err(fault) if is_wrong_last(&fault) => self.read_leases(turn, Asked::ReadOfOwn),
+            Err(fault) if fault.is_wrong_last_sequence() => self.read_leases(turn, Asked::ReadOfOwn),
             // The lease stays held: nobody can take it while the stream stores nothing.
             Err(_) => {
                 self.leases.storing_since_us = None;

@@ -12,8 +12,8 @@ use crate::{
         peers::{NodeDescription, PeerEffect, PeerEvent, PeerLimits},
     },
     link::{
-        LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishAck, PublishFault, ReadAnswer, RequestNumber,
-        StoredMessage,
+        LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishAck, PublishFault, ReadAnswer, ReadFault,
+        RequestNumber, StoredMessage,
     },
     record::{EXPECTED_LAST, MESSAGE_ID},
 };
@@ -30,6 +30,8 @@ struct Stream {
     is_single: bool,
     acknowledges: bool,
     republishes: bool,
+    refuses_reads: bool,
+    reads_of_all: u32,
 }
 
 struct Rig {
@@ -56,6 +58,8 @@ impl Rig {
             is_single: false,
             acknowledges: true,
             republishes: true,
+            refuses_reads: false,
+            reads_of_all: 0,
         };
         let mut rig =
             Self { nodes: Vec::new(), ended: BTreeSet::new(), stream, now_us: 1_000_000, changes: Vec::new() };
@@ -125,7 +129,11 @@ impl Rig {
                 let is_asked = |subject: &str| if is_wide { subject.starts_with(start) } else { subject == start };
                 let found = self.stream.newest.iter().filter(|(subject, _)| is_asked(subject));
                 let messages = found.map(|(_, message)| message.clone()).collect();
-                let outcome = Ok(ReadAnswer { messages, ..ReadAnswer::default() });
+                let read = ReadAnswer { messages, ..ReadAnswer::default() };
+                self.stream.reads_of_all += u32::from(is_wide);
+                let description = "too many messages".into();
+                let refused = ReadFault::Refused { code: 413, error_code: 0, description };
+                let outcome = if self.stream.refuses_reads && is_wide { Err(refused) } else { Ok(read) };
                 events.push((place, CoreEvent::Link(LinkEvent::Answered { request, outcome })));
             }
             _ => {}
@@ -386,4 +394,13 @@ fn messages_that_are_no_leases_are_counted_and_change_nothing() {
         let leases = rig.nodes[0].counters().leases;
         assert_eq!((leases.dropped, leases.others), (before + 1, 0), "{headers:?}");
     }
+}
+
+#[test]
+fn a_refused_read_of_all_leases_waits_for_the_next_audit() {
+    let mut rig = Rig::new(1);
+    rig.pass_ms(1_000);
+    (rig.stream.refuses_reads, rig.stream.reads_of_all) = (true, 0);
+    rig.pass_ms(65_000);
+    assert_eq!(rig.stream.reads_of_all, 2, "one in 30 s");
 }
