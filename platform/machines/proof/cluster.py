@@ -25,6 +25,16 @@ def readme_lines():
     return found[1]
 
 
+class Refusal:
+    """Why there is no answer. It counts as nothing where an answer is waited for."""
+
+    def __init__(self, reason):
+        self.reason = reason
+
+    def __bool__(self):
+        return False
+
+
 class Person:
     """Somebody outside of the private network, with a home, a key for SSH, and the programs of the README."""
 
@@ -92,7 +102,7 @@ class Person:
         self.kubectl("uncordon", *others)
 
     def answer(self, machine, host, path="/"):
-        """What an app answers through the ingress controller of a machine, on a connection of its own, or nothing."""
+        """What an app answers through the ingress controller of a machine, on a connection of its own, or a refusal."""
         try:
             context = ssl.create_default_context(cafile=self.folder / "web.pem")
             with socket.create_connection((machine.public, 443), REQUEST_PATIENCE_S) as plain:
@@ -101,9 +111,9 @@ class Person:
                     response = http.client.HTTPResponse(stream)
                     response.begin()
                     text = response.read().decode()
-                    return text if response.status == 200 else None
-        except OSError:
-            return None
+                    return text if response.status == 200 else Refusal(f"status {response.status}")
+        except (OSError, http.client.HTTPException) as error:
+            return Refusal(f"{type(error).__name__}: {error}")
 
 
 class Load:
@@ -112,7 +122,8 @@ class Load:
     def __init__(self, person, machine, host, threads=4):
         self.person, self.machine, self.host = person, machine, host
         self.answers, self.failures, self.longest_s, self.is_ending = 0, [], 0.0, False
-        self.answered_since_failure = 0
+        self.answered_since_failure, self.reasons = 0, {}
+        self.began = time.monotonic()
         self.guard = threading.Lock()
         self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(threads)]
         for thread in self.threads:
@@ -124,8 +135,10 @@ class Load:
             answer = self.person.answer(self.machine, self.host)
             with self.guard:
                 self.longest_s = max(self.longest_s, time.monotonic() - began)
-                if answer is None:
-                    self.failures.append(time.monotonic())
+                if not answer:
+                    self.failures.append(began)
+                    first, _, count = self.reasons.get(answer.reason, (began, None, 0))
+                    self.reasons[answer.reason] = (first, began, count + 1)
                     self.answered_since_failure = 0
                 else:
                     self.answers += 1
@@ -136,3 +149,10 @@ class Load:
         self.is_ending = True
         for thread in self.threads:
             thread.join()
+
+    def report(self):
+        """Each reason of a failure, with how often it was there and when, in seconds from the start."""
+        return [
+            f"{self.machine.name}: {reason}: {count} times, {first - self.began:.0f} to {last - self.began:.0f} s"
+            for reason, (first, last, count) in self.reasons.items()
+        ]

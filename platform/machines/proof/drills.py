@@ -69,7 +69,7 @@ def upgrade(play):
         load.end()
     answers, failures = sum(load.answers for load in loads), sum(len(load.failures) for load in loads)
     print(f"  {answers} requests were answered, {failures} failed, at most {max(load.longest_s for load in loads):.2f} s for an answer", flush=True)
-    expect("failed requests", failures, 0)
+    expect(f"failed requests: {sum((load.report() for load in loads), [])}", failures, 0)
     until("both sessions are back", lambda: all(session.since and session.away_s for session in sessions))
     away_s = [seconds for session in sessions for seconds in session.away_s]
     print(f"  sessions closed {len(away_s)} times: {sorted(set(sum((session.reasons for session in sessions), [])))}; away for at most {max(away_s):.1f} s", flush=True)

@@ -76,6 +76,7 @@ class Scenario:
         began = time.monotonic()
         command = [self.ansible / "ansible-playbook", "-i", self.write_inventory(), playbook, *arguments]
         done = subprocess.run(command, cwd=self.work / "playbook", env=self.environment(token) | (more or {}), capture_output=True, text=True, check=False)
+        self.last_output = done.stdout
         print(f"  {playbook} {' '.join(arguments)}: exit code {done.returncode}, {time.monotonic() - began:.0f} s", flush=True)
         text = done.stdout + done.stderr
         if any(secret in text for secret in [self.token, *(more or {}).values()]):

@@ -88,7 +88,9 @@ func startNode(parts *parts, config config, address, token string) error {
 	if err := writeFile(agentFolder+"/etc/kube-proxy.yaml", []byte(proxy+"nodePortAddresses: [0.0.0.0/0]\n")); err != nil {
 		return err
 	}
-	return parts.start("kube-proxy", "--config="+agentFolder+"/etc/kube-proxy.yaml", "--hostname-override="+config.NodeName)
+	// The rules of k3s outlast it. Those of a kube-proxy that starts anew do not: with Debian's nft 1.0.6, the maps of its nftables are
+	// empty after its first pass, until the next change.
+	return parts.startOnce("kube-proxy", "--config="+agentFolder+"/etc/kube-proxy.yaml", "--hostname-override="+config.NodeName)
 }
 
 // admitted asks the server for certificates until it gives them, and says each other answer once.

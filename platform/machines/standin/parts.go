@@ -84,6 +84,29 @@ func (parts *parts) start(name string, arguments ...string) error {
 	return nil
 }
 
+// startOnce starts a program that outlasts this process, unless it runs already.
+func (parts *parts) startOnce(name string, arguments ...string) error {
+	file := "/run/k3s-" + name + ".pid"
+	program := filepath.Join(partsFolder, name)
+	if number, err := os.ReadFile(file); err == nil {
+		if running, err := os.ReadFile("/proc/" + string(number) + "/cmdline"); err == nil && strings.HasPrefix(string(running), program) {
+			return nil
+		}
+	}
+	log, err := os.OpenFile(filepath.Join(logFolder, name+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	command := exec.Command(program, arguments...)
+	command.Stdout, command.Stderr, command.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	go func() { _ = command.Wait() }()
+	return os.WriteFile(file, []byte(fmt.Sprint(command.Process.Pid)), 0o600)
+}
+
 // output is what a program of the parts prints.
 func output(input, name string, arguments ...string) (string, error) {
 	command := exec.Command(filepath.Join(partsFolder, name), arguments...)
