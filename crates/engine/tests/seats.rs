@@ -10,7 +10,7 @@ use rand_chacha::{
 };
 use serde_json::{Value, json};
 
-use crate::hall::{Hall, options};
+use crate::hall::{Hall, Seen, options};
 
 const ARENA: &str = "arena:a";
 const GRACE_TICKS: u32 = 5;
@@ -206,6 +206,53 @@ fn a_spectator_sees_the_room_without_a_seat() {
     hall.forget("s");
     hall.tick();
     assert_eq!(hall.only_room().1.room().world().spectator_count(), 0);
+}
+
+/// A session of a user.
+fn open_as(hall: &mut Hall, name: &str, user: &str, shard: u16) {
+    hall.node.open(name, Encoding::Json, shard);
+    hall.send_json(name, &json!({"id": 1, "connect": {"token": format!("user={user};info={{\"level\":3}}")}}));
+    hall.seen.insert(name.to_owned(), Seen::default());
+    hall.look();
+    hall.seen(name).messages.clear();
+}
+
+#[test]
+fn a_user_comes_back_without_a_token() {
+    let mut hall = hall(|_| {});
+    for (name, user) in [("a", "ann"), ("b", "ben")] {
+        open_as(&mut hall, name, user, 0);
+        join(&mut hall, name, &json!({}));
+    }
+    let player = avatar(&hall, "a");
+    hall.forget("a");
+    open_as(&mut hall, "c", "ann", 1);
+    assert_eq!(join(&mut hall, "c", &json!({}))["seat_resumed"], true);
+    assert_eq!(avatar(&hall, "c"), player);
+    // A player that has a client is not taken over by the user alone.
+    open_as(&mut hall, "d", "ben", 1);
+    assert_eq!(join(&mut hall, "d", &json!({}))["seat_resumed"], false);
+    assert_eq!(players(&hall), 3);
+}
+
+#[test]
+fn a_user_has_one_seat_where_that_is_configured() {
+    let mut hall = hall(|limits| limits.is_one_seat_per_user = true);
+    open_as(&mut hall, "a", "ann", 0);
+    let first = join(&mut hall, "a", &json!({}));
+    let player = avatar(&hall, "a");
+    open_as(&mut hall, "b", "ann", 1);
+    assert_eq!(join(&mut hall, "b", &json!({}))["seat_resumed"], true);
+    assert_eq!((players(&hall), avatar(&hall, "b")), (1, player));
+    assert!(hall.seen("a").messages.iter().any(|message| message.contains(r#""code":2011"#)));
+    // Another user's token has no effect, and anonymous users are as many as come.
+    open_as(&mut hall, "c", "ben", 0);
+    assert_eq!(join(&mut hall, "c", &token(&first))["seat_resumed"], false);
+    for name in ["d", "e"] {
+        open(&mut hall, name, 0);
+        assert_eq!(join(&mut hall, name, &json!({}))["seat_resumed"], false);
+    }
+    assert_eq!(players(&hall), 4);
 }
 
 /// A client that is cut off and comes back.
