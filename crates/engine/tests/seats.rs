@@ -239,15 +239,16 @@ fn a_user_comes_back_without_a_token() {
 fn a_user_has_one_seat_where_that_is_configured() {
     let mut hall = hall(|limits| limits.is_one_seat_per_user = true);
     open_as(&mut hall, "a", "ann", 0);
-    let first = join(&mut hall, "a", &json!({}));
+    join(&mut hall, "a", &json!({}));
     let player = avatar(&hall, "a");
     open_as(&mut hall, "b", "ann", 1);
-    assert_eq!(join(&mut hall, "b", &json!({}))["seat_resumed"], true);
+    let second = join(&mut hall, "b", &json!({}));
+    assert_eq!(second["seat_resumed"], true);
     assert_eq!((players(&hall), avatar(&hall, "b")), (1, player));
     assert!(hall.seen("a").messages.iter().any(|message| message.contains(r#""code":2011"#)));
     // Another user's token has no effect, and anonymous users are as many as come.
     open_as(&mut hall, "c", "ben", 0);
-    assert_eq!(join(&mut hall, "c", &token(&first))["seat_resumed"], false);
+    assert_eq!(join(&mut hall, "c", &token(&second))["seat_resumed"], false);
     for name in ["d", "e"] {
         open(&mut hall, name, 0);
         assert_eq!(join(&mut hall, name, &json!({}))["seat_resumed"], false);
