@@ -1,0 +1,91 @@
+//! What has to be done for a matchmaker, what rooms report to it, and its counters.
+
+use std::sync::Arc;
+
+use crate::{EndReason, MatchCriteria, MatchRefusal, MatchRoomId, TicketId};
+
+/// What has to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MatchEffect {
+    /// Open a room, then call [`Matchmaker::on_room_opened`] or [`Matchmaker::on_open_failed`].
+    OpenRoom {
+        /// The room.
+        room: MatchRoomId,
+        /// Its channel.
+        channel: Arc<str>,
+        /// The criteria of its tickets.
+        criteria: Arc<MatchCriteria>,
+        /// The region of its oldest ticket.
+        region: Option<Arc<str>>,
+    },
+    /// Inform the users that places in a room are reserved for them.
+    Placed {
+        /// Their ticket.
+        ticket: TicketId,
+        /// The users.
+        users: Vec<Arc<str>>,
+        /// The channel of the room.
+        channel: Arc<str>,
+    },
+    /// Inform the users that their ticket has ended.
+    Ended {
+        /// Their ticket.
+        ticket: TicketId,
+        /// The users.
+        users: Vec<Arc<str>>,
+        /// The reason.
+        reason: EndReason,
+    },
+}
+
+/// Why a room was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenFailure {
+    /// The node opens no more rooms for now. The tickets wait.
+    Busy,
+    /// The room cannot be opened.
+    Failed,
+}
+
+/// A room as a report describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoomState<'r> {
+    /// Its channel.
+    pub channel: &'r str,
+    /// Number of players.
+    pub players: u32,
+    /// Maximum number of players.
+    pub players_max: u32,
+    /// Takes players: not locked, not private.
+    pub accepts: bool,
+}
+
+/// Counters. All are monotonic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatchCounters {
+    /// Tickets that were accepted.
+    pub submitted: u64,
+    /// Requests that were refused, in the order of [`MatchRefusal::ALL`].
+    pub refused: [u64; MatchRefusal::ALL.len()],
+    /// Tickets that were placed in a room, once for each time.
+    pub placed: u64,
+    /// Tickets whose users joined.
+    pub joined: u64,
+    /// Tickets that ended otherwise, in the order of [`EndReason::ALL`].
+    pub ended: [u64; EndReason::ALL.len()],
+    /// Rooms that were opened.
+    pub rooms_opened: u64,
+    /// Rooms that could not be opened, or closed before all users came.
+    pub rooms_failed: u64,
+}
+
+/// Sizes at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatchGauges {
+    /// Tickets that are unconfirmed or wait for a room.
+    pub pending: usize,
+    /// Rooms of the matchmaker.
+    pub rooms: usize,
+    /// Reserved places.
+    pub reserved_places: u64,
+}

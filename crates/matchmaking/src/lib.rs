@@ -1,0 +1,28 @@
+//! Matchmaking: puts the tickets of users into rooms. Requests and the time come in, effects go out; the crate has no clock,
+//! no I/O and no randomness. A [`Matchmaker`] is the queue of one namespace. A [`LobbyBoard`] decides which listings of rooms
+//! are published.
+
+#![forbid(unsafe_code)]
+// Requests come from clients.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
+
+mod bucket;
+mod criteria;
+mod effect;
+mod lobby;
+mod matchmaker;
+mod pass;
+mod places;
+mod refusal;
+mod room;
+mod rules;
+mod ticket;
+
+pub use criteria::{CRITERIA_MAX, CRITERION_BYTES_MAX, MatchCriteria};
+pub use effect::{MatchCounters, MatchEffect, MatchGauges, OpenFailure, RoomState};
+pub use lobby::{LobbyBoard, LobbyEffect, LobbyLimits, RoomListing};
+pub use matchmaker::Matchmaker;
+pub use refusal::MatchRefusal;
+pub use room::MatchRoomId;
+pub use rules::MatchRules;
+pub use ticket::{EndReason, Initiator, TicketId, TicketRequest, TicketStatus, USER_BYTES_MAX};

@@ -1,0 +1,197 @@
+//! Places in rooms: opening rooms, reserving places, and what becomes of the tickets of a room that closes.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use crate::{
+    EndReason, MatchEffect, MatchRoomId, Matchmaker, OpenFailure, RoomState, TicketId, bucket::WaitingTicket,
+    room::MatchRoom, ticket::Stage,
+};
+
+/// Number of rooms that may fail before a ticket ends.
+const FAILURES_MAX: u8 = 3;
+/// How long no room is opened after the node refused to open one.
+const OPEN_PAUSE_MS: u64 = 500;
+
+impl Matchmaker {
+    /// A room was opened.
+    pub fn on_room_opened(&mut self, now_ms: u64, id: MatchRoomId, effects: &mut Vec<MatchEffect>) {
+        let Some(room) = self.rooms.get_mut(&id) else { return };
+        let Some(tickets) = room.opening.take() else { return };
+        room.opened_ms = now_ms;
+        self.rooms_opening -= 1;
+        self.counters.rooms_opened += 1;
+        for ticket in tickets {
+            self.announce(now_ms, ticket, id, effects);
+        }
+        self.list_room(id);
+    }
+
+    /// A room was not opened.
+    pub fn on_open_failed(
+        &mut self,
+        now_ms: u64,
+        id: MatchRoomId,
+        failure: OpenFailure,
+        effects: &mut Vec<MatchEffect>,
+    ) {
+        let is_opening = self.rooms.get(&id).is_some_and(|room| room.opening.is_some());
+        if !is_opening {
+            return;
+        }
+        self.opens_from_ms = now_ms.saturating_add(OPEN_PAUSE_MS);
+        self.close_room(now_ms, id, failure, effects);
+    }
+
+    /// Takes over the numbers of players of all rooms. A room of the matchmaker that is missing is closed: tickets whose users
+    /// have not come wait again.
+    pub fn on_rooms_reported<'r>(
+        &mut self,
+        now_ms: u64,
+        rooms: impl IntoIterator<Item = RoomState<'r>>,
+        effects: &mut Vec<MatchEffect>,
+    ) {
+        self.reports += 1;
+        for state in rooms {
+            if let Some(id) = self.channels.get(state.channel).copied() {
+                self.take_report(now_ms, id, state);
+            }
+        }
+        let reserve_ms = self.rules.reserve_timeout_ms;
+        let is_gone = |room: &MatchRoom| {
+            let is_missing = room.opening.is_none() && room.report != self.reports;
+            is_missing && (room.was_reported || now_ms >= room.opened_ms.saturating_add(reserve_ms))
+        };
+        let gone: Vec<_> = self.rooms.iter().filter(|(_, room)| is_gone(room)).map(|(id, _)| *id).collect();
+        for id in gone {
+            self.close_room(now_ms, id, OpenFailure::Failed, effects);
+        }
+    }
+
+    /// Opens a room for tickets that wait.
+    pub(crate) fn open_room(&mut self, now_ms: u64, tickets: Vec<TicketId>, effects: &mut Vec<MatchEffect>) {
+        let Some(oldest) = tickets.first().and_then(|id| self.tickets.get(id)) else { return };
+        let (criteria, region) = (Arc::clone(&oldest.criteria), oldest.region.clone());
+        self.last_room += 1;
+        let id = MatchRoomId(self.last_room);
+        let channel: Arc<str> = format!("{}{}", self.channel_prefix, id.0).into();
+        let mut room = MatchRoom {
+            channel: Arc::clone(&channel),
+            criteria: Arc::clone(&criteria),
+            region: region.clone(),
+            opening: None,
+            opened_ms: now_ms,
+            players: 0,
+            players_max: self.rules.players_max,
+            accepts: true,
+            was_reported: false,
+            report: self.reports,
+            reservations: VecDeque::new(),
+            skill_sum: 0,
+            skill_users: 0,
+            listed: None,
+        };
+        for ticket in &tickets {
+            let Some(waiting) = self.waiting(*ticket) else { continue };
+            room.reserve(*ticket, waiting.size, waiting.skill);
+            self.stop_waiting(&waiting, Stage::Opening(id));
+        }
+        room.opening = Some(tickets);
+        self.rooms_opening += 1;
+        self.rooms.insert(id, room);
+        self.channels.insert(Arc::clone(&channel), id);
+        effects.push(MatchEffect::OpenRoom { room: id, channel, criteria, region });
+    }
+
+    /// Reserves places in an open room.
+    pub(crate) fn place_in(
+        &mut self,
+        now_ms: u64,
+        waiting: &WaitingTicket,
+        id: MatchRoomId,
+        effects: &mut Vec<MatchEffect>,
+    ) {
+        let Some(room) = self.rooms.get_mut(&id) else { return };
+        room.reserve(waiting.id, waiting.size, waiting.skill);
+        self.stop_waiting(waiting, Stage::Opening(id));
+        self.list_room(id);
+        self.announce(now_ms, waiting.id, id, effects);
+    }
+
+    /// Lists a room under its number of free places.
+    pub(crate) fn list_room(&mut self, id: MatchRoomId) {
+        self.unlist_room(id);
+        let Some(room) = self.rooms.get_mut(&id) else { return };
+        let free = room.free();
+        if room.accepts && room.opening.is_none() && free > 0 {
+            room.listed = Some(free);
+            self.buckets.entry(Arc::clone(&room.criteria)).or_default().list_room(free, id);
+        } else {
+            let criteria = Arc::clone(&room.criteria);
+            self.forget_bucket(&criteria);
+        }
+    }
+
+    fn take_report(&mut self, now_ms: u64, id: MatchRoomId, state: RoomState<'_>) {
+        let Some(room) = self.rooms.get_mut(&id) else { return };
+        room.was_reported = true;
+        room.report = self.reports;
+        room.players_max = state.players_max.min(self.rules.players_max);
+        room.accepts = state.accepts;
+        let channel = Arc::clone(&room.channel);
+        for ticket in room.set_players(state.players) {
+            self.counters.joined += 1;
+            self.finish(now_ms, ticket, Stage::Joined(Arc::clone(&channel)));
+        }
+        self.list_room(id);
+    }
+
+    fn announce(&mut self, now_ms: u64, id: TicketId, room: MatchRoomId, effects: &mut Vec<MatchEffect>) {
+        let Some(channel) = self.rooms.get(&room).map(|room| Arc::clone(&room.channel)) else { return };
+        // A ticket that was cancelled meanwhile is in another stage.
+        let Some(ticket) = self.tickets.get_mut(&id).filter(|ticket| ticket.stage == Stage::Opening(room)) else {
+            return;
+        };
+        ticket.stage = Stage::Placed(room, Arc::clone(&channel));
+        let users = ticket.user_ids();
+        self.pending -= 1;
+        self.counters.placed += 1;
+        self.set_timer(id, Some(now_ms.saturating_add(self.rules.reserve_timeout_ms)));
+        effects.push(MatchEffect::Placed { ticket: id, users, channel });
+    }
+
+    fn close_room(&mut self, now_ms: u64, id: MatchRoomId, failure: OpenFailure, effects: &mut Vec<MatchEffect>) {
+        self.unlist_room(id);
+        let Some(room) = self.rooms.remove(&id) else { return };
+        self.channels.remove(&room.channel);
+        if room.opening.is_some() {
+            self.rooms_opening -= 1;
+        }
+        if room.opening.is_some() || !room.reservations.is_empty() {
+            self.counters.rooms_failed += 1;
+        }
+        for reservation in room.reservations {
+            let Some(ticket) = self.tickets.get_mut(&reservation.ticket) else { continue };
+            if matches!(ticket.stage, Stage::Placed(..)) {
+                self.pending += 1;
+            }
+            ticket.stage = Stage::Waiting;
+            if failure == OpenFailure::Failed {
+                ticket.failures += 1;
+                ticket.deadline_ms = ticket.deadline_ms.max(now_ms.saturating_add(self.rules.ticket_timeout_ms));
+            }
+            if ticket.failures > FAILURES_MAX {
+                self.end(now_ms, reservation.ticket, EndReason::RoomFailed, effects);
+            } else {
+                self.start_waiting(reservation.ticket);
+            }
+        }
+        self.forget_bucket(&room.criteria);
+    }
+
+    fn unlist_room(&mut self, id: MatchRoomId) {
+        let Some(room) = self.rooms.get_mut(&id) else { return };
+        if let (Some(free), Some(bucket)) = (room.listed.take(), self.buckets.get_mut(&room.criteria)) {
+            bucket.unlist_room(free, id);
+        }
+    }
+}

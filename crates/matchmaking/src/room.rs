@@ -1,0 +1,85 @@
+//! Rooms that the matchmaker has opened, and their places.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use crate::{MatchCriteria, TicketId};
+
+/// The number of a room of a matchmaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MatchRoomId(pub u64);
+
+/// Places in a room that are reserved for the users of a ticket.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    pub(crate) ticket: TicketId,
+    /// How many of its users have not come yet.
+    pub(crate) places: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct MatchRoom {
+    pub(crate) channel: Arc<str>,
+    pub(crate) criteria: Arc<MatchCriteria>,
+    pub(crate) region: Option<Arc<str>>,
+    /// The tickets for which it is being opened; `None` once it is open.
+    pub(crate) opening: Option<Vec<TicketId>>,
+    pub(crate) opened_ms: u64,
+    pub(crate) players: u32,
+    pub(crate) players_max: u32,
+    /// Takes players: not locked, not private.
+    pub(crate) accepts: bool,
+    /// Has been in a report.
+    pub(crate) was_reported: bool,
+    /// The last report that contained it.
+    pub(crate) report: u64,
+    /// Oldest first.
+    pub(crate) reservations: VecDeque<Reservation>,
+    /// Sum of the compared skills of all users that were placed in it.
+    pub(crate) skill_sum: i64,
+    pub(crate) skill_users: u32,
+    /// The number of free places under which its bucket lists it.
+    pub(crate) listed: Option<u32>,
+}
+
+impl MatchRoom {
+    /// Places that are neither taken nor reserved.
+    pub(crate) fn free(&self) -> u32 {
+        let reserved = self.reservations.iter().map(|reservation| reservation.places).sum();
+        self.players_max.saturating_sub(self.players).saturating_sub(reserved)
+    }
+
+    pub(crate) fn skill(&self) -> Option<i64> {
+        (self.skill_users > 0).then(|| self.skill_sum / i64::from(self.skill_users))
+    }
+
+    pub(crate) fn reserve(&mut self, ticket: TicketId, places: u32, skill: i64) {
+        self.reservations.push_back(Reservation { ticket, places });
+        self.skill_sum = self.skill_sum.saturating_add(skill.saturating_mul(places.into()));
+        self.skill_users = self.skill_users.saturating_add(places);
+    }
+
+    /// Gives up the places of a ticket.
+    pub(crate) fn release(&mut self, ticket: TicketId) {
+        self.reservations.retain(|reservation| reservation.ticket != ticket);
+    }
+
+    /// Takes over a reported number of players. Each new player uses a place of the oldest reservation. Returns the
+    /// tickets all of whose places are used.
+    pub(crate) fn set_players(&mut self, players: u32) -> Vec<TicketId> {
+        let mut arrived = players.saturating_sub(self.players);
+        self.players = players;
+        let mut complete = Vec::new();
+        while arrived > 0
+            && let Some(oldest) = self.reservations.front_mut()
+        {
+            let used = arrived.min(oldest.places);
+            oldest.places -= used;
+            arrived -= used;
+            if oldest.places == 0 {
+                complete.push(oldest.ticket);
+                self.reservations.pop_front();
+            }
+        }
+        complete
+    }
+}

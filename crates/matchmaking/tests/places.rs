@@ -1,0 +1,200 @@
+//! Places in rooms: joining, reservations, rooms that fail.
+
+use dunlin_matchmaking::{EndReason, MatchRefusal, MatchRules, OpenFailure, TicketStatus};
+
+use crate::rig::{Rig, criteria, request};
+
+fn pairs() -> MatchRules {
+    MatchRules { players_min: 2, players_max: 4, fill_wait_ms: 1_000, ..MatchRules::default() }
+}
+
+#[test]
+fn a_full_room_opens_at_once_and_a_smaller_one_after_the_wait() {
+    let mut rig = Rig::new(pairs());
+    let full = ["a", "b", "c", "d"].map(|user| rig.ticket(&[user]));
+    let rest = ["e", "f"].map(|user| rig.ticket(&[user]));
+    rig.pass(0);
+    assert!(full.iter().all(|id| rig.placed[id].len() == 1 && rig.placed[id] == rig.placed[&full[0]]));
+    rig.pass(999);
+    assert!(rest.iter().all(|id| rig.status(*id) == Some(TicketStatus::Waiting)));
+    rig.pass(1);
+    assert_eq!(rig.placed[&rest[0]], rig.placed[&rest[1]]);
+    assert_eq!(rig.opened, 2);
+    // One user alone gets no room.
+    let alone = rig.ticket(&["g", "h", "i"]);
+    rig.cancel(alone, None).expect("waits");
+    let alone = rig.ticket(&["g"]);
+    rig.players("arena:1", 4);
+    rig.rooms.remove("arena:2");
+    rig.report();
+    rig.pass(5_000);
+    assert_eq!(rig.opened, 3, "the tickets of the closed room got a new one, with a place for the single user");
+    assert_eq!(rig.placed[&alone], rig.placed[&rest[0]][1..]);
+}
+
+#[test]
+fn open_rooms_are_filled_before_new_ones_open() {
+    let mut rig = Rig::new(pairs());
+    for user in ["a", "b", "c"] {
+        rig.ticket(&[user]);
+    }
+    rig.pass(1_000);
+    rig.players("arena:1", 3);
+    // A party of two does not fit; the single user behind it does, though it is younger.
+    let (party, single) = (rig.ticket(&["d", "e"]), rig.ticket(&["f"]));
+    rig.pass(0);
+    assert_eq!(rig.placed[&single], ["arena:1".into()]);
+    assert_eq!(rig.status(party), Some(TicketStatus::Waiting));
+    rig.pass(1_000);
+    assert_eq!(rig.placed[&party], ["arena:2".into()]);
+    // Reserved places are not given away, and players who leave make room.
+    let late = rig.ticket(&["g"]);
+    rig.players("arena:1", 4);
+    rig.players("arena:1", 3);
+    rig.pass(0);
+    assert_eq!(rig.placed[&late], ["arena:1".into()]);
+}
+
+#[test]
+fn rooms_and_tickets_with_different_criteria_stay_apart() {
+    let mut rig = Rig::new(pairs());
+    let mut with = |user, mode| {
+        let mut request = request(&[user]);
+        request.criteria = criteria(&[("mode", mode)]);
+        rig.submit(request).expect("accepted")
+    };
+    let tickets = [with("a", "duel"), with("b", "team"), with("c", "duel"), with("d", "team"), with("e", "other")];
+    rig.pass(1_000);
+    assert_eq!(rig.placed[&tickets[0]], rig.placed[&tickets[2]]);
+    assert_eq!(rig.placed[&tickets[1]], rig.placed[&tickets[3]]);
+    assert_ne!(rig.placed[&tickets[0]], rig.placed[&tickets[1]]);
+    assert_eq!(rig.status(tickets[4]), Some(TicketStatus::Waiting));
+}
+
+#[test]
+fn the_skill_window_widens() {
+    let rules = MatchRules { skill_window: 100, skill_window_per_s: 100, ..pairs() };
+    let mut rig = Rig::new(rules);
+    let mut with = |user, skill| {
+        let mut request = request(&[user]);
+        request.skill = skill;
+        rig.submit(request).expect("accepted")
+    };
+    let tickets = [with("a", 1_000), with("b", 1_300), with("c", 1_700)];
+    rig.pass(1_999);
+    assert!(rig.placed.is_empty());
+    // The window of the first reaches the second, and not the third.
+    rig.pass(1);
+    assert_eq!(rig.placed[&tickets[0]], rig.placed[&tickets[1]]);
+    assert!(!rig.placed.contains_key(&tickets[2]));
+    // The mean of the room is 1,150.
+    rig.pass(2_499);
+    assert!(!rig.placed.contains_key(&tickets[2]));
+    rig.pass(1);
+    assert_eq!(rig.placed[&tickets[2]], rig.placed[&tickets[0]]);
+}
+
+#[test]
+fn a_region_is_given_up_after_its_wait() {
+    let mut rig = Rig::new(MatchRules { region_wait_ms: 3_000, ..pairs() });
+    let mut with = |user, region: &str| {
+        let mut request = request(&[user]);
+        request.region = Some(region.into());
+        rig.submit(request).expect("accepted")
+    };
+    let (first, second, other) = (with("a", "eu"), with("b", "eu"), with("c", "us"));
+    rig.pass(1_000);
+    assert_eq!(rig.placed[&first], rig.placed[&second]);
+    rig.pass(1_999);
+    assert_eq!(rig.status(other), Some(TicketStatus::Waiting));
+    rig.pass(1);
+    assert_eq!(rig.placed[&other], rig.placed[&first]);
+}
+
+#[test]
+fn places_are_free_again_when_nobody_comes() {
+    let mut rig = Rig::new(MatchRules { reserve_timeout_ms: 2_000, ..pairs() });
+    let tickets = ["a", "b", "c", "d"].map(|user| rig.ticket(&[user]));
+    rig.pass(0);
+    rig.players("arena:1", 2);
+    assert_eq!(rig.status(tickets[1]), Some(TicketStatus::Joined("arena:1".into())));
+    rig.pass(1_999);
+    assert_eq!(rig.status(tickets[2]), Some(TicketStatus::Placed("arena:1".into())));
+    assert_eq!(rig.matchmaker.gauges().reserved_places, 2);
+    rig.pass(1);
+    assert_eq!(rig.status(tickets[2]), Some(TicketStatus::Ended(EndReason::NotJoined)));
+    assert_eq!(rig.matchmaker.gauges().reserved_places, 0);
+    let next = rig.ticket(&["e", "f"]);
+    rig.pass(0);
+    assert_eq!(rig.placed[&next], ["arena:1".into()]);
+    // The status of a ticket that is over is kept for a minute.
+    rig.pass(59_998);
+    assert!(rig.status(tickets[2]).is_some());
+    rig.pass(2);
+    assert_eq!(rig.status(tickets[2]), None);
+}
+
+#[test]
+fn tickets_whose_room_closes_wait_again_and_end_after_four_failures() {
+    let mut rig = Rig::new(MatchRules { players_min: 1, players_max: 1, ..pairs() });
+    let ticket = rig.ticket(&["a"]);
+    for failures in 1..=4 {
+        rig.pass(0);
+        assert_eq!(rig.placed[&ticket].len(), failures);
+        rig.report();
+        rig.rooms.clear();
+        rig.report();
+    }
+    assert_eq!(rig.ended[&ticket], EndReason::RoomFailed);
+    assert_eq!(rig.matchmaker.counters().rooms_failed, 4);
+    rig.ticket(&["a"]);
+}
+
+#[test]
+fn a_room_that_never_shows_up_in_a_report_fails() {
+    let mut rig = Rig::new(MatchRules { reserve_timeout_ms: 2_000, ..pairs() });
+    let ticket = rig.ticket(&["a", "b", "c", "d"]);
+    rig.pass(0);
+    rig.rooms.clear();
+    rig.now_ms += 1_999;
+    rig.report();
+    assert!(matches!(rig.status(ticket), Some(TicketStatus::Placed(_))));
+    rig.now_ms += 1;
+    rig.report();
+    assert_eq!(rig.status(ticket), Some(TicketStatus::Waiting));
+}
+
+#[test]
+fn while_the_node_opens_no_rooms_tickets_wait_until_their_timeout() {
+    let mut rig = Rig::new(MatchRules { ticket_timeout_ms: 10_000, ..pairs() });
+    rig.opens = Err(OpenFailure::Busy);
+    let ticket = rig.ticket(&["a", "b", "c", "d"]);
+    for _ in 0..9 {
+        rig.pass(1_000);
+        assert_eq!(rig.status(ticket), Some(TicketStatus::Waiting));
+    }
+    rig.pass(1_000);
+    assert_eq!(rig.ended[&ticket], EndReason::TimedOut);
+    // A room that can never be opened ends its ticket sooner.
+    rig.opens = Err(OpenFailure::Failed);
+    let ticket = rig.ticket(&["a", "b", "c", "d"]);
+    (0..4).for_each(|_| rig.pass(1_000));
+    assert_eq!(rig.ended[&ticket], EndReason::RoomFailed);
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    let mut rig = Rig::new(MatchRules { tickets_max: 3, players_min: 4, ..pairs() });
+    let tickets = ["a", "b", "c"].map(|user| rig.ticket(&[user]));
+    assert_eq!(rig.submit(request(&["d"])), Err(MatchRefusal::QueueFull));
+    rig.cancel(tickets[0], Some("a")).expect("waits");
+    rig.ticket(&["d"]);
+    // So is the number of ended tickets whose status is kept.
+    for _ in 0..3 {
+        let again = rig.matchmaker.ticket_of("d").expect("waits");
+        rig.cancel(again, None).expect("waits");
+        rig.ticket(&["d"]);
+    }
+    assert_eq!(rig.status(tickets[0]), None);
+    assert_eq!(rig.matchmaker.counters().refused.iter().sum::<u64>(), 1);
+}

@@ -1,0 +1,122 @@
+//! A matchmaker with a node that opens its rooms and lets users in.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dunlin_matchmaking::{
+    EndReason, Initiator, MatchCriteria, MatchEffect, MatchRefusal, MatchRules, Matchmaker, OpenFailure, RoomState,
+    TicketId, TicketRequest, TicketStatus,
+};
+
+pub struct Rig {
+    pub matchmaker: Matchmaker,
+    pub now_ms: u64,
+    /// Players of the open rooms.
+    pub rooms: BTreeMap<Arc<str>, u32>,
+    /// Rooms in which each ticket was placed, in order.
+    pub placed: BTreeMap<TicketId, Vec<Arc<str>>>,
+    pub ended: BTreeMap<TicketId, EndReason>,
+    /// What the node does with rooms that are to be opened.
+    pub opens: Result<(), OpenFailure>,
+    pub opened: usize,
+}
+
+pub fn request(users: &[&str]) -> TicketRequest {
+    TicketRequest {
+        initiator: Initiator::Backend,
+        users: users.iter().map(|user| Arc::from(*user)).collect(),
+        criteria: MatchCriteria::default(),
+        region: None,
+        skill: 0,
+    }
+}
+
+pub fn criteria(pairs: &[(&str, &str)]) -> MatchCriteria {
+    let pairs = pairs.iter().map(|(name, value)| (Box::from(*name), Box::from(*value)));
+    MatchCriteria::new(pairs).expect("short criteria")
+}
+
+impl Rig {
+    pub fn new(rules: MatchRules) -> Self {
+        Self {
+            matchmaker: Matchmaker::new(rules, "arena:"),
+            now_ms: 1_000,
+            rooms: BTreeMap::new(),
+            placed: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            opens: Ok(()),
+            opened: 0,
+        }
+    }
+
+    pub fn submit(&mut self, request: TicketRequest) -> Result<TicketId, MatchRefusal> {
+        self.matchmaker.submit(self.now_ms, request)
+    }
+
+    /// A ticket that must be accepted.
+    pub fn ticket(&mut self, users: &[&str]) -> TicketId {
+        self.submit(request(users)).expect("accepted")
+    }
+
+    pub fn status(&self, ticket: TicketId) -> Option<TicketStatus> {
+        self.matchmaker.status(ticket, None)
+    }
+
+    /// Places tickets and does what the effects say, after some time.
+    pub fn pass(&mut self, after_ms: u64) {
+        self.now_ms += after_ms;
+        let mut effects = Vec::new();
+        self.matchmaker.place(self.now_ms, &mut effects);
+        self.perform(effects);
+    }
+
+    pub fn perform(&mut self, effects: Vec<MatchEffect>) {
+        let mut next = Vec::new();
+        for effect in effects {
+            match effect {
+                MatchEffect::OpenRoom { room, channel, .. } => match self.opens {
+                    Ok(()) => {
+                        self.opened += 1;
+                        self.rooms.insert(channel, 0);
+                        self.matchmaker.on_room_opened(self.now_ms, room, &mut next);
+                    }
+                    Err(failure) => self.matchmaker.on_open_failed(self.now_ms, room, failure, &mut next),
+                },
+                MatchEffect::Placed { ticket, channel, .. } => self.placed.entry(ticket).or_default().push(channel),
+                MatchEffect::Ended { ticket, reason, .. } => {
+                    assert!(self.ended.insert(ticket, reason).is_none(), "{ticket:?} ended twice");
+                }
+            }
+        }
+        if !next.is_empty() {
+            self.perform(next);
+        }
+    }
+
+    pub fn cancel(&mut self, ticket: TicketId, user: Option<&str>) -> Result<(), MatchRefusal> {
+        let mut effects = Vec::new();
+        let outcome = self.matchmaker.cancel(self.now_ms, ticket, user, &mut effects);
+        self.perform(effects);
+        outcome
+    }
+
+    /// Reports the rooms.
+    pub fn report(&mut self) {
+        let mut effects = Vec::new();
+        let state = |(channel, players): (&Arc<str>, &u32)| (Arc::clone(channel), *players);
+        let rooms: Vec<_> = self.rooms.iter().map(state).collect();
+        let states = rooms.iter().map(|(channel, players)| RoomState {
+            channel,
+            players: *players,
+            players_max: 100,
+            accepts: true,
+        });
+        self.matchmaker.on_rooms_reported(self.now_ms, states, &mut effects);
+        self.perform(effects);
+    }
+
+    /// Changes the number of players of a room, and reports it.
+    pub fn players(&mut self, channel: &str, players: u32) {
+        *self.rooms.get_mut(channel).expect("an open room") = players;
+        self.report();
+    }
+}
