@@ -249,6 +249,11 @@ func TestARollingUpdateOfADunlin(t *testing.T) {
 	site.releaseDunlin("0.1.0")
 	site.figure("three nodes and three NATS servers serve after %.0f s", time.Since(began).Seconds())
 	crowd := site.startClients(sessions, channels)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the clients: %+v", crowd.report())
+		}
+	})
 	site.wait("all clients are connected", func() bool { return crowd.report().Connected == sessions })
 	publisher := site.startPublisher(channels)
 	site.wait("publications arrive", func() bool { return crowd.report().Seen > sessions })
