@@ -209,13 +209,8 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 	if spec == nil {
 		return nil
 	}
-	state := &reconcile.BackupState{FreshSeconds: backupFreshSeconds, VerifiedSeconds: backupVerifiedSeconds, HasRepository: spec.Repository != nil}
-	if spec.FreshSeconds != nil {
-		state.FreshSeconds = *spec.FreshSeconds
-	}
-	if spec.VerifiedSeconds != nil {
-		state.VerifiedSeconds = *spec.VerifiedSeconds
-	}
+	state := &reconcile.BackupState{HasRepository: spec.Repository != nil}
+	state.FreshSeconds, state.VerifiedSeconds = boundsOf(spec)
 	if !state.HasRepository {
 		name := objectName{batchv1.SchemeGroupVersion.String(), "CronJob", render.BackupName(subject.object.GetName())}
 		cron, _ := live[name]["status"].(map[string]any)
@@ -233,6 +228,18 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 		state.VerifyFailure = status.VerifyFailure.Message
 	}
 	return state
+}
+
+// boundsOf are the ages at which the last backup and the last verified restore are too old.
+func boundsOf(spec *v1alpha1.Backup) (fresh, verified int64) {
+	fresh, verified = backupFreshSeconds, backupVerifiedSeconds
+	if spec.FreshSeconds != nil {
+		fresh = *spec.FreshSeconds
+	}
+	if spec.VerifiedSeconds != nil {
+		verified = *spec.VerifiedSeconds
+	}
+	return fresh, verified
 }
 
 func ageOf(last *metav1.Time, now time.Time) *int64 {

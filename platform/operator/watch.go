@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -124,6 +125,13 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 	}
 	if err := running.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return err
+	}
+	if options.MetricsAddress != "0" {
+		backups := &BackupMetrics{Reader: running.GetClient(), Namespaces: options.Namespaces}
+		if err := ctrlmetrics.Registry.Register(backups); err != nil {
+			return err
+		}
+		defer ctrlmetrics.Registry.Unregister(backups)
 	}
 	return running.Start(ctx)
 }

@@ -1,0 +1,96 @@
+package operator
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+// metricsSecondsMax bounds the reading of Apps, which comes from the cache.
+const metricsSecondsMax = 5
+
+var (
+	backupLabels  = []string{"namespace", "name"}
+	backupAge     = prometheus.NewDesc("roost_backup_age_seconds", "Age of the last backup of an App, or of the App if there was none.", backupLabels, nil)
+	verifiedAge   = prometheus.NewDesc("roost_verified_restore_age_seconds", "Age of the last verified restore of an App, or of the App if there was none.", backupLabels, nil)
+	backupBounds  = prometheus.NewDesc("roost_backup_age_bound_seconds", "Age at which the last backup of an App is too old.", backupLabels, nil)
+	verifiedBound = prometheus.NewDesc("roost_verified_restore_age_bound_seconds", "Age at which the last verified restore of an App is too old.", backupLabels, nil)
+	backupFailed  = prometheus.NewDesc("roost_backup_failed", "Whether the last backup (task save) or the last drill (task verify) has failed.", append(backupLabels, "task"), nil)
+)
+
+// BackupMetrics are the ages of backups at the time of each reading.
+type BackupMetrics struct {
+	Reader     client.Reader
+	Namespaces []string
+	// Now is the clock. The system's without it.
+	Now func() time.Time
+}
+
+// Describe implements prometheus.Collector.
+func (metrics *BackupMetrics) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, description := range []*prometheus.Desc{backupAge, verifiedAge, backupBounds, verifiedBound, backupFailed} {
+		descriptions <- description
+	}
+}
+
+// Collect implements prometheus.Collector. Apps that cannot be read are missing: an alert on the operator covers that.
+func (metrics *BackupMetrics) Collect(found chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), metricsSecondsMax*time.Second)
+	defer cancel()
+	now := time.Now
+	if metrics.Now != nil {
+		now = metrics.Now
+	}
+	for _, namespace := range metrics.Namespaces {
+		var apps v1alpha1.AppList
+		if err := metrics.Reader.List(ctx, &apps, client.InNamespace(namespace)); err != nil {
+			continue
+		}
+		for index := range apps.Items {
+			collect(&apps.Items[index], now(), found)
+		}
+	}
+}
+
+func collect(app *v1alpha1.App, now time.Time, found chan<- prometheus.Metric) {
+	spec := app.Spec.Backup
+	if spec == nil {
+		return
+	}
+	status := app.Status.Backup
+	if status == nil {
+		status = &v1alpha1.BackupStatus{}
+	}
+	send := func(description *prometheus.Desc, value float64, labels ...string) {
+		labels = append([]string{app.Namespace, app.Name}, labels...)
+		found <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
+	}
+	age := func(last *metav1.Time) float64 {
+		if last == nil {
+			last = &app.CreationTimestamp
+		}
+		return now.Sub(last.Time).Seconds()
+	}
+	fresh, verified := boundsOf(spec)
+	if spec.Repository != nil {
+		// Without a repository, only the CronJob knows of the last backup.
+		send(backupAge, age(status.LastBackup))
+		send(backupBounds, float64(fresh))
+		send(backupFailed, numberOf(status.SaveFailure != nil), "save")
+		send(backupFailed, numberOf(status.VerifyFailure != nil), "verify")
+	}
+	send(verifiedAge, age(status.LastVerifiedRestore))
+	send(verifiedBound, float64(verified))
+}
+
+func numberOf(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,89 @@
+package operator
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+// listOf is a reader that has these Apps.
+type listOf []v1alpha1.App
+
+func (list listOf) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	panic("not called")
+}
+
+func (list listOf) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	into.(*v1alpha1.AppList).Items = list
+	return nil
+}
+
+func TestMetricsOfBackups(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	ago := func(seconds int) metav1.Time { return metav1.NewTime(now.Add(-time.Duration(seconds) * time.Second)) }
+	named := func(name string) v1alpha1.App {
+		return v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, CreationTimestamp: ago(500)}}
+	}
+	whole := named("whole")
+	whole.Spec.Backup = &v1alpha1.Backup{Repository: &v1alpha1.Repository{}, FreshSeconds: new(int64(60))}
+	whole.Status.Backup = &v1alpha1.BackupStatus{LastBackup: new(ago(10)), LastVerifiedRestore: new(ago(20)), VerifyFailure: &v1alpha1.BackupFailure{}}
+	fresh := named("fresh")
+	fresh.Spec.Backup = &v1alpha1.Backup{Repository: &v1alpha1.Repository{}}
+	plain := named("plain")
+	plain.Spec.Backup = &v1alpha1.Backup{Command: v1alpha1.Command{"x"}}
+	registry := prometheus.NewPedanticRegistry()
+	metrics := &BackupMetrics{Reader: listOf{whole, fresh, plain, named("none")}, Namespaces: []string{"web"}, Now: func() time.Time { return now }}
+	registry.MustRegister(metrics)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, known := map[string]float64{}, map[string]bool{}
+	for _, family := range families {
+		known[family.GetName()] = true
+		for _, metric := range family.GetMetric() {
+			key := family.GetName()
+			for _, label := range metric.GetLabel() {
+				key += " " + label.GetValue()
+			}
+			found[key] = metric.GetGauge().GetValue()
+		}
+	}
+	for key, want := range map[string]float64{
+		"roost_backup_age_seconds whole web": 10, "roost_backup_age_bound_seconds whole web": 60,
+		"roost_verified_restore_age_seconds whole web": 20, "roost_verified_restore_age_bound_seconds whole web": 691_200,
+		"roost_backup_failed whole web save": 0, "roost_backup_failed whole web verify": 1,
+		"roost_backup_age_seconds fresh web": 500, "roost_verified_restore_age_seconds fresh web": 500,
+		"roost_verified_restore_age_seconds plain web": 500,
+	} {
+		if value, isThere := found[key]; !isThere || value != want {
+			t.Errorf("%s: %v, want %v", key, value, want)
+		}
+	}
+	if len(found) != 6+6+2 {
+		t.Errorf("%v", found)
+	}
+	// A rule about a metric that is not there would never fire.
+	rules, err := os.ReadFile(filepath.Join("..", "watching", "rules", "backups.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`\broost_\w+`).FindAllString(string(rules), -1)
+	for _, name := range names {
+		if !known[name] {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+	if len(names) < 6 {
+		t.Errorf("the rules name %q", names)
+	}
+}
