@@ -1,6 +1,6 @@
 //! Converts the settings of rooms to options, and checks them.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use dunlin_engine::options::{Lane, NamespaceOptions, RoomLimits, RoomOpenings};
 use dunlin_rooms::{Grid, RoomOptions};
@@ -42,6 +42,7 @@ pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
         inputs_per_second: r.narrow(&at("input_rate_limit")),
         input_bytes_max: r.count(&at("input_size_limit")),
         inbox_inputs_max: r.narrow(&at("inbox_limit")),
+        frame_bytes_per_second: NonZeroU32::new(r.narrow(&at("player_bandwidth_limit"))),
         gives_seat_tokens: r.text(&at("survival")) != "none" || r.ms(&at("seat_grace")) > 0,
         is_one_seat_per_user: r.bool(&at("one_seat_per_user")),
     };

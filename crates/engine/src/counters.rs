@@ -162,6 +162,10 @@ pub struct NamespaceRoomCounters {
     pub base_age_ticks: u64,
     /// Ticks that players were not sent, since newer ones replaced them.
     pub skipped_ticks: u64,
+    /// Ticks that players were not sent, since they had been sent as many bytes as they may be.
+    pub limited_ticks: u64,
+    /// Frames without the far cells that were due, for the same reason.
+    pub far_postponed: u64,
     /// Bodies of frames that were asked for.
     pub bodies: u64,
     /// Bodies that were put together.
@@ -402,6 +406,7 @@ impl Counters {
         let rooms = &mut self.namespaces[usize::from(written.namespace.0)].rooms;
         rooms.frames += 1;
         rooms.frame_bytes += written.frame_bytes as u64;
+        rooms.far_postponed += u64::from(written.is_far_postponed);
         if let Some(age_ticks) = written.base_age_ticks {
             rooms.frames_from_base += 1;
             rooms.base_age_ticks += u64::from(age_ticks);

@@ -1,5 +1,7 @@
 //! The operator's settings. The server's configuration parses and checks them; the engine trusts them.
 
+use std::num::NonZeroU32;
+
 use dunlin_protocol::{Disconnect, FilterLimits};
 
 use crate::{
@@ -114,6 +116,8 @@ pub struct RoomLimits {
     pub input_bytes_max: usize,
     /// Inputs of one shard that may wait for a room. One more is answered with error 111.
     pub inbox_inputs_max: u32,
+    /// Bytes of frames that a player is sent in a second; `None`: as many as there are.
+    pub frame_bytes_per_second: Option<NonZeroU32>,
     /// Whether players get seat tokens, with which they come back after a reconnect or a restart.
     pub gives_seat_tokens: bool,
     /// Whether a user has at most one player in a room: a join takes over the user's player.
@@ -371,6 +375,7 @@ impl Default for RoomLimits {
             inputs_per_second: 120,
             input_bytes_max: 1_024,
             inbox_inputs_max: 16_384,
+            frame_bytes_per_second: None,
             gives_seat_tokens: false,
             is_one_seat_per_user: false,
         }

@@ -4,7 +4,10 @@
 //! answered and the subscription is over, so that a room's picture is kept while anybody may be in it. Nothing waits for a
 //! seat but the newest tick: whether it is *due* is all that a tick changes.
 
-use std::{rc::Rc, sync::Arc};
+mod allowance;
+mod input_gate;
+
+use std::{num::NonZeroU32, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::PUBLICATION_TAILS;
@@ -19,6 +22,9 @@ use crate::{
     room::{RoomKey, RoomThreadIndex, SeatChange, SeatKey},
     spare::shrink_map,
 };
+use allowance::Allowance;
+
+pub(crate) use input_gate::InputGate;
 
 /// A seat's place on its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +51,8 @@ pub(crate) struct Seat {
     /// The tick last written to the socket, or begun.
     base: Base,
     frame: SeatFrame,
+    /// What it may be sent; `None` if that was never limited.
+    allowance: Option<Allowance>,
     pub(crate) inputs: InputGate,
 }
 
@@ -64,16 +72,6 @@ struct SeatedAt {
     place: u32,
 }
 
-/// How fast a seat's inputs came, and which was the last.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InputGate {
-    /// The last number that was taken.
-    pub(crate) last_number: u32,
-    /// What may still come at once, in millionths of an input.
-    credit_millionths: u64,
-    refilled_us: u64,
-}
-
 /// Where a room is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoomRoad {
@@ -88,6 +86,8 @@ pub(crate) struct LocalRoom {
     pub(crate) channel: LocalChannelId,
     pub(crate) namespace: NamespaceIndex,
     mirror: Option<Mirror>,
+    /// Bytes of frames that each seat may be sent in a second.
+    pub(crate) frame_bytes_per_second: Option<NonZeroU32>,
     /// Of the mirror's counters, what has been added up already.
     counted: MirrorCounters,
     seated: Vec<Seated>,
@@ -144,6 +144,8 @@ pub(crate) struct FrameWritten {
     /// Ticks since the one written before; `None` for the first.
     pub(crate) base_age_ticks: Option<u32>,
     pub(crate) namespace: NamespaceIndex,
+    /// Whether far cells were due and are not in it.
+    pub(crate) is_far_postponed: bool,
 }
 
 impl Seats {
@@ -347,7 +349,7 @@ impl Seats {
             return None;
         }
         let mirror = room.mirror.as_mut().expect("nobody is seated in a room that is not mirrored");
-        Some(seat.offer(mirror, channel(seat.channel), scratch))
+        Some(seat.offer(mirror, room.frame_bytes_per_second, channel(seat.channel), scratch))
     }
 
     /// The two slices of the frame that a seat was offered.
@@ -362,10 +364,16 @@ impl Seats {
         let after = seat.frame.base_after;
         let base_age_ticks = (seat.base.tick > 0).then(|| after.tick.saturating_sub(seat.base.tick));
         seat.base = after;
+        let body = seat.frame.body.as_ref();
+        let is_far_postponed = body.is_some_and(|body| body.is_far_postponed);
+        if let Some(allowance) = &mut seat.allowance {
+            allowance.take(frame_bytes);
+            allowance.far_tick = body.map(|body| body.far_tick);
+        }
         let SeatedAt { room, place } = seat.at.expect("only who gets frames is offered one");
         let room = self.room_mut(room);
         room.seated[place as usize].is_due = false;
-        FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace }
+        FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace, is_far_postponed }
     }
 
     /// See [`crate::planted::Bug::BaseSetWhenOffered`].
@@ -388,6 +396,7 @@ impl LocalRoom {
             channel,
             namespace,
             mirror: None,
+            frame_bytes_per_second: None,
             counted: MirrorCounters::default(),
             seated: Vec::new(),
             inbox_inputs: 0,
@@ -440,6 +449,7 @@ impl Seat {
             own: None,
             base: Base::default(),
             frame: SeatFrame::default(),
+            allowance: None,
             inputs: InputGate { last_number: 0, credit_millionths: u64::MAX, refilled_us: 0 },
         }
     }
@@ -450,8 +460,9 @@ impl Seat {
         self.at.take()
     }
 
-    fn offer(&mut self, mirror: &mut Mirror, channel: &str, scratch: &mut Vec<u8>) -> usize {
-        let body = mirror.body(self.wire.encoding(), self.view, self.base);
+    fn offer(&mut self, mirror: &mut Mirror, limit: Option<NonZeroU32>, channel: &str, scratch: &mut Vec<u8>) -> usize {
+        let far = self.allowance.and_then(|allowance| allowance.far_cells(limit));
+        let body = mirror.body_with_far(self.wire.encoding(), self.view, self.base, far);
         // A client that is sent everything forgets its own objects as well.
         let is_news = |came: u32| body.base_tick == 0 || came > self.base.tick;
         let own = self.own.as_ref().filter(|(_, came)| is_news(*came)).map(|(own, _)| &**own);
@@ -471,20 +482,5 @@ impl SeatFrame {
             Some(body) => [self.head.bytes(), &body.bytes],
             None => [&[], &[]],
         }
-    }
-}
-
-impl InputGate {
-    /// Takes one of `per_second` inputs a second, with as many at once; returns whether there was one to take.
-    pub(crate) fn try_take(&mut self, now_us: u64, per_second: u32) -> bool {
-        const ONE: u64 = 1_000_000;
-        let most = u64::from(per_second) * ONE;
-        let elapsed_us = now_us.saturating_sub(self.refilled_us);
-        let refill = elapsed_us.saturating_mul(per_second.into());
-        self.credit_millionths = self.credit_millionths.saturating_add(refill).min(most);
-        self.refilled_us = now_us;
-        let Some(left) = self.credit_millionths.checked_sub(ONE) else { return false };
-        self.credit_millionths = left;
-        true
     }
 }

@@ -6,6 +6,7 @@ use dunlin_proof::allocations::Counting;
 mod fuzzing;
 
 mod allocations;
+mod bandwidth;
 mod checkpoint_formats;
 mod corpus;
 mod deltas_at_random;

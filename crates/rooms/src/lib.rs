@@ -29,7 +29,7 @@ pub mod recording;
 
 pub use fixed::{Angle, Fixed};
 pub use grid::{Band, CellIndex, Grid, GridError, GridShape, Position};
-pub use mirror::{Base, Mirror, MirrorCounters, SnapshotBody};
+pub use mirror::{Base, FarCells, Mirror, MirrorCounters, SnapshotBody};
 pub use replica::{Replica, ReplicaError, SeenObject};
 pub use room::{Joined, PlayerChange, Removals, Room, RoomOptions, SAVED_ROOM_VERSION, Scoped, TickOutcome};
 pub use simulation::{InputError, Refusal, RestoreError, Simulation, Visitor};

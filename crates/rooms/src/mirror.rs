@@ -10,14 +10,18 @@ use dunlin_protocol::Encoding;
 
 use crate::{
     Band, CellIndex, Grid, TickUpdate,
+    grid::HISTORY_TICKS,
     wire::{self, BodyHead, SegmentHead},
 };
-use body_cache::BodyCache;
+use body_cache::{BodyCache, BodyKey};
 use history::History;
 use merge::Merges;
 
 /// Cells and bases are not chosen by clients: a fixed hash serves.
 type HashState = foldhash::fast::FixedState;
+
+/// Far cells wait for less than so many ticks, so that their changes are still known when a slow client gets them.
+const FAR_WAIT_TICKS_MAX: u32 = HISTORY_TICKS as u32 - 3;
 
 /// A buffer that grew larger is given back instead of being kept for the next tick.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -31,8 +35,17 @@ pub struct Base {
     pub view: CellIndex,
 }
 
+/// What a client knows of far cells that is not sent them as often as others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FarCells {
+    /// What its last body says with [`SnapshotBody::far_tick`].
+    pub known_tick: u32,
+    /// Whether they are left out of the next body, if the history reaches back to `known_tick` for some more ticks.
+    pub is_postponed: bool,
+}
+
 /// The part of a frame that is the same for all players with the same view and base.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SnapshotBody {
     /// As on the wire, behind the player's header: the rest of `data`, then the mirror's tail for the encoding.
     pub bytes: Vec<u8>,
@@ -42,6 +55,10 @@ pub struct SnapshotBody {
     pub tick: u32,
     /// The tick that it builds on; 0 if everything that is seen is in it.
     pub base_tick: u32,
+    /// The client knows far cells as of this tick, or of a later one.
+    pub far_tick: u32,
+    /// Whether far cells were due and are left out.
+    pub is_far_postponed: bool,
 }
 
 /// What a mirror counts.
@@ -112,15 +129,28 @@ impl Mirror {
     /// all who are alike. `base` has to be what an earlier body of this mirror's room was for, and `encoding` among those
     /// of the keyframe and of all updates since.
     pub fn body(&mut self, encoding: Encoding, view: CellIndex, base: Base) -> Rc<SnapshotBody> {
+        self.body_with_far(encoding, view, base, None)
+    }
+
+    /// As [`Mirror::body`], for a client whose far cells may be postponed. Once it was sent such a body, all that follow
+    /// have to be asked for here.
+    pub fn body_with_far(
+        &mut self,
+        encoding: Encoding,
+        view: CellIndex,
+        base: Base,
+        far: Option<FarCells>,
+    ) -> Rc<SnapshotBody> {
         self.counters.bodies += 1;
         let base = self.usable(base);
-        let key = (encoding, view, base);
+        let far = far.filter(|_| base.is_some());
+        let key = (encoding, view, base, far);
         if let Some(body) = self.bodies.get(&key) {
             return body;
         }
         let mut shared = self.bodies.take();
         if let Some(body) = Rc::get_mut(&mut shared) {
-            self.write_body(encoding, view, base, body);
+            self.write_body(key, body);
             self.count(base, body.bytes.len());
         }
         self.bodies.put(key, &shared);
@@ -148,8 +178,9 @@ impl Mirror {
         }
     }
 
-    fn write_body(&mut self, encoding: Encoding, view: CellIndex, base: Option<Base>, body: &mut SnapshotBody) {
+    fn write_body(&mut self, (encoding, view, base, far): BodyKey, body: &mut SnapshotBody) {
         body.tick = self.tick();
+        (body.far_tick, body.is_far_postponed) = (body.tick, false);
         body.base_tick = base.map_or(0, |base| base.tick);
         body.bytes.clear();
         let head = BodyHead {
@@ -162,7 +193,11 @@ impl Mirror {
         wire::write_body_head(encoding, &head, &mut body.bytes);
         match base {
             None => self.write_everything(encoding, view, &mut body.bytes),
-            Some(base) => self.write_changes(encoding, view, base, &mut body.bytes),
+            Some(base) => {
+                let plan = self.plan_far(base, far);
+                (body.far_tick, body.is_far_postponed) = (plan.tick_after, plan.is_postponed);
+                self.write_changes(encoding, view, base, &plan, &mut body.bytes);
+            }
         }
         wire::write_body_end(encoding, &mut body.bytes);
         body.data_bytes = body.bytes.len();
@@ -175,12 +210,19 @@ impl Mirror {
         }
     }
 
-    fn write_changes(&mut self, encoding: Encoding, view: CellIndex, base: Base, out: &mut Vec<u8>) {
+    fn plan_far(&self, base: Base, far: Option<FarCells>) -> FarPlan {
+        let (tick, interval) = (self.tick(), u32::from(self.grid.shape().far_interval_ticks));
+        let known_tick = far.map_or(base.tick / interval * interval, |far| far.known_tick.min(base.tick));
+        let is_due = tick / interval > known_tick / interval;
+        // Later the history would not reach back, and whole cells would be sent.
+        let may_wait = tick.saturating_sub(known_tick) < FAR_WAIT_TICKS_MAX;
+        let is_postponed = is_due && may_wait && far.is_some_and(|far| far.is_postponed);
+        let is_sent = is_due && !is_postponed;
+        FarPlan { known_tick, is_sent, is_postponed, tick_after: if is_sent { tick } else { known_tick } }
+    }
+
+    fn write_changes(&mut self, encoding: Encoding, view: CellIndex, base: Base, plan: &FarPlan, out: &mut Vec<u8>) {
         let Self { grid, history, merges, .. } = self;
-        let interval = u32::from(grid.shape().far_interval_ticks);
-        let is_far_due = history.latest().tick() / interval > base.tick / interval;
-        // The client's state of a far cell is at least as new as this tick.
-        let far_tick = base.tick / interval * interval;
         let mut steps = Steps::new(history, encoding, base.tick);
         for (cell, band) in grid.visible(view) {
             let band_before = if view == base.view { Some(band) } else { grid.band(base.view, cell) };
@@ -189,10 +231,10 @@ impl Mirror {
                     steps.flush(out);
                     out.extend_from_slice(history.full(encoding, cell).unwrap_or_default());
                 }
-                Some(_) if band == Band::Far && !is_far_due => {}
+                Some(_) if band == Band::Far && !plan.is_sent => {}
                 Some(Band::Near) if steps.is_one() => steps.cell(cell, out),
                 Some(before) => {
-                    let since = if before == Band::Near { base.tick } else { far_tick };
+                    let since = if before == Band::Near { base.tick } else { plan.known_tick };
                     steps.flush(out);
                     if history.reaches(since) {
                         merges.write(history, encoding, cell, since, out);
@@ -204,6 +246,16 @@ impl Mirror {
         }
         steps.flush(out);
     }
+}
+
+/// What a body does about far cells.
+struct FarPlan {
+    /// The client's state of a far cell is at least as new as this tick.
+    known_tick: u32,
+    is_sent: bool,
+    is_postponed: bool,
+    /// As `known_tick`, after the body.
+    tick_after: u32,
 }
 
 /// A cell's full segment, even if the cell is empty: for a client that may know something older of it.

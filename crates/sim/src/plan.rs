@@ -224,6 +224,7 @@ impl RoomPlan {
                 inbox_inputs_max: *chance.pick(&[2, 1_000, 1_000]),
                 gives_seat_tokens: false,
                 is_one_seat_per_user: false,
+                frame_bytes_per_second: None,
             },
             play: GameOptions {
                 shape,

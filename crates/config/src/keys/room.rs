@@ -133,6 +133,12 @@ const ROOM: &[Key] = &[
         "Maximum number of inputs from the players of one shard that are queued for a room. Beyond it an input gets error 111.",
     ),
     own(
+        "player_bandwidth_limit",
+        Int(0, 1 << 30),
+        "0",
+        "Maximum bytes of snapshots per second of one player; the burst size is the same. When less than half of the burst is left, far cells are updated less often; beyond the limit ticks are skipped. Should be larger than a full snapshot. 0: no limit.",
+    ),
+    own(
         "tick_stuck_timeout",
         Duration,
         "2s",

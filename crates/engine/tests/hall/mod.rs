@@ -165,6 +165,7 @@ pub fn options() -> Options {
             inbox_inputs_max: 12,
             gives_seat_tokens: false,
             is_one_seat_per_user: false,
+            frame_bytes_per_second: None,
         }),
         ..options.without_namespace.clone()
     };

@@ -105,6 +105,7 @@ fn room(value: &str) -> RoomLimits {
         inbox_inputs_max: read(inbox_inputs_max),
         gives_seat_tokens,
         is_one_seat_per_user: false,
+        frame_bytes_per_second: None,
     }
 }
 

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use dunlin_protocol::Encoding;
 use hashbrown::HashMap;
 
-use super::{Base, HashState, KEPT_BYTES_MAX, SnapshotBody};
+use super::{Base, FarCells, HashState, KEPT_BYTES_MAX, SnapshotBody};
 use crate::CellIndex;
 
 /// Players with the same key share a body. Without a base, the body holds everything in view.
-pub(super) type BodyKey = (Encoding, CellIndex, Option<Base>);
+pub(super) type BodyKey = (Encoding, CellIndex, Option<Base>, Option<FarCells>);
 
 #[derive(Debug, Default)]
 pub(super) struct BodyCache {
@@ -40,9 +40,7 @@ impl BodyCache {
 
     /// A body whose buffer nobody needs any more.
     pub(super) fn take(&mut self) -> Rc<SnapshotBody> {
-        self.free
-            .pop()
-            .unwrap_or_else(|| Rc::new(SnapshotBody { bytes: Vec::new(), data_bytes: 0, tick: 0, base_tick: 0 }))
+        self.free.pop().unwrap_or_default()
     }
 
     /// Forgets the current bodies, since there is another tick. Kept are as many buffers as a tick lately needed.

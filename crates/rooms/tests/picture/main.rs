@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 
 use self::model::{Chance, Thing, World, both_encodings};
 use dunlin_protocol::Encoding;
-use dunlin_rooms::{Band, Base, CellIndex, Grid, GridShape, Mirror, ObjectId, Position, Replica, wire};
+use dunlin_rooms::{Band, Base, CellIndex, FarCells, Grid, GridShape, Mirror, ObjectId, Position, Replica, wire};
 use proptest::prelude::*;
+
+/// Far cells wait for less than so many ticks.
+const FAR_WAIT_TICKS_MAX: u32 = 13;
 
 const TAILS: [&[u8]; 2] = [b"}}}", b""];
 
@@ -17,6 +20,9 @@ struct Client {
     encoding: Encoding,
     view: CellIndex,
     base: Base,
+    /// What it knows of far cells, for a client whose far cells may be postponed.
+    far: Option<FarCells>,
+    is_limited: bool,
     replica: Replica,
     /// Of each visible cell the tick that its picture is of.
     cell_ticks: BTreeMap<CellIndex, u32>,
@@ -33,6 +39,8 @@ impl Client {
             encoding: Encoding::ALL[index % 2],
             view: CellIndex(0),
             base: Base::default(),
+            far: None,
+            is_limited: index % 3 == 2,
             replica: Replica::default(),
             cell_ticks: BTreeMap::new(),
             own: BTreeMap::new(),
@@ -61,11 +69,14 @@ impl Client {
         if self.absent_ticks == 0 && chance.below(8) == 0 {
             self.absent_ticks = chance.below(25);
         }
+        if let Some(far) = &mut self.far {
+            far.is_postponed = chance.below(4) != 0;
+        }
         self.ack += chance.below(3);
     }
 
     fn receive(&mut self, mirror: &mut Mirror, grid: &Grid) {
-        let body = mirror.body(self.encoding, self.view, self.base);
+        let body = mirror.body_with_far(self.encoding, self.view, self.base, self.far);
         let own = (self.is_own_news || body.base_tick == 0).then(|| {
             let mut own = Vec::new();
             wire::encode_own(
@@ -86,7 +97,14 @@ impl Client {
 
         let interval = u32::from(grid.shape().far_interval_ticks);
         let is_full = body.base_tick == 0;
-        let is_far_due = is_full || body.tick / interval > body.base_tick / interval;
+        let known_tick = self.far.map_or(body.base_tick, |far| far.known_tick.min(body.base_tick));
+        let is_far_due = is_full || body.tick / interval > known_tick / interval;
+        let is_postponed = self.far.is_some_and(|far| far.is_postponed) && body.tick - known_tick < FAR_WAIT_TICKS_MAX;
+        assert_eq!(body.is_far_postponed, is_far_due && is_postponed && !is_full);
+        let is_far_due = is_far_due && !body.is_far_postponed;
+        if self.is_limited {
+            self.far = Some(FarCells { known_tick: body.far_tick, is_postponed: false });
+        }
         let before = std::mem::take(&mut self.cell_ticks);
         self.cell_ticks = grid
             .visible(self.view)
@@ -156,12 +174,14 @@ fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
                 client.absent_ticks -= 1;
                 continue;
             }
-            alike.push((client.encoding, client.view, client.base));
+            alike.push((client.encoding, client.view, client.base, client.far));
             client.receive(&mut mirror, &grid);
             client.check(&world);
         }
         let asked = alike.len() as u64;
-        alike.sort_unstable_by_key(|(encoding, view, base)| (*encoding, *view, base.tick, base.view));
+        let far_key = |far: &Option<FarCells>| far.map(|far| (far.known_tick, far.is_postponed));
+        alike
+            .sort_unstable_by_key(|(encoding, view, base, far)| (*encoding, *view, base.tick, base.view, far_key(far)));
         alike.dedup();
         let after = mirror.counters();
         assert_eq!(after.bodies - before.bodies, asked);

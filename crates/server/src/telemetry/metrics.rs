@@ -196,6 +196,8 @@ families! {
     ROOM_FRAME_BYTES = Counter "dunlin_room_frame_bytes_total" ["namespace"] "Bytes of snapshot frames written to players.";
     ROOM_BODIES = Counter "dunlin_room_bodies_total" ["namespace"] "Snapshot bodies requested from mirrors. Most of them are shared.";
     ROOM_SKIPPED = Counter "dunlin_room_frames_skipped_total" ["namespace"] "Ticks without a snapshot for a player, because a newer snapshot replaced it.";
+    ROOM_LIMITED = Counter "dunlin_room_ticks_limited_total" ["namespace"] "Ticks without a snapshot for a player, because it had been sent `room.player_bandwidth_limit`.";
+    ROOM_FAR_POSTPONED = Counter "dunlin_room_far_cells_postponed_total" ["namespace"] "Snapshots without the far cells that were due, because less than half of `room.player_bandwidth_limit` was left.";
     ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Snapshot bodies assembled, by kind: from the last tick, from an older tick, or in full.";
 
     TOKENS = Counter "dunlin_tokens_total" ["outcome"] "Tokens by result of the verification: accepted, expired, refused, or not verifiable at the time.";

@@ -157,12 +157,22 @@ impl Sessions {
         for change in changes {
             self.seats.change(key, tick, change);
         }
+        let limit = context.namespace(namespace).room.as_ref().and_then(|room| room.frame_bytes_per_second);
+        let now_us = context.now.mono_us;
         let Self { seats, table: sessions, .. } = self;
-        seats.mark_all_due(place, |session| {
+        seats.room_mut(place).frame_bytes_per_second = limit;
+        let mark = |session| {
             let outbox = sessions.outbox(session);
-            outbox.seat_is_due(context.now.mono_us);
+            outbox.seat_is_due(now_us);
             outbox.list(session, effects);
-        });
+        };
+        match limit {
+            None => seats.mark_all_due(place, mark),
+            Some(limit) => {
+                let limited = seats.mark_due_within(place, now_us, limit, mark);
+                context.count(namespace).rooms.limited_ticks += limited;
+            }
+        }
     }
 
     /// The owner reports the end of a room.

@@ -1,0 +1,135 @@
+//! How many bytes of frames a seat is sent per second, in rooms whose namespace limits them.
+//!
+//! A seat may be sent what it has not used in the last second. When less than half of that is left, far cells are
+//! postponed; when nothing is left, ticks are skipped until there is. A frame is sent whole, so that one may be owed.
+
+use std::num::NonZeroU32;
+
+use dunlin_rooms::FarCells;
+
+use super::Seats;
+
+/// The bytes that a seat may be sent now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowance {
+    /// In millionths of a byte; negative: what was sent too much.
+    credit_millionths: i64,
+    refilled_us: u64,
+    /// The tick as of which its client knows far cells; `None` until it was sent a frame.
+    pub(super) far_tick: Option<u32>,
+}
+
+/// The most that is owed: a frame is never longer.
+const DEBT_BYTES_MAX: i64 = 1 << 40;
+const ONE: i64 = 1_000_000;
+
+impl Allowance {
+    fn new(now_us: u64, limit: NonZeroU32) -> Self {
+        Self { credit_millionths: i64::from(limit.get()) * ONE, refilled_us: now_us, far_tick: None }
+    }
+
+    fn refill(&mut self, now_us: u64, limit: NonZeroU32) {
+        let elapsed_us = i64::try_from(now_us.saturating_sub(self.refilled_us)).unwrap_or(i64::MAX);
+        let refill = elapsed_us.saturating_mul(limit.get().into());
+        self.credit_millionths = self.credit_millionths.saturating_add(refill).min(i64::from(limit.get()) * ONE);
+        self.refilled_us = now_us;
+    }
+
+    /// Whether a frame may be sent.
+    fn is_left(self) -> bool {
+        self.credit_millionths > 0
+    }
+
+    /// A frame was begun to be sent.
+    pub(super) fn take(&mut self, frame_bytes: usize) {
+        let bytes = i64::try_from(frame_bytes).unwrap_or(DEBT_BYTES_MAX).min(DEBT_BYTES_MAX);
+        self.credit_millionths = self.credit_millionths.saturating_sub(bytes * ONE).max(-DEBT_BYTES_MAX * ONE);
+    }
+
+    /// How its next frame treats far cells.
+    pub(super) fn far_cells(self, limit: Option<NonZeroU32>) -> Option<FarCells> {
+        let is_low = |limit: NonZeroU32| self.credit_millionths < i64::from(limit.get()) * ONE / 2;
+        Some(FarCells { known_tick: self.far_tick?, is_postponed: limit.is_some_and(is_low) })
+    }
+}
+
+impl Seats {
+    /// As [`Seats::mark_all_due`], but for those who have used up what they may be sent. Returns how many these are.
+    pub(crate) fn mark_due_within(
+        &mut self,
+        place: u32,
+        now_us: u64,
+        limit: NonZeroU32,
+        mut mark: impl FnMut(u32),
+    ) -> u64 {
+        let Self { seats, rooms, .. } = self;
+        let room = rooms[place as usize].as_mut().expect("a room's place is forgotten with the room");
+        let mut skipped = 0;
+        for seated in &mut room.seated {
+            let seat = seats[seated.seat.0 as usize].as_deref_mut().expect("who is seated has a seat");
+            let allowance = seat.allowance.get_or_insert_with(|| Allowance::new(now_us, limit));
+            allowance.refill(now_us, limit);
+            if seated.is_due {
+                continue;
+            }
+            if allowance.is_left() {
+                seated.is_due = true;
+                mark(seated.session);
+            } else {
+                skipped += 1;
+            }
+        }
+        skipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: NonZeroU32 = NonZeroU32::new(10_000).expect("above 0");
+
+    #[test]
+    fn a_second_s_bytes_may_be_sent_and_not_one_more() {
+        let mut allowance = Allowance::new(5, LIMIT);
+        allowance.take(9_999);
+        assert!(allowance.is_left());
+        allowance.take(1);
+        assert!(!allowance.is_left(), "at the limit");
+        // One byte takes 100 µs.
+        allowance.refill(104, LIMIT);
+        allowance.refill(105, LIMIT);
+        assert!(allowance.is_left());
+        allowance.take(1 + 5_000);
+        allowance.refill(500_105, LIMIT);
+        assert!(!allowance.is_left(), "what was owed is paid");
+        allowance.refill(500_205, LIMIT);
+        assert!(allowance.is_left());
+    }
+
+    #[test]
+    fn no_more_than_a_second_is_saved_up() {
+        let mut allowance = Allowance::new(0, LIMIT);
+        allowance.refill(u64::MAX, LIMIT);
+        allowance.take(10_000);
+        assert!(!allowance.is_left());
+        allowance.take(usize::MAX);
+        allowance.take(usize::MAX);
+        allowance.refill(u64::MAX, LIMIT);
+        assert!(!allowance.is_left());
+    }
+
+    #[test]
+    fn far_cells_are_postponed_when_less_than_half_is_left() {
+        let mut allowance = Allowance::new(0, LIMIT);
+        assert_eq!(allowance.far_cells(Some(LIMIT)), None, "nothing was sent");
+        allowance.far_tick = Some(7);
+        let postponed = |allowance: Allowance, limit| allowance.far_cells(limit).is_some_and(|far| far.is_postponed);
+        allowance.take(5_000);
+        assert!(!postponed(allowance, Some(LIMIT)), "half is left");
+        allowance.take(1);
+        assert!(postponed(allowance, Some(LIMIT)));
+        assert!(!postponed(allowance, None), "the limit was taken away");
+        assert_eq!(allowance.far_cells(None).map(|far| far.known_tick), Some(7));
+    }
+}
