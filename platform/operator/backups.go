@@ -221,6 +221,9 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 		return state
 	}
 	state.AgeSeconds, state.VerifiedAgeSeconds = ageOf(status.LastBackup, now), ageOf(status.LastVerifiedRestore, now)
+	if status.LastBackup != nil {
+		state.LastBackup = status.LastBackup.UTC().Format(time.RFC3339)
+	}
 	if status.SaveFailure != nil {
 		state.SaveFailure = status.SaveFailure.Message
 	}

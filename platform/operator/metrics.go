@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
 // metricsSecondsMax bounds the reading of Apps, which comes from the cache.
@@ -21,9 +23,10 @@ var (
 	backupBounds  = prometheus.NewDesc("roost_backup_age_bound_seconds", "Age at which the last backup of an App is too old.", backupLabels, nil)
 	verifiedBound = prometheus.NewDesc("roost_verified_restore_age_bound_seconds", "Age at which the last verified restore of an App is too old.", backupLabels, nil)
 	backupFailed  = prometheus.NewDesc("roost_backup_failed", "Whether the last backup (task save) or the last drill (task verify) has failed.", append(backupLabels, "task"), nil)
+	nodeLost      = prometheus.NewDesc("roost_node_lost", "Whether a pod of an App waits for the volume of a node that is lost.", backupLabels, nil)
 )
 
-// BackupMetrics are the ages of backups at the time of each reading.
+// BackupMetrics are the ages of backups, and whether nodes are lost, at the time of each reading.
 type BackupMetrics struct {
 	Reader     client.Reader
 	Namespaces []string
@@ -33,7 +36,7 @@ type BackupMetrics struct {
 
 // Describe implements prometheus.Collector.
 func (metrics *BackupMetrics) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, description := range []*prometheus.Desc{backupAge, verifiedAge, backupBounds, verifiedBound, backupFailed} {
+	for _, description := range []*prometheus.Desc{backupAge, verifiedAge, backupBounds, verifiedBound, backupFailed, nodeLost} {
 		descriptions <- description
 	}
 }
@@ -58,6 +61,14 @@ func (metrics *BackupMetrics) Collect(found chan<- prometheus.Metric) {
 }
 
 func collect(app *v1alpha1.App, now time.Time, found chan<- prometheus.Metric) {
+	send := func(description *prometheus.Desc, value float64, labels ...string) {
+		labels = append([]string{app.Namespace, app.Name}, labels...)
+		found <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
+	}
+	degraded := meta.FindStatusCondition(app.Status.Conditions, reconcile.ConditionDegraded)
+	if degraded != nil {
+		send(nodeLost, numberOf(degraded.Reason == reconcile.ReasonNodeLost))
+	}
 	spec := app.Spec.Backup
 	if spec == nil {
 		return
@@ -65,10 +76,6 @@ func collect(app *v1alpha1.App, now time.Time, found chan<- prometheus.Metric) {
 	status := app.Status.Backup
 	if status == nil {
 		status = &v1alpha1.BackupStatus{}
-	}
-	send := func(description *prometheus.Desc, value float64, labels ...string) {
-		labels = append([]string{app.Namespace, app.Name}, labels...)
-		found <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
 	}
 	age := func(last *metav1.Time) float64 {
 		if last == nil {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
 // listOf is a reader that has these Apps.
@@ -40,8 +41,11 @@ func TestMetricsOfBackups(t *testing.T) {
 	fresh.Spec.Backup = &v1alpha1.Backup{Repository: &v1alpha1.Repository{}}
 	plain := named("plain")
 	plain.Spec.Backup = &v1alpha1.Backup{Command: v1alpha1.Command{"x"}}
+	lost, well := named("lost"), named("well")
+	lost.Status.Conditions = []metav1.Condition{{Type: reconcile.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reconcile.ReasonNodeLost}}
+	well.Status.Conditions = []metav1.Condition{{Type: reconcile.ConditionDegraded, Status: metav1.ConditionFalse, Reason: reconcile.ReasonAsDesired}}
 	registry := prometheus.NewPedanticRegistry()
-	metrics := &BackupMetrics{Reader: listOf{whole, fresh, plain, named("none")}, Namespaces: []string{"web"}, Now: func() time.Time { return now }}
+	metrics := &BackupMetrics{Reader: listOf{whole, fresh, plain, named("none"), lost, well}, Namespaces: []string{"web"}, Now: func() time.Time { return now }}
 	registry.MustRegister(metrics)
 	families, err := registry.Gather()
 	if err != nil {
@@ -64,12 +68,13 @@ func TestMetricsOfBackups(t *testing.T) {
 		"roost_backup_failed whole web save": 0, "roost_backup_failed whole web verify": 1,
 		"roost_backup_age_seconds fresh web": 500, "roost_verified_restore_age_seconds fresh web": 500,
 		"roost_verified_restore_age_seconds plain web": 500,
+		"roost_node_lost lost web":                     1, "roost_node_lost well web": 0,
 	} {
 		if value, isThere := found[key]; !isThere || value != want {
 			t.Errorf("%s: %v, want %v", key, value, want)
 		}
 	}
-	if len(found) != 6+6+2 {
+	if len(found) != 6+6+2+2 {
 		t.Errorf("%v", found)
 	}
 	// A rule about a metric that is not there would never fire.
@@ -83,7 +88,7 @@ func TestMetricsOfBackups(t *testing.T) {
 			t.Errorf("there is no metric %s", name)
 		}
 	}
-	if len(names) < 6 {
+	if len(names) < 7 {
 		t.Errorf("the rules name %q", names)
 	}
 }

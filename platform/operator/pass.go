@@ -64,7 +64,12 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		return 0, err
 	}
 	input.Live = slices.Collect(maps.Values(live))
-	if input.Pods, err = operator.pods(ctx, subject); err != nil {
+	pods, err := operator.pods(ctx, subject)
+	if err != nil {
+		return 0, err
+	}
+	input.Pods = podStates(pods)
+	if input.LocalVolumes, err = operator.localVolumes(ctx, pods); err != nil {
 		return 0, err
 	}
 	backup, err := operator.backupStatus(ctx, subject, input)
@@ -105,10 +110,10 @@ func (operator *Operator) perform(ctx context.Context, subject *subject, input r
 	if hasNextPhase(subject.status.Backup, outcome.backup) {
 		return time.Millisecond, failure
 	}
-	return pauseAfter(result, input.Backup), failure
+	return pauseAfter(result, input), failure
 }
 
-func pauseAfter(result reconcile.Result, backup *reconcile.BackupState) time.Duration {
+func pauseAfter(result reconcile.Result, input reconcile.Input) time.Duration {
 	waitsFor := []string{
 		reconcile.ReasonNameTaken, reconcile.ReasonHostTaken, reconcile.ReasonSettingsUnreadable, reconcile.ReasonWaitingForDeletion,
 		reconcile.ReasonSecretRefused, reconcile.ReasonImageRefused,
@@ -118,7 +123,11 @@ func pauseAfter(result reconcile.Result, backup *reconcile.BackupState) time.Dur
 			return againSeconds * time.Second
 		}
 	}
-	if backup != nil {
+	if len(input.LocalVolumes) > 0 {
+		// Nodes are not watched.
+		return againSeconds * time.Second
+	}
+	if backup := input.Backup; backup != nil {
 		return time.Duration(backup.ExpiresSeconds()) * time.Second
 	}
 	return 0

@@ -24,7 +24,8 @@ var failures = []string{
 // the time, so Kubernetes has no reason for it.
 const notReady = "NotReady"
 
-func (operator *Operator) pods(ctx context.Context, subject *subject) ([]reconcile.PodState, error) {
+// pods are those of a subject.
+func (operator *Operator) pods(ctx context.Context, subject *subject) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	selector := client.MatchingLabels{render.LabelApp: subject.object.GetName(), render.LabelManagedBy: render.ManagedBy}
 	if err := operator.Reader.List(ctx, &pods, client.InNamespace(subject.object.GetNamespace()), selector); err != nil {
@@ -37,11 +38,15 @@ func (operator *Operator) pods(ctx context.Context, subject *subject) ([]reconci
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
+	return pods.Items, nil
+}
+
+func podStates(pods []corev1.Pod) []reconcile.PodState {
 	var states []reconcile.PodState
-	for index := range pods.Items {
-		states = append(states, podState(&pods.Items[index]))
+	for index := range pods {
+		states = append(states, podState(&pods[index]))
 	}
-	return states, nil
+	return states
 }
 
 // podState has the last words of a pod that fails. The kubelet puts the end of the log there.

@@ -182,7 +182,7 @@ func cacheOptions(namespaces []string) cache.Options {
 // withoutPodSpec keeps of a pod what its state is read from.
 func withoutPodSpec(object any) (any, error) {
 	if pod, isPod := object.(*corev1.Pod); isPod {
-		pod.ManagedFields, pod.Spec = nil, corev1.PodSpec{}
+		pod.ManagedFields, pod.Spec = nil, corev1.PodSpec{Volumes: volumesOfClaims(pod)}
 	}
 	return object, nil
 }

@@ -12,6 +12,8 @@ type BackupState struct {
 	FreshSeconds int64
 	// AgeSeconds of the last backup is nil if there was none.
 	AgeSeconds *int64
+	// LastBackup is the time of the last backup in the repository, as text, or nothing.
+	LastBackup string
 	// HasRepository is whether restores can be verified.
 	HasRepository   bool
 	VerifiedSeconds int64

@@ -49,6 +49,7 @@ const (
 	ReasonRolloutStalled     = "RolloutStalled"
 	ReasonSecretRefused      = "SecretRefused"
 	ReasonImageRefused       = "ImageRefused"
+	ReasonNodeLost           = "NodeLost"
 )
 
 // Reasons lists all of them.
@@ -57,6 +58,7 @@ var Reasons = []string{
 	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
 	ReasonBackupFailed, ReasonRestoreNever, ReasonRestoreOld, ReasonRestoreFailed,
 	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled, ReasonSecretRefused, ReasonImageRefused,
+	ReasonNodeLost,
 }
 
 // PodState is what is known of a pod that does not work.
@@ -123,6 +125,7 @@ func (decision *decision) progressing() Condition {
 func (decision *decision) degraded() Condition {
 	condition := Condition{Type: ConditionDegraded, Holds: true}
 	failing := failingPod(decision.input.Pods)
+	lost := lostVolume(decision.input.LocalVolumes)
 	switch {
 	case decision.input.Blocked != nil:
 		condition.Reason, condition.Message = decision.input.Blocked.Reason, decision.input.Blocked.Message
@@ -135,6 +138,8 @@ func (decision *decision) degraded() Condition {
 		condition.Message = "these objects are not Roost's, and are not touched: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
 	case decision.migration == jobFailed:
 		condition.Reason, condition.Message = ReasonMigrationFailed, decision.whyMigrationFailed()
+	case lost != nil:
+		condition.Reason, condition.Message = ReasonNodeLost, whyNodeLost(*lost, decision.input.Backup)
 	case failing != nil:
 		condition.Reason = ReasonPodFailing
 		condition.Message = fmt.Sprintf("%s: %s: %s", failing.Name, failing.Waiting, tail(failing.LastWords, lastWordsBytesMax))

@@ -49,6 +49,8 @@ type Input struct {
 	Refusal string
 	// Pods of the workload, for their last words.
 	Pods []PodState
+	// LocalVolumes are those of pods that do not run.
+	LocalVolumes []LocalVolume
 	// Backup is there if the spec has one.
 	Backup *BackupState
 }

@@ -1,0 +1,119 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+)
+
+// localVolumes are those of pods that do not run and may wait for a node. They are read only if there are such pods. An
+// operator that may not read them goes on without: it was upgraded, and its new rights were not applied yet.
+func (operator *Operator) localVolumes(ctx context.Context, pods []corev1.Pod) ([]reconcile.LocalVolume, error) {
+	var found []reconcile.LocalVolume
+	for index := range pods {
+		pod := &pods[index]
+		if !mayWaitForNode(pod) {
+			continue
+		}
+		for _, volume := range volumesOfClaims(pod) {
+			local, err := operator.localVolume(ctx, pod, volume.PersistentVolumeClaim.ClaimName)
+			if apierrors.IsForbidden(err) {
+				return nil, nil
+			}
+			if err != nil {
+				return nil, fmt.Errorf("looking for the node of pod %s: %w", pod.Name, err)
+			}
+			if local != nil {
+				found = append(found, *local)
+			}
+		}
+	}
+	return found, nil
+}
+
+// mayWaitForNode is whether a pod has no node, or one that does not report it as ready. The pod of a node that is cut off stays as it
+// is, and the control plane marks it as not ready.
+func mayWaitForNode(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Status != corev1.ConditionFalse {
+			continue
+		}
+		isUnschedulable := condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable
+		if isUnschedulable || condition.Type == corev1.PodReady && pod.Status.Phase == corev1.PodRunning {
+			return true
+		}
+	}
+	return false
+}
+
+func volumesOfClaims(pod *corev1.Pod) []corev1.Volume {
+	var found []corev1.Volume
+	for _, volume := range pod.Spec.Volumes {
+		if volume.PersistentVolumeClaim != nil {
+			found = append(found, volume)
+		}
+	}
+	return found
+}
+
+// localVolume is that of a claim, or nil if it is not bound, or bound to a volume that is not of one node.
+func (operator *Operator) localVolume(ctx context.Context, pod *corev1.Pod, claimName string) (*reconcile.LocalVolume, error) {
+	var claim corev1.PersistentVolumeClaim
+	err := operator.Live.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: claimName}, &claim)
+	if err != nil || claim.Spec.VolumeName == "" {
+		return nil, client.IgnoreNotFound(err)
+	}
+	var volume corev1.PersistentVolume
+	if err := operator.Live.Get(ctx, types.NamespacedName{Name: claim.Spec.VolumeName}, &volume); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	host := hostOfVolume(&volume)
+	if host == "" {
+		return nil, nil
+	}
+	found := &reconcile.LocalVolume{Pod: pod.Name, Claim: claimName, Volume: volume.Name, Node: host}
+	var nodes corev1.NodeList
+	if err := operator.Live.List(ctx, &nodes, client.MatchingLabels{corev1.LabelHostname: host}); err != nil {
+		return nil, err
+	}
+	if len(nodes.Items) > 0 {
+		// A name and a host name may differ.
+		found.Node, found.IsNodeThere = nodes.Items[0].Name, true
+		if since := notReadySince(&nodes.Items[0]); since != nil {
+			found.NotReadySeconds = new(int64(operator.now().Sub(*since) / time.Second))
+			found.NotReadySince = since.UTC().Format(time.RFC3339)
+		}
+	}
+	return found, nil
+}
+
+// hostOfVolume is the host name that the affinity of a volume asks for, or nothing if it asks for something else.
+func hostOfVolume(volume *corev1.PersistentVolume) string {
+	affinity := volume.Spec.NodeAffinity
+	if affinity == nil || affinity.Required == nil || len(affinity.Required.NodeSelectorTerms) != 1 {
+		return ""
+	}
+	for _, wanted := range affinity.Required.NodeSelectorTerms[0].MatchExpressions {
+		if wanted.Key == corev1.LabelHostname && wanted.Operator == corev1.NodeSelectorOpIn && len(wanted.Values) == 1 {
+			return wanted.Values[0]
+		}
+	}
+	return ""
+}
+
+// notReadySince is nil for a node that is ready, or that has not said yet whether it is.
+func notReadySince(node *corev1.Node) *time.Time {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
+			return &condition.LastTransitionTime.Time
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package reconcile
+
+import "fmt"
+
+// nodeLostSeconds is how long a node is not ready before it counts as lost. A machine that restarts is back by then.
+const nodeLostSeconds = 300
+
+// LocalVolume is a volume that only one node has, and that a pod needs which does not run.
+type LocalVolume struct {
+	Pod, Claim, Volume, Node string
+	// IsNodeThere is whether Kubernetes has the node.
+	IsNodeThere bool
+	// NotReadySeconds is nil while the node is ready.
+	NotReadySeconds *int64
+	// NotReadySince is the time of that, for the message.
+	NotReadySince string
+}
+
+// isLost is whether the node is gone, or has not been ready for longer than nodeLostSeconds.
+func (volume LocalVolume) isLost() bool {
+	if !volume.IsNodeThere {
+		return true
+	}
+	return volume.NotReadySeconds != nil && *volume.NotReadySeconds > nodeLostSeconds
+}
+
+// lostVolume is the first one whose node is lost, or nil.
+func lostVolume(volumes []LocalVolume) *LocalVolume {
+	for index := range volumes {
+		if volumes[index].isLost() {
+			return &volumes[index]
+		}
+	}
+	return nil
+}
+
+// whyNodeLost has times and no ages: a message that changes with the clock would be written again and again.
+func whyNodeLost(volume LocalVolume, backup *BackupState) string {
+	state := "which does not exist any more"
+	if volume.IsNodeThere {
+		state = "which has not been ready since " + volume.NotReadySince
+	}
+	loss := "There is no backup of it that roost can restore"
+	if backup != nil && backup.HasRepository && backup.LastBackup != "" {
+		loss = "The last backup is of " + backup.LastBackup + "; a restore loses what was written after it"
+		if backup.VerifiedAgeSeconds == nil {
+			loss += ", and no restore was verified yet"
+		}
+	}
+	return fmt.Sprintf("%s waits for node %s, %s: only that node has volume %s of claim %s. Nothing is deleted. Start the node again, "+
+		"or replace the volume as docs/backups.md describes under \"A node that is lost\". %s",
+		volume.Pod, volume.Node, state, volume.Volume, volume.Claim, loss)
+}
