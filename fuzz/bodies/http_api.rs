@@ -53,6 +53,7 @@ fn check(command: ApiCommand) {
         | ApiCommand::HistoryRemove { channel }
         | ApiCommand::RoomOpen { channel }
         | ApiCommand::RoomClose { channel } => assert!(!channel.is_empty()),
+        ApiCommand::Room(command) => assert!(!command.channel().is_empty()),
         ApiCommand::RoomPaths(wanted) => {
             assert!(!wanted.channel.is_empty() && wanted.points_max > 0 && wanted.from_ms <= wanted.to_ms);
         }

@@ -45,6 +45,8 @@ pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
         frame_bytes_per_second: NonZeroU32::new(r.narrow(&at("player_bandwidth_limit"))),
         gives_seat_tokens: r.text(&at("survival")) != "none" || r.ms(&at("seat_grace")) > 0,
         is_one_seat_per_user: r.bool(&at("one_seat_per_user")),
+        messages_max: r.count(&at("messages_limit")),
+        message_bytes_max: r.count(&at("message_size_limit")),
     };
     has_rooms.then_some(limits)
 }

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Publication, UnsubscribeCode};
+use dunlin_rooms::Refusal;
 
 use crate::{backend::PublishHow, event::ServerSubscription};
 
@@ -64,6 +66,13 @@ pub enum ApiRequest {
     /// Close a channel's room; its players' subscriptions end with 2010. Answered with [`ApiAnswer::Done`]: how many
     /// players it had, 0 if it was not open. Error 108 for a channel that has none.
     CloseRoom { channel: Box<str> },
+    /// Send a message to the game in a channel's room. Answered with [`ApiAnswer::MessageAnswered`] after the tick that it
+    /// counts at. Error 108 if the room is not open, or is closed before; 111 if as many messages wait as may.
+    SendToRoom {
+        channel: Box<str>,
+        /// For the game.
+        data: Bytes,
+    },
     /// Count what this shard has.
     Survey,
 }
@@ -136,6 +145,8 @@ pub enum ApiAnswer {
         /// The number of sessions that it changed.
         sessions: u32,
     },
+    /// The game's answer to a message.
+    MessageAnswered(Result<Bytes, Refusal>),
     /// The shard's counts.
     Survey(Box<Survey>),
 }

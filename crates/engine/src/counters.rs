@@ -180,6 +180,53 @@ pub struct NamespaceRoomCounters {
     pub ticks: u64,
     /// Inputs passed on to rooms.
     pub inputs: u64,
+    /// Messages of the backend, by the owner, in the order of [`MessageOutcome::ALL`].
+    pub messages: [u64; MessageOutcome::ALL.len()],
+}
+
+/// What has become of a message of the backend to a room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageOutcome {
+    /// The game has answered it.
+    Answered,
+    /// The game has refused it.
+    Refused,
+    /// The game's answer has more bytes than the namespace allows.
+    AnswerTooLong,
+    /// The room has ended before it answered.
+    RoomEnded,
+    /// There was no room.
+    NotOpen,
+    /// It has more bytes than the namespace allows.
+    TooLong,
+    /// As many waited for the room as the namespace allows.
+    TooMany,
+}
+
+impl MessageOutcome {
+    /// Every one, in the order of [`NamespaceRoomCounters::messages`].
+    pub const ALL: [Self; 7] = [
+        Self::Answered,
+        Self::Refused,
+        Self::AnswerTooLong,
+        Self::RoomEnded,
+        Self::NotOpen,
+        Self::TooLong,
+        Self::TooMany,
+    ];
+
+    /// The name as metrics write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::AnswerTooLong => "answer_too_long",
+            Self::RoomEnded => "room_ended",
+            Self::NotOpen => "not_open",
+            Self::TooLong => "too_long",
+            Self::TooMany => "too_many",
+        }
+    }
 }
 
 /// Why an input is not passed on to its room.

@@ -6,6 +6,7 @@
 //! code. If that does not come back, the books are still there, and [`RoomHost::end`] tells everybody.
 
 mod checkpoint;
+mod messages;
 mod runner;
 mod seat_book;
 mod seating;
@@ -188,6 +189,7 @@ impl RoomHost {
             }
             ToRoom::Leave { seat, .. } => Step::Leave { seat },
             ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },
+            ToRoom::Message { id, data, .. } => Step::Message { id, data },
             ToRoom::Open { .. } | ToRoom::Close { .. } => unreachable!("the caller opens and closes rooms"),
         };
         self.arrived.push_back(step);
@@ -207,7 +209,7 @@ impl RoomHost {
 
     /// Ends a tick: what it led to is appended to `outgoing`.
     pub fn finish(&mut self, done: CompletedTick, outgoing: &mut Vec<RoutedMessage>) {
-        let CompletedTick { entered, left, keyframe, kicked, away, outcome, .. } = done;
+        let CompletedTick { entered, left, answered, keyframe, kicked, away, outcome, .. } = done;
         // Joins and leaves in the order in which they were carried out.
         let mut left = left.into_iter().peekable();
         for (place, seat, joined) in entered {
@@ -232,6 +234,7 @@ impl RoomHost {
             self.remove(seat);
             outgoing.push(self.unseated(seat, UnsubscribeCode::KICKED, Some(reason.into())));
         }
+        self.send_answers(answered, outgoing);
         if let Some((keyframe, encodings)) = keyframe {
             self.send_keyframes(&keyframe, encodings, outgoing);
         }

@@ -122,6 +122,10 @@ pub struct RoomLimits {
     pub gives_seat_tokens: bool,
     /// Whether a user has at most one player in a room: a join takes over the user's player.
     pub is_one_seat_per_user: bool,
+    /// Messages of the backend that may wait for a room. One more is answered with error 111.
+    pub messages_max: usize,
+    /// Bytes of a message, and of the game's answer. A longer message is answered with error 107.
+    pub message_bytes_max: usize,
 }
 
 /// What leaves compressed, where a client agreed on it (`websocket.compression_*`).
@@ -378,6 +382,8 @@ impl Default for RoomLimits {
             frame_bytes_per_second: None,
             gives_seat_tokens: false,
             is_one_seat_per_user: false,
+            messages_max: 256,
+            message_bytes_max: 16_384,
         }
     }
 }

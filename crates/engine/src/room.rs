@@ -229,6 +229,15 @@ pub enum ToRoom {
         /// For the game.
         data: Bytes,
     },
+    /// From the owner: a message of the backend. Answered with [`FromRoom::Answered`], unless the room ends before.
+    Message {
+        /// The room.
+        room: RoomKey,
+        /// The owner's number for it.
+        id: u64,
+        /// For the game.
+        data: Bytes,
+    },
     /// From the owner: nobody is or will be there. The last message about the room.
     Close {
         /// The room.
@@ -238,6 +247,20 @@ pub enum ToRoom {
         /// The reason for clients; `None` for that of the code.
         reason: Option<Arc<str>>,
     },
+}
+
+impl ToRoom {
+    /// The room that it is about.
+    pub const fn room(&self) -> RoomKey {
+        match self {
+            Self::Open { room, .. }
+            | Self::Join { room, .. }
+            | Self::Leave { room, .. }
+            | Self::Input { room, .. }
+            | Self::Message { room, .. }
+            | Self::Close { room, .. } => *room,
+        }
+    }
 }
 
 /// From a room thread. The first seven go to the owner of the channel that they name.
@@ -258,6 +281,17 @@ pub enum FromRoom {
         request: Box<SubscriptionRequest>,
         /// Whether the player is in.
         outcome: Result<JoinedAs, NotJoined>,
+    },
+    /// The game's answer to a message of the backend.
+    Answered {
+        /// The room.
+        room: RoomKey,
+        /// Its channel.
+        channel: Arc<str>,
+        /// The owner's number for the message.
+        id: u64,
+        /// The answer, or why the game does not carry it out.
+        answer: Result<Bytes, Refusal>,
     },
     /// An event of the room: a publication of its channel with an offset.
     Event {

@@ -312,7 +312,8 @@ impl Shard {
             | ApiRequest::HistoryRemove { .. }
             | ApiRequest::Channels
             | ApiRequest::OpenRoom { .. }
-            | ApiRequest::CloseRoom { .. } => owner.serve_api(context, ticket, request, effects),
+            | ApiRequest::CloseRoom { .. }
+            | ApiRequest::SendToRoom { .. } => owner.serve_api(context, ticket, request, effects),
         }
     }
 }

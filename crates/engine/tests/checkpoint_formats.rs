@@ -125,7 +125,7 @@ fn ticks() -> [(Option<u64>, Vec<Step>); 5] {
                 Step::Away { seat: seat(1), grace_ticks: None },
             ],
         ),
-        (Some(STATE_HASH), vec![input(0, 301, b"on")]),
+        (Some(STATE_HASH), vec![input(0, 301, b"on"), Step::Message { id: 300, data: Bytes::from_static(b"{}") }]),
         (None, vec![Step::AllAway { grace_ticks: 1_000 }]),
         (None, vec![join(9, "", Encoding::Json, claim(3, Some(2))), input(9, 1, b"back")]),
     ]

@@ -4,7 +4,7 @@ use dunlin_engine::{
     Wire,
     room::{FromRoom, JoinedAs, NotJoined, RoomRefusal, SeatToken, ToRoom},
 };
-use dunlin_protocol::{Encoding, UnsubscribeCode};
+use dunlin_protocol::{Encoding, Payload, UnsubscribeCode};
 use serde_json::{Value, json};
 
 use crate::{
@@ -148,6 +148,7 @@ fn a_frame_that_was_begun_is_finished_before_anything_else() {
         let mut hall = hall(1);
         hall.gather(&[("a", encoding, 0), ("b", encoding, 0)], ARENA);
         let mut number = 0;
+        let room = hall.only_room().0.key();
         for bytes in 0..400 {
             hall.node.client("a").room_bytes = bytes;
             hall.tick();
@@ -155,7 +156,8 @@ fn a_frame_that_was_begun_is_finished_before_anything_else() {
             assert!(frames <= 1 && waiting_bytes < 4_096, "{waiting_bytes} bytes in {frames} frames");
             if bytes % 3 == 0 {
                 number += 1;
-                hall.node.ask_api(&json!({"publish": {"channel": ARENA, "data": number}}));
+                let data = Payload::from_json(number.to_string().into());
+                hall.on_message(0, FromRoom::Event { room, channel: ARENA.into(), data, audience: None });
             }
             if bytes % 2 == 0 {
                 hall.tick();

@@ -18,6 +18,7 @@ mod pacing;
 mod peers;
 mod permissions;
 mod recoveries;
+mod room_messages;
 mod room_openings;
 mod rooms;
 mod rooms_at_random;

@@ -19,13 +19,14 @@
 //! | the rest | different after every tick, and for each object |
 //!
 //! An input is 8 bytes: a stamp that the sender recognizes. The next tick writes it to the object's state, and it
-//! determines the object's new direction. Joining requires no data.
+//! determines the object's new direction. Joining requires no data. A message of the backend, which is any JSON, becomes an
+//! event for all players; the answer is `{"players": 3}`.
 
 use std::collections::BTreeMap;
 
 use dunlin_rooms::{
-    CellIndex, GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Simulation,
-    Visibility, Visitor, World,
+    CellIndex, GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Scope,
+    Simulation, Visibility, Visitor, World, WorldError,
 };
 use serde_json::Value;
 
@@ -50,6 +51,9 @@ const STEP_MAX: i8 = 8;
 
 /// The refusal code when the world is full.
 const FULL: u16 = 409;
+
+/// The refusal code of a message that cannot be an event.
+const NO_MESSAGE: u16 = 460;
 
 /// The benchmark's world.
 pub struct Crowd {
@@ -163,6 +167,13 @@ impl Simulation for Crowd {
         mover.step = steps(u64::from_le_bytes(stamp));
         mover.show(world, self.state_bytes, &mut self.state);
         Ok(())
+    }
+
+    fn message(&mut self, world: &mut World, data: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let refused = |error: WorldError| Refusal { code: NO_MESSAGE, message: error.to_string().into() };
+        let text = std::str::from_utf8(data).map_err(|_| refused(WorldError::BadEvent))?;
+        world.emit(Scope::All, text).map_err(refused)?;
+        Ok(format!(r#"{{"players":{}}}"#, world.player_count()).into())
     }
 
     fn tick(&mut self, world: &mut World) {

@@ -1,7 +1,7 @@
 //! Records a room and replays it.
 //!
-//! A recording consists of the room's seed and options, followed for each tick by its joins, leaves and inputs in
-//! order, and the state hash after the tick. A replay must produce the same hashes; otherwise it reports the first tick
+//! A recording consists of the room's seed and options, followed for each tick by its joins, leaves, inputs and
+//! messages in order, and the state hash after the tick. A replay must produce the same hashes; otherwise it reports the first tick
 //! that differs.
 //!
 //! Format: [`MAGIC`], a version byte, the header, and records up to the end. A record is a byte for its kind, followed
@@ -26,7 +26,8 @@ pub use replay::{Replay, ReplayError, replay};
 
 /// How every recording begins.
 pub const MAGIC: &[u8; 8] = b"DUNLINRR";
-/// The version of the format that is written. Version 1 has no spectators, and knows of a visitor only the user.
+/// The version of the format that is written. Version 1 has no spectators and no messages, and knows of a visitor only the
+/// user.
 const VERSION: u8 = 2;
 /// Ticks in a second at the most; as in [`RoomOptions::ticks_per_second`].
 const TICKS_PER_SECOND_MAX: u32 = 240;
@@ -58,6 +59,7 @@ enum Record<'a> {
     Back { player: PlayerId, visitor: Visitor<'a>, encoding: Encoding },
     Input { player: PlayerId, number: u32, data: &'a [u8] },
     Tick { state_hash: u64 },
+    Message { data: &'a [u8] },
 }
 
 impl Recorder {
@@ -90,6 +92,11 @@ impl Recorder {
     /// [`Room::input`] is called.
     pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) {
         Record::Input { player, number, data }.write(&mut self.out);
+    }
+
+    /// [`Room::message`] is called, whatever comes of it.
+    pub fn message(&mut self, data: &[u8]) {
+        Record::Message { data }.write(&mut self.out);
     }
 
     /// [`Room::tick`] has been called.
@@ -194,6 +201,10 @@ impl<'a> Record<'a> {
                 put_number(u64::from(number), out);
                 put_bytes(data, out);
             }
+            Self::Message { data } => {
+                out.push(7);
+                put_bytes(data, out);
+            }
         }
     }
 
@@ -217,6 +228,7 @@ impl<'a> Record<'a> {
                 let encoding = read_encoding(reader)?;
                 Self::Back { player: PlayerId(reader.number_of()?), visitor: read_visitor(reader)?, encoding }
             }
+            7 => Self::Message { data: reader.bytes()? },
             _ => return Err(Unreadable::Wrong),
         })
     }
@@ -248,6 +260,7 @@ impl fmt::Display for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Leave { player } => write!(f, "player {} leaves", player.0),
+            Self::Message { data } => write!(f, "the backend sends the message {}", Hex(data)),
             Self::Input { player, number, data } => {
                 write!(f, "player {} sends input {number}: {}", player.0, Hex(data))
             }

@@ -214,14 +214,19 @@ impl Room {
         };
         match answer {
             Ok(()) => Ok(Joined { player }),
-            Err(mut refusal) => {
+            Err(refusal) => {
                 self.world.remove_player(player);
-                if !REFUSAL_CODES.contains(&refusal.code) {
-                    refusal.code = DEFAULT_REFUSAL_CODE;
-                }
-                Err(refusal)
+                Err(with_possible_code(refusal))
             }
         }
+    }
+
+    /// Gives the game a message of the backend. Returns its answer.
+    ///
+    /// # Errors
+    /// The game's [`Refusal`]. A code of the game's that is not its to give becomes 400.
+    pub fn message(&mut self, data: &[u8]) -> Result<Vec<u8>, Refusal> {
+        self.simulation.message(&mut self.world, data).map_err(with_possible_code)
     }
 
     /// Lets a player or a spectator go. Nothing happens if it is not here.
@@ -387,4 +392,9 @@ impl Room {
     pub fn world_bytes(&self) -> usize {
         self.world.memory_bytes() + self.writer.memory_bytes() + self.own.capacity()
     }
+}
+
+fn with_possible_code(refusal: Refusal) -> Refusal {
+    let code = if REFUSAL_CODES.contains(&refusal.code) { refusal.code } else { DEFAULT_REFUSAL_CODE };
+    Refusal { code, ..refusal }
 }

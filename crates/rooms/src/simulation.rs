@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::{GridShape, PlayerId, World};
 
+/// The code of a message to a game that takes none.
+const NO_MESSAGES_CODE: u16 = 400;
+
 /// A game: the rules of a world. Its methods are called one at a time, by one thread, in an order that a recording
 /// repeats; whatever they do has to follow from their arguments, the world and what they did before. So a simulation
 /// reads no clock, draws its chance from [`World::random`], and iterates over nothing whose order is not fixed.
@@ -69,6 +72,14 @@ pub trait Simulation: Send {
     /// [`InputError`]: counted; nothing else happens.
     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError>;
 
+    /// A message of the application's backend (`room_send` of the server API). What is returned is its answer.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the backend's request fails with it. By default every message is refused.
+    fn message(&mut self, _world: &mut World, _data: &[u8]) -> Result<Vec<u8>, Refusal> {
+        Err(Refusal { code: NO_MESSAGES_CODE, message: "this game takes no messages".into() })
+    }
+
     /// One step of time.
     fn tick(&mut self, world: &mut World);
 
@@ -103,12 +114,12 @@ impl<'a> Visitor<'a> {
     }
 }
 
-/// Why a player may not join, in the game's own words and numbers.
+/// Why a player may not join, or a message is not carried out, in the game's own words and numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The code of the error reply: 400 to 1,999.
     pub code: u16,
-    /// Human-readable; the client receives it with the code.
+    /// Human-readable; the client or the backend receives it with the code.
     pub message: Box<str>,
 }
 

@@ -27,6 +27,7 @@ enum Act {
     Join { user: String, encoding: Encoding, data: &'static [u8] },
     Leave(u32),
     Input { player: u32, number: u32, data: Vec<u8> },
+    Message(Vec<u8>),
     Tick,
 }
 
@@ -37,6 +38,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0..9u8, encoding, data).prop_map(|(user, encoding, data)| Act::Join { user: format!("u{user}"), encoding, data }),
         1 => (1..12u32).prop_map(Act::Leave),
         6 => (1..12u32, 1..999u32, vec(any::<u8>(), 0..4)).prop_map(|(player, number, data)| Act::Input { player, number, data }),
+        2 => vec(any::<u8>(), 0..4).prop_map(Act::Message),
         6 => Just(Act::Tick),
     ]
 }
@@ -56,6 +58,10 @@ fn act_on(room: &mut Room, recorder: &mut Recorder, act: &Act) -> Option<TickOut
         Act::Input { player, number, data } => {
             recorder.input(PlayerId(*player), *number, data);
             room.input(PlayerId(*player), *number, data);
+        }
+        Act::Message(data) => {
+            recorder.message(data);
+            let _ = room.message(data);
         }
         Act::Tick => {
             let outcome = room.tick(0);
@@ -125,6 +131,17 @@ fn a_recording_is_replayed_to_the_same_hashes() {
     for cell in (0..256).map(dunlin_rooms::CellIndex) {
         assert_eq!(replayed.room().world().cell_hash(cell), room.world().cell_hash(cell));
     }
+}
+
+#[test]
+fn a_message_is_answered_or_refused_with_a_code_of_the_games() {
+    let mut room = room(1);
+    assert!(room.message(b"rain").is_ok_and(|answer| answer.iter().all(u8::is_ascii_digit)));
+    let refusal = |code, message: &str| Err(Refusal { code, message: message.into() });
+    assert_eq!(room.message(&[9]), refusal(459, "no"));
+    assert_eq!(room.message(&[]), refusal(400, "say something"), "2000 is not a game's code");
+    let mut deaf = Room::new(options(), 1, Box::new(Script(drift(1).grid(), |_| {}))).expect("a map");
+    assert_eq!(deaf.message(b"rain"), refusal(400, "this game takes no messages"));
 }
 
 #[test]

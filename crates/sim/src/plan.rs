@@ -222,9 +222,7 @@ impl RoomPlan {
                 inputs_per_second: *chance.pick(&[3, 20, 1_000]),
                 input_bytes_max: INPUT_BYTES_MAX,
                 inbox_inputs_max: *chance.pick(&[2, 1_000, 1_000]),
-                gives_seat_tokens: false,
-                is_one_seat_per_user: false,
-                frame_bytes_per_second: None,
+                ..RoomLimits::default()
             },
             play: GameOptions {
                 shape,

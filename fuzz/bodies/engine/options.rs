@@ -139,6 +139,8 @@ fn namespaces(open: &NamespaceOptions) -> Vec<NamespaceOptions> {
             gives_seat_tokens: true,
             is_one_seat_per_user: false,
             frame_bytes_per_second: None,
+            messages_max: 2,
+            message_bytes_max: 16,
         }),
         ..named("arena")
     };

@@ -49,7 +49,8 @@ impl Rooms {
                     host.end(code, reason.as_ref(), outgoing);
                 }
             }
-            ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {
+            message => {
+                let room = message.room();
                 // Messages after a failure find no room. A pending join is refused.
                 match (self.open.get_mut(&room), message) {
                     (Some((host, _)), message) => host.take(message),
@@ -116,6 +117,11 @@ impl Simulation for Meadow {
             _ => return Err(InputError),
         };
         emitted.map_err(|_| InputError)
+    }
+
+    fn message(&mut self, world: &mut World, data: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let full = |_| Refusal { code: 400, message: "full".into() };
+        world.emit(Scope::All, r#""news""#).map_err(full).map(|()| data.repeat(2))
     }
 
     fn tick(&mut self, _: &mut World) {}

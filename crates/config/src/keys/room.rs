@@ -139,6 +139,18 @@ const ROOM: &[Key] = &[
         "Maximum bytes of snapshots per second of one player; the burst size is the same. When less than half of the burst is left, far cells are updated less often; beyond the limit ticks are skipped. Should be larger than a full snapshot. 0: no limit.",
     ),
     own(
+        "messages_limit",
+        COUNT_32,
+        "256",
+        "Maximum number of messages of the backend (`room_send` of the API) that wait for the answer of a room. Beyond it a message gets error 111.",
+    ),
+    own(
+        "message_size_limit",
+        Int(1, 1 << 20),
+        "16384",
+        "Maximum size in bytes of a message of the backend, and of the game's answer. A larger message gets error 107.",
+    ),
+    own(
         "tick_stuck_timeout",
         Duration,
         "2s",

@@ -22,7 +22,8 @@ use crate::{
     room::{SeatClaim, SeatKey, SeatToken},
 };
 
-/// The version of both formats that is written. Version 1 has no spectators, and knows of a client only its user.
+/// The version of both formats that is written. Version 1 has no spectators and no messages of the backend, and knows of a
+/// client only its user.
 pub const CHECKPOINT_VERSION: u8 = 2;
 
 /// What a room is made of. One that is made of something else does not go on from a checkpoint.
@@ -281,6 +282,11 @@ fn put_step(step: &Step, out: &mut Vec<u8>) {
             out.push(5);
             put_number((*grace_ticks).into(), out);
         }
+        Step::Message { id, data } => {
+            out.push(8);
+            put_number(*id, out);
+            put_bytes(data, out);
+        }
     }
 }
 
@@ -457,6 +463,7 @@ impl<'a> RecordReader<'a> {
             4 => Step::Away { seat: self.seat()?, grace_ticks: None },
             7 => Step::Away { seat: self.seat()?, grace_ticks: Some(self.number_of()?) },
             5 => Step::AllAway { grace_ticks: self.number_of()? },
+            8 => Step::Message { id: self.number()?, data: Bytes::copy_from_slice(self.bytes()?) },
             _ => return Err(NotRestored::Malformed),
         })
     }

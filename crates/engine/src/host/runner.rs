@@ -47,6 +47,13 @@ pub enum Step {
         /// For the game.
         data: Bytes,
     },
+    /// A message of the backend.
+    Message {
+        /// The owner's number for it.
+        id: u64,
+        /// For the game.
+        data: Bytes,
+    },
     /// Somebody's client is gone, and its player stays until it comes back.
     Away {
         /// Who.
@@ -77,6 +84,7 @@ pub struct Runner {
 pub(super) struct Applied {
     entered: Vec<(usize, SeatKey, Result<Entered, Refusal>)>,
     left: Vec<(usize, SeatKey)>,
+    answered: Vec<MessageAnswer>,
     expired: usize,
 }
 
@@ -91,6 +99,9 @@ pub struct Entered {
     pub left_seat: Option<SeatKey>,
 }
 
+/// A message's number, and the game's answer to it.
+pub(super) type MessageAnswer = (u64, Result<Bytes, Refusal>);
+
 /// What a tick led to.
 #[derive(Debug)]
 pub struct CompletedTick {
@@ -98,6 +109,7 @@ pub struct CompletedTick {
     pub(super) entered: Vec<(usize, SeatKey, Result<Entered, Refusal>)>,
     /// Leaves: place in the batch, and seat.
     pub(super) left: Vec<(usize, SeatKey)>,
+    pub(super) answered: Vec<MessageAnswer>,
     /// The world before the tick, if a shard may need its keyframe, and the encodings that are in use since.
     pub(super) keyframe: Option<(Arc<TickUpdate>, EncodingSet)>,
     /// Seats whose players the game has removed, with the reasons.
@@ -139,13 +151,13 @@ impl Runner {
     /// Applies the pending steps and runs one tick. `time_us` is the Unix time in the snapshots.
     pub fn run(&mut self, batch: TickBatch, time_us: u64) -> CompletedTick {
         let keyframe = self.keyframe_for(&batch);
-        let Applied { entered, left, expired } = self.apply(batch.steps);
+        let Applied { entered, left, answered, expired } = self.apply(batch.steps);
         let encodings = self.room.encodings();
         let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
         let outcome = self.room.tick(time_us);
         let kicked = self.on_removals(&outcome.removals);
         let away = self.book.away_count();
-        CompletedTick { entered, left, keyframe, kicked, away, expired, outcome }
+        CompletedTick { entered, left, answered, keyframe, kicked, away, expired, outcome }
     }
 
     /// The game has removed players. Returns the seats that they had, with the reasons.
@@ -201,6 +213,9 @@ impl Runner {
                     self.inputs_senseless += u64::from(!self.room.input(player, number, &data));
                 }
             }
+            Step::Message { id, data } => {
+                applied.answered.push((id, self.room.message(&data).map(Bytes::from)));
+            }
             Step::Away { seat, grace_ticks } => {
                 if let Some(player) = self.seating.remove_seat(seat) {
                     let grace_ticks = grace_ticks.map_or(u64::MAX, u64::from);
@@ -251,7 +266,7 @@ impl Runner {
         }
         let encodings = batch.steps.iter().fold(self.room.encodings(), |all, step| match step {
             Step::Join { encoding, .. } => all.with(*encoding),
-            Step::Leave { .. } | Step::Input { .. } | Step::Away { .. } | Step::AllAway { .. } => all,
+            _ => all,
         });
         Some(self.room.keyframe(encodings))
     }
@@ -279,7 +294,7 @@ impl Runner {
                 }
                 false
             }
-            Step::Leave { .. } | Step::Input { .. } | Step::Away { .. } | Step::AllAway { .. } => false,
+            _ => false,
         })
     }
 }
@@ -303,6 +318,11 @@ impl CompletedTick {
         Self {
             entered: self.entered.clone(),
             left: self.left.clone(),
+            answered: self
+                .answered
+                .iter()
+                .map(|(id, answer)| (*id, answer.as_ref().map(copied).map_err(Clone::clone)))
+                .collect(),
             keyframe: self.keyframe.clone(),
             kicked: self.kicked.clone(),
             away: self.away,

@@ -32,6 +32,9 @@ impl Shard {
         match message {
             FromRoom::Made { room, channel } => owner.room_is_made(room, &channel),
             FromRoom::Joined { room, request, outcome } => owner.joined(context, room, request, outcome, effects),
+            FromRoom::Answered { room, channel, id, answer } => {
+                owner.room_has_answered(context, room, &channel, id, answer, effects);
+            }
             FromRoom::Event { room, channel, data, audience } => {
                 owner.take_event(context, room, &channel, data, audience, effects);
             }

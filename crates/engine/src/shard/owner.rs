@@ -15,6 +15,7 @@ mod peers;
 mod propose;
 mod reconfigure;
 mod recovery;
+mod room_messages;
 mod rooms;
 
 use std::{
@@ -47,6 +48,7 @@ use crate::{
 };
 
 use peers::PeerQueries;
+use room_messages::WaitingMessages;
 
 use super::{Context, Seed, ShardIdentity, room::RoomThread};
 
@@ -65,6 +67,7 @@ pub(super) struct Owner {
     room_openings: Bucket,
     /// How many joins each room has yet to answer that was closed with joins on the way to it, by its number.
     closed_rooms: HashMap<u64, u32, foldhash::quality::FixedState>,
+    waiting_messages: WaitingMessages,
     channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
     /// Channels that nobody listens to, by the time since when; those with the earliest go first.
     idle_channels: BTreeSet<(u64, Arc<str>)>,
@@ -103,6 +106,7 @@ impl Owner {
             rooms_unmade: 0,
             room_openings: identity.share(options.room_openings.per_second),
             closed_rooms: HashMap::default(),
+            waiting_messages: WaitingMessages::default(),
             channels: HashMap::with_hasher(hasher()),
             idle_channels: BTreeSet::new(),
             has_logs: options.has_logs(),

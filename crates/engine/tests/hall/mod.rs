@@ -103,6 +103,17 @@ impl Simulation for Meadow {
         emitted.map_err(|_| InputError)
     }
 
+    fn message(&mut self, world: &mut World, data: &[u8]) -> Result<Vec<u8>, Refusal> {
+        match data {
+            b"no" => Err(Refusal { code: 451, message: "not today".into() }),
+            b"rain" => {
+                world.emit(Scope::All, r#""rain""#).map_err(|_| Refusal { code: 452, message: "too many".into() })?;
+                Ok(world.player_count().to_string().into())
+            }
+            _ => Ok(data.repeat(2)),
+        }
+    }
+
     fn tick(&mut self, world: &mut World) {
         let sheep: Vec<(ObjectId, Position)> = world
             .objects()
@@ -163,9 +174,9 @@ pub fn options() -> Options {
             inputs_per_second: 10,
             input_bytes_max: 16,
             inbox_inputs_max: 12,
-            gives_seat_tokens: false,
-            is_one_seat_per_user: false,
-            frame_bytes_per_second: None,
+            messages_max: 2,
+            message_bytes_max: 16,
+            ..RoomLimits::default()
         }),
         ..options.without_namespace.clone()
     };
@@ -283,7 +294,7 @@ impl Hall {
                     }
                     continue;
                 }
-                ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => *room,
+                message => message.room(),
             };
             match self.rooms.get_mut(&room) {
                 Some((host, _)) => host.take(message),

@@ -20,7 +20,8 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::History { channel, .. }
         | ApiRequest::HistoryRemove { channel }
         | ApiRequest::OpenRoom { channel }
-        | ApiRequest::CloseRoom { channel } => Some(channel),
+        | ApiRequest::CloseRoom { channel }
+        | ApiRequest::SendToRoom { channel, .. } => Some(channel),
         ApiRequest::Channels
         | ApiRequest::Disconnect { .. }
         | ApiRequest::Subscribe { .. }
@@ -67,6 +68,7 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
         "history_remove" => ApiRequest::HistoryRemove { channel },
         "open_room" => ApiRequest::OpenRoom { channel },
         "close_room" => ApiRequest::CloseRoom { channel },
+        "send_to_room" => ApiRequest::SendToRoom { channel, data: Bytes::copy_from_slice(text("data").as_bytes()) },
         "channels" => ApiRequest::Channels,
         "disconnect" => {
             let code = fields["code"].as_u64().map(|code| code as u16);
@@ -126,6 +128,8 @@ pub fn answer(answer: &ApiResult) -> Value {
             Value::Object(channels.iter().map(|(name, sessions)| (name.to_string(), json!(sessions))).collect())
         }
         Ok(ApiAnswer::Done { sessions }) => json!({"sessions": sessions}),
+        Ok(ApiAnswer::MessageAnswered(Ok(data))) => json!({"data": String::from_utf8_lossy(data)}),
+        Ok(ApiAnswer::MessageAnswered(Err(refusal))) => json!({"refused": refusal.code, "message": refusal.message}),
         Ok(ApiAnswer::Survey(survey)) => json!({
             "sessions": survey.sessions,
             "subscriptions": survey.subscriptions,

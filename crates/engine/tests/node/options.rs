@@ -104,8 +104,7 @@ fn room(value: &str) -> RoomLimits {
         input_bytes_max: read(input_bytes_max),
         inbox_inputs_max: read(inbox_inputs_max),
         gives_seat_tokens,
-        is_one_seat_per_user: false,
-        frame_bytes_per_second: None,
+        ..RoomLimits::default()
     }
 }
 

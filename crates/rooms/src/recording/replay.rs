@@ -157,6 +157,11 @@ impl<'a> Replay<'a> {
                 self.room.input(player, number, data);
                 None
             }
+            Record::Message { data } => {
+                // The answer is of no use, and a refusal is one again.
+                let _ = self.room.message(data);
+                None
+            }
             Record::Tick { state_hash: expected } => {
                 match &mut self.watched {
                     Some(watched) => watched.events = self.room.tick_with_events(),

@@ -89,6 +89,16 @@ impl Simulation for Drift {
         Ok(())
     }
 
+    fn message(&mut self, world: &mut World, data: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let by = u64::from(world.random_below(10));
+        let [code, ..] = data else { return Err(Refusal { code: 2_000, message: "say something".into() }) };
+        if *code < 50 {
+            return Err(Refusal { code: 450 + u16::from(*code), message: "no".into() });
+        }
+        self.inputs += by;
+        Ok(self.inputs.to_string().into())
+    }
+
     fn tick(&mut self, world: &mut World) {
         let tick = world.tick();
         let due = |id: ObjectId| (id.0 + tick).is_multiple_of(4);

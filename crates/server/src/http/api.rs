@@ -12,6 +12,7 @@ pub mod legacy;
 mod method;
 mod paths;
 mod result;
+mod rooms;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub use error::ApiError;
 pub use execute::{Executor, NodeIdentity};
 pub use method::Method;
 pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
+pub use rooms::RoomCommand;
 pub(crate) use service::is_authorized;
 pub use service::{ApiOptions, Service, answer, answer_legacy};
 

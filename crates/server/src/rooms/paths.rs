@@ -158,7 +158,7 @@ impl Drop for RoomPaths {
 fn joined<'a>(steps: &'a [Step], done: &'a CompletedTick) -> impl Iterator<Item = (PlayerId, &'a Arc<str>)> {
     let users = steps.iter().filter_map(|step| match step {
         Step::Join { info, .. } => Some(&info.user),
-        Step::Leave { .. } | Step::Input { .. } | Step::Away { .. } | Step::AllAway { .. } => None,
+        _ => None,
     });
     done.joins().zip(users).filter_map(|((_, player), user)| Some((player?.player, user)))
 }

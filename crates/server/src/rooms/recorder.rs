@@ -118,7 +118,7 @@ impl RoomRecorder {
                 Step::Join { claim, .. } if claim.given.is_some() => break,
                 Step::Join { seat, .. } => joining.push(*seat),
                 Step::Leave { seat } | Step::Input { seat, .. } if joining.contains(seat) => break,
-                Step::Leave { .. } | Step::Input { .. } | Step::Away { .. } | Step::AllAway { .. } => {}
+                _ => {}
             }
             self.record(step, None);
             self.steps_recorded += 1;
@@ -166,6 +166,7 @@ impl RoomRecorder {
                     self.recording.input(*player, *number, data);
                 }
             }
+            Step::Message { data, .. } => self.recording.message(data),
             // In rooms with seats, every player has one, and no spectator.
             Step::Away { seat, .. } => {
                 if let Some(player) = self.players.remove(seat) {

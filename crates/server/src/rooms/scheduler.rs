@@ -215,8 +215,8 @@ impl Scheduler {
         match message {
             ToRoom::Open { room, channel, namespace } => self.open(room, channel, namespace, shared, now_ns),
             ToRoom::Close { room, code, reason } => self.close(room, code, reason),
-            ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {
-                match self.by_key.get(&room).and_then(|&place| self.places[place].as_mut()) {
+            message => {
+                match self.by_key.get(&message.room()).and_then(|&place| self.places[place].as_mut()) {
                     Some(scheduled_room) => {
                         if shared.is_draining() {
                             scheduled_room.begin_drain();

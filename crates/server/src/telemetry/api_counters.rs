@@ -8,8 +8,8 @@ use crate::http::api::{ApiError, Method};
 #[derive(Default)]
 pub struct ControlCounters {
     requests: [AtomicU64; Method::ALL.len()],
-    /// By method and index of the code in [`ApiError::CODES`].
-    errors: [[AtomicU64; ApiError::CODES.len()]; Method::ALL.len()],
+    /// By method and [`ApiError::index`].
+    errors: [[AtomicU64; ApiError::INDICES]; Method::ALL.len()],
     refused: [AtomicU64; HttpRefusal::ALL.len()],
     connections: AtomicU64,
     /// Successful and failed reloads of certificates.
@@ -230,11 +230,11 @@ impl ControlCounters {
         load(self.requests.get(method as usize))
     }
 
-    /// The errors of a method by code; codes that have not occurred are omitted.
+    /// The errors of a method by code; codes that have not occurred are omitted. Those of games count as one.
     pub fn errors(&self, method: Method) -> impl Iterator<Item = (u32, u64)> + '_ {
         let counts = self.errors.get(method as usize).into_iter().flatten();
         let counts = counts.map(|count| count.load(Ordering::Relaxed));
-        ApiError::CODES.iter().copied().zip(counts).filter(|(_, count)| *count > 0)
+        ApiError::CODES.into_iter().chain([ApiError::GAME_CODE]).zip(counts).filter(|(_, count)| *count > 0)
     }
 
     /// The number of refusals for a reason.

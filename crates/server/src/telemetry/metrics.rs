@@ -178,6 +178,7 @@ families! {
     ROOM_THREADS_LOST = Gauge "dunlin_room_threads_lost" ["thread"] "Abandoned threads that have not returned.";
     ROOM_PRIORITY = Gauge "dunlin_room_thread_priority" ["thread"] "1 if the room thread has a raised scheduling priority.";
     ROOM_INPUTS = Counter "dunlin_room_inputs_total" ["outcome"] "Inputs of players, by outcome: applied, rejected by the game, or refused for a reason.";
+    ROOM_MESSAGES = Counter "dunlin_room_messages_total" ["outcome"] "Messages of the backend to rooms, by outcome: answered or refused by the game, the room ended before, or refused for a reason.";
     ROOM_EVENTS = Counter "dunlin_room_events_total" [] "Events of rooms.";
     ROOM_PUBLICATIONS = Counter "dunlin_room_publications_total" ["outcome"] "Publications of rooms into other channels, by outcome.";
     ROOM_KEYFRAMES = Counter "dunlin_room_keyframes_total" [] "Keyframes sent to shards.";
@@ -275,7 +276,7 @@ families! {
     CLUSTER_PEER_MESSAGES_DROPPED = Counter "dunlin_cluster_peer_messages_dropped_total" [] "Messages of other nodes dropped, because they make no sense or broker.nats.peers.nodes_limit nodes are known.";
 
     API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests to the server API, including commands in batches.";
-    API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Errors of the server API.";
+    API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Errors of the server API. Refusals of games count under the code 400.";
     TLS_RELOADS = Counter "dunlin_tls_certificate_reloads_total" ["outcome"] "Reloads of changed certificates, by outcome. After a failure the old certificates stay in use.";
     CONFIG_RELOADS = Counter "dunlin_config_reloads_total" ["outcome"] "Configuration reloads, by outcome.";
     CONFIG_LAST_RELOAD = Gauge "dunlin_config_last_reload_success_timestamp_seconds" [] "Unix time of the last successful configuration reload; 0 before the first one.";

@@ -14,6 +14,7 @@
 //! - `reload.rs` reloading the configuration
 //! - `backups.rs` backups of the storage, and restores
 //! - `room_paths.rs` paths of players
+//! - `room_messages.rs` messages of the backend to rooms
 //! - `cluster.rs` the server API on two nodes
 //! - `cluster_nats.rs` two nodes, and NATS that is lost, secured or told to forget
 //! - `demo.rs` the demo page and its prices
@@ -32,6 +33,7 @@ mod jwks;
 mod limits;
 mod observation;
 mod reload;
+mod room_messages;
 mod room_paths;
 mod server;
 mod shutdown;

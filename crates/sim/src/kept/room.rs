@@ -175,7 +175,7 @@ impl KeptRoom {
 fn token_given(step: &Step) -> Option<String> {
     match step {
         Step::Join { claim, .. } => claim.given.map(|token| format!("{:032x}", token.0)),
-        Step::Leave { .. } | Step::Input { .. } | Step::Away { .. } | Step::AllAway { .. } => None,
+        _ => None,
     }
 }
 

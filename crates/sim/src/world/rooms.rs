@@ -197,8 +197,8 @@ impl World {
                 }
                 outgoing.push((room.owner, FromRoom::Joined { room, request, outcome }));
             }
-            ToRoom::Join { room, .. } | ToRoom::Leave { room, .. } | ToRoom::Input { room, .. } => {
-                if let Some(hosted) = self.threads.rooms[thread].get_mut(&room) {
+            message => {
+                if let Some(hosted) = self.threads.rooms[thread].get_mut(&message.room()) {
                     hosted.host.take(message);
                 }
             }

@@ -25,6 +25,9 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let answer = match request {
+            ApiRequest::Publish { channel, .. } if context.refuses_publication_into_room(&channel) => {
+                Err(ErrorCode::NotAvailable)
+            }
             ApiRequest::Publish { channel, data, how } => {
                 let draft = Draft { data, info: None, how, audience: None, creator: None };
                 return self.propose(context, &channel.into(), draft, ReplyTo::Api(ticket), effects);
@@ -37,6 +40,9 @@ impl Owner {
                     }
                     Err(code) => Err(code),
                 }
+            }
+            ApiRequest::SendToRoom { channel, data } => {
+                return self.send_message_to_room(context, ticket, &channel, data, effects);
             }
             request => self.carry_out_api(context, request, effects),
         };

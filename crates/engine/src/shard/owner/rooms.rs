@@ -127,7 +127,7 @@ impl Owner {
     }
 
     /// The room of `channel`, if it is still `key`.
-    fn current_room(&mut self, channel: &str, key: RoomKey) -> Option<&mut OwnedRoom> {
+    pub(super) fn current_room(&mut self, channel: &str, key: RoomKey) -> Option<&mut OwnedRoom> {
         let room = self.channels.get_mut(channel)?.room.as_deref_mut()?;
         (room.key == key).then_some(room)
     }
@@ -217,7 +217,8 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let Some(room) = self.current_room(channel, key) else { return };
-        if room.players == 0 && room.joins_on_way == 0 {
+        let is_needed = room.players > 0 || room.joins_on_way > 0 || self.waiting_messages.of(key) > 0;
+        if !is_needed {
             self.close_room(context, channel, key, None, effects);
         }
     }
@@ -272,6 +273,8 @@ impl Owner {
         channel.room = None;
         self.rooms_unmade -= usize::from(!room.is_made);
         let namespace = channel.namespace;
+        self.answer_waiting_messages(context, key, namespace, code, effects);
+        let channel = self.channels.get(name)?;
         let shards: Vec<_> = channel.listening_shards(crate::channel::Audience::Publications).collect();
         for shard in shards {
             let reason = reason.clone();
@@ -354,6 +357,6 @@ impl Owner {
     }
 }
 
-fn send_to_room(thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {
+pub(super) fn send_to_room(thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {
     effects.list.push(Effect::ToRoom { thread, message });
 }

@@ -15,6 +15,7 @@ use super::{
     ApiError, Method,
     glob::Glob,
     paths::{PathFields, PathsWanted},
+    rooms::{self, RoomCommand},
     wire,
 };
 
@@ -81,6 +82,8 @@ pub enum ApiCommand {
     Rooms,
     /// See [`Method::RoomPaths`].
     RoomPaths(Box<PathsWanted>),
+    /// About one room, on this node alone.
+    Room(RoomCommand),
 }
 
 /// The content of a publication.
@@ -145,6 +148,7 @@ impl ApiCommand {
             Method::RoomClose => of_channel(|channel| Self::RoomClose { channel })?,
             Method::Rooms => read::<wire::NoParams>(body).map(|_| Ok(Self::Rooms))?,
             Method::RoomPaths => parse_as(body, room_paths)?,
+            Method::RoomSend => parse_as(body, rooms::send)?,
             Method::Rpc => parse_as(body, |body| rpc(&body))?,
             Method::Batch => Err(ApiError::NOT_FOUND),
             Method::Subscribe => parse_as(body, subscribe)?,
@@ -207,6 +211,7 @@ fn batch_command(
         room_close => RoomClose, |body| channel_of(body).map(|channel| ApiCommand::RoomClose { channel });
         rooms => Rooms, |_: wire::NoParams| Ok(ApiCommand::Rooms);
         room_paths => RoomPaths, room_paths;
+        room_send => RoomSend, rooms::send;
         rpc => Rpc, |body| rpc(&body);
         refresh => Refresh, refresh;
         channels => Channels, |body| channels(&body);
@@ -286,7 +291,7 @@ fn publication_of(body: wire::PublicationFields) -> Result<ApiPublication, ApiEr
 }
 
 /// The payload in a pair of fields such as `data` and `b64data`, if any.
-fn payload_of(json: Option<Box<RawValue>>, base64: String) -> Result<Option<Payload>, ApiError> {
+pub(super) fn payload_of(json: Option<Box<RawValue>>, base64: String) -> Result<Option<Payload>, ApiError> {
     if !base64.is_empty() {
         let bytes = STANDARD.decode(base64).map_err(|_| ApiError::bad_request("a field is not base64"))?;
         return Ok(Some(Payload::from_opaque(bytes.into())));
@@ -409,7 +414,7 @@ fn channel_of(body: wire::ChannelParams) -> Result<Box<str>, ApiError> {
     named(body.channel)
 }
 
-fn named(channel: String) -> Result<Box<str>, ApiError> {
+pub(super) fn named(channel: String) -> Result<Box<str>, ApiError> {
     if channel.is_empty() { Err(ApiError::NO_CHANNEL) } else { Ok(channel.into()) }
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use dunlin_engine::api::ApiRefusal;
 use dunlin_protocol::ErrorCode;
+use dunlin_rooms::Refusal;
 use serde::Serialize;
 
 /// An error response.
@@ -14,8 +15,13 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// All codes of the API, in the order of [`ApiError::index`].
-    pub const CODES: [u32; 7] = [100, 102, 104, 107, 108, 112, 113];
+    /// All codes of the API but those of games, in the order of [`ApiError::index`].
+    pub const CODES: [u32; 8] = [100, 102, 104, 107, 108, 111, 112, 113];
+
+    /// Under which refusals of games are counted, whose codes are 400 to 1999.
+    pub const GAME_CODE: u32 = 400;
+    /// Number of values of [`ApiError::index`].
+    pub const INDICES: usize = Self::CODES.len() + 1;
 
     /// The server failed.
     pub const INTERNAL: Self = Self::constant(100, "internal server error");
@@ -31,6 +37,8 @@ impl ApiError {
     pub const NO_DATA: Self = Self::constant(107, "bad request: data is missing");
     /// Not enabled for the channel, or not supported.
     pub const NOT_AVAILABLE: Self = Self::constant(108, "not available");
+    /// Too much waits already.
+    pub const TOO_MANY_REQUESTS: Self = Self::constant(111, "too many requests");
     /// The history after the requested position is no longer available.
     pub const UNRECOVERABLE_POSITION: Self = Self::constant(112, "unrecoverable position");
     /// Two requests conflict.
@@ -61,6 +69,16 @@ impl ApiError {
         Self { message: format!("{}: {what}", Self::NOT_AVAILABLE.message).into(), ..Self::NOT_AVAILABLE }
     }
 
+    /// Too much waits already, with the limit.
+    pub fn too_many_requests(what: impl std::fmt::Display) -> Self {
+        Self { message: format!("{}: {what}", Self::TOO_MANY_REQUESTS.message).into(), ..Self::TOO_MANY_REQUESTS }
+    }
+
+    /// The refusal of a game.
+    pub fn of_game(refusal: Refusal) -> Self {
+        Self { code: refusal.code.into(), message: String::from(refusal.message).into() }
+    }
+
     /// The error code.
     pub const fn code(&self) -> u32 {
         self.code
@@ -71,8 +89,11 @@ impl ApiError {
         &self.message
     }
 
-    /// The index of the code in [`ApiError::CODES`].
+    /// The index of the code in [`ApiError::CODES`], or behind them for a game's.
     pub fn index(&self) -> usize {
+        if self.code >= Self::GAME_CODE {
+            return Self::CODES.len();
+        }
         Self::CODES.iter().position(|code| *code == self.code).unwrap_or(0)
     }
 
@@ -80,7 +101,8 @@ impl ApiError {
     pub const fn http_status(&self) -> u16 {
         match self.code {
             102 | 104 => 404,
-            107 | 108 => 400,
+            107 | 108 | Self::GAME_CODE.. => 400,
+            111 => 429,
             112 => 416,
             113 => 409,
             _ => 500,
@@ -106,6 +128,7 @@ impl From<ErrorCode> for ApiError {
             ErrorCode::MethodNotFound => Self::NOT_FOUND,
             ErrorCode::BadRequest => Self::BAD_REQUEST,
             ErrorCode::NotAvailable => Self::NOT_AVAILABLE,
+            ErrorCode::TooManyRequests => Self::TOO_MANY_REQUESTS,
             ErrorCode::UnrecoverablePosition => Self::UNRECOVERABLE_POSITION,
             // The node has reached its channel limit, or the subscription would have expired at once.
             ErrorCode::LimitExceeded | ErrorCode::Expired => Self::bad_request(code.message()),
@@ -126,6 +149,7 @@ mod tests {
             (ApiError::NOT_FOUND, 404),
             (ApiError::BAD_REQUEST, 400),
             (ApiError::NOT_AVAILABLE, 400),
+            (ApiError::TOO_MANY_REQUESTS, 429),
             (ApiError::UNRECOVERABLE_POSITION, 416),
             (ApiError::CONFLICT, 409),
         ];
@@ -133,6 +157,10 @@ mod tests {
         for (index, (error, status)) in errors.iter().enumerate() {
             assert_eq!((error.index(), error.http_status()), (index, *status), "{error:?}");
             assert_eq!(ApiError::CODES[index], error.code());
+        }
+        for code in [400, 1_999] {
+            let error = ApiError::of_game(Refusal { code, message: "no".into() });
+            assert_eq!((error.index(), error.http_status()), (ApiError::INDICES - 1, 400));
         }
     }
 }

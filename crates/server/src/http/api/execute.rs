@@ -150,6 +150,7 @@ impl Executor {
                 result::to_outcome(&result::RoomsJson { rooms })
             }
             ApiCommand::RoomPaths(wanted) => paths::read_json(&self.node, *wanted).await,
+            ApiCommand::Room(command) => self.carry_out_in_room(command).await,
         }
     }
 

@@ -46,10 +46,12 @@ methods! {
     Unsubscribe = "unsubscribe", Some(2);
     /// Describes the node.
     Info = "info", Some(9);
-    /// Opens a channel's room. Only Dunlin has this method and the next three.
+    /// Opens a channel's room. Only Dunlin has the methods of rooms.
     RoomOpen = "room_open", None;
     /// Closes a channel's room.
     RoomClose = "room_close", None;
+    /// Sends a message to the game in a channel's room.
+    RoomSend = "room_send", None;
     /// Lists the rooms of the node.
     Rooms = "rooms", None;
     /// Returns where the players of a room went.

@@ -211,7 +211,7 @@ impl<'a> PublicationJson<'a> {
 }
 
 /// A JSON payload is embedded verbatim; any other is encoded in base64.
-fn json_or_base64(payload: Option<&Payload>) -> (Option<&RawValue>, Option<String>) {
+pub(super) fn json_or_base64(payload: Option<&Payload>) -> (Option<&RawValue>, Option<String>) {
     let Some(payload) = payload else { return (None, None) };
     match serde_json::from_slice(payload.bytes()) {
         Ok(json) => (Some(json), None),

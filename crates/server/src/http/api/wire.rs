@@ -188,6 +188,17 @@ pub struct RoomPathsParams {
     pub cursor: String,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RoomSendParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    #[serde(deserialize_with = "raw")]
+    pub data: Option<Box<RawValue>>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub b64data: String,
+}
+
 /// The code and the reason of a close.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -316,6 +327,7 @@ pub struct BatchCommand {
     pub room_close: Option<Object<ChannelParams>>,
     pub rooms: Option<Object<NoParams>>,
     pub room_paths: Option<Object<RoomPathsParams>>,
+    pub room_send: Option<Object<RoomSendParams>>,
     pub rpc: Option<Object<RpcParams>>,
     pub refresh: Option<Object<RefreshParams>>,
     pub channels: Option<Object<ChannelsParams>>,

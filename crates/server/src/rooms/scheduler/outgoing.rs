@@ -54,6 +54,7 @@ impl Scheduler {
                 FromRoom::Keyframe { .. } => counters.keyframes += 1,
                 FromRoom::Tick { .. } => counters.updates += 1,
                 FromRoom::Made { .. }
+                | FromRoom::Answered { .. }
                 | FromRoom::Idle { .. }
                 | FromRoom::Closing { .. }
                 | FromRoom::Failed { .. }

@@ -1,7 +1,7 @@
 //! Metrics of rooms.
 
 use dunlin_engine::{
-    counters::{InputRefusal, NamespaceRoomCounters as OfShards},
+    counters::{InputRefusal, MessageOutcome, NamespaceRoomCounters as OfShards},
     room::RoomRefusal,
 };
 
@@ -63,6 +63,13 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
         for refusal in InputRefusal::ALL {
             let refused = sum(moment.shards, |counters| place(&counters.inputs_refused, refusal as usize));
             samples.add(&[refusal.name()], refused);
+        }
+    });
+    page.family(&m::ROOM_MESSAGES, |samples| {
+        for outcome in MessageOutcome::ALL {
+            let namespaces = moment.shards.iter().flat_map(|shard| &shard.counters.namespaces);
+            let counted = namespaces.map(|counters| place(&counters.rooms.messages, outcome as usize));
+            samples.add(&[outcome.name()], counted.sum::<u64>());
         }
     });
     page.single(&m::ROOM_EVENTS, total(|counters| counters.events));

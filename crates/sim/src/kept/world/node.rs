@@ -169,7 +169,7 @@ impl KeptWorld<'_> {
                 self.post(vec![(room.owner, FromRoom::Made { room, channel })]);
                 Ok(())
             }
-            (message @ (ToRoom::Join { .. } | ToRoom::Leave { .. } | ToRoom::Input { .. }), Some(room)) => {
+            (message, Some(room)) if !matches!(message, ToRoom::Open { .. } | ToRoom::Close { .. }) => {
                 room.host.take(message);
                 Ok(())
             }

@@ -1,0 +1,166 @@
+//! Messages of the backend to rooms, and the requests of the server API that wait for answers.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use dunlin_protocol::{ErrorCode, UnsubscribeCode};
+use dunlin_rooms::Refusal;
+
+use crate::{
+    Effects,
+    api::ApiAnswer,
+    counters::MessageOutcome,
+    event::Ticket,
+    names::NamespaceIndex,
+    room::{RoomKey, ToRoom},
+};
+
+use super::{Context, Owner, rooms::send_to_room};
+
+const NO_ROOMS: &str = "the namespace of the channel has no rooms: set room.simulation";
+const NO_PUBLICATIONS: &str = "the channel is a room, whose publications are the events of its game: use room_send";
+const NOT_OPEN: &str = "the room is not open: open it with room_open";
+const TOO_LONG: &str = "data is longer than room.message_size_limit";
+const TOO_MANY: &str = "room.messages_limit messages wait for the room";
+const CLOSED: &str = "the room was closed before it answered";
+const FAILED: &str = "the room failed before it answered";
+const ANSWER_TOO_LONG: &str = "the answer of the game is longer than room.message_size_limit";
+
+/// The requests that wait for answers of rooms.
+#[derive(Debug, Default)]
+pub(super) struct WaitingMessages {
+    /// Messages that were ever sent.
+    sent: u64,
+    /// By the number of the room, and that of the message. A room for which none waits is not there.
+    rooms: BTreeMap<u64, BTreeMap<u64, Ticket>>,
+}
+
+impl WaitingMessages {
+    /// How many wait for a room of this shard.
+    pub(super) fn of(&self, room: RoomKey) -> usize {
+        self.rooms.get(&room.number).map_or(0, BTreeMap::len)
+    }
+
+    fn add(&mut self, room: RoomKey, ticket: Ticket) -> u64 {
+        self.sent += 1;
+        self.rooms.entry(room.number).or_default().insert(self.sent, ticket);
+        self.sent
+    }
+
+    fn take(&mut self, room: RoomKey, id: u64) -> Option<Ticket> {
+        let waiting = self.rooms.get_mut(&room.number)?;
+        let ticket = waiting.remove(&id)?;
+        if waiting.is_empty() {
+            self.rooms.remove(&room.number);
+        }
+        Some(ticket)
+    }
+}
+
+impl Context {
+    /// Whether the channel is a room. Its history has the events of the game alone, in the order of its ticks.
+    pub(super) fn refuses_publication_into_room(&self, channel: &str) -> bool {
+        let is_room = self.names.resolve(channel).is_ok_and(|namespace| self.namespace(namespace).room.is_some());
+        if is_room {
+            self.because(NO_PUBLICATIONS);
+        }
+        is_room
+    }
+}
+
+impl Owner {
+    /// Sends a message to the room of a channel. The request is answered by [`Owner::room_has_answered`], or at the end of
+    /// the room.
+    pub(super) fn send_message_to_room(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        channel: &str,
+        data: Bytes,
+        effects: &mut Effects,
+    ) {
+        if let Err(code) = self.try_send_message(context, ticket, channel, data, effects) {
+            context.answer_api(ticket, Err(code), effects);
+        }
+    }
+
+    fn try_send_message(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        channel: &str,
+        data: Bytes,
+        effects: &mut Effects,
+    ) -> Result<(), ErrorCode> {
+        let namespace = context.resolve(channel)?;
+        let Some(limits) = &context.namespace(namespace).room else {
+            context.because(NO_ROOMS);
+            return Err(ErrorCode::NotAvailable);
+        };
+        let (messages_max, bytes_max) = (limits.messages_max, limits.message_bytes_max);
+        let mut refuse = |outcome: MessageOutcome, why, code| {
+            context.count(namespace).rooms.messages[outcome as usize] += 1;
+            context.because(why);
+            Err(code)
+        };
+        if data.len() > bytes_max {
+            return refuse(MessageOutcome::TooLong, TOO_LONG, ErrorCode::BadRequest);
+        }
+        let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref());
+        let Some((room, thread)) = room.map(|room| (room.key, room.thread)) else {
+            return refuse(MessageOutcome::NotOpen, NOT_OPEN, ErrorCode::NotAvailable);
+        };
+        if self.waiting_messages.of(room) >= messages_max {
+            return refuse(MessageOutcome::TooMany, TOO_MANY, ErrorCode::TooManyRequests);
+        }
+        let id = self.waiting_messages.add(room, ticket);
+        send_to_room(thread, ToRoom::Message { room, id, data }, effects);
+        Ok(())
+    }
+
+    /// A room has answered a message. If the room has ended, the request was answered then.
+    pub(in crate::shard) fn room_has_answered(
+        &mut self,
+        context: &mut Context,
+        key: RoomKey,
+        channel: &str,
+        id: u64,
+        answer: Result<Bytes, Refusal>,
+        effects: &mut Effects,
+    ) {
+        let Some(ticket) = self.waiting_messages.take(key, id) else { return };
+        let Ok(namespace) = context.names.resolve(channel) else { return };
+        let bytes_max = context.namespace(namespace).room.as_ref().map_or(0, |limits| limits.message_bytes_max);
+        let (outcome, answer) = match answer {
+            Ok(data) if data.len() > bytes_max => {
+                context.because(ANSWER_TOO_LONG);
+                (MessageOutcome::AnswerTooLong, Err(ErrorCode::Internal))
+            }
+            Ok(data) => (MessageOutcome::Answered, Ok(ApiAnswer::MessageAnswered(Ok(data)))),
+            Err(refusal) => (MessageOutcome::Refused, Ok(ApiAnswer::MessageAnswered(Err(refusal)))),
+        };
+        context.count(namespace).rooms.messages[outcome as usize] += 1;
+        context.answer_api(ticket, answer, effects);
+    }
+
+    /// A room has ended: nobody waits for it any more.
+    pub(super) fn answer_waiting_messages(
+        &mut self,
+        context: &mut Context,
+        key: RoomKey,
+        namespace: NamespaceIndex,
+        code: UnsubscribeCode,
+        effects: &mut Effects,
+    ) {
+        let waiting = self.waiting_messages.rooms.remove(&key.number).unwrap_or_default();
+        let (why, error) = match code {
+            UnsubscribeCode::ROOM_FAILED => (FAILED, ErrorCode::Internal),
+            _ => (CLOSED, ErrorCode::NotAvailable),
+        };
+        for ticket in waiting.into_values() {
+            context.count(namespace).rooms.messages[MessageOutcome::RoomEnded as usize] += 1;
+            context.because(why);
+            context.answer_api(ticket, Err(error), effects);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Commands about one room: parses and executes them.
+
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use dunlin_protocol::{ErrorCode, Payload};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{
+    ApiCommand, ApiError, Executor, JsonResult, Parsed,
+    command::{named, payload_of},
+    result, wire,
+};
+
+/// A command about one room.
+#[derive(Clone, Debug)]
+pub enum RoomCommand {
+    /// See [`super::Method::RoomSend`].
+    Send {
+        /// Channel name, not checked yet.
+        channel: Box<str>,
+        /// For the game.
+        data: Payload,
+    },
+}
+
+/// The result of `room_send`.
+#[derive(Serialize)]
+struct SentJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    b64data: Option<String>,
+}
+
+pub(super) fn send(body: wire::RoomSendParams) -> Parsed {
+    let channel = named(body.channel)?;
+    let data = payload_of(body.data, body.b64data)?.ok_or(ApiError::NO_DATA)?;
+    Ok(ApiCommand::Room(RoomCommand::Send { channel, data }))
+}
+
+impl RoomCommand {
+    /// The channel of the room.
+    pub fn channel(&self) -> &str {
+        match self {
+            Self::Send { channel, .. } => channel,
+        }
+    }
+}
+
+impl Executor {
+    pub(super) async fn carry_out_in_room(&self, command: RoomCommand) -> JsonResult {
+        match command {
+            RoomCommand::Send { channel, data } => {
+                let request = ApiRequest::SendToRoom { channel: channel.clone(), data: data.bytes().clone() };
+                match self.ask_room(&channel, request).await? {
+                    ApiAnswer::MessageAnswered(Ok(answer)) => {
+                        let answer = Payload::from_opaque(answer);
+                        let (data, b64data) = result::json_or_base64(Some(&answer));
+                        result::to_outcome(&SentJson { data, b64data })
+                    }
+                    ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::of_game(refusal)),
+                    _ => Err(ApiError::INTERNAL),
+                }
+            }
+        }
+    }
+
+    /// As [`Executor::ask`], but what is too much for a room is error 111.
+    async fn ask_room(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
+        let answer = self.node().ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
+        answer.map_err(|refusal| match (refusal.code, refusal.why) {
+            (ErrorCode::TooManyRequests, Some(why)) => ApiError::too_many_requests(why),
+            _ => ApiError::from(refusal),
+        })
+    }
+}
