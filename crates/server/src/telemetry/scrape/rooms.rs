@@ -46,15 +46,7 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
             samples.add(&[reason.name()], failed);
         }
     });
-    page.family(&m::ROOM_JOINS, |samples| {
-        samples.add(&["accepted"], total(|counters| counters.joins));
-        samples.add(&["refused"], total(|counters| counters.joins_refused));
-    });
-    page.family(&m::ROOM_SEATS, |samples| {
-        samples.add(&["resumed"], total(|counters| counters.seats_resumed));
-        samples.add(&["expired"], total(|counters| counters.seats_expired));
-        samples.add(&["unseated"], total(|counters| counters.unseated));
-    });
+    joins(page, threads);
     ticks(page, moment);
     page.family(&m::ROOM_INPUTS, |samples| {
         let senseless = total(|counters| counters.inputs_senseless);
@@ -89,6 +81,20 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     });
     page.single(&m::ROOM_PATH_POINTS, moment.paths.points);
     page.single(&m::ROOM_PATH_BYTES, moment.paths.stored_bytes);
+}
+
+/// Joins, and what became of seats.
+fn joins(page: &mut Page, threads: &[ThreadReport]) {
+    let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
+    page.family(&m::ROOM_JOINS, |samples| {
+        samples.add(&["accepted"], total(|counters| counters.joins));
+        samples.add(&["refused"], total(|counters| counters.joins_refused));
+    });
+    page.family(&m::ROOM_SEATS, |samples| {
+        samples.add(&["resumed"], total(|counters| counters.seats_resumed));
+        samples.add(&["expired"], total(|counters| counters.seats_expired));
+        samples.add(&["unseated"], total(|counters| counters.unseated));
+    });
 }
 
 /// Adds the families of rooms that are kept on disk, without samples if there is no storage.
