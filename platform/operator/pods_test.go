@@ -50,3 +50,20 @@ func TestWhatAPodSaysLast(t *testing.T) {
 		}
 	}
 }
+
+// The cache drops what nobody reads of a pod. Its claims lead to its node.
+func TestTheCacheKeepsTheClaimsOfPods(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-shop-0"}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "m1", Volumes: []corev1.Volume{
+		{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}},
+	}}}
+	kept, err := withoutPodSpec(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	volumes := kept.(*corev1.Pod).Spec.Volumes
+	if len(volumes) != 1 || volumes[0].PersistentVolumeClaim.ClaimName != "data-shop-0" || pod.Spec.NodeName != "" {
+		t.Errorf("%+v", pod.Spec)
+	}
+}
