@@ -130,6 +130,8 @@ def restored_server(play):
     """The server is lost with its disk. An empty machine, a snapshot and the token make it again; pods of the worker run on."""
     person = play.person
     person.connect()
+    # The worker was drained last, so until now all pods of the shop can be on the server.
+    person.move_to("worker1", "shop")
     person.kubectl("-n", "web", "create", "configmap", "before-snapshot")
     saved = play.server.inside("k3s", "etcd-snapshot", "save", "--name", "drill")
     snapshot = play.work / "snapshot"
