@@ -19,6 +19,7 @@ mod files;
 mod input;
 mod keys;
 mod logging;
+mod matchmaking;
 mod nearest;
 mod origin;
 mod problem;
@@ -52,6 +53,7 @@ pub use self::{
     backend_options::{ProxyOptions, StatusTransform, Transformed},
     broker::{BrokerSettings, PeerSettings},
     input::{ConfigInput, Document, Flag},
+    matchmaking::{LOBBY_KEY, LOBBY_REMOVAL, LobbySettings, MatchSettings},
     origin::AllowedOrigins,
     problem::{Problem, Problems, SettingSource},
     reload::{Changes, Loaded, NeedsRestart, Values},
@@ -73,6 +75,10 @@ pub struct Config {
     pub engine: Arc<dunlin_engine::Options>,
     /// Rooms.
     pub rooms: RoomsOptions,
+    /// Matchmaking, by namespace.
+    pub matchmaking: Vec<MatchSettings>,
+    /// The lobbies, by namespace of the rooms.
+    pub lobbies: Vec<LobbySettings>,
     /// Number of I/O threads, 1 to 256.
     pub shards: usize,
     /// The reactor of the shards.

@@ -121,7 +121,7 @@ impl Book {
     }
 
     /// The proxy that a namespace uses, if any.
-    fn find(&self, r: &mut Reader<'_>, table: &str, kind: &str, default: &str) -> Option<ProxyIndex> {
+    pub(super) fn find(&self, r: &mut Reader<'_>, table: &str, kind: &str, default: &str) -> Option<ProxyIndex> {
         let prefix = if kind.is_empty() { String::new() } else { format!("{kind}_") };
         let name_path = format!("{table}.{prefix}proxy_name");
         let (is_enabled, name) = (r.bool(&format!("{table}.{prefix}proxy_enabled")), r.text(&name_path));
@@ -169,6 +169,7 @@ pub(super) fn assign(r: &mut Reader<'_>, book: &Book, engine: &mut Options) {
         rpc_namespaces: rpc_namespaces(r, book),
         rpc_namespace_boundary: super::resolve::one_character(r, "rpc.namespace_boundary", ':'),
         rpc_ping_method: rpc_ping(r),
+        has_node_methods: false,
     };
 }
 

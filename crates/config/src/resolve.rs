@@ -12,7 +12,7 @@ use dunlin_protocol::Disconnect;
 use super::{
     AdmissionOptions, AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions,
     InternalListener, NetOptions, NodeOptions, ShutdownOptions, StorageBackupSettings, StorageSettings,
-    WebSocketOptions, broker, logging, proxies, publications, relations, rooms, tokens, transports,
+    WebSocketOptions, broker, logging, matchmaking, proxies, publications, relations, rooms, tokens, transports,
 };
 
 pub(super) use super::reader::Reader;
@@ -23,11 +23,15 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
     let backends = proxies::Book::read(r);
     let mut engine = engine(r);
     proxies::assign(r, &backends, &mut engine);
+    let matchmaking = matchmaking::settings(r, &backends, &mut engine);
+    let lobbies = matchmaking::lobbies(r, &mut engine);
     let config = Config {
         file: None,
         engine: Arc::new(engine),
         backends: backends.proxies,
         rooms: rooms::rooms(r),
+        matchmaking,
+        lobbies,
         shards: shards(r),
         reactor: reactor(r),
         node: NodeOptions { name: r.text("node.name") },

@@ -16,6 +16,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProxyIndex(pub u16);
 
+impl ProxyIndex {
+    /// The node itself, which answers some RPC methods.
+    pub const NODE: Self = Self(u16::MAX);
+}
+
 /// Number of a request on its shard. The answer repeats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProxyRequestId(pub u64);

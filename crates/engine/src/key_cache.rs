@@ -74,6 +74,15 @@ impl KeyCache {
         evicted
     }
 
+    /// Forgets the publication of a key.
+    pub(crate) fn remove_key(&mut self, key: Option<&str>) {
+        self.put_count += 1;
+        let key: Option<Arc<str>> = key.map(Arc::from);
+        if let Some(number) = self.numbers.remove(&key) {
+            self.remove(number);
+        }
+    }
+
     /// Forgets publications that are too old; returns whether there were any.
     pub(crate) fn forget_old(&mut self, now_us: u64) -> bool {
         let before = self.cached.len();
@@ -160,6 +169,24 @@ mod tests {
         assert!(cache.forget_old(3) && !cache.forget_old(3));
         assert_eq!((offsets(&cache), cache.next_us()), (vec![4], Some(4)));
         assert!(cache.forget_old(4) && cache.bytes() == 0 && cache.numbers.is_empty());
+    }
+
+    #[test]
+    fn a_removed_key_takes_no_place() {
+        let limits = KeyCacheLimits { keys_max: 2, bytes_max: usize::MAX };
+        let mut cache = KeyCache::new(7);
+        for (offset, key) in [(1, "a"), (2, "b")] {
+            cache.put(Some(key), &publication(offset, 10), 9, limits);
+        }
+        let state = cache.state();
+        cache.remove_key(Some("a"));
+        cache.remove_key(Some("unknown"));
+        assert_eq!((offsets(&cache), cache.len()), (vec![2], 1));
+        assert!(cache.state() > state, "answers that were kept are no longer used");
+        assert_eq!(cache.put(Some("c"), &publication(3, 10), 9, limits), 0, "its place is free");
+        cache.remove_key(Some("b"));
+        cache.remove_key(Some("c"));
+        assert_eq!((cache.len(), cache.bytes()), (0, 0));
     }
 
     #[test]

@@ -82,7 +82,12 @@ pub struct BackendOptions {
     pub rpc_namespace_boundary: char,
     /// A method that the server itself answers with an empty result, if any.
     pub rpc_ping_method: Option<Box<str>>,
+    /// The node itself answers methods that begin with [`NODE_METHODS`], as [`ProxyIndex::NODE`].
+    pub has_node_methods: bool,
 }
+
+/// How the methods begin that the node itself answers.
+pub const NODE_METHODS: &str = "dunlin.";
 
 /// A channel that each user is subscribed to by the server (`client.subscribe_to_user_personal_channel`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -343,6 +348,8 @@ pub struct NamespaceOptions {
     pub cache_keys_max: usize,
     /// How long a key's newest publication is kept for that.
     pub cache_keys_ttl_ms: u64,
+    /// A publication with this tag is delivered, and removes its key from the cache.
+    pub removal_tag: Option<Box<str>>,
     /// Clients may ask for a recovery of the newest publication without having a position: the server recovers unasked.
     pub auto_cache_recover: bool,
     /// Clients may ask for differences between publications (fossil delta).

@@ -40,6 +40,7 @@ use dunlin_token::Verifier;
 use crate::{
     backend::Backends,
     demo::site::Site,
+    matchmaking::MatchHandle,
     node::{Node, NodeCluster, NodeStorage},
     telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
 };
@@ -109,6 +110,8 @@ pub struct Metrics {
     pub tokens: Arc<Verifier>,
     /// Sends requests to backends and counts them; `None` without backends.
     pub backends: Option<Arc<Backends>>,
+    /// Counts of matchmaking; `None` without it.
+    pub matchmaking: Option<MatchHandle>,
     /// The start time of the node.
     pub started: Instant,
 }
@@ -234,6 +237,7 @@ async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
         rooms: &rooms,
         control: &metrics.counters,
         tokens: metrics.tokens.counters().now(),
+        matchmaking: metrics.matchmaking.as_ref().map(MatchHandle::report).unwrap_or_default(),
         backends: metrics.backends.as_ref().map(|backends| backends.counts()).unwrap_or_default(),
         storage: node.storage().map(|storage| storage.state()),
         cluster: node.cluster().map(|cluster| cluster.state()),

@@ -8,6 +8,7 @@ pub mod cli;
 mod compatibility;
 pub mod demo;
 pub mod http;
+pub mod matchmaking;
 pub mod node;
 pub mod ring;
 pub mod rooms;

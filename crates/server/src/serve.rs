@@ -1,5 +1,6 @@
 //! The control thread: starts all parts, waits for a signal, and shuts them down in order.
 
+mod asked;
 mod backups;
 mod certificates;
 mod cluster;
@@ -22,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_config::{ApiAccess, Config, Loaded, ProxyOptions};
+use dunlin_config::{ApiAccess, Config, Loaded};
 use dunlin_net::OriginCheck;
 use dunlin_token::{Verifier, VerifyTokens};
 use tokio::{
@@ -32,14 +33,15 @@ use tokio::{
 };
 
 use crate::{
-    backend::{Backends, NoBackends, ProxyClient},
     demo::{bots, publisher, site::Site},
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
+    matchmaking::{self, MatchTask},
     node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
     telemetry::{api_counters::ControlCounters, config_events, events, log, lookout, watermark},
     trim,
 };
 
+use asked::{Asked, start_backends};
 use limits::{connection_limits, table_limits};
 use ports::{Pages, Ports};
 use reload::{LiveOrigins, LiveParts};
@@ -93,12 +95,14 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     let (hand_over, handed_over) = mpsc::channel(HANDED_OVER_MAX + HANDED_OVER_RESERVED);
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());
     let origins = origin_check(config, live_origins.clone());
+    let matchmaking = matchmaking::prepare(&config.matchmaking, &config.lobbies, u32::from_ne_bytes(random()?));
+    let match_handle = matchmaking.as_ref().map(MatchTask::handle);
     let node = Node::start(NodeStart {
         net: NodeNetOptions { certificates: certificates.clone(), ..net_options(config) },
         engine: Arc::clone(&config.engine),
         rooms: config.rooms.clone(),
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
-        backends: asked.backends(),
+        backends: asked.answering(match_handle.clone()),
         storage: storage.clone(),
         cluster,
         origins: Arc::clone(&origins),
@@ -111,7 +115,8 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
     cluster::join(&node, &identity, &counters);
-    let ports = ports::divide(config, &node, asked, Pages { site, origins }, &identity, &counters);
+    let pages = Pages { site, origins, matchmaking: match_handle };
+    let ports = ports::divide(config, &node, asked, pages, &identity, &counters);
     let live_parts = LiveParts {
         node: node.clone(),
         tokens,
@@ -126,6 +131,9 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
     let mut control = Control::start(config, &node, identity, counters, ports, handed_over).await?;
     tokio::spawn(reopen::reopen_rooms(node.clone(), reopen::KeptNamespaces::new(config)));
+    if let Some(matchmaking) = matchmaking {
+        tokio::spawn(matchmaking.run(node.clone()));
+    }
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
     log_start(config, &node, &control.identity);
     if let Some(certificates) = certificates {
@@ -261,32 +269,6 @@ impl Control {
         });
         Ok(Self { identity, counters, connections, is_going, stop, node_lost })
     }
-}
-
-/// The verifiers and backends that sessions use.
-struct Asked {
-    tokens: Arc<Verifier>,
-    /// `None` if no backend is configured.
-    backends: Option<Arc<Backends>>,
-}
-
-impl Asked {
-    fn backends(&self) -> Arc<dyn ProxyClient> {
-        match &self.backends {
-            Some(backends) => Arc::clone(backends) as Arc<dyn ProxyClient>,
-            None => Arc::new(NoBackends::default()),
-        }
-    }
-}
-
-fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> {
-    if config.backends.is_empty() {
-        return Ok(None);
-    }
-    let trusts_proxies = !config.admission.trusted_proxies.is_empty();
-    let proxies: Vec<_> =
-        config.backends.iter().map(|proxy| ProxyOptions { trusts_proxies, ..proxy.clone() }).collect();
-    Backends::start(&proxies).map(|backends| Some(Arc::new(backends))).map_err(ServeError::Backends)
 }
 
 fn net_options(config: &Config) -> NodeNetOptions {

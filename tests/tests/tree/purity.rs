@@ -34,6 +34,7 @@ const KNOWN: [(&str, &[&str]); 4] = [
         &[
             "dunlin-engine",
             "dunlin-games",
+            "dunlin-matchmaking",
             "dunlin-net",
             "dunlin-protocol",
             "dunlin-rooms",

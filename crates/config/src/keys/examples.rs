@@ -84,6 +84,14 @@ rpc.proxy.endpoint = "http://localhost:3000/rpc""#,
         r#"channel.namespaces = [{ name = "game", room = { simulation = "treasure_hunt", params = { columns = 32, rows = 32 } }, history_size = 100, history_ttl = "300s" }]"#,
     ),
     (
+        "channel.namespaces[].room.lobby_channel",
+        r#"channel.namespaces = [{ name = "game", room = { simulation = "treasure_hunt", lobby_channel = "lobby:game" }, history_size = 100, history_ttl = "300s" }, { name = "lobby", delivery = "latest", conflation_key = "room", cache_keys = 2000 }]"#,
+    ),
+    (
+        "channel.namespaces[].room.match.notify_namespace",
+        r#"channel.namespaces = [{ name = "game", room = { simulation = "treasure_hunt", match = { enabled = true, notify_namespace = "user" } }, history_size = 100, history_ttl = "300s" }, { name = "user", allow_user_limited_channels = true }]"#,
+    ),
+    (
         "channel.namespaces[].room.record_directory",
         r#"channel.namespaces = [{ name = "game", room = { simulation = "treasure_hunt", record_directory = "/var/lib/dunlin/rooms" }, history_size = 100, history_ttl = "300s" }]"#,
     ),

@@ -219,6 +219,103 @@ const ROOM: &[Key] = &[
         support: Support::Own,
         doc: "Store where the players of the rooms went, for the API method `room_paths`.",
     },
+    own(
+        "lobby_channel",
+        Text,
+        "",
+        "Channel in which the node publishes listings of the namespace's rooms. Empty: none. Its namespace needs `delivery: latest`, `conflation_key: room` and `cache_keys`, and has no rooms.",
+    ),
+    own("lobby_interval", Duration, "1s", "Minimum time between two listings of a room in `lobby_channel`."),
+    own(
+        "lobby_publications_limit",
+        Int(1, 1 << 20),
+        "1000",
+        "Maximum number of listings that the node publishes in `lobby_channel` per half second. The others follow.",
+    ),
+    Key {
+        name: "match",
+        kind: Table(&[MATCH]),
+        default: "",
+        support: Support::Own,
+        doc: "Matchmaking: the node places tickets of users in rooms of the namespace ([matchmaking](matchmaking.md)).",
+    },
+];
+
+const MATCH: &[Key] = &[
+    own(
+        "enabled",
+        Bool,
+        "false",
+        "Accept tickets for the namespace. Not supported with `broker.enabled`, because the nodes of a cluster do not share their queues.",
+    ),
+    own("min_players", COUNT_32, "2", "A room is opened for at least this many users."),
+    own("max_players", COUNT_32, "8", "A room gets at most this many users. At most `room.max_players`."),
+    own(
+        "fill_wait",
+        Duration,
+        "5s",
+        "How long the oldest ticket of a new room waits for `max_players` users. Then `min_players` suffice.",
+    ),
+    own(
+        "skill_window",
+        Int(0, 1 << 31),
+        "0",
+        "Maximum difference in skill between the oldest ticket of a room and the others, at the beginning. 0: skill does not matter.",
+    ),
+    own("skill_window_growth", Int(0, 1 << 31), "10", "By how much `skill_window` widens per second of waiting."),
+    own("skill_window_limit", Int(0, 1 << 31), "0", "Maximum width of the widened `skill_window`. 0: no limit."),
+    own(
+        "region_wait",
+        Duration,
+        "10s",
+        "How long a ticket waits for a room of its region. Then it accepts rooms of any region. 0: regions do not matter.",
+    ),
+    own("ticket_timeout", Duration, "60s", "How long a ticket waits for a room. Then it ends as `timed_out`."),
+    own(
+        "confirm_timeout",
+        Duration,
+        "15s",
+        "How long the ticket of a party waits until all users have confirmed. Then it ends as `unconfirmed`.",
+    ),
+    own(
+        "reserve_timeout",
+        Duration,
+        "15s",
+        "How long places in a room are reserved for users who have not joined. Then their ticket ends as `not_joined`.",
+    ),
+    own(
+        "queue_limit",
+        Int(1, 1 << 20),
+        "10000",
+        "Maximum number of tickets that wait or are unconfirmed. Beyond it a request gets error 111. As many ended tickets are kept for `match_status`.",
+    ),
+    own("party_limit", Int(1, 1_000), "8", "Maximum number of users of a ticket. At most `max_players`."),
+    own("opening_limit", Int(1, 10_000), "64", "Maximum number of rooms that matchmaking opens at a time."),
+    own(
+        "allow_for_client",
+        Bool,
+        "false",
+        "Clients of a user may request tickets with the RPC method `dunlin.match`. Without it, only the server API may.",
+    ),
+    own(
+        "trust_client_skill",
+        Bool,
+        "false",
+        "Take `skill` from clients' requests. Otherwise a request with `skill` gets error 107, because clients can claim any skill.",
+    ),
+    own(
+        "proxy_enabled",
+        Bool,
+        "false",
+        "Send each `dunlin.match` of a client to a backend first, which decides about it.",
+    ),
+    own("proxy_name", Text, "default", "The entry of `proxies` for `proxy_enabled`. `default`: `rpc.proxy`."),
+    own(
+        "notify_namespace",
+        Text,
+        "",
+        "Namespace of the users' channels in which the node publishes what happens to tickets: for user `42` and namespace `user` in `user:#42`. Empty: nothing is published.",
+    ),
 ];
 
 const PATHS: &[Key] = &[

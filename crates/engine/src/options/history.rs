@@ -1,5 +1,7 @@
 //! What a namespace keeps of its channels, and for how long.
 
+use dunlin_protocol::Tags;
+
 use crate::{
     idempotency::RESULT_TTL_MS,
     log::{LogRetention, LogTerms, PublicationLog},
@@ -38,6 +40,11 @@ impl NamespaceOptions {
     /// Whether publications are kept: in a stream, or the newest of each key.
     pub const fn keeps_publications(&self) -> bool {
         self.has_stream() || self.cache_keys_max > 0
+    }
+
+    /// Whether a publication with these tags removes its key from the newest publications.
+    pub(crate) fn is_removal(&self, tags: &Tags) -> bool {
+        self.removal_tag.as_deref().is_some_and(|removal| tags.iter().any(|(tag, _)| **tag == *removal))
     }
 
     /// Whether a session's last offset determines what it has received.

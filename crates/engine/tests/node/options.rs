@@ -137,6 +137,7 @@ fn set_backend(backend: &mut BackendOptions, field: &str, value: &str) {
             backend.rpc_namespaces.push((name.into(), proxy.parse().ok().map(ProxyIndex)));
         }
         "rpc_namespace_boundary" => backend.rpc_namespace_boundary = read(value),
+        "has_node_methods" => backend.has_node_methods = read(value),
         "rpc_ping_method" => backend.rpc_ping_method = Some(value.into()),
         other => panic!("no option backend.{other}"),
     }
@@ -278,6 +279,7 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
         "publish_proxy" => namespace.publish_proxy = Some(ProxyIndex(read(value))),
         "sub_refresh_proxy" => namespace.sub_refresh_proxy = Some(ProxyIndex(read(value))),
         "cache_keys_max" => namespace.cache_keys_max = read(value),
+        "removal_tag" => namespace.removal_tag = Some(value.into()),
         "cache_keys_ttl_ms" => namespace.cache_keys_ttl_ms = read(value),
         "conflation_key" => namespace.conflation_key = Some(value.to_owned()),
         other => panic!("no option namespace.{other}"),

@@ -16,6 +16,7 @@ mod rooms;
 mod service;
 #[cfg(test)]
 mod tests;
+mod tickets;
 mod wire;
 
 pub use cluster::{ForwardFault, PeerService, emulate_on};

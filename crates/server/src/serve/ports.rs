@@ -16,14 +16,16 @@ use crate::{
         reload::Reload,
         surveys::Surveys,
     },
+    matchmaking::MatchHandle,
     node::Node,
     telemetry::{Scrape, api_counters::ControlCounters},
 };
 
-/// The endpoints for browsers.
+/// The endpoints for browsers, and what the API asks besides the node.
 pub(super) struct Pages {
     pub(super) site: Option<Site>,
     pub(super) origins: OriginCheck,
+    pub(super) matchmaking: Option<MatchHandle>,
 }
 
 /// The endpoints of each port.
@@ -70,7 +72,7 @@ pub(super) fn divide(
     identity: &NodeIdentity,
     counters: &Arc<ControlCounters>,
 ) -> Ports {
-    let Pages { site, origins } = pages;
+    let Pages { site, origins, matchmaking } = pages;
     let headers = asked.backends().wanted_headers().clone();
     let places = places(config);
     let init = config.transports.init_prefix.clone();
@@ -92,11 +94,12 @@ pub(super) fn divide(
     let init = init.zip(sessions.clone()).map(|(path, sessions)| Init { path, sessions });
     let api = config.http_api.handler_prefix.clone().map(|prefix| {
         let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
+        let executor = executor.with_matchmaking(matchmaking.clone());
         (prefix, Arc::new(Service::new(executor, api_options(config), Arc::clone(counters))))
     });
     let arena_paths = site.is_some().then(|| ArenaPaths::new(node.clone()));
     let for_clients = HttpParts { arena_paths, site, sessions, emulation, init, ..HttpParts::default() };
-    let for_operators = for_operators(config, node, asked, identity, counters);
+    let for_operators = for_operators(config, node, (asked, matchmaking), identity, counters);
     match config.http_server.internal {
         None => Ports {
             // The debug page contains channel names.
@@ -139,7 +142,7 @@ pub(super) fn places(config: &Config) -> Vec<ClientEndpoint> {
 fn for_operators(
     config: &Config,
     node: &Node,
-    asked: Asked,
+    (asked, matchmaking): (Asked, Option<MatchHandle>),
     identity: &NodeIdentity,
     counters: &Arc<ControlCounters>,
 ) -> HttpParts {
@@ -150,7 +153,10 @@ fn for_operators(
         let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
         let (surveys, counters) = (Arc::clone(&surveys), Arc::clone(counters));
         let Asked { tokens, backends } = asked;
-        (path, Arc::new(Metrics { surveys, scrape, counters, tokens, backends, started: identity.started }))
+        (
+            path,
+            Arc::new(Metrics { surveys, scrape, counters, tokens, backends, matchmaking, started: identity.started }),
+        )
     });
     HttpParts {
         health_path: config.health_prefix.clone(),

@@ -201,6 +201,18 @@ families! {
     ROOM_FAR_POSTPONED = Counter "dunlin_room_far_cells_postponed_total" ["namespace"] "Snapshots without the far cells that were due, because less than half of `room.player_bandwidth_limit` was left.";
     ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Snapshot bodies assembled, by kind: from the last tick, from an older tick, or in full.";
 
+    MATCH_PENDING = Gauge "dunlin_match_pending_tickets" ["namespace"] "Tickets that are unconfirmed or wait for a room.";
+    MATCH_RESERVED = Gauge "dunlin_match_reserved_places" ["namespace"] "Places in rooms that are reserved for users who have not joined.";
+    MATCH_TICKETS = Counter "dunlin_match_tickets_total" ["namespace"] "Tickets that were accepted.";
+    MATCH_PLACED = Counter "dunlin_match_placed_total" ["namespace"] "Tickets that were placed in a room, once for each room.";
+    MATCH_ENDED = Counter "dunlin_match_ended_total" ["namespace", "outcome"] "Tickets that are over, by outcome: joined, or the reason why their users are in no room.";
+    MATCH_REFUSED = Counter "dunlin_match_refused_total" ["namespace", "reason"] "Requests about tickets that were refused.";
+    MATCH_ROOMS = Counter "dunlin_match_rooms_total" ["namespace", "outcome"] "Rooms of matchmaking, by outcome: opened, or failed before all users came.";
+    MATCH_BUSY = Counter "dunlin_match_busy_seconds_total" ["namespace"] "Time in which tickets were placed.";
+    MATCH_LONGEST = Gauge "dunlin_match_longest_placing_seconds" ["namespace"] "The longest time of one placing since the start.";
+    LOBBY_ROOMS = Gauge "dunlin_lobby_rooms" ["channel"] "Rooms that a lobby lists.";
+    LOBBY_LISTINGS = Counter "dunlin_lobby_listings_total" ["channel", "outcome"] "Listings of rooms in a lobby: published, or refused by the channel.";
+
     TOKENS = Counter "dunlin_tokens_total" ["outcome"] "Tokens by result of the verification: accepted, expired, refused, or not verifiable at the time.";
     TOKEN_CACHE = Counter "dunlin_token_cache_total" ["result"] "Lookups of public-key tokens in the token cache, by result.";
     TOKEN_SIGNATURES = Counter "dunlin_token_signatures_total" [] "Public-key signatures of tokens that were verified.";

@@ -3,6 +3,7 @@
 mod backends;
 mod channels;
 mod cluster;
+mod matchmaking;
 mod rooms;
 mod storage;
 
@@ -30,6 +31,7 @@ use super::{
 use crate::{
     backend::BackendCounts,
     http::api::Method,
+    matchmaking::MatchmakingReport,
     node::{NetCounters, ShardReport},
     rooms::{BuilderReport, PathCounts, RoomReport, SurvivalReport, ThreadReport},
 };
@@ -67,6 +69,8 @@ pub struct Moment<'a> {
     pub rooms: &'a [RoomReport],
     /// The control thread's counters.
     pub control: &'a ControlCounters,
+    /// Matchmaking and lobbies.
+    pub matchmaking: MatchmakingReport,
     /// Counters of tokens.
     pub tokens: TokenCounts,
     /// Counters of backends.
@@ -114,6 +118,7 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     turns(&mut page, moment.shards, moment.silent_shards);
     rooms::threads(&mut page, scrape, moment);
     rooms::frames(&mut page, scrape, moment.shards);
+    matchmaking::matchmaking(&mut page, &moment.matchmaking);
     backends::tokens(&mut page, &moment.tokens);
     backends::backends(&mut page, &moment.backends);
     storage::storage(&mut page, moment.storage, moment.control);

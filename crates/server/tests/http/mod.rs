@@ -15,6 +15,7 @@
 //! - `backups.rs` backups of the storage, and restores
 //! - `room_paths.rs` paths of players
 //! - `room_messages.rs` messages of the backend to rooms
+//! - `matchmaking.rs` matchmaking, and lobbies of rooms
 //! - `cluster.rs` the server API on two nodes
 //! - `cluster_nats.rs` two nodes, and NATS that is lost, secured or told to forget
 //! - `demo.rs` the demo page and its prices
@@ -31,6 +32,7 @@ mod init;
 mod internal;
 mod jwks;
 mod limits;
+mod matchmaking;
 mod observation;
 mod reload;
 mod room_messages;

@@ -73,9 +73,18 @@ impl Owner {
         let of_others = cached_bytes - cache.bytes();
         let bytes_max = answer_bytes_max.min(share.saturating_sub(of_others));
         let until_us = context.now.after_ms(options.cache_keys_ttl_ms);
-        let evicted = cache.put(key, publication, until_us, KeyCacheLimits { keys_max, bytes_max });
+        let evicted = if options.is_removal(&publication.tags) {
+            cache.remove_key(key);
+            0
+        } else {
+            cache.put(key, publication, until_us, KeyCacheLimits { keys_max, bytes_max })
+        };
         let (bytes, had_answers) = (cache.bytes(), cache.take_answers());
+        let is_empty = cache.len() == 0;
         self.cached_bytes = of_others + bytes;
+        if is_empty {
+            self.owned(context, name, namespace)?.key_cache = None;
+        }
         context.count(namespace).keys_evicted += evicted;
         if had_answers {
             self.answers.forget(name);

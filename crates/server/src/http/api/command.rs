@@ -16,8 +16,9 @@ use super::{
     glob::Glob,
     paths::{PathFields, PathsWanted},
     rooms::{self, RoomCommand},
-    wire,
+    tickets, wire,
 };
+use crate::matchmaking::TicketCommand;
 
 /// A parsed request of the server API.
 #[derive(Clone, Debug)]
@@ -84,6 +85,8 @@ pub enum ApiCommand {
     RoomPaths(Box<PathsWanted>),
     /// About one room, on this node alone.
     Room(RoomCommand),
+    /// See [`Method::Match`], [`Method::MatchCancel`] and [`Method::MatchStatus`].
+    Ticket(Box<TicketCommand>),
 }
 
 /// The content of a publication.
@@ -149,6 +152,9 @@ impl ApiCommand {
             Method::Rooms => read::<wire::NoParams>(body).map(|_| Ok(Self::Rooms))?,
             Method::RoomPaths => parse_as(body, room_paths)?,
             Method::RoomSend => parse_as(body, rooms::send)?,
+            Method::Match => parse_as(body, tickets::submit)?,
+            Method::MatchCancel => parse_as(body, tickets::cancel)?,
+            Method::MatchStatus => parse_as(body, tickets::status)?,
             Method::Rpc => parse_as(body, |body| rpc(&body))?,
             Method::Batch => Err(ApiError::NOT_FOUND),
             Method::Subscribe => parse_as(body, subscribe)?,
@@ -212,6 +218,9 @@ fn batch_command(
         rooms => Rooms, |_: wire::NoParams| Ok(ApiCommand::Rooms);
         room_paths => RoomPaths, room_paths;
         room_send => RoomSend, rooms::send;
+        r#match => Match, tickets::submit;
+        match_cancel => MatchCancel, tickets::cancel;
+        match_status => MatchStatus, tickets::status;
         rpc => Rpc, |body| rpc(&body);
         refresh => Refresh, refresh;
         channels => Channels, |body| channels(&body);

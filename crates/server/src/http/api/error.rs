@@ -58,6 +58,11 @@ impl ApiError {
         Self { message: format!("{}: {why}", Self::INTERNAL.message).into(), ..Self::INTERNAL }
     }
 
+    /// A conflict with the reason.
+    pub fn conflict(why: impl std::fmt::Display) -> Self {
+        Self { message: format!("{}: {why}", Self::CONFLICT.message).into(), ..Self::CONFLICT }
+    }
+
     /// The same error about a channel.
     #[must_use]
     pub fn about(self, channel: &str) -> Self {

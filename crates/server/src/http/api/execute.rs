@@ -17,6 +17,7 @@ use super::{
     result,
 };
 use crate::{
+    matchmaking::{MatchHandle, TicketFault},
     node::{Node, NodeSurvey, ShardReport},
     telemetry::{api_counters::ControlCounters, count_users, process::ProcessUse},
 };
@@ -50,6 +51,8 @@ pub struct Executor {
     node: Node,
     identity: NodeIdentity,
     counters: std::sync::Arc<ControlCounters>,
+    /// `None` if no namespace has matchmaking or a lobby.
+    matchmaking: Option<MatchHandle>,
     /// Processor time and time of the last `info`.
     last_cpu: Mutex<(Duration, Instant)>,
 }
@@ -58,7 +61,13 @@ impl Executor {
     /// An executor for a running node.
     pub fn new(node: Node, identity: NodeIdentity, counters: std::sync::Arc<ControlCounters>) -> Self {
         let last_cpu = Mutex::new((Duration::ZERO, identity.started));
-        Self { node, identity, counters, last_cpu }
+        Self { node, identity, counters, matchmaking: None, last_cpu }
+    }
+
+    /// With the matchmaking that carries out commands about tickets.
+    #[must_use]
+    pub fn with_matchmaking(self, matchmaking: Option<MatchHandle>) -> Self {
+        Self { matchmaking, ..self }
     }
 
     /// Executes one command and counts it.
@@ -151,6 +160,10 @@ impl Executor {
             }
             ApiCommand::RoomPaths(wanted) => paths::read_json(&self.node, *wanted).await,
             ApiCommand::Room(command) => self.carry_out_in_room(command).await,
+            ApiCommand::Ticket(command) => {
+                let matchmaking = self.matchmaking.as_ref().ok_or(TicketFault::NotEnabled)?;
+                result::to_outcome(&matchmaking.ask(*command).await?)
+            }
         }
     }
 

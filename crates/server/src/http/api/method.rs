@@ -56,6 +56,12 @@ methods! {
     Rooms = "rooms", None;
     /// Returns where the players of a room went.
     RoomPaths = "room_paths", None;
+    /// Places users in a room. Only Dunlin has this method and the next two.
+    Match = "match", None;
+    /// Cancels a ticket.
+    MatchCancel = "match_cancel", None;
+    /// Returns the state of a ticket.
+    MatchStatus = "match_status", None;
     /// Calls a method of an extension; there are none.
     Rpc = "rpc", Some(10);
     /// Subscribes sessions of a user.

@@ -199,6 +199,28 @@ pub struct RoomSendParams {
     pub b64data: String,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct MatchParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub namespace: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub users: Vec<Text>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub criteria: BTreeMap<String, Text>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub region: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub skill: i32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct MatchTicketParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub ticket: String,
+}
+
 /// The code and the reason of a close.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -328,6 +350,9 @@ pub struct BatchCommand {
     pub rooms: Option<Object<NoParams>>,
     pub room_paths: Option<Object<RoomPathsParams>>,
     pub room_send: Option<Object<RoomSendParams>>,
+    pub r#match: Option<Object<MatchParams>>,
+    pub match_cancel: Option<Object<MatchTicketParams>>,
+    pub match_status: Option<Object<MatchTicketParams>>,
     pub rpc: Option<Object<RpcParams>>,
     pub refresh: Option<Object<RefreshParams>>,
     pub channels: Option<Object<ChannelsParams>>,

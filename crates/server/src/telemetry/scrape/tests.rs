@@ -42,6 +42,7 @@ fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment
         room_memory_bytes: 0,
         room_survival: None,
         paths: PathCounts::default(),
+        matchmaking: MatchmakingReport::default(),
         rooms: &[],
         control,
         tokens,

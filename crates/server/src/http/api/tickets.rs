@@ -1,0 +1,49 @@
+//! Commands about tickets, of which the backend has to answer for all users.
+
+use dunlin_matchmaking::MatchRefusal;
+
+use super::{ApiCommand, ApiError, Parsed, wire};
+use crate::matchmaking::{TicketCommand, TicketFault, TicketParams, TicketTarget};
+
+pub(super) fn submit(body: wire::MatchParams) -> Parsed {
+    let wire::MatchParams { namespace, users, criteria, region, skill } = body;
+    let params = TicketParams {
+        namespace: Some(namespace),
+        users: Some(users.into_iter().map(|user| user.0).collect()),
+        criteria: Some(criteria.into_iter().map(|(name, value)| (name, value.0)).collect()),
+        region: Some(region),
+        skill: Some(skill),
+    };
+    Ok(ApiCommand::Ticket(Box::new(params.into_command()?)))
+}
+
+pub(super) fn cancel(body: wire::MatchTicketParams) -> Parsed {
+    Ok(ApiCommand::Ticket(Box::new(TicketCommand::Cancel(target(&body)?))))
+}
+
+pub(super) fn status(body: wire::MatchTicketParams) -> Parsed {
+    Ok(ApiCommand::Ticket(Box::new(TicketCommand::Status(target(&body)?))))
+}
+
+fn target(body: &wire::MatchTicketParams) -> Result<TicketTarget, ApiError> {
+    if body.ticket.is_empty() {
+        return Err(ApiError::bad_request("ticket is missing"));
+    }
+    Ok(TicketTarget::Named(body.ticket.parse::<crate::matchmaking::TicketName>()?))
+}
+
+impl From<TicketFault> for ApiError {
+    fn from(fault: TicketFault) -> Self {
+        match fault {
+            TicketFault::Refused(MatchRefusal::UserHasTicket | MatchRefusal::TicketOver) => Self::conflict(fault.why()),
+            TicketFault::Refused(MatchRefusal::UnknownTicket) => Self::NOT_FOUND,
+            TicketFault::Refused(MatchRefusal::Users | MatchRefusal::Criteria) | TicketFault::BadRequest(_) => {
+                Self::bad_request(fault.why())
+            }
+            TicketFault::NotEnabled => Self::unsupported(fault.why()),
+            TicketFault::Refused(MatchRefusal::QueueFull) | TicketFault::Busy | TicketFault::Stopped => {
+                Self::internal(fault.why())
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Matchmaking and lobbies on the control thread. `dunlin_matchmaking` makes the decisions; this module has its clock,
+//! opens the rooms, informs the users and publishes listings. Requests come from the server API and, as RPC, from clients.
+
+mod client;
+mod command;
+mod lobby;
+mod queue;
+mod report;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dunlin_config::{LobbySettings, MatchSettings};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::node::Node;
+
+pub use client::NodeMethods;
+pub use command::{TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
+pub use report::{LobbyReport, MatchReport, MatchmakingReport};
+
+/// Maximum number of requests that wait for the control thread.
+const REQUESTS_MAX: usize = 4_096;
+
+/// Called once with what a request led to.
+type Reply = Box<dyn FnOnce(Result<TicketAnswer, TicketFault>) + Send>;
+
+/// A request, and where its answer goes.
+struct MatchRequest {
+    command: TicketCommand,
+    reply: Reply,
+}
+
+/// Sends requests to the matchmaking of a node. Cheap to clone.
+#[derive(Clone)]
+pub struct MatchHandle {
+    requests: mpsc::Sender<MatchRequest>,
+    settings: Arc<[MatchSettings]>,
+    report: Arc<Mutex<MatchmakingReport>>,
+}
+
+/// What runs when the node has started.
+pub struct MatchTask {
+    requests: mpsc::Receiver<MatchRequest>,
+    handle: MatchHandle,
+    lobbies: Vec<LobbySettings>,
+    boot: u32,
+}
+
+/// Matchmaking with these settings; `None` if there are none. `boot` differs between two starts of the node.
+pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u32) -> Option<MatchTask> {
+    if matchmaking.is_empty() && lobbies.is_empty() {
+        return None;
+    }
+    let (sender, requests) = mpsc::channel(REQUESTS_MAX);
+    let handle = MatchHandle { requests: sender, settings: matchmaking.into(), report: Arc::default() };
+    Some(MatchTask { requests, handle, lobbies: lobbies.to_vec(), boot })
+}
+
+impl MatchTask {
+    /// Sends requests to this task.
+    pub fn handle(&self) -> MatchHandle {
+        self.handle.clone()
+    }
+
+    /// Runs until the node stops.
+    pub async fn run(self, node: Node) {
+        queue::run(self, node).await;
+    }
+}
+
+impl MatchHandle {
+    /// Carries out a command.
+    ///
+    /// # Errors
+    /// [`TicketFault`]
+    pub async fn ask(&self, command: TicketCommand) -> Result<TicketAnswer, TicketFault> {
+        let (sender, answer) = oneshot::channel();
+        self.send(command, Box::new(move |outcome| drop(sender.send(outcome))));
+        answer.await.unwrap_or(Err(TicketFault::Stopped))
+    }
+
+    /// The counters and sizes.
+    pub fn report(&self) -> MatchmakingReport {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Passes a command on without waiting, so that shards can call it.
+    fn send(&self, command: TicketCommand, reply: Reply) {
+        use mpsc::error::TrySendError::{Closed, Full};
+        match self.requests.try_send(MatchRequest { command, reply }) {
+            Ok(()) => {}
+            Err(Full(request)) => (request.reply)(Err(TicketFault::Busy)),
+            Err(Closed(request)) => (request.reply)(Err(TicketFault::Stopped)),
+        }
+    }
+
+    fn settings_of(&self, namespace: &str) -> Option<&MatchSettings> {
+        self.settings.iter().find(|settings| settings.namespace == namespace)
+    }
+}

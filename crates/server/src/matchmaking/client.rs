@@ -1,0 +1,209 @@
+//! The RPC methods of clients: `dunlin.match`, `dunlin.match_confirm`, `dunlin.match_cancel`, `dunlin.match_status`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_config::MatchSettings;
+use dunlin_engine::backend::{ProxyError, ProxyIndex, ProxyRequestKind, ProxyResponse, ProxyResult};
+use dunlin_matchmaking::{Initiator, MatchRefusal};
+use dunlin_net::HeaderPicker;
+use dunlin_protocol::{ErrorCode, Payload};
+use serde::Deserialize;
+
+use super::{MatchHandle, TicketAnswer, TicketCommand, TicketFault, TicketParams, TicketTarget};
+use crate::backend::{BackendCall, ProxyClient};
+
+/// Called once with the reply to the client.
+type RpcReply = Box<dyn FnOnce(ProxyResult) + Send>;
+
+/// Answers the node's own methods, and passes all other requests on.
+pub struct NodeMethods {
+    matchmaking: MatchHandle,
+    backends: Arc<dyn ProxyClient>,
+}
+
+/// Which ticket a client means.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TargetParams {
+    ticket: Option<String>,
+    namespace: Option<String>,
+}
+
+/// What a backend decides about a request.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DecisionParams {
+    channel: Option<String>,
+    #[serde(flatten)]
+    ticket: TicketParams,
+}
+
+impl NodeMethods {
+    /// Methods of `matchmaking`, before `backends`.
+    pub fn new(matchmaking: MatchHandle, backends: Arc<dyn ProxyClient>) -> Self {
+        Self { matchmaking, backends }
+    }
+
+    fn call(&self, call: BackendCall) {
+        let BackendCall { request, headers, address, answer } = call;
+        let ProxyRequestKind::Rpc { method, data } = &request.kind else {
+            return answer(Err(ProxyError::Failed));
+        };
+        let user = request.asker.user.clone().filter(|user| !user.is_empty());
+        let Some(user) = user else {
+            return answer(Err(error(ErrorCode::PermissionDenied, "matchmaking needs a user id")));
+        };
+        let data = data.as_ref().map_or(&b"{}"[..], |data| data.bytes());
+        let command = match &**method {
+            "dunlin.match" => match self.ticket(data, &user) {
+                Ok((settings, params)) => match settings.proxy {
+                    Some(proxy) => {
+                        let mut request = request;
+                        request.proxy = proxy;
+                        return self.ask_backend(BackendCall { request, headers, address, answer }, params, user);
+                    }
+                    None => submit(params, user, None),
+                },
+                Err(fault) => Err(fault),
+            },
+            "dunlin.match_confirm" => target(data, &user).and_then(|target| match target {
+                TicketTarget::OfMember(ticket, user) => Ok(TicketCommand::Confirm { ticket, user }),
+                _ => Err(TicketFault::BadRequest("ticket is missing")),
+            }),
+            "dunlin.match_cancel" => target(data, &user).map(TicketCommand::Cancel),
+            "dunlin.match_status" => target(data, &user).map(TicketCommand::Status),
+            _ => return answer(Err(error(ErrorCode::MethodNotFound, "the node has no such method"))),
+        };
+        match command {
+            Ok(command) => self.matchmaking.send(command, Box::new(|outcome| answer(reply(outcome)))),
+            Err(fault) => answer(reply(Err(fault))),
+        }
+    }
+
+    /// The namespace's settings and the client's wishes.
+    fn ticket(&self, data: &[u8], user: &Arc<str>) -> Result<(&MatchSettings, TicketParams), TicketFault> {
+        let mut params: TicketParams = parse(data)?;
+        let settings = self.matchmaking.settings_of(params.namespace.as_deref().unwrap_or_default());
+        let settings = settings.filter(|settings| settings.allow_for_client).ok_or(TicketFault::NotEnabled)?;
+        if params.skill.is_some() && !settings.trust_client_skill {
+            return Err(TicketFault::BadRequest(
+                "skill is not accepted from clients; see room.match.trust_client_skill",
+            ));
+        }
+        let users = params.users.get_or_insert_default();
+        if !users.iter().any(|known| **known == **user) {
+            users.insert(0, user.to_string());
+        }
+        Ok((settings, params))
+    }
+
+    /// Sends the request to the backend, and submits what it decides.
+    fn ask_backend(&self, call: BackendCall, params: TicketParams, user: Arc<str>) {
+        let BackendCall { request, headers, address, answer } = call;
+        let matchmaking = self.matchmaking.clone();
+        let decided: RpcReply = Box::new(move |outcome| match decision(outcome, params, user) {
+            Ok(Decision::Placed(channel)) => answer(reply(Ok(TicketAnswer::of_backend(channel)))),
+            Ok(Decision::Submit(command)) => matchmaking.send(command, Box::new(|outcome| answer(reply(outcome)))),
+            Err(error) => answer(Err(error)),
+        });
+        self.backends.ask(BackendCall { request, headers, address, answer: decided });
+    }
+}
+
+impl ProxyClient for NodeMethods {
+    fn ask(&self, call: BackendCall) {
+        if call.request.proxy == ProxyIndex::NODE { self.call(call) } else { self.backends.ask(call) }
+    }
+
+    fn wanted_headers(&self) -> &HeaderPicker {
+        self.backends.wanted_headers()
+    }
+}
+
+enum Decision {
+    Placed(Box<str>),
+    Submit(TicketCommand),
+}
+
+fn decision(outcome: ProxyResult, params: TicketParams, user: Arc<str>) -> Result<Decision, ProxyError> {
+    let ProxyResponse::Rpc { data } = outcome? else { return Err(ProxyError::Failed) };
+    let decided: DecisionParams = match &data {
+        Some(data) => parse(data.bytes()).map_err(|_| ProxyError::Failed)?,
+        None => DecisionParams::default(),
+    };
+    if let Some(channel) = decided.channel {
+        return Ok(Decision::Placed(channel.into()));
+    }
+    let command = submit(params, user, Some(decided.ticket));
+    // What is wrong with the ticket is the backend's doing or the client's; the client gets the reason.
+    command.map(Decision::Submit).map_err(|fault| proxy_error(&fault))
+}
+
+/// The command of a client, with what the backend has changed. If the backend names the users, none has to confirm.
+fn submit(wished: TicketParams, user: Arc<str>, decided: Option<TicketParams>) -> Result<TicketCommand, TicketFault> {
+    let decided = decided.unwrap_or_default();
+    let initiator = if decided.users.is_some() { Initiator::Backend } else { Initiator::User(user) };
+    let namespace = wished.namespace.unwrap_or_default();
+    let params = TicketParams {
+        namespace: None,
+        users: decided.users.or(wished.users),
+        criteria: decided.criteria.or(wished.criteria),
+        region: decided.region.or(wished.region),
+        skill: decided.skill.or(wished.skill),
+    };
+    Ok(TicketCommand::Submit { namespace: namespace.into(), request: params.into_request(initiator)? })
+}
+
+fn target(data: &[u8], user: &Arc<str>) -> Result<TicketTarget, TicketFault> {
+    let params: TargetParams = parse(data)?;
+    match params.ticket {
+        Some(ticket) => Ok(TicketTarget::OfMember(ticket.parse()?, Arc::clone(user))),
+        None => {
+            let namespace = params.namespace.unwrap_or_default().into();
+            Ok(TicketTarget::OfUser { namespace, user: Arc::clone(user) })
+        }
+    }
+}
+
+fn parse<'d, T: Deserialize<'d> + Default>(data: &'d [u8]) -> Result<T, TicketFault> {
+    const INVALID: TicketFault = TicketFault::BadRequest("data is not an object with the documented fields");
+    if data.is_empty() {
+        return Ok(T::default());
+    }
+    // A derived `Deserialize` would also accept an array of the fields' values.
+    if data.trim_ascii_start().first() != Some(&b'{') {
+        return Err(INVALID);
+    }
+    serde_json::from_slice(data).map_err(|_| INVALID)
+}
+
+fn reply(outcome: Result<TicketAnswer, TicketFault>) -> ProxyResult {
+    let answer = outcome.map_err(|fault| proxy_error(&fault))?;
+    let json = serde_json::to_vec(&answer).map_err(|_| ProxyError::Failed)?;
+    Ok(ProxyResponse::Rpc { data: Some(Payload::from_json(Bytes::from(json))) })
+}
+
+fn proxy_error(fault: &TicketFault) -> ProxyError {
+    let code = match fault {
+        TicketFault::Refused(MatchRefusal::QueueFull) | TicketFault::Busy => ErrorCode::TooManyRequests,
+        TicketFault::Refused(MatchRefusal::Users | MatchRefusal::Criteria) | TicketFault::BadRequest(_) => {
+            ErrorCode::BadRequest
+        }
+        TicketFault::NotEnabled => ErrorCode::NotAvailable,
+        TicketFault::Stopped => ErrorCode::Internal,
+        // As HTTP has them; the protocol has no such codes.
+        TicketFault::Refused(MatchRefusal::UnknownTicket) => return numbered(404, fault),
+        TicketFault::Refused(MatchRefusal::UserHasTicket | MatchRefusal::TicketOver) => return numbered(409, fault),
+    };
+    error(code, fault.why())
+}
+
+fn numbered(code: u16, fault: &TicketFault) -> ProxyError {
+    ProxyError::Error { code, message: fault.why().into(), temporary: false }
+}
+
+fn error(code: ErrorCode, why: &str) -> ProxyError {
+    let message = format!("{}: {why}", code.message());
+    ProxyError::Error { code: code.code() as u16, message: message.into(), temporary: code.temporary() }
+}

@@ -1,0 +1,212 @@
+//! Commands about tickets, their names, and the JSON of their answers.
+
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+
+use dunlin_matchmaking::{Initiator, MatchCriteria, MatchRefusal, TicketId, TicketRequest, TicketStatus};
+use serde::{Deserialize, Serialize};
+
+/// A command about tickets.
+#[derive(Clone, Debug)]
+pub enum TicketCommand {
+    /// Place users in a room.
+    Submit {
+        /// The namespace of the rooms.
+        namespace: Box<str>,
+        /// Who, and how.
+        request: TicketRequest,
+    },
+    /// A user agrees to a ticket.
+    Confirm {
+        /// The ticket.
+        ticket: TicketName,
+        /// The user.
+        user: Arc<str>,
+    },
+    /// Cancel a ticket.
+    Cancel(TicketTarget),
+    /// Return the state of a ticket.
+    Status(TicketTarget),
+}
+
+/// Which ticket is meant, and by whom.
+#[derive(Clone, Debug)]
+pub enum TicketTarget {
+    /// The ticket of this name, for the backend.
+    Named(TicketName),
+    /// The ticket of this name, if the user is in it.
+    OfMember(TicketName, Arc<str>),
+    /// The ticket of a user that is not over.
+    OfUser {
+        /// The namespace of the rooms.
+        namespace: Box<str>,
+        /// The user.
+        user: Arc<str>,
+    },
+}
+
+/// The name of a ticket in requests and answers. Tickets of different starts of a node have different names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TicketName {
+    /// Differs between two starts.
+    pub boot: u32,
+    /// The index of the queue.
+    pub queue: u16,
+    /// The ticket in its queue.
+    pub id: TicketId,
+}
+
+/// The fields of a request for a ticket, of the server API and of clients.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TicketParams {
+    /// The namespace of the rooms.
+    pub namespace: Option<String>,
+    /// The users.
+    pub users: Option<Vec<String>>,
+    /// Equal for all tickets of a room.
+    pub criteria: Option<BTreeMap<String, String>>,
+    /// Where the users want to play.
+    pub region: Option<String>,
+    /// How good they are.
+    pub skill: Option<i32>,
+}
+
+/// The answer to a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TicketAnswer {
+    /// The ticket; missing if the backend has chosen the room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    /// Its state.
+    pub status: &'static str,
+    /// The channel of its room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<Box<str>>,
+    /// The users who have not confirmed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unconfirmed: Vec<Box<str>>,
+    /// Why it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+}
+
+/// Why a command is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TicketFault {
+    /// The matchmaker refuses it.
+    Refused(MatchRefusal),
+    /// The namespace has no matchmaking.
+    NotEnabled,
+    /// A field is missing or invalid.
+    BadRequest(&'static str),
+    /// Too many requests wait.
+    Busy,
+    /// The node stops.
+    Stopped,
+}
+
+impl TicketFault {
+    /// The reason, for the error message.
+    pub const fn why(&self) -> &'static str {
+        match self {
+            Self::Refused(MatchRefusal::QueueFull) => "too many tickets wait; see room.match.queue_limit",
+            Self::Refused(MatchRefusal::UserHasTicket) => "a user has a ticket already",
+            Self::Refused(MatchRefusal::Users) => {
+                "users must be distinct, with ids of 1 to 255 bytes, and not more than room.match.party_limit"
+            }
+            Self::Refused(MatchRefusal::Criteria) => {
+                "at most 8 criteria, and names, values and region of at most 64 bytes"
+            }
+            Self::Refused(MatchRefusal::UnknownTicket) => "ticket not found",
+            Self::Refused(MatchRefusal::TicketOver) => "the ticket is over",
+            Self::NotEnabled => "the namespace has no matchmaking; set room.match.enabled",
+            Self::BadRequest(why) => why,
+            Self::Busy => "too many requests for matchmaking wait",
+            Self::Stopped => "the node stops",
+        }
+    }
+}
+
+impl TicketParams {
+    /// The command of the server API, for which the backend answers for all users.
+    ///
+    /// # Errors
+    /// [`TicketFault`]
+    pub fn into_command(self) -> Result<TicketCommand, TicketFault> {
+        let namespace = self.namespace.clone().unwrap_or_default().into();
+        Ok(TicketCommand::Submit { namespace, request: self.into_request(Initiator::Backend)? })
+    }
+
+    pub(super) fn into_request(self, initiator: Initiator) -> Result<TicketRequest, TicketFault> {
+        let pairs = self.criteria.unwrap_or_default().into_iter();
+        let criteria = MatchCriteria::new(pairs.map(|(name, value)| (name.into(), value.into())));
+        Ok(TicketRequest {
+            initiator,
+            users: self.users.unwrap_or_default().into_iter().map(Arc::from).collect(),
+            criteria: criteria.map_err(TicketFault::Refused)?,
+            region: self.region.filter(|region| !region.is_empty()).map(Arc::from),
+            skill: self.skill.unwrap_or(0),
+        })
+    }
+}
+
+impl TicketAnswer {
+    pub(super) fn new(ticket: TicketName, status: TicketStatus) -> Self {
+        let answer = |status| Self { ticket: Some(ticket.to_string()), status, ..Self::unnamed() };
+        match status {
+            TicketStatus::Unconfirmed(users) => {
+                let unconfirmed = users.iter().map(|user| Box::from(&**user)).collect();
+                Self { unconfirmed, ..answer("unconfirmed") }
+            }
+            TicketStatus::Waiting => answer("waiting"),
+            TicketStatus::Placed(channel) => Self { channel: Some((*channel).into()), ..answer("placed") },
+            TicketStatus::Joined(channel) => Self { channel: Some((*channel).into()), ..answer("joined") },
+            TicketStatus::Ended(reason) => Self { reason: Some(reason.name()), ..answer("ended") },
+        }
+    }
+
+    /// The backend has chosen a room.
+    pub(super) fn of_backend(channel: Box<str>) -> Self {
+        Self { status: "placed", channel: Some(channel), ..Self::unnamed() }
+    }
+
+    const fn unnamed() -> Self {
+        Self { ticket: None, status: "", channel: None, unconfirmed: Vec::new(), reason: None }
+    }
+}
+
+impl fmt::Display for TicketName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}.{}.{}", self.boot, self.queue, self.id.0)
+    }
+}
+
+impl FromStr for TicketName {
+    type Err = TicketFault;
+
+    fn from_str(text: &str) -> Result<Self, TicketFault> {
+        let parts = || {
+            let mut parts = text.split('.');
+            let boot = u32::from_str_radix(parts.next()?, 16).ok()?;
+            let (queue, id) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+            parts.next().is_none().then_some(Self { boot, queue, id: TicketId(id) })
+        };
+        // A name of another form is one that no ticket has.
+        parts().ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tickets_are_read_as_they_are_written() {
+        let name = TicketName { boot: 0xbeef, queue: 3, id: TicketId(17) };
+        assert_eq!(name.to_string(), "0000beef.3.17");
+        assert_eq!("0000beef.3.17".parse(), Ok(name));
+        for text in ["", "0000beef", "0000beef.3", "0000beef.3.17.1", "x.3.17", "0000beef.70000.17", "0000beef.3.-1"] {
+            assert!(text.parse::<TicketName>().is_err(), "{text}");
+        }
+    }
+}

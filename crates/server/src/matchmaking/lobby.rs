@@ -1,0 +1,92 @@
+//! Publishes listings of rooms in a lobby channel.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_config::{LOBBY_KEY, LOBBY_REMOVAL, LobbySettings};
+use dunlin_engine::{api::ApiRequest, backend::PublishHow};
+use dunlin_matchmaking::{LobbyBoard, LobbyEffect, RoomListing};
+use dunlin_protocol::Payload;
+use futures_util::{StreamExt as _, stream};
+use serde::Serialize;
+
+use super::LobbyReport;
+use crate::{node::Node, rooms::RoomReport};
+
+/// Publications under way at a time.
+const AT_ONCE: usize = 64;
+
+pub(super) struct Lobby {
+    settings: LobbySettings,
+    board: LobbyBoard,
+    report: LobbyReport,
+}
+
+/// The data of a listing.
+#[derive(Serialize)]
+struct ListingJson<'l> {
+    room: &'l str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    players: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_players: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locked: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    closed: Option<bool>,
+}
+
+impl Lobby {
+    pub(super) fn new(settings: LobbySettings) -> Self {
+        let report = LobbyReport { channel: settings.channel.clone(), ..LobbyReport::default() };
+        Self { board: LobbyBoard::new(settings.limits), settings, report }
+    }
+
+    pub(super) fn report(&self) -> LobbyReport {
+        LobbyReport { rooms: self.board.len(), ..self.report.clone() }
+    }
+
+    /// Publishes what has changed.
+    pub(super) async fn update(&mut self, now_ms: u64, rooms: &[RoomReport], node: &Node) {
+        let players_max = self.settings.players_max;
+        let settings = &self.settings;
+        let listed = rooms.iter().filter(|room| settings.has(&room.channel));
+        let listings = listed.map(|room| (Arc::clone(&room.channel), listing(room, players_max)));
+        let effects = self.board.update(now_ms, listings);
+        let lobby = &*self.settings.channel;
+        // Collected, because the compiler cannot tell that the iterator may move to another thread.
+        let requests: Vec<_> = effects.iter().map(|effect| request(lobby, effect)).collect();
+        let outcomes = stream::iter(requests).map(|request| node.ask_owner(lobby, request));
+        let outcomes: Vec<_> = outcomes.buffered(AT_ONCE).collect().await;
+        for outcome in outcomes {
+            let counter = match outcome {
+                Ok(Ok(_)) => &mut self.report.published,
+                Ok(Err(_)) | Err(_) => &mut self.report.refused,
+            };
+            *counter += 1;
+        }
+    }
+}
+
+fn listing(room: &RoomReport, players_max: u32) -> RoomListing {
+    RoomListing { players: room.players, players_max, ..RoomListing::default() }
+}
+
+fn request(lobby: &str, effect: &LobbyEffect) -> ApiRequest {
+    let (LobbyEffect::Show(channel, _) | LobbyEffect::Remove(channel)) = effect;
+    let mut tags = vec![(LOBBY_KEY.into(), Box::from(&**channel))];
+    let mut data = ListingJson { room: channel, players: None, max_players: None, locked: None, closed: None };
+    match effect {
+        LobbyEffect::Show(_, listing) => {
+            (data.players, data.max_players) = (Some(listing.players), Some(listing.players_max));
+            data.locked = listing.is_locked.then_some(true);
+        }
+        LobbyEffect::Remove(_) => {
+            data.closed = Some(true);
+            tags.push((LOBBY_REMOVAL.into(), "1".into()));
+        }
+    }
+    let json = serde_json::to_vec(&data).unwrap_or_else(|_| unreachable!("a listing is made of texts and numbers"));
+    let how = PublishHow { tags, ..PublishHow::default() };
+    ApiRequest::Publish { channel: lobby.into(), data: Payload::from_json(Bytes::from(json)), how }
+}

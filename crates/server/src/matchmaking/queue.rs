@@ -1,0 +1,332 @@
+//! The task that runs the queues and the lobbies: takes requests, places tickets ten times per second, and performs the
+//! effects.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use dunlin_config::MatchSettings;
+use dunlin_engine::{
+    api::{ApiRefusal, ApiRequest},
+    backend::PublishHow,
+};
+use dunlin_matchmaking::{
+    EndReason, MatchEffect, MatchRefusal, MatchRoomId, Matchmaker, OpenFailure, RoomState, TicketId, TicketStatus,
+};
+use dunlin_protocol::{ErrorCode, Payload};
+use futures_util::{StreamExt as _, stream};
+use serde::Serialize;
+use tokio::time::MissedTickBehavior;
+
+use super::{
+    MatchReport, MatchRequest, MatchTask, MatchmakingReport, TicketAnswer, TicketCommand, TicketFault, TicketName,
+    TicketTarget, lobby::Lobby,
+};
+use crate::node::{Node, NodeError};
+
+/// Time between two placings.
+const PLACE_INTERVAL: Duration = Duration::from_millis(100);
+/// Placings between two reports of the rooms.
+const PLACINGS_PER_REPORT: u32 = 5;
+/// Requests to shards under way at a time.
+const AT_ONCE: usize = 64;
+
+struct Queue {
+    settings: MatchSettings,
+    matchmaker: Matchmaker,
+    busy_ns: u64,
+    longest_ns: u64,
+}
+
+struct Queues {
+    node: Node,
+    boot: u32,
+    started: Instant,
+    queues: Vec<Queue>,
+    lobbies: Vec<Lobby>,
+}
+
+/// What is published in the channel of a user.
+#[derive(Serialize)]
+struct NoticeJson<'n> {
+    r#match: NoticeFields<'n>,
+}
+
+#[derive(Serialize)]
+struct NoticeFields<'n> {
+    namespace: &'n str,
+    ticket: String,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    channel: Option<&'n str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    users: &'n [&'n str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+pub(super) async fn run(task: MatchTask, node: Node) {
+    let MatchTask { mut requests, handle, lobbies, boot } = task;
+    let queue = |settings: &MatchSettings| Queue {
+        // The channels of two starts differ, because clients may still know those of the last one.
+        matchmaker: Matchmaker::new(settings.rules.clone(), &format!("{}match-{boot:08x}-", settings.channel_prefix)),
+        settings: settings.clone(),
+        busy_ns: 0,
+        longest_ns: 0,
+    };
+    let mut queues = Queues {
+        node,
+        boot,
+        started: Instant::now(),
+        queues: handle.settings.iter().map(queue).collect(),
+        lobbies: lobbies.into_iter().map(Lobby::new).collect(),
+    };
+    let mut ticks = tokio::time::interval(PLACE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut placings: u32 = 0;
+    while !queues.node.has_stopped() {
+        tokio::select! {
+            request = requests.recv() => match request {
+                Some(request) => queues.carry_out(request).await,
+                None => return,
+            },
+            _ = ticks.tick() => {
+                if placings.is_multiple_of(PLACINGS_PER_REPORT) {
+                    queues.take_reports().await;
+                }
+                placings = placings.wrapping_add(1);
+                queues.place().await;
+                let report = queues.report();
+                *handle.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+            }
+        }
+    }
+}
+
+impl Queues {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    async fn carry_out(&mut self, MatchRequest { command, reply }: MatchRequest) {
+        let now_ms = self.now_ms();
+        match command {
+            TicketCommand::Submit { namespace, request } => {
+                let submitted = self.index_of(&namespace).and_then(|index| {
+                    let id = self.queues[index].matchmaker.submit(now_ms, request).map_err(TicketFault::Refused)?;
+                    Ok((index, id))
+                });
+                let (index, id) = match submitted {
+                    Ok(submitted) => submitted,
+                    Err(fault) => return reply(Err(fault)),
+                };
+                reply(self.answer(index, id));
+                self.invite(index, id).await;
+            }
+            TicketCommand::Confirm { ticket, user } => {
+                let confirmed = self.queue_of(ticket).and_then(|index| {
+                    let confirmed = self.queues[index].matchmaker.confirm(now_ms, ticket.id, &user);
+                    confirmed.map(|()| index).map_err(TicketFault::Refused)
+                });
+                reply(confirmed.and_then(|index| self.answer(index, ticket.id)));
+            }
+            TicketCommand::Cancel(target) => {
+                let mut effects = Vec::new();
+                let cancelled = self.find(&target).and_then(|(index, id, user)| {
+                    let matchmaker = &mut self.queues[index].matchmaker;
+                    let cancelled = matchmaker.cancel(now_ms, id, user.as_deref(), &mut effects);
+                    cancelled.map(|()| (index, id)).map_err(TicketFault::Refused)
+                });
+                reply(cancelled.clone().and_then(|(index, id)| self.answer(index, id)));
+                if let Ok((index, _)) = cancelled {
+                    self.perform(index, effects).await;
+                }
+            }
+            TicketCommand::Status(target) => {
+                let status = self.find(&target).and_then(|(index, id, user)| {
+                    let status = self.queues[index].matchmaker.status(id, user.as_deref());
+                    let status = status.ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))?;
+                    Ok(TicketAnswer::new(self.name(index, id), status))
+                });
+                reply(status);
+            }
+        }
+    }
+
+    fn index_of(&self, namespace: &str) -> Result<usize, TicketFault> {
+        let place = self.queues.iter().position(|queue| queue.settings.namespace == namespace);
+        place.ok_or(TicketFault::NotEnabled)
+    }
+
+    fn queue_of(&self, ticket: TicketName) -> Result<usize, TicketFault> {
+        let index = usize::from(ticket.queue);
+        let is_known = ticket.boot == self.boot && index < self.queues.len();
+        is_known.then_some(index).ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))
+    }
+
+    fn find(&self, target: &TicketTarget) -> Result<(usize, TicketId, Option<Arc<str>>), TicketFault> {
+        match target {
+            TicketTarget::Named(ticket) => Ok((self.queue_of(*ticket)?, ticket.id, None)),
+            TicketTarget::OfMember(ticket, user) => Ok((self.queue_of(*ticket)?, ticket.id, Some(Arc::clone(user)))),
+            TicketTarget::OfUser { namespace, user } => {
+                let index = self.index_of(namespace)?;
+                let id = self.queues[index].matchmaker.ticket_of(user);
+                let id = id.ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))?;
+                Ok((index, id, Some(Arc::clone(user))))
+            }
+        }
+    }
+
+    fn name(&self, index: usize, id: TicketId) -> TicketName {
+        TicketName { boot: self.boot, queue: u16::try_from(index).unwrap_or(u16::MAX), id }
+    }
+
+    fn answer(&self, index: usize, id: TicketId) -> Result<TicketAnswer, TicketFault> {
+        let status = self.queues[index].matchmaker.status(id, None);
+        let status = status.ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))?;
+        Ok(TicketAnswer::new(self.name(index, id), status))
+    }
+
+    async fn place(&mut self) {
+        for index in 0..self.queues.len() {
+            let now_ms = self.now_ms();
+            let mut effects = Vec::new();
+            let queue = &mut self.queues[index];
+            let begun = Instant::now();
+            queue.matchmaker.place(now_ms, &mut effects);
+            let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            queue.busy_ns += took_ns;
+            queue.longest_ns = queue.longest_ns.max(took_ns);
+            self.perform(index, effects).await;
+        }
+    }
+
+    async fn take_reports(&mut self) {
+        let rooms = self.node.rooms();
+        let now_ms = self.now_ms();
+        for index in 0..self.queues.len() {
+            let mut effects = Vec::new();
+            let states = rooms.iter().map(|room| RoomState {
+                channel: &room.channel,
+                players: room.players,
+                players_max: u32::MAX,
+                accepts: true,
+            });
+            self.queues[index].matchmaker.on_rooms_reported(now_ms, states, &mut effects);
+            self.perform(index, effects).await;
+        }
+        for index in 0..self.lobbies.len() {
+            self.lobbies[index].update(now_ms, &rooms, &self.node).await;
+        }
+    }
+
+    /// Opens rooms and informs users.
+    async fn perform(&mut self, index: usize, effects: Vec<MatchEffect>) {
+        let mut effects = effects;
+        while !effects.is_empty() {
+            let (opens, notices): (Vec<_>, Vec<_>) =
+                effects.drain(..).partition(|effect| matches!(effect, MatchEffect::OpenRoom { .. }));
+            for (room, outcome) in self.open_rooms(&opens).await {
+                let now_ms = self.now_ms();
+                let matchmaker = &mut self.queues[index].matchmaker;
+                match outcome {
+                    Ok(()) => matchmaker.on_room_opened(now_ms, room, &mut effects),
+                    Err(failure) => matchmaker.on_open_failed(now_ms, room, failure, &mut effects),
+                }
+            }
+            self.inform(index, &notices).await;
+        }
+    }
+
+    async fn open_rooms(&self, opens: &[MatchEffect]) -> Vec<(MatchRoomId, Result<(), OpenFailure>)> {
+        let rooms = opens.iter().filter_map(|effect| match effect {
+            MatchEffect::OpenRoom { room, channel, .. } => Some((*room, Arc::clone(channel))),
+            _ => None,
+        });
+        let rooms: Vec<_> = rooms.collect();
+        let opened = stream::iter(rooms).map(|(room, channel)| async move {
+            let request = ApiRequest::OpenRoom { channel: (*channel).into() };
+            let outcome = match self.node.ask_owner(&channel, request).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(ApiRefusal { code: ErrorCode::LimitExceeded | ErrorCode::TooManyRequests, .. }))
+                | Err(NodeError::Stopped) => Err(OpenFailure::Busy),
+                Ok(Err(_)) | Err(NodeError::Stream(_)) => Err(OpenFailure::Failed),
+            };
+            (room, outcome)
+        });
+        opened.buffer_unordered(AT_ONCE).collect().await
+    }
+
+    /// Publishes what happened to tickets in the channels of their users.
+    async fn inform(&self, index: usize, effects: &[MatchEffect]) {
+        let settings = &self.queues[index].settings;
+        let Some(prefix) = &settings.notify_prefix else { return };
+        let mut notices = Vec::new();
+        for effect in effects {
+            let fields = |id: &TicketId, status| NoticeFields {
+                namespace: &settings.namespace,
+                ticket: self.name(index, *id).to_string(),
+                status,
+                channel: None,
+                users: &[],
+                reason: None,
+            };
+            let (users, notice) = match effect {
+                MatchEffect::Placed { ticket, users, channel } => {
+                    (users, NoticeFields { channel: Some(channel), ..fields(ticket, "placed") })
+                }
+                MatchEffect::Ended { ticket, users, reason } => {
+                    (users, NoticeFields { reason: Some(EndReason::name(*reason)), ..fields(ticket, "ended") })
+                }
+                MatchEffect::OpenRoom { .. } => continue,
+            };
+            let data = payload(notice);
+            notices.extend(users.iter().map(|user| (format!("{prefix}{user}"), data.clone())));
+        }
+        self.publish(notices).await;
+    }
+
+    /// Asks the users of a party to confirm.
+    async fn invite(&self, index: usize, id: TicketId) {
+        let queue = &self.queues[index];
+        let status = queue.matchmaker.status(id, None);
+        let (Some(prefix), Some(TicketStatus::Unconfirmed(users))) = (&queue.settings.notify_prefix, status) else {
+            return;
+        };
+        let ticket = self.name(index, id).to_string();
+        let namespace = &queue.settings.namespace;
+        let names: Vec<&str> = users.iter().map(|user| &**user).collect();
+        let notice = NoticeFields { namespace, ticket, status: "invited", channel: None, users: &names, reason: None };
+        let data = payload(notice);
+        self.publish(users.iter().map(|user| (format!("{prefix}{user}"), data.clone())).collect()).await;
+    }
+
+    async fn publish(&self, notices: Vec<(String, Payload)>) {
+        let sent = stream::iter(notices).map(|(channel, data)| async move {
+            let how = PublishHow::default();
+            let request = ApiRequest::Publish { channel: channel.as_str().into(), data, how };
+            // A refusal concerns the channel of the user alone, who can ask for the status.
+            let _ = self.node.ask_owner(&channel, request).await;
+        });
+        sent.buffer_unordered(AT_ONCE).collect::<()>().await;
+    }
+
+    fn report(&self) -> MatchmakingReport {
+        let queues = self.queues.iter().map(|queue| MatchReport {
+            namespace: queue.settings.namespace.clone(),
+            counters: *queue.matchmaker.counters(),
+            gauges: queue.matchmaker.gauges(),
+            busy_ns: queue.busy_ns,
+            longest_ns: queue.longest_ns,
+        });
+        MatchmakingReport { queues: queues.collect(), lobbies: self.lobbies.iter().map(Lobby::report).collect() }
+    }
+}
+
+fn payload(fields: NoticeFields<'_>) -> Payload {
+    let json = serde_json::to_vec(&NoticeJson { r#match: fields });
+    let json = json.unwrap_or_else(|_| unreachable!("a notice is made of texts"));
+    Payload::from_json(Bytes::from(json))
+}

@@ -1,0 +1,40 @@
+//! Counters of matchmaking, for the metrics page.
+
+use dunlin_matchmaking::{MatchCounters, MatchGauges};
+
+/// The state of the matchmaking of a node at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct MatchmakingReport {
+    /// The queues, by namespace.
+    pub queues: Vec<MatchReport>,
+    /// The lobbies.
+    pub lobbies: Vec<LobbyReport>,
+}
+
+/// The queue of a namespace.
+#[derive(Clone, Debug, Default)]
+pub struct MatchReport {
+    /// The namespace; empty for channels without one.
+    pub namespace: String,
+    /// The counters.
+    pub counters: MatchCounters,
+    /// The sizes.
+    pub gauges: MatchGauges,
+    /// Time in which tickets were placed.
+    pub busy_ns: u64,
+    /// The longest time of one placing since the start.
+    pub longest_ns: u64,
+}
+
+/// The lobby of a namespace's rooms.
+#[derive(Clone, Debug, Default)]
+pub struct LobbyReport {
+    /// Its channel.
+    pub channel: String,
+    /// Rooms that are listed.
+    pub rooms: usize,
+    /// Listings that were published.
+    pub published: u64,
+    /// Listings whose publication was refused.
+    pub refused: u64,
+}

@@ -1,0 +1,48 @@
+//! What sessions ask: verifiers of tokens, backends, and the methods that the node answers.
+
+use std::sync::Arc;
+
+use dunlin_config::{Config, ProxyOptions};
+use dunlin_token::Verifier;
+
+use super::ServeError;
+use crate::{
+    backend::{Backends, NoBackends, ProxyClient},
+    matchmaking::{MatchHandle, NodeMethods},
+};
+
+/// The verifiers and backends that sessions use.
+pub(super) struct Asked {
+    pub(super) tokens: Arc<Verifier>,
+    /// `None` if no backend is configured.
+    pub(super) backends: Option<Arc<Backends>>,
+}
+
+impl Asked {
+    pub(super) fn backends(&self) -> Arc<dyn ProxyClient> {
+        match &self.backends {
+            Some(backends) => Arc::clone(backends) as Arc<dyn ProxyClient>,
+            None => Arc::new(NoBackends::default()),
+        }
+    }
+}
+
+impl Asked {
+    /// The backends, behind the methods that the node answers.
+    pub(super) fn answering(&self, matchmaking: Option<MatchHandle>) -> Arc<dyn ProxyClient> {
+        match matchmaking {
+            Some(matchmaking) => Arc::new(NodeMethods::new(matchmaking, self.backends())),
+            None => self.backends(),
+        }
+    }
+}
+
+pub(super) fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> {
+    if config.backends.is_empty() {
+        return Ok(None);
+    }
+    let trusts_proxies = !config.admission.trusted_proxies.is_empty();
+    let proxies: Vec<_> =
+        config.backends.iter().map(|proxy| ProxyOptions { trusts_proxies, ..proxy.clone() }).collect();
+    Backends::start(&proxies).map(|backends| Some(Arc::new(backends))).map_err(ServeError::Backends)
+}

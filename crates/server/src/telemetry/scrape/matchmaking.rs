@@ -1,0 +1,67 @@
+//! Metrics of matchmaking and lobbies.
+
+use dunlin_matchmaking::{EndReason, MatchRefusal};
+
+use super::{Page, m, place};
+use crate::matchmaking::{MatchReport, MatchmakingReport};
+
+pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
+    type Pick = fn(&MatchReport) -> f64;
+    let plain = |page: &mut Page, families: &[(&'static m::Family, Pick)]| {
+        for (family, pick) in families {
+            page.family(family, |samples| {
+                report.queues.iter().for_each(|queue| samples.add(&[label(queue)], pick(queue)));
+            });
+        }
+    };
+    plain(
+        page,
+        &[
+            (&m::MATCH_PENDING, |queue| queue.gauges.pending as f64),
+            (&m::MATCH_RESERVED, |queue| queue.gauges.reserved_places as f64),
+            (&m::MATCH_TICKETS, |queue| queue.counters.submitted as f64),
+            (&m::MATCH_PLACED, |queue| queue.counters.placed as f64),
+        ],
+    );
+    page.family(&m::MATCH_ENDED, |samples| {
+        for queue in &report.queues {
+            samples.add(&[label(queue), "joined"], queue.counters.joined);
+            for (index, reason) in EndReason::ALL.into_iter().enumerate() {
+                samples.add(&[label(queue), reason.name()], place(&queue.counters.ended, index));
+            }
+        }
+    });
+    page.family(&m::MATCH_REFUSED, |samples| {
+        for queue in &report.queues {
+            for (index, refusal) in MatchRefusal::ALL.into_iter().enumerate() {
+                samples.add(&[label(queue), refusal.name()], place(&queue.counters.refused, index));
+            }
+        }
+    });
+    page.family(&m::MATCH_ROOMS, |samples| {
+        for queue in &report.queues {
+            samples.add(&[label(queue), "opened"], queue.counters.rooms_opened);
+            samples.add(&[label(queue), "failed"], queue.counters.rooms_failed);
+        }
+    });
+    plain(
+        page,
+        &[
+            (&m::MATCH_BUSY, |queue| queue.busy_ns as f64 / 1e9),
+            (&m::MATCH_LONGEST, |queue| queue.longest_ns as f64 / 1e9),
+        ],
+    );
+    page.family(&m::LOBBY_ROOMS, |samples| {
+        report.lobbies.iter().for_each(|lobby| samples.add(&[&lobby.channel], lobby.rooms as u64));
+    });
+    page.family(&m::LOBBY_LISTINGS, |samples| {
+        for lobby in &report.lobbies {
+            samples.add(&[&lobby.channel, "published"], lobby.published);
+            samples.add(&[&lobby.channel, "refused"], lobby.refused);
+        }
+    });
+}
+
+fn label(queue: &MatchReport) -> &str {
+    if queue.namespace.is_empty() { m::NO_NAMESPACE } else { &queue.namespace }
+}

@@ -1,0 +1,333 @@
+//! Matchmaking over the server API and by clients, the backend that decides about it, and lobbies.
+
+use std::{
+    collections::VecDeque,
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    process::Command,
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    cli::Folder,
+    each_reactor,
+    http::server::{Client, PATIENCE, Server, handshake},
+};
+
+fn settings(rules: &Value) -> Value {
+    json!({
+        "client": { "token": { "hmac_secret_key": "a key of at least 32 bytes, for one test" } },
+        "channel": { "namespaces": [
+            {
+                "name": "arena",
+                "room": {
+                    "simulation": "crowd", "params": { "player_objects": true, "objects": 1 }, "match": rules,
+                    "lobby_channel": "lobby:arena", "lobby_interval": "100ms", "max_players": 4,
+                },
+                "history_size": 10, "history_ttl": "1m",
+                "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
+            },
+            {
+                "name": "lobby", "delivery": "latest", "conflation_key": "room", "cache_keys": 100,
+                "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
+            },
+            { "name": "user", "allow_user_limited_channels": true },
+            { "name": "chat" },
+        ] },
+    })
+}
+
+/// A session, and the messages that it has received.
+struct Player {
+    session: Client,
+    received: VecDeque<Value>,
+    last_id: u32,
+}
+
+impl Player {
+    fn anonymous(server: &Server) -> Self {
+        Self { session: server.open_session(), received: VecDeque::new(), last_id: 1 }
+    }
+
+    fn with_token(server: &Server, token: &str) -> Self {
+        let mut session = server.connect();
+        session.send(handshake(""));
+        assert_eq!(session.answer().status, 101);
+        let mut player = Self { session, received: VecDeque::new(), last_id: 0 };
+        assert!(player.ask("connect", &json!({ "token": token }))["connect"].is_object());
+        player
+    }
+
+    /// The first message that suits, of those that were not taken yet.
+    fn take(&mut self, suits: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            if let Some(place) = self.received.iter().position(&suits) {
+                return self.received.remove(place).expect("it is there");
+            }
+            let (_, bytes) = self.session.frame();
+            // Snapshots of rooms are no JSON.
+            let messages = std::str::from_utf8(&bytes).unwrap_or_default().lines();
+            self.received.extend(messages.filter_map(|line| serde_json::from_str::<Value>(line).ok()));
+        }
+    }
+
+    fn ask(&mut self, command: &str, body: &Value) -> Value {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.session.send_text(&json!({ "id": id, command: body }).to_string());
+        self.take(|message| message["id"] == id)
+    }
+
+    fn subscribe(&mut self, channel: &str) -> Value {
+        self.ask("subscribe", &json!({ "channel": channel }))
+    }
+
+    fn rpc(&mut self, method: &str, data: &Value) -> Value {
+        let reply = self.ask("rpc", &json!({ "method": method, "data": data }));
+        if reply["error"].is_object() { reply["error"]["code"].clone() } else { reply["rpc"]["data"].clone() }
+    }
+
+    /// The data of the next publication in a channel that suits.
+    fn publication(&mut self, channel: &str, suits: impl Fn(&Value) -> bool) -> Value {
+        let data = |message: &Value| message["push"]["pub"]["data"].clone();
+        let found = self.take(|message| message["push"]["channel"] == channel && suits(&data(message)));
+        data(&found)
+    }
+}
+
+fn api(server: &Server, method: &str, body: &Value) -> Value {
+    server.ask("POST", &format!("/api/{method}"), &body.to_string()).json()
+}
+
+/// Submits a ticket that must be accepted.
+fn submit(server: &Server, users: &Value) -> Value {
+    let answer = api(server, "match", &json!({ "namespace": "arena", "users": users }));
+    assert_eq!(answer["result"]["status"], "waiting", "{answer}");
+    answer["result"]["ticket"].clone()
+}
+
+/// Waits until the ticket has this status.
+fn until(server: &Server, ticket: &Value, status: &str) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = api(server, "match_status", &json!({ "ticket": ticket }));
+        if answer["result"]["status"] == status {
+            return answer["result"].clone();
+        }
+        assert!(Instant::now() < deadline, "{answer} is not {status}");
+    }
+}
+
+/// A connection token of the user, signed with the key of the settings.
+fn token(user: &str) -> String {
+    let folder = Folder::new(&format!("match-token-{user}-{}", each_reactor::current_name()));
+    let path = folder.0.join("token.json");
+    fs::write(&path, json!({ "client": settings(&json!({}))["client"] }).to_string()).expect("a temporary file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+    let output = command.args(["gen-token", "--user", user, "--config"]).arg(path).env_clear().output();
+    let printed = String::from_utf8(output.expect("it starts").stdout).expect("text");
+    let is_token = |line: &&str| line.split('.').count() == 3 && !line.contains(' ');
+    printed.lines().find(is_token).unwrap_or_else(|| panic!("no token: {printed}")).to_owned()
+}
+
+#[test]
+fn tickets_of_the_api_fill_a_room_that_a_lobby_lists() {
+    let server = Server::start(&settings(&json!({
+        "enabled": true, "min_players": 2, "max_players": 2, "party_limit": 2, "fill_wait": "0s", "queue_limit": 2,
+    })));
+    let mut lobby = Player::anonymous(&server);
+    lobby.subscribe("lobby:arena");
+    let first = submit(&server, &json!(["ada"]));
+    let refused =
+        |users: &Value| api(&server, "match", &json!({ "namespace": "arena", "users": users }))["error"].clone();
+    assert_eq!(refused(&json!(["ada"]))["code"], 113);
+    for users in [json!([]), json!(["b", "b"]), json!(["b", ""]), json!(["b", "c", "d"])] {
+        assert_eq!(refused(&users)["code"], 107, "{users}");
+    }
+    let elsewhere = api(&server, "match", &json!({ "namespace": "chat", "users": ["b"] }));
+    assert_eq!(elsewhere["error"]["code"], 108);
+    for method in ["match_status", "match_cancel"] {
+        assert_eq!(api(&server, method, &json!({ "ticket": "nothing" }))["error"]["code"], 104);
+        assert_eq!(api(&server, method, &json!({}))["error"]["code"], 107);
+    }
+    // A ticket that is cancelled leaves no trace in the room of the others.
+    let region =
+        json!({ "namespace": "arena", "users": ["carl"], "criteria": { "mode": "other" }, "skill": 7, "region": "eu" });
+    let cancelled = api(&server, "match", &region)["result"]["ticket"].clone();
+    assert_eq!(refused(&json!(["eve"]))["code"], 100, "the queue is full");
+    assert_eq!(api(&server, "match_cancel", &json!({ "ticket": cancelled }))["result"]["reason"], "cancelled");
+    let second = submit(&server, &json!(["bob"]));
+    let room = until(&server, &first, "placed")["channel"].clone();
+    assert_eq!(until(&server, &second, "placed")["channel"], room);
+    let name = room.as_str().expect("a channel").to_owned();
+
+    let listing = lobby.publication("lobby:arena", |data| data["room"] == room);
+    assert_eq!(listing, json!({ "room": room, "players": 0, "max_players": 4 }));
+    let mut players = [Player::anonymous(&server), Player::anonymous(&server)];
+    for player in &mut players {
+        assert!(player.subscribe(&name)["subscribe"].is_object());
+    }
+    for ticket in [&first, &second] {
+        assert_eq!(until(&server, ticket, "joined")["channel"], room);
+    }
+    assert_eq!(api(&server, "match_cancel", &json!({ "ticket": first }))["error"]["code"], 113);
+    lobby.publication("lobby:arena", |data| data["players"] == 2);
+    // Whoever comes later sees the state.
+    let newest = Player::anonymous(&server).subscribe("lobby:arena")["subscribe"]["publications"].clone();
+    assert_eq!(newest[0]["data"]["players"], 2, "{newest}");
+    assert_eq!(newest.as_array().map(Vec::len), Some(1));
+
+    api(&server, "room_close", &json!({ "channel": room }));
+    let closed = lobby.publication("lobby:arena", |data| data["closed"] == true);
+    assert_eq!(closed["room"], room);
+    assert_eq!(Player::anonymous(&server).subscribe("lobby:arena")["subscribe"].get("publications"), None);
+    assert_eq!(server.metric(r#"dunlin_match_placed_total{namespace="arena"}"#), 2.0);
+    assert_eq!(server.metric(r#"dunlin_match_ended_total{namespace="arena",outcome="joined"}"#), 2.0);
+    assert_eq!(server.metric(r#"dunlin_lobby_listings_total{channel="lobby:arena",outcome="refused"}"#), 0.0);
+}
+
+#[test]
+fn clients_form_a_party_and_are_informed() {
+    let server = Server::start(&settings(&json!({
+        "enabled": true, "min_players": 2, "max_players": 2, "party_limit": 2, "fill_wait": "0s", "allow_for_client": true,
+        "notify_namespace": "user",
+    })));
+    let (mut ada, mut bob) = (Player::with_token(&server, &token("ada")), Player::with_token(&server, &token("bob")));
+    let mut eve = Player::with_token(&server, &token("eve"));
+    assert!(bob.subscribe("user:#bob")["subscribe"].is_object());
+    let answer = ada.rpc("dunlin.match", &json!({ "namespace": "arena", "users": ["bob"] }));
+    assert_eq!((&answer["status"], &answer["unconfirmed"]), (&json!("unconfirmed"), &json!(["bob"])), "{answer}");
+    let ticket = json!({ "ticket": answer["ticket"] });
+    let invitation = bob.publication("user:#bob", |data| data["match"]["status"] == "invited")["match"].clone();
+    assert_eq!((&invitation["ticket"], &invitation["namespace"]), (&answer["ticket"], &json!("arena")));
+
+    // A stranger can do nothing with the ticket.
+    for method in ["dunlin.match_confirm", "dunlin.match_cancel", "dunlin.match_status"] {
+        assert_eq!(eve.rpc(method, &ticket), 404, "{method}");
+    }
+    assert_eq!(ada.rpc("dunlin.match", &json!({ "namespace": "arena" })), 409);
+    assert_eq!(ada.rpc("dunlin.match_status", &json!({ "namespace": "arena" }))["ticket"], answer["ticket"]);
+    assert_eq!(bob.rpc("dunlin.match_confirm", &ticket)["ticket"], answer["ticket"]);
+    let placed = bob.publication("user:#bob", |data| data["match"]["status"] == "placed");
+    assert_eq!(ada.rpc("dunlin.match_status", &ticket)["channel"], placed["match"]["channel"]);
+    assert_eq!(ada.rpc("dunlin.match_cancel", &ticket)["status"], "ended");
+    let ended = bob.publication("user:#bob", |data| data["match"]["status"] == "ended");
+    assert_eq!(ended["match"]["reason"], "cancelled");
+
+    for (method, data, code) in [
+        ("dunlin.match", json!({ "namespace": "arena", "skill": 9 }), 107),
+        ("dunlin.match", json!({ "namespace": "arena", "users": 5 }), 107),
+        ("dunlin.match", json!({ "namespace": "arena", "users": ["a", "b"] }), 107),
+        ("dunlin.match", json!([]), 107),
+        ("dunlin.match", json!({ "namespace": "chat" }), 108),
+        ("dunlin.match_confirm", json!({ "namespace": "arena" }), 107),
+        ("dunlin.match_status", json!({ "namespace": "arena" }), 404),
+        ("dunlin.other", json!({}), 104),
+    ] {
+        assert_eq!(eve.rpc(method, &data), code, "{method} {data}");
+    }
+    assert_eq!(Player::anonymous(&server).rpc("dunlin.match", &json!({ "namespace": "arena" })), 103);
+}
+
+/// A backend that answers by the user who asks.
+fn backend() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || decide(stream));
+        }
+    });
+    port
+}
+
+fn decide(stream: TcpStream) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let request: Value = serde_json::from_slice(&body).ok()?;
+        let answer = match request["user"].as_str()? {
+            "vip" => json!({ "result": { "data": { "channel": "arena:vip" } } }),
+            "captain" => json!({ "result": { "data": { "users": ["captain", "mate"], "skill": 5 } } }),
+            "banned" => json!({ "error": { "code": 1_403, "message": "not you" } }),
+            "odd" => json!({ "result": { "data": [1] } }),
+            // Never answered.
+            "slow" => continue,
+            _ => json!({ "result": {} }),
+        };
+        let text = answer.to_string();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", text.len());
+        (&stream).write_all((head + &text).as_bytes()).ok()?;
+    }
+}
+
+#[test]
+fn a_backend_decides() {
+    let mut settings = settings(&json!({
+        "enabled": true, "min_players": 2, "max_players": 4, "fill_wait": "0s", "allow_for_client": true,
+        "proxy_enabled": true, "proxy_name": "decider",
+    }));
+    settings["proxies"] =
+        json!([{ "name": "decider", "endpoint": format!("http://127.0.0.1:{}/", backend()), "timeout": "300ms" }]);
+    let server = Server::start(&settings);
+    let ask =
+        |user: &str| Player::with_token(&server, &token(user)).rpc("dunlin.match", &json!({ "namespace": "arena" }));
+    assert_eq!(ask("vip"), json!({ "status": "placed", "channel": "arena:vip" }));
+    assert_eq!((ask("banned"), ask("odd"), ask("slow")), (json!(1_403), json!(100), json!(100)));
+    // The backend answers for the users that it names, so they need not confirm.
+    let party = ask("captain");
+    assert_eq!(party["status"], "waiting");
+    until(&server, &party["ticket"], "placed");
+    assert_eq!(ask("somebody")["status"], "waiting");
+}
+
+#[test]
+fn a_lobby_of_many_rooms_costs_what_changes() {
+    let mut settings = settings(&json!({}));
+    settings["channel"]["namespaces"][0]["room"]["ticks_per_second"] = json!(1);
+    settings["channel"]["namespaces"][1]["cache_keys"] = json!(2_000);
+    settings["room"] = json!({ "open_rate_limit": 0, "opening_limit": 5_000 });
+    let server = Server::start(&settings);
+    let rooms: usize = 60;
+    for room in 0..rooms {
+        assert!(api(&server, "room_open", &json!({ "channel": format!("arena:{room}") }))["result"].is_object());
+    }
+    let listed = r#"dunlin_lobby_rooms{channel="lobby:arena"}"#;
+    let published = r#"dunlin_lobby_listings_total{channel="lobby:arena",outcome="published"}"#;
+    let deadline = Instant::now() + PATIENCE;
+    while server.metric(published) < rooms as f64 {
+        assert!(Instant::now() < deadline, "{} of {rooms} rooms are listed", server.metric(listed));
+    }
+    let mut lobby = Player::anonymous(&server);
+    let state = lobby.subscribe("lobby:arena")["subscribe"]["publications"].clone();
+    assert_eq!(state.as_array().map(Vec::len), Some(rooms), "the answer has all rooms");
+    let before = server.metric(published);
+    let mut player = Player::anonymous(&server);
+    player.subscribe("arena:7");
+    assert_eq!(lobby.publication("lobby:arena", |_| true)["room"], "arena:7", "nothing else was published");
+    assert_eq!(server.metric(published) - before, 1.0);
+}
+
+on_io_uring![
+    tickets_of_the_api_fill_a_room_that_a_lobby_lists,
+    clients_form_a_party_and_are_informed,
+    a_backend_decides,
+    a_lobby_of_many_rooms_costs_what_changes
+];
