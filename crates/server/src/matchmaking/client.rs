@@ -157,13 +157,10 @@ fn submit(wished: TicketParams, user: Arc<str>, decided: Option<TicketParams>) -
 
 fn target(data: &[u8], user: &Arc<str>) -> Result<TicketTarget, TicketFault> {
     let params: TargetParams = parse(data)?;
-    match params.ticket {
-        Some(ticket) => Ok(TicketTarget::OfMember(ticket.parse()?, Arc::clone(user))),
-        None => {
-            let namespace = params.namespace.unwrap_or_default().into();
-            Ok(TicketTarget::OfUser { namespace, user: Arc::clone(user) })
-        }
+    if let Some(ticket) = params.ticket {
+        return Ok(TicketTarget::OfMember(ticket.parse()?, Arc::clone(user)));
     }
+    Ok(TicketTarget::OfUser { namespace: params.namespace.unwrap_or_default().into(), user: Arc::clone(user) })
 }
 
 fn parse<'d, T: Deserialize<'d> + Default>(data: &'d [u8]) -> Result<T, TicketFault> {

@@ -153,8 +153,8 @@ impl ApiCommand {
             Method::RoomPaths => parse_as(body, room_paths)?,
             Method::RoomSend => parse_as(body, rooms::send)?,
             Method::Match => parse_as(body, tickets::submit)?,
-            Method::MatchCancel => parse_as(body, tickets::cancel)?,
-            Method::MatchStatus => parse_as(body, tickets::status)?,
+            Method::MatchCancel => parse_as(body, |body| tickets::cancel(&body))?,
+            Method::MatchStatus => parse_as(body, |body| tickets::status(&body))?,
             Method::Rpc => parse_as(body, |body| rpc(&body))?,
             Method::Batch => Err(ApiError::NOT_FOUND),
             Method::Subscribe => parse_as(body, subscribe)?,
@@ -219,8 +219,8 @@ fn batch_command(
         room_paths => RoomPaths, room_paths;
         room_send => RoomSend, rooms::send;
         r#match => Match, tickets::submit;
-        match_cancel => MatchCancel, tickets::cancel;
-        match_status => MatchStatus, tickets::status;
+        match_cancel => MatchCancel, |body| tickets::cancel(&body);
+        match_status => MatchStatus, |body| tickets::status(&body);
         rpc => Rpc, |body| rpc(&body);
         refresh => Refresh, refresh;
         channels => Channels, |body| channels(&body);

@@ -17,12 +17,12 @@ pub(super) fn submit(body: wire::MatchParams) -> Parsed {
     Ok(ApiCommand::Ticket(Box::new(params.into_command()?)))
 }
 
-pub(super) fn cancel(body: wire::MatchTicketParams) -> Parsed {
-    Ok(ApiCommand::Ticket(Box::new(TicketCommand::Cancel(target(&body)?))))
+pub(super) fn cancel(body: &wire::MatchTicketParams) -> Parsed {
+    Ok(ApiCommand::Ticket(Box::new(TicketCommand::Cancel(target(body)?))))
 }
 
-pub(super) fn status(body: wire::MatchTicketParams) -> Parsed {
-    Ok(ApiCommand::Ticket(Box::new(TicketCommand::Status(target(&body)?))))
+pub(super) fn status(body: &wire::MatchTicketParams) -> Parsed {
+    Ok(ApiCommand::Ticket(Box::new(TicketCommand::Status(target(body)?))))
 }
 
 fn target(body: &wire::MatchTicketParams) -> Result<TicketTarget, ApiError> {
