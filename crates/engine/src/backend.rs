@@ -21,6 +21,9 @@ impl ProxyIndex {
     pub const NODE: Self = Self(u16::MAX);
 }
 
+/// How the methods begin that the node itself answers.
+pub const NODE_METHODS: &str = "dunlin.";
+
 /// Number of a request on its shard. The answer repeats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProxyRequestId(pub u64);

@@ -82,12 +82,9 @@ pub struct BackendOptions {
     pub rpc_namespace_boundary: char,
     /// A method that the server itself answers with an empty result, if any.
     pub rpc_ping_method: Option<Box<str>>,
-    /// The node itself answers methods that begin with [`NODE_METHODS`], as [`ProxyIndex::NODE`].
+    /// The node itself answers methods that begin with [`crate::backend::NODE_METHODS`], as [`ProxyIndex::NODE`].
     pub has_node_methods: bool,
 }
-
-/// How the methods begin that the node itself answers.
-pub const NODE_METHODS: &str = "dunlin.";
 
 /// A channel that each user is subscribed to by the server (`client.subscribe_to_user_personal_channel`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

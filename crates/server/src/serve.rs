@@ -130,10 +130,7 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     let backups = backups::start(config, storage, &counters);
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
     let mut control = Control::start(config, &node, identity, counters, ports, handed_over).await?;
-    tokio::spawn(reopen::reopen_rooms(node.clone(), reopen::KeptNamespaces::new(config)));
-    if let Some(matchmaking) = matchmaking {
-        tokio::spawn(matchmaking.run(node.clone()));
-    }
+    start_rooms(config, &node, matchmaking);
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
     log_start(config, &node, &control.identity);
     if let Some(certificates) = certificates {
@@ -152,6 +149,14 @@ async fn serve(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<
     tokio::join!(ending, backups::stop(backups, reloader.shutdown().0.timeout));
     cluster::close_logs(&node);
     Ok(())
+}
+
+/// Opens the rooms that were kept, and starts matchmaking.
+fn start_rooms(config: &Config, node: &Node, matchmaking: Option<MatchTask>) {
+    tokio::spawn(reopen::reopen_rooms(node.clone(), reopen::KeptNamespaces::new(config)));
+    if let Some(matchmaking) = matchmaking {
+        tokio::spawn(matchmaking.run(node.clone()));
+    }
 }
 
 /// Shuts all parts down in order.

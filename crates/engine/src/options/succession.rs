@@ -108,6 +108,7 @@ impl NamespaceOptions {
         Ok(Self {
             delivery: self.delivery,
             conflation_key: self.conflation_key.clone(),
+            removal_tag: self.removal_tag.clone(),
             room: self.room.clone(),
             is_clustered: self.is_clustered,
             ..wanted.clone()

@@ -14,7 +14,6 @@ use crate::{
         ProxySession,
     },
     message::ShardRequest,
-    options::NODE_METHODS,
     session::{Paused, PausedOn, ProxiedCommand, ProxyCall, SubscriptionParams},
 };
 
@@ -215,7 +214,7 @@ impl Sessions {
         let has_proxies =
             backend.rpc_without_namespace.is_some() || backend.rpc_namespaces.iter().any(|(_, proxy)| proxy.is_some());
         let proxy = match method.split_once(backend.rpc_namespace_boundary) {
-            _ if backend.has_node_methods && method.starts_with(NODE_METHODS) => Some(ProxyIndex::NODE),
+            _ if backend.has_node_methods && method.starts_with(crate::backend::NODE_METHODS) => Some(ProxyIndex::NODE),
             _ if !has_proxies && backend.rpc_ping_method.is_none() => {
                 context.because("no RPC proxy is enabled");
                 return Some(Reply::Error(ErrorCode::NotAvailable));
