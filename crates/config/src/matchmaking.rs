@@ -104,6 +104,11 @@ pub(super) fn lobbies(r: &mut Reader<'_>, engine: &mut Options) -> Vec<LobbySett
             continue;
         }
         let path = at("lobby_channel");
+        if broker::is_on(r) {
+            let text = "is not supported in a cluster, whose nodes do not share their rooms: remove it, or run one node \
+                without `broker.enabled`";
+            r.error(&path, text);
+        }
         let boundary = engine.channel.namespace_boundary;
         let name = channel.split_once(boundary).map_or("", |(name, _)| name);
         let lobby = std::iter::once(&mut engine.without_namespace).chain(&mut engine.namespaces);

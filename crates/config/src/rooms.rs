@@ -161,10 +161,12 @@ pub(super) fn check_survival(r: &mut Reader<'_>, config: &Config) {
 
 /// Checks the other options of a namespace with rooms.
 pub(super) fn check_namespace(r: &mut Reader<'_>, table: &str, namespace: &NamespaceOptions) {
-    if namespace.room.is_none() {
-        return;
-    }
+    let Some(limits) = &namespace.room else { return };
     let simulation = format!("{table}.room.simulation");
+    if limits.is_one_seat_per_user && !limits.gives_seat_tokens {
+        let text = "has no effect without seats: set `seat_grace` to a duration above zero, or `survival`";
+        r.error(&format!("{table}.room.one_seat_per_user"), text);
+    }
     if !namespace.has_stream() {
         let text = "needs history for the events of rooms: set `history_size` and `history_ttl` as well";
         r.error(&simulation, text);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dunlin_engine::host::{Step, TickRecord};
 use dunlin_protocol::Encoding;
 use dunlin_rooms::ObjectId;
 use rand_chacha::{
@@ -206,6 +207,20 @@ fn a_spectator_sees_the_room_without_a_seat() {
     hall.forget("s");
     hall.tick();
     assert_eq!(hall.only_room().1.room().world().spectator_count(), 0);
+}
+
+#[test]
+fn spectators_are_gone_after_a_restart_and_players_are_not() {
+    let mut hall = hall(|_| {});
+    for (name, data) in [("a", json!({})), ("s", json!({"seat": "spectator"}))] {
+        open(&mut hall, name, 0);
+        join(&mut hall, name, &data);
+    }
+    let (_, runner) = hall.rooms.values_mut().next().expect("a room");
+    let steps = vec![Step::AllAway { grace_ticks: 10 }];
+    runner.replay(runner.ticks_run() + 1, TickRecord { state_hash: None, steps }).expect("it follows");
+    let world = runner.room().world();
+    assert_eq!((world.player_count(), world.spectator_count()), (1, 0));
 }
 
 /// A session of a user.

@@ -228,6 +228,13 @@ impl Runner {
                 }
             }
             Step::AllAway { grace_ticks } => {
+                // Spectators do not come back.
+                let seated = self.seating.iter().map(|(_, player)| player);
+                let mut leaving: Vec<PlayerId> = seated.filter(|player| !self.book.has(*player)).collect();
+                leaving.sort_unstable();
+                for player in leaving {
+                    self.room.leave(player);
+                }
                 self.seating.clear();
                 self.book.set_all_away(LeavesAt(self.ticks_run.saturating_add(grace_ticks.into())));
             }

@@ -57,6 +57,11 @@ impl SeatBook {
         self.end_absence(player);
     }
 
+    /// Whether a player is kept for its client.
+    pub(super) fn has(&self, player: PlayerId) -> bool {
+        self.booked.contains_key(&player)
+    }
+
     /// A player's client is gone, and may come back. Returns whether the player is known.
     pub(super) fn set_away(&mut self, player: PlayerId, leaves_at: LeavesAt) -> bool {
         let is_known = self.booked.contains_key(&player);

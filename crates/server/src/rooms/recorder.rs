@@ -42,11 +42,17 @@ const NAME_CHARS_MAX: usize = 100;
 /// Records one room. It moves with the room's runner, and is lost with it if the game does not return.
 pub(super) struct RoomRecorder {
     recording: Recorder,
-    /// The player of each seat.
-    players: HashMap<SeatKey, PlayerId>,
+    players: HashMap<SeatKey, RecordedSeat>,
     /// Number of recorded steps of the current tick.
     steps_recorded: usize,
     tail: Arc<Tail>,
+}
+
+/// Who sits where.
+struct RecordedSeat {
+    player: PlayerId,
+    /// Whether the player stays when its connection is lost. A spectator does not.
+    stays: bool,
 }
 
 /// The end of a recording. The scheduler holds it as well, so that the last records are written even if the runner
@@ -117,7 +123,9 @@ impl RoomRecorder {
             match step {
                 Step::Join { claim, .. } if claim.given.is_some() => break,
                 Step::Join { seat, .. } => joining.push(*seat),
-                Step::Leave { seat } | Step::Input { seat, .. } if joining.contains(seat) => break,
+                Step::Leave { seat } | Step::Input { seat, .. } | Step::Away { seat, .. } if joining.contains(seat) => {
+                    break;
+                }
                 _ => {}
             }
             self.record(step, None);
@@ -130,13 +138,14 @@ impl RoomRecorder {
         let mut joins = done.joins();
         for (index, step) in steps.iter().enumerate() {
             let mut back = None;
-            if let Step::Join { seat, .. } = step
+            if let Step::Join { seat, claim, .. } = step
                 && let Some((_, Some(entered))) = joins.next()
             {
                 if let Some(left_seat) = entered.left_seat {
                     self.players.remove(&left_seat);
                 }
-                self.players.insert(*seat, entered.player);
+                let stays = claim.given.is_some();
+                self.players.insert(*seat, RecordedSeat { player: entered.player, stays });
                 back = entered.is_back.then_some(entered.player);
             }
             if index >= self.steps_recorded {
@@ -157,22 +166,21 @@ impl RoomRecorder {
                 }
             }
             Step::Leave { seat } => {
-                if let Some(player) = self.players.remove(seat) {
+                if let Some(RecordedSeat { player, .. }) = self.players.remove(seat) {
                     self.recording.leave(player);
                 }
             }
             Step::Input { seat, number, data } => {
-                if let Some(player) = self.players.get(seat) {
+                if let Some(RecordedSeat { player, .. }) = self.players.get(seat) {
                     self.recording.input(*player, *number, data);
                 }
             }
             Step::Message { data, .. } => self.recording.message(data),
-            // In rooms with seats, every player has one, and no spectator.
-            Step::Away { seat, .. } => {
-                if let Some(player) = self.players.remove(seat) {
-                    self.recording.away(player);
-                }
-            }
+            Step::Away { seat, .. } => match self.players.remove(seat) {
+                Some(RecordedSeat { player, stays: true }) => self.recording.away(player),
+                Some(RecordedSeat { player, stays: false }) => self.recording.leave(player),
+                None => {}
+            },
             // A room that continues after a restart is not recorded.
             Step::AllAway { .. } => {}
         }

@@ -10,7 +10,7 @@ mod survival;
 use std::sync::atomic::Ordering;
 
 use dunlin_config::RoomSettings;
-use dunlin_engine::room::{FromRoom, NotJoined};
+use dunlin_engine::room::{FromRoom, NotJoined, SeatClaim, SeatToken};
 use dunlin_protocol::UnsubscribeCode;
 
 use super::FailureReason;
@@ -115,7 +115,7 @@ fn a_join_to_a_missing_room_is_refused() {
 fn a_refusal_is_the_games_own() {
     let mut rig = Rig::start(1, vec![settings("walk")]);
     let room = rig.open(0, "a");
-    let seat = rig.join(room, "eve");
+    let seat = rig.join(room, "dan");
     let Err(NotJoined::Refused(refusal)) = rig.wait_joined(seat) else { panic!("eve is let in") };
     assert_eq!((refusal.code, &*refusal.message), (403, "not you"));
     assert_eq!(rig.counters().joins_refused, 1);
@@ -313,16 +313,38 @@ fn what_does_not_fit_the_ring_to_a_thread_waits_for_it() {
 fn rooms_are_recorded_and_can_be_replayed() {
     let dir = std::env::temp_dir().join(format!("dunlin-record-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");
-    let recorded = RoomSettings { record_dir: Some(dir.clone()), seed: Some(7), ..settings("walk") };
+    let recorded =
+        RoomSettings { record_dir: Some(dir.clone()), seed: Some(7), seat_grace_ms: 500, ..settings("walk") };
     let mut rig = Rig::start(1, vec![recorded]);
     let room = rig.open(0, "a");
-    let seat = rig.join(room, "ann");
+    // A spectator and a player lose their connections; the player comes back, and another one does not.
+    let claim = |given, returned: Option<u128>| SeatClaim {
+        given: Some(SeatToken(given)),
+        returned: returned.map(SeatToken),
+        is_one_per_user: false,
+    };
+    let lost =
+        [rig.watch(room), rig.join_with(room, "ann", claim(1, None)), rig.join_with(room, "ben", claim(2, None))];
+    for seat in lost {
+        assert_eq!(rig.wait_joined(seat), Ok(()));
+    }
+    for seat in lost {
+        rig.lose(room, seat);
+    }
+    let seat = rig.join_with(room, "ann", claim(3, Some(1)));
     assert_eq!(rig.wait_joined(seat), Ok(()));
     rig.input(room, seat, 1, b"right");
     rig.take_until("the input", |message| {
         let FromRoom::Tick { changes, .. } = message else { return false };
         changes.iter().any(|change| change.ack == 1)
     });
+    wait_until("the end of the grace", || rig.counters().seats_expired == 1);
+    // Gone in the tick of its join, perhaps.
+    let seat = rig.watch(room);
+    rig.lose(room, seat);
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    let seat = rig.join(room, "dan");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
     rig.stop();
     let file = std::fs::read_dir(&dir).expect("the directory").next().expect("a recording").expect("its name").path();
     let bytes = std::fs::read(&file).expect("the recording");

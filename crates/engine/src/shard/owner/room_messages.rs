@@ -129,7 +129,10 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let Some(ticket) = self.waiting_messages.take(key, id) else { return };
-        let Ok(namespace) = context.names.resolve(channel) else { return };
+        // Not by the name, whose rules may have changed since the room was opened. A room that answers has its channel.
+        let Some(namespace) = self.channels.get(channel).map(|channel| channel.namespace) else {
+            return context.answer_api(ticket, Err(ErrorCode::Internal), effects);
+        };
         let bytes_max = context.namespace(namespace).room.as_ref().map_or(0, |limits| limits.message_bytes_max);
         let (outcome, answer) = match answer {
             Ok(data) if data.len() > bytes_max => {

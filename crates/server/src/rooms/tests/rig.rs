@@ -11,7 +11,7 @@ use dunlin_config::{RoomSettings, RoomsOptions};
 use dunlin_engine::{
     FrameClass, SessionKey, ShardIndex,
     message::{Asker, Subscriber, SubscriptionRequest},
-    room::{FromRoom, JoinParams, NotJoined, Opening, RoomKey, RoomThreadIndex, SeatClaim, SeatKey, ToRoom},
+    room::{Departure, FromRoom, JoinParams, NotJoined, Opening, RoomKey, RoomThreadIndex, SeatClaim, SeatKey, ToRoom},
 };
 use dunlin_net::Waker;
 use dunlin_protocol::{ClientInfo, Encoding, UnsubscribeCode};
@@ -143,6 +143,21 @@ impl Rig {
 
     pub fn join(&mut self, room: RoomKey, user: &str) -> SeatKey {
         self.join_with(room, user, SeatClaim::default())
+    }
+
+    /// A spectator joins.
+    pub fn watch(&mut self, room: RoomKey) -> SeatKey {
+        let seat = SeatKey { shard: room.owner, index: self.next_seat, generation: 0 };
+        self.next_seat += 1;
+        let mut request = join_request(seat, "", SeatClaim::default());
+        request.join.as_mut().expect("a join").is_spectator = true;
+        self.send(ToRoom::Join { room, request: Box::new(request) });
+        seat
+    }
+
+    /// The connection of a session is lost.
+    pub fn lose(&mut self, room: RoomKey, seat: SeatKey) {
+        self.send(ToRoom::Leave { room, seat, departure: Departure::Lost });
     }
 
     pub fn join_with(&mut self, room: RoomKey, user: &str, claim: SeatClaim) -> SeatKey {
