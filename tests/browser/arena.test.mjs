@@ -128,7 +128,8 @@ for (const encoding of ["json", "protobuf"]) {
           cable.cut();
           await arena.untilState("connecting");
           cable.restore();
-          const back = await arena.untilJoined(avatar);
+          const back = await arena.untilJoined();
+          assert.equal(back.avatar, avatar, "the player has kept its seat");
           const [key, sign] = arena.awayFromEdge(back);
           await arena.page.focus("#field");
           await arena.page.keyboard.down(key);
@@ -150,7 +151,7 @@ for (const encoding of ["json", "protobuf"]) {
         await arena.untilState("cut");
         await arena.until(() => document.querySelector("[data-stat=tick]").textContent === "\u2013");
         await arena.page.click("#cut");
-        await arena.untilJoined(avatar);
+        assert.equal((await arena.untilJoined()).avatar, avatar, "the player has kept its seat");
       }));
 
     test("the trail of a walk and the heat map are drawn", () =>

@@ -24,12 +24,12 @@ export class ArenaPage {
     return this.page.waitForFunction(condition, argument, { timeout: DEADLINE_MS, polling: 50 });
   }
 
-  /** Waits until the page is in the room and shows the player, with an object other than `before`. */
-  async untilJoined(before = 0) {
-    await this.until((before) => {
+  /** Waits until the page is in the room and shows the player. */
+  async untilJoined() {
+    await this.until(() => {
       const { state, avatar } = document.querySelector("#stage").dataset;
-      return state === "joined" && Number(avatar) > 0 && Number(avatar) !== before;
-    }, before);
+      return state === "joined" && Number(avatar) > 0;
+    });
     return this.stage();
   }
 
