@@ -405,6 +405,22 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	if text != "a ***, *** and *** b" {
 		t.Error(text)
 	}
+	for url, message := range map[string]string{
+		"rest:http://user:c4n4%ry-url@127.0.0.1:1/shop": "",
+		"rest:http://user:c4n4%2Fry-u@127.0.0.1:1/shop": "http://user:c4n4%2Fry-u@127.0.0.1 c4n4/ry-u",
+	} {
+		site.repository.URL = url
+		switch err := site.repository.readSecrets(); {
+		case message == "" && (err == nil || strings.Contains(err.Error(), "ry-url")):
+			t.Errorf("a URL that cannot be read: %v", err)
+		case message != "" && (err != nil || strings.Contains(site.repository.secrets.redact(message), "ry-u")):
+			t.Errorf("%v, %s", err, site.repository.secrets.redact(message))
+		}
+	}
+	site.repository.URL = "rest:http://user:c4n4ry-url@127.0.0.1:1/shop"
+	if err := site.repository.readSecrets(); err != nil {
+		t.Fatal(err)
+	}
 	if environment := strings.Join(site.repository.secrets.environment, "\n"); !strings.Contains(environment, "AWS_SECRET_ACCESS_KEY=c4n4ry-key\n") || strings.Contains(environment, password) {
 		t.Error("restic does not get the credentials, or gets the password as a variable")
 	}

@@ -3,6 +3,7 @@ package backup
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -74,15 +75,45 @@ func (repository *Repository) readSecrets() error {
 		read.url = strings.TrimRight(read.url, "/") + "/" + repository.Path
 	}
 	read.environment = append(read.environment, KeyRepository+"="+read.url)
-	if parsed, err := url.Parse(withoutScheme(read.url)); err == nil && parsed.User != nil {
-		if password, has := parsed.User.Password(); has && len(password) >= redactedBytesMin {
-			read.values = append(read.values, password)
-		}
+	passwords, err := passwordsOf(read.url)
+	if err != nil {
+		return err
 	}
+	read.values = append(read.values, passwords...)
 	// A value may be a part of another.
 	slices.SortFunc(read.values, func(a, b string) int { return len(b) - len(a) })
 	repository.secrets = read
 	return nil
+}
+
+// passwordsOf are the forms in which the password of a repository's URL may appear in a message: as it is written and decoded.
+func passwordsOf(address string) ([]string, error) {
+	address = withoutScheme(address)
+	_, authority, hasScheme := strings.Cut(address, "://")
+	if !hasScheme {
+		return nil, nil
+	}
+	parsed, err := url.Parse(address)
+	if err != nil {
+		// The error of url.Parse has the URL, and so has the message of restic.
+		return nil, errors.New("the URL of the repository cannot be read; write characters such as % and / of its password as %25 and %2F")
+	}
+	if parsed.User == nil {
+		return nil, nil
+	}
+	password, has := parsed.User.Password()
+	if !has {
+		return nil, nil
+	}
+	authority, _, _ = strings.Cut(authority, "/")
+	_, written, _ := strings.Cut(authority[:strings.LastIndex(authority, "@")], ":")
+	var found []string
+	for _, form := range []string{written, password} {
+		if len(form) >= redactedBytesMin {
+			found = append(found, form)
+		}
+	}
+	return found, nil
 }
 
 // redact takes the values of secrets out of a text.

@@ -31,6 +31,15 @@ const (
 // backupStatus adds to the recorded status what pods have reported since, and the next phase of an operation.
 func (operator *Operator) backupStatus(ctx context.Context, subject *subject, input reconcile.Input) (*v1alpha1.BackupStatus, error) {
 	if subject.backup == nil {
+		// The annotation of the last operation stays on the App. What was done with it is kept, so that a backup that is added again does
+		// not repeat it: a repeated restore would replace what was written since.
+		if recorded := subject.status.Backup; recorded != nil && recorded.Operation != nil {
+			kept := recorded.Operation.DeepCopy()
+			if !kept.IsEnded() {
+				kept.Phase, kept.Message = v1alpha1.OperationFailed, "spec.backup was removed"
+			}
+			return &v1alpha1.BackupStatus{Operation: kept}, nil
+		}
 		return nil, nil
 	}
 	var pods corev1.PodList
