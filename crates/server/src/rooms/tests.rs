@@ -115,7 +115,7 @@ fn a_join_to_a_missing_room_is_refused() {
 fn a_refusal_is_the_games_own() {
     let mut rig = Rig::start(1, vec![settings("walk")]);
     let room = rig.open(0, "a");
-    let seat = rig.join(room, "dan");
+    let seat = rig.join(room, "eve");
     let Err(NotJoined::Refused(refusal)) = rig.wait_joined(seat) else { panic!("eve is let in") };
     assert_eq!((refusal.code, &*refusal.message), (403, "not you"));
     assert_eq!(rig.counters().joins_refused, 1);
