@@ -263,7 +263,7 @@ impl ToRoom {
     }
 }
 
-/// From a room thread. The first seven go to the owner of the channel that they name.
+/// From a room thread. The first eight go to the owner of the channel that they name.
 #[derive(Debug)]
 pub enum FromRoom {
     /// The room's world is made. The first message about a room that does not fail before.

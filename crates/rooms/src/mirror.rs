@@ -35,10 +35,10 @@ pub struct Base {
     pub view: CellIndex,
 }
 
-/// What a client knows of far cells that is not sent them as often as others.
+/// The state of far cells at a client whose updates of far cells may be postponed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FarCells {
-    /// What its last body says with [`SnapshotBody::far_tick`].
+    /// [`SnapshotBody::far_tick`] of the last body that the client was sent.
     pub known_tick: u32,
     /// Whether they are left out of the next body, if the history reaches back to `known_tick` for some more ticks.
     pub is_postponed: bool,

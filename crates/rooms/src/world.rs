@@ -304,7 +304,8 @@ impl World {
         self.players.spectator_count()
     }
 
-    /// Removes a player or a spectator at the end of the tick: [`crate::Simulation::leave`] is called, and its client is
+    /// Removes a player or a spectator at the end of the tick: [`crate::Simulation::leave`] or
+    /// [`crate::Simulation::spectator_left`] is called, and its client is
     /// unsubscribed with the reason, which is cut at 120 bytes. Nothing happens if it is not here.
     pub fn kick(&mut self, player: PlayerId, reason: &str) {
         if self.players.get(player).is_some() {

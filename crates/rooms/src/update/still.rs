@@ -39,7 +39,7 @@ pub(super) struct StillCell {
     round: u64,
     encodings: EncodingSet,
     ids: Vec<ObjectId>,
-    /// Upserts with what parts them.
+    /// The encoded upserts, with separators between them.
     upserts: [Vec<u8>; Encoding::ALL.len()],
 }
 
