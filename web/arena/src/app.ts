@@ -29,7 +29,7 @@ class Arena {
   private readonly banner = new ClueBanner();
   private readonly feed = new Feed();
   private readonly hint = new Hint();
-  private readonly trails = new Trails(byId("stage", HTMLElement), () => this.room.replica.avatar);
+  private readonly trails = new Trails(() => this.room.replica.avatar);
   private readonly leaderboard = new Leaderboard((player) => this.trails.choose(player));
   private readonly me: Me;
   private readonly panel: Panel;
@@ -141,6 +141,7 @@ class Arena {
     this.controls.steer(place);
     const leftS = this.clue === null ? 0 : (this.clue.until - room.tickNow()) / grid.shape.ticksPerSecond;
     if (leftS < 0) this.clue = null;
+    const drawn = this.trails.counts;
     scene.draw({
       replica: room.replica, me: place, mine: me.state, placeOf: (id) => room.interpolation.place(id, shownMs),
       target: this.controls.target, clue: this.clue, showGrid: this.showGrid, showView: this.showView, nowMs,
@@ -151,7 +152,7 @@ class Arena {
     this.banner.show(this.clueNow(), place, leftS);
     if (nowMs - this.publishedMs < PUBLISH_MS) return;
     this.publishedMs = nowMs;
-    this.publish(place, shownMs);
+    this.publish(place, shownMs, drawn);
   }
 
   /** The clue with its remaining shares, if the player sees it. */
@@ -176,7 +177,7 @@ class Arena {
   }
 
   /** For tests and the browser's tools: the shown state. */
-  private publish(place: Place, shownMs: number): void {
+  private publish(place: Place, shownMs: number, drawn: Trails["counts"]): void {
     const { replica, inputs, interpolation } = this.room;
     const avatar = replica.object(replica.avatar);
     const players = [...replica.objects()].filter(({ kind, id }) => kind === PLAYER && id !== replica.avatar);
@@ -185,6 +186,7 @@ class Arena {
       tick: String(replica.tick), avatar: String(replica.avatar), ack: String(replica.ack), pending: String(inputs.pending.length),
       x: place.x.toFixed(1), y: place.y.toFixed(1), confirmedX: String(avatar?.x ?? ""), confirmedY: String(avatar?.y ?? ""),
       others: others.map(({ id, x, y }) => `${id}:${x.toFixed(1)}:${y.toFixed(1)}`).join(" "),
+      ...drawn,
     });
   }
 }

@@ -33,10 +33,7 @@ export class Trails {
   private readonly heatCanvas = document.createElement("canvas");
 
   /** `avatarOf` says which object is the visitor's own. */
-  constructor(
-    private readonly stage: HTMLElement,
-    private readonly avatarOf: () => number,
-  ) {
+  constructor(private readonly avatarOf: () => number) {
     this.heatCanvas.width = this.heatCanvas.height = HEAT_SIDE;
     this.toggle("toggle-trails", () => (this.showTrail = !this.showTrail));
     this.toggle("toggle-heat", () => (this.showHeat = !this.showHeat));
@@ -51,6 +48,11 @@ export class Trails {
   /** The player whose trail is shown; 0 for none. */
   get avatar(): number {
     return this.showTrail ? (this.chosen ?? this.avatarOf()) : 0;
+  }
+
+  /** How many points the trail and the heat map have. */
+  get counts(): { trail: string; heat: string } {
+    return { trail: String(this.trail.length), heat: String(this.heat.length) };
   }
 
   /** Asks the server for what is missing, if it is time. */
@@ -120,7 +122,6 @@ export class Trails {
       this.heat = points;
       this.paintHeat(grid);
     }
-    Object.assign(this.stage.dataset, { trail: String(this.trail.length), heat: String(this.heat.length) });
   }
 
   /** The known points that are not too old, and newer ones; null if the server has none to give. */
