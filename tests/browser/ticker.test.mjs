@@ -94,6 +94,7 @@ for (const encoding of ["json", "protobuf"]) {
         await page.untilPhase("away");
         await page.until(() => document.documentElement.dataset.connection === "cut");
         await witness.untilFeedSays(client, "left");
+        await page.untilDrawn();
         const frozen = await page.offset("ACME");
         for (const symbol of SYMBOLS) await witness.untilOffset(symbol, frozen + 15);
         assert.equal(await page.offset("ACME"), frozen, "nothing arrives while cut");

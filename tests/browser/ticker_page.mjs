@@ -36,6 +36,11 @@ export class TickerPage {
     );
   }
 
+  /** Waits until the page has drawn what it received before this call. */
+  untilDrawn() {
+    return this.page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+  }
+
   async offset(symbol) {
     return Number(await this.page.getAttribute(`[data-symbol="${symbol}"]`, "data-offset"));
   }
