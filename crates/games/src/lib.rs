@@ -3,22 +3,27 @@
 //! | name | |
 //! |---|---|
 //! | `treasure_hunt` | [`TreasureHunt`]: a hunt on a map larger than any view; `docs/rooms.md` |
+//! | `tag` | [`TagGame`]: runners tag each other with projectiles; `docs/tag.md` |
 //! | `crowd` | [`Crowd`]: the world of the benchmark |
 
 #![forbid(unsafe_code)]
 
 mod crowd;
+mod looks;
 mod params;
 mod saved;
 #[cfg(test)]
 mod script;
+mod tag;
 mod treasure_hunt;
+mod walk;
 
 use std::{collections::BTreeMap, fmt};
 
 use dunlin_rooms::Simulation;
 
 pub use crowd::Crowd;
+pub use tag::TagGame;
 pub use treasure_hunt::TreasureHunt;
 
 /// Makes a simulation from the parameters that the configuration gives for it; `null` if it gives none.
@@ -37,6 +42,7 @@ impl Registry {
     pub fn built_in() -> Self {
         Self::default()
             .with("treasure_hunt", |params| Ok(Box::new(TreasureHunt::new(params)?)))
+            .with("tag", |params| Ok(Box::new(TagGame::new(params)?)))
             .with("crowd", |params| Ok(Box::new(Crowd::new(params)?)))
     }
 
@@ -75,8 +81,8 @@ mod tests {
     #[test]
     fn simulations_are_found_by_name() {
         let registry = Registry::built_in();
-        assert_eq!(registry.names().collect::<Vec<_>>(), ["crowd", "treasure_hunt"]);
-        for name in ["crowd", "treasure_hunt"] {
+        assert_eq!(registry.names().collect::<Vec<_>>(), ["crowd", "tag", "treasure_hunt"]);
+        for name in ["crowd", "tag", "treasure_hunt"] {
             assert!(registry.make(name, &Value::Null).is_some_and(|made| made.is_ok()), "{name}");
             let bad = registry.make(name, &json!({"columns": 0})).and_then(Result::err);
             assert_eq!(bad.expect("refused").to_string(), "`columns` is 0; it may be a whole number from 1 to 1024");

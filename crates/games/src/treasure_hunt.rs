@@ -2,9 +2,9 @@
 //!
 //! Read this simulation before you write your own. `docs/rooms.md` describes its messages. Its files:
 //!
-//! - `visitor`: the data with which a player joins;
+//! - `looks` (beside it): the data with which a player joins;
 //! - `input`: the inputs of players;
-//! - `walk`: movement, which clients compute as well;
+//! - `walk` (beside it): movement, which clients compute as well;
 //! - `player`: the state of a player;
 //! - `treasure`, `clue`: chests and clues;
 //! - `objects`: kinds of objects and the encoding of their states;
@@ -21,8 +21,6 @@ mod objects;
 mod player;
 mod save;
 mod treasure;
-mod visitor;
-mod walk;
 
 use std::collections::BTreeMap;
 
@@ -37,9 +35,8 @@ use self::{
     news::Board,
     player::{HuntPlayer, anywhere},
     treasure::Treasures,
-    visitor::Looks,
 };
-use crate::{BadParams, params::Params};
+use crate::{BadParams, looks::Looks, params::Params};
 
 /// The default map.
 const MAP: GridShape =
@@ -118,7 +115,7 @@ impl Simulation for TreasureHunt {
     }
 
     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
-        let looks = Looks::read(data, player.0)?;
+        let looks = Looks::read(data, "Hunter", player.0)?;
         let full = |_| Refusal { code: FULL, message: "the world is full".into() };
         let joined = HuntPlayer::enter(world, player, looks).map_err(full)?;
         let position = joined.position(world);

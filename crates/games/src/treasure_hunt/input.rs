@@ -1,6 +1,6 @@
 //! The inputs of players.
 
-use super::walk::Velocity;
+use crate::walk::Velocity;
 
 /// Number of emotes; they are numbered from 0.
 pub const EMOTES: u8 = 8;

@@ -2,7 +2,8 @@
 
 use dunlin_rooms::{NewObject, ObjectId, Position, Visibility};
 
-use super::{player::Doing, visitor::Looks, walk::Velocity};
+use super::player::Doing;
+use crate::{looks::Looks, walk::Velocity};
 
 /// Kind of an object: a player.
 pub const PLAYER: u16 = 1;

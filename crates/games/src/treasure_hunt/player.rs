@@ -2,7 +2,8 @@
 
 use dunlin_rooms::{NewObject, ObjectId, PlayerId, Position, Visibility, World, WorldError};
 
-use super::{input::HuntInput, objects, visitor::Looks, walk::Velocity};
+use super::{input::HuntInput, objects};
+use crate::{looks::Looks, walk::Velocity};
 
 /// Maximum energy.
 pub const ENERGY_MAX: u8 = 100;

@@ -9,10 +9,12 @@ use super::{
     clue::Clue,
     player::{Doing, HuntPlayer},
     treasure::Treasure,
-    visitor::Looks,
+};
+use crate::{
+    looks::Looks,
+    saved::{Saved, write_length, write_text, write_u32},
     walk::Velocity,
 };
-use crate::saved::{Saved, write_length, write_text, write_u32};
 
 impl TreasureHunt {
     pub(super) fn write(&self, out: &mut Vec<u8>) {

@@ -4,7 +4,7 @@ use dunlin_rooms::Refusal;
 use serde_json::Value;
 
 /// Number of colours; they are numbered from 0.
-const COLOURS: u8 = 12;
+pub const COLOURS: u8 = 12;
 
 /// Maximum number of characters of a name.
 const NAME_CHARS_MAX: usize = 24;
@@ -22,11 +22,11 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Parses a join's data. `number` is part of the default name.
+    /// Parses a join's data. The default name has `role` and `number`.
     ///
     /// # Errors
     /// [`Refusal`] with code 400.
-    pub fn read(data: &[u8], number: u32) -> Result<Self, Refusal> {
+    pub fn read(data: &[u8], role: &str, number: u32) -> Result<Self, Refusal> {
         let table = match data {
             [] => Value::Null,
             data => serde_json::from_slice(data).map_err(|_| refusal("what was sent to join is not JSON"))?,
@@ -35,7 +35,7 @@ impl Looks {
             return Err(refusal("what was sent to join is not an object"));
         }
         let name = match table.get("name") {
-            None | Some(Value::Null) => format!("Hunter {number}").into(),
+            None | Some(Value::Null) => format!("{role} {number}").into(),
             Some(Value::String(name)) => clean(name)?,
             Some(_) => return Err(refusal("`name` is not text")),
         };
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn what_is_left_out_is_made_up() {
         for data in ["", "null", "{}", r#"{"name":null,"colour":null}"#, r#"{"shoes":44}"#] {
-            let looks = Looks::read(data.as_bytes(), 17).expect(data);
+            let looks = Looks::read(data.as_bytes(), "Hunter", 17).expect(data);
             assert_eq!((&*looks.name, looks.colour), ("Hunter 17", 5), "{data}");
         }
     }
@@ -98,7 +98,7 @@ mod tests {
             ("ÄÖÜäöüÄÖÜäöüÄÖÜäöüÄÖÜäöü", "ÄÖÜäöüÄÖÜäöüÄÖÜäöüÄÖÜäöü"),
         ] {
             let data = format!(r#"{{"name":"{given}","colour":11}}"#);
-            let looks = Looks::read(data.as_bytes(), 1).expect(given);
+            let looks = Looks::read(data.as_bytes(), "Hunter", 1).expect(given);
             assert_eq!((&*looks.name, looks.colour), (cleaned, 11));
         }
     }
@@ -118,7 +118,7 @@ mod tests {
             (r#"{"colour":-1}"#, "`colour` is not a whole number from 0 to 11"),
             (r#"{"colour":"red"}"#, "`colour` is not a whole number from 0 to 11"),
         ] {
-            let refused = Looks::read(data.as_bytes(), 1).expect_err(data);
+            let refused = Looks::read(data.as_bytes(), "Hunter", 1).expect_err(data);
             assert_eq!((refused.code, &*refused.message), (400, message), "{data}");
         }
     }

@@ -1,0 +1,133 @@
+//! Rounds, their winners, and the messages of the backend.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use dunlin_rooms::{ObjectId, Refusal, Scope, World};
+use serde_json::Value;
+
+use super::{report, runner::TagRunner};
+
+/// The largest number of points that a round may need.
+pub const SCORE_LIMIT_MAX: u32 = 1_000;
+/// Seconds between two rounds.
+const PAUSE_S: u32 = 5;
+/// The refusal code of a message that the game does not know.
+const BAD_MESSAGE: u16 = 460;
+/// Runners on the scoreboard.
+const LEADERS_MAX: usize = 10;
+
+/// The current round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Counts from 1.
+    pub number: u32,
+    /// Points that win it.
+    pub score_limit: u32,
+    /// After so many rounds the room closes; 0: never.
+    pub rounds_max: u32,
+    /// The tick in which the next round begins, after this one is over.
+    pub next_round_tick: Option<u32>,
+    /// Whether the scoreboard has changed since it was last sent.
+    pub is_changed: bool,
+    /// The first tick in which it may be sent again.
+    pub next_report_tick: u32,
+}
+
+/// A message of the backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Points that win the round from now on.
+    pub score_limit: Option<u32>,
+    /// Begin a round now.
+    pub starts_round: bool,
+}
+
+impl Round {
+    /// The first round.
+    pub fn new(score_limit: u32, rounds_max: u32) -> Self {
+        Self { number: 1, score_limit, rounds_max, next_round_tick: None, is_changed: true, next_report_tick: 0 }
+    }
+
+    /// Whether projectiles can be fired: not between two rounds.
+    pub fn is_playing(&self) -> bool {
+        self.next_round_tick.is_none()
+    }
+
+    /// Whether the next round begins in this tick.
+    pub fn is_due(&self, world: &World) -> bool {
+        self.next_round_tick.is_some_and(|tick| world.tick() >= tick)
+    }
+
+    /// A runner has won. After the last round the room closes.
+    pub fn finish(&mut self, world: &mut World, winner: &TagRunner) {
+        if !self.is_playing() {
+            return;
+        }
+        let next = world.tick().saturating_add(PAUSE_S * world.ticks_per_second());
+        self.next_round_tick = Some(next);
+        let _ = world.emit(Scope::All, &report::round_over(self, winner, next));
+        if self.number == self.rounds_max {
+            world.close("the last round is over");
+        }
+    }
+
+    /// The next round begins.
+    pub fn begin(&mut self, world: &mut World) {
+        self.number = self.number.saturating_add(1);
+        self.next_round_tick = None;
+        self.is_changed = true;
+        let _ = world.emit(Scope::All, &report::round_started(self));
+    }
+
+    /// Sends the scoreboard if it has changed, at most once per second.
+    pub fn report(&mut self, world: &mut World, runners: &BTreeMap<ObjectId, TagRunner>) {
+        if !self.is_changed || world.tick() < self.next_report_tick {
+            return;
+        }
+        let scores = report::scores(self, &leaders(runners), runners.len());
+        // If this tick has reached its limit on events, the next one tries again.
+        self.is_changed = world.emit(Scope::All, &scores).is_err();
+        self.next_report_tick = world.tick().saturating_add(world.ticks_per_second());
+    }
+}
+
+impl Order {
+    /// Parses a message: an object with `score_limit`, `start_round`, or none of both to ask for the state.
+    ///
+    /// # Errors
+    /// [`Refusal`] with code 460.
+    pub fn read(data: &[u8]) -> Result<Self, Refusal> {
+        let Ok(Value::Object(fields)) = serde_json::from_slice(data) else {
+            return Err(refusal("the message is not a JSON object"));
+        };
+        let mut order = Self::default();
+        for (name, value) in &fields {
+            match (name.as_str(), value) {
+                ("score_limit", value) => order.score_limit = Some(score_limit(value)?),
+                ("start_round", Value::Bool(starts_round)) => order.starts_round = *starts_round,
+                ("start_round", _) => return Err(refusal("`start_round` is not true or false")),
+                _ => return Err(refusal("the message may have `score_limit` and `start_round`")),
+            }
+        }
+        Ok(order)
+    }
+}
+
+/// The best runners, the best first. Of several with the same points, the oldest.
+pub fn leaders(runners: &BTreeMap<ObjectId, TagRunner>) -> Vec<(ObjectId, &TagRunner)> {
+    let mut ranked: Vec<(ObjectId, &TagRunner)> = runners.iter().map(|(id, runner)| (*id, runner)).collect();
+    ranked.sort_unstable_by_key(|(id, runner)| (Reverse(runner.score), *id));
+    ranked.truncate(LEADERS_MAX);
+    ranked
+}
+
+fn score_limit(value: &Value) -> Result<u32, Refusal> {
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    number
+        .filter(|number| (1..=SCORE_LIMIT_MAX).contains(number))
+        .ok_or_else(|| refusal("`score_limit` is not a whole number from 1 to 1000"))
+}
+
+fn refusal(message: &str) -> Refusal {
+    Refusal { code: BAD_MESSAGE, message: message.into() }
+}

@@ -1,0 +1,322 @@
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{Angle, Object, Position, RoomOptions};
+use serde_json::json;
+
+use super::*;
+use crate::script::{Dice, ScopedEvent, Script, events};
+
+fn game(params: &Value) -> Script {
+    Script::new(Box::new(TagGame::new(params).expect("good parameters")))
+}
+
+/// A duel in a room where nobody is safe any more: the players stand at known places.
+fn duel(params: &Value) -> (Script, PlayerId, PlayerId) {
+    let mut script = game(params);
+    let (ada, ben) = (script.join(r#"{"name":"Ada"}"#), script.join(r#"{"name":"Ben"}"#));
+    script.ticks(90);
+    for (player, place) in [(ada, Position { x: 1_000, y: 2_000 }), (ben, Position { x: 1_600, y: 2_000 })] {
+        run_to(&mut script, player, place);
+    }
+    (script, ada, ben)
+}
+
+fn run_to(script: &mut Script, player: PlayerId, to: Position) {
+    for _ in 0..2_000 {
+        let from = script.place(player);
+        let way = |from: u32, to: u32| i64::from(to) - i64::from(from);
+        let (x, y) = (way(from.x, to.x), way(from.y, to.y));
+        if (x, y) == (0, 0) {
+            script.input(player, &[0, 0, 0]);
+            script.ticks(1);
+            return;
+        }
+        // A unit is about a fifth of what full speed covers in a tick.
+        let [dx, dy] = [x, y].map(|way| (way * 12).clamp(-90, 90) as i8);
+        script.input(player, &[0, dx.cast_unsigned(), dy.cast_unsigned()]);
+        script.ticks(1);
+    }
+    panic!("the player does not arrive");
+}
+
+fn shoot(script: &mut Script, player: PlayerId, seen_tick: u32, at: Position) -> bool {
+    let angle = (Angle::between(script.place(player), at).to_bits() >> 16) as u16;
+    let data = [&[1][..], &seen_tick.to_le_bytes(), &angle.to_le_bytes()].concat();
+    script.input(player, &data)
+}
+
+fn condition(script: &Script, player: PlayerId) -> u8 {
+    script.object(script.avatar(player)).state[3]
+}
+
+fn score(script: &Script, player: PlayerId) -> u32 {
+    let avatar = script.avatar(player).0.to_le_bytes();
+    let labels = script.of_kind(objects::LABEL);
+    let (_, Object { state, .. }) = labels.iter().find(|(_, label)| label.state.starts_with(&avatar)).expect("a label");
+    u32::from_le_bytes(state[4..8].try_into().expect("4 bytes"))
+}
+
+fn named<'a>(emitted: &'a [ScopedEvent], name: &str) -> Vec<&'a Value> {
+    emitted.iter().filter_map(|(_, event)| event.get(name)).collect()
+}
+
+#[test]
+fn who_joins_has_a_runner_with_a_label_and_is_welcomed() {
+    let mut script = game(&json!({"score_limit": 7}));
+    let ada = script.join(r#"{"name":" Ada ","colour":3}"#);
+    let avatar = script.avatar(ada);
+    assert_eq!(script.object(avatar).state, [3, 0, 0, 2], "safe at first");
+    let emitted = script.ticks(1);
+    let welcome = json!({"welcome": {"player": avatar.0, "name": "Ada", "round": 1, "score_limit": 7}});
+    assert!(emitted.contains(&(Some(vec![ada]), welcome)), "{emitted:?}");
+    let leader = json!({"player": avatar.0, "name": "Ada", "colour": 3, "score": 0});
+    let scores = json!({"scores": {"round": 1, "score_limit": 7, "runners": 1, "leaders": [leader]}});
+    assert!(emitted.contains(&(None, scores)), "{emitted:?}");
+    assert_eq!(script.room.world().view_of(ada), Some(script.room.grid().cell_of(script.place(ada))));
+    script.ticks(60);
+    assert_eq!(condition(&script, ada), 0);
+    assert_eq!(script.try_join("7").expect_err("refused").code, 400);
+    script.room.leave(ada);
+    assert_eq!(script.room.object_count(), 0);
+}
+
+#[test]
+fn players_run_as_clients_predict() {
+    let (mut script, ada, _) = duel(&Value::Null);
+    let way = |tick: i64| (127 * 640 * tick).div_euclid(127 * 60);
+    let (start, tick) = (script.place(ada), i64::from(script.room.tick_number()));
+    script.input(ada, &[0, 127, 0]);
+    script.ticks(30);
+    let x = start.x + u32::try_from(way(tick + 30) - way(tick)).expect("to the right");
+    assert_eq!(script.place(ada), Position { x, y: start.y });
+    assert_eq!(script.object(script.avatar(ada)).state[1..3], [127, 0]);
+}
+
+#[test]
+fn a_shot_tags_who_stands_there_and_scores_a_point() {
+    let (mut script, ada, ben) = duel(&Value::Null);
+    let (seen, target) = (script.room.tick_number(), script.place(ben));
+    assert!(shoot(&mut script, ada, seen, target));
+    let emitted = script.ticks(30);
+    let tagged = named(&emitted, "tagged");
+    assert_eq!(tagged.len(), 1, "{emitted:?}");
+    assert_eq!((&tagged[0]["by_name"], &tagged[0]["name"]), (&json!("Ada"), &json!("Ben")));
+    assert_eq!((score(&script, ada), score(&script, ben)), (1, 0));
+    assert_eq!(condition(&script, ben), 1, "out");
+    assert!(script.of_kind(objects::SHOT).is_empty());
+    // Who is out does not run or shoot, and comes back elsewhere.
+    script.input(ben, &[0, 127, 0]);
+    assert!(shoot(&mut script, ben, seen, target));
+    script.ticks(10);
+    assert_eq!(script.place(ben), target);
+    assert!(script.of_kind(objects::SHOT).is_empty());
+    script.ticks(120);
+    assert_ne!(script.place(ben), target);
+    assert_eq!(condition(&script, ben), 2, "safe for a second");
+    script.ticks(60);
+    assert_eq!(condition(&script, ben), 0);
+}
+
+/// Ben runs across Ada's line of fire. Ada sees him 12 ticks late, and aims at where he meets its projectile in its picture.
+fn shot_at_a_moving_target(claimed_lag_ticks: u32) -> usize {
+    const LAG: u32 = 12;
+    let (mut script, ada, ben) = duel(&Value::Null);
+    script.input(ben, &[0, 0, (-127_i8).cast_unsigned()]);
+    script.ticks(LAG + 10);
+    let now = script.room.tick_number();
+    let seen = script.room.world().rewind(now - LAG).position(script.avatar(ben)).expect("he was there");
+    // A projectile needs 600 / 25 = 24 ticks; until then he runs 24 × 10.67 units.
+    let meeting = Position { x: seen.x, y: seen.y - 270 };
+    assert!(shoot(&mut script, ada, now.wrapping_sub(claimed_lag_ticks), meeting));
+    named(&script.ticks(36), "tagged").len()
+}
+
+#[test]
+fn a_shot_at_a_moving_target_hits_with_rewind_and_misses_without() {
+    assert_eq!(shot_at_a_moving_target(12), 1);
+    assert_eq!(shot_at_a_moving_target(0), 0, "judged by the newest positions");
+    assert_eq!(shot_at_a_moving_target(u32::MAX / 2), 0, "a tick that has not been cannot be seen");
+}
+
+#[test]
+fn runners_reload() {
+    let (mut script, ada, _) = duel(&Value::Null);
+    let mut shots = 0;
+    let mut last = Vec::new();
+    for _ in 0..48 {
+        let seen = script.room.tick_number();
+        assert!(shoot(&mut script, ada, seen, Position { x: 1_000, y: 100 }));
+        let now = script.of_kind(objects::SHOT);
+        shots += now.iter().filter(|(id, _)| !last.contains(id)).count();
+        last = now.into_iter().map(|(id, _)| id).collect();
+        script.ticks(1);
+    }
+    assert_eq!(shots, 2, "one in 400 ms, which are 24 ticks");
+    script.ticks(36);
+    assert!(script.of_kind(objects::SHOT).is_empty(), "they do not fly on");
+}
+
+#[test]
+fn who_is_away_is_safe_and_who_is_back_goes_on() {
+    let (mut script, ada, ben) = duel(&Value::Null);
+    let target = script.place(ben);
+    script.input(ben, &[0, 50, 0]);
+    script.room.away(ben);
+    script.ticks(1);
+    assert_eq!(script.object(script.avatar(ben)).state[1..], [0, 0, 3], "it stands, and is shown as away");
+    let seen = script.room.tick_number();
+    shoot(&mut script, ada, seen, target);
+    assert!(named(&script.ticks(40), "tagged").is_empty());
+    assert!(script.room.back(ben, &Visitor::of_user(""), Encoding::Json));
+    assert_eq!(condition(&script, ben), 2, "safe for a second");
+    script.ticks(61);
+    let seen = script.room.tick_number();
+    shoot(&mut script, ada, seen, target);
+    assert_eq!(named(&script.ticks(40), "tagged").len(), 1);
+}
+
+#[test]
+fn idle_players_are_kicked_and_those_who_are_away_are_not() {
+    let mut script = game(&json!({"idle_limit_s": 2}));
+    let (ada, ben, cyd) = (script.join(""), script.join(""), script.join(""));
+    script.room.away(cyd);
+    let mut kicked = Vec::new();
+    for tick in 0..240 {
+        if tick % 30 == 0 {
+            script.input(ada, &[0, 0, 0]);
+        }
+        kicked.extend(script.tick().removals.kicked);
+    }
+    assert_eq!(kicked.len(), 1, "{kicked:?}");
+    assert_eq!((kicked[0].0, &*kicked[0].1), (ben, "idle for 2 seconds"));
+    let here = |player| script.room.world().is_player(player);
+    assert!(here(ada) && !here(ben) && here(cyd));
+}
+
+#[test]
+fn a_round_ends_with_a_winner_and_the_next_one_begins() {
+    let (mut script, ada, ben) = duel(&json!({"score_limit": 1}));
+    let (seen, target) = (script.room.tick_number(), script.place(ben));
+    shoot(&mut script, ada, seen, target);
+    let emitted = script.ticks(30);
+    let over = named(&emitted, "round_over");
+    assert_eq!((over.len(), &over[0]["name"], &over[0]["round"]), (1, &json!("Ada"), &json!(1)));
+    // Between rounds nobody shoots.
+    let seen = script.room.tick_number();
+    shoot(&mut script, ada, seen, target);
+    assert!(script.of_kind(objects::SHOT).is_empty());
+    let emitted = script.ticks(300);
+    assert_eq!(named(&emitted, "round_started"), [&json!({"round": 2, "score_limit": 1})]);
+    assert_eq!((score(&script, ada), condition(&script, ben)), (0, 2));
+    assert!(named(&emitted, "scores").iter().any(|scores| scores["round"] == 2));
+}
+
+#[test]
+fn the_room_closes_after_the_last_round() {
+    let (mut script, ada, ben) = duel(&json!({"score_limit": 1, "rounds": 1}));
+    let (seen, target) = (script.room.tick_number(), script.place(ben));
+    shoot(&mut script, ada, seen, target);
+    let closed: Vec<_> = (0..30).filter_map(|_| script.tick().removals.closing).collect();
+    assert_eq!(closed.first().map(|reason| &**reason), Some("the last round is over"));
+}
+
+#[test]
+fn the_backend_sets_the_score_limit_and_begins_a_round() {
+    let mut script = game(&json!({"bots": 3}));
+    let answer = |script: &mut Script, message: &str| {
+        let answer = script.room.message(message.as_bytes());
+        answer.map(|answer| serde_json::from_slice::<Value>(&answer).expect("JSON")).map_err(|refused| refused.code)
+    };
+    assert_eq!(answer(&mut script, "{}"), Ok(json!({"round": 1, "score_limit": 10, "players": 0})));
+    assert_eq!(
+        answer(&mut script, r#"{"score_limit":1000}"#),
+        Ok(json!({"round": 1, "score_limit": 1_000, "players": 0}))
+    );
+    let both = r#"{"score_limit":3,"start_round":true}"#;
+    assert_eq!(answer(&mut script, both), Ok(json!({"round": 2, "score_limit": 3, "players": 0})));
+    assert_eq!(named(&script.ticks(1), "round_started"), [&json!({"round": 2, "score_limit": 3})]);
+    for bad in ["", "7", "{", r#"{"score_limit":0}"#, r#"{"score_limit":1001}"#, r#"{"start_round":1}"#, r#"{"x":1}"#] {
+        assert_eq!(answer(&mut script, bad), Err(460), "{bad}");
+    }
+}
+
+#[test]
+fn spectators_follow_the_leader_and_take_no_place() {
+    let options = RoomOptions { players_max: 2, ..RoomOptions::default() };
+    let mut script = Script::with(options, Box::new(TagGame::new(&Value::Null).expect("good parameters")));
+    let ada = script.join("");
+    let watching = Visitor { is_spectator: true, ..Visitor::default() };
+    let spectator = script.room.join(&watching, Encoding::Json, b"").expect("let in").player;
+    script.join("");
+    assert_eq!(script.try_join("").expect_err("a full room").code, 400);
+    script.ticks(1);
+    let world = script.room.world();
+    assert_eq!(world.avatar_of(spectator), Some(script.avatar(ada)), "of two without points the older one");
+    assert_eq!(world.view_of(spectator), world.view_of(ada));
+    assert_eq!((world.player_count(), world.spectator_count()), (2, 1));
+}
+
+#[test]
+fn bots_play_by_themselves() {
+    let mut script = game(&json!({"bots": 50, "score_limit": 1_000}));
+    let emitted = script.ticks(60 * 30);
+    assert_eq!(script.of_kind(objects::RUNNER).len(), 50);
+    let scores = named(&emitted, "scores");
+    let best = scores.last().expect("a scoreboard")["leaders"][0]["score"].as_u64();
+    assert!(best >= Some(2), "{best:?}");
+    assert_eq!(script.room.player_count(), 0);
+}
+
+#[test]
+fn a_game_continues_from_where_it_was_saved() {
+    let params = json!({"bots": 20, "score_limit": 4});
+    let mut script = game(&params);
+    let players: Vec<PlayerId> = (0..4).map(|_| script.join("")).collect();
+    let mut dice = Dice(7);
+    let play = |script: &mut Script, dice: &mut Dice| {
+        for player in &players {
+            let data = match dice.below(4) {
+                0 => vec![0, dice.byte(), dice.byte()],
+                1 => vec![1, dice.byte(), 0, 0, 0, dice.byte(), dice.byte()],
+                2 => (0..dice.below(9)).map(|_| dice.byte()).collect(),
+                _ => continue,
+            };
+            script.input(*player, &data);
+        }
+        script.ticks(1);
+    };
+    for tick in 0..600 {
+        play(&mut script, &mut dice);
+        if tick % 50 == 0 {
+            let mut copy = script.restored(Box::new(TagGame::new(&params).expect("good parameters")));
+            let mut same_dice = Dice(dice.0);
+            let mut other = Dice(dice.0);
+            for _ in 0..20 {
+                play(&mut script, &mut same_dice);
+                play(&mut copy, &mut other);
+            }
+            assert_eq!(script.room.state_hash(), copy.room.state_hash(), "after tick {tick}");
+            dice = same_dice;
+        }
+    }
+    let mut saved = Vec::new();
+    TagGame::new(&params).expect("good parameters").save(&mut saved);
+    for length in 0..saved.len() {
+        assert!(TagGame::new(&params).expect("good parameters").restore(&saved[..length]).is_err(), "{length}");
+    }
+}
+
+#[test]
+fn events_have_the_documented_form() {
+    let (mut script, ada, ben) = duel(&Value::Null);
+    let (seen, target) = (script.room.tick_number(), script.place(ben));
+    shoot(&mut script, ada, seen, target);
+    let mut tagged = Vec::new();
+    for _ in 0..30 {
+        tagged.extend(events(script.tick()).into_iter().filter(|(_, event)| event.get("tagged").is_some()));
+    }
+    let (by, player) = (script.avatar(ada).0, script.avatar(ben).0);
+    let expected = json!({"tagged": {
+        "by": by, "by_name": "Ada", "player": player, "name": "Ben", "x": target.x, "y": target.y
+    }});
+    assert_eq!(tagged, [(Some(vec![ada, ben]), expected)]);
+}
