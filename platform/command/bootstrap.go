@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -117,6 +118,10 @@ func (program *program) newBootstrap(folder string, wait time.Duration) (*bootst
 	} {
 		if value == "" {
 			return nil, fmt.Errorf("%s has no %s; set it. `roost help bootstrap` has an example", bootstrapFile, key)
+		}
+		// Ansible and ssh would take it for an option.
+		if strings.HasPrefix(value, "-") || key == "ssh" && strings.Contains(value, "@-") {
+			return nil, fmt.Errorf("%s: %s %q begins with -; write another name. `roost help bootstrap` has an example", bootstrapFile, key, value)
 		}
 	}
 	if len(run.config.Operator) == 0 || len(run.config.Apps) == 0 {

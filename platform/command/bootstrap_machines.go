@@ -129,9 +129,6 @@ func (run *bootstrap) missingConnection(context.Context) (string, error) {
 
 // makeConnection reads the kubeconfig of the server anew, because its certificates may be new ones.
 func (run *bootstrap) makeConnection(ctx context.Context) error {
-	if strings.HasPrefix(run.config.SSH, "-") {
-		return fmt.Errorf("ssh %q is not a user and a host; write one such as ops@203.0.113.11", run.config.SSH)
-	}
 	command := exec.CommandContext(ctx, "ssh", run.config.SSH, "sudo", "cat", "/etc/rancher/k3s/k3s.yaml")
 	var stderr bytes.Buffer
 	command.Stderr = &stderr

@@ -117,6 +117,27 @@ func (site *site) linesOf(name string) int {
 	return strings.Count(string(text), "\n")
 }
 
+func TestBootstrapTakesNoNameForAnOption(t *testing.T) {
+	person := newPerson(t)
+	for wrong, sentence := range map[string]string{
+		"ssh: -oProxyCommand=touch-marker":     `ssh "-oProxyCommand=touch-marker" begins with -; write another name`,
+		"ssh: ops@-oProxyCommand=touch-marker": `ssh "ops@-oProxyCommand=touch-marker" begins with -; write another name`,
+		"inventory: --connection=local":        `inventory "--connection=local" begins with -; write another name`,
+		"playbook: -eansible_connection=local": `playbook "-eansible_connection=local" begins with -; write another name`,
+	} {
+		key, _, _ := strings.Cut(wrong, ":")
+		lines := strings.Split(bootstrapYAML, "\n")
+		for number, line := range lines {
+			if strings.HasPrefix(line, key+":") {
+				lines[number] = wrong
+			}
+		}
+		person.write("cluster/bootstrap.yaml", strings.Join(lines, "\n"))
+		_, stderr := person.roost(command.ExitFailed, "bootstrap", "@cluster")
+		contains(t, stderr, sentence)
+	}
+}
+
 func TestBootstrapFromBareMachines(t *testing.T) {
 	site := bare(t)
 	out, _ := site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
