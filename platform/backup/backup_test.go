@@ -213,6 +213,18 @@ func TestSFTP(t *testing.T) {
 	site.must(site.verify())
 }
 
+// The image has restic and no ssh.
+func TestSFTPWithoutSSH(t *testing.T) {
+	site := newSite(t)
+	program, err := exec.LookPath("restic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site.repository.Program, site.repository.URL = program, "sftp:backup@second:/srv"
+	t.Setenv("PATH", t.TempDir())
+	site.fails2(site.save(Keep{}))("restic needs the program ssh for sftp:, and it is not installed; set the repository to rest:, s3: or a claim")
+}
+
 func TestAFolderThatIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	site := newSite(t)

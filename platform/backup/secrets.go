@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -164,7 +165,13 @@ func Endpoint(address string) string {
 // reach finds out in seconds that a store does not answer. Restic would try for a quarter of an hour.
 func (repository *Repository) reach(ctx context.Context) error {
 	endpoint := Endpoint(repository.secrets.url)
-	if endpoint == "" || len(repository.Options) > 0 {
+	if len(repository.Options) > 0 {
+		return nil
+	}
+	if _, err := exec.LookPath("ssh"); err != nil && strings.HasPrefix(repository.secrets.url, "sftp:") {
+		return errors.New("restic needs the program ssh for sftp:, and it is not installed; set the repository to rest:, s3: or a claim")
+	}
+	if endpoint == "" {
 		return nil
 	}
 	dialer := net.Dialer{Timeout: reachSeconds * time.Second}

@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	repositoryPattern  = regexp.MustCompile(`^(sftp:|rest:https?://|s3:)[^ ]+$`)
+	repositoryPattern  = regexp.MustCompile(`^(rest:https?://|s3:)[^ ]+$`)
 	urlPasswordPattern = regexp.MustCompile(`://[^/@]*:[^/@]*@`)
 	claimPattern       = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 )
@@ -47,7 +47,7 @@ func (found *problems) repository(repository *v1alpha1.Repository, envFiles v1al
 	url := repository.URL
 	found.check(url == "" || repository.Claim == "", path, "the repository is either at a URL or on a volume; set one of url and claim")
 	found.check(url == "" || repositoryPattern.MatchString(url), path+".url",
-		"%q is not the URL of a repository; write one that begins with sftp:, rest:https:// or s3:", url)
+		"%q is not the URL of a repository; write one that begins with rest:https:// or s3:", url)
 	found.check(!urlPasswordPattern.MatchString(url), path+".url", "has a password in it; write the URL to the encrypted file, as RESTIC_REPOSITORY")
 	found.check(repository.Claim == "" || claimPattern.MatchString(repository.Claim), path+".claim",
 		"%q is not the name of a PersistentVolumeClaim; use a-z, 0-9, - and .", repository.Claim)

@@ -38,11 +38,11 @@ type Backup struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || !has(self.claim)",message="the repository is either at a URL or on a volume; set one of url and claim"
 type Repository struct {
-	// URL such as sftp:backup@10.0.0.9:/srv/backups, rest:https://backup.example.com, or s3:https://s3.example.com/bucket. Without it and without
-	// Claim, RESTIC_REPOSITORY of File has it.
+	// URL such as rest:https://backup.example.com or s3:https://s3.example.com/bucket. Without it and without Claim, RESTIC_REPOSITORY of File
+	// has it. SFTP does not work: the image with restic has no ssh.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(sftp:|rest:https?://|s3:)[^ ]+$')",messageExpression="'\"' + self + '\" is not the URL of a repository; write one that begins with sftp:, rest:https:// or s3:'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(rest:https?://|s3:)[^ ]+$')",messageExpression="'\"' + self + '\" is not the URL of a repository; write one that begins with rest:https:// or s3:'"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('://[^/@]*:[^/@]*@')",message="has a password in it; write the URL to the encrypted file, as RESTIC_REPOSITORY"
 	URL string `json:"url,omitempty"`
 	// Claim is a PersistentVolumeClaim of the same namespace. It should be on another machine than the app's volumes.
