@@ -60,8 +60,9 @@ func reset(arguments []string) error {
 	if err == nil {
 		err = checkRestored(token)
 	}
+	// As with k3s, the datastore of before stays aside when the snapshot is not restored.
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(etcdFolder), renameBack(aside))
+		return err
 	}
 	fmt.Println("level=info msg=\"Managed etcd cluster membership has been reset, restart without --cluster-reset flag now.\"")
 	return remember("datastore restored")
@@ -72,13 +73,6 @@ func cutFlag(word, flag string) (string, bool) {
 		return "", false
 	}
 	return word[len(flag):], true
-}
-
-func renameBack(aside string) error {
-	if err := os.Rename(aside, etcdFolder); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	return nil
 }
 
 // checkRestored is whether the token decrypts what the snapshot has.
