@@ -245,14 +245,6 @@ func TestAFolderThatIsNotEmpty(t *testing.T) {
 	site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 	_, err := Verify(t.Context(), site.repository, site.into, 1)
 	site.fails(Report{}, err, "is not empty; name an empty folder")
-
-	// A restore that was interrupted while it moved files is done again.
-	site.write(filepath.Join(site.into, "volumes/data", replaced, "tables/old"), "old")
-	if report := site.must(site.restore(RestoreOptions{OnlyIfEmpty: true})); !report.Skipped {
-		t.Errorf("one of the folders is complete: %+v", report)
-	}
-	site.must(site.restore(RestoreOptions{Replace: true}))
-	site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 }
 
 func TestABackupOfNothing(t *testing.T) {

@@ -20,13 +20,8 @@ import (
 // ManifestFile has the checksums. It is saved in each snapshot, beside the folders.
 const ManifestFile = "manifest.json"
 
-const (
-	stagingFolder = ".roost-restore"
-	replaced      = ".roost-replaced"
-)
-
 // notSaved are names at the top of a folder that belong to the file system, or to a restore that was interrupted.
-var notSaved = []string{"lost+found", stagingFolder, replaced}
+var notSaved = []string{"lost+found", stagingFolder, recordFile, movingFolder, replacedFolder}
 
 // Manifest is what folders held when they were saved.
 type Manifest struct {

@@ -263,7 +263,7 @@ func (repository *Repository) snapshots(ctx context.Context) ([]Snapshot, error)
 	return found, nil
 }
 
-// find is the snapshot of a name: `latest`, or the begin of an identifier.
+// find is the snapshot of a name: `latest`, or the beginning of an identifier.
 func (repository *Repository) find(ctx context.Context, name string) (Snapshot, error) {
 	snapshots, err := repository.snapshots(ctx)
 	if err != nil {

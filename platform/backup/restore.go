@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -73,18 +71,56 @@ func (repository *Repository) compare(ctx context.Context, snapshot Snapshot, ma
 
 // RestoreOptions say what a restore may overwrite.
 type RestoreOptions struct {
-	// Snapshot is `latest`, or the begin of an identifier.
+	// Snapshot is `latest`, or the beginning of an identifier.
 	Snapshot string
 	// Replace removes what the folders hold now, once the snapshot is restored and compared.
 	Replace bool
 	// OnlyIfEmpty does nothing if a folder holds something.
 	OnlyIfEmpty bool
+
+	// rename is os.Rename, or what a test has in its place.
+	rename func(from, to string) error
 }
 
+// names is whether the options ask for a snapshot.
+func (options RestoreOptions) names(snapshot string) bool {
+	return options.Snapshot == "latest" || strings.HasPrefix(snapshot, options.Snapshot) || strings.HasPrefix(options.Snapshot, snapshot)
+}
+
+// ExitUnchanged is the exit code of roost-backup for an UnchangedError.
+const ExitUnchanged = 3
+
+// UnchangedError is why a restore has failed that has left each folder in one state: that of before, or that of a snapshot.
+type UnchangedError struct{ cause error }
+
+func (e *UnchangedError) Error() string { return e.cause.Error() }
+
+func (e *UnchangedError) Unwrap() error { return e.cause }
+
 // Restore writes folders of a snapshot below root. Each is restored beside what it holds, and compared, before anything is replaced: if
-// the restore fails, the folders are as they were. It can be repeated after an interruption.
+// the restore fails until then, the folders are as they were. A restore that was interrupted while it replaced files is completed by the
+// next one. Until then, Save refuses the folders.
 func Restore(ctx context.Context, repository *Repository, root string, folders []string, options RestoreOptions) (Report, error) {
+	report, err := restoreFolders(ctx, repository, root, folders, options)
+	if err != nil {
+		if record, failed := replacementUnder(root, folders); record == nil && failed == nil {
+			err = &UnchangedError{err}
+		}
+	}
+	return report, err
+}
+
+func restoreFolders(ctx context.Context, repository *Repository, root string, folders []string, options RestoreOptions) (Report, error) {
 	report := Report{Kind: KindRestore}
+	interrupted, err := replacementUnder(root, folders)
+	if err != nil {
+		return report, err
+	}
+	if interrupted != nil {
+		if err := interrupted.complete(root); err != nil || options.names(interrupted.Report.Snapshot) {
+			return interrupted.Report, err
+		}
+	}
 	if skipped, err := refusesTarget(root, folders, options); skipped || err != nil {
 		report.Skipped = skipped
 		return report, err
@@ -97,36 +133,46 @@ func Restore(ctx context.Context, repository *Repository, root string, folders [
 		return report, err
 	}
 	report.Snapshot, report.Taken = snapshot.Short(), snapshot.Time
+	if err := repository.stage(ctx, snapshot, root, folders, &report); err != nil {
+		return report, err
+	}
+	record := &replacement{Folders: folders, Report: report, rename: options.rename}
+	if record.rename == nil {
+		record.rename = os.Rename
+	}
+	if err := record.begin(root); err != nil {
+		return report, err
+	}
+	return report, record.complete(root)
+}
+
+// stage restores each folder beside what it holds, and compares.
+func (repository *Repository) stage(ctx context.Context, snapshot Snapshot, root string, folders []string, report *Report) error {
 	manifest, err := repository.manifest(ctx, snapshot)
 	if err != nil {
-		return report, err
+		return err
 	}
 	for _, folder := range folders {
 		part, err := manifest.below(folder)
 		if err != nil {
-			return report, err
+			return err
 		}
 		staging := filepath.Join(root, folder, stagingFolder)
 		if err := errors.Join(os.RemoveAll(staging), os.Mkdir(staging, 0o700)); err != nil {
-			return report, err
+			return err
 		}
 		if err := repository.restore(ctx, snapshot, staging, folder); err != nil {
-			return report, errors.Join(err, os.RemoveAll(staging))
+			return errors.Join(err, os.RemoveAll(staging))
 		}
 		comparison, err := repository.compare(ctx, snapshot, part, staging)
 		if err != nil {
-			return report, errors.Join(err, os.RemoveAll(staging))
+			return errors.Join(err, os.RemoveAll(staging))
 		}
 		report.Files += comparison.Files
 		report.Bytes += comparison.Bytes
 		report.Changed += comparison.Changed
 	}
-	for _, folder := range folders {
-		if err := swap(filepath.Join(root, folder), folder); err != nil {
-			return report, err
-		}
-	}
-	return report, nil
+	return nil
 }
 
 // refusesTarget is whether there is nothing to do, or why a folder must not be written to.
@@ -136,10 +182,6 @@ func refusesTarget(root string, folders []string, options RestoreOptions) (skip 
 		empty, err := isEmpty(path)
 		if err != nil {
 			return false, err
-		}
-		// What a swap has moved away shows that it was interrupted: the folder is to be restored again.
-		if _, err := os.Lstat(filepath.Join(path, replaced)); err == nil {
-			continue
 		}
 		switch {
 		case empty:
@@ -164,38 +206,4 @@ func (manifest Manifest) below(folder string) (Manifest, error) {
 		return part, fmt.Errorf("the snapshot has no %s; choose one that was made with the volumes of now", folder)
 	}
 	return part, nil
-}
-
-// swap replaces the content of a folder by what was restored into it. All is moved within one file system.
-func swap(target, folder string) error {
-	away, restored := filepath.Join(target, replaced), filepath.Join(target, stagingFolder)
-	if err := os.Mkdir(away, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if err := moveAll(target, away); err != nil {
-		return err
-	}
-	if err := moveAll(filepath.Join(restored, filepath.FromSlash(folder)), target); err != nil {
-		return err
-	}
-	return errors.Join(os.RemoveAll(restored), os.RemoveAll(away))
-}
-
-// moveAll moves the entries of a folder. An entry of the same name is from an attempt that was interrupted, and is replaced.
-func moveAll(from, to string) error {
-	names, err := ownNames(from)
-	if err != nil {
-		return err
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		target := filepath.Join(to, name)
-		if err := os.RemoveAll(target); err != nil {
-			return err
-		}
-		if err := os.Rename(filepath.Join(from, name), target); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Keep is how many snapshots stay: the newest of each of the last days, weeks and months that have any. The newest of all stays always.
+// Keep is how many snapshots are kept: the newest of each of the last days, weeks and months that have any. The newest of all is always kept.
 type Keep struct{ Daily, Weekly, Monthly int }
 
 // Snapshot of a repository.

@@ -40,7 +40,10 @@ type Report struct {
 // Save makes a snapshot of folders below root, and forgets those that the policy does not keep.
 func Save(ctx context.Context, repository *Repository, root string, folders []string, keep Keep) (Report, error) {
 	report := Report{Kind: KindSave}
-	var err error
+	err := refuseReplacement(root, folders)
+	if err != nil {
+		return report, err
+	}
 	if report.IsNew, err = repository.open(ctx, true); err != nil {
 		return report, err
 	}

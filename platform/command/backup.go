@@ -60,7 +60,8 @@ func (program *program) restoreCommand() *cobra.Command {
 		Long: `Stop the pods of an App, restore a snapshot into the volumes of its first pod, and start the pods again.
 
 What was written after the snapshot is lost; its time is printed. Volumes that hold files are replaced with --replace only, and not before
-the snapshot is restored beside them and compared. If that fails, the pods start with what the volumes held. Both states need space at once.
+the snapshot is restored beside them and compared. If that fails, the pods start with what the volumes held. Both states need space at once. If the restore is interrupted while it replaces files,
+the pods stay stopped, and nothing is saved, until roost restore has completed it.
 
 Exit code 1 says that the restore has failed.`,
 		Example: `  roost restore -n web shop --replace
@@ -82,7 +83,7 @@ func (program *program) operationCommand(kind string, command *cobra.Command) *c
 	program.addNamespaceFlags(command, &query.namespace)
 	command.Flags().DurationVar(&query.wait, "wait", operationWaitDefault, "how long to wait for the end; 0: not at all")
 	if kind == render.TaskRestore {
-		command.Flags().StringVar(&query.operation.Snapshot, "snapshot", "latest", "latest, or the begin of a snapshot's identifier")
+		command.Flags().StringVar(&query.operation.Snapshot, "snapshot", "latest", "latest, or the beginning of a snapshot's identifier")
 		command.Flags().BoolVar(&query.operation.Replace, "replace", false, "replace what the volumes hold")
 	}
 	return command

@@ -48,6 +48,8 @@ type taskMachine struct {
 	data, repository, drills string
 	// replicas that the StatefulSet had while a restore ran.
 	replicasAtRestore []int32
+	// interrupt takes the place of the program, if it is there. The pod is killed after it.
+	interrupt func()
 }
 
 func newTaskMachine(site *site) *taskMachine {
@@ -111,7 +113,12 @@ func (machine *taskMachine) runJob(ctx context.Context, admin client.Client, job
 		}
 		machine.replicasAtRestore = append(machine.replicasAtRestore, *set.Spec.Replicas+set.Status.Replicas)
 	}
-	message, code := machine.execute(ctx, admin, pod)
+	message, code := "", 137
+	if machine.interrupt == nil {
+		message, code = machine.execute(ctx, admin, pod)
+	} else {
+		machine.interrupt()
+	}
 	pod.Status.Phase = corev1.PodSucceeded
 	if code != 0 {
 		pod.Status.Phase = corev1.PodFailed
@@ -252,6 +259,7 @@ func TestBackupDrillAndRestore(t *testing.T) {
 		t.Error(fresh)
 	}
 	machine.restoreAndReplace()
+	machine.interruptAndComplete()
 	machine.failAndRecover()
 	for _, row := range []struct {
 		code                int
@@ -306,6 +314,48 @@ func (machine *taskMachine) restoreAndReplace() {
 	})
 	out, _ = machine.roost(command.ExitFine, "status", "-n", "web", "database")
 	contains(t, out, "BackupFresh        True  BackupRecent", "last verified restore  20", "last operation         restore Succeeded: snapshot ")
+}
+
+// interruptAndComplete has a restore killed after the files were moved away, and before the others were moved in.
+func (machine *taskMachine) interruptAndComplete() {
+	t := machine.t
+	t.Helper()
+	machine.put("three")
+	machine.interrupt = func() {
+		staged := filepath.Join(machine.data, ".roost-restore/volumes/data")
+		if err := os.CopyFS(staged, os.DirFS(machine.data)); err != nil {
+			t.Error(err)
+		}
+		if err := os.WriteFile(filepath.Join(staged, "rows"), []byte("completed"), 0o600); err != nil {
+			t.Error(err)
+		}
+		record := `{"folders":["volumes/data"],"report":{"kind":"restore","snapshot":"1f2e3d4c","taken":"2026-05-04T10:00:00Z","files":2}}`
+		if err := os.WriteFile(filepath.Join(machine.data, ".roost-restore.json"), []byte(record), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	machine.roost(command.ExitFound, "restore", "-n", "web", "database", "--replace")
+	machine.interrupt = nil
+	waitUntil(t, "the status says so", func() bool { return machine.condition("Degraded") == "True RestoreUnfinished" })
+	_, stderr := machine.roost(command.ExitFound, "backup", "-n", "web", "database")
+	contains(t, stderr, "the volumes may hold parts of two states; complete it with `roost restore` first")
+	var set appsv1.StatefulSet
+	var cron batchv1.CronJob
+	machine.get("database", &set)
+	machine.get("database-backup", &cron)
+	if *set.Spec.Replicas != 0 || cron.Spec.Suspend == nil || !*cron.Spec.Suspend {
+		t.Errorf("%d replicas, and the CronJob: %+v", *set.Spec.Replicas, cron.Spec.Suspend)
+	}
+	out, _ := machine.roost(command.ExitFine, "restore", "-n", "web", "database")
+	contains(t, out, "snapshot 1f2e3d4c of 2026-05-04T10:00:00Z")
+	if rows := machine.rows(); rows != "completed" {
+		t.Errorf("%q", rows)
+	}
+	waitUntil(t, "the pods are back, and backups go on", func() bool {
+		machine.get("database", &set)
+		machine.get("database-backup", &cron)
+		return *set.Spec.Replicas == 1 && (cron.Spec.Suspend == nil || !*cron.Spec.Suspend)
+	})
 }
 
 // failAndRecover cuts a pack, and begins a new repository.

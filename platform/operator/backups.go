@@ -38,7 +38,7 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 			if !kept.IsEnded() {
 				kept.Phase, kept.Message = v1alpha1.OperationFailed, "spec.backup was removed"
 			}
-			return &v1alpha1.BackupStatus{Operation: kept}, nil
+			return &v1alpha1.BackupStatus{Operation: kept, RestoreUnfinished: recorded.RestoreUnfinished}, nil
 		}
 		return nil, nil
 	}
@@ -60,6 +60,7 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	requested := requestedOperation(subject.object)
 	asked := reconcile.OperationInput{
 		App: subject.object.GetName(), Recorded: next.Operation, Requested: requested, Live: input.Live, Pods: input.Pods,
+		RestoreUnfinished: next.RestoreUnfinished,
 	}
 	if requested != nil {
 		asked.Refusal = refusalOfOperation(subject, requested.Kind)
@@ -67,13 +68,18 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	if operation := next.Operation; !operation.IsEnded() {
 		job := render.OperationName(asked.App, operation)
 		for _, outcome := range outcomes {
-			if outcome.job == job && outcome.report != nil {
+			if outcome.job != job {
+				continue
+			}
+			asked.IsUnchanged = outcome.isUnchanged
+			if outcome.report != nil {
 				asked.Report = sentenceOf(*outcome.report)
 				next.Operation.Taken = new(metav1.NewTime(outcome.report.Taken.Truncate(time.Second)))
 			}
 		}
 	}
 	next.Operation = reconcile.NextOperation(asked)
+	next.RestoreUnfinished = asked.RestoreUnfinishedAfter(next.Operation)
 	return next, nil
 }
 
@@ -83,6 +89,8 @@ type taskOutcome struct {
 	ended     time.Time
 	report    *backup.Report
 	failure   string
+	// isUnchanged is whether a restore has left each volume in one state.
+	isUnchanged bool
 }
 
 func taskOutcomes(pods []corev1.Pod) []taskOutcome {
@@ -113,6 +121,7 @@ func outcomeOfTask(pod *corev1.Pod) *taskOutcome {
 		report := &backup.Report{}
 		switch {
 		case ended.ExitCode != 0:
+			outcome.isUnchanged = ended.ExitCode == backup.ExitUnchanged
 			outcome.failure = cmp.Or(strings.TrimSpace(ended.Message), fmt.Sprintf("%s has ended with exit code %d", container.Name, ended.ExitCode))
 		case json.Unmarshal([]byte(ended.Message), report) == nil && report.Kind == outcome.task:
 			outcome.report = report

@@ -76,6 +76,7 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if err != nil {
 		return 0, err
 	}
+	input.RestoreUnfinished = backup != nil && backup.RestoreUnfinished && backup.Operation.IsEnded()
 	input.Backup = backupState(subject, backup, live, operator.now())
 	return operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup})
 }

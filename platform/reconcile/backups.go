@@ -77,6 +77,31 @@ type OperationInput struct {
 	Pods    []PodState
 	// Report is what the pod of the operation has reported.
 	Report string
+	// IsUnchanged is whether its last pod has found that each volume is in one state.
+	IsUnchanged bool
+	// RestoreUnfinished is that of the status.
+	RestoreUnfinished bool
+}
+
+// notSavedUnfinished is why there is no backup now.
+const notSavedUnfinished = "a restore was interrupted, so the volumes may hold parts of two states; complete it with `roost restore` first"
+
+// RestoreUnfinishedAfter is whether volumes may hold parts of two states, once the operation is in its next phase. It is recorded before the
+// Job of a restore exists, so whatever happens to the Job, the pods do not start on such volumes.
+func (input *OperationInput) RestoreUnfinishedAfter(next *v1alpha1.Operation) bool {
+	if next == nil || next.Kind != render.TaskRestore {
+		return input.RestoreUnfinished
+	}
+	hasRun := input.Recorded != nil && input.Recorded.ID == next.ID && input.Recorded.Phase == v1alpha1.OperationRuns
+	switch next.Phase {
+	case v1alpha1.OperationRuns:
+		return true
+	case v1alpha1.OperationSucceeded:
+		return input.RestoreUnfinished && !hasRun
+	case v1alpha1.OperationFailed:
+		return input.RestoreUnfinished && !(hasRun && input.IsUnchanged)
+	}
+	return input.RestoreUnfinished
 }
 
 // NextOperation is the operation with its next phase. What a phase does follows from the status that has it, so it is recorded first:
@@ -89,8 +114,11 @@ func NextOperation(input OperationInput) *v1alpha1.Operation {
 		}
 		next := *input.Requested
 		next.Phase = v1alpha1.OperationWaits
-		if input.Refusal != "" {
+		switch {
+		case input.Refusal != "":
 			next.Phase, next.Message = v1alpha1.OperationFailed, input.Refusal
+		case input.RestoreUnfinished && next.Kind == render.TaskSave:
+			next.Phase, next.Message = v1alpha1.OperationFailed, notSavedUnfinished
 		}
 		return &next
 	}

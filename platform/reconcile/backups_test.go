@@ -99,8 +99,48 @@ func TestPhasesOfAnOperation(t *testing.T) {
 			t.Errorf("%s: %+v", row.name, found)
 		}
 	}
+	refused := NextOperation(OperationInput{App: "shop", Requested: before, RestoreUnfinished: true})
+	if refused.Phase != v1alpha1.OperationFailed || !strings.Contains(refused.Message, "complete it with `roost restore`") {
+		t.Errorf("a backup of parts of two states: %+v", refused)
+	}
 	save := &v1alpha1.Operation{ID: "c", Kind: render.TaskSave, Phase: v1alpha1.OperationWaits}
 	if found := NextOperation(OperationInput{App: "shop", Recorded: save, Live: with(set(1, 1))}); found.Phase != v1alpha1.OperationRuns {
 		t.Errorf("a backup waits for pods: %+v", found)
+	}
+}
+
+// Whatever happens to the Job of a restore, the pods start only when it is known that each volume is in one state.
+func TestARestoreThatIsInterrupted(t *testing.T) {
+	const waits, runs, failed, succeeded = v1alpha1.OperationWaits, v1alpha1.OperationRuns, v1alpha1.OperationFailed, v1alpha1.OperationSucceeded
+	for _, row := range []struct {
+		name, kind, from, to       string
+		was, isUnchanged, isBroken bool
+	}{
+		{"pods are being stopped", render.TaskRestore, waits, waits, false, false, false},
+		{"it may begin", render.TaskRestore, waits, runs, false, false, true},
+		{"it runs", render.TaskRestore, runs, runs, true, false, true},
+		{"it is done", render.TaskRestore, runs, succeeded, true, false, false},
+		{"its pod was killed", render.TaskRestore, runs, failed, true, false, true},
+		{"it was refused by its pod", render.TaskRestore, runs, failed, true, true, false},
+		{"the next waits", render.TaskRestore, waits, waits, true, false, true},
+		{"the next is refused", render.TaskRestore, "", failed, true, true, true},
+		{"a drill changes nothing", render.TaskVerify, runs, succeeded, true, false, true},
+		{"a backup changes nothing", render.TaskSave, runs, succeeded, false, false, false},
+	} {
+		input := OperationInput{RestoreUnfinished: row.was, IsUnchanged: row.isUnchanged, Recorded: &v1alpha1.Operation{ID: "a", Kind: row.kind, Phase: row.from}}
+		if row.from == "" {
+			input.Recorded = &v1alpha1.Operation{ID: "z", Kind: render.TaskRestore, Phase: failed}
+		}
+		next := &v1alpha1.Operation{ID: "a", Kind: row.kind, Phase: row.to}
+		if found := input.RestoreUnfinishedAfter(next); found != row.isBroken {
+			t.Errorf("%s: %t", row.name, found)
+		}
+	}
+	for _, backup := range []*BackupState{nil, {HasRepository: true}} {
+		degraded := conditionOf(Decide(Input{RestoreUnfinished: true, Backup: backup}), ConditionDegraded)
+		hasAdvice := strings.Contains(degraded.Message, "set spec.backup again")
+		if degraded.Reason != ReasonRestoreUnfinished || !strings.Contains(degraded.Message, "`roost restore`") || hasAdvice != (backup == nil) {
+			t.Errorf("%+v", degraded)
+		}
 	}
 }

@@ -50,6 +50,7 @@ const (
 	ReasonSecretRefused      = "SecretRefused"
 	ReasonImageRefused       = "ImageRefused"
 	ReasonNodeLost           = "NodeLost"
+	ReasonRestoreUnfinished  = "RestoreUnfinished"
 )
 
 // Reasons lists all of them.
@@ -58,7 +59,7 @@ var Reasons = []string{
 	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
 	ReasonBackupFailed, ReasonRestoreNever, ReasonRestoreOld, ReasonRestoreFailed,
 	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled, ReasonSecretRefused, ReasonImageRefused,
-	ReasonNodeLost,
+	ReasonNodeLost, ReasonRestoreUnfinished,
 }
 
 // PodState is what is known of a pod that does not work.
@@ -138,6 +139,8 @@ func (decision *decision) degraded() Condition {
 		condition.Message = "these objects are not Roost's, and are not touched: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
 	case decision.migration == jobFailed:
 		condition.Reason, condition.Message = ReasonMigrationFailed, decision.whyMigrationFailed()
+	case decision.input.RestoreUnfinished:
+		condition.Reason, condition.Message = ReasonRestoreUnfinished, decision.whyRestoreUnfinished()
 	case lost != nil:
 		condition.Reason, condition.Message = ReasonNodeLost, whyNodeLost(*lost, decision.input.Backup)
 	case failing != nil:
@@ -161,6 +164,14 @@ func (decision *decision) whyMigrationFailed() string {
 		}
 	}
 	return outcome + ". Its log has the reason"
+}
+
+func (decision *decision) whyRestoreUnfinished() string {
+	text := "a restore was interrupted, so the volumes may hold parts of two states. The pods are stopped, and nothing is saved, until `roost restore` has completed it"
+	if decision.input.Backup == nil {
+		text += "; set spec.backup again for that"
+	}
+	return text
 }
 
 func failingPod(pods []PodState) *PodState {

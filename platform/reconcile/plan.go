@@ -53,6 +53,8 @@ type Input struct {
 	LocalVolumes []LocalVolume
 	// Backup is there if the spec has one.
 	Backup *BackupState
+	// RestoreUnfinished is whether the pods are stopped because a restore was interrupted.
+	RestoreUnfinished bool
 }
 
 // Block is a reason why a spec is not applied.

@@ -53,10 +53,14 @@ func (view *appView) operation() *v1alpha1.Operation {
 	return view.backup.Operation
 }
 
-// isStopped is whether the pods have to be gone, because their volumes are being restored.
+// isStopped is whether the pods have to be gone, because their volumes are being restored, or hold parts of two states.
 func (view *appView) isStopped() bool {
 	operation := view.operation()
-	return operation != nil && operation.Kind == TaskRestore
+	return operation != nil && operation.Kind == TaskRestore || view.isRestoreUnfinished()
+}
+
+func (view *appView) isRestoreUnfinished() bool {
+	return view.backup != nil && view.backup.RestoreUnfinished
 }
 
 // backups are the objects of a backup with a repository. While an operation is under way, no scheduled one begins: two pods with one
@@ -69,13 +73,14 @@ func (view *appView) backups() []runtime.Object {
 	}
 	drill := cronOf(view.meta(DrillName(view.name), partBackup), schedule, "", view.taskJob(TaskVerify, nil))
 	objects := []runtime.Object{view.repositorySecret(), view.backupPolicy(), save, drill}
-	if operation := view.operation(); operation != nil {
+	operation := view.operation()
+	if operation != nil || view.isRestoreUnfinished() {
 		save.Spec.Suspend, drill.Spec.Suspend = new(true), new(true)
-		if operation.Phase == v1alpha1.OperationRuns {
-			meta := view.meta(OperationName(view.name, operation), partBackup)
-			meta.Annotations = map[string]string{AnnotationOnce: "true"}
-			objects = append(objects, jobOf(meta, view.taskJob(operation.Kind, operation)))
-		}
+	}
+	if operation != nil && operation.Phase == v1alpha1.OperationRuns {
+		meta := view.meta(OperationName(view.name, operation), partBackup)
+		meta.Annotations = map[string]string{AnnotationOnce: "true"}
+		objects = append(objects, jobOf(meta, view.taskJob(operation.Kind, operation)))
 	}
 	return objects
 }
@@ -103,8 +108,12 @@ func (view *appView) backupPolicy() runtime.Object {
 	return view.policy(BackupName(view.name), partBackup, view.selector(partBackup), nil, egress)
 }
 
-// taskJob runs a task once. Kubernetes ends its pod at the deadline, even where the machine is cut off, and starts another one only when
-// the pod is gone: a lock in the repository with the pod's host name is then one that nobody holds.
+// jobMarginSeconds are between the deadline of a pod and that of its Job. At its own deadline, a pod is ended by its node and stays, with its
+// last words. At that of the Job, it is deleted.
+const jobMarginSeconds = 60
+
+// taskJob runs a task once. The node ends its pod at the deadline, even where the machine is cut off, and another one starts only when the
+// pod is gone: a lock in the repository with the pod's host name is then one that nobody holds.
 func (view *appView) taskJob(task string, operation *v1alpha1.Operation) batchv1.JobSpec {
 	deadline := int64(taskSeconds)
 	if timeout := view.spec.Backup.TimeoutSeconds; timeout != nil {
@@ -115,7 +124,7 @@ func (view *appView) taskJob(task string, operation *v1alpha1.Operation) batchv1
 	labels := view.labels(partBackup)
 	labels[LabelTask] = task
 	return batchv1.JobSpec{
-		BackoffLimit: new(int32(2)), ActiveDeadlineSeconds: &deadline, PodReplacementPolicy: new(batchv1.Failed),
+		BackoffLimit: new(int32(2)), ActiveDeadlineSeconds: new(deadline + jobMarginSeconds), PodReplacementPolicy: new(batchv1.Failed),
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
 	}
 }

@@ -22,7 +22,7 @@ type Backup struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 60",message="is out of range; set at least 60"
 	FreshSeconds *int64 `json:"freshSeconds,omitempty"`
-	// Keep says which snapshots stay.
+	// Keep says which snapshots are kept.
 	// +optional
 	Keep *Keep `json:"keep,omitempty"`
 	// DrillSchedule is when the newest snapshot is restored into an empty volume and compared. `45 4 * * 0` without it.
@@ -55,17 +55,17 @@ type Repository struct {
 	File FileName `json:"file"`
 }
 
-// Keep has numbers of snapshots. The newest one stays always.
+// Keep has numbers of snapshots. The newest one is always kept.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.daily) ? self.daily : 0, has(self.weekly) ? self.weekly : 0, has(self.monthly) ? self.monthly : 0].all(count, count >= 0 && count <= 1000)",message="a number is out of range; set 0 to 1000"
 type Keep struct {
-	// Daily is the number of days of which the newest snapshot stays. 7 without it.
+	// Daily is the number of days for which the newest snapshot is kept. 7 without it.
 	// +optional
 	Daily *int32 `json:"daily,omitempty"`
-	// Weekly is the number of weeks of which the newest snapshot stays. 4 without it.
+	// Weekly is the number of weeks for which the newest snapshot is kept. 4 without it.
 	// +optional
 	Weekly *int32 `json:"weekly,omitempty"`
-	// Monthly is the number of months of which the newest snapshot stays. 6 without it.
+	// Monthly is the number of months for which the newest snapshot is kept. 6 without it.
 	// +optional
 	Monthly *int32 `json:"monthly,omitempty"`
 }
@@ -96,6 +96,10 @@ type BackupStatus struct {
 	// Operation is the one that was asked for last.
 	// +optional
 	Operation *Operation `json:"operation,omitempty"`
+	// RestoreUnfinished is whether a restore may have replaced only a part of the volumes. The pods stay stopped, and nothing is saved, until
+	// a restore has succeeded, or has found the volumes in one state.
+	// +optional
+	RestoreUnfinished bool `json:"restoreUnfinished,omitempty"`
 }
 
 // BackupFailure has the last words of a pod.

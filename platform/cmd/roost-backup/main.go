@@ -25,6 +25,10 @@ func main() {
 	defer stop()
 	if err := root(os.Stdout, os.Stderr).ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "roost-backup: %s\n", err)
+		var unchanged *backup.UnchangedError
+		if errors.As(err, &unchanged) {
+			os.Exit(backup.ExitUnchanged)
+		}
 		os.Exit(1)
 	}
 }
@@ -42,6 +46,10 @@ func root(out, log io.Writer) *cobra.Command {
 	program.repository.Log = log
 	root := &cobra.Command{
 		Use: "roost-backup", Short: "Saves volumes to a restic repository, and verifies that they can be restored",
+		Long: `Saves volumes to a restic repository, restores them, and verifies that they can be restored.
+
+Exit code 3 says that a restore has failed, and that each folder is in one state: that of before, or that of a snapshot. Exit code 1 is any
+other failure.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	flags := root.PersistentFlags()
@@ -63,9 +71,9 @@ func (program *program) saveCommand() *cobra.Command {
 	command := program.command("save", "Save the folders, and remove old snapshots", func(ctx context.Context) (backup.Report, error) {
 		return backup.Save(ctx, &program.repository, program.root, program.folders, keep)
 	})
-	command.Flags().IntVar(&keep.Daily, "keep-daily", 7, "days of which the newest snapshot stays")
-	command.Flags().IntVar(&keep.Weekly, "keep-weekly", 4, "weeks of which the newest snapshot stays")
-	command.Flags().IntVar(&keep.Monthly, "keep-monthly", 6, "months of which the newest snapshot stays")
+	command.Flags().IntVar(&keep.Daily, "keep-daily", 7, "number of days for which the newest snapshot is kept")
+	command.Flags().IntVar(&keep.Weekly, "keep-weekly", 4, "number of weeks for which the newest snapshot is kept")
+	command.Flags().IntVar(&keep.Monthly, "keep-monthly", 6, "number of months for which the newest snapshot is kept")
 	return command
 }
 
@@ -84,7 +92,7 @@ func (program *program) restoreCommand() *cobra.Command {
 	command := program.command("restore", "Restore the folders", func(ctx context.Context) (backup.Report, error) {
 		return backup.Restore(ctx, &program.repository, program.root, program.folders, options)
 	})
-	command.Flags().StringVar(&options.Snapshot, "snapshot", "latest", "latest, or the begin of an identifier")
+	command.Flags().StringVar(&options.Snapshot, "snapshot", "latest", "latest, or the beginning of an identifier")
 	command.Flags().BoolVar(&options.Replace, "replace", false, "replace what the folders hold")
 	command.Flags().BoolVar(&options.OnlyIfEmpty, "only-if-empty", false, "do nothing if a folder holds something")
 	return command

@@ -1,0 +1,131 @@
+package backup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Names at the top of a folder while its content is replaced.
+const (
+	// stagingFolder has what was restored.
+	stagingFolder = ".roost-restore"
+	// recordFile is there from the first move to the last.
+	recordFile = ".roost-restore.json"
+	// movingFolder gets what the folder held. Its name becomes replacedFolder when all of it is there.
+	movingFolder   = ".roost-moving"
+	replacedFolder = ".roost-replaced"
+)
+
+// replacement is the record of a restore that has begun to replace files, so that another process can complete it. It is in the first
+// folder that has it, and stands for all.
+type replacement struct {
+	Folders []string `json:"folders"`
+	Report  Report   `json:"report"`
+
+	rename func(from, to string) error
+}
+
+// replacementUnder is that of folders below root, or nil.
+func replacementUnder(root string, folders []string) (*replacement, error) {
+	for _, folder := range folders {
+		text, err := os.ReadFile(filepath.Join(root, folder, recordFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		record := &replacement{rename: os.Rename}
+		if err == nil {
+			err = json.Unmarshal(text, record)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the record of a restore that was interrupted cannot be read: %w", err)
+		}
+		return record, nil
+	}
+	return nil, nil
+}
+
+// refuseReplacement is an error while a restore has replaced only a part of folders.
+func refuseReplacement(root string, folders []string) error {
+	record, err := replacementUnder(root, folders)
+	if err == nil && record != nil {
+		err = fmt.Errorf("a restore of snapshot %s was interrupted, so the volumes hold parts of two states; complete it with `roost restore`", record.Report.Snapshot)
+	}
+	return err
+}
+
+// begin writes the record. What was restored is on the disk before that.
+func (record *replacement) begin(root string) error {
+	for _, folder := range record.Folders {
+		for _, name := range []string{movingFolder, replacedFolder} {
+			if err := os.RemoveAll(filepath.Join(root, folder, name)); err != nil {
+				return err
+			}
+		}
+	}
+	syscall.Sync()
+	first := filepath.Join(root, record.Folders[0])
+	draft := filepath.Join(first, stagingFolder, recordFile)
+	if err := write(draft, record); err != nil {
+		return err
+	}
+	return record.rename(draft, filepath.Join(first, recordFile))
+}
+
+// complete moves what the folders held out of the way, and what was restored to its place. All is moved within one file system, and each
+// step can be repeated. The record goes when all folders are done.
+func (record *replacement) complete(root string) error {
+	for _, folder := range record.Folders {
+		if err := record.replaceContent(filepath.Join(root, folder), folder); err != nil {
+			return fmt.Errorf("%w; the volumes hold parts of two states: complete the restore with `roost restore`", err)
+		}
+	}
+	syscall.Sync()
+	for _, folder := range record.Folders {
+		if err := os.Remove(filepath.Join(root, folder, recordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	var failures error
+	for _, folder := range record.Folders {
+		for _, name := range []string{stagingFolder, replacedFolder} {
+			failures = errors.Join(failures, os.RemoveAll(filepath.Join(root, folder, name)))
+		}
+	}
+	return failures
+}
+
+func (record *replacement) replaceContent(target, folder string) error {
+	moving, done := filepath.Join(target, movingFolder), filepath.Join(target, replacedFolder)
+	_, err := os.Lstat(done)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.Mkdir(moving, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := record.moveAll(target, moving); err != nil {
+			return err
+		}
+		err = record.rename(moving, done)
+	}
+	if err != nil {
+		return err
+	}
+	return record.moveAll(filepath.Join(target, stagingFolder, filepath.FromSlash(folder)), target)
+}
+
+func (record *replacement) moveAll(from, to string) error {
+	names, err := ownNames(from)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := record.rename(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
