@@ -432,3 +432,33 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		site.fails2(site.save(Keep{}))("does not answer")
 	}
 }
+
+// Two clusters have an app of one name, and save to one repository.
+func TestTwoOwnersOfOneRepository(t *testing.T) {
+	t.Parallel()
+	site := newSite(t)
+	mine, other := *site.repository, *site.repository
+	mine.Owner, other.Owner = "mine", "other"
+	site.repository = &other
+	foreign := site.must(site.save(Keep{}))
+	site.repository = &mine
+	site.fails2(site.verify())("all 1 snapshots of web/shop are of another cluster, or of an App that was deleted; make a backup first")
+	if report := site.must(site.restore(RestoreOptions{})); !report.IsForeign || report.Snapshot != foreign.Snapshot {
+		t.Errorf("a new cluster begins with the snapshots of the old one: %+v", report)
+	}
+	site.write(filepath.Join(site.root, "volumes/data/new"), "new")
+	saved := site.must(site.save(Keep{}))
+	site.repository = &other
+	latest := site.must(site.save(Keep{Daily: 7}))
+	// A policy that keeps one snapshot a day removes none of others.
+	site.repository = &mine
+	if verified := site.must(site.verify()); verified.Snapshot != saved.Snapshot || verified.Files != 6 {
+		t.Errorf("%+v, want %s", verified, saved.Snapshot)
+	}
+	if report := site.must(site.restore(RestoreOptions{Replace: true})); report.IsForeign || report.Snapshot != saved.Snapshot {
+		t.Errorf("%+v", report)
+	}
+	if report := site.must(site.restore(RestoreOptions{Replace: true, Snapshot: latest.Snapshot})); !report.IsForeign {
+		t.Errorf("%+v", report)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,9 @@ type Repository struct {
 	Secrets string
 	// Host names whose snapshots they are.
 	Host string
+	// Owner tells snapshots apart that others have made under the same Host, such as the same app of another cluster. They are never removed,
+	// and never verified. Without it, all of Host are one's own.
+	Owner string
 	// Program is restic. The one in $PATH without it.
 	Program string
 	// Options of restic, such as sftp.command=…
@@ -182,7 +186,7 @@ type lock struct {
 const unlockAttempts = 5
 
 // unlock removes locks of this host, whose processes have ended, and locks that nobody has refreshed for 30 minutes. The pods that save
-// have one host name for each app, and never two run at once. So a lock with that name is of a pod that is gone.
+// have one host name for each app of a cluster, and never two run at once. So a lock with that name is of a pod that is gone.
 func (repository *Repository) unlock(ctx context.Context) error {
 	for range unlockAttempts {
 		locks, err := repository.locks(ctx)
@@ -263,13 +267,42 @@ func (repository *Repository) snapshots(ctx context.Context) ([]Snapshot, error)
 	return found, nil
 }
 
-// find is the snapshot of a name: `latest`, or the beginning of an identifier.
+// find is the snapshot of a name: `latest`, or the beginning of an identifier. The latest one is that of somebody else only if there is none
+// of one's own.
 func (repository *Repository) find(ctx context.Context, name string) (Snapshot, error) {
 	snapshots, err := repository.snapshots(ctx)
 	if err != nil {
 		return Snapshot{}, err
 	}
+	if own := repository.own(snapshots); name == "latest" && len(own) > 0 {
+		snapshots = own
+	}
 	return repository.choose(snapshots, name)
+}
+
+// findOwn is the newest snapshot that the owner has made.
+func (repository *Repository) findOwn(ctx context.Context) (Snapshot, error) {
+	snapshots, err := repository.snapshots(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	own := repository.own(snapshots)
+	if len(own) == 0 && len(snapshots) > 0 {
+		return Snapshot{}, fmt.Errorf("all %d snapshots of %s are of another cluster, or of an App that was deleted; make a backup first", len(snapshots), repository.Host)
+	}
+	return repository.choose(own, "latest")
+}
+
+// ownerTag is on each snapshot of the owner.
+func (repository *Repository) ownerTag() string { return "owner=" + repository.Owner }
+
+func (repository *Repository) isOwn(snapshot Snapshot) bool {
+	return repository.Owner == "" || slices.Contains(snapshot.Tags, repository.ownerTag())
+}
+
+// own are the snapshots that the owner has made.
+func (repository *Repository) own(snapshots []Snapshot) []Snapshot {
+	return slices.DeleteFunc(slices.Clone(snapshots), func(snapshot Snapshot) bool { return !repository.isOwn(snapshot) })
 }
 
 func (repository *Repository) choose(snapshots []Snapshot, name string) (Snapshot, error) {

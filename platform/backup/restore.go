@@ -24,7 +24,7 @@ func Verify(ctx context.Context, repository *Repository, into string, percent in
 	if _, err := repository.open(ctx, false); err != nil {
 		return report, err
 	}
-	snapshot, err := repository.find(ctx, "latest")
+	snapshot, err := repository.findOwn(ctx)
 	if err != nil {
 		return report, err
 	}
@@ -132,7 +132,7 @@ func restoreFolders(ctx context.Context, repository *Repository, root string, fo
 	if err != nil {
 		return report, err
 	}
-	report.Snapshot, report.Taken = snapshot.Short(), snapshot.Time
+	report.Snapshot, report.Taken, report.IsForeign = snapshot.Short(), snapshot.Time, !repository.isOwn(snapshot)
 	if err := repository.stage(ctx, snapshot, root, folders, &report); err != nil {
 		return report, err
 	}

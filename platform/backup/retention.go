@@ -13,6 +13,7 @@ type Keep struct{ Daily, Weekly, Monthly int }
 type Snapshot struct {
 	ID   string    `json:"id"`
 	Time time.Time `json:"time"`
+	Tags []string  `json:"tags"`
 }
 
 // Short is the form of an identifier that people use.

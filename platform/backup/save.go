@@ -31,6 +31,8 @@ type Report struct {
 	Bytes    int64     `json:"bytes"`
 	// Changed are files that changed while they were saved, and were not compared.
 	Changed int `json:"changed,omitempty"`
+	// IsForeign is whether the snapshot is of another owner.
+	IsForeign bool `json:"isForeign,omitempty"`
 	// IsNew is whether the repository was made by this run.
 	IsNew bool `json:"isNew,omitempty"`
 	// Skipped is whether there was nothing to do.
@@ -77,7 +79,7 @@ func Save(ctx context.Context, repository *Repository, root string, folders []st
 	if missing := unsaved(manifest, listed, root); len(missing) > 0 {
 		return report, fmt.Errorf("snapshot %s lacks %d files, such as %s", report.Snapshot, len(missing), missing[0])
 	}
-	if err := repository.forget(ctx, snapshots, keep); err != nil {
+	if err := repository.forget(ctx, repository.own(snapshots), keep); err != nil {
 		return report, fmt.Errorf("snapshot %s is saved, and earlier ones cannot be removed: %w", report.Snapshot, err)
 	}
 	return report, nil
@@ -94,6 +96,9 @@ func write(file string, value any) error {
 // save calls restic in root, so that paths in the snapshot begin there, and returns the identifier of the snapshot.
 func (repository *Repository) save(ctx context.Context, root string, folders []string) (string, error) {
 	arguments := []string{"backup", "--json", "--host", repository.Host, "--tag", tag}
+	if repository.Owner != "" {
+		arguments = append(arguments, "--tag", repository.ownerTag())
+	}
 	for _, folder := range folders {
 		for _, name := range notSaved {
 			arguments = append(arguments, "--exclude", filepath.Join(root, folder, name))

@@ -323,11 +323,13 @@ func (machine *taskMachine) interruptAndComplete() {
 	machine.put("three")
 	machine.interrupt = func() {
 		staged := filepath.Join(machine.data, ".roost-restore/volumes/data")
-		if err := os.CopyFS(staged, os.DirFS(machine.data)); err != nil {
+		if err := os.MkdirAll(staged, 0o700); err != nil {
 			t.Error(err)
 		}
-		if err := os.WriteFile(filepath.Join(staged, "rows"), []byte("completed"), 0o600); err != nil {
-			t.Error(err)
+		for _, name := range []string{"rows", "blob"} {
+			if err := os.WriteFile(filepath.Join(staged, name), []byte("completed"), 0o600); err != nil {
+				t.Error(err)
+			}
 		}
 		record := `{"folders":["volumes/data"],"report":{"kind":"restore","snapshot":"1f2e3d4c","taken":"2026-05-04T10:00:00Z","files":2}}`
 		if err := os.WriteFile(filepath.Join(machine.data, ".roost-restore.json"), []byte(record), 0o600); err != nil {

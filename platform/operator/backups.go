@@ -174,6 +174,9 @@ func sentenceOf(report backup.Report) string {
 		return "nothing was restored, because the volumes are not empty"
 	case report.Kind == render.TaskRestore:
 		text += "; what was written after " + taken + " is lost"
+		if report.IsForeign {
+			text += "; the snapshot is of another cluster, or of an App that was deleted"
+		}
 	case report.Kind == render.TaskVerify:
 		text += " restored and compared"
 	case report.IsNew:

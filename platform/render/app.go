@@ -27,6 +27,7 @@ func App(app *v1alpha1.App, values settings.Settings, cluster Cluster) ([]runtim
 		spec:     &app.Spec,
 		values:   values,
 		backup:   app.Status.Backup,
+		uid:      string(app.UID),
 		hash:     values.Hash(app.Namespace + "/" + app.Name),
 		revision: revision,
 	}
@@ -53,6 +54,8 @@ type appView struct {
 	revision string
 	// backup is the state that an operation leads to.
 	backup *v1alpha1.BackupStatus
+	// uid of the app is empty outside a cluster.
+	uid string
 }
 
 // hasPersistentVolume decides between a Deployment and a StatefulSet.

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strconv"
 	"strings"
@@ -152,11 +153,22 @@ func (view *appView) taskPod(task string, operation *v1alpha1.Operation) corev1.
 	pod.ServiceAccountName = view.name
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
 	pod.RestartPolicy = corev1.RestartPolicyNever
-	pod.Hostname = BackupName(view.name)
-	if task == TaskVerify {
-		pod.Hostname = DrillName(view.name)
-	}
+	pod.Hostname = view.backupHost(task)
 	return pod
+}
+
+// backupHost is the host name of the pods that save and restore, or of those that verify. Locks in the repository have it. The UID makes it
+// differ from that of an app of the same name in another cluster, whose locks must not be removed.
+func (view *appView) backupHost(task string) string {
+	name := BackupName(view.name)
+	if task == TaskVerify {
+		name = DrillName(view.name)
+	}
+	if view.uid == "" {
+		return name
+	}
+	sum := sha256.Sum256([]byte(view.namespace + "/" + view.uid))
+	return fmt.Sprintf("%s-%x", name, sum[:5])
 }
 
 // taskContainer has the program with its arguments, of which none is a secret.
@@ -164,6 +176,9 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 	repository := view.spec.Backup.Repository
 	scope := view.namespace + "/" + view.name
 	command := []string{"/usr/bin/roost-backup", task, "--path=" + scope, "--host=" + scope, "--report=/dev/termination-log"}
+	if view.uid != "" {
+		command = append(command, "--owner="+view.uid)
+	}
 	switch {
 	case repository.Claim != "":
 		command = append(command, "--repository="+repositoryFolder)

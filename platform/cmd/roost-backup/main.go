@@ -57,6 +57,7 @@ other failure.`,
 	flags.StringVar(&program.repository.Path, "path", "", "path below the URL, such as web/shop")
 	flags.StringVar(&program.repository.Secrets, "secrets", "/etc/roost/repository", "folder with RESTIC_PASSWORD and the credentials of the store, each in a file")
 	flags.StringVar(&program.repository.Host, "host", "", "whose snapshots they are, such as web/shop")
+	flags.StringVar(&program.repository.Owner, "owner", "", "identifier of the owner, such as the UID of the App; snapshots of other owners under the same --host are never removed or verified")
 	flags.StringSliceVar(&program.repository.Options, "option", nil, "option of restic, such as sftp.command=…")
 	flags.DurationVar(&program.repository.LockWait, "lock-wait", 5*time.Minute, "how long to wait for a lock of somebody else")
 	flags.StringVar(&program.root, "root", "/backup", "folder that the folders are in")
