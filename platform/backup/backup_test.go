@@ -317,15 +317,16 @@ func TestCompare(t *testing.T) {
 		content             string
 		compared, changed   int
 		difference, verdict string
+		isEnough            bool
 	}{
-		{"the same", file, &saved{3, when}, "abc", 1, 0, "", ""},
-		{"other content", file, &saved{3, when}, "abd", 0, 0, "other content", "1 of 1 restored entries differ"},
-		{"shorter", file, &saved{3, when}, "ab", 0, 0, "2 bytes instead of 3", "differ"},
-		{"missing", file, &saved{3, when}, "", 0, 0, "missing", "differ"},
-		{"changed while it was saved", file, &saved{3, when.Add(1)}, "abd", 0, 1, "", "all 1 files changed while they were saved"},
-		{"deleted while it was saved", file, nil, "", 0, 1, "", "all 1 files changed"},
-		{"another mode", Entry{Mode: 0o600, Size: 3, Modified: when, SHA256: file.SHA256}, &saved{3, when}, "abc", 0, 0, "mode -rw-r----- instead of -rw-------", "differ"},
-		{"a folder instead of a file", Entry{Mode: fs.ModeDir | 0o755}, &saved{}, "abc", 0, 0, "mode", "differ"},
+		{"the same", file, &saved{3, when}, "abc", 1, 0, "", "", true},
+		{"other content", file, &saved{3, when}, "abd", 0, 0, "other content", "1 of 1 restored entries differ", false},
+		{"shorter", file, &saved{3, when}, "ab", 0, 0, "2 bytes instead of 3", "differ", false},
+		{"missing", file, &saved{3, when}, "", 0, 0, "missing", "differ", false},
+		{"changed while it was saved", file, &saved{3, when.Add(1)}, "abd", 0, 1, "", "", false},
+		{"deleted while it was saved", file, nil, "", 0, 1, "", "", false},
+		{"another mode", Entry{Mode: 0o600, Size: 3, Modified: when, SHA256: file.SHA256}, &saved{3, when}, "abc", 0, 0, "mode -rw-r----- instead of -rw-------", "differ", false},
+		{"a folder instead of a file", Entry{Mode: fs.ModeDir | 0o755}, &saved{}, "abc", 0, 0, "mode", "differ", false},
 	} {
 		root := t.TempDir()
 		if row.content != "" {
@@ -344,6 +345,34 @@ func TestCompare(t *testing.T) {
 		}
 		if verdict := fmt.Sprint(found.check(manifest)); !strings.Contains(verdict, row.verdict) || row.verdict == "" && verdict != "<nil>" {
 			t.Errorf("%s: %s", row.name, verdict)
+		}
+		if err := found.checkShare(manifest); (err == nil) != row.isEnough {
+			t.Errorf("%s: %v", row.name, err)
+		}
+	}
+}
+
+// A drill counts only if enough was compared.
+func TestTheShareThatIsCompared(t *testing.T) {
+	for _, row := range []struct {
+		sizes    []int64
+		compared Comparison
+		isEnough bool
+	}{
+		{nil, Comparison{}, false},
+		{[]int64{5}, Comparison{Files: 1, Bytes: 5}, true},
+		{[]int64{5, 5}, Comparison{Files: 1, Bytes: 5}, true},
+		{[]int64{5, 6}, Comparison{Files: 1, Bytes: 5}, false},
+		{[]int64{9, 1, 1}, Comparison{Files: 1, Bytes: 9}, false},
+		{[]int64{9, 1, 1}, Comparison{Files: 2, Bytes: 2}, false},
+		{[]int64{0}, Comparison{Files: 1}, true},
+	} {
+		manifest := Manifest{Entries: map[string]Entry{"folder": {Mode: fs.ModeDir}}}
+		for index, size := range row.sizes {
+			manifest.Entries[fmt.Sprint(index)] = Entry{Size: size}
+		}
+		if err := row.compared.checkShare(manifest); (err == nil) != row.isEnough || err != nil && !strings.Contains(err.Error(), "have spec.backup.command write a dump") {
+			t.Errorf("%v, %+v: %v", row.sizes, row.compared, err)
 		}
 	}
 }

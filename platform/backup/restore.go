@@ -43,6 +43,9 @@ func Verify(ctx context.Context, repository *Repository, into string, percent in
 		return report, err
 	}
 	comparison, err := repository.compare(ctx, snapshot, manifest, into)
+	if err == nil {
+		err = comparison.checkShare(manifest)
+	}
 	report.Files, report.Bytes, report.Changed = comparison.Files, comparison.Bytes, comparison.Changed
 	return report, err
 }
@@ -56,7 +59,7 @@ func (repository *Repository) restore(ctx context.Context, snapshot Snapshot, in
 	return err
 }
 
-// compare has the verdict on what was restored into a folder.
+// compare is an error if what was restored into a folder is not what was saved.
 func (repository *Repository) compare(ctx context.Context, snapshot Snapshot, manifest Manifest, into string) (Comparison, error) {
 	listed, err := repository.list(ctx, snapshot)
 	if err != nil {

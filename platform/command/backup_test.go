@@ -389,6 +389,9 @@ func (machine *taskMachine) failAndRecover() {
 		t.Fatal(err)
 	}
 	machine.roost(command.ExitFine, "backup", "-n", "web", "database")
+	if fresh := machine.backupFresh(); fresh != "False RestoreNever" {
+		t.Errorf("nothing of the new repository is verified: %s", fresh)
+	}
 	machine.roost(command.ExitFine, "drill", "-n", "web", "database")
 	if fresh := machine.backupFresh(); fresh != "True BackupRecent" {
 		t.Error(fresh)

@@ -29,7 +29,7 @@ const (
 )
 
 // backupStatus adds to the recorded status what pods have reported since, and the next phase of an operation.
-func (operator *Operator) backupStatus(ctx context.Context, subject *subject, input reconcile.Input) (*v1alpha1.BackupStatus, error) {
+func (operator *Operator) backupStatus(ctx context.Context, subject *subject, input reconcile.Input, repository string) (*v1alpha1.BackupStatus, error) {
 	if subject.backup == nil {
 		// The annotation of the last operation stays on the App. What was done with it is kept, so that a backup that is added again does
 		// not repeat it: a repeated restore would replace what was written since.
@@ -53,7 +53,8 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	if next == nil {
 		next = &v1alpha1.BackupStatus{}
 	}
-	outcomes := taskOutcomes(pods.Items)
+	next = aboutRepository(next, repository)
+	outcomes := taskOutcomes(pods.Items, next.Repository)
 	for _, outcome := range outcomes {
 		outcome.addTo(next)
 	}
@@ -83,6 +84,15 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	return next, nil
 }
 
+// aboutRepository is the status without what is known of another repository. While the present one is not known, all of it is kept.
+func aboutRepository(status *v1alpha1.BackupStatus, repository string) *v1alpha1.BackupStatus {
+	if status.Repository != "" && repository != "" && status.Repository != repository {
+		status = &v1alpha1.BackupStatus{Operation: status.Operation, RestoreUnfinished: status.RestoreUnfinished}
+	}
+	status.Repository = cmp.Or(repository, status.Repository)
+	return status
+}
+
 // taskOutcome is how a pod of a backup has ended.
 type taskOutcome struct {
 	task, job string
@@ -93,9 +103,13 @@ type taskOutcome struct {
 	isUnchanged bool
 }
 
-func taskOutcomes(pods []corev1.Pod) []taskOutcome {
+// taskOutcomes are those of pods that used a repository.
+func taskOutcomes(pods []corev1.Pod, repository string) []taskOutcome {
 	var found []taskOutcome
 	for index := range pods {
+		if used := pods[index].Labels[render.LabelRepository]; used != "" && used != repository {
+			continue
+		}
 		if outcome := outcomeOfTask(&pods[index]); outcome != nil {
 			found = append(found, *outcome)
 		}
@@ -134,6 +148,16 @@ func outcomeOfTask(pod *corev1.Pod) *taskOutcome {
 	return outcome
 }
 
+// forgetVerified removes what was verified before a new repository was made.
+func forgetVerified(status *v1alpha1.BackupStatus, made metav1.Time) {
+	if status.LastVerifiedRestore.Before(&made) {
+		status.LastVerifiedRestore, status.VerifiedSnapshot, status.VerifiedTaken = nil, "", nil
+	}
+	if status.VerifyFailure != nil && status.VerifyFailure.Time.Before(&made) {
+		status.VerifyFailure = nil
+	}
+}
+
 // addTo changes the status where the outcome is newer.
 func (outcome *taskOutcome) addTo(status *v1alpha1.BackupStatus) {
 	failure, last := &status.SaveFailure, status.LastBackup
@@ -154,8 +178,12 @@ func (outcome *taskOutcome) addTo(status *v1alpha1.BackupStatus) {
 	case outcome.task == render.TaskVerify:
 		if last == nil || last.Before(&ended) {
 			status.LastVerifiedRestore, status.VerifiedSnapshot = &ended, report.Snapshot
+			status.VerifiedTaken = new(metav1.NewTime(report.Taken.Truncate(time.Second)))
 		}
 	default:
+		if report.IsNew {
+			forgetVerified(status, ended)
+		}
 		taken := metav1.NewTime(report.Taken.Truncate(time.Second))
 		if last == nil || last.Before(&taken) {
 			status.LastBackup, status.LastSnapshot, status.Bytes = &taken, report.Snapshot, report.Bytes

@@ -1,10 +1,17 @@
 package operator
 
 import (
+	"encoding/json"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/backup"
 	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // An operation that is carried out stays known when spec.backup is removed: its annotation is still there when a backup is added again.
@@ -15,7 +22,7 @@ func TestAnOperationIsKnownWithoutABackup(t *testing.T) {
 	} {
 		recorded := &v1alpha1.Operation{ID: "a", Kind: "restore", Snapshot: "latest", Replace: true, Phase: phase}
 		without := &subject{status: &v1alpha1.Status{Backup: &v1alpha1.BackupStatus{Operation: recorded}}}
-		status, err := new(Operator).backupStatus(t.Context(), without, reconcile.Input{})
+		status, err := new(Operator).backupStatus(t.Context(), without, reconcile.Input{}, "")
 		if err != nil || status == nil || status.Operation.Phase != expected {
 			t.Fatalf("%s: %+v, %v", phase, status, err)
 		}
@@ -26,7 +33,57 @@ func TestAnOperationIsKnownWithoutABackup(t *testing.T) {
 			t.Errorf("it is repeated: %+v", again)
 		}
 	}
-	if status, err := new(Operator).backupStatus(t.Context(), &subject{status: &v1alpha1.Status{}}, reconcile.Input{}); status != nil || err != nil {
+	if status, err := new(Operator).backupStatus(t.Context(), &subject{status: &v1alpha1.Status{}}, reconcile.Input{}, ""); status != nil || err != nil {
 		t.Errorf("nothing was asked for: %+v, %v", status, err)
+	}
+}
+
+// endedPod is one that has used a repository.
+func endedPod(t *testing.T, repository string, report backup.Report, ended time.Time) corev1.Pod {
+	t.Helper()
+	text, err := json.Marshal(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: string(text), FinishedAt: metav1.NewTime(ended)}}
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{render.LabelTask: report.Kind, render.LabelRepository: repository}},
+		Status:     corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{{State: state}}},
+	}
+}
+
+// What is known of one repository says nothing about another, or about one that was made anew at the same address.
+func TestANewRepositoryIsNotFresh(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+	pods := []corev1.Pod{
+		endedPod(t, "first", backup.Report{Kind: render.TaskSave, Snapshot: "s1", Taken: at(1), IsNew: true}, at(1)),
+		endedPod(t, "first", backup.Report{Kind: render.TaskVerify, Snapshot: "s1", Taken: at(1)}, at(2)),
+	}
+	known := func(status *v1alpha1.BackupStatus, repository string) *v1alpha1.BackupStatus {
+		status = aboutRepository(status.DeepCopy(), repository)
+		for _, outcome := range taskOutcomes(pods, status.Repository) {
+			outcome.addTo(status)
+		}
+		return status
+	}
+	first := known(&v1alpha1.BackupStatus{Operation: &v1alpha1.Operation{ID: "a"}}, "first")
+	if first.LastSnapshot != "s1" || first.VerifiedSnapshot != "s1" || !first.VerifiedTaken.Equal(first.LastBackup) {
+		t.Fatalf("%+v", first)
+	}
+	if again := known(first, ""); again.VerifiedSnapshot != "s1" {
+		t.Errorf("the settings cannot be read: %+v", again)
+	}
+	second := known(first, "second")
+	if second.LastBackup != nil || second.LastVerifiedRestore != nil || second.VerifiedSnapshot != "" || second.Operation == nil {
+		t.Errorf("another repository: %+v", second)
+	}
+	pods = append(pods, endedPod(t, "first", backup.Report{Kind: render.TaskSave, Snapshot: "s2", Taken: at(3), IsNew: true}, at(3)))
+	if emptied := known(first, "first"); emptied.LastSnapshot != "s2" || emptied.LastVerifiedRestore != nil || emptied.VerifiedSnapshot != "" {
+		t.Errorf("it was emptied: %+v", emptied)
+	}
+	pods = append(pods, endedPod(t, "first", backup.Report{Kind: render.TaskVerify, Snapshot: "s2", Taken: at(3)}, at(4)))
+	if verified := known(first, "first"); verified.VerifiedSnapshot != "s2" {
+		t.Errorf("the new one is verified: %+v", verified)
 	}
 }

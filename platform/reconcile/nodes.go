@@ -35,13 +35,15 @@ func lostVolume(volumes []LocalVolume) *LocalVolume {
 }
 
 // whyNodeLost has times and no ages: a message that changes with the clock would be written again and again.
-func whyNodeLost(volume LocalVolume, backup *BackupState) string {
+func whyNodeLost(app string, volume LocalVolume, backup *BackupState) string {
 	state := "which does not exist any more"
 	if volume.IsNodeThere {
 		state = "which has not been ready since " + volume.NotReadySince
 	}
 	loss := "There is no backup of it that roost can restore"
-	if backup != nil && backup.HasRepository && backup.LastBackup != "" {
+	if first := app + "-0"; backup != nil && volume.Pod != first {
+		loss += ": only the volumes of " + first + " are saved"
+	} else if backup != nil && backup.HasRepository && backup.LastBackup != "" {
 		loss = "The last backup is of " + backup.LastBackup + "; a restore loses what was written after it"
 		if backup.VerifiedAgeSeconds == nil {
 			loss += ", and no restore was verified yet"

@@ -39,10 +39,13 @@ func TestNodesThatAreLost(t *testing.T) {
 			[]string{"The last backup is of 2026-05-04T10:00:00Z; a restore loses what was written after it, and no restore was verified yet"}},
 		{"gone, with a verified one", func(v *LocalVolume) { v.IsNodeThere = false },
 			&BackupState{HasRepository: true, LastBackup: taken, VerifiedAgeSeconds: new(int64(9))}, []string{"2026-05-04T10:00:00Z; a restore loses what was written after it"}},
+		{"gone, and its pod is never saved", func(v *LocalVolume) { v.IsNodeThere, v.Pod, v.Claim = false, "shop-1", "data-shop-1" },
+			&BackupState{HasRepository: true, LastBackup: taken}, []string{"There is no backup of it that roost can restore: only the volumes of shop-0 are saved"}},
 	} {
 		changed := volume
 		row.change(&changed)
 		input := Input{
+			Owner:        Owner{Name: "shop"},
 			LocalVolumes: []LocalVolume{volume, changed}, Backup: row.backup,
 			Pods: []PodState{{Name: "shop-0", Waiting: "Unschedulable", LastWords: "0/2 nodes are available"}},
 		}

@@ -1,8 +1,10 @@
 package render
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -86,6 +88,22 @@ func (view *appView) backups() []runtime.Object {
 	return objects
 }
 
+var urlUserPattern = regexp.MustCompile(`://[^/@]*@`)
+
+// RepositoryOf identifies the repository of backups by a hash of its address: that of the spec, or the one of the encrypted file. It has
+// neither user nor password, so it stays when they change.
+func RepositoryOf(spec *v1alpha1.Backup, keys map[string]string) string {
+	if spec == nil || spec.Repository == nil {
+		return ""
+	}
+	address := cmp.Or(spec.Repository.URL, keys[backup.KeyRepository])
+	if claim := spec.Repository.Claim; claim != "" {
+		address = "claim:" + claim
+	}
+	sum := sha256.Sum256([]byte(urlUserPattern.ReplaceAllString(address, "://")))
+	return fmt.Sprintf("%x", sum[:5])
+}
+
 func (view *appView) repositoryName() string {
 	hash := settings.Settings{Secret: view.values.Repository}.Hash(view.namespace + "/" + view.name)
 	return view.name + "-repository-" + hash[:10]
@@ -123,7 +141,7 @@ func (view *appView) taskJob(task string, operation *v1alpha1.Operation) batchv1
 	pod := view.taskPod(task, operation)
 	pod.ActiveDeadlineSeconds = &deadline
 	labels := view.labels(partBackup)
-	labels[LabelTask] = task
+	labels[LabelTask], labels[LabelRepository] = task, RepositoryOf(view.spec.Backup, view.values.Repository)
 	return batchv1.JobSpec{
 		BackoffLimit: new(int32(2)), ActiveDeadlineSeconds: new(deadline + jobMarginSeconds), PodReplacementPolicy: new(batchv1.Failed),
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},

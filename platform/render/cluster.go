@@ -58,6 +58,8 @@ const (
 	AnnotationFiles = v1alpha1.Group + "/files"
 	// LabelTask is on the pods of backups: save, verify or restore.
 	LabelTask = v1alpha1.Group + "/task"
+	// LabelRepository is on the pods of backups: what RepositoryOf has returned.
+	LabelRepository = v1alpha1.Group + "/repository"
 	// AnnotationOperation on an App asks for a backup, a drill or a restore. Its value is JSON.
 	AnnotationOperation = v1alpha1.Group + "/operation"
 	// AnnotationOnce marks what is written if it is not there, and never changed.

@@ -87,6 +87,12 @@ type BackupStatus struct {
 	// VerifiedSnapshot is that snapshot.
 	// +optional
 	VerifiedSnapshot string `json:"verifiedSnapshot,omitempty"`
+	// VerifiedTaken is when it was taken.
+	// +optional
+	VerifiedTaken *metav1.Time `json:"verifiedTaken,omitempty"`
+	// Repository identifies the repository that this is about. It is a hash of its address, without the user and the password.
+	// +optional
+	Repository string `json:"repository,omitempty"`
 	// SaveFailure is why the last backup has failed, if it has.
 	// +optional
 	SaveFailure *BackupFailure `json:"saveFailure,omitempty"`

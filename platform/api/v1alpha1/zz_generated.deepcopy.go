@@ -262,6 +262,10 @@ func (in *BackupStatus) DeepCopyInto(out *BackupStatus) {
 		in, out := &in.LastVerifiedRestore, &out.LastVerifiedRestore
 		*out = (*in).DeepCopy()
 	}
+	if in.VerifiedTaken != nil {
+		in, out := &in.VerifiedTaken, &out.VerifiedTaken
+		*out = (*in).DeepCopy()
+	}
 	if in.SaveFailure != nil {
 		in, out := &in.SaveFailure, &out.SaveFailure
 		*out = new(BackupFailure)
