@@ -32,11 +32,11 @@ type Signatures struct {
 	// Unsigned are repositories whose images need no signature.
 	Unsigned []string
 	Registry registry.Client
+	// Timeout of all calls for one image. registrySeconds without it.
+	Timeout  time.Duration
 	verified verifiedImages
+	silent   silentRegistries
 }
-
-// registrySeconds bounds a call of a registry.
-const registrySeconds = 10
 
 // registryClient trusts the authorities of the system, and those of a file.
 func registryClient(authoritiesFile string) (registry.Client, error) {
@@ -126,7 +126,7 @@ func (operator *Operator) verify(ctx context.Context, subject *subject, name str
 	if problem != "" || err != nil {
 		return problem, err
 	}
-	layout, err := operator.Signatures.Registry.Attachment(ctx, pinned, "sig", credentials)
+	layout, err := operator.attachedSignature(ctx, pinned, credentials)
 	switch {
 	case errors.Is(err, registry.ErrMissing):
 		return fmt.Sprintf("it is not signed: the registry has no %s:%s; sign it with `roost-image sign` or cosign", pinned.Repository, pinned.TagFor("sig")), nil

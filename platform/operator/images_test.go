@@ -15,9 +15,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
@@ -267,4 +269,63 @@ func TestTheProgramDemandsSignatures(t *testing.T) {
 	site.waitForEvent(corev1.EventTypeNormal, "ReleaseStarted", "revision ")
 	site.setImage(app, nameOfImage(signed))
 	wait(t, "a Deployment of the signed image", func() bool { return len(site.list("Deployment", "shop")) == 1 })
+}
+
+// A registry that accepts calls and does not answer stops the Apps that need it, and no others.
+func TestARegistryThatDoesNotAnswer(t *testing.T) {
+	site := newImageSite(t, "silent", "")
+	key := newSigningKey(t)
+	site.trust(key)
+	ended := make(chan struct{})
+	var calls atomic.Int64
+	silent := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+		calls.Add(1)
+		select {
+		case <-request.Context().Done():
+		case <-ended:
+		}
+	}))
+	t.Cleanup(silent.Close)
+	t.Cleanup(func() { close(ended) })
+	now := time.Now()
+	site.operator.Now = func() time.Time { return now }
+	site.operator.Signatures.Timeout = 200 * time.Millisecond
+	// Certificates of httptest are all the same.
+	host := strings.TrimPrefix(silent.URL, "https://")
+	var apps []*v1alpha1.App
+	for index := range 5 {
+		app := site.app(fmt.Sprintf("shop%d", index))
+		app.Spec.Image = fmt.Sprintf("%s/team/shop@sha256:%064d", host, index)
+		site.create(app)
+		apps = append(apps, app)
+	}
+	other := site.app("other")
+	image := site.pinned("other", 9)
+	site.sign(key, image, image)
+	other.Spec.Image = nameOfImage(image)
+	site.create(other)
+	pass := func(name string) {
+		t.Helper()
+		if _, err := site.operator.Pass(t.Context(), operator.KindApp, types.NamespacedName{Namespace: site.namespace, Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for index := range apps {
+		pass(apps[index].Name)
+	}
+	if calls.Load() != 1 {
+		t.Errorf("%d calls of a registry that does not answer", calls.Load())
+	}
+	if text, message := site.status(apps[4]); !strings.Contains(text, "Degraded=True ImageRefused") || !strings.Contains(message, "the registry "+host+" does not answer; it is asked again after ") {
+		t.Errorf("%s: %s", text, message)
+	}
+	site.converge(operator.KindApp, "other")
+	if text, message := site.status(other); !strings.Contains(text, "Degraded=False") {
+		t.Errorf("%s: %s", text, message)
+	}
+	now = now.Add(61 * time.Second)
+	pass(apps[0].Name)
+	if calls.Load() != 2 {
+		t.Errorf("%d calls after a minute", calls.Load())
+	}
 }
