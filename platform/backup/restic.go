@@ -1,7 +1,6 @@
 package backup
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -74,9 +72,18 @@ func isKind(err error, kind failureKind) bool {
 
 // run calls restic once. Its output has no secret.
 func (repository *Repository) run(ctx context.Context, folder string, arguments ...string) ([]byte, error) {
+	var out bytes.Buffer
+	if err := repository.stream(ctx, folder, &out, arguments...); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// stream is run for an output that may be long.
+func (repository *Repository) stream(ctx context.Context, folder string, out io.Writer, arguments ...string) error {
 	if repository.secrets == nil {
 		if err := repository.readSecrets(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	program := repository.Program
@@ -91,19 +98,27 @@ func (repository *Repository) run(ctx context.Context, folder string, arguments 
 	// After SIGINT, restic removes its lock.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
 	command.WaitDelay = interruptSeconds * time.Second
-	var out, failed bytes.Buffer
-	command.Stdout, command.Stderr = &out, &failed
+	var failed, first bytes.Buffer
+	command.Stdout, command.Stderr = io.MultiWriter(out, &beginning{&first}), &failed
 	err := command.Run()
 	if repository.Log != nil && failed.Len() > 0 {
 		fmt.Fprint(repository.Log, repository.secrets.redact(failed.String()))
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("ended before restic %s was done: %w", arguments[0], ctx.Err())
+		return fmt.Errorf("ended before restic %s was done: %w", arguments[0], ctx.Err())
 	case err != nil:
-		return nil, repository.explain(arguments[0], err, failed.String()+out.String())
+		return repository.explain(arguments[0], err, failed.String()+first.String())
 	}
-	return out.Bytes(), nil
+	return nil
+}
+
+// beginning keeps the first bytes of an output, for a message.
+type beginning struct{ kept *bytes.Buffer }
+
+func (beginning *beginning) Write(text []byte) (int, error) {
+	beginning.kept.Write(text[:min(len(text), max(0, outputBytesMax-beginning.kept.Len()))])
+	return len(text), nil
 }
 
 // explain turns the output of restic into a sentence with the remedy.
@@ -234,23 +249,31 @@ func (repository *Repository) locks(ctx context.Context) ([]lock, error) {
 const lockPause = 5 * time.Second
 
 // runWhenUnlocked waits for locks of others. Those that become stale are removed.
-func (repository *Repository) runWhenUnlocked(ctx context.Context, folder string, arguments ...string) ([]byte, error) {
+func (repository *Repository) runWhenUnlocked(ctx context.Context, folder string, arguments ...string) (out []byte, err error) {
+	err = repository.whenUnlocked(ctx, func() error {
+		out, err = repository.run(ctx, folder, arguments...)
+		return err
+	})
+	return out, err
+}
+
+func (repository *Repository) whenUnlocked(ctx context.Context, run func() error) error {
 	deadline := time.Now().Add(repository.LockWait)
 	for {
-		out, err := repository.run(ctx, folder, arguments...)
+		err := run()
 		if !isKind(err, failureLocked) {
-			return out, err
+			return err
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("%w. Restic takes a lock for stale 30 minutes after its last refresh; if its process is gone, `restic unlock --remove-all` removes it at once", err)
+			return fmt.Errorf("%w. Restic takes a lock for stale 30 minutes after its last refresh; if its process is gone, `restic unlock --remove-all` removes it at once", err)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(min(lockPause, repository.LockWait)):
 		}
 		if err := repository.unlock(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -331,32 +354,6 @@ func shortNames(snapshots []Snapshot) string {
 		return "none: there is no backup yet"
 	}
 	return strings.Join(names, ", ")
-}
-
-// list has the entries of a snapshot.
-func (repository *Repository) list(ctx context.Context, snapshot Snapshot) (map[string]saved, error) {
-	text, err := repository.runWhenUnlocked(ctx, "", "ls", "--json", snapshot.ID)
-	if err != nil {
-		return nil, err
-	}
-	found := map[string]saved{}
-	lines := bufio.NewReader(bytes.NewReader(text))
-	for decoder := json.NewDecoder(lines); ; {
-		var node struct {
-			Path       string    `json:"path"`
-			Size       int64     `json:"size"`
-			Modified   time.Time `json:"mtime"`
-			StructType string    `json:"struct_type"`
-		}
-		if err := decoder.Decode(&node); err == io.EOF {
-			return found, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("reading the list of a snapshot: %w", err)
-		}
-		if node.StructType == "node" {
-			found[strings.TrimPrefix(filepath.ToSlash(node.Path), "/")] = saved{node.Size, node.Modified}
-		}
-	}
 }
 
 func (repository *Repository) manifest(ctx context.Context, snapshot Snapshot) (Manifest, error) {
