@@ -21,7 +21,7 @@ func TestABackupIsRestoredWithTheSameBytes(t *testing.T) {
 	if err := os.RemoveAll(site.repository.URL); err != nil {
 		t.Fatal(err)
 	}
-	site.fails2(site.verify())("there is no repository yet; make a backup first")
+	site.fails(site.verify())("there is no repository yet; make a backup first")
 	saved := site.must(site.save(Keep{}))
 	if !saved.IsNew || saved.Files != 5 || saved.Bytes != 3<<20+4096+1+3 || saved.Snapshot == "" {
 		t.Errorf("%+v", saved)
@@ -42,7 +42,7 @@ func TestABackupIsRestoredWithTheSameBytes(t *testing.T) {
 	if second.IsNew || second.Files != 6 {
 		t.Errorf("%+v", second)
 	}
-	site.fails2(site.restore(RestoreOptions{Snapshot: saved.Snapshot, Replace: true}))("0 snapshots of web/shop are named \"" + saved.Snapshot)
+	site.fails(site.restore(RestoreOptions{Snapshot: saved.Snapshot, Replace: true}))("0 snapshots of web/shop are named \"" + saved.Snapshot)
 	site.must(site.restore(RestoreOptions{Replace: true}))
 	site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 }
@@ -53,7 +53,7 @@ func TestLocks(t *testing.T) {
 	site := newSite(t)
 	site.must(site.save(Keep{}))
 	kill := site.lock("restic")
-	site.fails2(site.verify())("the repository is locked", "restic unlock --remove-all")
+	site.fails(site.verify())("the repository is locked", "restic unlock --remove-all")
 	if len(site.locks()) == 0 {
 		t.Fatal("the lock of a process that lives was removed")
 	}
@@ -78,7 +78,7 @@ func TestALockOfAnotherHost(t *testing.T) {
 	}
 	site.must(site.save(Keep{}))
 	site.lock("unshare", "--uts", "--", "sh", "-c", `hostname other && exec restic "$@"`, "restic")()
-	site.fails2(site.verify())("the repository is locked", "by PID")
+	site.fails(site.verify())("the repository is locked", "by PID")
 	if len(site.locks()) != 1 {
 		t.Fatalf("%q", site.locks())
 	}
@@ -124,12 +124,12 @@ func TestADamagedRepository(t *testing.T) {
 			if err := damage(pack, info.Size()); err != nil {
 				t.Fatal(err)
 			}
-			site.fails2(site.verify())("the repository is damaged")
+			site.fails(site.verify())("the repository is damaged")
 			if name != "another byte" {
 				return // restic tries for minutes to read a pack that is cut or missing
 			}
 			// What a restore was to replace is as it was.
-			site.fails2(site.restore(RestoreOptions{Replace: true}))("damaged")
+			site.fails(site.restore(RestoreOptions{Replace: true}))("damaged")
 			site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 		})
 	}
@@ -158,7 +158,7 @@ func TestWhatDiffersIsFound(t *testing.T) {
 	manifest.Entries[name] = entry
 	manifest.Entries["volumes/data/tables/gone"] = Entry{}
 	_, err = site.repository.compare(t.Context(), snapshot, manifest, into)
-	site.fails(Report{}, err, "1 of ", "restored entries differ", "other content")
+	site.fails(Report{}, err)("1 of ", "restored entries differ", "other content")
 }
 
 func TestStoresThatDoNotServe(t *testing.T) {
@@ -173,7 +173,7 @@ func TestStoresThatDoNotServe(t *testing.T) {
 	}
 	site := newSite(t)
 	working := *site.repository
-	site.fails2(site.verify())("there is no backup yet")
+	site.fails(site.verify())("there is no backup yet")
 	site.must(site.save(Keep{}))
 	for name, row := range map[string]struct {
 		change   func(*Repository)
@@ -194,7 +194,7 @@ func TestStoresThatDoNotServe(t *testing.T) {
 		changed.secrets = nil
 		row.change(&changed)
 		site.repository = &changed
-		t.Run(name, func(t *testing.T) { site.fails2(site.save(Keep{}))(row.sentence) })
+		t.Run(name, func(t *testing.T) { site.fails(site.save(Keep{}))(row.sentence) })
 	}
 	site.repository = &working
 	site.must(site.verify())
@@ -231,7 +231,7 @@ func TestAFolderThatIsNotEmpty(t *testing.T) {
 	site.must(site.save(Keep{}))
 	own := filepath.Join(site.into, "volumes/logs/own")
 	site.write(own, "own")
-	site.fails2(site.restore(RestoreOptions{}))("volumes/logs is not empty; repeat with --replace")
+	site.fails(site.restore(RestoreOptions{}))("volumes/logs is not empty; repeat with --replace")
 	if report := site.must(site.restore(RestoreOptions{OnlyIfEmpty: true})); !report.Skipped {
 		t.Errorf("%+v", report)
 	}
@@ -244,7 +244,7 @@ func TestAFolderThatIsNotEmpty(t *testing.T) {
 	}
 	site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
 	_, err := Verify(t.Context(), site.repository, site.into, 1)
-	site.fails(Report{}, err, "is not empty; name an empty folder")
+	site.fails(Report{}, err)("is not empty; name an empty folder")
 }
 
 func TestABackupOfNothing(t *testing.T) {
@@ -256,7 +256,7 @@ func TestABackupOfNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	site.fails2(site.save(Keep{}))("volumes/data, volumes/logs hold no file; a backup of nothing is not kept")
+	site.fails(site.save(Keep{}))("volumes/data, volumes/logs hold no file; a backup of nothing is not kept")
 }
 
 // A process that is ended leaves no lock.
@@ -301,7 +301,7 @@ func TestAnInterruptedBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	site.fails(Report{}, <-ended, "ended before restic backup was done")
+	site.fails(Report{}, <-ended)("ended before restic backup was done")
 	if locks := site.locks(); len(locks) > 0 {
 		t.Errorf("%q are left", locks)
 	}
@@ -390,39 +390,40 @@ func TestEndpoint(t *testing.T) {
 }
 
 func TestRetention(t *testing.T) {
-	day := func(days int, hours ...int) Snapshot {
-		hour := 3
-		if len(hours) > 0 {
-			hour = hours[0]
-		}
-		when := time.Date(2026, 3, 31, hour, 0, 0, 0, time.UTC).AddDate(0, 0, -days)
-		return Snapshot{ID: fmt.Sprint(days, "d", hour), Time: when}
+	// 31 March 2026 is a Tuesday. Names are days before it, and the hour where it is not 3.
+	day := func(days, hour int, name string) Snapshot {
+		return Snapshot{ID: name, Time: time.Date(2026, 3, 31, hour, 0, 0, 0, time.UTC).AddDate(0, 0, -days)}
 	}
 	var year []Snapshot
 	for days := range 365 {
-		year = append(year, day(days))
+		year = append(year, day(days, 3, fmt.Sprint(days)))
 	}
 	for _, row := range []struct {
 		name      string
 		snapshots []Snapshot
 		keep      Keep
-		left      int
+		left      string
 	}{
-		{"nothing", nil, Keep{7, 4, 6}, 0},
-		{"the newest stays", []Snapshot{day(3), day(0), day(1)}, Keep{}, 1},
-		{"two of one day", []Snapshot{day(0, 3), day(0, 4)}, Keep{Daily: 7}, 1},
-		// 31 March 2026 is a Tuesday: 7 days, 3 further weeks, 5 further months.
-		{"a year of days", year, Keep{7, 4, 6}, 7 + 2 + 5},
-		{"days without a backup do not count", []Snapshot{day(0), day(30), day(60)}, Keep{Daily: 3}, 3},
+		{"nothing", nil, Keep{7, 4, 6}, ""},
+		{"the newest is kept", []Snapshot{day(3, 3, "3"), day(0, 3, "0"), day(1, 3, "1")}, Keep{}, "0"},
+		{"the newer of one day", []Snapshot{day(0, 3, "0"), day(0, 4, "0 at 4"), day(1, 4, "1 at 4"), day(1, 3, "1")}, Keep{Daily: 7}, "0 at 4, 1 at 4"},
+		// The days before 29, 22 and 15 March, which are Sundays, and the last days of months.
+		{"a year of days", year, Keep{7, 4, 6}, "0, 1, 2, 3, 4, 5, 6, 9, 16, 31, 59, 90, 121, 151"},
+		{"days without a backup do not count", []Snapshot{day(0, 3, "0"), day(30, 3, "30"), day(60, 3, "60"), day(61, 3, "61")}, Keep{Daily: 3}, "0, 30, 60"},
+		{"a week can have two years", []Snapshot{day(90, 3, "31 December"), day(89, 3, "1 January"), day(93, 3, "28 December")}, Keep{Weekly: 9}, "1 January, 28 December"},
 	} {
-		gone := expired(row.snapshots, row.keep)
-		if left := len(row.snapshots) - len(gone); left != row.left {
-			t.Errorf("%s: %d are left, want %d", row.name, left, row.left)
+		isGone := map[string]bool{}
+		for _, snapshot := range expired(row.snapshots, row.keep) {
+			isGone[snapshot.ID] = true
 		}
-		for _, snapshot := range gone {
-			if snapshot.ID == "0d3" && row.name != "two of one day" {
-				t.Errorf("%s: the newest goes", row.name)
+		var left []string
+		for _, snapshot := range row.snapshots {
+			if !isGone[snapshot.ID] {
+				left = append(left, snapshot.ID)
 			}
+		}
+		if text := strings.Join(left, ", "); text != row.left {
+			t.Errorf("%s: %q is left, want %q", row.name, text, row.left)
 		}
 	}
 }
@@ -458,7 +459,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		t.Error("restic does not get the credentials, or gets the password as a variable")
 	}
 	if _, err := exec.LookPath("restic"); err == nil {
-		site.fails2(site.save(Keep{}))("does not answer")
+		site.fails(site.save(Keep{}))("does not answer")
 	}
 }
 
@@ -471,7 +472,7 @@ func TestTwoOwnersOfOneRepository(t *testing.T) {
 	site.repository = &other
 	foreign := site.must(site.save(Keep{}))
 	site.repository = &mine
-	site.fails2(site.verify())("all 1 snapshots of web/shop are of another cluster, or of an App that was deleted; make a backup first")
+	site.fails(site.verify())("all 1 snapshots of web/shop are of another cluster, or of an App that was deleted; make a backup first")
 	if report := site.must(site.restore(RestoreOptions{})); !report.IsForeign || report.Snapshot != foreign.Snapshot {
 		t.Errorf("a new cluster begins with the snapshots of the old one: %+v", report)
 	}

@@ -119,19 +119,21 @@ func (site *site) must(report Report, err error) Report {
 	return report
 }
 
-// fails checks the sentence of a call that has to fail.
-func (site *site) fails(report Report, err error, sentences ...string) {
-	site.t.Helper()
-	if err == nil {
-		site.t.Fatalf("it succeeded: %+v", report)
-	}
-	for _, sentence := range sentences {
-		if !strings.Contains(err.Error(), sentence) {
-			site.t.Errorf("%q lacks %q", err, sentence)
+// fails takes the results of a call that has to fail, and returns what checks the sentences of its error.
+func (site *site) fails(report Report, err error) func(sentences ...string) {
+	return func(sentences ...string) {
+		site.t.Helper()
+		if err == nil {
+			site.t.Fatalf("it succeeded: %+v", report)
 		}
-	}
-	if strings.Contains(err.Error(), password) {
-		site.t.Errorf("the password is in the error: %s", err)
+		for _, sentence := range sentences {
+			if !strings.Contains(err.Error(), sentence) {
+				site.t.Errorf("%q lacks %q", err, sentence)
+			}
+		}
+		if strings.Contains(err.Error(), password) {
+			site.t.Errorf("the password is in the error: %s", err)
+		}
 	}
 }
 
@@ -222,12 +224,4 @@ func (site *site) largestPack() string {
 		site.t.Fatal(err)
 	}
 	return largest
-}
-
-// fails2 takes the results of a call, and returns what checks the sentences of its error.
-func (site *site) fails2(report Report, err error) func(sentences ...string) {
-	return func(sentences ...string) {
-		site.t.Helper()
-		site.fails(report, err, sentences...)
-	}
 }

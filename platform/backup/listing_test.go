@@ -37,7 +37,7 @@ echo '{"struct_type":"node","path":"/volumes/data/last","size":2}'
 	}
 	site.write(filepath.Join(folder, "FAILS"), "1")
 	repository.secrets = nil
-	site.fails(Report{}, repository.listEach(ctx, Snapshot{}, each), "restic ls: exit status 1: Fatal: no more")
+	site.fails(Report{}, repository.listEach(ctx, Snapshot{}, each))("restic ls: exit status 1: Fatal: no more")
 	site.write(program, "#!/bin/sh\necho 'no JSON'; yes\n")
-	site.fails(Report{}, repository.listEach(ctx, Snapshot{}, each), "restic ls")
+	site.fails(Report{}, repository.listEach(ctx, Snapshot{}, each))("restic ls")
 }

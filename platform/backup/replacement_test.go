@@ -44,12 +44,12 @@ func TestAnInterruptedRestore(t *testing.T) {
 		report, restored := site.restore(RestoreOptions{Snapshot: snapshot})
 		if isDone || moves == 0 {
 			// Before the record is there, nothing is moved. The restore begins anew.
-			site.fails(report, restored, "is not empty; repeat with --replace")
-			site.fails(Report{}, failed, "restic init")
+			site.fails(report, restored)("is not empty; repeat with --replace")
+			site.fails(Report{}, failed)("restic init")
 			continue
 		}
-		site.fails(Report{}, err, "ended here", "the volumes hold parts of two states: complete the restore with `roost restore`")
-		site.fails(Report{}, failed, "a restore of snapshot "+snapshot+" was interrupted")
+		site.fails(Report{}, err)("ended here", "the volumes hold parts of two states: complete the restore with `roost restore`")
+		site.fails(Report{}, failed)("a restore of snapshot " + snapshot + " was interrupted")
 		if site.must(report, restored); report.Snapshot != snapshot || report.Files != 5 {
 			t.Errorf("%+v", report)
 		}
@@ -63,7 +63,7 @@ func TestAnInterruptedRestore(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(site.into, "volumes/logs", stagingFolder, "volumes/logs/completed"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	site.fails2(site.restore(RestoreOptions{Snapshot: "11111111"}))("volumes/data is not empty; repeat with --replace")
+	site.fails(site.restore(RestoreOptions{Snapshot: "11111111"}))("volumes/data is not empty; repeat with --replace")
 	if names, err := ownNames(filepath.Join(site.into, "volumes/logs")); err != nil || len(names) != 1 || names[0] != "completed" {
 		t.Errorf("%q, %v", names, err)
 	}
@@ -79,7 +79,7 @@ func TestAnInterruptedRestore(t *testing.T) {
 			return os.Rename(from, to)
 		}})
 		var unchanged *UnchangedError
-		if site.fails(Report{}, err, "ended here"); errors.As(err, &unchanged) != isUnchanged {
+		if site.fails(Report{}, err)("ended here"); errors.As(err, &unchanged) != isUnchanged {
 			t.Errorf("after %d moves: %v", moves, err)
 		}
 	}

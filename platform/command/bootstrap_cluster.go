@@ -34,23 +34,13 @@ const (
 
 // yamlFiles are the named files, and in folders those whose names end with .yaml, in the order of their names.
 func yamlFiles(paths []string) ([]string, error) {
-	var files []string
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, err
-		}
-		if !info.IsDir() {
-			files = append(files, path)
-			continue
-		}
-		inside, err := filepath.Glob(filepath.Join(path, "*.yaml"))
+	return namedFiles(paths, func(folder string) ([]string, error) {
+		inside, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 		if err != nil || len(inside) == 0 {
-			return nil, fmt.Errorf("%s has no file with .yaml at its end; name another folder", path)
+			return nil, fmt.Errorf("%s has no file with .yaml at its end; name another folder", folder)
 		}
-		files = append(files, inside...)
-	}
-	return files, nil
+		return inside, nil
+	})
 }
 
 // objectsOf are the objects of manifests, in the order of the files.

@@ -87,8 +87,8 @@ func (program *program) loadValid(paths []string, consequence string) (*loaded, 
 	return nil, &foundError{plural(len(result.findings), "problem", "problems") + consequence}
 }
 
-// manifestFiles are the named files, and in folders those that name Roost's group.
-func manifestFiles(paths []string) ([]string, error) {
+// namedFiles are the named files, and what a function finds in folders.
+func namedFiles(paths []string, find func(folder string) ([]string, error)) ([]string, error) {
 	var files []string
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -99,8 +99,20 @@ func manifestFiles(paths []string) ([]string, error) {
 			files = append(files, path)
 			continue
 		}
-		before := len(files)
-		err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+		inside, err := find(path)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, inside...)
+	}
+	return files, nil
+}
+
+// manifestFiles are the named files, and in folders those that name Roost's group.
+func manifestFiles(paths []string) ([]string, error) {
+	return namedFiles(paths, func(folder string) ([]string, error) {
+		var files []string
+		err := filepath.WalkDir(folder, func(file string, entry fs.DirEntry, err error) error {
 			extension := filepath.Ext(file)
 			if err != nil || entry.IsDir() || extension != ".yaml" && extension != ".yml" {
 				return err
@@ -115,14 +127,11 @@ func manifestFiles(paths []string) ([]string, error) {
 			}
 			return err
 		})
-		if err != nil {
-			return nil, err
+		if err == nil && len(files) == 0 {
+			err = fmt.Errorf("%s has no manifest of %s; name another folder, or run `roost init`", folder, v1alpha1.GroupVersion)
 		}
-		if len(files) == before {
-			return nil, fmt.Errorf("%s has no manifest of %s; name another folder, or run `roost init`", path, v1alpha1.GroupVersion)
-		}
-	}
-	return files, nil
+		return files, err
+	})
 }
 
 // add decrypts the settings of a manifest.

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -78,10 +79,7 @@ func collect(app *v1alpha1.App, now time.Time, found chan<- prometheus.Metric) {
 		status = &v1alpha1.BackupStatus{}
 	}
 	age := func(last *metav1.Time) float64 {
-		if last == nil {
-			last = &app.CreationTimestamp
-		}
-		return now.Sub(last.Time).Seconds()
+		return float64(*ageOf(cmp.Or(last, &app.CreationTimestamp), now))
 	}
 	fresh, verified := boundsOf(spec)
 	if spec.Repository != nil {

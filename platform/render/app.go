@@ -212,6 +212,9 @@ func retained() *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
 	}
 }
 
+// claimName is the claim of a volume of the first pod.
+func (view *appView) claimName(volume string) string { return volume + "-" + view.name + "-0" }
+
 func (view *appView) claims() []corev1.PersistentVolumeClaim {
 	var claims []corev1.PersistentVolumeClaim
 	for _, volume := range view.spec.Volumes {

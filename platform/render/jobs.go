@@ -79,7 +79,7 @@ func (view *appView) mountClaims(pod *corev1.PodSpec) {
 			continue
 		}
 		name := string(volume.Name)
-		claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" + view.name + "-0", ReadOnly: true}
+		claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: view.claimName(name), ReadOnly: true}
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
 		mount := corev1.VolumeMount{Name: name, MountPath: volume.Path, ReadOnly: true}
 		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, mount)
