@@ -113,7 +113,8 @@ func (view *appView) repositorySecret() runtime.Object {
 	return view.secretOf(view.repositoryName(), view.values.Repository)
 }
 
-// backupPolicy lets the pods of backups reach the store, and nothing else do so.
+// backupPolicy lets the pods of backups reach the port of the store. A policy cannot have its name, so they reach that port, or each port if
+// the address is only in the encrypted file, at any address. The policy of the app holds for them as well.
 func (view *appView) backupPolicy() runtime.Object {
 	egress := egressDNS()
 	if view.spec.Backup.Repository.Claim == "" {
@@ -277,7 +278,7 @@ func (view *appView) mountForBackup(pod *corev1.PodSpec, isReadOnly bool) {
 			continue
 		}
 		name := "volume-" + string(volume.Name)
-		claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: string(volume.Name) + "-" + view.name + "-0", ReadOnly: isReadOnly}
+		claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: view.claimName(string(volume.Name)), ReadOnly: isReadOnly}
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
 		mount := corev1.VolumeMount{Name: name, MountPath: backupFolder + "/volumes/" + string(volume.Name), ReadOnly: isReadOnly}
 		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, mount)
@@ -311,7 +312,7 @@ func (view *appView) addDump(pod *corev1.PodSpec) {
 		mount := corev1.VolumeMount{Name: name, MountPath: volume.Path, ReadOnly: volume.Size != nil}
 		dump.VolumeMounts = append(dump.VolumeMounts, mount)
 		if volume.Size != nil {
-			claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" + view.name + "-0", ReadOnly: true}
+			claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: view.claimName(name), ReadOnly: true}
 			pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
 		}
 	}
