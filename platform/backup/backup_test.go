@@ -222,7 +222,7 @@ func TestSFTPWithoutSSH(t *testing.T) {
 	}
 	site.repository.Program, site.repository.URL = program, "sftp:backup@second:/srv"
 	t.Setenv("PATH", t.TempDir())
-	site.fails2(site.save(Keep{}))("restic needs the program ssh for sftp:, and it is not installed; set the repository to rest:, s3: or a claim")
+	site.fails(site.save(Keep{}))("restic needs the program ssh for sftp:, and it is not installed; set the repository to rest:, s3: or a claim")
 }
 
 func TestAFolderThatIsNotEmpty(t *testing.T) {
