@@ -120,7 +120,7 @@ def node_config(name, port, urls, server_count, key, hook):
     jetstream = {"replicas": 3 if server_count >= 3 else 1, "partitions": 3}
     config["broker"] = {"enabled": True, "type": "nats", "nats": {"url": urls, "jetstream": jetstream}}
     config["client"]["proxy"] = {"connect": {"enabled": True, "endpoint": hook, "timeout": "5s"}}
-    namespaces = [each for each in config["channel"]["namespaces"] if each["name"] not in ("arena", "leaders")]
+    namespaces = [each for each in config["channel"]["namespaces"] if each["name"] not in ("arena", "leaders", "tag", "rooms")]
     for each in namespaces:
         each.pop("durability", None)
     namespaces.append({

@@ -461,6 +461,8 @@ pub struct DemoOptions {
     pub dir: PathBuf,
     /// Number of bots in the arena.
     pub bots: usize,
+    /// Whether visitors get tokens of guests.
+    pub has_guests: bool,
 }
 
 #[cfg(test)]

@@ -77,6 +77,8 @@ pub struct HttpParts {
     pub swagger_path: Option<String>,
     /// Paths of players for the arena's page.
     pub arena_paths: Option<crate::demo::paths::ArenaPaths>,
+    /// Tokens for visitors of the demo.
+    pub guests: Option<crate::demo::guests::GuestTokens>,
     /// Pages at `/`.
     pub site: Option<Site>,
     /// Opens sessions; `None` when all transports are off.
@@ -196,6 +198,10 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     if let Some(paths) = parts.arena_paths {
         let answer = get(crate::demo::paths::answer).with_state(Arc::new(paths));
         by_path.push((literal(crate::demo::paths::PATH), answer));
+    }
+    if let Some(guests) = parts.guests {
+        let answer = get(crate::demo::guests::answer).with_state(Arc::new(guests));
+        by_path.push((literal(crate::demo::guests::PATH), answer));
     }
     let mut taken = BTreeSet::new();
     let mut router = Router::new().without_v07_checks();

@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn pages_of_a_demonstration_are_let_in_and_only_they() {
         let check = |demo: bool, origin: Option<&str>, host: &str| {
-            let demo = demo.then(|| dunlin_config::DemoOptions { dir: "/nowhere".into(), bots: 0 });
+            let demo = demo.then(|| dunlin_config::DemoOptions { dir: "/nowhere".into(), bots: 0, has_guests: false });
             let config = Config { demo, ..Config::default() };
             origin_check(&config, LiveOrigins::new(config.allowed_origins.clone()))(origin, host)
         };

@@ -17,7 +17,7 @@ const WORDS: Record<State, string> = {
 const VEILS: Record<State, string> = {
   connecting: "Connecting\u2026",
   cut: "The network is cut",
-  joining: "Joining the hunt\u2026",
+  joining: "Joining the room\u2026",
   joined: "",
   disconnected: "Disconnected",
 };

@@ -8,12 +8,12 @@ export interface Wishes {
   wave(emote: number): void;
 }
 
-const FULL = 127;
+export const FULL = 127;
 const TAP_MS = 250;
 const SLOW_UNITS = 90;
 const ARRIVED_UNITS = 14;
 
-const DIRECTIONS: Readonly<Record<string, readonly [number, number]>> = {
+export const DIRECTIONS: Readonly<Record<string, readonly [number, number]>> = {
   ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0],
   KeyW: [0, -1], KeyS: [0, 1], KeyA: [-1, 0], KeyD: [1, 0],
 };

@@ -54,8 +54,8 @@ function drawTufts(canvas: Canvas, camera: Camera, grid: Grid, colours: Colours)
   canvas.stroke();
 }
 
-/** The grid's lines, with the numbers of the cells. */
-export function drawGrid(canvas: Canvas, camera: Camera, grid: Grid, colours: Colours): void {
+/** The grid's lines; with the numbers of the cells, if `isNumbered`. */
+export function drawGrid(canvas: Canvas, camera: Camera, grid: Grid, colours: Colours, isNumbered = true): void {
   const { cellUnits, columns, rows } = grid.shape;
   const { left, top, right, bottom } = camera.bounds(0);
   const first = { column: Math.max(0, Math.floor(left / cellUnits)), row: Math.max(0, Math.floor(top / cellUnits)) };
@@ -74,6 +74,7 @@ export function drawGrid(canvas: Canvas, camera: Camera, grid: Grid, colours: Co
     canvas.lineTo(camera.toScreen(last.column * cellUnits, 0)[0], Math.round(y) + 0.5);
   }
   canvas.stroke();
+  if (!isNumbered) return;
   canvas.fillStyle = colours.lineText;
   canvas.font = "11px ui-monospace, monospace";
   canvas.textAlign = "left";

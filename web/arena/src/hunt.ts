@@ -24,11 +24,15 @@ const FULL = 127;
 export const DIGGING = 1;
 const WAVING = 2;
 
-export interface Walker {
+/** Position and velocity. */
+export interface Moving {
   readonly x: number;
   readonly y: number;
   readonly vx: number;
   readonly vy: number;
+}
+
+export interface Walker extends Moving {
   /** 0, `DIGGING`, or how it waves. */
   readonly doing: number;
   readonly energy: number;
@@ -61,9 +65,7 @@ function way(velocity: number, tick: number, ticksPerSecond: number): number {
 
 /** The rules that a client predicts: walking exactly, digging and waving as far as it knows the state. */
 export function walkingOn(grid: Grid): Rules<Walker, HuntInput> {
-  const rate = grid.shape.ticksPerSecond;
-  const step = (at: number, velocity: number, tick: number, size: number) =>
-    Math.min(size - 1, Math.max(0, at + way(velocity, tick, rate) - way(velocity, tick - 1, rate)));
+  const step = stepOn(grid);
   return {
     apply(state, input) {
       const isDigging = state.doing === DIGGING;
@@ -76,14 +78,22 @@ export function walkingOn(grid: Grid): Rules<Walker, HuntInput> {
       if (state.energy < DIG_ENERGY) return state;
       return { ...state, vx: 0, vy: 0, doing: DIGGING, energy: state.energy - DIG_ENERGY };
     },
-    step(state, tick) {
-      if (state.vx === 0 && state.vy === 0) return state;
-      return {
-        ...state,
-        x: step(state.x, state.vx, tick, grid.widthUnits),
-        y: step(state.y, state.vy, tick, grid.heightUnits),
-      };
-    },
+    step,
+  };
+}
+
+/** A step of whatever moves as players do, in this game and in others. */
+export function stepOn(grid: Grid): <State extends Moving>(state: State, tick: number) => State {
+  const rate = grid.shape.ticksPerSecond;
+  const step = (at: number, velocity: number, tick: number, size: number) =>
+    Math.min(size - 1, Math.max(0, at + way(velocity, tick, rate) - way(velocity, tick - 1, rate)));
+  return (state, tick) => {
+    if (state.vx === 0 && state.vy === 0) return state;
+    return {
+      ...state,
+      x: step(state.x, state.vx, tick, grid.widthUnits),
+      y: step(state.y, state.vy, tick, grid.heightUnits),
+    };
   };
 }
 
@@ -134,7 +144,7 @@ export function chestOf({ state }: SeenObject): { value: number; finder: number 
 }
 
 /** A view of at least this many bytes: missing bytes of a short state are zeros. */
-function viewOf(state: Uint8Array, least: number): DataView {
+export function viewOf(state: Uint8Array, least: number): DataView {
   if (state.length >= least) return new DataView(state.buffer, state.byteOffset, state.byteLength);
   const padded = new Uint8Array(least);
   padded.set(state);

@@ -2,12 +2,14 @@
 
 import type { Changes, Place, Replica, SeenObject } from "@dunlin/room-client";
 import { Camera } from "./camera";
-import { type Colours, colours, playerColour } from "./colours";
+import { type Colours, colours } from "./colours";
 import { drawFog, drawGrid, drawGround } from "./ground";
 import { CHEST, chestOf, CLUE, DIGGING, emoteOf, EMOTES, PLAYER, playerOf, ROCK, TAG, tagOf, TREE, type Walker } from "./hunt";
+import { drawPlate, Names } from "./names";
 import type { Clue } from "./news";
 import type { Trails } from "./trails";
 import { drawBeacon, drawBird, drawChest, drawDigging, drawRock, drawTree } from "./sprites";
+import { Walks } from "./walks";
 
 export interface Frame {
   readonly replica: Replica;
@@ -24,10 +26,6 @@ export interface Frame {
   readonly nowMs: number;
 }
 
-/** The number of names that stay legible; the nearest are shown. */
-const NAMES_MAX = 16;
-/** In pixels. */
-const PLATE_HEIGHT = 18;
 const FLOATS_MAX = 64;
 const FLOAT_MS = 1_600;
 /** Players are never drawn smaller than this many pixels for a unit. */
@@ -41,16 +39,11 @@ interface Float extends Place {
   readonly sinceMs: number;
 }
 
-interface Walk extends Place {
-  heading: number;
-  stride: number;
-}
-
 export class Scene {
   readonly camera = new Camera();
   private readonly context: CanvasRenderingContext2D;
-  private readonly names = new Map<number, string>();
-  private readonly walks = new Map<number, Walk>();
+  private readonly names = new Names();
+  private readonly walks = new Walks();
   private floats: Float[] = [];
   private lastMs = 0;
 
@@ -65,8 +58,8 @@ export class Scene {
   /** Takes in what a snapshot changed. */
   observe({ added, changed, removed }: Changes): void {
     for (const { kind, id, state } of removed) {
-      if (kind === TAG) this.names.delete(new DataView(state.buffer, state.byteOffset).getUint32(0, true));
-      if (kind === PLAYER) this.walks.delete(id);
+      if (kind === TAG) this.names.forget(new DataView(state.buffer, state.byteOffset).getUint32(0, true));
+      if (kind === PLAYER) this.walks.forget(id);
     }
     for (const seen of [...added, ...changed.map(({ after }) => after)]) {
       if (seen.kind !== TAG) continue;
@@ -111,7 +104,11 @@ export class Scene {
     }
     context.globalAlpha = 1;
     drawFog(context, camera, grid, frame.replica.view, paint, frame.showView);
-    this.drawNames(frame, paint, players);
+    this.names.draw(context, camera, players.map((player) => {
+      const isMe = player.id === frame.replica.avatar;
+      const place = isMe ? frame.me : (frame.placeOf(player.id) ?? player);
+      return { id: player.id, place, isMe, colour: playerOf(player).colour };
+    }), frame.me, paint);
     this.drawFloats(frame.nowMs, paint);
   }
 
@@ -154,7 +151,7 @@ export class Scene {
 
   private drawPlayer(frame: Frame, paint: Colours, player: SeenObject, place: Place, doing: number): void {
     const { context } = this;
-    const walk = this.walked(player.id, place);
+    const walk = this.walks.moved(player.id, place);
     const isMe = player.id === frame.replica.avatar;
     this.at(place, () => {
       if (doing === DIGGING) drawDigging(context, paint, frame.nowMs);
@@ -164,66 +161,13 @@ export class Scene {
     if (emote !== null) this.bubble(EMOTES[emote] ?? "", place, paint);
   }
 
-  /** Heading and stride are derived from the shown movement, so that they match it in all cases. */
-  private walked(id: number, place: Place): Walk {
-    const walk = this.walks.get(id) ?? { ...place, heading: (id * 2.4) % (Math.PI * 2), stride: 0 };
-    const way = { x: place.x - walk.x, y: place.y - walk.y };
-    const length = Math.hypot(way.x, way.y);
-    if (length > 1.5 && length < 256) {
-      const turn = Math.atan2(way.y, way.x) - walk.heading;
-      walk.heading += Math.atan2(Math.sin(turn), Math.cos(turn)) * 0.35;
-      walk.stride += length;
-    }
-    const moved = { ...place, heading: walk.heading, stride: walk.stride };
-    this.walks.set(id, length > 1.5 ? moved : { ...walk });
-    return moved;
-  }
-
-  private drawNames(frame: Frame, paint: Colours, players: readonly SeenObject[]): void {
-    if (this.camera.scale < 0.2) return;
-    const { context } = this;
-    const near = players
-      .map((player) => ({ player, place: player.id === frame.replica.avatar ? frame.me : (frame.placeOf(player.id) ?? player) }))
-      .map((named) => ({ ...named, far: Math.hypot(named.place.x - frame.me.x, named.place.y - frame.me.y) }))
-      .sort((a, b) => a.far - b.far)
-      .slice(0, NAMES_MAX);
-    context.font = "600 11px ui-sans-serif, system-ui, sans-serif";
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    // The nearest first, without overlaps: a few legible names are better than many illegible ones.
-    const taken: [number, number, number][] = [];
-    for (const { player, place } of near) {
-      const name = this.names.get(player.id);
-      if (name === undefined) continue;
-      const isMe = player.id === frame.replica.avatar;
-      const text = isMe ? `${name} (you)` : name;
-      const [x, top] = this.camera.toScreen(place.x, place.y);
-      const y = top + 46 * this.camera.scale + 12;
-      const half = context.measureText(text).width / 2 + 5;
-      if (taken.some(([otherX, otherY, other]) => Math.abs(x - otherX) < half + other && Math.abs(y - otherY) < PLATE_HEIGHT)) continue;
-      taken.push([x, y, half]);
-      this.plate(text, x, y, isMe ? playerColour(playerOf(player).colour) : paint.plate, isMe ? "#fff" : paint.ink);
-    }
-  }
-
   private bubble(text: string, place: Place, paint: Colours): void {
     const { context } = this;
     const [x, y] = this.camera.toScreen(place.x, place.y);
     context.font = "600 15px ui-sans-serif, system-ui, sans-serif";
     context.textAlign = "center";
     context.textBaseline = "middle";
-    this.plate(text, x, y - 60 * this.camera.scale - 10, paint.plate, paint.ink);
-  }
-
-  private plate(text: string, x: number, y: number, back: string, ink: string): void {
-    const { context } = this;
-    const width = context.measureText(text).width + 10;
-    context.fillStyle = back;
-    context.beginPath();
-    context.roundRect(x - width / 2, y - PLATE_HEIGHT / 2, width, PLATE_HEIGHT, PLATE_HEIGHT / 2);
-    context.fill();
-    context.fillStyle = ink;
-    context.fillText(text, x, y + 0.5);
+    drawPlate(context, text, x, y - 60 * this.camera.scale - 10, paint.plate, paint.ink);
   }
 
   private drawFloats(nowMs: number, paint: Colours): void {

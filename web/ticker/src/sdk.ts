@@ -1,14 +1,14 @@
 /** The official SDK in one of its two builds, with one interface to open clients and read payloads. */
 
-import { Centrifuge } from "centrifuge";
+import { Centrifuge, type Options } from "centrifuge";
 import type { Network } from "./network";
 
 export type Encoding = "json" | "protobuf";
 
 export interface Sdk {
   readonly encoding: Encoding;
-  /** A client, not connected yet. With a network, its socket can be cut and is counted. */
-  client(network: Network | null): Centrifuge;
+  /** A client, not connected yet. With a network, its socket can be cut and is counted. `options`: of the SDK. */
+  client(network: Network | null, options?: Partial<Options>): Centrifuge;
   /** The payload of a publication as a value, or null if it is not JSON. */
   payload(data: unknown): unknown;
   /** A value as the payload of a publication. */
@@ -19,8 +19,9 @@ export async function loadSdk(encoding: Encoding, endpoint: string, name = "tick
   const Client = encoding === "protobuf" ? await loadProtobufClient() : Centrifuge;
   return {
     encoding,
-    client: (network) =>
+    client: (network, options = {}) =>
       new Client(endpoint, {
+        ...options,
         name,
         // Visitors wait for the page, so it retries sooner than the SDK's maximum of 20 s.
         maxReconnectDelay: 4000,

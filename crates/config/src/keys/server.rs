@@ -407,6 +407,12 @@ const DEMO: &[Key] = &[
         "Directory of the demo pages, which are served at `/`. Also starts a publisher of demo prices. Empty: no demo.",
     ),
     own("bots", Int(0, 10_000), "0", "Number of bots that play in the room `arena:hunt`. Needs `demo.dir`."),
+    own(
+        "guests",
+        Bool,
+        "false",
+        "Give each visitor of the pages a connection token with a user id of its own, at `/lobby/guest`. Needs `demo.dir` and `client.token.hmac_secret_key`.",
+    ),
 ];
 
 const GRPC_API: &[Key] = &[

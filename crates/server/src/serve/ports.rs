@@ -7,7 +7,7 @@ use dunlin_net::{Acceptor, ClientEndpoint, OriginCheck, Transport};
 
 use super::{Asked, BackupMaker, Reloader, limits::head_limits};
 use crate::{
-    demo::{paths::ArenaPaths, site::Site},
+    demo::{guests::GuestTokens, paths::ArenaPaths, site::Site},
     http::{
         Emulation, HttpParts, Init, Metrics, SessionAcceptor,
         api::{ApiOptions, Executor, NodeIdentity, RequestLimits, Service},
@@ -98,7 +98,8 @@ pub(super) fn divide(
         (prefix, Arc::new(Service::new(executor, api_options(config), Arc::clone(counters))))
     });
     let arena_paths = site.is_some().then(|| ArenaPaths::new(node.clone()));
-    let for_clients = HttpParts { arena_paths, site, sessions, emulation, init, ..HttpParts::default() };
+    let guests = guests(config);
+    let for_clients = HttpParts { arena_paths, guests, site, sessions, emulation, init, ..HttpParts::default() };
     let for_operators = for_operators(config, node, (asked, matchmaking), identity, counters);
     match config.http_server.internal {
         None => Ports {
@@ -108,6 +109,7 @@ pub(super) fn divide(
                 debug: None,
                 site: for_clients.site,
                 arena_paths: for_clients.arena_paths,
+                guests: for_clients.guests,
                 sessions: for_clients.sessions,
                 emulation: for_clients.emulation,
                 init: for_clients.init,
@@ -120,6 +122,13 @@ pub(super) fn divide(
         }
         Some(_) => Ports { public: for_clients, internal: Some(HttpParts { api, ..for_operators }) },
     }
+}
+
+/// Tokens for visitors of the demo, signed with the key of connection tokens.
+fn guests(config: &Config) -> Option<GuestTokens> {
+    config.demo.as_ref().filter(|demo| demo.has_guests)?;
+    let keys = &config.token.connection;
+    keys.hmac.clone().map(|secret| GuestTokens::new(secret, keys.rules.clone()))
 }
 
 /// The operators' paths on the public port, if any.

@@ -33,7 +33,7 @@ fn the_page_is_served_and_its_prices_move() {
     let pages = Pages::new();
     let mut settings: Value = serde_json::from_str(include_str!("../../../../demo/config.json")).expect("JSON");
     settings["http_server"]["port"] = 0.into();
-    settings["demo"] = json!({ "dir": pages.0 });
+    settings["demo"]["dir"] = json!(pages.0);
     settings["storage"]["path"] = json!(pages.0.join(".storage"));
     let server = Server::start(&settings);
 
@@ -62,6 +62,8 @@ fn the_page_is_served_and_its_prices_move() {
         assert_eq!(server.ask("GET", path, "").status, status, "{path}");
     }
 
+    check_guests(&server);
+
     let mut session = server.connect();
     session.send(handshake("Origin: http://dunlin.example\r\n"));
     assert_eq!(session.answer().status, 101, "the page's own origin is let in");
@@ -85,6 +87,27 @@ fn the_page_is_served_and_its_prices_move() {
     assert!(tick["offset"].as_u64().is_some_and(|offset| offset > 0), "{tick}");
     assert_eq!(quotes["data"]["quotes"].as_object().map(serde_json::Map::len), Some(12));
     assert!(quotes["offset"].is_null(), "{quotes}");
+}
+
+/// A visitor gets a token, and with it a place in a room of the tag game.
+fn check_guests(server: &Server) {
+    let answer = server.ask("GET", "/lobby/guest", "");
+    assert_eq!((answer.status, answer.field("cache-control")), (200, Some("no-store")));
+    let token = answer.json()["token"].take();
+    assert_ne!(server.ask("GET", "/lobby/guest", "").json()["token"], token, "each visitor is another user");
+    let mut session = server.connect();
+    session.send(handshake("Origin: http://dunlin.example\r\n"));
+    assert_eq!(session.answer().status, 101);
+    session.send_text(&json!({"id": 1, "connect": {"token": token}}).to_string());
+    assert!(messages(&mut session)[0]["connect"].is_object());
+    session.send_text(&json!({"id": 2, "rpc": {"method": "dunlin.match", "data": {"namespace": "tag"}}}).to_string());
+    let ticket = loop {
+        let answers = messages(&mut session);
+        if let Some(answer) = answers.iter().find(|answer| answer["id"] == 2) {
+            break answer["rpc"]["data"]["ticket"].clone();
+        }
+    };
+    assert!(ticket.is_string(), "{ticket}");
 }
 
 fn messages(session: &mut Client) -> Vec<Value> {

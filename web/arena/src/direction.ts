@@ -1,0 +1,33 @@
+/** The direction in which the player wants to go. Sends changes of it, but not each at once. */
+
+/** The shortest interval between two inputs; changes in between are dropped. */
+const INTERVAL_MS = 50;
+
+export class Direction {
+  private sent = { dx: 0, dy: 0 };
+  private wished = { dx: 0, dy: 0 };
+  private lastMs = 0;
+
+  /** Whether the last direction that was sent is one. */
+  get isMoving(): boolean {
+    return this.sent.dx !== 0 || this.sent.dy !== 0;
+  }
+
+  /** -127 to 127 on both axes. */
+  set(dx: number, dy: number): void {
+    this.wished = { dx, dy };
+  }
+
+  /** The player stands: after a stop was sent, or in a new room. */
+  clear(): void {
+    this.sent = this.wished = { dx: 0, dy: 0 };
+  }
+
+  /** Passes a change to `send`, which returns whether it was sent. */
+  flush(nowMs: number, send: (dx: number, dy: number) => boolean): void {
+    const { dx, dy } = this.wished;
+    if ((dx === this.sent.dx && dy === this.sent.dy) || nowMs - this.lastMs < INTERVAL_MS || !send(dx, dy)) return;
+    this.sent = this.wished;
+    this.lastMs = nowMs;
+  }
+}

@@ -1,0 +1,54 @@
+/** A user id for the visitor of the demo: a token that the server gives to guests. It stays the same while the tab is open. */
+
+import { fieldsOf, text } from "./news";
+
+const KEY = "dunlin.guest";
+const PLACE = "../lobby/guest";
+
+/** A token for the SDK; null if this server gives none. Then the visitor is anonymous, and there is no matchmaking. */
+export async function guestToken(): Promise<string | null> {
+  const known = stored();
+  if (known !== null) return known;
+  const answer = await fetch(PLACE).catch(() => null);
+  if (answer === null || !answer.ok) return null;
+  const token = text(fieldsOf(await answer.json().catch(() => null))["token"]);
+  if (token === "") return null;
+  try {
+    sessionStorage.setItem(KEY, token);
+  } catch {
+    // Without storage each page is another guest.
+  }
+  return token;
+}
+
+/** Options of the SDK with the guest's token. A token that the server refuses is replaced. */
+export async function guestOptions(): Promise<{ token?: string; getToken?: () => Promise<string> }> {
+  const token = await guestToken();
+  if (token === null) return {};
+  return {
+    token,
+    getToken: async () => {
+      forgetGuest();
+      const next = await guestToken();
+      if (next === null) throw new Error("the server gives no token");
+      return next;
+    },
+  };
+}
+
+/** The next page gets another token. */
+export function forgetGuest(): void {
+  try {
+    sessionStorage.removeItem(KEY);
+  } catch {
+    // Nothing was stored.
+  }
+}
+
+function stored(): string | null {
+  try {
+    return sessionStorage.getItem(KEY);
+  } catch {
+    return null;
+  }
+}

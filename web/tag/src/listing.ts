@@ -1,0 +1,77 @@
+/** The rooms of the lobby: what the lobby's channel has published, and the rows that show it. */
+
+import { byId, element, setText } from "../../ticker/src/dom";
+import { count, plural } from "../../ticker/src/format";
+import { fieldsOf, number, text } from "./news";
+
+interface Listed {
+  readonly players: number;
+  readonly maxPlayers: number;
+}
+
+export class Listing {
+  private readonly rooms = new Map<string, Listed>();
+  private readonly rows = new Map<string, HTMLElement>();
+  private readonly list = byId("rooms", HTMLElement);
+
+  /** `pageOf` is the address of a room's page. */
+  constructor(private readonly pageOf: (room: string, watches: boolean) => string) {
+    this.draw();
+  }
+
+  /** The subscription begins anew: its answer has all rooms. */
+  clear(): void {
+    this.rooms.clear();
+    this.draw();
+  }
+
+  /** Takes in a publication of the lobby's channel. */
+  take(data: unknown): void {
+    const { room, players, max_players: maxPlayers, closed } = fieldsOf(data);
+    const name = text(room);
+    if (name === "") return;
+    if (closed === true) this.rooms.delete(name);
+    else this.rooms.set(name, { players: number(players), maxPlayers: number(maxPlayers) });
+    this.draw();
+  }
+
+  private draw(): void {
+    for (const [name, row] of this.rows) {
+      if (this.rooms.has(name)) continue;
+      row.remove();
+      this.rows.delete(name);
+    }
+    const ranked = [...this.rooms].sort(([a, one], [b, other]) => other.players - one.players || a.localeCompare(b));
+    for (const [place, [name, listed]] of ranked.entries()) {
+      const row = this.rows.get(name) ?? this.make(name);
+      write(row, listed);
+      // Rows are moved only if the order has changed, so that the keyboard focus stays.
+      if (this.list.children[place] !== row) this.list.insertBefore(row, this.list.children[place] ?? null);
+    }
+    byId("no-rooms", HTMLElement).hidden = ranked.length > 0;
+    setText(byId("count", HTMLElement), plural(ranked.length, "room", "rooms"));
+    this.list.dataset["count"] = String(ranked.length);
+  }
+
+  private make(name: string): HTMLElement {
+    const link = (label: string, watches: boolean) => {
+      const made = element("a", "chip", label);
+      made.href = this.pageOf(name, watches);
+      made.setAttribute("aria-label", `${label} ${name}`);
+      return made;
+    };
+    const bar = element("span", "places-bar", element("span", ""));
+    const row = element("li", "room-row", element("b", "room-name", name), element("span", "places"), bar, link("Join", false), link("Watch", true));
+    row.dataset["room"] = name;
+    this.rows.set(name, row);
+    return row;
+  }
+}
+
+function write(row: HTMLElement, { players, maxPlayers }: Listed): void {
+  const [places, bar, join] = [row.querySelector<HTMLElement>(".places"), row.querySelector<HTMLElement>(".places-bar span"), row.querySelector("a")];
+  if (places !== null) setText(places, `${count(players)} of ${count(maxPlayers)} players`);
+  if (bar !== null) bar.style.transform = `scaleX(${maxPlayers === 0 ? 0 : Math.min(1, players / maxPlayers)})`;
+  join?.toggleAttribute("hidden", players >= maxPlayers);
+  row.dataset["players"] = String(players);
+}
