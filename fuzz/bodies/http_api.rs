@@ -51,7 +51,6 @@ fn check(command: ApiCommand) {
         | ApiCommand::PresenceStats { channel }
         | ApiCommand::History { channel, .. }
         | ApiCommand::HistoryRemove { channel }
-        | ApiCommand::RoomOpen { channel }
         | ApiCommand::RoomClose { channel } => assert!(!channel.is_empty()),
         ApiCommand::Room(command) => assert!(!command.channel().is_empty()),
         ApiCommand::RoomPaths(wanted) => {

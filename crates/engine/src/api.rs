@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Publication, UnsubscribeCode};
-use dunlin_rooms::Refusal;
+use dunlin_rooms::{Refusal, RoomOverrides};
 
 use crate::{backend::PublishHow, event::ServerSubscription};
 
@@ -61,8 +61,9 @@ pub enum ApiRequest {
         only: SessionFilter,
         code: UnsubscribeCode,
     },
-    /// Open a channel's room, if it is not open. Error 108 for a channel that has none.
-    OpenRoom { channel: Box<str> },
+    /// Open a channel's room, if it is not open. Answered when its world is made, or with [`ApiAnswer::NotOpened`]. Error 108 for
+    /// a channel that has none, 113 with overrides if the room is open.
+    OpenRoom { channel: Box<str>, overrides: Arc<RoomOverrides> },
     /// Close a channel's room; its players' subscriptions end with 2010. Answered with [`ApiAnswer::Done`]: how many
     /// players it had, 0 if it was not open. Error 108 for a channel that has none.
     CloseRoom { channel: Box<str> },
@@ -145,6 +146,8 @@ pub enum ApiAnswer {
         /// The number of sessions that it changed.
         sessions: u32,
     },
+    /// Why a room's world was not made.
+    NotOpened(Refusal),
     /// The game's answer to a message.
     MessageAnswered(Result<Bytes, Refusal>),
     /// The shard's counts.

@@ -7,6 +7,7 @@
 
 mod checkpoint;
 mod messages;
+mod not_restored;
 mod runner;
 mod seat_book;
 mod seating;
@@ -24,7 +25,8 @@ use crate::{
     room::{Departure, EventAudience, FromRoom, JoinedAs, NotJoined, RoomKey, SeatChange, SeatKey, ToRoom},
 };
 
-pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, NotRestored, RoomOrigin, TickRecord};
+pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
+pub use not_restored::NotRestored;
 pub use runner::{CompletedTick, Entered, Runner, Step, visitor_of};
 
 /// A message on its way to a shard.

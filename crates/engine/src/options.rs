@@ -1,7 +1,5 @@
 //! The operator's settings. The server's configuration parses and checks them; the engine trusts them.
 
-use std::num::NonZeroU32;
-
 use dunlin_protocol::{Disconnect, FilterLimits};
 
 use crate::{
@@ -12,8 +10,10 @@ use crate::{
 };
 
 mod history;
+mod room_limits;
 mod succession;
 
+pub use room_limits::RoomLimits;
 pub use succession::{HeldNamespace, NAMESPACES_MAX};
 
 /// Everything that the shards of one node share.
@@ -107,27 +107,6 @@ pub enum DataFormat {
     JsonObject,
     /// Anything, nothing included.
     Binary,
-}
-
-/// What the shards need to know of the rooms of a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoomLimits {
-    /// Inputs that a player may send in a second, and as many at once. One more is answered with error 111.
-    pub inputs_per_second: u32,
-    /// Bytes of one input's data. A longer one is answered with error 107.
-    pub input_bytes_max: usize,
-    /// Inputs of one shard that may wait for a room. One more is answered with error 111.
-    pub inbox_inputs_max: u32,
-    /// Bytes of frames that a player is sent in a second; `None`: as many as there are.
-    pub frame_bytes_per_second: Option<NonZeroU32>,
-    /// Whether players get seat tokens, with which they come back after a reconnect or a restart.
-    pub gives_seat_tokens: bool,
-    /// Whether a user has at most one player in a room: a join takes over the user's player.
-    pub is_one_seat_per_user: bool,
-    /// Messages of the backend that may wait for a room. One more is answered with error 111.
-    pub messages_max: usize,
-    /// Bytes of a message, and of the game's answer. A longer message is answered with error 107.
-    pub message_bytes_max: usize,
 }
 
 /// What leaves compressed, where a client agreed on it (`websocket.compression_*`).
@@ -375,21 +354,6 @@ pub struct NamespaceOptions {
     pub is_clustered: bool,
     /// Whether each channel has a room behind it, and its limits. What sessions publish are inputs then.
     pub room: Option<RoomLimits>,
-}
-
-impl Default for RoomLimits {
-    fn default() -> Self {
-        Self {
-            inputs_per_second: 120,
-            input_bytes_max: 1_024,
-            inbox_inputs_max: 16_384,
-            frame_bytes_per_second: None,
-            gives_seat_tokens: false,
-            is_one_seat_per_user: false,
-            messages_max: 256,
-            message_bytes_max: 16_384,
-        }
-    }
 }
 
 impl Default for CompressionOptions {

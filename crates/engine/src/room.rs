@@ -18,7 +18,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, ErrorCode, Payload, UnsubscribeCode};
-use dunlin_rooms::{CellIndex, Grid, Refusal, TickUpdate};
+use dunlin_rooms::{CellIndex, Grid, Refusal, RoomOverrides, TickUpdate};
 
 use crate::{ShardIndex, message::SubscriptionRequest};
 
@@ -163,11 +163,14 @@ pub enum RoomRefusal {
     SessionRate,
     /// The client's address has.
     AddressRate,
+    /// Whoever opens it may not set its parameters, or they are too long.
+    Params,
 }
 
 impl RoomRefusal {
     /// Every reason, in the order of their places in [`crate::counters::NamespaceRoomCounters::refused`].
-    pub const ALL: [Self; 5] = [Self::Limit, Self::Queue, Self::Rate, Self::SessionRate, Self::AddressRate];
+    pub const ALL: [Self; 6] =
+        [Self::Limit, Self::Queue, Self::Rate, Self::SessionRate, Self::AddressRate, Self::Params];
 
     /// The name as metrics write it.
     pub const fn name(self) -> &'static str {
@@ -177,6 +180,7 @@ impl RoomRefusal {
             Self::Rate => "rate",
             Self::SessionRate => "session_rate",
             Self::AddressRate => "address_rate",
+            Self::Params => "params",
         }
     }
 
@@ -184,6 +188,7 @@ impl RoomRefusal {
     pub const fn code(self) -> ErrorCode {
         match self {
             Self::Limit => ErrorCode::LimitExceeded,
+            Self::Params => ErrorCode::BadRequest,
             Self::Queue | Self::Rate | Self::SessionRate | Self::AddressRate => ErrorCode::TooManyRequests,
         }
     }
@@ -200,6 +205,8 @@ pub enum ToRoom {
         channel: Arc<str>,
         /// The namespace's place in [`crate::Options::namespaces`], from 1; 0 for channels without one.
         namespace: u16,
+        /// What is not as the namespace says.
+        overrides: Arc<RoomOverrides>,
     },
     /// From the owner: a player wants to join. Answered with [`FromRoom::Joined`]. `request.join` is there.
     Join {
@@ -333,6 +340,8 @@ pub enum FromRoom {
         room: RoomKey,
         /// Its channel.
         channel: Arc<str>,
+        /// The reason for whoever opened it, if there is one that helps.
+        refusal: Option<Refusal>,
     },
     /// To a shard that is about to have the room's first player, or the first with an encoding: the whole world. Comes
     /// before the tick that names the player.

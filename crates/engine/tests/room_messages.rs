@@ -100,7 +100,7 @@ fn a_room_that_ends_leaves_no_message_without_an_answer() {
         let sent: Vec<u64> = hall.node.to_rooms.iter().filter_map(|(_, message)| message_id(message)).collect();
         assert_eq!(sent.len(), 2);
         if is_failure {
-            hall.on_message(0, FromRoom::Failed { room, channel: ARENA.into() });
+            hall.on_message(0, FromRoom::Failed { room, channel: ARENA.into(), refusal: None });
         } else {
             hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
         }

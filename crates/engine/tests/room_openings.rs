@@ -124,7 +124,7 @@ fn as_many_worlds_are_being_made_as_may_be_and_not_one_more() {
         hall.on_message(0, FromRoom::Made { room: rooms[0].0, channel: rooms[0].1.clone() });
     }
     assert_eq!(join_many(&mut hall, "a", 3..5), [Ok(()), Err(111)]);
-    hall.on_message(0, FromRoom::Failed { room: rooms[1].0, channel: rooms[1].1.clone() });
+    hall.on_message(0, FromRoom::Failed { room: rooms[1].0, channel: rooms[1].1.clone(), refusal: None });
     assert_eq!(join_many(&mut hall, "a", 5..7), [Ok(()), Err(111)]);
     hall.node.ask_api(&json!({"close_room": {"channel": "arena:5"}}));
     hall.tick();

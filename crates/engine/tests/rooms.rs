@@ -317,7 +317,7 @@ fn a_room_that_failed_is_opened_again_and_old_players_do_not_disturb_the_new_one
     for (shard, message) in first {
         hall.on_message(shard.0, message);
     }
-    hall.on_message(old.owner.0, FromRoom::Failed { room: old, channel: ARENA.into() });
+    hall.on_message(old.owner.0, FromRoom::Failed { room: old, channel: ARENA.into(), refusal: None });
     hall.subscribe("e", ARENA);
     hall.tick();
     for (shard, message) in rest {
@@ -377,7 +377,7 @@ fn a_join_to_a_room_that_is_gone_fails_for_now() {
     hall.subscribe("a", ARENA);
     let Some((_, ToRoom::Open { room, .. })) = hall.node.to_rooms.pop_front() else { panic!("a room is opened") };
     let Some((_, ToRoom::Join { request, .. })) = hall.node.to_rooms.pop_front() else { panic!("a join") };
-    hall.on_message(0, FromRoom::Failed { room, channel: ARENA.into() });
+    hall.on_message(0, FromRoom::Failed { room, channel: ARENA.into(), refusal: None });
     hall.on_message(0, FromRoom::Joined { room, request, outcome: Err(NotJoined::Gone) });
     hall.look();
     let error = r#"{"id":2,"error":{"code":100,"message":"internal server error","temporary":true}}"#;
@@ -668,7 +668,7 @@ fn an_end_that_overtakes_the_answer_counts_behind_it() {
             for (shard, message) in posts {
                 hall.on_message(shard.0, message);
             }
-            hall.on_message(owner, FromRoom::Failed { room, channel: ARENA.into() });
+            hall.on_message(owner, FromRoom::Failed { room, channel: ARENA.into(), refusal: None });
         } else {
             hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
             hall.pass();

@@ -100,7 +100,7 @@ impl Crowd {
         let (mut host, _) = self.hall.rooms.remove(&room).expect("a room");
         let mut posts = Vec::new();
         host.end(UnsubscribeCode::ROOM_FAILED, None, &mut posts);
-        let failed = (room.owner, FromRoom::Failed { room, channel: host.channel().clone() });
+        let failed = (room.owner, FromRoom::Failed { room, channel: host.channel().clone(), refusal: None });
         // Behind what goes the same way, and anywhere among the rest.
         let after = posts.iter().rposition(|(shard, _)| *shard == room.owner).map_or(0, |place| place + 1);
         let place = after + self.chance.below(posts.len() - after + 1);

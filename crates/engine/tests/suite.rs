@@ -20,6 +20,7 @@ mod permissions;
 mod recoveries;
 mod room_messages;
 mod room_openings;
+mod room_params;
 mod rooms;
 mod rooms_at_random;
 mod scripts;

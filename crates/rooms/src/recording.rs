@@ -17,7 +17,7 @@ use std::fmt;
 use dunlin_protocol::Encoding;
 
 use crate::{
-    PlayerId, Room, RoomOptions, Visitor,
+    PlayerId, Room, RoomInfo, RoomOptions, Visitor,
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
@@ -41,6 +41,8 @@ pub struct Header {
     pub params: String,
     /// The room's seed.
     pub seed: u64,
+    /// The room's channel; empty if it is not known.
+    pub channel: String,
     /// The room's options.
     pub options: RoomOptions,
 }
@@ -138,6 +140,13 @@ impl Header {
         ] {
             put_number(bound as u64, out);
         }
+        put_bytes(self.channel.as_bytes(), out);
+    }
+
+    /// What the room was opened with.
+    pub fn info(&self) -> RoomInfo {
+        let (channel, params) = (self.channel.as_str().into(), self.params.as_str().into());
+        RoomInfo { channel, params, seed: self.seed }
     }
 
     fn read_from(reader: &mut Reader<'_>) -> Result<Self, ReplayError> {
@@ -166,7 +175,8 @@ impl Header {
             event_bytes_max: reader.number_of()?,
             spectators_max: if version >= 2 { reader.number_of()? } else { 0 },
         };
-        Ok(Self { simulation, params, seed, options })
+        let channel = if version >= 2 { reader.text()?.to_owned() } else { String::new() };
+        Ok(Self { simulation, params, seed, channel, options })
     }
 }
 

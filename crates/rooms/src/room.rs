@@ -6,9 +6,9 @@ use bytes::Bytes;
 use dunlin_protocol::Encoding;
 
 use crate::{
-    CellIndex, EncodingSet, Grid, GridError, PlayerId, Refusal, RestoreError, Scope, Simulation, TickUpdate,
+    CellIndex, EncodingSet, Grid, GridError, PlayerId, Refusal, RestoreError, RoomInfo, Scope, Simulation, TickUpdate,
     UpdateWriter, Visitor, World,
-    binary::Reader,
+    binary::{Reader, put_bytes},
     hash::Hasher,
     wire,
     world::{Role, Target},
@@ -134,8 +134,18 @@ impl Room {
     ///
     /// # Errors
     /// [`GridError`] if the simulation's map is not possible.
-    pub fn new(options: RoomOptions, seed: u64, mut simulation: Box<dyn Simulation>) -> Result<Self, GridError> {
-        let mut world = World::new(Grid::new(simulation.grid())?, &options, seed);
+    pub fn new(options: RoomOptions, seed: u64, simulation: Box<dyn Simulation>) -> Result<Self, GridError> {
+        Self::open(options, RoomInfo { seed, ..RoomInfo::default() }, simulation)
+    }
+
+    /// A room at tick 0 whose game learns what the room was opened with ([`World::info`]). The simulation is made of
+    /// `info.params`.
+    ///
+    /// # Errors
+    /// As [`Room::new`].
+    pub fn open(options: RoomOptions, info: RoomInfo, mut simulation: Box<dyn Simulation>) -> Result<Self, GridError> {
+        let mut world = World::new(Grid::new(simulation.grid())?, &options, info.seed);
+        world.set_info(info);
         world.keep_past(simulation.rewind_ticks());
         simulation.start(&mut world);
         world.settle();
@@ -154,14 +164,19 @@ impl Room {
     ) -> Result<Self, RestoreError> {
         let grid = Grid::new(simulation.grid()).map_err(|_| RestoreError)?;
         let mut saved = Reader::new(saved);
-        let version = saved.byte().map_err(|_| RestoreError)?;
-        if !(1..=SAVED_ROOM_VERSION).contains(&version) {
-            return Err(RestoreError);
-        }
+        let (version, channel, params) = read_opening(&mut saved)?;
         let mut world = World::restore(grid, &options, version, &mut saved).map_err(|_| RestoreError)?;
         world.restore_past(simulation.rewind_ticks(), &mut saved).map_err(|_| RestoreError)?;
+        let info = RoomInfo { channel: channel.into(), params: params.into(), seed: world.info().seed };
+        world.set_info(info);
         simulation.restore(saved.rest())?;
         Ok(Self::of(options, world, simulation))
+    }
+
+    /// The parameters of the simulation that [`Room::save`] wrote, a JSON document; `None` if they are not in it.
+    pub fn saved_params(saved: &[u8]) -> Option<&str> {
+        let (_, _, params) = read_opening(&mut Reader::new(saved)).ok()?;
+        Some(params).filter(|params| !params.is_empty())
     }
 
     fn of(options: RoomOptions, world: World, simulation: Box<dyn Simulation>) -> Self {
@@ -172,6 +187,8 @@ impl Room {
     /// world that is restored, but in none of its updates.
     pub fn save(&self, out: &mut Vec<u8>) {
         out.push(SAVED_ROOM_VERSION);
+        put_bytes(self.world.info().channel.as_bytes(), out);
+        put_bytes(self.world.info().params.as_bytes(), out);
         self.world.save(out);
         self.world.save_past(out);
         self.simulation.save(out);
@@ -391,6 +408,18 @@ impl Room {
     /// About how many bytes the room's world takes.
     pub fn world_bytes(&self) -> usize {
         self.world.memory_bytes() + self.writer.memory_bytes() + self.own.capacity()
+    }
+}
+
+/// The beginning of a saved room: its version, channel and parameters. Version 1 has neither of the last two.
+fn read_opening<'a>(saved: &mut Reader<'a>) -> Result<(u8, &'a str, &'a str), RestoreError> {
+    let unreadable = |_| RestoreError;
+    match saved.byte().map_err(unreadable)? {
+        1 => Ok((1, "", "")),
+        version @ 2..=SAVED_ROOM_VERSION => {
+            Ok((version, saved.text().map_err(unreadable)?, saved.text().map_err(unreadable)?))
+        }
+        _ => Err(RestoreError),
     }
 }
 

@@ -21,7 +21,7 @@ use rand_chacha::{
     rand_core::{RngCore, SeedableRng},
 };
 
-use crate::{CellIndex, Grid, Position, RoomOptions, hash::Hasher};
+use crate::{CellIndex, Grid, Position, RoomInfo, RoomOptions, hash::Hasher};
 use cells::Cells;
 use past::Past;
 use removals::PendingRemovals;
@@ -110,11 +110,11 @@ pub enum WorldError {
 #[derive(Debug)]
 pub struct World {
     grid: Grid,
+    info: RoomInfo,
     ticks_per_second: u32,
     objects_max: usize,
     state_bytes_max: usize,
     tick: u32,
-    seed: u64,
     generator: ChaCha8Rng,
     slots: Slots,
     cells: Cells,
@@ -136,11 +136,11 @@ impl World {
         Self {
             cells: Cells::new(grid.len()),
             grid,
+            info: RoomInfo { seed, ..RoomInfo::default() },
             ticks_per_second: options.ticks_per_second,
             objects_max: options.objects_max,
             state_bytes_max: options.state_bytes_max,
             tick: 0,
-            seed,
             generator: ChaCha8Rng::seed_from_u64(seed),
             slots: Slots::new(),
             players: Players::default(),
@@ -151,6 +151,11 @@ impl World {
             settled_hash: 0,
             past: Past::default(),
         }
+    }
+
+    /// What the room was opened with: its channel, the parameters of the simulation and the seed.
+    pub fn info(&self) -> &RoomInfo {
+        &self.info
     }
 
     /// The map.
@@ -399,6 +404,12 @@ impl World {
         Some(player.role)
     }
 
+    /// Sets what the room was opened with, before anything happens. The seed is known already.
+    pub(crate) fn set_info(&mut self, info: RoomInfo) {
+        debug_assert_eq!(info.seed, self.info.seed, "the seed of the generator");
+        self.info = info;
+    }
+
     /// The next tick begins.
     pub(crate) fn advance(&mut self) {
         self.tick = self.tick.checked_add(1).unwrap_or(1);
@@ -413,7 +424,7 @@ impl World {
         let word_position = self.generator.get_word_pos();
         let hasher = Hasher::new(0)
             .number(u64::from(self.tick))
-            .number(self.seed)
+            .number(self.info.seed)
             .number(word_position as u64)
             .number((word_position >> 64) as u64)
             .number(self.settled_hash ^ unsettled)

@@ -73,7 +73,13 @@ fn act_on(room: &mut Room, recorder: &mut Recorder, act: &Act) -> Option<TickOut
 }
 
 fn header(seed: u64) -> Header {
-    Header { simulation: "drift".to_owned(), params: "{}".to_owned(), seed, options: options() }
+    Header {
+        simulation: "drift".to_owned(),
+        params: "{}".to_owned(),
+        seed,
+        channel: "arena:1".to_owned(),
+        options: options(),
+    }
 }
 
 /// An input: how far to the right and downwards.

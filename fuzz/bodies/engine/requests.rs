@@ -37,7 +37,7 @@ pub(super) fn request(script: &mut Script<'_>, now_s: u64) -> (To, ApiRequest) {
         5 => ApiRequest::HistoryRemove { channel },
         6 => ApiRequest::Presence { channel },
         7 => ApiRequest::PresenceStats { channel },
-        8 => ApiRequest::OpenRoom { channel },
+        8 => ApiRequest::OpenRoom { channel, overrides: std::sync::Arc::default() },
         9 => ApiRequest::CloseRoom { channel },
         10 => {
             let subscription = Box::new(answers::server_subscription(script, now_s));

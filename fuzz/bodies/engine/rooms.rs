@@ -68,7 +68,7 @@ impl Rooms {
     pub(super) fn fail(&mut self, outgoing: &mut Vec<RoutedMessage>) {
         if let Some((room, (mut host, _))) = self.open.pop_first() {
             host.end(UnsubscribeCode::ROOM_FAILED, None, outgoing);
-            outgoing.push((room.owner, FromRoom::Failed { room, channel: host.channel().clone() }));
+            outgoing.push((room.owner, FromRoom::Failed { room, channel: host.channel().clone(), refusal: None }));
         }
     }
 

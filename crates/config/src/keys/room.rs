@@ -2,7 +2,7 @@
 
 use super::{
     Key, Support,
-    ValueKind::{Any, Bool, Choice, Duration, Int, Table, Text},
+    ValueKind::{Any, Bool, Choice, Duration, Int, Table, Text, Texts},
     own,
 };
 
@@ -91,6 +91,18 @@ const ROOM: &[Key] = &[
         "Name of the simulation that runs in each channel of the namespace. Empty: the channels are not rooms. Needs `history_size` and `history_ttl`.",
     ),
     own("params", Any, "", "Parameters of the simulation: a table, as described by the simulation."),
+    own(
+        "join_params",
+        Texts,
+        "",
+        "Names of the parameters that a client may set for the room that its join opens, with the member `room_params` of the join's data. A join with others gets error 400. `room_open` of the API may set all.",
+    ),
+    own(
+        "params_size_limit",
+        Int(1, 1 << 20),
+        "16384",
+        "Maximum size in bytes of the parameters with which a join or `room_open` of the API opens a room. Beyond it a join gets error 400, and `room_open` error 107.",
+    ),
     own("ticks_per_second", Int(1, 240), "60", "Ticks per second."),
     own("empty_timeout", Duration, "30s", "How long a room without players stays open."),
     own("max_players", COUNT_32, "10000", "Maximum number of players of a room. Beyond it a join gets error 400."),

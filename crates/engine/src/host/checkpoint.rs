@@ -6,14 +6,14 @@
 //! Both begin with a version byte. Numbers are varints with 7 bits per byte, the lowest first, the top bit set if more bytes
 //! follow. Texts and bytes follow their length; a state hash has 8 bytes and a seat token 16, the lowest first.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, Payload};
 use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 
 use super::{
-    Runner, Step,
+    NotRestored, Runner, Step,
     runner::visitor_of,
     seat_book::{LeavesAt, SeatBook},
 };
@@ -55,41 +55,6 @@ pub struct TickRecord {
     pub state_hash: Option<u64>,
     /// In order.
     pub steps: Vec<Step>,
-}
-
-/// Why a room does not go on from what was kept of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotRestored {
-    /// A newer Dunlin has written it.
-    NewerVersion(u8),
-    /// A newer Dunlin has saved the room's state in it.
-    NewerState(u8),
-    /// The bytes mean nothing.
-    Malformed,
-    /// The room is of another simulation.
-    OtherSimulation(String),
-    /// The simulation's parameters were others.
-    OtherParams(String),
-    /// The room had another tick rate.
-    OtherTickRate(u32),
-    /// The simulation, or the world with its limits, does not take the state.
-    Refused,
-    /// A record of the log is missing.
-    MissingRecord {
-        /// The count of the tick whose record should follow.
-        expected: u64,
-        /// The count of the tick whose record follows.
-        found: u64,
-    },
-    /// The room's state is not what it was.
-    OtherState {
-        /// The tick after which it is not.
-        tick: u32,
-        /// The state hash that was noted.
-        expected: u64,
-        /// The state hash now.
-        actual: u64,
-    },
 }
 
 impl Runner {
@@ -178,6 +143,11 @@ impl<'a> Checkpoint<'a> {
     /// What the room was made of.
     pub fn origin(&self) -> &RoomOrigin {
         &self.origin
+    }
+
+    /// The parameters of the room's simulation, a JSON document: it may have been opened with others than its origin.
+    pub fn params(&self) -> &str {
+        Room::saved_params(self.room).unwrap_or(&self.origin.params)
     }
 
     /// Ticks that the room had run.
@@ -468,33 +438,3 @@ impl<'a> RecordReader<'a> {
         })
     }
 }
-
-impl fmt::Display for NotRestored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NewerVersion(version) => write!(
-                f,
-                "the checkpoint has version {version}, and this Dunlin reads versions up to {CHECKPOINT_VERSION}"
-            ),
-            Self::NewerState(version) => write!(
-                f,
-                "the state in the checkpoint has version {version}, and this Dunlin reads versions up to {SAVED_ROOM_VERSION}"
-            ),
-            Self::Malformed => f.write_str("the checkpoint or its log is malformed"),
-            Self::OtherSimulation(was) => write!(f, "the checkpoint is of the simulation {was:?}"),
-            Self::OtherParams(were) => write!(f, "the checkpoint is of a room with the params {were}"),
-            Self::OtherTickRate(was) => write!(f, "the checkpoint is of a room with ticks_per_second {was}"),
-            Self::Refused => {
-                f.write_str("the simulation or the limits of the world refuse the state in the checkpoint")
-            }
-            Self::MissingRecord { expected, found } => {
-                write!(f, "the log has no record of tick {expected}; tick {found} follows")
-            }
-            Self::OtherState { tick, expected, actual } => {
-                write!(f, "the state after tick {tick} differs: its hash was {expected:016x} and is now {actual:016x}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for NotRestored {}

@@ -30,7 +30,7 @@ impl Shard {
     pub(super) fn take_room_message(&mut self, from: RoomThreadIndex, message: FromRoom, effects: &mut Effects) {
         let Self { context, owner, sessions } = self;
         match message {
-            FromRoom::Made { room, channel } => owner.room_is_made(room, &channel),
+            FromRoom::Made { room, channel } => owner.on_room_made(context, room, &channel, effects),
             FromRoom::Joined { room, request, outcome } => owner.joined(context, room, request, outcome, effects),
             FromRoom::Answered { room, channel, id, answer } => {
                 owner.room_has_answered(context, room, &channel, id, answer, effects);
@@ -43,7 +43,9 @@ impl Shard {
             FromRoom::Closing { room, channel, reason } => {
                 owner.close_room(context, &channel, room, Some(reason), effects);
             }
-            FromRoom::Failed { room, channel } => owner.room_has_failed(context, room, &channel, effects),
+            FromRoom::Failed { room, channel, refusal } => {
+                owner.room_has_failed(context, room, &channel, refusal, effects);
+            }
             FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe } => {
                 sessions.see_room(context, room, &channel, grid, ticks_per_second, keyframe);
             }

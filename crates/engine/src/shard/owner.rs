@@ -16,6 +16,7 @@ mod propose;
 mod reconfigure;
 mod recovery;
 mod room_messages;
+mod room_openings;
 mod rooms;
 
 use std::{
@@ -49,6 +50,7 @@ use crate::{
 
 use peers::PeerQueries;
 use room_messages::WaitingMessages;
+use room_openings::WaitingOpenings;
 
 use super::{Context, Seed, ShardIdentity, room::RoomThread};
 
@@ -68,6 +70,7 @@ pub(super) struct Owner {
     /// How many joins each room has yet to answer that was closed with joins on the way to it, by its number.
     closed_rooms: HashMap<u64, u32, foldhash::quality::FixedState>,
     waiting_messages: WaitingMessages,
+    waiting_openings: WaitingOpenings,
     channels: HashMap<Arc<str>, OwnedChannel, foldhash::quality::FixedState>,
     /// Channels that nobody listens to, by the time since when; those with the earliest go first.
     idle_channels: BTreeSet<(u64, Arc<str>)>,
@@ -107,6 +110,7 @@ impl Owner {
             room_openings: identity.share(options.room_openings.per_second),
             closed_rooms: HashMap::default(),
             waiting_messages: WaitingMessages::default(),
+            waiting_openings: WaitingOpenings::default(),
             channels: HashMap::with_hasher(hasher()),
             idle_channels: BTreeSet::new(),
             has_logs: options.has_logs(),

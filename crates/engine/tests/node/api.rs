@@ -7,6 +7,7 @@ use dunlin_engine::{
     backend::PublishHow,
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
+use dunlin_rooms::RoomOverrides;
 use serde_json::{Map, Value, json};
 
 use super::backend;
@@ -19,7 +20,7 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::PresenceStats { channel }
         | ApiRequest::History { channel, .. }
         | ApiRequest::HistoryRemove { channel }
-        | ApiRequest::OpenRoom { channel }
+        | ApiRequest::OpenRoom { channel, .. }
         | ApiRequest::CloseRoom { channel }
         | ApiRequest::SendToRoom { channel, .. } => Some(channel),
         ApiRequest::Channels
@@ -66,7 +67,11 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             }
         }
         "history_remove" => ApiRequest::HistoryRemove { channel },
-        "open_room" => ApiRequest::OpenRoom { channel },
+        "open_room" => {
+            let seed = fields["seed"].as_u64();
+            let overrides = RoomOverrides { params: text("params").into(), seed };
+            ApiRequest::OpenRoom { channel, overrides: overrides.into() }
+        }
         "close_room" => ApiRequest::CloseRoom { channel },
         "send_to_room" => ApiRequest::SendToRoom { channel, data: Bytes::copy_from_slice(text("data").as_bytes()) },
         "channels" => ApiRequest::Channels,
@@ -129,6 +134,7 @@ pub fn answer(answer: &ApiResult) -> Value {
         }
         Ok(ApiAnswer::Done { sessions }) => json!({"sessions": sessions}),
         Ok(ApiAnswer::MessageAnswered(Ok(data))) => json!({"data": String::from_utf8_lossy(data)}),
+        Ok(ApiAnswer::NotOpened(refusal)) => json!({"not_opened": refusal.message}),
         Ok(ApiAnswer::MessageAnswered(Err(refusal))) => json!({"refused": refusal.code, "message": refusal.message}),
         Ok(ApiAnswer::Survey(survey)) => json!({
             "sessions": survey.sessions,

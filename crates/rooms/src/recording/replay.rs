@@ -59,7 +59,7 @@ pub enum ReplayError {
 pub fn replay(recording: &[u8], make: impl FnOnce(&Header) -> Box<dyn Simulation>) -> Result<Replay<'_>, ReplayError> {
     let mut records = Reader::new(recording);
     let header = Header::read_from(&mut records)?;
-    let room = Room::new(header.options.clone(), header.seed, make(&header)).map_err(ReplayError::Grid)?;
+    let room = Room::open(header.options.clone(), header.info(), make(&header)).map_err(ReplayError::Grid)?;
     Ok(Replay { header, room, records, players: HashMap::default(), is_over: false, watched: None })
 }
 

@@ -12,7 +12,7 @@ impl World {
     /// Appends what [`World::restore`] reads.
     pub(crate) fn save(&self, out: &mut Vec<u8>) {
         let word_position = self.generator.get_word_pos();
-        for number in [u64::from(self.tick), self.seed, word_position as u64, (word_position >> 64) as u64] {
+        for number in [u64::from(self.tick), self.info.seed, word_position as u64, (word_position >> 64) as u64] {
             put_number(number, out);
         }
         put_number(u64::from(self.slots.last_id), out);
@@ -55,7 +55,7 @@ impl World {
         world.tick = tick;
         let (low, high) = (saved.number()?, saved.number()?);
         let word_position = u128::from(high) << 64 | u128::from(low);
-        world.generator = ChaCha8Rng::seed_from_u64(world.seed);
+        world.generator = ChaCha8Rng::seed_from_u64(world.info.seed);
         world.generator.set_word_pos(word_position);
         if world.generator.get_word_pos() != word_position {
             return Err(Unreadable::Wrong);

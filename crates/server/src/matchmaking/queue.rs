@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use dunlin_config::MatchSettings;
 use dunlin_engine::{
-    api::{ApiRefusal, ApiRequest},
+    api::{ApiAnswer, ApiRefusal, ApiRequest},
     backend::PublishHow,
 };
 use dunlin_matchmaking::{
@@ -247,8 +247,9 @@ impl Queues {
         });
         let rooms: Vec<_> = rooms.collect();
         let opened = stream::iter(rooms).map(|(room, channel)| async move {
-            let request = ApiRequest::OpenRoom { channel: (*channel).into() };
+            let request = ApiRequest::OpenRoom { channel: (*channel).into(), overrides: Arc::default() };
             let outcome = match self.node.ask_owner(&channel, request).await {
+                Ok(Ok(ApiAnswer::NotOpened(_))) => Err(OpenFailure::Failed),
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(ApiRefusal { code: ErrorCode::LimitExceeded | ErrorCode::TooManyRequests, .. }))
                 | Err(NodeError::Stopped) => Err(OpenFailure::Busy),

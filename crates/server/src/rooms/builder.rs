@@ -19,13 +19,13 @@ use std::{
 use dunlin_config::{RoomSettings, RoomSurvival};
 use dunlin_engine::{host::Runner, room::RoomKey};
 use dunlin_games::Registry;
-use dunlin_rooms::{Grid, Room};
+use dunlin_rooms::{Grid, Room, RoomInfo, RoomOverrides};
 use tokio::sync::mpsc;
 
 use super::{
     FailureReason, ThreadWaker,
     heap::{self, Account},
-    job::{Failure, discard, panicked},
+    job::{Failure, discard, panicked, shortened},
     paths::{PathSink, RoomPaths},
     recorder::RoomRecorder,
     report::BuilderReport,
@@ -80,6 +80,7 @@ pub(super) struct BuildRequest {
     pub(super) channel: Arc<str>,
     pub(super) namespace: u16,
     pub(super) settings: Arc<RoomSettings>,
+    pub(super) overrides: Arc<RoomOverrides>,
     pub(super) seed: u64,
 }
 
@@ -182,12 +183,8 @@ impl RoomBuilder {
         self.begin(namespace, settings, Some((thread, place, key)));
         let registry = &self.shared.options.registry;
         let made = match &entries {
-            Some(entries) => open_kept(registry, settings, request.seed, entries, &|| self.go_on(generation, settings)),
-            None => make_room(registry, settings, request.seed).map(|(runner, account)| OpenedRoom {
-                runner,
-                account,
-                keeper: None,
-            }),
+            Some(entries) => open_kept(registry, request, entries, &|| self.go_on(generation, settings)),
+            None => make_room(registry, request).map(|(runner, account)| OpenedRoom { runner, account, keeper: None }),
         };
         let is_in_time = self.finish(generation, namespace);
         if let Some(entries) = entries.filter(|_| made.is_err() || !is_in_time) {
@@ -217,12 +214,12 @@ impl RoomBuilder {
     }
 
     fn enliven(&self, request: &BuildRequest, opened: OpenedRoom) -> (Box<Live>, Grid) {
-        let BuildRequest { channel, namespace, settings, seed, .. } = request;
+        let BuildRequest { channel, namespace, settings, .. } = request;
         let OpenedRoom { runner, account, keeper } = opened;
         let alive = self.progress().alive.clone();
         // A recording begins with the first tick.
         let is_new = runner.ticks_run() == 0;
-        let recorder = is_new.then(|| RoomRecorder::start(channel, settings, *seed, alive)).flatten();
+        let recorder = is_new.then(|| RoomRecorder::start(runner.room(), settings, alive)).flatten();
         let paths = RoomPaths::start(channel, settings, self.progress().paths.as_ref(), &runner);
         let grid = runner.room().grid().clone();
         let mut share = self.shared.share_of_memory();
@@ -322,16 +319,22 @@ fn live(builder: &RoomBuilder, generation: u32) {
     }
 }
 
-pub(super) fn make_room(registry: &Registry, settings: &RoomSettings, seed: u64) -> Result<(Runner, Account), Failure> {
+pub(super) fn make_room(registry: &Registry, request: &BuildRequest) -> Result<(Runner, Account), Failure> {
+    let BuildRequest { channel, settings, overrides, seed, .. } = request;
     let mut account = Account::default();
     let made = catch_unwind(AssertUnwindSafe(|| {
         account.charge(settings.memory_bytes_max, || {
             let no_start = |detail: String| Failure { reason: FailureReason::Start, detail };
+            // The configured parameters were checked with this simulation.
+            let reason = if overrides.params.is_empty() { FailureReason::Start } else { FailureReason::Params };
+            let refused = |detail: String| Failure { reason, detail };
+            let params = overrides.params_over(&settings.params).map_err(|error| refused(error.0))?;
             let simulation = registry
-                .make(&settings.simulation, &settings.params)
+                .make(&settings.simulation, &params)
                 .ok_or_else(|| no_start("there is no such simulation".to_owned()))?
-                .map_err(|error| no_start(error.to_string()))?;
-            Room::new(settings.room.clone(), seed, simulation).map_err(|error| no_start(error.to_string()))
+                .map_err(|error| refused(shortened(&error.0)))?;
+            let info = RoomInfo { channel: (**channel).into(), params: params.to_string().into(), seed: *seed };
+            Room::open(settings.room.clone(), info, simulation).map_err(|error| refused(error.to_string()))
         })
     }));
     let room = made.map_err(panicked)??;

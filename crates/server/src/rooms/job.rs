@@ -131,9 +131,14 @@ pub(super) fn discard(live: Box<Live>) {
 pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Failure {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
-    let detail = text.chars().take(DETAIL_CHARS_MAX).collect();
+    let detail = shortened(text);
     forget(payload);
     Failure { reason: FailureReason::Panic, detail }
+}
+
+/// The beginning of a game's message. Its memory is not the game's.
+pub(super) fn shortened(text: &str) -> String {
+    text.chars().take(DETAIL_CHARS_MAX).collect()
 }
 
 /// Dropping a panic payload may itself panic, so it is leaked.

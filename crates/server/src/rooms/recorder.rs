@@ -21,7 +21,7 @@ use dunlin_engine::{
     room::SeatKey,
 };
 use dunlin_rooms::{
-    PlayerId, Room,
+    PlayerId, Room, RoomInfo,
     recording::{Header, Recorder},
 };
 use tokio::sync::mpsc;
@@ -74,17 +74,14 @@ struct Unwritten {
 impl RoomRecorder {
     /// Starts the recording of a room at tick 0, if its namespace requires it. `alive` is held until everything is
     /// written.
-    pub(super) fn start(
-        channel: &str,
-        settings: &RoomSettings,
-        seed: u64,
-        alive: Option<mpsc::Sender<()>>,
-    ) -> Option<Self> {
+    pub(super) fn start(room: &Room, settings: &RoomSettings, alive: Option<mpsc::Sender<()>>) -> Option<Self> {
+        let RoomInfo { channel, params, seed } = room.world().info();
         let path = file_of(settings.record_dir.as_deref()?, channel);
         let header = Header {
             simulation: settings.simulation.clone(),
-            params: settings.params.to_string(),
-            seed,
+            params: params.to_string(),
+            seed: *seed,
+            channel: channel.to_string(),
             options: settings.room.clone(),
         };
         let recording = Recorder::new(&header, Vec::new());

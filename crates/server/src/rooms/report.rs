@@ -41,6 +41,8 @@ pub enum FailureReason {
     Restore,
     /// Its inputs could not be logged. Its checkpoint and its log are kept.
     Storage,
+    /// The simulation refused the parameters with which it was opened.
+    Params,
 }
 
 /// Counters of a room thread. All except the gauges are monotonic.
@@ -185,7 +187,7 @@ impl TickHistogram {
 
 impl FailureReason {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Start,
         Self::Panic,
         Self::Stuck,
@@ -195,6 +197,7 @@ impl FailureReason {
         Self::TotalMemory,
         Self::Restore,
         Self::Storage,
+        Self::Params,
     ];
 
     /// The reason as a metric label and in logs.
@@ -209,13 +212,15 @@ impl FailureReason {
             Self::TotalMemory => "total_memory",
             Self::Restore => "restore",
             Self::Storage => "storage",
+            Self::Params => "params",
         }
     }
 
     /// The reply to a join whose room is not created for this reason: a refusal, so that SDKs do not retry. `None` if
     /// they may retry.
-    pub(super) fn refusal(self) -> Option<Refusal> {
+    pub(super) fn refusal(self, detail: &str) -> Option<Refusal> {
         match self {
+            Self::Params => Some(Refusal { code: 400, message: detail.into() }),
             Self::Barred => Some(Refusal { code: 400, message: "rooms of this kind have failed too often".into() }),
             Self::TotalMemory => {
                 let error = ErrorCode::LimitExceeded;

@@ -15,7 +15,7 @@ use dunlin_rooms::{RoomOptions, Simulation};
 
 use super::{
     FailureReason,
-    builder::make_room,
+    builder::{BuildRequest, make_room},
     heap::Account,
     job::{Failure, panicked},
     keeper::{Keeper, origin_of},
@@ -36,18 +36,18 @@ pub(super) struct OpenedRoom {
 /// Opens a kept room. `go_on` is called between calls of the game, of which there may be many.
 pub(super) fn open_kept(
     registry: &Registry,
-    settings: &RoomSettings,
-    seed: u64,
+    request: &BuildRequest,
     entries: &Arc<RoomEntries>,
     go_on: &dyn Fn(),
 ) -> Result<OpenedRoom, Failure> {
+    let settings = &*request.settings;
     let not_restored = |detail: String| {
         entries.note_not_restored();
         Failure { reason: FailureReason::Restore, detail: format!("{detail}; {REMEDY}") }
     };
     let Some(checkpoint) = entries.newest_checkpoint().map_err(not_restored)? else {
         go_on();
-        return open_new(registry, settings, seed, entries);
+        return open_new(registry, request, entries);
     };
     let mut account = Account::default();
     let mut restoring = Restoring { registry, settings, account: &mut account, go_on };
@@ -57,13 +57,9 @@ pub(super) fn open_kept(
     Ok(OpenedRoom { runner, account, keeper: Some(keeper) })
 }
 
-fn open_new(
-    registry: &Registry,
-    settings: &RoomSettings,
-    seed: u64,
-    entries: &Arc<RoomEntries>,
-) -> Result<OpenedRoom, Failure> {
-    let (runner, mut account) = make_room(registry, settings, seed)?;
+fn open_new(registry: &Registry, request: &BuildRequest, entries: &Arc<RoomEntries>) -> Result<OpenedRoom, Failure> {
+    let settings = &*request.settings;
+    let (runner, mut account) = make_room(registry, request)?;
     let keeper = Keeper::new(Arc::clone(entries), settings, 0, false);
     if settings.survival == RoomSurvival::Exact {
         // The log begins with the first tick, and is written after this.
@@ -108,8 +104,8 @@ impl Restoring<'_> {
     fn make(&mut self, checkpoint: Checkpoint<'_>, options: RoomOptions) -> Result<Runner, String> {
         let Self { registry, settings, .. } = *self;
         self.guarded(|| {
-            // The configuration was checked with this simulation.
-            let made = registry.make(&settings.simulation, &settings.params).and_then(Result::ok);
+            let params = serde_json::from_str(checkpoint.params()).map_err(|_| NotRestored::Malformed)?;
+            let made = registry.make(&settings.simulation, &params).and_then(Result::ok);
             let simulation: Box<dyn Simulation> = made.ok_or(NotRestored::Refused)?;
             checkpoint.restore(options, simulation)
         })

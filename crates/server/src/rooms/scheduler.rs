@@ -17,7 +17,7 @@ use dunlin_engine::{
     room::{FromRoom, RoomKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
-use dunlin_rooms::Grid;
+use dunlin_rooms::{Grid, RoomOverrides};
 use tokio::sync::mpsc;
 
 use outgoing::Load;
@@ -196,7 +196,7 @@ impl Scheduler {
         else {
             return;
         };
-        if let Some(refusal) = failure.reason.refusal() {
+        if let Some(refusal) = failure.reason.refusal(&failure.detail) {
             scheduled_room.refuse_arrived(&refusal, &mut self.messages);
         }
         self.fail(place, failure);
@@ -213,7 +213,9 @@ impl Scheduler {
 
     fn take(&mut self, message: ToRoom, shared: &Shared, now_ns: u64) {
         match message {
-            ToRoom::Open { room, channel, namespace } => self.open(room, channel, namespace, shared, now_ns),
+            ToRoom::Open { room, channel, namespace, overrides } => {
+                self.open((room, channel, namespace), overrides, shared, now_ns);
+            }
             ToRoom::Close { room, code, reason } => self.close(room, code, reason),
             message => {
                 match self.by_key.get(&message.room()).and_then(|&place| self.places[place].as_mut()) {
@@ -230,7 +232,13 @@ impl Scheduler {
         }
     }
 
-    fn open(&mut self, key: RoomKey, channel: Arc<str>, namespace: u16, shared: &Shared, now_ns: u64) {
+    fn open(
+        &mut self,
+        (key, channel, namespace): (RoomKey, Arc<str>, u16),
+        overrides: Arc<RoomOverrides>,
+        shared: &Shared,
+        now_ns: u64,
+    ) {
         let settings = shared.options.namespaces.get(usize::from(namespace)).and_then(Option::as_ref);
         let settings = Arc::clone(settings.expect("the engine opens rooms only in namespaces that have them"));
         let timing = self.schedule.timing(now_ns, settings.room.ticks_per_second);
@@ -241,7 +249,8 @@ impl Scheduler {
             key,
             channel: Arc::clone(&channel),
             namespace,
-            seed: settings.seed.unwrap_or_else(|| shared.random_seed()),
+            seed: overrides.seed.or(settings.seed).unwrap_or_else(|| shared.random_seed()),
+            overrides,
             settings: Arc::clone(&settings),
         };
         let scheduled_room = ScheduledRoom {
@@ -399,12 +408,14 @@ impl Scheduler {
         self.counters.failed[reason as usize] += 1;
         let scheduled_room = self.places[place].as_ref().expect("a room is there until it ends");
         let (room, channel) = (scheduled_room.key, Arc::clone(&scheduled_room.channel));
-        if self.news.len() < NEWS_MAX {
+        let refusal = reason.refusal(&detail);
+        // What a client has sent is not logged.
+        if reason != FailureReason::Params && self.news.len() < NEWS_MAX {
             let simulation = scheduled_room.settings.simulation.clone();
             self.news.push_back(News { channel: Arc::clone(&channel), simulation, reason, detail });
         }
         self.end(place, (UnsubscribeCode::ROOM_FAILED, None), reason.keeps_checkpoint());
-        self.links.send(room.owner, FromRoom::Failed { room, channel });
+        self.links.send(room.owner, FromRoom::Failed { room, channel, refusal });
     }
 
     fn end(&mut self, place: usize, why: (UnsubscribeCode, Option<Arc<str>>), goes_on: bool) {

@@ -44,7 +44,8 @@ async fn list(storage: Arc<NodeStorage>, after: Option<Box<str>>) -> Vec<Box<str
 /// Whether the node still runs.
 async fn reopen(node: &Node, channel: &str) -> bool {
     loop {
-        match node.ask_owner(channel, ApiRequest::OpenRoom { channel: channel.into() }).await {
+        match node.ask_owner(channel, ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() }).await
+        {
             Err(_) => return false,
             Ok(Err(refusal)) if refusal.code == ErrorCode::TooManyRequests => {
                 tokio::time::sleep(RETRY_INTERVAL).await;

@@ -18,7 +18,13 @@ const SEED: u64 = 77;
 /// Ada joins and walks in tick 4 as `walk` says; the hunt lasts for `ticks` ticks.
 fn record(folder: &Folder, name: &str, ticks: u32, walk: [u8; 3]) -> String {
     let options = RoomOptions::default();
-    let header = Header { simulation: "treasure_hunt".to_owned(), params: PARAMS.to_owned(), seed: SEED, options };
+    let header = Header {
+        simulation: "treasure_hunt".to_owned(),
+        params: PARAMS.to_owned(),
+        seed: SEED,
+        channel: String::new(),
+        options,
+    };
     let params = serde_json::from_str(PARAMS).expect("parameters");
     let hunt = Registry::built_in().make("treasure_hunt", &params).expect("it is known").expect("good parameters");
     let mut room = Room::new(header.options.clone(), SEED, hunt).expect("a map");

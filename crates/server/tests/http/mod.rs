@@ -15,6 +15,7 @@
 //! - `backups.rs` backups of the storage, and restores
 //! - `room_paths.rs` paths of players
 //! - `room_messages.rs` messages of the backend to rooms
+//! - `room_params.rs` rooms with parameters of their own
 //! - `matchmaking.rs` matchmaking, and lobbies of rooms
 //! - `cluster.rs` the server API on two nodes
 //! - `cluster_nats.rs` two nodes, and NATS that is lost, secured or told to forget
@@ -36,6 +37,7 @@ mod matchmaking;
 mod observation;
 mod reload;
 mod room_messages;
+mod room_params;
 mod room_paths;
 mod server;
 mod shutdown;

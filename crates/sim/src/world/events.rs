@@ -1,6 +1,6 @@
 //! Passes events to shards and performs their effects, as the server's threads do, in a random order.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, sync::Arc};
 
 use dunlin_engine::{
     Effect, Event, SessionKey,
@@ -103,6 +103,7 @@ impl World {
             | Effect::Broadcast { .. }
             | Effect::ShareUserSessions { .. }
             | Effect::QueryPeers { .. } => return Err("no namespace has a log, or is shared".to_owned()),
+            Effect::Answer { ticket, .. } if self.room_openings.remove(&ticket.0) => {}
             Effect::Answer { ticket, answer, .. } => answers.push((ticket, answer)),
         }
         Ok(())
@@ -213,6 +214,15 @@ impl World {
             Some((of, answer)) if of == ticket && answers.is_empty() => Ok(answer),
             other => Err(format!("{other:?} answers an operator")),
         }
+    }
+
+    /// Opens a room on behalf of an operator; the answer comes when its world is made.
+    pub(super) fn ask_to_open_room(&mut self, shard: usize, channel: &str) -> Result<(), String> {
+        self.next_ticket += 1;
+        self.room_openings.insert(self.next_ticket);
+        let request = ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() };
+        self.handle(shard, Event::Api { ticket: Ticket(self.next_ticket), request })?;
+        Ok(())
     }
 
     /// After an event: nobody has more waiting than the bound, and whoever was closed as slow had reason to be.

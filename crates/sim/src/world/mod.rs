@@ -112,6 +112,8 @@ pub struct World {
     trace: Trace,
     steps: u64,
     next_ticket: u64,
+    /// Requests that wait until the world of a room is made.
+    room_openings: BTreeSet<u64>,
     /// What the kernels took.
     written_bytes: u64,
 }
@@ -155,6 +157,7 @@ impl World {
             now_us: 1_000_000,
             steps: 0,
             next_ticket: 0,
+            room_openings: BTreeSet::new(),
             written_bytes: 0,
             chance,
             running: Arc::clone(&plan.options),

@@ -313,7 +313,7 @@ impl World {
         let mut outgoing = Vec::new();
         hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &mut outgoing);
         let channel = std::sync::Arc::clone(hosted.host.channel());
-        outgoing.push((room.owner, FromRoom::Failed { room, channel }));
+        outgoing.push((room.owner, FromRoom::Failed { room, channel, refusal: None }));
         self.end_life(room, UnsubscribeCode::ROOM_FAILED);
         self.post(thread, outgoing);
         self.model.rooms.pages().wrong.take().map_or(Ok(()), Err)
@@ -379,9 +379,10 @@ impl World {
         let channel = self.chance.pick(&rooms.channels).clone();
         let closes = self.chance.percent(40);
         let owner = self.owner(&channel);
-        let boxed: Box<str> = channel.as_str().into();
-        let request =
-            if closes { ApiRequest::CloseRoom { channel: boxed } } else { ApiRequest::OpenRoom { channel: boxed } };
+        if !closes {
+            return self.ask_to_open_room(owner, &channel);
+        }
+        let request = ApiRequest::CloseRoom { channel: channel.as_str().into() };
         let answer: ApiResult = self.ask(owner, request)?;
         if matches!(answer, Ok(ApiAnswer::Done { .. })) {
             Ok(())

@@ -9,7 +9,13 @@ use super::*;
 pub fn recorded(ticks: u32) -> (Vec<u8>, ByTick) {
     let params = json!({"objects": 50, "columns": 4, "rows": 4, "near_cells": 1, "player_objects": true});
     let options = RoomOptions::default();
-    let header = Header { simulation: "crowd".into(), params: params.to_string(), seed: 7, options: options.clone() };
+    let header = Header {
+        simulation: "crowd".into(),
+        params: params.to_string(),
+        seed: 7,
+        channel: String::new(),
+        options: options.clone(),
+    };
     let mut room = Room::new(options, 7, simulation(&header).unwrap()).unwrap();
     let mut recorder = Recorder::new(&header, Vec::new());
     let visitor = Visitor::of_user("");

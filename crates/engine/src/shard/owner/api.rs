@@ -44,6 +44,9 @@ impl Owner {
             ApiRequest::SendToRoom { channel, data } => {
                 return self.send_message_to_room(context, ticket, &channel, data, effects);
             }
+            ApiRequest::OpenRoom { channel, overrides } => {
+                return self.open_room_by_api(context, ticket, &channel.into(), &overrides, effects);
+            }
             request => self.carry_out_api(context, request, effects),
         };
         context.answer_api(ticket, answer, effects);
@@ -63,7 +66,6 @@ impl Owner {
             }
             ApiRequest::HistoryRemove { channel } => self.remove_history(context, &channel.into()),
             ApiRequest::Channels => Ok(ApiAnswer::Channels(self.subscribed_channels())),
-            ApiRequest::OpenRoom { channel } => self.open_room_by_api(context, &channel.into(), effects),
             ApiRequest::CloseRoom { channel } => self.close_room_by_api(context, &channel.into(), effects),
             request => unreachable!("{request:?} is not about a channel"),
         }

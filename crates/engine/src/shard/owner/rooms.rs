@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
-use dunlin_rooms::Refusal;
+use dunlin_rooms::{Refusal, RoomOverrides};
 
 use crate::{
     Effect, Effects,
@@ -33,7 +33,16 @@ impl Owner {
         effects: &mut Effects,
     ) {
         let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
-        match self.room_to_join(context, &request.channel, opening, effects) {
+        let overrides = match self.overrides_of_join(context, &request) {
+            Ok(overrides) => overrides,
+            Err(refusal) => {
+                if let Ok(namespace) = context.names.resolve(&request.channel) {
+                    context.count(namespace).rooms.refused[RoomRefusal::Params as usize] += 1;
+                }
+                return refuse_join(context, request, NotSubscribed::Refused(refusal), effects);
+            }
+        };
+        match self.room_to_join(context, &request.channel, opening, &overrides, effects) {
             Ok((room, is_new)) => {
                 room.joins_on_way += 1;
                 let OwnedRoom { key, thread, .. } = *room;
@@ -42,20 +51,17 @@ impl Owner {
                 }
                 send_to_room(thread, ToRoom::Join { room: key, request }, effects);
             }
-            Err(code) => {
-                request.recover = None;
-                let shard = request.asker.shard;
-                context.notify(shard, Notice::Subscribed { request, outcome: Err(code.into()) }, effects);
-            }
+            Err(code) => refuse_join(context, request, code.into(), effects),
         }
     }
 
     /// The room of `channel`, and whether it was opened for this.
-    fn room_to_join(
+    pub(super) fn room_to_join(
         &mut self,
         context: &mut Context,
         channel: &Arc<str>,
         opening: Opening,
+        overrides: &RoomOverrides,
         effects: &mut Effects,
     ) -> Result<(&mut OwnedRoom, bool), ErrorCode> {
         let namespace = context.names.resolve(channel)?;
@@ -70,7 +76,7 @@ impl Owner {
             })?;
             // Before the room, so that none is opened for a channel that there is no place for.
             self.owned(context, channel, namespace)?;
-            let room = self.open_room(context, channel, namespace, effects);
+            let room = self.open_room(context, channel, namespace, overrides, effects);
             self.owned(context, channel, namespace)?.room = Some(Box::new(room));
             self.review(context, channel);
         }
@@ -100,6 +106,7 @@ impl Owner {
         context: &mut Context,
         channel: &Arc<str>,
         namespace: NamespaceIndex,
+        overrides: &RoomOverrides,
         effects: &mut Effects,
     ) -> OwnedRoom {
         let load = |thread: &RoomThread| (u32::from(thread.load_permille) + thread.opened_since, thread.open);
@@ -112,17 +119,26 @@ impl Owner {
         self.rooms_unmade += 1;
         let key = RoomKey { owner: context.identity.index, number: self.rooms_opened };
         context.count(namespace).rooms.opened += 1;
-        let open = ToRoom::Open { room: key, channel: Arc::clone(channel), namespace: namespace.0 };
+        let overrides = Arc::new(overrides.clone());
+        let open = ToRoom::Open { room: key, channel: Arc::clone(channel), namespace: namespace.0, overrides };
         send_to_room(thread, open, effects);
         OwnedRoom { key, thread, joins_on_way: 0, players: 0, is_made: false }
     }
 
     /// A room's world is made.
-    pub(in crate::shard) fn room_is_made(&mut self, key: RoomKey, channel: &Arc<str>) {
+    pub(in crate::shard) fn on_room_made(
+        &mut self,
+        context: &Context,
+        key: RoomKey,
+        channel: &Arc<str>,
+        effects: &mut Effects,
+    ) {
         if let Some(room) = self.current_room(channel, key)
             && !std::mem::replace(&mut room.is_made, true)
         {
+            let players = room.players;
             self.rooms_unmade -= 1;
+            self.answer_openings(context, key, &Ok(players), effects);
         }
     }
 
@@ -249,8 +265,12 @@ impl Owner {
         context: &mut Context,
         key: RoomKey,
         channel: &Arc<str>,
+        refusal: Option<Refusal>,
         effects: &mut Effects,
     ) {
+        if self.current_room(channel, key).is_some() {
+            self.answer_openings(context, key, &Err(refusal), effects);
+        }
         if let Some((_, namespace)) =
             self.forget_owned_room(context, channel, key, (UnsubscribeCode::ROOM_FAILED, None), effects)
         {
@@ -273,6 +293,7 @@ impl Owner {
         channel.room = None;
         self.rooms_unmade -= usize::from(!room.is_made);
         let namespace = channel.namespace;
+        self.answer_openings(context, key, &Err(None), effects);
         self.answer_waiting_messages(context, key, namespace, code, effects);
         let channel = self.channels.get(name)?;
         let shards: Vec<_> = channel.listening_shards(crate::channel::Audience::Publications).collect();
@@ -329,16 +350,6 @@ impl Owner {
         }
     }
 
-    pub(super) fn open_room_by_api(
-        &mut self,
-        context: &mut Context,
-        channel: &Arc<str>,
-        effects: &mut Effects,
-    ) -> ApiResult {
-        let players = self.room_to_join(context, channel, Opening::Reserved, effects)?.0.players;
-        Ok(ApiAnswer::Done { sessions: players })
-    }
-
     pub(super) fn close_room_by_api(
         &mut self,
         context: &mut Context,
@@ -355,6 +366,17 @@ impl Owner {
         }
         Ok(ApiAnswer::Done { sessions: room.map_or(0, |room| room.players) })
     }
+}
+
+fn refuse_join(
+    context: &mut Context,
+    mut request: Box<SubscriptionRequest>,
+    refused: NotSubscribed,
+    effects: &mut Effects,
+) {
+    request.recover = None;
+    let shard = request.asker.shard;
+    context.notify(shard, Notice::Subscribed { request, outcome: Err(refused) }, effects);
 }
 
 pub(super) fn send_to_room(thread: RoomThreadIndex, message: ToRoom, effects: &mut Effects) {

@@ -69,11 +69,6 @@ pub enum ApiCommand {
     WithSessions(ApiRequest),
     /// See [`Method::Info`].
     Info,
-    /// See [`Method::RoomOpen`].
-    RoomOpen {
-        /// Channel name, not checked yet.
-        channel: Box<str>,
-    },
     /// See [`Method::RoomClose`].
     RoomClose {
         /// Channel name, not checked yet.
@@ -147,7 +142,7 @@ impl ApiCommand {
             Method::Disconnect => parse_as(body, disconnect)?,
             Method::Unsubscribe => parse_as(body, unsubscribe)?,
             Method::Info => read::<wire::NoParams>(body).map(|_| Ok(Self::Info))?,
-            Method::RoomOpen => of_channel(|channel| Self::RoomOpen { channel })?,
+            Method::RoomOpen => parse_as(body, rooms::open)?,
             Method::RoomClose => of_channel(|channel| Self::RoomClose { channel })?,
             Method::Rooms => read::<wire::NoParams>(body).map(|_| Ok(Self::Rooms))?,
             Method::RoomPaths => parse_as(body, room_paths)?,
@@ -213,7 +208,7 @@ fn batch_command(
         presence => Presence, |body| channel_of(body).map(|channel| ApiCommand::Presence { channel });
         presence_stats => PresenceStats, |body| channel_of(body).map(|channel| ApiCommand::PresenceStats { channel });
         info => Info, |_: wire::NoParams| Ok(ApiCommand::Info);
-        room_open => RoomOpen, |body| channel_of(body).map(|channel| ApiCommand::RoomOpen { channel });
+        room_open => RoomOpen, rooms::open;
         room_close => RoomClose, |body| channel_of(body).map(|channel| ApiCommand::RoomClose { channel });
         rooms => Rooms, |_: wire::NoParams| Ok(ApiCommand::Rooms);
         room_paths => RoomPaths, room_paths;

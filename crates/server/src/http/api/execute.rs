@@ -140,10 +140,6 @@ impl Executor {
             ApiCommand::Channels { pattern } => self.channels(pattern).await,
             ApiCommand::WithSessions(request) => self.done_by_all(request).await,
             ApiCommand::Info => self.info().await,
-            ApiCommand::RoomOpen { channel } => {
-                self.ask(&channel, ApiRequest::OpenRoom { channel: channel.clone() }).await?;
-                result::to_outcome(&result::EmptyJson {})
-            }
             ApiCommand::RoomClose { channel } => {
                 match self.ask(&channel, ApiRequest::CloseRoom { channel: channel.clone() }).await? {
                     ApiAnswer::Done { sessions } => {

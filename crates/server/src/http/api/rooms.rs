@@ -1,7 +1,10 @@
 //! Commands about one room: parses and executes them.
 
+use std::sync::Arc;
+
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::{ErrorCode, Payload};
+use dunlin_rooms::RoomOverrides;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -14,6 +17,13 @@ use super::{
 /// A command about one room.
 #[derive(Clone, Debug)]
 pub enum RoomCommand {
+    /// See [`super::Method::RoomOpen`].
+    Open {
+        /// Channel name, not checked yet.
+        channel: Box<str>,
+        /// What is not as the namespace says.
+        overrides: Arc<RoomOverrides>,
+    },
     /// See [`super::Method::RoomSend`].
     Send {
         /// Channel name, not checked yet.
@@ -32,6 +42,21 @@ struct SentJson<'a> {
     b64data: Option<String>,
 }
 
+pub(super) fn open(body: wire::RoomOpenParams) -> Parsed {
+    let channel = named(body.channel)?;
+    let params = match body.params {
+        Some(params) if !params.get().starts_with('{') => {
+            return Err(ApiError::bad_request("params must be a JSON object"));
+        }
+        // Without members they are as if not given.
+        Some(params) if params.get()[1..].trim_start() == "}" => Box::default(),
+        Some(params) => Box::<str>::from(params),
+        None => Box::default(),
+    };
+    let overrides = Arc::new(RoomOverrides { params, seed: body.seed });
+    Ok(ApiCommand::Room(RoomCommand::Open { channel, overrides }))
+}
+
 pub(super) fn send(body: wire::RoomSendParams) -> Parsed {
     let channel = named(body.channel)?;
     let data = payload_of(body.data, body.b64data)?.ok_or(ApiError::NO_DATA)?;
@@ -42,7 +67,7 @@ impl RoomCommand {
     /// The channel of the room.
     pub fn channel(&self) -> &str {
         match self {
-            Self::Send { channel, .. } => channel,
+            Self::Open { channel, .. } | Self::Send { channel, .. } => channel,
         }
     }
 }
@@ -50,6 +75,12 @@ impl RoomCommand {
 impl Executor {
     pub(super) async fn carry_out_in_room(&self, command: RoomCommand) -> JsonResult {
         match command {
+            RoomCommand::Open { channel, overrides } => {
+                match self.ask(&channel, ApiRequest::OpenRoom { channel: channel.clone(), overrides }).await? {
+                    ApiAnswer::NotOpened(refusal) => Err(ApiError::bad_request(refusal.message)),
+                    _ => result::to_outcome(&result::EmptyJson {}),
+                }
+            }
             RoomCommand::Send { channel, data } => {
                 let request = ApiRequest::SendToRoom { channel: channel.clone(), data: data.bytes().clone() };
                 match self.ask_room(&channel, request).await? {

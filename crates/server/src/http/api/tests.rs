@@ -78,7 +78,7 @@ fn requests_have_the_fields_that_are_read() {
         ("ChannelsRequest", fields::<wire::ChannelsParams>()),
         ("InfoRequest", fields::<wire::NoParams>()),
         ("RpcRequest", fields::<wire::RpcParams>()),
-        ("RoomOpenRequest", fields::<wire::ChannelParams>()),
+        ("RoomOpenRequest", fields::<wire::RoomOpenParams>()),
         ("RoomCloseRequest", fields::<wire::ChannelParams>()),
         ("RoomsRequest", fields::<wire::NoParams>()),
         ("RoomSendRequest", fields::<wire::RoomSendParams>()),

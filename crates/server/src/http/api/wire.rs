@@ -190,6 +190,15 @@ pub struct RoomPathsParams {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct RoomOpenParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    pub params: Option<Box<RawValue>>,
+    pub seed: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct RoomSendParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub channel: String,
@@ -345,7 +354,7 @@ pub struct BatchCommand {
     pub presence: Option<Object<ChannelParams>>,
     pub presence_stats: Option<Object<ChannelParams>>,
     pub info: Option<Object<NoParams>>,
-    pub room_open: Option<Object<ChannelParams>>,
+    pub room_open: Option<Object<RoomOpenParams>>,
     pub room_close: Option<Object<ChannelParams>>,
     pub rooms: Option<Object<NoParams>>,
     pub room_paths: Option<Object<RoomPathsParams>>,

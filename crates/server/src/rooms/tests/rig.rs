@@ -133,7 +133,7 @@ impl Rig {
     pub fn open_for(&mut self, owner: ShardIndex, namespace: u16, channel: &str) -> RoomKey {
         let room = RoomKey { owner, number: self.next_room };
         self.next_room += 1;
-        self.send(ToRoom::Open { room, channel: channel.into(), namespace });
+        self.send(ToRoom::Open { room, channel: channel.into(), namespace, overrides: Arc::default() });
         room
     }
 

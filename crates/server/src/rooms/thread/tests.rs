@@ -35,7 +35,10 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
     let room_thread = RoomThread::new(0, shared, waker, scheduler);
     let mut open = |number, namespace| {
         let room = RoomKey { owner: ShardIndex(0), number };
-        links[0].send(RoomThreadIndex(0), ToRoom::Open { room, channel: "a".into(), namespace });
+        links[0].send(
+            RoomThreadIndex(0),
+            ToRoom::Open { room, channel: "a".into(), namespace, overrides: std::sync::Arc::default() },
+        );
     };
     // A room is made, and waits for its first tick; everything is announced.
     open(1, 1);
@@ -53,7 +56,10 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
     doorbells[0].sleeping.arm();
     (0..room_thread.shared.options.lost_threads_max).for_each(|_| room_thread.shared.lose_thread(0));
     let room = RoomKey { owner: ShardIndex(0), number: 2 };
-    links[0].send(RoomThreadIndex(0), ToRoom::Open { room, channel: "b".into(), namespace: 0 });
+    links[0].send(
+        RoomThreadIndex(0),
+        ToRoom::Open { room, channel: "b".into(), namespace: 0, overrides: std::sync::Arc::default() },
+    );
     let Next::Run(_) = next(&room_thread, 0) else { panic!("a room is to tick") };
     assert!(links[0].has_messages());
     assert!(!doorbells[0].ring(), "the shard sleeps on");

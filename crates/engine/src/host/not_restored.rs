@@ -1,0 +1,72 @@
+//! Why a room does not go on from its checkpoint.
+
+use std::fmt;
+
+use dunlin_rooms::SAVED_ROOM_VERSION;
+
+use super::CHECKPOINT_VERSION;
+
+/// Why a room does not go on from what was kept of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotRestored {
+    /// A newer Dunlin has written it.
+    NewerVersion(u8),
+    /// A newer Dunlin has saved the room's state in it.
+    NewerState(u8),
+    /// The bytes mean nothing.
+    Malformed,
+    /// The room is of another simulation.
+    OtherSimulation(String),
+    /// The simulation's parameters were others.
+    OtherParams(String),
+    /// The room had another tick rate.
+    OtherTickRate(u32),
+    /// The simulation, or the world with its limits, does not take the state.
+    Refused,
+    /// A record of the log is missing.
+    MissingRecord {
+        /// The count of the tick whose record should follow.
+        expected: u64,
+        /// The count of the tick whose record follows.
+        found: u64,
+    },
+    /// The room's state is not what it was.
+    OtherState {
+        /// The tick after which it is not.
+        tick: u32,
+        /// The state hash that was noted.
+        expected: u64,
+        /// The state hash now.
+        actual: u64,
+    },
+}
+
+impl fmt::Display for NotRestored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NewerVersion(version) => write!(
+                f,
+                "the checkpoint has version {version}, and this Dunlin reads versions up to {CHECKPOINT_VERSION}"
+            ),
+            Self::NewerState(version) => write!(
+                f,
+                "the state in the checkpoint has version {version}, and this Dunlin reads versions up to {SAVED_ROOM_VERSION}"
+            ),
+            Self::Malformed => f.write_str("the checkpoint or its log is malformed"),
+            Self::OtherSimulation(was) => write!(f, "the checkpoint is of the simulation {was:?}"),
+            Self::OtherParams(were) => write!(f, "the checkpoint is of a room with the params {were}"),
+            Self::OtherTickRate(was) => write!(f, "the checkpoint is of a room with ticks_per_second {was}"),
+            Self::Refused => {
+                f.write_str("the simulation or the limits of the world refuse the state in the checkpoint")
+            }
+            Self::MissingRecord { expected, found } => {
+                write!(f, "the log has no record of tick {expected}; tick {found} follows")
+            }
+            Self::OtherState { tick, expected, actual } => {
+                write!(f, "the state after tick {tick} differs: its hash was {expected:016x} and is now {actual:016x}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotRestored {}

@@ -1,0 +1,118 @@
+//! Opening rooms by the server API, whose requests wait until the world is made.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dunlin_protocol::ErrorCode;
+use dunlin_rooms::{Refusal, RoomOverrides};
+
+use crate::{
+    Effects,
+    api::{ApiAnswer, ApiResult},
+    event::Ticket,
+    message::SubscriptionRequest,
+    room::{Opening, RoomKey, RoomRefusal},
+};
+
+use super::{Context, Owner};
+
+const IS_OPEN: &str = "the room is open already, and only a room that is closed is opened with options";
+const PARAMS_TOO_LONG: &str = "params is longer than room.params_size_limit";
+const TOO_MANY: &str = "room.messages_limit requests wait for the room";
+const NOT_MADE: &str = "the room ended before its world was made: the log of the server has the reason";
+
+/// The requests that wait until the world of a room is made, by the number of the room.
+#[derive(Debug, Default)]
+pub(super) struct WaitingOpenings(BTreeMap<u64, Vec<Ticket>>);
+
+impl Owner {
+    /// Opens a room. The request is answered by [`Owner::answer_openings`] if its world is not made yet.
+    pub(super) fn open_room_by_api(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        channel: &Arc<str>,
+        overrides: &RoomOverrides,
+        effects: &mut Effects,
+    ) {
+        if let Some(answer) = self.try_open_room(context, ticket, channel, overrides, effects).transpose() {
+            context.answer_api(ticket, answer, effects);
+        }
+    }
+
+    /// The answer, if it is known.
+    fn try_open_room(
+        &mut self,
+        context: &mut Context,
+        ticket: Ticket,
+        channel: &Arc<str>,
+        overrides: &RoomOverrides,
+        effects: &mut Effects,
+    ) -> Result<Option<ApiAnswer>, ErrorCode> {
+        let namespace = context.resolve(channel)?;
+        let limits = context.namespace(namespace).room.as_ref();
+        let (params_bytes_max, waiting_max) =
+            limits.map_or((0, 0), |limits| (limits.params_bytes_max, limits.messages_max));
+        if overrides.params.len() > params_bytes_max {
+            context.count(namespace).rooms.refused[RoomRefusal::Params as usize] += 1;
+            context.because(PARAMS_TOO_LONG);
+            return Err(RoomRefusal::Params.code());
+        }
+        let (room, is_new) = self.room_to_join(context, channel, Opening::Reserved, overrides, effects)?;
+        let (key, is_made, players) = (room.key, room.is_made, room.players);
+        if !is_new && !overrides.is_empty() {
+            context.because(IS_OPEN);
+            return Err(ErrorCode::BadRequest);
+        }
+        if is_made {
+            return Ok(Some(ApiAnswer::Done { sessions: players }));
+        }
+        let waiting = self.waiting_openings.0.entry(key.number).or_default();
+        if waiting.len() >= waiting_max {
+            context.because(TOO_MANY);
+            return Err(ErrorCode::TooManyRequests);
+        }
+        waiting.push(ticket);
+        Ok(None)
+    }
+
+    /// The world of a room is made, or will not be.
+    pub(super) fn answer_openings(
+        &mut self,
+        context: &Context,
+        key: RoomKey,
+        outcome: &Result<u32, Option<Refusal>>,
+        effects: &mut Effects,
+    ) {
+        for ticket in self.waiting_openings.0.remove(&key.number).unwrap_or_default() {
+            let answer: ApiResult = match outcome {
+                Ok(players) => Ok(ApiAnswer::Done { sessions: *players }),
+                Err(Some(refusal)) => Ok(ApiAnswer::NotOpened(refusal.clone())),
+                Err(None) => {
+                    context.because(NOT_MADE);
+                    Err(ErrorCode::Internal)
+                }
+            };
+            context.answer_api(ticket, answer, effects);
+        }
+    }
+
+    /// What the room of a join is opened with, if the join opens it.
+    ///
+    /// # Errors
+    /// The client may not open a room with these parameters.
+    pub(super) fn overrides_of_join(
+        &self,
+        context: &Context,
+        request: &SubscriptionRequest,
+    ) -> Result<RoomOverrides, Refusal> {
+        let is_open = self.channels.get(&request.channel).is_some_and(|channel| channel.room.is_some());
+        let namespace = context.names.resolve(&request.channel).ok();
+        let limits = namespace.and_then(|namespace| context.namespace(namespace).room.as_ref());
+        match (&request.join, limits) {
+            (Some(join), Some(limits)) if !is_open => {
+                RoomOverrides::of_join_data(&join.data, &limits.join_params, limits.params_bytes_max)
+            }
+            _ => Ok(RoomOverrides::default()),
+        }
+    }
+}
