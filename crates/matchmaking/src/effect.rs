@@ -52,8 +52,10 @@ pub enum OpenFailure {
 pub struct RoomState<'r> {
     /// Its channel.
     pub channel: &'r str,
-    /// Number of players.
+    /// Number of players, also those who are away.
     pub players: u32,
+    /// Number of players that have ever joined. A player that comes back is not counted again.
+    pub players_joined: u64,
     /// Maximum number of players.
     pub players_max: u32,
     /// Takes players: not locked, not private.

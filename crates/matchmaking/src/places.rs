@@ -81,6 +81,7 @@ impl Matchmaker {
             opening: None,
             opened_ms: now_ms,
             players: 0,
+            players_joined: 0,
             players_max: self.rules.players_max,
             accepts: true,
             was_reported: false,
@@ -138,7 +139,7 @@ impl Matchmaker {
         room.players_max = state.players_max.min(self.rules.players_max);
         room.accepts = state.accepts;
         let channel = Arc::clone(&room.channel);
-        for ticket in room.set_players(state.players) {
+        for ticket in room.set_players(state.players, state.players_joined) {
             self.counters.joined += 1;
             self.finish(now_ms, ticket, Stage::Joined(Arc::clone(&channel)));
         }

@@ -25,6 +25,8 @@ pub(crate) struct MatchRoom {
     pub(crate) opening: Option<Vec<TicketId>>,
     pub(crate) opened_ms: u64,
     pub(crate) players: u32,
+    /// Players that have ever joined.
+    pub(crate) players_joined: u64,
     pub(crate) players_max: u32,
     /// Takes players: not locked, not private.
     pub(crate) accepts: bool,
@@ -63,11 +65,12 @@ impl MatchRoom {
         self.reservations.retain(|reservation| reservation.ticket != ticket);
     }
 
-    /// Takes over a reported number of players. Each new player uses a place of the oldest reservation. Returns the
-    /// tickets all of whose places are used.
-    pub(crate) fn set_players(&mut self, players: u32) -> Vec<TicketId> {
-        let mut arrived = players.saturating_sub(self.players);
-        self.players = players;
+    /// Takes over a reported number of players. Each player that has joined uses a place of the oldest reservation. Returns
+    /// the tickets all of whose places are used.
+    pub(crate) fn set_players(&mut self, players: u32, players_joined: u64) -> Vec<TicketId> {
+        let arrived = players_joined.saturating_sub(self.players_joined);
+        let mut arrived = u32::try_from(arrived).unwrap_or(u32::MAX);
+        (self.players, self.players_joined) = (players, players_joined);
         let mut complete = Vec::new();
         while arrived > 0
             && let Some(oldest) = self.reservations.front_mut()

@@ -56,6 +56,30 @@ fn open_rooms_are_filled_before_new_ones_open() {
 }
 
 #[test]
+fn only_new_players_use_reserved_places() {
+    let mut rig = Rig::new(pairs());
+    let first = ["a", "b", "c"].map(|user| rig.ticket(&[user]));
+    rig.pass(1_000);
+    rig.players("arena:1", 2);
+    let joined =
+        |rig: &Rig| first.iter().filter(|id| matches!(rig.status(**id), Some(TicketStatus::Joined(_)))).count();
+    assert_eq!(joined(&rig), 2);
+    // A player leaves and another, who had no ticket, was there before: nobody new has come.
+    *rig.rooms.get_mut("arena:1").expect("open") = 1;
+    rig.report();
+    *rig.rooms.get_mut("arena:1").expect("open") = 2;
+    rig.report();
+    assert_eq!(joined(&rig), 2);
+    // The room has 4 places: 2 players and the reserved one leave 1.
+    let late = ["d", "e"].map(|user| rig.ticket(&[user]));
+    rig.pass(0);
+    assert_eq!(rig.placed[&late[0]], ["arena:1".into()]);
+    assert_eq!(rig.status(late[1]), Some(TicketStatus::Waiting));
+    rig.players("arena:1", 4);
+    assert_eq!(joined(&rig), 3);
+}
+
+#[test]
 fn rooms_and_tickets_with_different_criteria_stay_apart() {
     let mut rig = Rig::new(pairs());
     let mut with = |user, mode| {

@@ -12,6 +12,8 @@ pub struct Rig {
     pub now_ms: u64,
     /// Players of the open rooms.
     pub rooms: BTreeMap<Arc<str>, u32>,
+    /// Players that have ever joined each room.
+    pub joined: BTreeMap<Arc<str>, u64>,
     /// Rooms in which each ticket was placed, in order.
     pub placed: BTreeMap<TicketId, Vec<Arc<str>>>,
     pub ended: BTreeMap<TicketId, EndReason>,
@@ -41,6 +43,7 @@ impl Rig {
             matchmaker: Matchmaker::new(rules, "arena:"),
             now_ms: 1_000,
             rooms: BTreeMap::new(),
+            joined: BTreeMap::new(),
             placed: BTreeMap::new(),
             ended: BTreeMap::new(),
             opens: Ok(()),
@@ -102,11 +105,13 @@ impl Rig {
     /// Reports the rooms.
     pub fn report(&mut self) {
         let mut effects = Vec::new();
-        let state = |(channel, players): (&Arc<str>, &u32)| (Arc::clone(channel), *players);
-        let rooms: Vec<_> = self.rooms.iter().map(state).collect();
-        let states = rooms.iter().map(|(channel, players)| RoomState {
+        let joined = |channel| self.joined.get(channel).copied().unwrap_or_default();
+        let rooms: Vec<_> =
+            self.rooms.iter().map(|(channel, players)| (Arc::clone(channel), *players, joined(channel))).collect();
+        let states = rooms.iter().map(|(channel, players, joined)| RoomState {
             channel,
             players: *players,
+            players_joined: *joined,
             players_max: 100,
             accepts: true,
         });
@@ -114,9 +119,10 @@ impl Rig {
         self.perform(effects);
     }
 
-    /// Changes the number of players of a room, and reports it.
+    /// Changes the number of players of a room, and reports it. If there are more than before, new ones have joined.
     pub fn players(&mut self, channel: &str, players: u32) {
-        *self.rooms.get_mut(channel).expect("an open room") = players;
+        let before = std::mem::replace(self.rooms.get_mut(channel).expect("an open room"), players);
+        *self.joined.entry(channel.into()).or_default() += u64::from(players.saturating_sub(before));
         self.report();
     }
 }

@@ -42,6 +42,7 @@ fn play(rules: MatchRules, sizes: &[u32], modes: u32, skills: u32) -> (Rig, Vec<
         *players.entry(room.clone()).or_insert(0) += *size as u32;
     }
     assert!(players.values().all(|players| *players <= 8), "no room has more users than places");
+    rig.joined = players.iter().map(|(channel, players)| (channel.clone(), u64::from(*players))).collect();
     rig.rooms = players;
     rig.report();
     let joined = |id: &TicketId| matches!(rig.status(*id), Some(TicketStatus::Joined(_)));

@@ -163,12 +163,14 @@ impl Rooms {
         let report = |room_thread: &Arc<RoomThread>| {
             let granted = room_thread.granted();
             let scheduler = room_thread.scheduler();
+            let (players, spectators) = scheduler.audience();
             ThreadReport {
                 thread: room_thread.index,
                 granted,
                 rooms: scheduler.room_count(),
                 unmade: scheduler.unmade_count(),
-                players: scheduler.player_count(),
+                players,
+                spectators,
                 load_permille: scheduler.load.permille,
                 counters: scheduler.counters.clone(),
             }

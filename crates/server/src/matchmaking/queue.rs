@@ -210,7 +210,8 @@ impl Queues {
             let mut effects = Vec::new();
             let states = rooms.iter().map(|room| RoomState {
                 channel: &room.channel,
-                players: room.players,
+                players: room.players.saturating_add(room.players_away),
+                players_joined: room.players_joined,
                 players_max: u32::MAX,
                 accepts: true,
             });

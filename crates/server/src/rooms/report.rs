@@ -113,8 +113,10 @@ pub struct ThreadReport {
     pub rooms: u32,
     /// Number of rooms whose world is being created.
     pub unmade: u32,
-    /// Number of players.
+    /// Number of players with a client.
     pub players: u64,
+    /// Number of spectators.
+    pub spectators: u64,
     /// Permille of the last second in which game code ran.
     pub load_permille: u16,
     /// The counters.
@@ -139,10 +141,14 @@ pub struct RoomReport {
     pub channel: Arc<str>,
     /// The index of its thread.
     pub thread: u16,
-    /// Number of players.
+    /// Number of players with a client.
     pub players: u32,
     /// Number of players without a client, which are not in `players`.
     pub players_away: u32,
+    /// Number of spectators.
+    pub spectators: u32,
+    /// Number of players that have joined since the process has the room. A player that comes back is not counted again.
+    pub players_joined: u64,
     /// Number of objects.
     pub objects: u32,
     /// The last tick.

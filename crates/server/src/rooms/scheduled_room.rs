@@ -5,11 +5,11 @@ use std::sync::Arc;
 use dunlin_config::RoomSettings;
 use dunlin_engine::{
     ShardIndex,
-    host::{HostOptions, RoomHost, RoutedMessage, Runner},
-    room::{FromRoom, NotJoined, RoomKey, ToRoom},
+    host::{CompletedTick, Entered, HostOptions, RoomHost, RoutedMessage, Runner, Step},
+    room::{FromRoom, NotJoined, RoomKey, SeatKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
-use dunlin_rooms::{Grid, Refusal};
+use dunlin_rooms::{Grid, Refusal, Room};
 
 use super::{
     RoomReport,
@@ -71,7 +71,10 @@ pub(super) struct Stats {
     tick_p50_us: u32,
     tick_p99_us: u32,
     pub(super) objects: u32,
+    pub(super) players: u32,
     pub(super) players_away: u32,
+    pub(super) spectators: u32,
+    pub(super) players_joined: u64,
     pub(super) tick: u32,
     pub(super) late: u64,
     pub(super) skipped: u64,
@@ -188,21 +191,15 @@ impl ScheduledRoom {
         }
     }
 
-    /// The number of players.
-    pub(super) fn player_count(&self) -> usize {
-        match &self.stage {
-            Stage::Opening { .. } => 0,
-            Stage::Open { host, .. } => host.player_count(),
-        }
-    }
-
     pub(super) fn report(&self, thread: u16) -> RoomReport {
         let stats = &self.stats;
         RoomReport {
             channel: Arc::clone(&self.channel),
             thread,
-            players: u32::try_from(self.player_count()).unwrap_or(u32::MAX),
+            players: stats.players,
             players_away: stats.players_away,
+            spectators: stats.spectators,
+            players_joined: stats.players_joined,
             objects: stats.objects,
             tick: stats.tick,
             tick_p50_us: stats.tick_p50_us,
@@ -232,6 +229,22 @@ impl Stats {
             self.tick_p50_us = self.recent.quantile_us(0.5);
             self.tick_p99_us = self.recent.quantile_us(0.99);
         }
+    }
+
+    /// Updates the numbers of players and spectators after a tick that began with these steps.
+    pub(super) fn count_players(&mut self, room: &Room, steps: &[Step], done: &CompletedTick) {
+        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        self.players = narrow(room.player_count().saturating_sub(done.away()));
+        self.players_away = narrow(done.away());
+        self.spectators = narrow(room.world().spectator_count());
+        let joining = steps.iter().filter_map(|step| match step {
+            Step::Join { is_spectator, .. } => Some(*is_spectator),
+            _ => None,
+        });
+        let is_new = |(is_spectator, (_, entered)): &(bool, (SeatKey, Option<Entered>))| {
+            !is_spectator && entered.is_some_and(|entered| !entered.is_back)
+        };
+        self.players_joined += joining.zip(done.joins()).filter(is_new).count() as u64;
     }
 
     /// Expected duration of a tick; the maximum if there was none.

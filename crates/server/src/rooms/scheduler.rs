@@ -129,9 +129,10 @@ impl Scheduler {
         self.unmade
     }
 
-    /// The number of players in all rooms.
-    pub(super) fn player_count(&self) -> u64 {
-        self.places.iter().flatten().map(|scheduled_room| scheduled_room.player_count() as u64).sum()
+    /// The numbers of players and of spectators in all rooms.
+    pub(super) fn audience(&self) -> (u64, u64) {
+        let stats = || self.places.iter().flatten().map(|scheduled_room| &scheduled_room.stats);
+        (stats().map(|stats| u64::from(stats.players)).sum(), stats().map(|stats| u64::from(stats.spectators)).sum())
     }
 
     /// When the next room is due.
@@ -352,7 +353,7 @@ impl Scheduler {
         self.counters.inputs += steps.iter().filter(|step| matches!(step, Step::Input { .. })).count() as u64;
         self.counters.inputs_senseless += live.runner.inputs_senseless() - scheduled_room.stats.inputs_senseless;
         scheduled_room.stats.update(&live, took_ns);
-        scheduled_room.stats.players_away = u32::try_from(done.away()).unwrap_or(u32::MAX);
+        scheduled_room.stats.count_players(live.runner.room(), steps, &done);
         self.counters.seats_expired += done.expired() as u64;
         live.share.set(scheduled_room.stats.memory_bytes);
         if live.recorder.take_if(|recorder| recorder.tail().is_cut()).is_some() {

@@ -92,6 +92,35 @@ fn events_reach_the_owner_and_their_audience_is_named() {
 }
 
 #[test]
+fn spectators_and_players_who_come_back_are_not_counted_as_players() {
+    let mut rig = Rig::start(1, vec![RoomSettings { seat_grace_ms: 60_000, ..settings("walk") }]);
+    let room = rig.open(0, "a");
+    let claim = |given, returned: Option<u128>| SeatClaim {
+        given: Some(SeatToken(given)),
+        returned: returned.map(SeatToken),
+        is_one_per_user: false,
+    };
+    let seat = rig.join_with(room, "ann", claim(1, None));
+    let watching = rig.watch(room);
+    assert_eq!((rig.wait_joined(seat), rig.wait_joined(watching)), (Ok(()), Ok(())));
+    let counts = |rig: &Rig| {
+        let rooms = rig.rooms.rooms();
+        rooms.first().map(|room| (room.players, room.players_away, room.spectators, room.players_joined))
+    };
+    wait_until("the counts", || counts(&rig) == Some((1, 0, 1, 1)));
+    rig.lose(room, seat);
+    wait_until("a player who is away", || counts(&rig) == Some((0, 1, 1, 1)));
+    let seat = rig.join_with(room, "ann", claim(2, Some(1)));
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    wait_until("the player", || counts(&rig) == Some((1, 0, 1, 1)));
+    let ben = rig.join_with(room, "ben", claim(3, None));
+    assert_eq!(rig.wait_joined(ben), Ok(()));
+    wait_until("a new player", || counts(&rig) == Some((2, 0, 1, 2)));
+    let threads = rig.rooms.threads();
+    assert_eq!((threads[0].players, threads[0].spectators), (2, 1));
+}
+
+#[test]
 fn an_empty_room_reports_it_and_continues_until_it_is_closed() {
     let mut rig = Rig::start(1, vec![RoomSettings { empty_timeout_ms: 50, ..settings("walk") }]);
     let room = rig.open(0, "a");

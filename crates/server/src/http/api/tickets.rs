@@ -41,9 +41,21 @@ impl From<TicketFault> for ApiError {
                 Self::bad_request(fault.why())
             }
             TicketFault::NotEnabled => Self::unsupported(fault.why()),
-            TicketFault::Refused(MatchRefusal::QueueFull) | TicketFault::Busy | TicketFault::Stopped => {
-                Self::internal(fault.why())
-            }
+            TicketFault::Refused(MatchRefusal::QueueFull) | TicketFault::Busy => Self::too_many_requests(fault.why()),
+            TicketFault::Stopped => Self::internal(fault.why()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_is_too_many_requests() {
+        for fault in [TicketFault::Refused(MatchRefusal::QueueFull), TicketFault::Busy] {
+            let error = ApiError::from(fault);
+            assert_eq!((error.code(), error.http_status()), (111, 429), "{}", error.message());
         }
     }
 }

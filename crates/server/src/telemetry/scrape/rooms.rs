@@ -17,10 +17,11 @@ type Pick = fn(&ThreadReport) -> u64;
 pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     let threads = moment.room_threads;
     let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
-    let gauges: [(&'static m::Family, Pick); 3] = [
+    let gauges: [(&'static m::Family, Pick); 4] = [
         (&m::ROOMS, |thread| thread.rooms.into()),
         (&m::ROOMS_UNMADE, |thread| thread.unmade.into()),
         (&m::ROOM_PLAYERS, |thread| thread.players),
+        (&m::ROOM_SPECTATORS, |thread| thread.spectators),
     ];
     for (family, pick) in gauges {
         per_thread(page, family, threads, |thread| pick(thread) as f64);
