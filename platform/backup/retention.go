@@ -3,11 +3,16 @@ package backup
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
 // Keep is how many snapshots are kept: the newest of each of the last days, weeks and months that have any. The newest of all is always kept.
-type Keep struct{ Daily, Weekly, Monthly int }
+type Keep struct {
+	Daily, Weekly, Monthly int
+	// Snapshot is the beginning of an identifier that is kept as well: that of the last verified restore.
+	Snapshot string
+}
 
 // Snapshot of a repository.
 type Snapshot struct {
@@ -40,5 +45,7 @@ func expired(snapshots []Snapshot, keep Keep) []Snapshot {
 		return fmt.Sprint(year, "-", week)
 	})
 	keepNewest(keep.Monthly, func(when time.Time) string { return when.Format("2006-01") })
-	return slices.DeleteFunc(ordered, func(snapshot Snapshot) bool { return isKept[snapshot.ID] })
+	return slices.DeleteFunc(ordered, func(snapshot Snapshot) bool {
+		return isKept[snapshot.ID] || keep.Snapshot != "" && strings.HasPrefix(snapshot.ID, keep.Snapshot)
+	})
 }

@@ -36,6 +36,7 @@ spec:
   ports: [{ port: 5432 }]
   health: { tcp: true }
   volumes: [{ name: data, path: /data, size: 1Gi }]
+  onNodeLoss: RestoreFromBackup
   backup:
     schedule: "15 3 * * *"
     repository: { claim: backups, file: backup.env }
@@ -44,8 +45,9 @@ spec:
 // taskMachine is where the pods of backups run in this test: the real program and the real restic, with folders for volumes.
 type taskMachine struct {
 	*site
-	program                  string
-	data, repository, drills string
+	program string
+	// data is the volume of the first claim, and moved that of the claim after the loss of a node.
+	data, moved, repository string
 	// replicas that the StatefulSet had while a restore ran.
 	replicasAtRestore []int32
 	// interrupt takes the place of the program, if it is there. The pod is killed after it.
@@ -61,7 +63,7 @@ func newTaskMachine(site *site) *taskMachine {
 	if out, err := exec.Command("go", "build", "-o", machine.program, "../cmd/roost-backup").CombinedOutput(); err != nil {
 		site.t.Fatalf("%v: %s", err, out)
 	}
-	machine.data, machine.repository = site.t.TempDir(), site.t.TempDir()
+	machine.data, machine.moved, machine.repository = site.t.TempDir(), site.t.TempDir(), site.t.TempDir()
 	return machine
 }
 
@@ -107,11 +109,13 @@ func (machine *taskMachine) runJob(ctx context.Context, admin client.Client, job
 		return
 	}
 	if template.Labels[render.LabelTask] == render.TaskRestore {
-		var set appsv1.StatefulSet
-		if err := admin.Get(ctx, client.ObjectKey{Namespace: "web", Name: "database"}, &set); err != nil {
-			t.Error(err)
+		var sets appsv1.StatefulSetList
+		if err := admin.List(ctx, &sets, client.InNamespace("web"), client.MatchingLabels{render.LabelApp: "database"}); err != nil || len(sets.Items) == 0 {
+			t.Error(err, len(sets.Items))
 		}
-		machine.replicasAtRestore = append(machine.replicasAtRestore, *set.Spec.Replicas+set.Status.Replicas)
+		for _, set := range sets.Items {
+			machine.replicasAtRestore = append(machine.replicasAtRestore, *set.Spec.Replicas+set.Status.Replicas)
+		}
 	}
 	message, code := "", 137
 	if machine.interrupt == nil {
@@ -155,16 +159,17 @@ func (machine *taskMachine) execute(ctx context.Context, admin client.Client, po
 					t.Error(err)
 				}
 			}
-		case volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == "data-database-0":
+		case volume.PersistentVolumeClaim != nil && machine.volume(volume.PersistentVolumeClaim.ClaimName) != "":
+			data := machine.volume(volume.PersistentVolumeClaim.ClaimName)
 			if err := os.MkdirAll(filepath.Join(root, "volumes"), 0o755); err != nil {
 				t.Error(err)
 			}
 			// A mount is a folder with its own entries; here, it is moved in, and back at the end.
-			if err := os.Rename(machine.data, filepath.Join(root, "volumes/data")); err != nil {
+			if err := os.Rename(data, filepath.Join(root, "volumes/data")); err != nil {
 				t.Error(err)
 			}
 			defer func() {
-				if err := os.Rename(filepath.Join(root, "volumes/data"), machine.data); err != nil {
+				if err := os.Rename(filepath.Join(root, "volumes/data"), data); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -261,6 +266,7 @@ func TestBackupDrillAndRestore(t *testing.T) {
 	machine.restoreAndReplace()
 	machine.interruptAndComplete()
 	machine.failAndRecover()
+	machine.loseNode()
 	for _, row := range []struct {
 		code                int
 		arguments, sentence string

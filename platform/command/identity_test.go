@@ -48,7 +48,7 @@ var rights = []struct{ group, version, resource, deployer, reader, runner, opera
 	{"", "v1", "pods/exec", "", "", "", ""},
 	{"", "v1", "pods/attach", "", "", "", ""},
 	{"", "v1", "events", "", watch, "", "create patch"},
-	{"", "v1", "persistentvolumeclaims", "", "", "", "get"},
+	{"", "v1", "persistentvolumeclaims", "", "", "", "get create"},
 	{"", "v1", "resourcequotas", "", "", "", ""},
 	{"apps", "v1", "controllerrevisions", read, watch, watch, write},
 	{"apps", "v1", "deployments", "", watch, watch, write},

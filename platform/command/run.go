@@ -134,7 +134,7 @@ func (cluster *cluster) oneOff(ctx context.Context, name string, query runQuery)
 	template = &deployment.Spec.Template
 	if apierrors.IsNotFound(err) {
 		workload, template = set, &set.Spec.Template
-		err = cluster.Get(ctx, client.ObjectKeyFromObject(subject), set)
+		err = cluster.Get(ctx, client.ObjectKey{Namespace: subject.GetNamespace(), Name: render.WorkloadName(name, statusOf(subject).Backup)}, set)
 	}
 	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(workload, subject) {
 		return nil, fmt.Errorf("no revision of the App %s/%s has been applied; `roost status -n %s %s` shows why", query.namespace, name, query.namespace, name)

@@ -194,6 +194,9 @@ func (program *program) printState(state state) {
 	if backup := state.Backup; backup != nil {
 		program.print("last backup            %s", snapshotText(backup.LastBackup, backup.LastSnapshot))
 		program.print("last verified restore  %s", snapshotText(backup.LastVerifiedRestore, backup.VerifiedSnapshot))
+		if loss := backup.NodeLoss; loss != nil && loss.Restored != nil {
+			program.print("last loss of a node     %s", reconcile.SentenceOfLoss(loss))
+		}
 		if operation := backup.Operation; operation != nil {
 			program.print("last operation         %s %s: %s", operationNames[operation.Kind], operation.Phase, operation.Message)
 		}

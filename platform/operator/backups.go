@@ -33,14 +33,16 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	if subject.backup == nil {
 		// The annotation of the last operation stays on the App. What was done with it is kept, so that a backup that is added again does
 		// not repeat it: a repeated restore would replace what was written since.
-		if recorded := subject.status.Backup; recorded != nil && recorded.Operation != nil {
-			kept := recorded.Operation.DeepCopy()
-			if !kept.IsEnded() {
-				kept.Phase, kept.Message = v1alpha1.OperationFailed, "spec.backup was removed"
-			}
-			return &v1alpha1.BackupStatus{Operation: kept, RestoreUnfinished: recorded.RestoreUnfinished}, nil
+		// The volumes that the app uses are known from the status as well.
+		recorded := subject.status.Backup
+		if recorded == nil || recorded.Operation == nil && recorded.VolumeGeneration == 0 {
+			return nil, nil
 		}
-		return nil, nil
+		kept := recorded.Operation.DeepCopy()
+		if !kept.IsEnded() {
+			kept.Phase, kept.Message = v1alpha1.OperationFailed, "spec.backup was removed"
+		}
+		return keptStatus(recorded, kept), nil
 	}
 	var pods corev1.PodList
 	selector := client.MatchingLabels{
@@ -63,6 +65,9 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 		App: subject.object.GetName(), Recorded: next.Operation, Requested: requested, Live: input.Live, Pods: input.Pods,
 		RestoreUnfinished: next.RestoreUnfinished,
 	}
+	if next.NodeLoss != nil {
+		asked.RequestedBefore = next.NodeLoss.Requested
+	}
 	if requested != nil {
 		asked.Refusal = refusalOfOperation(subject, requested.Kind)
 	}
@@ -81,13 +86,23 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	}
 	next.Operation = reconcile.NextOperation(asked)
 	next.RestoreUnfinished = asked.RestoreUnfinishedAfter(next.Operation)
-	return next, nil
+	return reconcile.AfterNodeLoss(reconcile.NodeLossInput{
+		App: subject.object.GetName(), IsRestoring: subject.onNodeLoss == v1alpha1.OnNodeLossRestore, Volumes: input.LocalVolumes, Status: next,
+		Now: metav1.NewTime(operator.now().Truncate(time.Second)),
+	}), nil
+}
+
+// keptStatus is about the volumes, and not about the repository.
+func keptStatus(status *v1alpha1.BackupStatus, operation *v1alpha1.Operation) *v1alpha1.BackupStatus {
+	return &v1alpha1.BackupStatus{
+		Operation: operation, RestoreUnfinished: status.RestoreUnfinished, VolumeGeneration: status.VolumeGeneration, NodeLoss: status.NodeLoss,
+	}
 }
 
 // aboutRepository is the status without what is known of another repository. While the present one is not known, all of it is kept.
 func aboutRepository(status *v1alpha1.BackupStatus, repository string) *v1alpha1.BackupStatus {
 	if status.Repository != "" && repository != "" && status.Repository != repository {
-		status = &v1alpha1.BackupStatus{Operation: status.Operation, RestoreUnfinished: status.RestoreUnfinished}
+		status = keptStatus(status, status.Operation)
 	}
 	status.Repository = cmp.Or(repository, status.Repository)
 	return status
@@ -258,7 +273,7 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 	if spec == nil {
 		return nil
 	}
-	state := &reconcile.BackupState{HasRepository: spec.Repository != nil}
+	state := &reconcile.BackupState{HasRepository: spec.Repository != nil, FirstPod: subject.object.GetName() + "-0"}
 	state.FreshSeconds, state.VerifiedSeconds = boundsOf(spec)
 	if !state.HasRepository {
 		name := objectName{batchv1.SchemeGroupVersion.String(), "CronJob", render.BackupName(subject.object.GetName())}
@@ -268,6 +283,10 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 			state.AgeSeconds = new(int64(now.Sub(last) / time.Second))
 		}
 		return state
+	}
+	state.FirstPod = render.FirstPod(subject.object.GetName(), status)
+	if subject.onNodeLoss == v1alpha1.OnNodeLossRestore {
+		state.Policy = reconcile.PolicyOf(status)
 	}
 	state.AgeSeconds, state.VerifiedAgeSeconds = ageOf(status.LastBackup, now), ageOf(status.LastVerifiedRestore, now)
 	if status.LastBackup != nil {

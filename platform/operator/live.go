@@ -23,7 +23,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
-// children are the kinds that specs render to. A PersistentVolumeClaim is none of them: the operator has no right to change it.
+// children are the kinds that specs render to. A PersistentVolumeClaim is none of them: the operator has no right to change or delete it.
 func children() map[client.Object]client.ObjectList {
 	return map[client.Object]client.ObjectList{
 		&corev1.ServiceAccount{}: &corev1.ServiceAccountList{}, &corev1.ConfigMap{}: &corev1.ConfigMapList{},

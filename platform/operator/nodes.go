@@ -3,14 +3,18 @@ package operator
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // localVolumes are those of pods that do not run and may wait for a node. They are read only if there are such pods. An
@@ -36,6 +40,16 @@ func (operator *Operator) localVolumes(ctx context.Context, pods []corev1.Pod) (
 		}
 	}
 	return found, nil
+}
+
+// present are the volumes that the app uses, without earlier ones: the pod of a node that is lost is there until the node is back or deleted.
+func (subject *subject) present(volumes []reconcile.LocalVolume) []reconcile.LocalVolume {
+	status := subject.status.Backup
+	if status == nil || status.VolumeGeneration == 0 {
+		return volumes
+	}
+	part := "-" + render.WorkloadName(subject.object.GetName(), status) + "-"
+	return slices.DeleteFunc(volumes, func(volume reconcile.LocalVolume) bool { return !strings.Contains(volume.Claim, part) })
 }
 
 // mayWaitForNode is whether a pod has no node, or one that does not report it as ready. The pod of a node that is cut off stays as it
@@ -88,6 +102,7 @@ func (operator *Operator) localVolume(ctx context.Context, pod *corev1.Pod, clai
 		found.Node, found.IsNodeThere = nodes.Items[0].Name, true
 		if since := notReadySince(&nodes.Items[0]); since != nil {
 			found.NotReadySeconds = new(int64(operator.now().Sub(*since) / time.Second))
+			found.NotReadyFrom = new(metav1.NewTime(*since))
 			found.NotReadySince = since.UTC().Format(time.RFC3339)
 		}
 	}

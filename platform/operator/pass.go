@@ -72,6 +72,7 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if input.LocalVolumes, err = operator.localVolumes(ctx, pods); err != nil {
 		return 0, err
 	}
+	input.LocalVolumes = subject.present(input.LocalVolumes)
 	backup, err := operator.backupStatus(ctx, subject, input, render.RepositoryOf(subject.backup, found.values.Repository))
 	if err != nil {
 		return 0, err

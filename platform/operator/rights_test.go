@@ -26,6 +26,7 @@ func TestTheOperatorHasNoOtherRights(t *testing.T) {
 		{"rights", "patch", "apps.roost.dev", "apps", false},
 		{"rights", "delete", "apps.roost.dev", "apps", false},
 		{"rights", "get", "", "persistentvolumeclaims", true},
+		{"rights", "create", "", "persistentvolumeclaims", true},
 		{"rights", "list", "", "persistentvolumeclaims", false},
 		{"rights", "patch", "", "persistentvolumeclaims", false},
 		{"rights", "delete", "", "persistentvolumeclaims", false},

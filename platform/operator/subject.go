@@ -36,6 +36,7 @@ type subject struct {
 	pullSecret string
 	env        map[string]string
 	backup     *v1alpha1.Backup
+	onNodeLoss string
 	// repositoryFile has the keys of the repository of backups.
 	repositoryFile string
 	problems       func() []validate.Problem
@@ -84,7 +85,7 @@ func appSubject(app *v1alpha1.App) *subject {
 	}
 	return &subject{
 		kind: KindApp, object: app, spec: app.Spec, status: &app.Status, host: app.Spec.Host, path: app.Spec.Path,
-		envFiles: files, env: env, backup: app.Spec.Backup, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
+		envFiles: files, env: env, backup: app.Spec.Backup, onNodeLoss: app.Spec.OnNodeLoss, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
 		problems: func() []validate.Problem { return validate.App(app) },
 		missing:  func(settings.Settings) []string { return nil },
 		render: func(values settings.Settings, cluster render.Cluster) ([]runtime.Object, error) {

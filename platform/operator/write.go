@@ -33,9 +33,15 @@ func (e *refusedError) Unwrap() error { return e.cause }
 func (operator *Operator) write(ctx context.Context, subject *subject, write reconcile.Write, live map[objectName]reconcile.Manifest) error {
 	name := nameOf(write.Object)
 	var err error
-	if write.Kind == reconcile.WriteDelete {
+	switch write.Kind {
+	case reconcile.WriteDelete:
 		err = operator.remove(ctx, subject, name, types.UID(write.UID))
-	} else {
+	case reconcile.WriteCreate:
+		made := (&unstructured.Unstructured{Object: write.Object}).DeepCopy()
+		made.SetNamespace(subject.object.GetNamespace())
+		// If another one was made meanwhile, the next pass looks whose it is.
+		err = client.IgnoreAlreadyExists(operator.Writer.Create(ctx, made, client.FieldOwner(reconcile.FieldManager)))
+	default:
 		err = operator.apply(ctx, subject, name, write.Object, live[name])
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {

@@ -19,6 +19,10 @@ type BackupState struct {
 	VerifiedSeconds int64
 	// VerifiedAgeSeconds of the last verified restore is nil if there was none.
 	VerifiedAgeSeconds *int64
+	// FirstPod is the pod whose volumes are saved.
+	FirstPod string
+	// Policy says what is done about a node that is lost, or is empty if the app waits.
+	Policy string
 	// SaveFailure and VerifyFailure are the last words of the last backup and of the last drill, if they have failed.
 	SaveFailure, VerifyFailure string
 }
@@ -81,6 +85,8 @@ type OperationInput struct {
 	IsUnchanged bool
 	// RestoreUnfinished is that of the status.
 	RestoreUnfinished bool
+	// RequestedBefore is the operation of the annotation that was carried out before one after the loss of a node.
+	RequestedBefore string
 }
 
 // notSavedUnfinished is why there is no backup now.
@@ -89,7 +95,8 @@ const notSavedUnfinished = "a restore was interrupted, so the volumes may hold p
 // RestoreUnfinishedAfter is whether volumes may hold parts of two states, once the operation is in its next phase. It is recorded before the
 // Job of a restore exists, so whatever happens to the Job, the pods do not start on such volumes.
 func (input *OperationInput) RestoreUnfinishedAfter(next *v1alpha1.Operation) bool {
-	if next == nil || next.Kind != render.TaskRestore {
+	// A restore into new claims touches none that the app uses.
+	if next == nil || next.Kind != render.TaskRestore || next.Generation > 0 {
 		return input.RestoreUnfinished
 	}
 	hasRun := input.Recorded != nil && input.Recorded.ID == next.ID && input.Recorded.Phase == v1alpha1.OperationRuns
@@ -108,7 +115,7 @@ func (input *OperationInput) RestoreUnfinishedAfter(next *v1alpha1.Operation) bo
 // an operator that is restarted goes on, and repeats nothing.
 func NextOperation(input OperationInput) *v1alpha1.Operation {
 	if input.Recorded.IsEnded() {
-		isNew := input.Requested != nil && (input.Recorded == nil || input.Recorded.ID != input.Requested.ID)
+		isNew := input.Requested != nil && input.Requested.ID != input.RequestedBefore && (input.Recorded == nil || input.Recorded.ID != input.Requested.ID)
 		if !isNew {
 			return input.Recorded
 		}
@@ -157,6 +164,10 @@ func (input *OperationInput) waitsFor() string {
 		if isSuspended, _ := spec["suspend"].(bool); !isSuspended {
 			return "the CronJob " + name + " is being suspended"
 		}
+	}
+	if input.Recorded.Generation > 0 {
+		// What runs on a node that is lost is there until the node is. Its volumes are not those of the restore.
+		return ""
 	}
 	for _, object := range input.Live {
 		isTask := object["kind"] == "Job" && label(object, render.LabelPart) == render.PartBackup

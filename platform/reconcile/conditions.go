@@ -142,7 +142,7 @@ func (decision *decision) degraded() Condition {
 	case decision.input.RestoreUnfinished:
 		condition.Reason, condition.Message = ReasonRestoreUnfinished, decision.whyRestoreUnfinished()
 	case lost != nil:
-		condition.Reason, condition.Message = ReasonNodeLost, whyNodeLost(decision.input.Owner.Name, *lost, decision.input.Backup)
+		condition.Reason, condition.Message = ReasonNodeLost, whyNodeLost(*lost, decision.input.Backup)
 	case failing != nil:
 		condition.Reason = ReasonPodFailing
 		condition.Message = fmt.Sprintf("%s: %s: %s", failing.Name, failing.Waiting, tail(failing.LastWords, lastWordsBytesMax))

@@ -25,6 +25,8 @@ const (
 	EventRolledOut       = "RolledOut"
 	EventDriftUndone     = "DriftUndone"
 	EventRecovered       = "Recovered"
+	// EventRestoredFromBackup is about an app that has moved to new volumes after the loss of a node.
+	EventRestoredFromBackup = "RestoredFromBackup"
 )
 
 const (
@@ -85,11 +87,22 @@ func StatusEvents(before, after v1alpha1.Status) []Event {
 			events = append(events, Event{Reason: EventRecovered, Message: "no longer " + earlier.Reason})
 		}
 	}
+	if loss := restoredLoss(before.Backup, after.Backup); loss != nil {
+		events = append(events, Event{true, EventRestoredFromBackup, head(SentenceOfLoss(loss), eventBytesMax)})
+	}
 	if after.Revision != before.Revision {
 		ready := cmp.Or(meta.FindStatusCondition(after.Conditions, ConditionReady), &metav1.Condition{})
 		events = append(events, Event{Reason: EventRolledOut, Message: head(fmt.Sprintf("revision %s: %s", after.Revision, ready.Message), eventBytesMax)})
 	}
 	return events
+}
+
+// restoredLoss is the loss of a node after which the app has moved to new volumes since, or nil.
+func restoredLoss(before, after *v1alpha1.BackupStatus) *v1alpha1.NodeLoss {
+	if after == nil || after.NodeLoss == nil || after.NodeLoss.Restored == nil || before != nil && before.VolumeGeneration == after.VolumeGeneration {
+		return nil
+	}
+	return after.NodeLoss
 }
 
 func hasCondition(status v1alpha1.Status, kind string) bool {

@@ -1,6 +1,10 @@
 package reconcile
 
-import "fmt"
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // nodeLostSeconds is how long a node is not ready before it counts as lost. A machine that restarts is back by then.
 const nodeLostSeconds = 300
@@ -12,7 +16,8 @@ type LocalVolume struct {
 	IsNodeThere bool
 	// NotReadySeconds is nil while the node is ready.
 	NotReadySeconds *int64
-	// NotReadySince is the time of that, for the message.
+	// NotReadyFrom is the time of that, and NotReadySince the same for the message.
+	NotReadyFrom  *metav1.Time
 	NotReadySince string
 }
 
@@ -35,19 +40,22 @@ func lostVolume(volumes []LocalVolume) *LocalVolume {
 }
 
 // whyNodeLost has times and no ages: a message that changes with the clock would be written again and again.
-func whyNodeLost(app string, volume LocalVolume, backup *BackupState) string {
+func whyNodeLost(volume LocalVolume, backup *BackupState) string {
 	state := "which does not exist any more"
 	if volume.IsNodeThere {
 		state = "which has not been ready since " + volume.NotReadySince
 	}
 	loss := "There is no backup of it that roost can restore"
-	if first := app + "-0"; backup != nil && volume.Pod != first {
-		loss += ": only the volumes of " + first + " are saved"
+	if backup != nil && volume.Pod != backup.FirstPod {
+		loss += ": only the volumes of " + backup.FirstPod + " are saved"
 	} else if backup != nil && backup.HasRepository && backup.LastBackup != "" {
 		loss = "The last backup is of " + backup.LastBackup + "; a restore loses what was written after it"
 		if backup.VerifiedAgeSeconds == nil {
 			loss += ", and no restore was verified yet"
 		}
+	}
+	if backup != nil && backup.Policy != "" && volume.Pod == backup.FirstPod {
+		loss = backup.Policy
 	}
 	return fmt.Sprintf("%s waits for node %s, %s: only that node has volume %s of claim %s. Nothing is deleted. Start the node again, "+
 		"or replace the volume as docs/backups.md describes under \"A node that is lost\". %s",

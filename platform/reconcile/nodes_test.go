@@ -33,19 +33,18 @@ func TestNodesThatAreLost(t *testing.T) {
 			[]string{"shop-0 waits for node m2, which has not been ready since 2026-05-04T11:54:59Z", "volume pvc-1 of claim data-shop-0", "Nothing is deleted", "no backup"}},
 		{"gone", func(v *LocalVolume) { v.IsNodeThere = false }, nil, []string{"m2, which does not exist any more", "no backup"}},
 		{"gone, with a backup that only the app can read", func(v *LocalVolume) { v.IsNodeThere = false },
-			&BackupState{AgeSeconds: new(int64(5))}, []string{"no backup"}},
-		{"gone, with a repository that is empty", func(v *LocalVolume) { v.IsNodeThere = false }, &BackupState{HasRepository: true}, []string{"no backup"}},
-		{"gone, with a backup", func(v *LocalVolume) { v.IsNodeThere = false }, &BackupState{HasRepository: true, LastBackup: taken},
+			&BackupState{FirstPod: "shop-0", AgeSeconds: new(int64(5))}, []string{"no backup"}},
+		{"gone, with a repository that is empty", func(v *LocalVolume) { v.IsNodeThere = false }, &BackupState{FirstPod: "shop-0", HasRepository: true}, []string{"no backup"}},
+		{"gone, with a backup", func(v *LocalVolume) { v.IsNodeThere = false }, &BackupState{FirstPod: "shop-0", HasRepository: true, LastBackup: taken},
 			[]string{"The last backup is of 2026-05-04T10:00:00Z; a restore loses what was written after it, and no restore was verified yet"}},
 		{"gone, with a verified one", func(v *LocalVolume) { v.IsNodeThere = false },
-			&BackupState{HasRepository: true, LastBackup: taken, VerifiedAgeSeconds: new(int64(9))}, []string{"2026-05-04T10:00:00Z; a restore loses what was written after it"}},
+			&BackupState{FirstPod: "shop-0", HasRepository: true, LastBackup: taken, VerifiedAgeSeconds: new(int64(9))}, []string{"2026-05-04T10:00:00Z; a restore loses what was written after it"}},
 		{"gone, and its pod is never saved", func(v *LocalVolume) { v.IsNodeThere, v.Pod, v.Claim = false, "shop-1", "data-shop-1" },
-			&BackupState{HasRepository: true, LastBackup: taken}, []string{"There is no backup of it that roost can restore: only the volumes of shop-0 are saved"}},
+			&BackupState{FirstPod: "shop-0", HasRepository: true, LastBackup: taken}, []string{"There is no backup of it that roost can restore: only the volumes of shop-0 are saved"}},
 	} {
 		changed := volume
 		row.change(&changed)
 		input := Input{
-			Owner:        Owner{Name: "shop"},
 			LocalVolumes: []LocalVolume{volume, changed}, Backup: row.backup,
 			Pods: []PodState{{Name: "shop-0", Waiting: "Unschedulable", LastWords: "0/2 nodes are available"}},
 		}

@@ -71,6 +71,8 @@ type WriteKind string
 const (
 	// WriteApply is a server-side apply with FieldManager. If the object is not there yet, it is made.
 	WriteApply WriteKind = "apply"
+	// WriteCreate makes an object that is never changed afterwards, and has no owner.
+	WriteCreate WriteKind = "create"
 	// WriteDelete has the UID as its precondition, so that an object made since is not deleted.
 	WriteDelete WriteKind = "delete"
 )
@@ -144,6 +146,13 @@ func (decision *decision) apply(key string, object Manifest) {
 	if isRevision(object) {
 		object = decision.numbered(key, object)
 	}
+	if object["kind"] == "PersistentVolumeClaim" {
+		decision.create(key, object)
+		return
+	}
+	if decision.needsTakenClaim(object) {
+		return
+	}
 	stamped := stamp(object, decision.input.Owner)
 	current, isThere := decision.live[key]
 	switch {
@@ -160,6 +169,25 @@ func (decision *decision) apply(key string, object Manifest) {
 		return
 	}
 	decision.writes = append(decision.writes, Write{Kind: WriteApply, Object: stamped})
+}
+
+// create makes a claim. It has no owner, because data is not deleted with an App. One that was made for another App is not touched.
+func (decision *decision) create(key string, object Manifest) {
+	current, isThere := decision.live[key]
+	switch {
+	case !isThere:
+		made := clone(object)
+		made["metadata"].(map[string]any)["annotations"] = map[string]any{render.AnnotationOnce: "true", render.AnnotationAppUID: decision.input.Owner.UID}
+		decision.writes = append(decision.writes, Write{Kind: WriteCreate, Object: made})
+	case annotation(current, render.AnnotationAppUID) != decision.input.Owner.UID:
+		decision.taken = append(decision.taken, key)
+	}
+}
+
+// needsTakenClaim is whether an object is a restore into claims of which one is not the app's.
+func (decision *decision) needsTakenClaim(object Manifest) bool {
+	isRestore := object["kind"] == "Job" && label(object, render.LabelPart) == render.PartBackup
+	return isRestore && slices.ContainsFunc(decision.taken, func(key string) bool { return strings.HasPrefix(key, "PersistentVolumeClaim/") })
 }
 
 // prune deletes what is provably own and not wanted any more.

@@ -171,9 +171,11 @@ func (view *appView) workload() runtime.Object {
 		replicas = new(int32(0))
 	}
 	if view.hasPersistentVolume() {
+		setMeta := meta
+		setMeta.Name = WorkloadName(view.name, view.backup)
 		return &appsv1.StatefulSet{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
-			ObjectMeta: meta,
+			ObjectMeta: setMeta,
 			Spec: appsv1.StatefulSetSpec{
 				Replicas: replicas, Selector: selector, ServiceName: view.name + "-pods", Template: view.template(),
 				// Otherwise a revision whose first pod fails has to be deleted by hand before a mended one can follow.
@@ -213,7 +215,13 @@ func retained() *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
 }
 
 // claimName is the claim of a volume of the first pod.
-func (view *appView) claimName(volume string) string { return volume + "-" + view.name + "-0" }
+func (view *appView) claimName(volume string) string {
+	generation := generationOf(view.backup)
+	if operation := view.operation(); operation != nil && operation.Generation > 0 {
+		generation = operation.Generation
+	}
+	return volume + "-" + setName(view.name, generation) + "-0"
+}
 
 func (view *appView) claims() []corev1.PersistentVolumeClaim {
 	var claims []corev1.PersistentVolumeClaim

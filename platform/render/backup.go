@@ -83,6 +83,9 @@ func (view *appView) backups() []runtime.Object {
 	if operation != nil && operation.Phase == v1alpha1.OperationRuns {
 		meta := view.meta(OperationName(view.name, operation), partBackup)
 		meta.Annotations = map[string]string{AnnotationOnce: "true"}
+		if operation.Generation > 0 {
+			objects = append(objects, view.newClaims()...)
+		}
 		objects = append(objects, jobOf(meta, view.taskJob(operation.Kind, operation)))
 	}
 	return objects
@@ -228,9 +231,12 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 
 func (view *appView) keepFlags() []string {
 	var flags []string
+	if view.backup != nil && view.backup.VerifiedSnapshot != "" {
+		flags = append(flags, "--keep-snapshot="+view.backup.VerifiedSnapshot)
+	}
 	keep := view.spec.Backup.Keep
 	if keep == nil {
-		return nil
+		return flags
 	}
 	for _, part := range []struct {
 		name   string

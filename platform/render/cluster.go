@@ -62,6 +62,8 @@ const (
 	LabelRepository = v1alpha1.Group + "/repository"
 	// AnnotationOperation on an App asks for a backup, a drill or a restore. Its value is JSON.
 	AnnotationOperation = v1alpha1.Group + "/operation"
+	// AnnotationAppUID on a claim is the UID of the App that it was made for. It has no owner, so that it is not deleted with the App.
+	AnnotationAppUID = v1alpha1.Group + "/app-uid"
 	// AnnotationOnce marks what is written if it is not there, and never changed.
 	AnnotationOnce = v1alpha1.Group + "/once"
 )
@@ -119,7 +121,7 @@ func (owner owner) serviceAccount(name, part string) *corev1.ServiceAccount {
 // sorted orders objects so that each stands after what it refers to, and equal input gives equal output.
 func sorted(objects []runtime.Object) []runtime.Object {
 	order := map[string]int{
-		"ServiceAccount": 0, "ConfigMap": 1, "Secret": 2, "NetworkPolicy": 3, "Service": 4, "Job": 5,
+		"ServiceAccount": 0, "ConfigMap": 1, "Secret": 2, "NetworkPolicy": 3, "Service": 4, "PersistentVolumeClaim": 4, "Job": 5,
 		"Deployment": 6, "StatefulSet": 6, "HorizontalPodAutoscaler": 7, "PodDisruptionBudget": 7, "CronJob": 8, "Ingress": 9,
 	}
 	sort.SliceStable(objects, func(i, j int) bool {

@@ -140,6 +140,7 @@ func TestGoldenFilesDecodeStrictly(t *testing.T) {
 		"NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} }, "Ingress": func() any { return &networkingv1.Ingress{} },
 		"Deployment": func() any { return &appsv1.Deployment{} }, "StatefulSet": func() any { return &appsv1.StatefulSet{} },
 		"Job": func() any { return &batchv1.Job{} }, "CronJob": func() any { return &batchv1.CronJob{} },
+		"PersistentVolumeClaim":   func() any { return &corev1.PersistentVolumeClaim{} },
 		"PodDisruptionBudget":     func() any { return &policyv1.PodDisruptionBudget{} },
 		"HorizontalPodAutoscaler": func() any { return &autoscalingv2.HorizontalPodAutoscaler{} },
 	}

@@ -45,6 +45,7 @@ func App(app *v1alpha1.App) []Problem {
 	found.tasks(spec)
 	found.volumes(spec.Volumes)
 	found.backup(spec)
+	found.onNodeLoss(spec)
 	found.inRange("spec.update.drainSeconds", spec.Update.DrainSeconds, 1, 3600)
 	found.network(spec.Network)
 	return *found
@@ -173,6 +174,19 @@ func (found *problems) health(spec *v1alpha1.AppSpec) {
 // inRange checks a number that may be missing.
 func (found *problems) inRange(path string, value *int32, from, to int32) {
 	found.check(value == nil || *value >= from && *value <= to, path, "%d is out of range; set %d to %d", deref(value), from, to)
+}
+
+func (found *problems) onNodeLoss(spec *v1alpha1.AppSpec) {
+	const path = "spec.onNodeLoss"
+	switch spec.OnNodeLoss {
+	case "", v1alpha1.OnNodeLossWait:
+	case v1alpha1.OnNodeLossRestore:
+		hasVolumes := spec.Backup != nil && spec.Backup.Repository != nil && len(spec.Backup.Command) == 0
+		found.check(hasVolumes, path, "a restore needs a backup of the volumes; set spec.backup.repository and no spec.backup.command, or set Wait")
+		found.check(deref(spec.Replicas) <= 1, path, "only the volumes of the first pod are saved; set spec.replicas to 1, or set Wait")
+	default:
+		found.check(false, path, "%q is not a policy; set Wait or RestoreFromBackup", spec.OnNodeLoss)
+	}
 }
 
 func hasSize(volumes []v1alpha1.Volume) bool {

@@ -45,6 +45,8 @@ type AppList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.health.none) || !has(self.ports) || self.ports.size() == 0",message="an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path",fieldPath=".health.none"
 // +kubebuilder:validation:XValidation:rule="!(has(self.health.path) || (has(self.health.tcp) && self.health.tcp)) || (has(self.ports) && self.ports.size() > 0)",message="the check asks a port, and the app has none; add one to spec.ports, or set spec.health.command",fieldPath=".health"
 // +kubebuilder:validation:XValidation:rule="!has(self.health.port) || (has(self.ports) && self.ports.exists(port, port.port == self.health.port))",message="is not in spec.ports; add it there, or name a port that is there",fieldPath=".health.port"
+// +kubebuilder:validation:XValidation:rule="!has(self.onNodeLoss) || self.onNodeLoss != 'RestoreFromBackup' || (has(self.backup) && has(self.backup.repository) && !(has(self.backup.command) && self.backup.command.size() > 0))",message="a restore needs a backup of the volumes; set spec.backup.repository and no spec.backup.command, or set Wait",fieldPath=".onNodeLoss"
+// +kubebuilder:validation:XValidation:rule="!has(self.onNodeLoss) || self.onNodeLoss != 'RestoreFromBackup' || !has(self.replicas) || self.replicas <= 1",message="only the volumes of the first pod are saved; set spec.replicas to 1, or set Wait",fieldPath=".onNodeLoss"
 type AppSpec struct {
 	// Image with a tag other than latest, or with a digest.
 	// +kubebuilder:validation:MaxLength=512
@@ -130,6 +132,12 @@ type AppSpec struct {
 	// Backup saves the persistent volumes of the first pod, and verifies that they can be restored.
 	// +optional
 	Backup *Backup `json:"backup,omitempty"`
+	// OnNodeLoss says what happens when the node with the volumes is lost. Wait: the app waits for the node. RestoreFromBackup: the last verified
+	// snapshot is restored into new volumes on another node, where the app starts; what was written after it is lost. Wait without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self in ['Wait', 'RestoreFromBackup']",messageExpression="'\"' + self + '\" is not a policy; set Wait or RestoreFromBackup'"
+	OnNodeLoss string `json:"onNodeLoss,omitempty"`
 	// Update says how pods are replaced.
 	// +optional
 	Update Update `json:"update,omitzero"`

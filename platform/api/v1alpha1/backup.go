@@ -106,6 +106,45 @@ type BackupStatus struct {
 	// a restore has succeeded, or has found the volumes in one state.
 	// +optional
 	RestoreUnfinished bool `json:"restoreUnfinished,omitempty"`
+	// VolumeGeneration is that of the claims which the app uses. 0 stands for the first one. After the loss of a node, those of the next one
+	// are used, and the earlier ones are kept.
+	// +optional
+	VolumeGeneration int32 `json:"volumeGeneration,omitempty"`
+	// NodeLoss is the last loss of a node for which the operator restores, or has restored.
+	// +optional
+	NodeLoss *NodeLoss `json:"nodeLoss,omitempty"`
+}
+
+// Policies of OnNodeLoss.
+const (
+	OnNodeLossWait    = "Wait"
+	OnNodeLossRestore = "RestoreFromBackup"
+)
+
+// NodeLoss is what is known of a node that was lost with the volume of an app's first pod.
+type NodeLoss struct {
+	Node   string `json:"node"`
+	Claim  string `json:"claim"`
+	Volume string `json:"volume"`
+	// Lost is when the node was last ready, or when the operator found that it does not exist.
+	Lost metav1.Time `json:"lost"`
+	// Snapshot that is restored, and when it was taken. What was written from then to Lost is lost.
+	Snapshot string `json:"snapshot"`
+	// +optional
+	Taken *metav1.Time `json:"taken,omitempty"`
+	// Generation of the claims that it is restored into.
+	Generation int32 `json:"generation"`
+	// Failures is the number of attempts that have failed, and Failed the end of the last one.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// +optional
+	Failed *metav1.Time `json:"failed,omitempty"`
+	// Restored is when the app moved to the new claims.
+	// +optional
+	Restored *metav1.Time `json:"restored,omitempty"`
+	// Requested is the operation that a person had asked for before.
+	// +optional
+	Requested string `json:"requested,omitempty"`
 }
 
 // BackupFailure has the last words of a pod.
@@ -130,6 +169,9 @@ type Operation struct {
 	Snapshot string `json:"snapshot,omitempty"`
 	Replace  bool   `json:"replace,omitempty"`
 	Phase    string `json:"phase"`
+	// Generation of the claims that a restore after the loss of a node makes. 0: those that the app uses.
+	// +optional
+	Generation int32 `json:"generation,omitempty"`
 	// Message says what it has done, or why it has failed.
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -75,6 +75,7 @@ func (program *program) saveCommand() *cobra.Command {
 	command.Flags().IntVar(&keep.Daily, "keep-daily", 7, "number of days for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Weekly, "keep-weekly", 4, "number of weeks for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Monthly, "keep-monthly", 6, "number of months for which the newest snapshot is kept")
+	command.Flags().StringVar(&keep.Snapshot, "keep-snapshot", "", "identifier of a snapshot that is kept as well, such as that of the last verified restore")
 	return command
 }
 

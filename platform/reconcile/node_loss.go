@@ -1,0 +1,141 @@
+package reconcile
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// retrySeconds is the pause between two attempts to restore into new volumes.
+const retrySeconds = 600
+
+// NodeLossInput is what follows from the loss of a node.
+type NodeLossInput struct {
+	App string
+	// IsRestoring is whether spec.onNodeLoss is RestoreFromBackup.
+	IsRestoring bool
+	// Volumes of pods that do not run.
+	Volumes []LocalVolume
+	// Status with the next phase of the operation.
+	Status *v1alpha1.BackupStatus
+	Now    metav1.Time
+}
+
+// AfterNodeLoss is the status with the operation that restores the last verified snapshot into new claims, if the node of the first pod's
+// volume is lost and the policy says so, and with the outcome of such an operation. The app moves to the new claims only when they hold the
+// snapshot. Nothing that exists is deleted.
+func AfterNodeLoss(input NodeLossInput) *v1alpha1.BackupStatus {
+	next := input.Status.DeepCopy()
+	settleNodeLoss(next, input.Now)
+	lost := input.firstLost(next)
+	if !input.IsRestoring || lost == nil || next.VerifiedSnapshot == "" || !next.Operation.IsEnded() {
+		return next
+	}
+	generation := render.NextVolumeGeneration(next)
+	loss := next.NodeLoss
+	isAgain := loss != nil && loss.Generation == generation
+	if isAgain && loss.Failed != nil && input.Now.Sub(loss.Failed.Time).Seconds() < retrySeconds {
+		return next
+	}
+	if !isAgain {
+		loss = &v1alpha1.NodeLoss{
+			Node: lost.Node, Claim: lost.Claim, Volume: lost.Volume, Generation: generation, Lost: lost.since(input.Now),
+			Requested: requestedBefore(next),
+		}
+	}
+	loss.Snapshot, loss.Taken = next.VerifiedSnapshot, next.VerifiedTaken
+	next.NodeLoss = loss
+	next.Operation = &v1alpha1.Operation{
+		ID: attemptID(loss), Kind: render.TaskRestore, Snapshot: loss.Snapshot, Replace: true, Phase: v1alpha1.OperationWaits, Generation: generation,
+	}
+	return next
+}
+
+// settleNodeLoss records the outcome of the present attempt, once.
+func settleNodeLoss(status *v1alpha1.BackupStatus, now metav1.Time) {
+	loss, operation := status.NodeLoss, status.Operation
+	if loss == nil || operation == nil || operation.ID != attemptID(loss) || operation.Generation != loss.Generation || loss.Generation <= status.VolumeGeneration {
+		return
+	}
+	switch operation.Phase {
+	case v1alpha1.OperationSucceeded:
+		loss.Restored, loss.Failed = &now, nil
+		status.VolumeGeneration, status.RestoreUnfinished = loss.Generation, false
+		operation.Message = SentenceOfLoss(loss)
+	case v1alpha1.OperationFailed:
+		loss.Failures++
+		loss.Failed = &now
+	}
+}
+
+// attemptID identifies the operation of the present attempt.
+func attemptID(loss *v1alpha1.NodeLoss) string {
+	return fmt.Sprintf("g%da%d", loss.Generation, loss.Failures+1)
+}
+
+// requestedBefore is the operation that a person has asked for last, so that its annotation does not begin it again.
+func requestedBefore(status *v1alpha1.BackupStatus) string {
+	switch operation := status.Operation; {
+	case operation == nil:
+		return ""
+	case operation.Generation == 0:
+		return operation.ID
+	case status.NodeLoss != nil:
+		return status.NodeLoss.Requested
+	}
+	return ""
+}
+
+// firstLost is the lost volume of the first pod, which uses the claims of the status: that of others is not saved.
+func (input *NodeLossInput) firstLost(status *v1alpha1.BackupStatus) *LocalVolume {
+	first := render.FirstPod(input.App, status)
+	for index := range input.Volumes {
+		if volume := &input.Volumes[index]; volume.Pod == first && volume.isLost() {
+			return volume
+		}
+	}
+	return nil
+}
+
+// since is when the node was last ready, as far as is known.
+func (volume *LocalVolume) since(now metav1.Time) metav1.Time {
+	if volume.NotReadyFrom != nil {
+		return *volume.NotReadyFrom
+	}
+	return now
+}
+
+// timeText is a time as statuses have it.
+func timeText(when metav1.Time) string { return when.UTC().Format("2006-01-02T15:04:05Z") }
+
+// windowOf is between the snapshot and the loss of the node: what was written in it is lost.
+func windowOf(loss *v1alpha1.NodeLoss) string {
+	if loss.Taken == nil {
+		return "what was written after the snapshot is lost"
+	}
+	return fmt.Sprintf("what was written from %s to %s, in %s, is lost", timeText(*loss.Taken), timeText(loss.Lost),
+		loss.Lost.Sub(loss.Taken.Time).Round(1e9))
+}
+
+// SentenceOfLoss says what was restored after the loss of a node, and what is lost.
+func SentenceOfLoss(loss *v1alpha1.NodeLoss) string {
+	return fmt.Sprintf("node %s was lost with volume %s of claim %s, which are kept; snapshot %s was restored into claims of generation %d; %s",
+		loss.Node, loss.Volume, loss.Claim, loss.Snapshot, loss.Generation, windowOf(loss))
+}
+
+// PolicyOf says what RestoreFromBackup does about a node that is lost.
+func PolicyOf(status *v1alpha1.BackupStatus) string {
+	switch loss, operation := status.NodeLoss, status.Operation; {
+	case status.VerifiedSnapshot == "":
+		return "spec.onNodeLoss is RestoreFromBackup, and no restore was verified yet, so nothing is restored"
+	case !operation.IsEnded() && operation.Generation > 0:
+		return fmt.Sprintf("Snapshot %s is being restored into claims of generation %d; %s", operation.Snapshot, operation.Generation, windowOf(loss))
+	case loss != nil && loss.Failed != nil:
+		return fmt.Sprintf("The restore of snapshot %s into claims of generation %d has failed, and is tried again every %d seconds: %s",
+			loss.Snapshot, loss.Generation, retrySeconds, operation.Message)
+	}
+	return ""
+}

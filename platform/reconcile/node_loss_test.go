@@ -1,0 +1,162 @@
+package reconcile
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+var (
+	lossTime = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	// lostNode is not ready for longer than a machine takes to restart.
+	lostNode = LocalVolume{
+		Pod: "shop-0", Claim: "data-shop-0", Volume: "pvc-1", Node: "m2", IsNodeThere: true, NotReadySeconds: new(int64(301)), NotReadySince: "2026-05-04T11:54:59Z",
+		NotReadyFrom: new(metav1.NewTime(lossTime.Add(-301 * time.Second))),
+	}
+)
+
+func verifiedStatus() *v1alpha1.BackupStatus {
+	taken := metav1.NewTime(lossTime.Add(-8 * time.Hour))
+	return &v1alpha1.BackupStatus{VerifiedSnapshot: "1f2e3d4c", VerifiedTaken: &taken}
+}
+
+func TestARestoreAfterTheLossOfANode(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		change  func(*NodeLossInput)
+		isBegun bool
+	}{
+		{"the policy", func(*NodeLossInput) {}, true},
+		{"wait", func(i *NodeLossInput) { i.IsRestoring = false }, false},
+		{"the node may be restarting", func(i *NodeLossInput) { i.Volumes[0].NotReadySeconds = new(int64(300)) }, false},
+		{"the node is deleted", func(i *NodeLossInput) {
+			i.Volumes[0].IsNodeThere, i.Volumes[0].NotReadySeconds, i.Volumes[0].NotReadyFrom = false, nil, nil
+		}, true},
+		{"a pod that is not saved", func(i *NodeLossInput) { i.Volumes[0].Pod = "shop-1" }, false},
+		{"the pod of earlier volumes", func(i *NodeLossInput) { i.Status.VolumeGeneration = 2 }, false},
+		{"no verified snapshot", func(i *NodeLossInput) { i.Status.VerifiedSnapshot = "" }, false},
+		{"another operation runs", func(i *NodeLossInput) {
+			i.Status.Operation = &v1alpha1.Operation{ID: "a", Phase: v1alpha1.OperationRuns}
+		}, false},
+		{"another operation has ended", func(i *NodeLossInput) {
+			i.Status.Operation = &v1alpha1.Operation{ID: "a", Phase: v1alpha1.OperationFailed}
+		}, true},
+	} {
+		input := NodeLossInput{App: "shop", IsRestoring: true, Volumes: []LocalVolume{lostNode}, Status: verifiedStatus(), Now: metav1.NewTime(lossTime)}
+		row.change(&input)
+		before := input.Status.Operation
+		next := AfterNodeLoss(input)
+		isBegun := next.Operation != nil && next.Operation.ID == "g2a1"
+		if isBegun != row.isBegun {
+			t.Errorf("%s: %+v", row.name, next.Operation)
+		}
+		if !isBegun {
+			continue
+		}
+		operation, loss := next.Operation, next.NodeLoss
+		isRestore := operation.Kind == render.TaskRestore && operation.Snapshot == "1f2e3d4c" && operation.Generation == 2 && operation.Phase == v1alpha1.OperationWaits
+		if !isRestore || next.VolumeGeneration != 0 || loss.Node != "m2" || loss.Claim != "data-shop-0" || loss.Lost.IsZero() || input.Status.Operation != before {
+			t.Errorf("%s: %+v, %+v", row.name, operation, loss)
+		}
+		if isRequested := before != nil; isRequested != (loss.Requested == "a") {
+			t.Errorf("%s: the operation of before: %q", row.name, loss.Requested)
+		}
+	}
+}
+
+// An attempt that has failed changes nothing, and is repeated after a pause. One that succeeds moves the app, once.
+func TestAttemptsAfterTheLossOfANode(t *testing.T) {
+	input := NodeLossInput{App: "shop", IsRestoring: true, Volumes: []LocalVolume{lostNode}, Status: verifiedStatus(), Now: metav1.NewTime(lossTime)}
+	next := AfterNodeLoss(input)
+	pass := func(phase string, after time.Duration) {
+		next = next.DeepCopy()
+		next.Operation.Phase = phase
+		input.Status, input.Now = next, metav1.NewTime(input.Now.Add(after))
+		next = AfterNodeLoss(input)
+	}
+	pass(v1alpha1.OperationRuns, time.Minute)
+	if text := PolicyOf(next); !strings.Contains(text, "being restored into claims of generation 2; what was written from 2026-05-04T04:00:00Z to 2026-05-04T11:54:59Z, in 7h54m59s, is lost") {
+		t.Error(text)
+	}
+	pass(v1alpha1.OperationFailed, time.Minute)
+	pass(v1alpha1.OperationFailed, 599*time.Second)
+	if next.NodeLoss.Failures != 1 || next.VolumeGeneration != 0 || next.Operation.ID != "g2a1" || !strings.Contains(PolicyOf(next), "has failed, and is tried again") {
+		t.Fatalf("%+v, %+v", next.NodeLoss, next.Operation)
+	}
+	pass(v1alpha1.OperationFailed, time.Second)
+	if next.Operation.ID != "g2a2" || next.Operation.Generation != 2 {
+		t.Fatalf("%+v", next.Operation)
+	}
+	if event := restoredLoss(input.Status, next); event != nil {
+		t.Errorf("an event: %+v", event)
+	}
+	// The node comes back meanwhile, and the restore goes on.
+	input.Volumes = nil
+	if pass(v1alpha1.OperationRuns, time.Minute); next.Operation.ID != "g2a2" {
+		t.Fatalf("%+v", next.Operation)
+	}
+	// Whether it is back or not, the app moves once.
+	input.Volumes, next.RestoreUnfinished = []LocalVolume{lostNode}, true
+	before := next
+	pass(v1alpha1.OperationSucceeded, time.Minute)
+	if next.VolumeGeneration != 2 || next.RestoreUnfinished || next.NodeLoss.Restored == nil || !strings.Contains(next.Operation.Message, "in 7h54m59s, is lost") {
+		t.Fatalf("%+v, %+v", next.NodeLoss, next.Operation)
+	}
+	if event := restoredLoss(before, next); event == nil || event.Node != "m2" {
+		t.Errorf("no event: %+v", event)
+	}
+	restored := next
+	pass(v1alpha1.OperationSucceeded, time.Hour)
+	if next.VolumeGeneration != 2 || !next.NodeLoss.Restored.Equal(restored.NodeLoss.Restored) {
+		t.Errorf("%+v", next.NodeLoss)
+	}
+	// The next node with the next volumes.
+	lost := lostNode
+	lost.Pod, lost.Claim = "shop-gen2-0", "data-shop-gen2-0"
+	input.Volumes = []LocalVolume{lostNode, lost}
+	pass(v1alpha1.OperationSucceeded, time.Hour)
+	if next.Operation.ID != "g3a1" || next.NodeLoss.Claim != "data-shop-gen2-0" {
+		t.Errorf("%+v", next.Operation)
+	}
+	// What a person had asked for before is not carried out again.
+	asked := &v1alpha1.Operation{ID: "a", Kind: render.TaskRestore}
+	done := &v1alpha1.Operation{ID: "g2a1", Generation: 2, Phase: v1alpha1.OperationSucceeded}
+	if found := NextOperation(OperationInput{App: "shop", Recorded: done, Requested: asked, RequestedBefore: "a"}); found.ID != "g2a1" {
+		t.Errorf("%+v", found)
+	}
+	if found := NextOperation(OperationInput{App: "shop", Recorded: done, Requested: &v1alpha1.Operation{ID: "b"}, RequestedBefore: "a"}); found.ID != "b" {
+		t.Errorf("%+v", found)
+	}
+}
+
+// A claim is made once, without an owner. One of somebody else is not restored into.
+func TestClaimsOfARestore(t *testing.T) {
+	claim := Manifest{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": map[string]any{"name": "data-shop-gen2-0"}}
+	job := Manifest{"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]any{
+		"name": "shop-restore-g2a1", "labels": map[string]any{render.LabelPart: render.PartBackup},
+	}}
+	input := Input{Owner: Owner{Name: "shop", UID: "own"}, Desired: []Manifest{claim, job}}
+	result := Decide(input)
+	if len(result.Writes) != 2 || result.Writes[0].Kind != WriteCreate || annotation(result.Writes[0].Object, render.AnnotationAppUID) != "own" || controllerOf(result.Writes[0].Object) != nil {
+		t.Fatalf("%+v", result.Writes)
+	}
+	own := result.Writes[0].Object
+	input.Live = []Manifest{own}
+	if result := Decide(input); len(result.Writes) != 1 || result.Writes[0].Kind != WriteApply || len(result.Inventory) != 0 {
+		t.Errorf("%+v, %+v", result.Writes, result.Inventory)
+	}
+	input.Live = []Manifest{claim}
+	if result := Decide(input); len(result.Writes) != 0 || conditionOf(result, ConditionDegraded).Reason != ReasonNameTaken {
+		t.Errorf("%+v", result)
+	}
+	// Later, it is neither wanted nor deleted.
+	input.Live, input.Desired = []Manifest{own}, nil
+	if result := Decide(input); len(result.Writes) != 0 {
+		t.Errorf("%+v", result.Writes)
+	}
+}
