@@ -2,15 +2,17 @@
 //
 //	clients ADDRESS URL SESSIONS CHANNELS
 //
-// ADDRESS is where the host of the URL is. Each client subscribes to one of the channels drain:0, drain:1 and so on. The token's key comes from $TOKEN_KEY. Ends with its input.
+// ADDRESS is where the host of the URL is. With wss: in the URL, $SSL_CERT_FILE has the authority of its certificate. Each client subscribes to one of the channels drain:0, drain:1 and so on. The token's key comes from $TOKEN_KEY. Ends with its input.
 package main
 
 import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -18,6 +20,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,12 +80,25 @@ func newClient(address, url, key string, number int, journal *journal, numbers *
 	if number%2 == 1 {
 		format, construct = protocol.TypeProtobuf, centrifuge.NewProtobufClient
 	}
+	// What the SDK reads and writes is not encrypted, so that it can be read beside it; TLS comes below.
+	host, isEncrypted := strings.CutPrefix(url, "wss://")
+	if isEncrypted {
+		url = "ws://" + host
+		host, _, _ = strings.Cut(host, "/")
+	}
 	return construct(url, centrifuge.Config{
 		Token: token(key, "user"+strconv.Itoa(number)), MaxReconnectDelay: 5 * time.Second,
 		NetDialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			connection, err := new(net.Dialer).DialContext(ctx, network, address)
 			if err != nil {
 				return nil, err
+			}
+			if isEncrypted {
+				encrypted := tls.Client(connection, &tls.Config{ServerName: host})
+				if err := encrypted.HandshakeContext(ctx); err != nil {
+					return nil, errors.Join(err, connection.Close())
+				}
+				connection = encrypted
 			}
 			return newWire(connection, journal, format, numbers), nil
 		},
