@@ -1,13 +1,15 @@
-// Shop is the app that the lab deploys. Its settings say how it fails.
+// Shop is the app that the lab deploys. Its settings say how it fails, and in which folder it keeps files.
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -44,6 +46,20 @@ func run(arguments []string) error {
 	return serve()
 }
 
+// keepFiles writes and reads files of a volume.
+func keepFiles(mux *http.ServeMux, folder string) {
+	mux.HandleFunc("PUT /files/{name}", func(writer http.ResponseWriter, request *http.Request) {
+		text, err := io.ReadAll(request.Body)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, filepath.Base(request.PathValue("name"))), text, 0o600)
+		}
+		if err != nil {
+			http.Error(writer, err.Error(), http.StatusInternalServerError)
+		}
+	})
+	mux.Handle("GET /files/", http.StripPrefix("/files", http.FileServer(http.Dir(folder))))
+}
+
 // serve ends at once with SIGTERM, but for the requests that it has.
 func serve() error {
 	mux := http.NewServeMux()
@@ -59,6 +75,9 @@ func serve() error {
 			"client": request.Header.Get("X-Forwarded-For"),
 		})
 	})
+	if folder := os.Getenv("FILES"); folder != "" {
+		keepFiles(mux, folder)
+	}
 	server := &http.Server{Addr: ":8080", Handler: mux}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

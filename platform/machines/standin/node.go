@@ -82,6 +82,9 @@ func startNode(parts *parts, config config, address, token string) error {
 	if err := joinNetwork(cluster, config.NodeName); err != nil {
 		return err
 	}
+	if err := masquerade(); err != nil {
+		return err
+	}
 	go keepRoutes(cluster, config.NodeName)
 	proxy := strings.NewReplacer("/opt/lab/proxy.kubeconfig", agentFolder+"/kubeproxy.kubeconfig").Replace(ownAddresses("kube-proxy.yaml"))
 	// The node's port 80 is that of all its addresses, as with servicelb.
@@ -293,6 +296,24 @@ func joinNetwork(cluster *kubernetes.Clientset, name string) error {
 		}
 		return writeFile(cniFolder+"/10-bridge.conflist", fmt.Appendf(nil, bridgeConfig, node.Spec.PodCIDR))
 	})
+}
+
+// masquerade gives connections of pods to the outside the address of their node, as flannel does.
+func masquerade() error {
+	command := exec.Command("nft", "-f", "-")
+	command.Stdin = strings.NewReader(`add table ip k3s-pods
+flush table ip k3s-pods
+table ip k3s-pods {
+  chain outside {
+    type nat hook postrouting priority srcnat;
+    ip saddr 10.42.0.0/16 ip daddr != 10.42.0.0/16 masquerade
+  }
+}
+`)
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft: %w: %s", err, out)
+	}
+	return nil
 }
 
 // keepRoutes leads to the pods of other nodes, each through the node's private address.
