@@ -150,11 +150,12 @@ gitops: server-for-tests ## Have a real Argo CD sync Roost's sample repository (
 	@scripts/need go nats etcd kube-apiserver argocd-definitions argocd redis
 	ROOST_TEST_WHOLE=1 platform/test $(BINARIES)/dunlin -C proof -count=1 -v -timeout 30m -run TestArgoCD .
 
-lab: server-for-tests ## Boot a machine with a Kubernetes cluster, and check Roost with real pods and traffic
-	@scripts/need lab
+lab: server-for-tests page ## Boot machines with Kubernetes clusters: check Roost with real pods and traffic; follow the machines' README, lose a worker, restore
+	@scripts/need lab machines
 	platform/lab/run $(LAB_SERVER)
+	platform/machines/test $(LAB_SERVER) web/dist first_run lost_worker restored_server
 
-machines: server-for-tests page ## Boot two Debian machines, make them a cluster with platform/machines, lose one, upgrade, restore
+machines: server-for-tests page ## Boot Debian machines, make them a cluster with platform/machines, lose one, upgrade, rotate, restore: all steps
 	@scripts/need machines
 	platform/machines/lint
 	platform/machines/test $(LAB_SERVER) web/dist

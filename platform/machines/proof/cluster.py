@@ -2,16 +2,18 @@
 
 import http.client
 import re
+import shutil
 import socket
 import ssl
 import subprocess
 import threading
 import time
 
-from machine import ROOT, Failed, run, until
+from machine import ROOT, Failed, run, run_shown, until
 
 README = ROOT / "platform/machines/README.md"
 REQUEST_PATIENCE_S = 8
+DRILL_HOSTS = ["files.example.com", "rt.example.com"]
 REQUEST_PAUSE_S = 0.08  # between requests of one of the load's threads
 MARK = "make machines` runs these lines"
 
@@ -44,6 +46,7 @@ class Person:
         self.home.mkdir(exist_ok=True)
         self.folder = self.home / "dunlin/platform"
         self.kubeconfig = self.folder / "machines/k3s.kubeconfig"
+        self.drills = self.folder / "drills"
 
     def environment(self):
         """SSH asks for no password, and `git clone` takes the commit under test instead of the published one."""
@@ -69,17 +72,25 @@ class Person:
     def follow_readme(self):
         began = time.monotonic()
         command = ["bash", "-euo", "pipefail", "-c", readme_lines()]
-        with open(self.work / "readme.log", "w", encoding="utf-8") as log:
-            done = subprocess.run(command, cwd=self.home, env=self.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
-        text = (self.work / "readme.log").read_text("utf-8")
-        if done.returncode:
-            raise Failed(f"the lines of the README: exit code {done.returncode}\n{text[-6000:]}")
+        code, text = run_shown(command, self.work / "readme.log", cwd=self.home, env=self.environment())
+        if code:
+            raise Failed(f"the lines of the README: exit code {code}\n{text[-6000:]}")
         print(f"  the lines of the README took {time.monotonic() - began:.0f} s", flush=True)
         return text
 
     def does(self, *command, **options):
         environment = self.environment() | options.pop("env", {})
         return run(*command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, **options).stdout
+
+    def drill_file(self, name, text):
+        """A file beside those of the README. The first one comes with a certificate for its hosts, which it signs itself."""
+        if not self.drills.exists():
+            self.drills.mkdir()
+            shutil.copy(self.folder / "apps/roost.yaml", self.drills)
+            self.does("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj", "/CN=drill",
+                      "-keyout", "drills/drill-key.pem", "-out", "drills/drill.pem", "-addext", f"subjectAltName={','.join(f'DNS:{host}' for host in DRILL_HOSTS)}")  # fmt: skip
+            self.kubectl("-n", "web", "create", "secret", "tls", "drill-tls", "--cert=drills/drill.pem", "--key=drills/drill-key.pem")
+        (self.drills / name).write_text(text, "utf-8")
 
     def kubectl(self, *arguments):
         return self.does("kubectl", *arguments)
@@ -104,7 +115,7 @@ class Person:
     def answer(self, machine, host, path="/"):
         """What an app answers through the ingress controller of a machine, on a connection of its own, or a refusal."""
         try:
-            context = ssl.create_default_context(cafile=self.folder / "web.pem")
+            context = ssl.create_default_context(cafile=self.drills / "drill.pem" if host in DRILL_HOSTS else self.folder / "web.pem")
             with socket.create_connection((machine.public, 443), REQUEST_PATIENCE_S) as plain:
                 with context.wrap_socket(plain, server_hostname=host) as stream:
                     stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())

@@ -8,12 +8,13 @@ import time
 
 from checks import expect
 from cluster import Load
-from machine import until
+from crowd import Crowd
+from machine import OUTSIDE, until
 from session import Session
+from volumes import Files
 
 # The longest of the ingress controller's default timeouts is 180 s.
 OUTLASTS_S = 200
-OUTSIDE = "203.0.113.1"
 # The aim is 90 s. The bound leaves room for a busy machine.
 LOST_S_MAX = 300
 ANSWERS_AGAIN = 200
@@ -33,6 +34,8 @@ def lost_worker(play):
     until("a session outlasts the ingress controller's timeouts", lambda: play.session.age_s() > OUTLASTS_S)
     expect("connections of the session", play.session.connections, 1)
     print(f"  a session is open for {play.session.age_s():.0f} s, with {play.session.pings} pings", flush=True)
+    files = Files(play)
+    files.back_up()
     person.move_to("worker1", "arena", "shop")
     load = Load(person, play.server, "shop.example.com")
     until("requests are answered", lambda: load.answers > 20)
@@ -48,6 +51,8 @@ def lost_worker(play):
     person.kubectl("delete", "node", "worker1")
     until("the arena serves", lambda: person.answer(play.server, "arena.example.com", "/arena/"))
     print(f"  the arena, whose node was deleted from the cluster by hand, serves after {time.monotonic() - began:.0f} s", flush=True)
+    files.restore(began)
+    files.delete()
     play.boot_empty(play.worker)
     play.succeed("-l", "worker1")
     arena_is_served(play, play.worker)
@@ -56,14 +61,17 @@ def lost_worker(play):
 
 
 def upgrade(play):
-    """The server, then the agent; each is drained before its restart, and takes pods again after it."""
+    """A third machine joins. Then the server, and each agent: drained before its restart, with pods again after it, under load."""
     person = play.person
     person.connect()
-    machines = [play.server, play.worker]
-    loads = [Load(person, machine, "shop.example.com") for machine in machines]
-    sessions = [Session(machine.public, "arena.example.com", person.folder / "web.pem", "arena:hunt") for machine in machines]
-    until("both sessions get ticks", lambda: all(session.messages > 50 for session in sessions))
-    before = {machine.name: len(play.calls(machine)) for machine in [play.server, play.worker]}
+    play.machines.append(play.more)
+    play.boot_empty(play.more)
+    play.succeed()
+    crowd = Crowd(play)
+    loads = [Load(person, machine, "shop.example.com", threads=3) for machine in play.machines]
+    sessions = [Session(machine.public, "arena.example.com", person.folder / "web.pem", "arena:hunt") for machine in play.machines]
+    until("all sessions get ticks", lambda: all(session.messages > 50 for session in sessions))
+    before = {machine.name: len(play.calls(machine)) for machine in play.machines}
     play.version = play.next
     play.succeed()
     for load in loads:
@@ -71,21 +79,38 @@ def upgrade(play):
     answers, failures = sum(load.answers for load in loads), sum(len(load.failures) for load in loads)
     print(f"  {answers} requests were answered, {failures} failed, at most {max(load.longest_s for load in loads):.2f} s for an answer", flush=True)
     expect(f"failed requests: {sum((load.report() for load in loads), [])}", failures, 0)
-    until("both sessions are back", lambda: all(session.since and session.away_s for session in sessions))
+    until("all sessions are back", lambda: all(session.since and session.away_s for session in sessions))
     away_s = [seconds for session in sessions for seconds in session.away_s]
     print(f"  sessions closed {len(away_s)} times: {sorted(set(sum((session.reasons for session in sessions), [])))}; away for at most {max(away_s):.1f} s", flush=True)
     for session in sessions:
         session.is_ending = True
+    person.connect()
+    crowd.end()
     play.end_state()
+    order_was_kept(play, before)
+    play.unchanged()
+    give_up(play, play.more)
+
+
+def order_was_kept(play, before):
+    """The server is first; each machine is drained and takes pods again before the next one is touched."""
     on_server = play.calls(play.server)[before["server1"]:]
     words = [" ".join(word for word in call.split()[1:] if not word.startswith("--")) for call in on_server]
-    expect(
-        "the order of an upgrade",
-        words,
-        ["kubectl drain server1", "server starts", "kubectl uncordon server1", "kubectl drain worker1", "kubectl uncordon worker1"],
-    )
-    expect("starts of the agent", play.calls(play.worker)[before["worker1"]:], [f"{play.next} agent starts"])
-    play.unchanged()
+    wanted = ["kubectl drain server1", "server starts", "kubectl uncordon server1"]
+    for agent in play.machines[1:]:
+        wanted += [f"kubectl drain {agent.name}", f"kubectl uncordon {agent.name}"]
+        expect(f"starts of {agent.name}", play.calls(agent)[before[agent.name]:], [f"{play.next} agent starts"])
+    expect("the order of an upgrade", words, wanted)
+
+
+def give_up(play, machine):
+    """A machine leaves the cluster for good."""
+    play.person.connect()
+    play.person.kubectl("drain", machine.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=240s")
+    play.person.kubectl("delete", "node", machine.name)
+    play.machines.remove(machine)
+    machine.lose()
+    play.succeed()
 
 
 def pods(play):
@@ -140,6 +165,14 @@ def restored_server(play):
     expect("the snapshot", path in saved, True)
     snapshot.write_bytes(play.server.inside_bytes("cat", path))
     person.kubectl("-n", "web", "create", "configmap", "after-snapshot")
+    nonsense = play.work / "nonsense"
+    nonsense.write_bytes(secrets.token_bytes(50_000))
+    pods_before = pods(play)
+    play.refuse("k3s runs on server1 again, with the datastore of before.", "-l", "server1", "-e", f"k3s_restore_from={nonsense}")
+    person.connect()
+    expect("an object from before a refused snapshot", "after-snapshot" in person.kubectl("-n", "web", "get", "configmaps", "-o", "name"), True)
+    until("both nodes are ready after a refused snapshot", lambda: person.kubectl("get", "nodes").count(" Ready ") == 2)
+    expect("pods of apps after a refused snapshot", pods(play), pods_before)
     began = time.monotonic()
     play.replace(play.server)
     until("the worker serves without the server", lambda: person.answer(play.worker, "shop.example.com"))

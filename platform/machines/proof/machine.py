@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 DEADLINE_S = 240
+PROGRESS_S = 30
+OUTSIDE = "203.0.113.1"
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -22,6 +24,20 @@ def run(*command, **options):
     if done.returncode:
         raise Failed(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done
+
+
+def run_shown(command, log, **options):
+    """The exit code and the output of a long command. Its newest line is printed now and then."""
+    began = time.monotonic()
+    with open(log, "w", encoding="utf-8") as output:
+        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, **options)
+    while True:
+        try:
+            code = process.wait(PROGRESS_S)
+            return code, log.read_text("utf-8")
+        except subprocess.TimeoutExpired:
+            lines = [line for line in log.read_text("utf-8").splitlines() if line.strip()]
+            print(f"    {time.monotonic() - began:.0f} s: {lines[-1].strip(' *')[:120] if lines else 'no output yet'}", flush=True)
 
 
 def until(what, condition):
@@ -39,7 +55,7 @@ def make_networks():
     for bridge in ["public", "private"]:
         run("ip", "link", "add", bridge, "type", "bridge")
         run("ip", "link", "set", bridge, "up")
-    run("ip", "address", "add", "203.0.113.1/24", "dev", "public")
+    run("ip", "address", "add", f"{OUTSIDE}/24", "dev", "public")
 
 
 class Machine:

@@ -17,7 +17,7 @@ from pathlib import Path
 import drills
 from checks import check_end_state, check_firewall, check_ssh, expect
 from cluster import Person
-from machine import Failed, Machine, make_networks, run, until
+from machine import OUTSIDE, Failed, Machine, make_networks, run, run_shown, until
 from session import Session
 
 HERE = Path(__file__).resolve().parent
@@ -30,9 +30,11 @@ class Scenario:
         self.work, self.token = work, secrets.token_hex(16)
         self.version, self.next = sorted(path.name for path in (work / "k3s").iterdir())
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", work / "key")
-        self.server, self.worker = (
-            Machine(work, prefix, packages, name, number) for name, number in [("server1", 11), ("worker1", 12)]
+        self.server, self.worker, self.more = (
+            Machine(work, prefix, packages, name, number) for name, number in [("server1", 11), ("worker1", 12), ("worker2", 13)]
         )
+        self.machines = [self.server, self.worker]
+        self.outside = OUTSIDE
         self.ansible = Path(sys.executable).parent
         self.person = Person(self)
         for file in ["site.yml", "rotate-token.yml", "rotate-certificates.yml", "ansible.cfg", "roles"]:
@@ -50,10 +52,10 @@ class Scenario:
             "k3s_ready_tries": 60,
         }
 
-        def host(machine):
-            return {"hosts": {machine.name: {"ansible_host": machine.public, "private_address": machine.private}}}
+        def group(machines):
+            return {"hosts": {machine.name: {"ansible_host": machine.public, "private_address": machine.private} for machine in machines}}
 
-        return {"all": {"vars": variables, "children": {"k3s_server": host(self.server), "k3s_agent": host(self.worker)}}}
+        return {"all": {"vars": variables, "children": {"k3s_server": group(self.machines[:1]), "k3s_agent": group(self.machines[1:])}}}
 
     def write_inventory(self):
         hosts = self.work / "hosts.json"
@@ -75,13 +77,12 @@ class Scenario:
         """The exit code and the output of a run of the playbook."""
         began = time.monotonic()
         command = [self.ansible / "ansible-playbook", "-i", self.write_inventory(), playbook, *arguments]
-        done = subprocess.run(command, cwd=self.work / "playbook", env=self.environment(token) | (more or {}), capture_output=True, text=True, check=False)
-        self.last_output = done.stdout
-        print(f"  {playbook} {' '.join(arguments)}: exit code {done.returncode}, {time.monotonic() - began:.0f} s", flush=True)
-        text = done.stdout + done.stderr
+        options = {"cwd": self.work / "playbook", "env": self.environment(token) | (more or {})}
+        code, text = run_shown(command, self.work / "playbook.log", **options)
+        print(f"  {playbook} {' '.join(arguments)}: exit code {code}, {time.monotonic() - began:.0f} s", flush=True)
         if any(secret in text for secret in [self.token, *(more or {}).values()]):
             raise Failed("the output of a run has the token")
-        return done.returncode, text
+        return code, text
 
     def succeed(self, *arguments, **options):
         code, text = self.play(*arguments, **options)
@@ -105,15 +106,15 @@ class Scenario:
         subprocess.run(["ssh-keygen", "-R", machine.public, "-f", self.work / "known_hosts"], capture_output=True, check=False)
 
     def end_state(self):
-        for machine, other in [(self.server, self.worker), (self.worker, self.server)]:
+        for machine, other in zip(self.machines, self.machines[1:] + self.machines[:1], strict=True):
             check_end_state(machine, other, self.server, self.work, self.version, self.token)
 
     def unchanged(self):
-        expect("changes of a second run", self.succeed(), {"server1": 0, "worker1": 0})
+        expect("changes of a second run", self.succeed(), {machine.name: 0 for machine in self.machines})
 
     def show_cluster(self):
         """What helps to find the cause of a failure."""
-        for machine in [self.server, self.worker]:
+        for machine in [machine for machine in self.machines if machine.leader]:
             for command in ["k3s kubectl get nodes,pods -A -o wide", "tail -n 6 /var/log/k3s-parts/*", "journalctl -n 20 --no-pager -u 'k3s*'"]:
                 shown = subprocess.run([*machine.in_all(), "sh", "-c", command], capture_output=True, text=True, check=False)
                 print(shown.stdout + shown.stderr, file=sys.stderr, flush=True)
@@ -200,16 +201,19 @@ STEPS += [drills.upgrade, drills.rotated_token, drills.rotated_certificates, dri
 
 def main():
     work, prefix, packages, *chosen = sys.argv[1:]
+    unknown = set(chosen) - {step.__name__ for step in STEPS}
+    if unknown:
+        sys.exit(f"there is no step {', '.join(sorted(unknown))}; the steps are {', '.join(step.__name__ for step in STEPS)}")
     steps = [step for step in STEPS if not chosen or step.__name__ in chosen or step is first_run]
     os.chdir(work)
     make_networks()
     play = Scenario(Path(work), prefix, packages)
     began = time.monotonic()
-    for machine in [play.server, play.worker]:
+    for machine in play.machines:
         machine.wipe()
     print(f"two machines accept SSH after {time.monotonic() - began:.0f} s", flush=True)
-    for step in steps:
-        print(step.__name__, flush=True)
+    for number, step in enumerate(steps, 1):
+        print(f"step {number} of {len(steps)}: {step.__name__}", flush=True)
         began = time.monotonic()
         try:
             step(play)
