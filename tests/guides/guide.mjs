@@ -4,8 +4,8 @@
  *   node guide.mjs prepare PAGE HEADING FOLDER
  *
  * follows the steps inside FOLDER up to the first command that starts a server, and writes the others to FOLDER/guide.json.
- * Two environment variables change this: commands that match GUIDE_SKIP are not run; with GUIDE_CHECKOUT, Cargo
- * takes Dunlin's crates from there.
+ * Two environment variables change this: commands that match GUIDE_SKIP are not run; with GUIDE_CHECKOUT, a new
+ * game takes Dunlin's crates from there.
  */
 
 import { spawn, spawnSync } from "node:child_process";
@@ -21,7 +21,7 @@ export function stepsOf(markdown, heading) {
   const steps = [];
   const lines = sectionOf(markdown, heading).split("\n");
   for (let at = 0; at < lines.length; at += 1) {
-    const fence = /^```(\w*)$/.exec(lines[at]);
+    const fence = /^```(\w*)(?:,\w+)*$/.exec(lines[at]);
     if (fence === null) continue;
     const end = lines.indexOf("```", at + 1);
     if (end < 0) throw new Error(`line ${at + 1} of "${heading}": a fence that does not end`);
@@ -110,17 +110,15 @@ function prepare(page, heading, folder) {
     const step = steps.shift();
     if (step.command !== undefined && skip.test(step.command)) continue;
     console.error(step.file === undefined ? `$ ${step.command.trimEnd()}` : `saves ${step.file}`);
-    reader.follow(step.file === "Cargo.toml" ? { ...step, text: withCheckout(step.text, process.env.GUIDE_CHECKOUT) } : step);
+    process.stderr.write(reader.follow(withCheckout(step, process.env.GUIDE_CHECKOUT)));
   }
   writeFileSync(join(folder, "guide.json"), JSON.stringify(steps));
 }
 
-/** A manifest with paths into a checkout in place of the repository's address. */
-function withCheckout(manifest, checkout) {
-  if (checkout === undefined) return manifest;
-  const folder = (crate) => `${checkout}/crates/${crate === "dunlin" ? "server" : crate.replace("dunlin-", "")}`;
-  const git = /^(dunlin[a-z-]*) = \{ git = "https:\/\/github\.com\/dunlin-project\/dunlin" \}$/gm;
-  return manifest.replace(git, (_, crate) => `${crate} = { path = "${folder(crate)}" }`);
+/** A new game takes Dunlin's crates from a checkout instead of the repository's address. */
+function withCheckout(step, checkout) {
+  if (checkout === undefined || step.command === undefined) return step;
+  return { command: step.command.replace(/^dunlin new-game \S+$/m, (command) => `${command} --crates ${checkout}/crates`) };
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

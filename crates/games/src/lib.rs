@@ -12,8 +12,7 @@ mod crowd;
 mod looks;
 mod params;
 mod saved;
-#[cfg(test)]
-mod script;
+pub mod script;
 mod tag;
 mod treasure_hunt;
 mod walk;

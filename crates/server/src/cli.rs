@@ -13,6 +13,7 @@ mod gen_config;
 mod gen_token;
 mod health;
 pub(crate) mod hint;
+mod new_game;
 mod operator_request;
 pub(crate) mod output;
 mod reload;
@@ -46,6 +47,8 @@ enum Command {
     CheckConfig(check_config::CheckConfigArgs),
     /// Write an initial configuration with random keys
     GenConfig(gen_config::GenConfigArgs),
+    /// Write a new game: a crate with its tests, a page and a Dockerfile
+    NewGame(new_game::NewGameArgs),
     /// Create a connection token for a user, signed with the configured key
     GenToken(gen_token::GenTokenArgs),
     /// Create a subscription token for a user and a channel, signed with the configured key
@@ -146,6 +149,7 @@ impl Cli {
             Command::Backup(args) => backup::run(&args, registry),
             Command::Backups(args) => backups::run(&args),
             Command::Restore(args) => restore::run(&args),
+            Command::NewGame(args) => new_game::run(&args),
             Command::GenConfig(args) => gen_config::run(&args),
             Command::GenToken(args) => gen_token::run(&args, registry),
             Command::GenSubToken(args) => gen_token::run_for_subscription(&args, registry),

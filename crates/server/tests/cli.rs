@@ -2,6 +2,7 @@
 
 mod cluster;
 mod health;
+mod new_game;
 mod replay;
 
 use std::{

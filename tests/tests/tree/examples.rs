@@ -5,11 +5,7 @@ use crate::read;
 #[test]
 fn the_game_in_the_guide_is_the_example() {
     let guide = read("docs/rooms.md");
-    let example = read("crates/server/examples/own_game.rs");
+    let example = read("crates/game/examples/own_game.rs");
     let shown = guide.split("```rust\n").nth(1).and_then(|rest| rest.split("```\n").next());
-    assert_eq!(
-        shown,
-        Some(example.as_str()),
-        "docs/rooms.md shows another game than crates/server/examples/own_game.rs"
-    );
+    assert_eq!(shown, Some(example.as_str()), "docs/rooms.md shows another game than crates/game/examples/own_game.rs");
 }

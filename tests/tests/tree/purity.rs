@@ -8,7 +8,7 @@ use crate::{production_files, read, without_tests};
 const ALLOWED: [(&str, &[&str]); 6] = [
     ("websocket", &["base64", "flate2", "sha1"]),
     ("rooms", &["base64", "bytes", "dunlin-protocol", "foldhash", "hashbrown", "rand_chacha", "serde", "serde_json"]),
-    ("games", &["dunlin-rooms", "serde_json"]),
+    ("games", &["dunlin-protocol", "dunlin-rooms", "serde_json"]),
     ("matchmaking", &[]),
     ("protocol", &["bytes", "memchr", "serde", "serde_json"]),
     (

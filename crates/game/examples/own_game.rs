@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeMap, process::ExitCode};
 
-use dunlin_games::Registry;
-use dunlin_rooms::{
-    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Scope, Simulation,
+use dunlin_game::{
+    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, Registry, RestoreError, Scope, Simulation,
     Visibility, Visitor, World,
 };
 
@@ -81,5 +80,5 @@ impl Simulation for Stars {
 }
 
 fn main() -> ExitCode {
-    dunlin::run(Registry::built_in().with("stars", |_| Ok(Box::new(Stars::default()))))
+    dunlin_game::run(Registry::built_in().with("stars", |_| Ok(Box::new(Stars::default()))))
 }

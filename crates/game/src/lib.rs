@@ -1,0 +1,94 @@
+//! Everything for a game of your own: the one crate to depend on.
+//!
+//! A game is a type that implements [`Simulation`]. It changes a [`World`], which Dunlin replicates to the players. [`run`] is
+//! the whole server with this game. `dunlin new-game NAME` writes a crate to start with; `docs/own-game.md` is the guide, and
+//! `docs/rooms.md` describes what a simulation can do and which rules it must follow.
+//!
+//! ```
+//! use dunlin_game::{
+//!     GridShape, InputError, NewObject, PlayerId, Position, Refusal, RestoreError, Simulation, Visibility, Visitor, World,
+//!     testing::Script,
+//! };
+//!
+//! /// Players who jump to the places that they name.
+//! struct Jumps;
+//!
+//! impl Simulation for Jumps {
+//!     fn grid(&self) -> GridShape {
+//!         GridShape { columns: 8, rows: 8, cell_units: 256, near_cells: 2, far_cells: 0, far_interval_ticks: 1 }
+//!     }
+//!
+//!     fn start(&mut self, _: &mut World) {}
+//!
+//!     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
+//!         let position = Position { x: 1_000, y: 1_000 };
+//!         let full = |_| Refusal { code: 409, message: "the world is full".into() };
+//!         let object = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: &[] };
+//!         let avatar = world.spawn(object).map_err(full)?;
+//!         world.set_avatar(player, Some(avatar));
+//!         world.set_viewpoint(player, position);
+//!         Ok(())
+//!     }
+//!
+//!     fn leave(&mut self, world: &mut World, player: PlayerId) {
+//!         world.avatar_of(player).map(|avatar| world.despawn(avatar));
+//!     }
+//!
+//!     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
+//!         let &[x, y] = data else { return Err(InputError) };
+//!         let position = Position { x: u32::from(x) * 8, y: u32::from(y) * 8 };
+//!         world.move_to(world.avatar_of(player).ok_or(InputError)?, position);
+//!         world.set_viewpoint(player, position);
+//!         Ok(())
+//!     }
+//!
+//!     fn tick(&mut self, _: &mut World) {}
+//!
+//!     fn save(&self, _: &mut Vec<u8>) {}
+//!
+//!     fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! // Test it with scripted players.
+//! let mut script = Script::new(Box::new(Jumps));
+//! let ada = script.join("");
+//! assert!(script.input(ada, &[10, 20]));
+//! script.ticks(1);
+//! assert_eq!(script.place(ada), Position { x: 80, y: 160 });
+//! assert!(!script.input(ada, &[1]), "an input that the game cannot read");
+//! ```
+//!
+//! Its `main` is the server:
+//!
+//! ```no_run
+//! # fn game(_: &dunlin_game::serde_json::Value) -> Result<Box<dyn dunlin_game::Simulation>, dunlin_game::BadParams> {
+//! #     Err(dunlin_game::BadParams(String::new()))
+//! # }
+//! use std::process::ExitCode;
+//!
+//! use dunlin_game::Registry;
+//!
+//! fn main() -> ExitCode {
+//!     dunlin_game::run(Registry::built_in().with("jumps", game))
+//! }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub use dunlin::run;
+pub use dunlin_games::{BadParams, Make, Registry};
+pub use dunlin_rooms::{
+    Angle, CellIndex, Fixed, Grid, GridError, GridShape, InputError, Neighbour, NewObject, Object, ObjectId,
+    PastNeighbour, PlayerId, Position, Refusal, RestoreError, Rewound, Scope, Simulation, Visibility, Visitor, World,
+    WorldError,
+};
+/// The parameters of a simulation in the configuration, and events in tests, are [`serde_json::Value`]s.
+pub use serde_json;
+
+/// Scripted players for tests.
+pub mod testing {
+    pub use dunlin_games::script::{ScopedEvent, Script, events, publications};
+    pub use dunlin_rooms::{Removals, Room, RoomOptions, Scoped, TickOutcome, recording};
+}
