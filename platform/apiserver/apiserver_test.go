@@ -76,6 +76,10 @@ func takesGoldenObjects(t *testing.T, admin client.Client) {
 				t.Errorf("%s: %s/%s: %v", name, object.GetKind(), object.GetName(), err)
 				continue
 			}
+			if object.GetKind() == "PersistentVolumeClaim" {
+				// The operator makes it, and never applies it. The server adds the phase to a new one.
+				continue
+			}
 			if second, err := apply(t, admin, object); err != nil || second != first {
 				t.Errorf("%s: %s/%s: the second time, version %s became %s, %v", name, object.GetKind(), object.GetName(), first, second, err)
 			}
