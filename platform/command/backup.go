@@ -133,7 +133,7 @@ func (cluster *cluster) appWithRepository(ctx context.Context, name, namespace s
 	}
 	app, isApp := subject.(*v1alpha1.App)
 	if !isApp {
-		return nil, fmt.Errorf("%s is a Dunlin; Roost saves the volumes of Apps only", name)
+		return nil, fmt.Errorf("%s is a Dunlin, which is saved and verified on schedule; this command is for an App", name)
 	}
 	if app.Spec.Backup == nil || app.Spec.Backup.Repository == nil {
 		return nil, fmt.Errorf("the App %s has no repository; set spec.backup.repository", name)

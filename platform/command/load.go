@@ -163,13 +163,21 @@ func (result *loaded) add(manifest manifest, identities []age.Identity) {
 	result.manifests = append(result.manifests, manifest)
 }
 
+func (manifest *manifest) backup() *v1alpha1.Backup {
+	if manifest.app != nil {
+		return manifest.app.Spec.Backup
+	}
+	return manifest.dunlin.Spec.Backup
+}
+
 // withRepository adds the keys of the repository of backups.
 func (result *loaded) withRepository(manifest manifest, merged settings.Settings, identities []age.Identity) settings.Settings {
 	const path = "spec.backup.repository.file"
-	if manifest.app == nil || manifest.app.Spec.Backup == nil || manifest.app.Spec.Backup.Repository == nil {
+	backup := manifest.backup()
+	if backup == nil || backup.Repository == nil {
 		return merged
 	}
-	files, isWhole := result.read(manifest.file, path, v1alpha1.EnvFiles{manifest.app.Spec.Backup.Repository.File}, identities)
+	files, isWhole := result.read(manifest.file, path, v1alpha1.EnvFiles{backup.Repository.File}, identities)
 	if !isWhole {
 		return merged
 	}

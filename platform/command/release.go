@@ -65,11 +65,11 @@ func envFilesOf(manifest manifest) []string {
 		for _, name := range manifest.app.Spec.EnvFiles {
 			names = append(names, string(name))
 		}
-		if backup := manifest.app.Spec.Backup; backup != nil && backup.Repository != nil {
-			names = append(names, string(backup.Repository.File))
-		}
 	} else if file := manifest.dunlin.Spec.Keys.File; file != "" {
 		names = append(names, string(file))
+	}
+	if backup := manifest.backup(); backup != nil && backup.Repository != nil {
+		names = append(names, string(backup.Repository.File))
 	}
 	return names
 }

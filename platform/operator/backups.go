@@ -253,6 +253,8 @@ func refusalOfOperation(subject *subject, kind string) string {
 	switch {
 	case subject.repositoryFile == "":
 		return "spec.backup.repository is not set, so there is nothing to save to or to restore from"
+	case kind == render.TaskRestore && subject.kind == KindDunlin:
+		return "the storage of a Dunlin is restored with restic and `dunlin restore`, as docs/backups.md describes under \"Storage of a Dunlin\""
 	case kind == render.TaskRestore && len(subject.backup.Command) > 0:
 		return "the backup is a dump of spec.backup.command, which only a program of the app can read; restore it with restic and that program"
 	}

@@ -58,6 +58,14 @@ func (metrics *BackupMetrics) Collect(found chan<- prometheus.Metric) {
 		for index := range apps.Items {
 			collect(&apps.Items[index], now(), found)
 		}
+		var dunlins v1alpha1.DunlinList
+		if err := metrics.Reader.List(ctx, &dunlins, client.InNamespace(namespace)); err != nil {
+			continue
+		}
+		for index := range dunlins.Items {
+			dunlin := &dunlins.Items[index]
+			collect(&v1alpha1.App{ObjectMeta: dunlin.ObjectMeta, Spec: v1alpha1.AppSpec{Backup: dunlin.Spec.Backup}, Status: dunlin.Status}, now(), found)
+		}
 	}
 }
 

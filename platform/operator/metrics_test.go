@@ -24,7 +24,9 @@ func (list listOf) Get(context.Context, client.ObjectKey, client.Object, ...clie
 }
 
 func (list listOf) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
-	into.(*v1alpha1.AppList).Items = list
+	if apps, isApps := into.(*v1alpha1.AppList); isApps {
+		apps.Items = list
+	}
 	return nil
 }
 

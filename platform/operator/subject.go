@@ -99,7 +99,12 @@ func dunlinSubject(dunlin *v1alpha1.Dunlin) *subject {
 	if file := dunlin.Spec.Keys.File; file != "" {
 		files = []string{string(file)}
 	}
+	repositoryFile := ""
+	if backup := dunlin.Spec.Backup; backup != nil && backup.Repository != nil {
+		repositoryFile = string(backup.Repository.File)
+	}
 	return &subject{
+		backup: dunlin.Spec.Backup, repositoryFile: repositoryFile,
 		kind: KindDunlin, object: dunlin, spec: dunlin.Spec, status: &dunlin.Status, host: dunlin.Spec.Host, path: dunlin.Spec.Path,
 		envFiles: files, secret: dunlin.Spec.Keys.Secret, pullSecret: dunlin.Spec.PullSecret,
 		problems: func() []validate.Problem { return validate.Dunlin(dunlin) },

@@ -54,6 +54,8 @@ type appView struct {
 	revision string
 	// backup is the state that an operation leads to.
 	backup *v1alpha1.BackupStatus
+	// savedFolder is the only folder of each volume that is saved, or empty for all.
+	savedFolder string
 	// uid of the app is empty outside a cluster.
 	uid string
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -257,7 +258,7 @@ func (view *appView) savedFolders() []string {
 	var folders []string
 	for _, volume := range view.spec.Volumes {
 		if volume.Size != nil {
-			folders = append(folders, "volumes/"+string(volume.Name))
+			folders = append(folders, path.Join("volumes", string(volume.Name), view.savedFolder))
 		}
 	}
 	return folders

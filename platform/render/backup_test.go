@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
-	"github.com/dunlin-project/dunlin/platform/dotenv"
 	"github.com/dunlin-project/dunlin/platform/render"
 	"github.com/dunlin-project/dunlin/platform/settings"
 	"github.com/dunlin-project/dunlin/platform/validate"
@@ -23,16 +22,8 @@ func appWithRepository(t *testing.T) (*v1alpha1.App, settings.Settings) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := dotenv.Parse([]byte("RESTIC_PASSWORD=s3cret\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := settings.File{Name: "backup.env", Decrypted: settings.Decrypted{Lines: lines, Secrets: map[string]bool{"RESTIC_PASSWORD": true}}}
-	values, err := settings.Settings{}.WithRepository(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return validate.File(text)[0].App, values
+	app := validate.File(text)[0].App
+	return app, withRepository(t, settings.Settings{}, app.Spec.Backup)
 }
 
 // backupPods are those of the CronJobs, by the name of the CronJob.

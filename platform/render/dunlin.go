@@ -22,6 +22,7 @@ const (
 	keysFolder    = "/run/secrets/dunlin"
 	storageFolder = "/var/lib/dunlin"
 	storageVolume = "storage"
+	backupsFolder = "backups"
 )
 
 // Dunlin renders a valid cluster of nodes, and its NATS servers where it has some. Keys are those of spec.keys.file.
@@ -56,7 +57,21 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 	if view.natsServers() > 0 {
 		objects = append(objects, view.nats()...)
 	}
+	if view.spec.Backup != nil {
+		objects = append(objects, view.backups(dunlin)...)
+	}
 	return sorted(objects), nil
+}
+
+// backups save the folder of the volume to which the node writes backups of its storage. The storage itself changes all the time.
+func (view *dunlinView) backups(dunlin *v1alpha1.Dunlin) []runtime.Object {
+	storage := view.spec.Storage
+	volumes := []v1alpha1.Volume{{Name: storageVolume, Path: storageFolder, Size: &storage.Size, StorageClass: storage.StorageClass}}
+	app := &appView{
+		owner: view.owner, values: view.keys, backup: dunlin.Status.Backup, uid: string(dunlin.UID), savedFolder: backupsFolder,
+		spec: &v1alpha1.AppSpec{Image: view.spec.Image, PullSecret: view.spec.PullSecret, Volumes: volumes, Backup: view.spec.Backup},
+	}
+	return app.backups()
 }
 
 // dunlinView is a Dunlin while it is rendered.

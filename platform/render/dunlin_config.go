@@ -85,6 +85,12 @@ func (view *dunlinView) serverConfig() (string, error) {
 	}
 	if view.spec.Storage != nil {
 		set("storage.path", storageFolder+"/storage")
+		if view.spec.Backup != nil {
+			// Each copies only what the one before lacks.
+			set("storage.backup.path", storageFolder+"/"+backupsFolder)
+			set("storage.backup.interval", "1h")
+			set("storage.backup.keep", 3)
+		}
 	}
 	text, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {

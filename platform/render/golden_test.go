@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/dotenv"
 	"github.com/dunlin-project/dunlin/platform/render"
 	"github.com/dunlin-project/dunlin/platform/settings"
@@ -44,6 +45,7 @@ func rendered(t *testing.T, file string) []runtime.Object {
 		if err != nil {
 			t.Fatal(err)
 		}
+		keys = withRepository(t, keys, document.Dunlin.Spec.Backup)
 		objects, err := render.Dunlin(document.Dunlin, keys, render.Cluster{})
 		if err != nil {
 			t.Fatal(err)
@@ -58,21 +60,29 @@ func rendered(t *testing.T, file string) []runtime.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if backup := document.App.Spec.Backup; backup != nil && backup.Repository != nil {
-		lines, err := dotenv.Parse([]byte("RESTIC_PASSWORD=s3cret\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := settings.File{Name: "backup.env", Decrypted: settings.Decrypted{Lines: lines, Secrets: map[string]bool{"RESTIC_PASSWORD": true}}}
-		if values, err = values.WithRepository(file); err != nil {
-			t.Fatal(err)
-		}
-	}
+	values = withRepository(t, values, document.App.Spec.Backup)
 	objects, err := render.App(document.App, values, render.Cluster{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return objects
+}
+
+// withRepository adds the password of a repository, where a backup has one.
+func withRepository(t *testing.T, values settings.Settings, backup *v1alpha1.Backup) settings.Settings {
+	t.Helper()
+	if backup == nil || backup.Repository == nil {
+		return values
+	}
+	lines, err := dotenv.Parse([]byte("RESTIC_PASSWORD=s3cret\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := settings.File{Name: "backup.env", Decrypted: settings.Decrypted{Lines: lines, Secrets: map[string]bool{"RESTIC_PASSWORD": true}}}
+	if values, err = values.WithRepository(file); err != nil {
+		t.Fatal(err)
+	}
+	return values
 }
 
 func filesOf(t *testing.T, file string) []settings.File {

@@ -32,6 +32,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.check(spec.Storage == nil || spec.NATS == nil, "spec.storage", "a log on disk is for a node on its own; remove spec.storage or spec.nats")
 	found.nats(spec.NATS)
 	found.config(spec)
+	found.storageBackup(spec)
 	found.network(spec.Network)
 	return *found
 }
@@ -60,6 +61,22 @@ func (found *problems) nats(nats *v1alpha1.NATS) {
 	found.check(nats.URL == "" || urlPattern.MatchString(nats.URL), "spec.nats.url", "an address does not begin with nats:// or tls://; write addresses such as nats://10.0.0.1:4222, with commas between them")
 	found.check(nats.Prefix == "" || prefixPattern.MatchString(nats.Prefix), "spec.nats.prefix", "%q is not a prefix; use A-Z, a-z, 0-9, - and _", nats.Prefix)
 	found.resources("spec.nats.resources", nats.Resources)
+}
+
+// storageBackup has the rules of a backup of an app whose volume is the storage.
+func (found *problems) storageBackup(spec *v1alpha1.DunlinSpec) {
+	backup := spec.Backup
+	if backup == nil {
+		return
+	}
+	found.check(spec.Storage != nil, "spec.backup", "there is no storage on disk to back up; set spec.storage, or remove the backup")
+	found.check(backup.Repository != nil && len(backup.Command) == 0, "spec.backup", "a node makes the backup itself, and it is saved to a repository; set repository and no command")
+	config, err := render.ConfigOf(spec)
+	found.check(err != nil || !render.HasConfigKey(config, "storage.backup"), "spec.config.storage.backup", "Roost sets this key itself for spec.backup; remove one of them")
+	if spec.Storage != nil && backup.Repository != nil {
+		volumes := []v1alpha1.Volume{{Name: "storage", Size: &spec.Storage.Size}}
+		found.backup(&v1alpha1.AppSpec{Volumes: volumes, Backup: backup, EnvFiles: v1alpha1.EnvFiles{spec.Keys.File}})
+	}
 }
 
 // config refuses keys that Roost sets itself, and secrets, which do not belong into a manifest.

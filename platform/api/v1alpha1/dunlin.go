@@ -41,6 +41,8 @@ type DunlinList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || !has(self.nats)",message="a log on disk is for a node on its own; remove spec.storage or spec.nats",fieldPath=".storage"
+// +kubebuilder:validation:XValidation:rule="!has(self.backup) || has(self.storage)",message="there is no storage on disk to back up; set spec.storage, or remove the backup",fieldPath=".backup"
+// +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.backup.repository) && !(has(self.backup.command) && self.backup.command.size() > 0))",message="a node makes the backup itself, and it is saved to a repository; set repository and no command",fieldPath=".backup"
 type DunlinSpec struct {
 	// Image with a tag other than latest, or with a digest.
 	// +kubebuilder:validation:MaxLength=512
@@ -96,6 +98,9 @@ type DunlinSpec struct {
 	// Storage is a persistent volume for the log of a node on its own.
 	// +optional
 	Storage *Storage `json:"storage,omitempty"`
+	// Backup saves the backups that the node makes of its storage while it serves, and verifies that they can be restored.
+	// +optional
+	Backup *Backup `json:"backup,omitempty"`
 	// Network lists who may reach the internal port with the server API and the metrics, and whom nodes may reach.
 	// +optional
 	Network Network `json:"network,omitzero"`

@@ -441,6 +441,11 @@ func (in *DunlinSpec) DeepCopyInto(out *DunlinSpec) {
 		*out = new(Storage)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Backup != nil {
+		in, out := &in.Backup, &out.Backup
+		*out = new(Backup)
+		(*in).DeepCopyInto(*out)
+	}
 	in.Network.DeepCopyInto(&out.Network)
 }
 

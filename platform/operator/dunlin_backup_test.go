@@ -1,0 +1,65 @@
+package operator_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/operator"
+	"github.com/dunlin-project/dunlin/platform/render"
+)
+
+// The backups of a Dunlin are saved, with the keys of a repository that the node does not get.
+func TestABackupOfADunlin(t *testing.T) {
+	world := newWorld(t, "dunlin-backups")
+	dunlin := &v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Name: "realtime", Namespace: world.namespace}}
+	dunlin.Spec = v1alpha1.DunlinSpec{
+		Image: "dunlin:1", Keys: v1alpha1.Keys{File: "keys.env"}, Storage: &v1alpha1.Storage{Size: resource.MustParse("1Gi")},
+		Backup: &v1alpha1.Backup{Schedule: "15 3 * * *", Repository: &v1alpha1.Repository{Claim: "backups", File: "backup.env"}},
+	}
+	files, err := render.Files(world.namespace, "realtime", map[string]string{
+		"keys.env":   world.sealed("api_key=0123456789abcdef0123456789abcdef\ntoken_hmac_secret_key=0123456789abcdef0123456789abcdef\n", world.identity),
+		"backup.env": world.sealed("RESTIC_PASSWORD=s3cret-of-the-repository\n", world.identity),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	world.create(files)
+	dunlin.Annotations = map[string]string{render.AnnotationFiles: files.GetName()}
+	world.create(dunlin)
+	world.converge(operator.KindDunlin, "realtime")
+	if text, message := world.status(dunlin); !strings.Contains(text, "BackupFresh=False BackupNever") || !strings.Contains(text, "Degraded=False") {
+		t.Errorf("%s: %s", text, message)
+	}
+	var save, drill batchv1.CronJob
+	if err := world.get("realtime-backup", &save); err != nil {
+		t.Fatal(err)
+	}
+	if err := world.get("realtime-drill", &drill); err != nil {
+		t.Fatal(err)
+	}
+	pod := save.Spec.JobTemplate.Spec.Template.Spec
+	if !slices.Contains(pod.Containers[0].Command, "--folder=volumes/storage/backups") || !slices.Contains(pod.Containers[0].Command, "--owner="+string(dunlin.UID)) {
+		t.Errorf("%q", pod.Containers[0].Command)
+	}
+	claims := map[string]bool{}
+	for _, volume := range pod.Volumes {
+		if claim := volume.PersistentVolumeClaim; claim != nil {
+			claims[claim.ClaimName] = claim.ReadOnly
+		}
+	}
+	if isReadOnly, isThere := claims["storage-realtime-0"]; !isReadOnly || !isThere || len(claims) != 2 {
+		t.Errorf("%v", claims)
+	}
+	for _, secret := range world.list("Secret", "realtime") {
+		_, hasPassword := secret.Object["data"].(map[string]any)["RESTIC_PASSWORD"]
+		if hasPassword != strings.HasPrefix(secret.GetName(), "realtime-repository-") {
+			t.Errorf("%s: %t", secret.GetName(), hasPassword)
+		}
+	}
+}
