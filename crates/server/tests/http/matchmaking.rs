@@ -162,7 +162,7 @@ fn tickets_of_the_api_fill_a_room_that_a_lobby_lists() {
     let region =
         json!({ "namespace": "arena", "users": ["carl"], "criteria": { "mode": "other" }, "skill": 7, "region": "eu" });
     let cancelled = api(&server, "match", &region)["result"]["ticket"].clone();
-    assert_eq!(refused(&json!(["eve"]))["code"], 100, "the queue is full");
+    assert_eq!(refused(&json!(["eve"]))["code"], 111, "the queue is full");
     assert_eq!(api(&server, "match_cancel", &json!({ "ticket": cancelled }))["result"]["reason"], "cancelled");
     let second = submit(&server, &json!(["bob"]));
     let room = until(&server, &first, "placed")["channel"].clone();
