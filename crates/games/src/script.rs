@@ -100,7 +100,7 @@ impl Script {
         assert!(self.room.back(player, &Visitor::of_user(""), Encoding::Protobuf), "the player is not here");
     }
 
-    /// A player's input. Returns whether the game could make sense of it.
+    /// A player's input. Returns whether the game accepted it.
     pub fn input(&mut self, player: PlayerId, data: &[u8]) -> bool {
         self.input_number += 1;
         self.room.input(player, self.input_number, data)

@@ -249,12 +249,12 @@ impl Simulation for TagGame {
     }
 
     fn message(&mut self, world: &mut World, data: &[u8]) -> Result<Vec<u8>, Refusal> {
-        let order = round::Order::read(data)?;
-        if let Some(score_limit) = order.score_limit {
+        let command = round::RoundCommand::read(data)?;
+        if let Some(score_limit) = command.score_limit {
             self.round.score_limit = score_limit;
             self.round.is_changed = true;
         }
-        if order.starts_round {
+        if command.starts_round {
             self.begin_round(world);
         }
         Ok(report::state(&self.round, self.players.len()).into_bytes())

@@ -1,6 +1,9 @@
 /** A user id for the visitor of the demo: a token that the server gives to guests. It stays the same while the tab is open. */
 
-import { fieldsOf, text } from "./news";
+import { fieldsOf, text } from "./events";
+
+/** The code with which the server ends a connection whose token is invalid. */
+export const INVALID_TOKEN = 3500;
 
 const KEY = "dunlin.guest";
 const PLACE = "../lobby/guest";

@@ -2,7 +2,7 @@
 
 import { byId, element, setText } from "../../ticker/src/dom";
 import { count, plural } from "../../ticker/src/format";
-import { fieldsOf, number, text } from "./news";
+import { fieldsOf, number, text } from "./events";
 
 interface Listed {
   readonly players: number;

@@ -2,14 +2,11 @@
 
 import { byId, setText } from "../../ticker/src/dom";
 import { loadSdk, pageOptions } from "../../ticker/src/sdk";
-import { forgetGuest, guestOptions } from "./guest";
+import { forgetGuest, guestOptions, INVALID_TOKEN } from "./guest";
 import { Listing } from "./listing";
-import { fieldsOf, text } from "./news";
+import { fieldsOf, text } from "./events";
 import { LOBBY_CHANNEL } from "./rules";
 import { Ticket } from "./ticket";
-
-/** The token of a guest has expired or was made by another server. */
-const INVALID_TOKEN = 3500;
 
 async function start(): Promise<void> {
   const { encoding, endpoint } = pageOptions(location, "protobuf");

@@ -3,7 +3,7 @@
 import { playerColour } from "../../arena/src/colours";
 import { byId, element, setText } from "../../ticker/src/dom";
 import { count } from "../../ticker/src/format";
-import type { Scores } from "./news";
+import type { Scores } from "./events";
 
 export class Scoreboard {
   private readonly list = byId("leaders", HTMLElement);

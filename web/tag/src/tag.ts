@@ -9,10 +9,10 @@ import { Network } from "../../ticker/src/network";
 import { loadSdk, pageOptions } from "../../ticker/src/sdk";
 import { aim } from "./aim";
 import { TagControls } from "./controls";
-import { guestOptions } from "./guest";
+import { forgetGuest, guestOptions, INVALID_TOKEN } from "./guest";
 import { Me } from "./me";
-import { type TagNews, tagNewsOf } from "./news";
-import { NAMESPACE, OUT, RUNNER, runnerOf, SHOT } from "./rules";
+import { type TagEvent, tagEventOf } from "./events";
+import { NAMESPACE, OUT, RUNNER, runnerOf, SHOT, shotOf } from "./rules";
 import { TagScene } from "./scene";
 import { Scoreboard } from "./scoreboard";
 import { forgetSeat, keepSeat, storedSeat } from "./seat";
@@ -30,6 +30,7 @@ class Tag {
   private readonly me: Me;
   private heading = 0;
   private taggedByMe = 0;
+  private shotsOfMine = 0;
   private runners = 0;
   private resumed = false;
   private publishedMs = 0;
@@ -52,35 +53,42 @@ class Tag {
     room.on("joined", ({ seatResumed }) => (this.resumed = seatResumed));
     room.on("snapshot", (changes) => {
       this.scene.observe(changes);
-      if (!this.isWatching) this.me.observe(changes);
+      if (this.isWatching) return;
+      this.me.observe(changes);
+      for (const seen of changes.added) if (seen.kind === SHOT && shotOf(seen).owner === room.replica.avatar) this.shotsOfMine += 1;
     });
     room.on("event", ({ event }) => {
-      const news = tagNewsOf(event);
-      if (news !== null) this.show(news);
+      const known = tagEventOf(event);
+      if (known !== null) this.show(known);
     });
     room.on("left", ({ reason, rejoins }) => {
       this.me.forget();
       this.scene.forget();
       this.controls.release();
+      this.shotsOfMine = 0;
+      this.resumed = false;
+      // What was shown is of the connection that is lost.
+      const { dataset } = byId("stage", HTMLElement);
+      for (const name of ["tick", "avatar", "resumed", "shots", "ack"]) delete dataset[name];
       this.feed.add("", rejoins ? "Connection lost; reconnecting." : `Left the room: ${reason}.`);
     });
     room.on("error", (error) => this.feed.add("", error.message));
   }
 
-  private show(news: TagNews): void {
+  private show(event: TagEvent): void {
     const { avatar } = this.room.replica;
-    if (news.kind === "welcome") this.feed.add("", `Welcome, ${news.name}. First to ${news.scoreLimit} wins.`);
-    else if (news.kind === "scores") {
-      this.runners = news.scores.runners;
-      this.scoreboard.show(news.scores, this.isWatching ? 0 : avatar);
-    } else if (news.kind === "tagged") {
-      this.scene.burst(news, performance.now());
-      const isMine = news.by === avatar && !this.isWatching;
+    if (event.kind === "welcome") this.feed.add("", `Welcome, ${event.name}. First to ${event.scoreLimit} wins.`);
+    else if (event.kind === "scores") {
+      this.runners = event.scores.runners;
+      this.scoreboard.show(event.scores, this.isWatching ? 0 : avatar);
+    } else if (event.kind === "tagged") {
+      this.scene.burst(event, performance.now());
+      const isMine = event.by === avatar && !this.isWatching;
       if (isMine) this.taggedByMe += 1;
-      const isMe = news.player === avatar && !this.isWatching;
-      if (isMine || isMe || this.isWatching) this.feed.add(isMine ? "You" : news.byName, `tagged ${isMe ? "you" : news.name}`);
-    } else if (news.kind === "round_over") this.feed.add(news.name, `wins round ${news.round}`);
-    else this.feed.add("", `Round ${news.round} begins: first to ${news.scoreLimit}.`);
+      const isMe = event.player === avatar && !this.isWatching;
+      if (isMine || isMe || this.isWatching) this.feed.add(isMine ? "You" : event.byName, `tagged ${isMe ? "you" : event.name}`);
+    } else if (event.kind === "round_over") this.feed.add(event.name, `wins round ${event.round}`);
+    else this.feed.add("", `Round ${event.round} begins: first to ${event.scoreLimit}.`);
   }
 
   private frame(nowMs: number): void {
@@ -136,7 +144,7 @@ class Tag {
       room: this.room.channel, tick: String(replica.tick), avatar: String(replica.avatar), resumed: String(this.resumed),
       x: place.x.toFixed(1), y: place.y.toFixed(1), confirmedX: String(confirmed?.x ?? ""), confirmedY: String(confirmed?.y ?? ""),
       ack: String(replica.ack), pending: String(inputs.pending.length), tagged: String(this.taggedByMe), runners: String(this.runners),
-      shots: String(seen.filter(({ kind }) => kind === SHOT).length), others: others.join(" "),
+      shots: String(this.shotsOfMine), others: others.join(" "),
     });
   }
 }
@@ -162,12 +170,18 @@ async function start(): Promise<void> {
   setText(byId("channel", HTMLElement), channel);
   for (const link of document.querySelectorAll<HTMLAnchorElement>("[data-lobby]")) {
     link.href = `${LOBBY}?encoding=${encoding}`;
-    // Who goes to the lobby gives the seat up.
-    link.addEventListener("click", () => {
+    // Who goes to the lobby gives the seat up. The reply to another request shows that the server has read it.
+    link.addEventListener("click", (event) => {
+      if (client.state !== "connected") return;
+      event.preventDefault();
       room.leave();
       forgetSeat(channel);
+      client.rpc("dunlin.match_status", sdk.encoded({ namespace: NAMESPACE })).catch(() => {}).finally(() => (location.href = link.href));
     });
   }
+  client.on("disconnected", ({ code }) => {
+    if (code === INVALID_TOKEN) forgetGuest();
+  });
   room.join();
   client.connect();
 }

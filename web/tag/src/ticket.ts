@@ -1,7 +1,7 @@
 /** A place in a room by matchmaking: a ticket, whose status is asked for until there is a room. */
 
 import type { Sdk } from "../../ticker/src/sdk";
-import { fieldsOf, text } from "./news";
+import { fieldsOf, text } from "./events";
 import { NAMESPACE } from "./rules";
 
 /** Between two requests for the status. The server places tickets ten times per second. */

@@ -35,7 +35,7 @@ pub struct Round {
 
 /// A message of the backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Order {
+pub struct RoundCommand {
     /// Points that win the round from now on.
     pub score_limit: Option<u32>,
     /// Begin a round now.
@@ -66,7 +66,8 @@ impl Round {
         let next = world.tick().saturating_add(PAUSE_S * world.ticks_per_second());
         self.next_round_tick = Some(next);
         let _ = world.emit(Scope::All, &report::round_over(self, winner, next));
-        if self.number == self.rounds_max {
+        // The backend can begin rounds, so the number may be beyond the last one.
+        if self.rounds_max > 0 && self.number >= self.rounds_max {
             world.close("the last round is over");
         }
     }
@@ -91,7 +92,7 @@ impl Round {
     }
 }
 
-impl Order {
+impl RoundCommand {
     /// Parses a message: an object with `score_limit`, `start_round`, or none of both to ask for the state.
     ///
     /// # Errors
@@ -100,16 +101,16 @@ impl Order {
         let Ok(Value::Object(fields)) = serde_json::from_slice(data) else {
             return Err(refusal("the message is not a JSON object"));
         };
-        let mut order = Self::default();
+        let mut command = Self::default();
         for (name, value) in &fields {
             match (name.as_str(), value) {
-                ("score_limit", value) => order.score_limit = Some(score_limit(value)?),
-                ("start_round", Value::Bool(starts_round)) => order.starts_round = *starts_round,
+                ("score_limit", value) => command.score_limit = Some(score_limit(value)?),
+                ("start_round", Value::Bool(starts_round)) => command.starts_round = *starts_round,
                 ("start_round", _) => return Err(refusal("`start_round` is not true or false")),
                 _ => return Err(refusal("the message may have `score_limit` and `start_round`")),
             }
         }
-        Ok(order)
+        Ok(command)
     }
 }
 

@@ -220,6 +220,16 @@ fn the_room_closes_after_the_last_round() {
 }
 
 #[test]
+fn the_room_also_closes_if_the_backend_has_begun_more_rounds() {
+    let (mut script, ada, ben) = duel(&json!({"score_limit": 1, "rounds": 1}));
+    script.room.message(br#"{"start_round":true}"#).expect("taken");
+    script.ticks(61);
+    let (seen, target) = (script.room.tick_number(), script.place(ben));
+    shoot(&mut script, ada, seen, target);
+    assert!((0..30).any(|_| script.tick().removals.closing.is_some()));
+}
+
+#[test]
 fn the_backend_sets_the_score_limit_and_begins_a_round() {
     let mut script = game(&json!({"bots": 3}));
     let answer = |script: &mut Script, message: &str| {

@@ -13,7 +13,20 @@ use super::{Failure, output};
 const NAME_CHARS_MAX: usize = 40;
 
 /// Names that would hide a crate that the game needs, or that Cargo refuses.
-const TAKEN: [&str; 8] = ["core", "std", "alloc", "test", "dunlin", "dunlin-game", "dunlin_game", "proc-macro"];
+const TAKEN: [&str; 12] = [
+    "core",
+    "std",
+    "alloc",
+    "test",
+    "dunlin",
+    "dunlin-game",
+    "dunlin_game",
+    "proc-macro",
+    "build",
+    "deps",
+    "examples",
+    "incremental",
+];
 
 /// Keywords of Rust, which Cargo refuses as names.
 const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern false final fn \
@@ -144,7 +157,8 @@ mod tests {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }
         let long = "x".repeat(NAME_CHARS_MAX + 1);
-        let bad = ["", "2d", "-x", "_x", "Stars", "my game", "a/b", "..", "é", "fn", "test", "dunlin", "tag", &long];
+        let bad =
+            ["", "2d", "-x", "_x", "Stars", "my game", "a/b", "..", "é", "fn", "test", "dunlin", "tag", "deps", &long];
         for name in bad {
             assert!(check_name(name).is_err(), "{name}");
         }

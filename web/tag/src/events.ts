@@ -14,7 +14,7 @@ export interface Scores {
   readonly leaders: readonly Leader[];
 }
 
-export type TagNews =
+export type TagEvent =
   | { readonly kind: "welcome"; readonly name: string; readonly round: number; readonly scoreLimit: number }
   | { readonly kind: "tagged"; readonly by: number; readonly byName: string; readonly player: number; readonly name: string; readonly x: number; readonly y: number }
   | { readonly kind: "scores"; readonly scores: Scores }
@@ -23,7 +23,7 @@ export type TagNews =
 
 type Fields = Readonly<Record<string, unknown>>;
 
-export function tagNewsOf(event: unknown): TagNews | null {
+export function tagEventOf(event: unknown): TagEvent | null {
   const [[kind, value] = ["", null]] = Object.entries(fieldsOf(event));
   const fields = fieldsOf(value);
   const round = number(fields["round"]);
