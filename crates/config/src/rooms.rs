@@ -67,6 +67,7 @@ fn settings(r: &mut Reader<'_>, table: &str) -> Option<RoomSettings> {
             spectators_max: r.count(&at("max_spectators")),
             events_per_tick_max: r.count(&at("events_per_tick_limit")),
             event_bytes_max: r.count(&at("event_size_limit")),
+            metadata_bytes_max: r.count(&at("metadata_size_limit")),
         },
         empty_timeout_ms: r.ms(&at("empty_timeout")),
         tick_stuck_timeout_ms: r.ms_above_zero(&at("tick_stuck_timeout")),

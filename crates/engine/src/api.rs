@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode, Payload, Publication, UnsubscribeCode};
-use dunlin_rooms::{Refusal, RoomOverrides};
+use dunlin_rooms::{ListingChange, Refusal, RoomOverrides};
 
 use crate::{backend::PublishHow, event::ServerSubscription};
 
@@ -74,6 +74,8 @@ pub enum ApiRequest {
         /// For the game.
         data: Bytes,
     },
+    /// Change how a channel's room is listed, and who may join it. Answered as a message, with nothing.
+    ChangeListing { channel: Box<str>, change: Arc<ListingChange> },
     /// Count what this shard has.
     Survey,
 }

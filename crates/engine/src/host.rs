@@ -192,6 +192,7 @@ impl RoomHost {
             ToRoom::Leave { seat, .. } => Step::Leave { seat },
             ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },
             ToRoom::Message { id, data, .. } => Step::Message { id, data },
+            ToRoom::ChangeListing { id, change, .. } => Step::ChangeListing { id, change },
             ToRoom::Open { .. } | ToRoom::Close { .. } => unreachable!("the caller opens and closes rooms"),
         };
         self.arrived.push_back(step);

@@ -18,7 +18,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, ErrorCode, Payload, UnsubscribeCode};
-use dunlin_rooms::{CellIndex, Grid, Refusal, RoomOverrides, TickUpdate};
+use dunlin_rooms::{CellIndex, Grid, ListingChange, Refusal, RoomOverrides, TickUpdate};
 
 use crate::{ShardIndex, message::SubscriptionRequest};
 
@@ -245,6 +245,15 @@ pub enum ToRoom {
         /// For the game.
         data: Bytes,
     },
+    /// From the owner: the backend changes how the room is listed. Answered as a message.
+    ChangeListing {
+        /// The room.
+        room: RoomKey,
+        /// The owner's number for it.
+        id: u64,
+        /// The change.
+        change: Arc<ListingChange>,
+    },
     /// From the owner: nobody is or will be there. The last message about the room.
     Close {
         /// The room.
@@ -265,6 +274,7 @@ impl ToRoom {
             | Self::Leave { room, .. }
             | Self::Input { room, .. }
             | Self::Message { room, .. }
+            | Self::ChangeListing { room, .. }
             | Self::Close { room, .. } => *room,
         }
     }

@@ -313,7 +313,8 @@ impl Shard {
             | ApiRequest::Channels
             | ApiRequest::OpenRoom { .. }
             | ApiRequest::CloseRoom { .. }
-            | ApiRequest::SendToRoom { .. } => owner.serve_api(context, ticket, request, effects),
+            | ApiRequest::SendToRoom { .. }
+            | ApiRequest::ChangeListing { .. } => owner.serve_api(context, ticket, request, effects),
         }
     }
 }

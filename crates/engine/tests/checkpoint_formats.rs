@@ -11,8 +11,8 @@ use dunlin_engine::{
 };
 use dunlin_protocol::{ClientInfo, Encoding, Payload};
 use dunlin_rooms::{
-    GridShape, InputError, NewObject, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions, Simulation,
-    Visibility, Visitor, World,
+    GridShape, InputError, ListingChange, NewObject, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions,
+    Simulation, Visibility, Visitor, World,
 };
 
 /// A name and bytes in hexadecimal on each line, as each version has written them. A version that is released gets a file of
@@ -125,7 +125,10 @@ fn ticks() -> [(Option<u64>, Vec<Step>); 5] {
                 Step::Away { seat: seat(1), grace_ticks: None },
             ],
         ),
-        (Some(STATE_HASH), vec![input(0, 301, b"on"), Step::Message { id: 300, data: Bytes::from_static(b"{}") }]),
+        (
+            Some(STATE_HASH),
+            vec![input(0, 301, b"on"), Step::Message { id: 300, data: Bytes::from_static(b"{}") }, change_listing()],
+        ),
         (None, vec![Step::AllAway { grace_ticks: 1_000 }]),
         (None, vec![join(9, "", Encoding::Json, claim(3, Some(2))), input(9, 1, b"back")]),
     ]
@@ -176,6 +179,11 @@ fn fixture(version: usize) -> BTreeMap<&'static str, Vec<u8>> {
         .collect()
 }
 
+fn change_listing() -> Step {
+    let change = ListingChange { players_max: Some(300), is_locked: Some(true), metadata: Some("{}".into()) };
+    Step::ChangeListing { id: 301, change: change.into() }
+}
+
 #[test]
 fn this_version_writes_as_the_fixture() {
     let mut text = format!("checkpoint {}\n", hex(&checkpoint()));
@@ -198,7 +206,11 @@ fn what_every_version_has_written_is_read_and_gone_on_from() {
 fn goes_on_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
     let saved = Checkpoint::read(&fixture["checkpoint"]).expect("it is read");
     // Version 1 has no limit on spectators, and no spectators.
-    let options = RoomOptions { spectators_max: saved.origin().options.spectators_max, ..origin().options };
+    let options = RoomOptions {
+        spectators_max: saved.origin().options.spectators_max,
+        metadata_bytes_max: saved.origin().options.metadata_bytes_max,
+        ..origin().options
+    };
     assert_eq!((saved.origin(), saved.ticks_run()), (&RoomOrigin { options, ..origin() }, TICKS_SAVED as u64));
     saved.check_origin(&origin()).expect("it is of this room");
     // Compares the state hash.

@@ -113,6 +113,32 @@ fn a_room_that_ends_leaves_no_message_without_an_answer() {
     }
 }
 
+#[test]
+fn a_locked_room_lets_in_who_comes_back_and_nobody_else() {
+    let mut options = options();
+    options.namespaces[0].room.as_mut().expect("rooms").gives_seat_tokens = true;
+    let mut hall = Hall::new(1, options);
+    hall.seat_grace_ticks = 100;
+    hall.gather(&[("a", Encoding::Json, 0)], ARENA);
+    hall.node.ask_api(&json!({"change_listing": {"channel": ARENA, "is_locked": true, "metadata": "{}"}}));
+    assert_eq!(hall.api_answers(), Vec::<Value>::new());
+    hall.tick();
+    assert_eq!(hall.api_answers(), [json!({"data": ""})]);
+    let listing = hall.only_room().1.room().world().listing().clone();
+    assert_eq!((listing.is_locked, &*listing.metadata), (true, "{}"));
+    hall.open("b", Encoding::Json, 0);
+    hall.tick();
+    hall.seen("b").messages.clear();
+    hall.subscribe("b", ARENA);
+    hall.tick();
+    assert_eq!(hall.seen["b"].messages, [r#"{"id":2,"error":{"code":423,"message":"the room is locked"}}"#]);
+    // Metadata that is refused leaves the lock as it is.
+    hall.node.ask_api(&json!({"change_listing": {"channel": ARENA, "is_locked": false, "metadata": "{"}}));
+    hall.tick();
+    assert_eq!(hall.api_answers()[0]["refused"], 400);
+    assert!(hall.only_room().1.room().world().listing().is_locked);
+}
+
 fn message_id(message: &ToRoom) -> Option<u64> {
     match message {
         ToRoom::Message { id, .. } => Some(*id),

@@ -14,6 +14,7 @@ mod binary;
 mod fixed;
 mod grid;
 mod hash;
+mod listing;
 mod opening;
 mod room;
 mod simulation;
@@ -30,6 +31,7 @@ pub mod recording;
 
 pub use fixed::{Angle, Fixed};
 pub use grid::{Band, CellIndex, Grid, GridError, GridShape, Position};
+pub use listing::{ListingChange, ListingState};
 pub use mirror::{Base, FarCells, Mirror, MirrorCounters, SnapshotBody};
 pub use opening::{RoomInfo, RoomOverrides, UnusableParams};
 pub use replica::{Replica, ReplicaError, SeenObject};

@@ -17,7 +17,7 @@ use std::fmt;
 use dunlin_protocol::Encoding;
 
 use crate::{
-    PlayerId, Room, RoomInfo, RoomOptions, Visitor,
+    ListingChange, PlayerId, Room, RoomInfo, RoomOptions, Visitor,
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
@@ -55,13 +55,37 @@ pub struct Recorder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record<'a> {
-    Join { visitor: Visitor<'a>, encoding: Encoding, data: &'a [u8] },
-    Leave { player: PlayerId },
-    Away { player: PlayerId },
-    Back { player: PlayerId, visitor: Visitor<'a>, encoding: Encoding },
-    Input { player: PlayerId, number: u32, data: &'a [u8] },
-    Tick { state_hash: u64 },
-    Message { data: &'a [u8] },
+    Join {
+        visitor: Visitor<'a>,
+        encoding: Encoding,
+        data: &'a [u8],
+    },
+    Leave {
+        player: PlayerId,
+    },
+    Away {
+        player: PlayerId,
+    },
+    Back {
+        player: PlayerId,
+        visitor: Visitor<'a>,
+        encoding: Encoding,
+    },
+    Input {
+        player: PlayerId,
+        number: u32,
+        data: &'a [u8],
+    },
+    Tick {
+        state_hash: u64,
+    },
+    Message {
+        data: &'a [u8],
+    },
+    /// A change as [`crate::ListingChange::write`] writes it.
+    Listing {
+        change: &'a [u8],
+    },
 }
 
 impl Recorder {
@@ -99,6 +123,13 @@ impl Recorder {
     /// [`Room::message`] is called, whatever comes of it.
     pub fn message(&mut self, data: &[u8]) {
         Record::Message { data }.write(&mut self.out);
+    }
+
+    /// [`Room::change_listing`] is called, whatever comes of it.
+    pub fn change_listing(&mut self, change: &ListingChange) {
+        let mut written = Vec::new();
+        change.write(&mut written);
+        Record::Listing { change: &written }.write(&mut self.out);
     }
 
     /// [`Room::tick`] has been called.
@@ -141,6 +172,7 @@ impl Header {
             put_number(bound as u64, out);
         }
         put_bytes(self.channel.as_bytes(), out);
+        put_number(self.options.metadata_bytes_max as u64, out);
     }
 
     /// What the room was opened with.
@@ -166,7 +198,7 @@ impl Header {
         if !(1..=TICKS_PER_SECOND_MAX).contains(&ticks_per_second) {
             return Err(Unreadable::Wrong);
         }
-        let options = RoomOptions {
+        let mut options = RoomOptions {
             ticks_per_second,
             objects_max: reader.number_of()?,
             state_bytes_max: reader.number_of()?,
@@ -174,8 +206,12 @@ impl Header {
             events_per_tick_max: reader.number_of()?,
             event_bytes_max: reader.number_of()?,
             spectators_max: if version >= 2 { reader.number_of()? } else { 0 },
+            metadata_bytes_max: 0,
         };
         let channel = if version >= 2 { reader.text()?.to_owned() } else { String::new() };
+        if version >= 2 {
+            options.metadata_bytes_max = reader.number_of()?;
+        }
         Ok(Self { simulation, params, seed, channel, options })
     }
 }
@@ -215,6 +251,10 @@ impl<'a> Record<'a> {
                 out.push(7);
                 put_bytes(data, out);
             }
+            Self::Listing { change } => {
+                out.push(16);
+                put_bytes(change, out);
+            }
         }
     }
 
@@ -239,6 +279,7 @@ impl<'a> Record<'a> {
                 Self::Back { player: PlayerId(reader.number_of()?), visitor: read_visitor(reader)?, encoding }
             }
             7 => Self::Message { data: reader.bytes()? },
+            16 => Self::Listing { change: reader.bytes()? },
             _ => return Err(Unreadable::Wrong),
         })
     }
@@ -270,6 +311,7 @@ impl fmt::Display for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Leave { player } => write!(f, "player {} leaves", player.0),
+            Self::Listing { change } => write!(f, "the backend changes the listing: {}", Hex(change)),
             Self::Message { data } => write!(f, "the backend sends the message {}", Hex(data)),
             Self::Input { player, number, data } => {
                 write!(f, "player {} sends input {number}: {}", player.0, Hex(data))

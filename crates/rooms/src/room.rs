@@ -6,8 +6,8 @@ use bytes::Bytes;
 use dunlin_protocol::Encoding;
 
 use crate::{
-    CellIndex, EncodingSet, Grid, GridError, PlayerId, Refusal, RestoreError, RoomInfo, Scope, Simulation, TickUpdate,
-    UpdateWriter, Visitor, World,
+    CellIndex, EncodingSet, Grid, GridError, ListingChange, PlayerId, Refusal, RestoreError, RoomInfo, Scope,
+    Simulation, TickUpdate, UpdateWriter, Visitor, World, WorldError,
     binary::{Reader, put_bytes},
     hash::Hasher,
     wire,
@@ -18,6 +18,8 @@ use crate::{
 const REFUSAL_CODES: std::ops::RangeInclusive<u16> = 400..=1_999;
 /// The code of a full room, and of a refusal without a possible code.
 const DEFAULT_REFUSAL_CODE: u16 = 400;
+/// The code of a join to a locked room.
+const LOCKED_CODE: u16 = 423;
 /// The form of what [`Room::save`] writes; its first byte.
 pub const SAVED_ROOM_VERSION: u8 = 2;
 
@@ -38,6 +40,8 @@ pub struct RoomOptions {
     pub events_per_tick_max: usize,
     /// Bytes of one event or publication.
     pub event_bytes_max: usize,
+    /// Bytes of the metadata.
+    pub metadata_bytes_max: usize,
 }
 
 impl Default for RoomOptions {
@@ -50,6 +54,7 @@ impl Default for RoomOptions {
             spectators_max: 10_000,
             events_per_tick_max: 1_024,
             event_bytes_max: 16_384,
+            metadata_bytes_max: 4_096,
         }
     }
 }
@@ -214,11 +219,14 @@ impl Room {
     /// # Errors
     /// The game's [`Refusal`], or 400 for a full room. A code of the game's that is not its to give becomes 400.
     pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) -> Result<Joined, Refusal> {
+        if self.world.listing().is_locked {
+            return Err(Refusal { code: LOCKED_CODE, message: "the room is locked".into() });
+        }
         let full = || Refusal { code: DEFAULT_REFUSAL_CODE, message: "the room is full".into() };
         let (count, max) = if visitor.is_spectator {
             (self.world.spectator_count(), self.options.spectators_max)
         } else {
-            (self.world.player_count(), self.options.players_max)
+            (self.world.player_count(), self.world.players_max())
         };
         if count >= max {
             return Err(full());
@@ -244,6 +252,14 @@ impl Room {
     /// The game's [`Refusal`]. A code of the game's that is not its to give becomes 400.
     pub fn message(&mut self, data: &[u8]) -> Result<Vec<u8>, Refusal> {
         self.simulation.message(&mut self.world, data).map_err(with_possible_code)
+    }
+
+    /// Changes how the room is listed, and who may join it, as the backend wants.
+    ///
+    /// # Errors
+    /// [`WorldError`]; nothing has changed.
+    pub fn change_listing(&mut self, change: &ListingChange) -> Result<(), WorldError> {
+        self.world.change_listing(change)
     }
 
     /// Lets a player or a spectator go. Nothing happens if it is not here.

@@ -2,6 +2,7 @@
 
 mod cells;
 mod events;
+mod listed;
 mod near;
 mod past;
 mod players;
@@ -21,8 +22,9 @@ use rand_chacha::{
     rand_core::{RngCore, SeedableRng},
 };
 
-use crate::{CellIndex, Grid, Position, RoomInfo, RoomOptions, hash::Hasher};
+use crate::{CellIndex, Grid, ListingState, Position, RoomInfo, RoomOptions, hash::Hasher};
 use cells::Cells;
+use listed::ListingLimits;
 use past::Past;
 use removals::PendingRemovals;
 use slots::{Slot, Slots};
@@ -104,6 +106,8 @@ pub enum WorldError {
     TooManyEvents,
     /// An event is not JSON, or longer than it may be; or its channel has no name, or one that is longer than that.
     BadEvent,
+    /// The metadata is not JSON, or longer than it may be.
+    BadMetadata,
 }
 
 /// A world: objects on a grid, players and their viewpoints, chance.
@@ -121,6 +125,8 @@ pub struct World {
     players: Players,
     events: Events,
     removals: PendingRemovals,
+    listing: ListingState,
+    listing_limits: ListingLimits,
     /// Counts the updates that were made. What is touched in a round is looked at when it is settled.
     round: u64,
     /// Slots that were touched in this round; some may be free again.
@@ -146,6 +152,8 @@ impl World {
             players: Players::default(),
             events: Events::new(options.events_per_tick_max, options.event_bytes_max),
             removals: PendingRemovals::default(),
+            listing: ListingState::default(),
+            listing_limits: ListingLimits::of(options),
             round: 1,
             touched: Vec::new(),
             settled_hash: 0,
@@ -432,7 +440,8 @@ impl World {
             .number(self.slots.free_hash())
             .number(self.slots.slots.len() as u64)
             .number(u64::from(self.slots.last_id));
-        self.hash_past(self.removals.hash(self.events.hash(self.players.hash(hasher)))).finish()
+        let hasher = self.removals.hash(self.events.hash(self.players.hash(hasher)));
+        self.hash_past(self.listing.hash(hasher)).finish()
     }
 
     /// About how many bytes it takes.
@@ -454,6 +463,7 @@ impl fmt::Display for WorldError {
             Self::NoSuchObject => "there is no such object",
             Self::TooManyEvents => "there have been as many events in this tick as there may be",
             Self::BadEvent => "an event is not JSON, or longer than it may be",
+            Self::BadMetadata => "the metadata is not JSON, or longer than room.metadata_size_limit",
         })
     }
 }

@@ -12,6 +12,7 @@ mod allocations;
 mod body_allocations;
 mod corpus;
 mod drift;
+mod listing;
 mod opening;
 mod rewind;
 mod room;

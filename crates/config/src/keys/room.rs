@@ -151,6 +151,12 @@ const ROOM: &[Key] = &[
         "Maximum bytes of snapshots per second of one player; the burst size is the same. When less than half of the burst is left, far cells are updated less often; beyond the limit ticks are skipped. Should be larger than a full snapshot. 0: no limit.",
     ),
     own(
+        "metadata_size_limit",
+        Int(0, 1 << 16),
+        "4096",
+        "Maximum size in bytes of the metadata of a room. Beyond it the simulation gets an error, and `room_update` of the API error 107.",
+    ),
+    own(
         "messages_limit",
         COUNT_32,
         "256",

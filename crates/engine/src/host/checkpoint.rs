@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, Payload};
-use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
+use dunlin_rooms::{ListingChange, PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 
 use super::{
     NotRestored, Runner, Step,
@@ -252,6 +252,13 @@ fn put_step(step: &Step, out: &mut Vec<u8>) {
             out.push(5);
             put_number((*grace_ticks).into(), out);
         }
+        Step::ChangeListing { id, change } => {
+            out.push(16);
+            put_number(*id, out);
+            let mut written = Vec::new();
+            change.write(&mut written);
+            put_bytes(&written, out);
+        }
         Step::Message { id, data } => {
             out.push(8);
             put_number(*id, out);
@@ -295,6 +302,7 @@ fn put_options(options: &RoomOptions, out: &mut Vec<u8>) {
         options.events_per_tick_max,
         options.event_bytes_max,
         options.spectators_max,
+        options.metadata_bytes_max,
     ] {
         put_number(limit as u64, out);
     }
@@ -402,6 +410,7 @@ impl<'a> RecordReader<'a> {
             events_per_tick_max: self.number_of()?,
             event_bytes_max: self.number_of()?,
             spectators_max: if version >= 2 { self.number_of()? } else { 0 },
+            metadata_bytes_max: if version >= 2 { self.number_of()? } else { 0 },
         })
     }
 
@@ -433,6 +442,10 @@ impl<'a> RecordReader<'a> {
             4 => Step::Away { seat: self.seat()?, grace_ticks: None },
             7 => Step::Away { seat: self.seat()?, grace_ticks: Some(self.number_of()?) },
             5 => Step::AllAway { grace_ticks: self.number_of()? },
+            16 => {
+                let (id, written) = (self.number()?, self.bytes()?);
+                Step::ChangeListing { id, change: ListingChange::read(written).ok_or(NotRestored::Malformed)?.into() }
+            }
             8 => Step::Message { id: self.number()?, data: Bytes::copy_from_slice(self.bytes()?) },
             _ => return Err(NotRestored::Malformed),
         })

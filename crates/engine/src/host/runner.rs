@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding};
 use dunlin_rooms::{
-    EncodingSet, PlayerChange, PlayerId, Refusal, Removals, Room, Scoped, TickOutcome, TickUpdate, Visitor,
+    EncodingSet, ListingChange, PlayerChange, PlayerId, Refusal, Removals, Room, Scoped, TickOutcome, TickUpdate,
+    Visitor, WorldError,
 };
 
 use super::{
@@ -54,6 +55,13 @@ pub enum Step {
         /// For the game.
         data: Bytes,
     },
+    /// The backend changes how the room is listed.
+    ChangeListing {
+        /// The owner's number for it.
+        id: u64,
+        /// The change.
+        change: Arc<ListingChange>,
+    },
     /// Somebody's client is gone, and its player stays until it comes back.
     Away {
         /// Who.
@@ -67,6 +75,9 @@ pub enum Step {
         grace_ticks: u32,
     },
 }
+
+/// The code of a change of the listing that is not accepted.
+const BAD_LISTING_CODE: u16 = 400;
 
 /// A room, with the game in it.
 pub struct Runner {
@@ -215,6 +226,11 @@ impl Runner {
             }
             Step::Message { id, data } => {
                 applied.answered.push((id, self.room.message(&data).map(Bytes::from)));
+            }
+            Step::ChangeListing { id, change } => {
+                let changed = self.room.change_listing(&change);
+                let refused = |error: WorldError| Refusal { code: BAD_LISTING_CODE, message: error.to_string().into() };
+                applied.answered.push((id, changed.map(|()| Bytes::new()).map_err(refused)));
             }
             Step::Away { seat, grace_ticks } => {
                 if let Some(player) = self.seating.remove_seat(seat) {

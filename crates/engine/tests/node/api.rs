@@ -7,7 +7,7 @@ use dunlin_engine::{
     backend::PublishHow,
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
-use dunlin_rooms::RoomOverrides;
+use dunlin_rooms::{ListingChange, RoomOverrides};
 use serde_json::{Map, Value, json};
 
 use super::backend;
@@ -22,7 +22,8 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::HistoryRemove { channel }
         | ApiRequest::OpenRoom { channel, .. }
         | ApiRequest::CloseRoom { channel }
-        | ApiRequest::SendToRoom { channel, .. } => Some(channel),
+        | ApiRequest::SendToRoom { channel, .. }
+        | ApiRequest::ChangeListing { channel, .. } => Some(channel),
         ApiRequest::Channels
         | ApiRequest::Disconnect { .. }
         | ApiRequest::Subscribe { .. }
@@ -73,6 +74,14 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             ApiRequest::OpenRoom { channel, overrides: overrides.into() }
         }
         "close_room" => ApiRequest::CloseRoom { channel },
+        "change_listing" => {
+            let change = ListingChange {
+                players_max: fields["players_max"].as_u64().map(|max| max as u32),
+                is_locked: fields["is_locked"].as_bool(),
+                metadata: fields["metadata"].as_str().map(Into::into),
+            };
+            ApiRequest::ChangeListing { channel, change: change.into() }
+        }
         "send_to_room" => ApiRequest::SendToRoom { channel, data: Bytes::copy_from_slice(text("data").as_bytes()) },
         "channels" => ApiRequest::Channels,
         "disconnect" => {

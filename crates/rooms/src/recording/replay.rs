@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::{Header, Record};
 use crate::{
-    GridError, PlayerId, Room, Scoped, Simulation,
+    GridError, ListingChange, PlayerId, Room, Scoped, Simulation,
     binary::{Reader, Unreadable},
 };
 
@@ -155,6 +155,15 @@ impl<'a> Replay<'a> {
             }
             Record::Input { player, number, data } => {
                 self.room.input(player, number, data);
+                None
+            }
+            Record::Listing { change } => {
+                let Some(change) = ListingChange::read(change) else {
+                    self.is_over = true;
+                    return Some(Err(ReplayError::Malformed));
+                };
+                // Metadata that was refused is refused again.
+                let _ = self.room.change_listing(&change);
                 None
             }
             Record::Message { data } => {

@@ -4,7 +4,7 @@ use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 
 use super::{NewObject, Player, Scope, Visibility, World, events::Target, removals::PendingRemovals, slots::Slot};
 use crate::{
-    CellIndex, Grid, ObjectId, PlayerId, RoomOptions,
+    CellIndex, Grid, ListingState, ObjectId, PlayerId, RoomOptions,
     binary::{Reader, Unreadable, put_bytes, put_number, put_position},
 };
 
@@ -41,6 +41,7 @@ impl World {
             put_bytes(json.as_bytes(), out);
         }
         self.removals.save(out);
+        self.listing.save(out);
     }
 
     /// A world as it was saved in a version of the format. Its players are news, and all that they alone are sent.
@@ -68,6 +69,7 @@ impl World {
         }
         if version >= 2 {
             world.removals = PendingRemovals::restore(saved)?;
+            world.listing = ListingState::restore(saved)?;
         }
         // The visibility of objects follows from the rest, so nothing is to be reported now.
         world.settle();

@@ -9,6 +9,7 @@ use dunlin_matchmaking::{LobbyBoard, LobbyEffect, RoomListing};
 use dunlin_protocol::Payload;
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::LobbyReport;
 use crate::{node::Node, rooms::RoomReport};
@@ -33,6 +34,8 @@ struct ListingJson<'l> {
     #[serde(skip_serializing_if = "Option::is_none")]
     locked: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'l RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     closed: Option<bool>,
 }
 
@@ -50,7 +53,7 @@ impl Lobby {
     pub(super) async fn update(&mut self, now_ms: u64, rooms: &[RoomReport], node: &Node) {
         let players_max = self.settings.players_max;
         let settings = &self.settings;
-        let listed = rooms.iter().filter(|room| settings.has(&room.channel));
+        let listed = rooms.iter().filter(|room| settings.has(&room.channel) && !room.is_locked);
         let listings = listed.map(|room| (Arc::clone(&room.channel), listing(room, players_max)));
         let effects = self.board.update(now_ms, listings);
         let lobby = &*self.settings.channel;
@@ -69,17 +72,24 @@ impl Lobby {
 }
 
 fn listing(room: &RoomReport, players_max: u32) -> RoomListing {
-    RoomListing { players: room.players, players_max, ..RoomListing::default() }
+    RoomListing {
+        players: room.players,
+        players_max: players_max.min(room.players_max),
+        is_locked: room.is_locked,
+        metadata: Arc::clone(&room.metadata),
+    }
 }
 
 fn request(lobby: &str, effect: &LobbyEffect) -> ApiRequest {
     let (LobbyEffect::Show(channel, _) | LobbyEffect::Remove(channel)) = effect;
     let mut tags = vec![(LOBBY_KEY.into(), Box::from(&**channel))];
-    let mut data = ListingJson { room: channel, players: None, max_players: None, locked: None, closed: None };
+    let mut data =
+        ListingJson { room: channel, players: None, max_players: None, locked: None, metadata: None, closed: None };
     match effect {
         LobbyEffect::Show(_, listing) => {
             (data.players, data.max_players) = (Some(listing.players), Some(listing.players_max));
             data.locked = listing.is_locked.then_some(true);
+            data.metadata = serde_json::from_str(&listing.metadata).ok();
         }
         LobbyEffect::Remove(_) => {
             data.closed = Some(true);

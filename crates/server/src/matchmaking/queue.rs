@@ -212,8 +212,8 @@ impl Queues {
                 channel: &room.channel,
                 players: room.players.saturating_add(room.players_away),
                 players_joined: room.players_joined,
-                players_max: u32::MAX,
-                accepts: true,
+                players_max: room.players_max,
+                accepts: !room.is_locked,
             });
             self.queues[index].matchmaker.on_rooms_reported(now_ms, states, &mut effects);
             self.perform(index, effects).await;

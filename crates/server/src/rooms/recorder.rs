@@ -173,6 +173,7 @@ impl RoomRecorder {
                 }
             }
             Step::Message { data, .. } => self.recording.message(data),
+            Step::ChangeListing { change, .. } => self.recording.change_listing(change),
             Step::Away { seat, .. } => match self.players.remove(seat) {
                 Some(RecordedSeat { player, stays: true }) => self.recording.away(player),
                 Some(RecordedSeat { player, stays: false }) => self.recording.leave(player),

@@ -149,6 +149,14 @@ pub struct RoomReport {
     pub spectators: u32,
     /// Number of players that have joined since the process has the room. A player that comes back is not counted again.
     pub players_joined: u64,
+    /// Maximum number of players.
+    pub players_max: u32,
+    /// Whether new players and spectators are refused.
+    pub is_locked: bool,
+    /// A JSON document; empty for none.
+    pub metadata: Arc<str>,
+    /// The parameters of its simulation, a JSON document; empty until it is made.
+    pub params: Arc<str>,
     /// Number of objects.
     pub objects: u32,
     /// The last tick.

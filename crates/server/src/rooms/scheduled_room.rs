@@ -75,6 +75,10 @@ pub(super) struct Stats {
     pub(super) players_away: u32,
     pub(super) spectators: u32,
     pub(super) players_joined: u64,
+    pub(super) players_max: u32,
+    pub(super) is_locked: bool,
+    pub(super) metadata: Arc<str>,
+    pub(super) params: Arc<str>,
     pub(super) tick: u32,
     pub(super) late: u64,
     pub(super) skipped: u64,
@@ -200,6 +204,10 @@ impl ScheduledRoom {
             players_away: stats.players_away,
             spectators: stats.spectators,
             players_joined: stats.players_joined,
+            players_max: stats.players_max,
+            is_locked: stats.is_locked,
+            metadata: Arc::clone(&stats.metadata),
+            params: Arc::clone(&stats.params),
             objects: stats.objects,
             tick: stats.tick,
             tick_p50_us: stats.tick_p50_us,
@@ -214,6 +222,11 @@ impl ScheduledRoom {
 }
 
 impl Stats {
+    /// Those of a room that has not run a tick.
+    pub(super) fn before_first_tick(players_max: usize) -> Self {
+        Self { players_max: u32::try_from(players_max).unwrap_or(u32::MAX), ..Self::default() }
+    }
+
     /// Updates the figures after a tick of this duration.
     pub(super) fn update(&mut self, live: &Live, took_ns: u64) {
         let room = live.runner.room();
@@ -237,6 +250,15 @@ impl Stats {
         self.players = narrow(room.player_count().saturating_sub(done.away()));
         self.players_away = narrow(done.away());
         self.spectators = narrow(room.world().spectator_count());
+        self.players_max = narrow(room.world().players_max());
+        self.is_locked = room.world().listing().is_locked;
+        // Copied, because the room's memory is freed on its account.
+        if self.metadata != room.world().listing().metadata {
+            self.metadata = (*room.world().listing().metadata).into();
+        }
+        if self.params.is_empty() {
+            self.params = (*room.world().info().params).into();
+        }
         let joining = steps.iter().filter_map(|step| match step {
             Step::Join { is_spectator, .. } => Some(*is_spectator),
             _ => None,

@@ -254,6 +254,7 @@ impl Scheduler {
             overrides,
             settings: Arc::clone(&settings),
         };
+        let players_max = settings.room.players_max;
         let scheduled_room = ScheduledRoom {
             key,
             channel,
@@ -261,7 +262,7 @@ impl Scheduler {
             settings,
             timing,
             stage: Stage::Opening { arrived: Vec::new() },
-            stats: Stats::default(),
+            stats: Stats::before_first_tick(players_max),
             recording: None,
             reached: Vec::new(),
             entries: None,

@@ -15,6 +15,7 @@
 //! - `backups.rs` backups of the storage, and restores
 //! - `room_paths.rs` paths of players
 //! - `room_messages.rs` messages of the backend to rooms
+//! - `room_listing.rs` rooms that the backend locks and describes
 //! - `room_params.rs` rooms with parameters of their own
 //! - `matchmaking.rs` matchmaking, and lobbies of rooms
 //! - `cluster.rs` the server API on two nodes
@@ -36,6 +37,7 @@ mod limits;
 mod matchmaking;
 mod observation;
 mod reload;
+mod room_listing;
 mod room_messages;
 mod room_params;
 mod room_paths;

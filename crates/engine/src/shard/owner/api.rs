@@ -13,7 +13,7 @@ use crate::{
     shard::{HISTORY_OFF, PRESENCE_OFF},
 };
 
-use super::{Context, Owner};
+use super::{Context, Owner, room_messages::BackendMessage};
 
 impl Owner {
     /// Carries out a request, and answers it when that is possible.
@@ -42,7 +42,11 @@ impl Owner {
                 }
             }
             ApiRequest::SendToRoom { channel, data } => {
-                return self.send_message_to_room(context, ticket, &channel, data, effects);
+                return self.send_message_to_room(context, ticket, &channel, BackendMessage::Data(data), effects);
+            }
+            ApiRequest::ChangeListing { channel, change } => {
+                let message = BackendMessage::Listing(change);
+                return self.send_message_to_room(context, ticket, &channel, message, effects);
             }
             ApiRequest::OpenRoom { channel, overrides } => {
                 return self.open_room_by_api(context, ticket, &channel.into(), &overrides, effects);

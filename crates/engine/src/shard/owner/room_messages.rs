@@ -1,10 +1,10 @@
 //! Messages of the backend to rooms, and the requests of the server API that wait for answers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ErrorCode, UnsubscribeCode};
-use dunlin_rooms::Refusal;
+use dunlin_rooms::{ListingChange, Refusal};
 
 use crate::{
     Effects,
@@ -25,6 +25,23 @@ const TOO_MANY: &str = "room.messages_limit messages wait for the room";
 const CLOSED: &str = "the room was closed before it answered";
 const FAILED: &str = "the room failed before it answered";
 const ANSWER_TOO_LONG: &str = "the answer of the game is longer than room.message_size_limit";
+
+/// What the backend sends to a room.
+pub(super) enum BackendMessage {
+    /// For the game.
+    Data(Bytes),
+    /// A change of the listing.
+    Listing(Arc<ListingChange>),
+}
+
+impl BackendMessage {
+    fn len(&self) -> usize {
+        match self {
+            Self::Data(data) => data.len(),
+            Self::Listing(_) => 0,
+        }
+    }
+}
 
 /// The requests that wait for answers of rooms.
 #[derive(Debug, Default)]
@@ -76,10 +93,10 @@ impl Owner {
         context: &mut Context,
         ticket: Ticket,
         channel: &str,
-        data: Bytes,
+        message: BackendMessage,
         effects: &mut Effects,
     ) {
-        if let Err(code) = self.try_send_message(context, ticket, channel, data, effects) {
+        if let Err(code) = self.try_send_message(context, ticket, channel, message, effects) {
             context.answer_api(ticket, Err(code), effects);
         }
     }
@@ -89,7 +106,7 @@ impl Owner {
         context: &mut Context,
         ticket: Ticket,
         channel: &str,
-        data: Bytes,
+        message: BackendMessage,
         effects: &mut Effects,
     ) -> Result<(), ErrorCode> {
         let namespace = context.resolve(channel)?;
@@ -103,7 +120,7 @@ impl Owner {
             context.because(why);
             Err(code)
         };
-        if data.len() > bytes_max {
+        if message.len() > bytes_max {
             return refuse(MessageOutcome::TooLong, TOO_LONG, ErrorCode::BadRequest);
         }
         let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref());
@@ -114,7 +131,11 @@ impl Owner {
             return refuse(MessageOutcome::TooMany, TOO_MANY, ErrorCode::TooManyRequests);
         }
         let id = self.waiting_messages.add(room, ticket);
-        send_to_room(thread, ToRoom::Message { room, id, data }, effects);
+        let message = match message {
+            BackendMessage::Data(data) => ToRoom::Message { room, id, data },
+            BackendMessage::Listing(change) => ToRoom::ChangeListing { room, id, change },
+        };
+        send_to_room(thread, message, effects);
         Ok(())
     }
 

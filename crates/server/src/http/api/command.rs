@@ -147,6 +147,8 @@ impl ApiCommand {
             Method::Rooms => read::<wire::NoParams>(body).map(|_| Ok(Self::Rooms))?,
             Method::RoomPaths => parse_as(body, room_paths)?,
             Method::RoomSend => parse_as(body, rooms::send)?,
+            Method::RoomUpdate => parse_as(body, rooms::update)?,
+            Method::RoomLock => parse_as(body, rooms::lock)?,
             Method::Match => parse_as(body, tickets::submit)?,
             Method::MatchCancel => parse_as(body, |body| tickets::cancel(&body))?,
             Method::MatchStatus => parse_as(body, |body| tickets::status(&body))?,
@@ -213,6 +215,8 @@ fn batch_command(
         rooms => Rooms, |_: wire::NoParams| Ok(ApiCommand::Rooms);
         room_paths => RoomPaths, room_paths;
         room_send => RoomSend, rooms::send;
+        room_update => RoomUpdate, rooms::update;
+        room_lock => RoomLock, rooms::lock;
         r#match => Match, tickets::submit;
         match_cancel => MatchCancel, |body| tickets::cancel(&body);
         match_status => MatchStatus, |body| tickets::status(&body);

@@ -52,6 +52,10 @@ methods! {
     RoomClose = "room_close", None;
     /// Sends a message to the game in a channel's room.
     RoomSend = "room_send", None;
+    /// Changes how a channel's room is listed, and who may join it.
+    RoomUpdate = "room_update", None;
+    /// Locks or unlocks a channel's room.
+    RoomLock = "room_lock", None;
     /// Lists the rooms of the node.
     Rooms = "rooms", None;
     /// Returns where the players of a room went.

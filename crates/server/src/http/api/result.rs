@@ -102,15 +102,21 @@ pub struct RoomClosedJson {
 /// The result of `rooms`, by channel.
 #[derive(Serialize)]
 pub struct RoomsJson<'a> {
-    pub rooms: BTreeMap<&'a str, RoomJson>,
+    pub rooms: BTreeMap<&'a str, RoomJson<'a>>,
 }
 
 #[derive(Serialize)]
-pub struct RoomJson {
+pub struct RoomJson<'a> {
     thread: u16,
     num_players: u32,
     num_players_away: u32,
     num_spectators: u32,
+    max_players: u32,
+    locked: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<&'a RawValue>,
     num_objects: u32,
     tick: u32,
     tick_p50_us: u32,
@@ -168,14 +174,18 @@ impl From<JsonResult> for ApiResponse {
     }
 }
 
-impl RoomJson {
+impl<'a> RoomJson<'a> {
     /// The API's representation of a room.
-    pub fn new(report: &RoomReport) -> Self {
+    pub fn new(report: &'a RoomReport) -> Self {
         Self {
             thread: report.thread,
             num_players: report.players,
             num_players_away: report.players_away,
             num_spectators: report.spectators,
+            max_players: report.players_max,
+            locked: report.is_locked,
+            metadata: serde_json::from_str(&report.metadata).ok(),
+            params: serde_json::from_str(&report.params).ok(),
             num_objects: report.objects,
             tick: report.tick,
             tick_p50_us: report.tick_p50_us,

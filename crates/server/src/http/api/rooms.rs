@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::{ErrorCode, Payload};
-use dunlin_rooms::RoomOverrides;
+use dunlin_rooms::{ListingChange, RoomOverrides};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -23,6 +23,13 @@ pub enum RoomCommand {
         channel: Box<str>,
         /// What is not as the namespace says.
         overrides: Arc<RoomOverrides>,
+    },
+    /// See [`super::Method::RoomUpdate`] and [`super::Method::RoomLock`].
+    Update {
+        /// Channel name, not checked yet.
+        channel: Box<str>,
+        /// The change.
+        change: Arc<ListingChange>,
     },
     /// See [`super::Method::RoomSend`].
     Send {
@@ -57,6 +64,24 @@ pub(super) fn open(body: wire::RoomOpenParams) -> Parsed {
     Ok(ApiCommand::Room(RoomCommand::Open { channel, overrides }))
 }
 
+pub(super) fn update(body: wire::RoomUpdateParams) -> Parsed {
+    let channel = named(body.channel)?;
+    let metadata = body.metadata.map(|json| match json.get() {
+        // As if there were none.
+        "null" => "".into(),
+        json => json.into(),
+    });
+    let change = ListingChange { players_max: body.max_players, is_locked: body.locked, metadata };
+    Ok(ApiCommand::Room(RoomCommand::Update { channel, change: change.into() }))
+}
+
+pub(super) fn lock(body: wire::RoomLockParams) -> Parsed {
+    let channel = named(body.channel)?;
+    let is_locked = body.locked.ok_or_else(|| ApiError::bad_request("locked is missing"))?;
+    let change = ListingChange { is_locked: Some(is_locked), ..ListingChange::default() };
+    Ok(ApiCommand::Room(RoomCommand::Update { channel, change: change.into() }))
+}
+
 pub(super) fn send(body: wire::RoomSendParams) -> Parsed {
     let channel = named(body.channel)?;
     let data = payload_of(body.data, body.b64data)?.ok_or(ApiError::NO_DATA)?;
@@ -67,7 +92,7 @@ impl RoomCommand {
     /// The channel of the room.
     pub fn channel(&self) -> &str {
         match self {
-            Self::Open { channel, .. } | Self::Send { channel, .. } => channel,
+            Self::Open { channel, .. } | Self::Update { channel, .. } | Self::Send { channel, .. } => channel,
         }
     }
 }
@@ -79,6 +104,13 @@ impl Executor {
                 match self.ask(&channel, ApiRequest::OpenRoom { channel: channel.clone(), overrides }).await? {
                     ApiAnswer::NotOpened(refusal) => Err(ApiError::bad_request(refusal.message)),
                     _ => result::to_outcome(&result::EmptyJson {}),
+                }
+            }
+            RoomCommand::Update { channel, change } => {
+                match self.ask_room(&channel, ApiRequest::ChangeListing { channel: channel.clone(), change }).await? {
+                    ApiAnswer::MessageAnswered(Ok(_)) => result::to_outcome(&result::EmptyJson {}),
+                    ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::bad_request(refusal.message)),
+                    _ => Err(ApiError::INTERNAL),
                 }
             }
             RoomCommand::Send { channel, data } => {

@@ -82,6 +82,8 @@ fn requests_have_the_fields_that_are_read() {
         ("RoomCloseRequest", fields::<wire::ChannelParams>()),
         ("RoomsRequest", fields::<wire::NoParams>()),
         ("RoomSendRequest", fields::<wire::RoomSendParams>()),
+        ("RoomUpdateRequest", fields::<wire::RoomUpdateParams>()),
+        ("RoomLockRequest", fields::<wire::RoomLockParams>()),
         ("RoomPathsRequest", fields::<wire::RoomPathsParams>()),
         ("MatchRequest", fields::<wire::MatchParams>()),
         ("MatchCancelRequest", fields::<wire::MatchTicketParams>()),

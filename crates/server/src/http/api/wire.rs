@@ -199,6 +199,25 @@ pub struct RoomOpenParams {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct RoomUpdateParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    pub max_players: Option<u32>,
+    pub locked: Option<bool>,
+    #[serde(deserialize_with = "raw")]
+    pub metadata: Option<Box<RawValue>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RoomLockParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    pub locked: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct RoomSendParams {
     #[serde(deserialize_with = "empty_if_null")]
     pub channel: String,
@@ -359,6 +378,8 @@ pub struct BatchCommand {
     pub rooms: Option<Object<NoParams>>,
     pub room_paths: Option<Object<RoomPathsParams>>,
     pub room_send: Option<Object<RoomSendParams>>,
+    pub room_update: Option<Object<RoomUpdateParams>>,
+    pub room_lock: Option<Object<RoomLockParams>>,
     pub r#match: Option<Object<MatchParams>>,
     pub match_cancel: Option<Object<MatchTicketParams>>,
     pub match_status: Option<Object<MatchTicketParams>>,

@@ -1,0 +1,68 @@
+//! How the room of a world is listed, and who may join it.
+
+use std::sync::Arc;
+
+use super::{World, WorldError};
+use crate::{ListingChange, ListingState, RoomOptions};
+
+/// The limits of a listing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListingLimits {
+    players_max: usize,
+    metadata_bytes_max: usize,
+}
+
+impl ListingLimits {
+    pub(super) fn of(options: &RoomOptions) -> Self {
+        Self { players_max: options.players_max, metadata_bytes_max: options.metadata_bytes_max }
+    }
+}
+
+impl World {
+    /// How the room is listed, and who may join it.
+    pub fn listing(&self) -> &ListingState {
+        &self.listing
+    }
+
+    /// Maximum number of players.
+    pub fn players_max(&self) -> usize {
+        let own = self.listing.players_max.and_then(|max| usize::try_from(max).ok());
+        own.map_or(self.listing_limits.players_max, |own| own.min(self.listing_limits.players_max))
+    }
+
+    /// Sets the maximum number of players. It does not exceed the configured one. Nobody is removed.
+    pub fn set_players_max(&mut self, players_max: u32) {
+        self.listing.players_max = Some(players_max);
+    }
+
+    /// Locks or unlocks the room. If it is locked, joins of new players and of spectators are refused with 423. Players who are away may
+    /// come back.
+    pub fn set_locked(&mut self, is_locked: bool) {
+        self.listing.is_locked = is_locked;
+    }
+
+    /// Sets the metadata, which lists of rooms show: a JSON document; empty for none.
+    ///
+    /// # Errors
+    /// [`WorldError::BadMetadata`]
+    pub fn set_metadata(&mut self, metadata: &str) -> Result<(), WorldError> {
+        self.listing.set_metadata(metadata, self.listing_limits.metadata_bytes_max)
+    }
+
+    /// Changes all that is given, or nothing if the metadata is refused.
+    pub(crate) fn change_listing(&mut self, change: &ListingChange) -> Result<(), WorldError> {
+        if let Some(metadata) = &change.metadata {
+            self.set_metadata(metadata)?;
+        }
+        if let Some(players_max) = change.players_max {
+            self.set_players_max(players_max);
+        }
+        self.listing.is_locked = change.is_locked.unwrap_or(self.listing.is_locked);
+        Ok(())
+    }
+
+    /// The metadata, shared.
+    pub fn metadata(&self) -> &Arc<str> {
+        &self.listing.metadata
+    }
+}
