@@ -82,6 +82,12 @@ class Person:
         environment = self.environment() | options.pop("env", {})
         return run(*command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, **options).stdout
 
+    def shows(self, *command):
+        """A long command, with progress."""
+        code, text = run_shown(command, self.work / "shown.log", cwd=self.folder, env=self.environment())
+        if code:
+            raise Failed(f"{' '.join(command)}: exit code {code}\n{text[-6000:]}")
+
     def drill_file(self, name, text):
         """A file beside those of the README. The first one comes with a certificate for its hosts, which it signs itself."""
         if not self.drills.exists():

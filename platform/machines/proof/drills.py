@@ -221,7 +221,7 @@ def bootstrapped(play):
     began = time.monotonic()
     plan = person.does("roost", "bootstrap", "--plan", "site")
     expect("the plan for bare machines", "make server1, worker1 nodes" in plan, True)
-    person.does("roost", "bootstrap", "site")
+    person.shows("roost", "bootstrap", "site")
     for machine in [play.server, play.worker]:
         arena_is_served(play, machine)
     print(f"  all apps serve {time.monotonic() - began:.0f} s after `roost bootstrap`", flush=True)
@@ -233,8 +233,8 @@ def bootstrapped(play):
 
 def identity_works(play, folder):
     """The kubeconfig of an access identity, with the private address of the server, works on the private network."""
-    play.person.connect()
     shutil.copy(folder / "k3s.kubeconfig", play.person.kubeconfig)
+    play.person.connect()
     text = play.person.does("roost", "identity", "create", "reader", "--role", "reader", "-n", "web")
     file = play.work / "reader.kubeconfig"
     file.write_text(text.replace("https://127.0.0.1:6443", f"https://{play.server.private}:6443"), "utf-8")
