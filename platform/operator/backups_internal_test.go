@@ -71,7 +71,8 @@ func TestANewRepositoryIsNotFresh(t *testing.T) {
 	if first.LastSnapshot != "s1" || first.VerifiedSnapshot != "s1" || !first.VerifiedTaken.Equal(first.LastBackup) {
 		t.Fatalf("%+v", first)
 	}
-	if again := known(first, ""); again.VerifiedSnapshot != "s1" {
+	notDecrypted := render.RepositoryOf(&v1alpha1.Backup{Repository: &v1alpha1.Repository{File: "backup.env"}}, nil)
+	if again := known(first, notDecrypted); again.VerifiedSnapshot != "s1" {
 		t.Errorf("the settings cannot be read: %+v", again)
 	}
 	second := known(first, "second")

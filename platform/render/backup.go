@@ -95,7 +95,7 @@ func (view *appView) backups() []runtime.Object {
 var urlUserPattern = regexp.MustCompile(`://[^/@]*@`)
 
 // RepositoryOf identifies the repository of backups by a hash of its address: that of the spec, or the one of the encrypted file. It has
-// neither user nor password, so it stays when they change.
+// neither user nor password, so it stays when they change. It is empty while the file that has the address is not decrypted.
 func RepositoryOf(spec *v1alpha1.Backup, keys map[string]string) string {
 	if spec == nil || spec.Repository == nil {
 		return ""
@@ -103,6 +103,9 @@ func RepositoryOf(spec *v1alpha1.Backup, keys map[string]string) string {
 	address := cmp.Or(spec.Repository.URL, keys[backup.KeyRepository])
 	if claim := spec.Repository.Claim; claim != "" {
 		address = "claim:" + claim
+	}
+	if address == "" {
+		return ""
 	}
 	sum := sha256.Sum256([]byte(urlUserPattern.ReplaceAllString(address, "://")))
 	return fmt.Sprintf("%x", sum[:5])
