@@ -41,10 +41,13 @@ func AfterNodeLoss(input NodeLossInput) *v1alpha1.BackupStatus {
 		return next
 	}
 	if !isAgain {
-		loss = &v1alpha1.NodeLoss{
-			Node: lost.Node, Claim: lost.Claim, Volume: lost.Volume, Generation: generation, Lost: lost.since(input.Now),
-			Requested: requestedBefore(next),
-		}
+		loss = &v1alpha1.NodeLoss{Generation: generation}
+	}
+	if !isAgain || lost.isAfter(loss) {
+		loss.Node, loss.Claim, loss.Volume, loss.Lost = lost.Node, lost.Claim, lost.Volume, lost.since(input.Now)
+	}
+	if !isAgain {
+		loss.Requested = requestedBefore(next)
 	}
 	loss.Snapshot, loss.Taken = next.VerifiedSnapshot, next.VerifiedTaken
 	next.NodeLoss = loss
@@ -98,6 +101,11 @@ func (input *NodeLossInput) firstLost(status *v1alpha1.BackupStatus) *LocalVolum
 		}
 	}
 	return nil
+}
+
+// isAfter is whether this is another loss than the recorded one: of another node, or of the same node after it was back.
+func (volume *LocalVolume) isAfter(loss *v1alpha1.NodeLoss) bool {
+	return volume.Node != loss.Node || volume.NotReadyFrom != nil && volume.NotReadyFrom.After(loss.Lost.Time)
 }
 
 // since is when the node was last ready, as far as is known.

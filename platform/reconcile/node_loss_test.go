@@ -134,6 +134,31 @@ func TestAttemptsAfterTheLossOfANode(t *testing.T) {
 	}
 }
 
+// The first restore fails, and the node comes back. What is recorded is about the loss for which the operator restores, and the number of
+// attempts goes on.
+func TestAnotherLossInTheSameGeneration(t *testing.T) {
+	later := metav1.NewTime(lossTime.Add(24 * time.Hour))
+	for name, change := range map[string]func(*LocalVolume){
+		"another node":   func(v *LocalVolume) { v.Node, v.Volume, v.NotReadyFrom = "m3", "pvc-3", nil },
+		"the same again": func(v *LocalVolume) { v.NotReadyFrom = new(metav1.NewTime(later.Add(-301 * time.Second))) },
+		"the same still": func(*LocalVolume) {},
+	} {
+		lost := lostNode
+		change(&lost)
+		status := verifiedStatus()
+		status.Operation = &v1alpha1.Operation{ID: "g2a1", Kind: render.TaskRestore, Phase: v1alpha1.OperationFailed, Generation: 2}
+		failed := metav1.NewTime(lossTime)
+		status.NodeLoss = &v1alpha1.NodeLoss{
+			Node: "m2", Claim: "data-shop-0", Volume: "pvc-1", Lost: *lostNode.NotReadyFrom, Generation: 2, Failures: 1, Failed: &failed,
+		}
+		next := AfterNodeLoss(NodeLossInput{App: "shop", IsRestoring: true, Volumes: []LocalVolume{lost}, Status: status, Now: later})
+		expected := lost.since(later)
+		if loss := next.NodeLoss; loss.Node != lost.Node || loss.Volume != lost.Volume || !loss.Lost.Equal(&expected) || loss.Failures != 1 || next.Operation.ID != "g2a2" {
+			t.Errorf("%s: %+v, %+v", name, loss, next.Operation)
+		}
+	}
+}
+
 // A claim is made once, without an owner. One of somebody else is not restored into.
 func TestClaimsOfARestore(t *testing.T) {
 	claim := Manifest{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": map[string]any{"name": "data-shop-gen2-0"}}
