@@ -46,9 +46,7 @@ func AfterNodeLoss(input NodeLossInput) *v1alpha1.BackupStatus {
 	if !isAgain || lost.isAfter(loss) {
 		loss.Node, loss.Claim, loss.Volume, loss.Lost = lost.Node, lost.Claim, lost.Volume, lost.since(input.Now)
 	}
-	if !isAgain {
-		loss.Requested = requestedBefore(next)
-	}
+	loss.Requested = requestedBefore(next)
 	loss.Snapshot, loss.Taken = next.VerifiedSnapshot, next.VerifiedTaken
 	next.NodeLoss = loss
 	next.Operation = &v1alpha1.Operation{

@@ -159,6 +159,23 @@ func TestAnotherLossInTheSameGeneration(t *testing.T) {
 	}
 }
 
+// Between two attempts, a person asks for an operation. Its annotation stays, and does not begin it again after the next attempt.
+func TestAnOperationBetweenTwoAttempts(t *testing.T) {
+	status := verifiedStatus()
+	status.NodeLoss = &v1alpha1.NodeLoss{Node: "m2", Generation: 2, Failures: 1, Failed: new(metav1.NewTime(lossTime.Add(-time.Hour))), Requested: "a"}
+	status.Operation = &v1alpha1.Operation{ID: "b", Kind: render.TaskVerify, Phase: v1alpha1.OperationSucceeded}
+	next := AfterNodeLoss(NodeLossInput{App: "shop", IsRestoring: true, Volumes: []LocalVolume{lostNode}, Status: status, Now: metav1.NewTime(lossTime)})
+	if next.Operation.ID != "g2a2" || next.NodeLoss.Requested != "b" {
+		t.Fatalf("%+v, %+v", next.Operation, next.NodeLoss)
+	}
+	next.Operation.Phase = v1alpha1.OperationSucceeded
+	requested := &v1alpha1.Operation{ID: "b", Kind: render.TaskVerify}
+	again := NextOperation(OperationInput{App: "shop", Recorded: next.Operation, Requested: requested, RequestedBefore: next.NodeLoss.Requested})
+	if again.ID != "g2a2" {
+		t.Errorf("it is repeated: %+v", again)
+	}
+}
+
 // A claim is made once, without an owner. One of somebody else is not restored into.
 func TestClaimsOfARestore(t *testing.T) {
 	claim := Manifest{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": map[string]any{"name": "data-shop-gen2-0"}}
