@@ -77,6 +77,7 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 			if outcome.job != job {
 				continue
 			}
+			asked.PodsEnded++
 			asked.IsUnchanged = outcome.isUnchanged
 			if outcome.report != nil {
 				asked.Report = sentenceOf(*outcome.report)

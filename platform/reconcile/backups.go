@@ -81,7 +81,9 @@ type OperationInput struct {
 	Pods    []PodState
 	// Report is what the pod of the operation has reported.
 	Report string
-	// IsUnchanged is whether its last pod has found that each volume is in one state.
+	// PodsEnded is how many of its pods have ended and are still there.
+	PodsEnded int64
+	// IsUnchanged is whether the last of them has found that each volume is in one state.
 	IsUnchanged bool
 	// RestoreUnfinished is that of the status.
 	RestoreUnfinished bool
@@ -106,9 +108,16 @@ func (input *OperationInput) RestoreUnfinishedAfter(next *v1alpha1.Operation) bo
 	case v1alpha1.OperationSucceeded:
 		return input.RestoreUnfinished && !hasRun
 	case v1alpha1.OperationFailed:
-		return input.RestoreUnfinished && !(hasRun && input.IsUnchanged)
+		return input.RestoreUnfinished && !(hasRun && input.isKnownUnchanged(next))
 	}
 	return input.RestoreUnfinished
+}
+
+// isKnownUnchanged is whether the last pod of a failed Job has left each volume in one state. A pod that was deleted may have been the last
+// one, so nothing is known unless all pods that the Job has counted are there.
+func (input *OperationInput) isKnownUnchanged(operation *v1alpha1.Operation) bool {
+	job := input.find("Job", render.OperationName(input.App, operation))
+	return input.IsUnchanged && number(job, "status", "failed") == input.PodsEnded
 }
 
 // NextOperation is the operation with its next phase. What a phase does follows from the status that has it, so it is recorded first:

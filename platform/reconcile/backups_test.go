@@ -115,22 +115,26 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 	for _, row := range []struct {
 		name, kind, from, to       string
 		was, isUnchanged, isBroken bool
+		podsFailed                 int64
 	}{
-		{"pods are being stopped", render.TaskRestore, waits, waits, false, false, false},
-		{"it may begin", render.TaskRestore, waits, runs, false, false, true},
-		{"it runs", render.TaskRestore, runs, runs, true, false, true},
-		{"it is done", render.TaskRestore, runs, succeeded, true, false, false},
-		{"its pod was killed", render.TaskRestore, runs, failed, true, false, true},
-		{"it was refused by its pod", render.TaskRestore, runs, failed, true, true, false},
-		{"the next waits", render.TaskRestore, waits, waits, true, false, true},
-		{"the next is refused", render.TaskRestore, "", failed, true, true, true},
-		{"a drill changes nothing", render.TaskVerify, runs, succeeded, true, false, true},
-		{"a backup changes nothing", render.TaskSave, runs, succeeded, false, false, false},
+		{"pods are being stopped", render.TaskRestore, waits, waits, false, false, false, 1},
+		{"it may begin", render.TaskRestore, waits, runs, false, false, true, 1},
+		{"it runs", render.TaskRestore, runs, runs, true, false, true, 1},
+		{"it is done", render.TaskRestore, runs, succeeded, true, false, false, 1},
+		{"its pod was killed", render.TaskRestore, runs, failed, true, false, true, 1},
+		{"it was refused by its pod", render.TaskRestore, runs, failed, true, true, false, 1},
+		{"a pod that was killed is not there", render.TaskRestore, runs, failed, true, true, true, 2},
+		{"the next waits", render.TaskRestore, waits, waits, true, false, true, 1},
+		{"the next is refused", render.TaskRestore, "", failed, true, true, true, 1},
+		{"a drill changes nothing", render.TaskVerify, runs, succeeded, true, false, true, 1},
+		{"a backup changes nothing", render.TaskSave, runs, succeeded, false, false, false, 1},
 	} {
-		input := OperationInput{RestoreUnfinished: row.was, IsUnchanged: row.isUnchanged, Recorded: &v1alpha1.Operation{ID: "a", Kind: row.kind, Phase: row.from}}
+		input := OperationInput{App: "shop", RestoreUnfinished: row.was, PodsEnded: 1, IsUnchanged: row.isUnchanged, Recorded: &v1alpha1.Operation{ID: "a", Kind: row.kind, Phase: row.from}}
 		if row.from == "" {
 			input.Recorded = &v1alpha1.Operation{ID: "z", Kind: render.TaskRestore, Phase: failed}
 		}
+		job := map[string]any{"failed": row.podsFailed}
+		input.Live = []Manifest{{"kind": "Job", "metadata": map[string]any{"name": "shop-restore-a"}, "status": job}}
 		next := &v1alpha1.Operation{ID: "a", Kind: row.kind, Phase: row.to}
 		if found := input.RestoreUnfinishedAfter(next); found != row.isBroken {
 			t.Errorf("%s: %t", row.name, found)
