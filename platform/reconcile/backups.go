@@ -165,6 +165,9 @@ func (input *OperationInput) find(kind, name string) Manifest {
 	return nil
 }
 
+// jobRunsWords are the end of the message of an operation that waits for a Job.
+const jobRunsWords = " still runs"
+
 // waitsFor is what has to end before the operation may begin, or nothing.
 func (input *OperationInput) waitsFor() string {
 	for _, name := range []string{render.BackupName(input.App), render.DrillName(input.App)} {
@@ -181,7 +184,7 @@ func (input *OperationInput) waitsFor() string {
 	for _, object := range input.Live {
 		isTask := object["kind"] == "Job" && label(object, render.LabelPart) == render.PartBackup
 		if isTask && jobStateOf(object) == jobRunning {
-			return "the Job " + metadataText(object, "name") + " still runs"
+			return "the Job " + metadataText(object, "name") + jobRunsWords
 		}
 	}
 	if input.Recorded.Kind != render.TaskRestore {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,7 +32,14 @@ func AfterNodeLoss(input NodeLossInput) *v1alpha1.BackupStatus {
 	next := input.Status.DeepCopy()
 	settleNodeLoss(next, input.Now)
 	lost := input.firstLost(next)
-	if !input.IsRestoring || lost == nil || next.VerifiedSnapshot == "" || !next.Operation.IsEnded() {
+	if !input.IsRestoring || lost == nil || next.VerifiedSnapshot == "" {
+		return next
+	}
+	if !next.Operation.IsEnded() {
+		if waitsForLostNode(next.Operation) {
+			next.Operation.Phase = v1alpha1.OperationFailed
+			next.Operation.Message = fmt.Sprintf("node %s with volume %s is lost, so it would wait until the node is back; spec.onNodeLoss restores snapshot %s first", lost.Node, lost.Volume, next.VerifiedSnapshot)
+		}
 		return next
 	}
 	generation := render.NextVolumeGeneration(next)
@@ -53,6 +61,13 @@ func AfterNodeLoss(input NodeLossInput) *v1alpha1.BackupStatus {
 		ID: attemptID(loss), Kind: render.TaskRestore, Snapshot: loss.Snapshot, Replace: true, Phase: v1alpha1.OperationWaits, Generation: generation,
 	}
 	return next
+}
+
+// waitsForLostNode is whether an operation that a person has asked for may wait until the lost node is back: it needs the volume, or waits
+// for a Job, whose pod may be there.
+func waitsForLostNode(operation *v1alpha1.Operation) bool {
+	waits := operation.Phase == v1alpha1.OperationWaits && operation.Generation == 0
+	return waits && (operation.Kind != render.TaskVerify || strings.HasSuffix(operation.Message, jobRunsWords))
 }
 
 // settleNodeLoss records the outcome of the present attempt, once.

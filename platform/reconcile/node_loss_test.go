@@ -176,6 +176,34 @@ func TestAnOperationBetweenTwoAttempts(t *testing.T) {
 	}
 }
 
+// What a person has asked for does not wait for the lost node: it ends with the reason, and the restore begins.
+func TestAnOperationThatWaitsForALostNode(t *testing.T) {
+	for _, row := range []struct {
+		operation v1alpha1.Operation
+		isEnded   bool
+	}{
+		{v1alpha1.Operation{Kind: render.TaskRestore, Phase: v1alpha1.OperationWaits, Message: "the pods of shop are being stopped"}, true},
+		{v1alpha1.Operation{Kind: render.TaskSave, Phase: v1alpha1.OperationWaits, Message: "the Job shop-backup-1 still runs"}, true},
+		{v1alpha1.Operation{Kind: render.TaskVerify, Phase: v1alpha1.OperationWaits, Message: "the Job shop-backup-1 still runs"}, true},
+		{v1alpha1.Operation{Kind: render.TaskVerify, Phase: v1alpha1.OperationWaits, Message: "the CronJob shop-drill is being suspended"}, false},
+		{v1alpha1.Operation{Kind: render.TaskRestore, Phase: v1alpha1.OperationRuns}, false},
+		{v1alpha1.Operation{Kind: render.TaskRestore, Phase: v1alpha1.OperationWaits, Generation: 2}, false},
+	} {
+		status := verifiedStatus()
+		row.operation.ID, status.Operation = "a", &row.operation
+		input := NodeLossInput{App: "shop", IsRestoring: true, Volumes: []LocalVolume{lostNode}, Status: status, Now: metav1.NewTime(lossTime)}
+		next := AfterNodeLoss(input)
+		hasReason := strings.Contains(next.Operation.Message, "node m2 with volume pvc-1 is lost")
+		if next.Operation.ID != "a" || next.Operation.IsEnded() != row.isEnded || hasReason != row.isEnded {
+			t.Errorf("%+v: %+v", row.operation, next.Operation)
+		}
+		input.Status = next
+		if begun := AfterNodeLoss(input); row.isEnded && (begun.Operation.ID != "g2a1" || begun.NodeLoss.Requested != "a") {
+			t.Errorf("%+v: %+v", row.operation, begun.Operation)
+		}
+	}
+}
+
 // A claim is made once, without an owner. One of somebody else is not restored into.
 func TestClaimsOfARestore(t *testing.T) {
 	claim := Manifest{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": map[string]any{"name": "data-shop-gen2-0"}}
