@@ -28,6 +28,17 @@ type replacement struct {
 	Report  Report   `json:"report"`
 
 	rename func(from, to string) error
+	// sync is syncPath, or what a test has in its place.
+	sync func(path string) error
+}
+
+// syncPath returns when a file, or the names in a folder, are on the disk.
+func syncPath(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
 }
 
 // replacementUnder is that of folders below root, or nil.
@@ -37,7 +48,7 @@ func replacementUnder(root string, folders []string) (*replacement, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		record := &replacement{rename: os.Rename}
+		record := &replacement{rename: os.Rename, sync: syncPath}
 		if err == nil {
 			err = json.Unmarshal(text, record)
 		}
@@ -58,7 +69,7 @@ func refuseReplacement(root string, folders []string) error {
 	return err
 }
 
-// begin writes the record. What was restored is on the disk before that.
+// begin writes the record. What was restored is on the disk before that, and the record is before the first move.
 func (record *replacement) begin(root string) error {
 	for _, folder := range record.Folders {
 		for _, name := range []string{movingFolder, replacedFolder} {
@@ -73,7 +84,13 @@ func (record *replacement) begin(root string) error {
 	if err := write(draft, record); err != nil {
 		return err
 	}
-	return record.rename(draft, filepath.Join(first, recordFile))
+	if err := record.sync(draft); err != nil {
+		return err
+	}
+	if err := record.rename(draft, filepath.Join(first, recordFile)); err != nil {
+		return err
+	}
+	return record.sync(first)
 }
 
 // complete moves what the folders held out of the way, and what was restored to its place. All is moved within one file system, and each
@@ -87,6 +104,10 @@ func (record *replacement) complete(root string) error {
 	syscall.Sync()
 	for _, folder := range record.Folders {
 		if err := os.Remove(filepath.Join(root, folder, recordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		// A record that comes back after a power failure must find what it moves.
+		if err := record.sync(filepath.Join(root, folder)); err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,10 @@ package backup
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -28,7 +30,7 @@ func TestAnInterruptedRestore(t *testing.T) {
 			}
 		}
 		left := moves
-		record := &replacement{Folders: folders, Report: Report{Snapshot: snapshot, Files: 5}, rename: func(from, to string) error {
+		record := &replacement{Folders: folders, Report: Report{Snapshot: snapshot, Files: 5}, sync: syncPath, rename: func(from, to string) error {
 			if left--; left < 0 {
 				isDone = false
 				return errors.New("ended here")
@@ -86,4 +88,49 @@ func TestAnInterruptedRestore(t *testing.T) {
 	site.repository = &down
 	site.must(site.restore(RestoreOptions{}))
 	site.equals(filepath.Join(site.root, "volumes"), filepath.Join(site.into, "volumes"))
+}
+
+// The record is on the disk before the first move, and its removal before the copies are deleted: a machine that loses power in between has
+// one that can be completed.
+func TestARecordIsOnTheDiskInTime(t *testing.T) {
+	root := t.TempDir()
+	const folder = "volumes/data"
+	target := filepath.Join(root, folder)
+	for _, file := range []string{"old", stagingFolder + "/" + folder + "/new"} {
+		path := filepath.Join(target, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(file), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var steps []string
+	name := func(path string) string {
+		short, err := filepath.Rel(target, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return short
+	}
+	record := &replacement{
+		Folders: []string{folder}, Report: Report{Snapshot: "1f2e3d4c"},
+		rename: func(from, to string) error {
+			steps = append(steps, "move "+name(from))
+			return os.Rename(from, to)
+		},
+		sync: func(path string) error {
+			_, failed := os.Stat(filepath.Join(target, stagingFolder))
+			steps = append(steps, fmt.Sprintf("sync %s, staged: %t", name(path), failed == nil))
+			return syncPath(path)
+		},
+	}
+	if err := errors.Join(record.begin(root), record.complete(root)); err != nil {
+		t.Fatal(err)
+	}
+	draft := stagingFolder + "/" + recordFile
+	expected := []string{
+		"sync " + draft + ", staged: true", "move " + draft, "sync ., staged: true",
+		"move old", "move " + movingFolder, "move " + stagingFolder + "/" + folder + "/new", "sync ., staged: true",
+	}
+	if !slices.Equal(steps, expected) {
+		t.Errorf("%q", steps)
+	}
 }

@@ -139,7 +139,7 @@ func restoreFolders(ctx context.Context, repository *Repository, root string, fo
 	if err := repository.stage(ctx, snapshot, root, folders, &report); err != nil {
 		return report, err
 	}
-	record := &replacement{Folders: folders, Report: report, rename: options.rename}
+	record := &replacement{Folders: folders, Report: report, rename: options.rename, sync: syncPath}
 	if record.rename == nil {
 		record.rename = os.Rename
 	}
