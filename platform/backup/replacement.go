@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"syscall"
 )
 
@@ -52,12 +54,34 @@ func replacementUnder(root string, folders []string) (*replacement, error) {
 		if err == nil {
 			err = json.Unmarshal(text, record)
 		}
+		if err == nil {
+			err = record.check(folder, folders)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("the record of a restore that was interrupted cannot be read: %w", err)
+			return nil, fmt.Errorf("the record %s of a restore that was interrupted is not valid: %w; if the app wrote it, delete it in a pod that mounts the volume",
+				filepath.Join(folder, recordFile), err)
 		}
 		return record, nil
 	}
 	return nil, nil
+}
+
+var recordedSnapshotPattern = regexp.MustCompile(`^[0-9a-f]{4,64}$`)
+
+// check refuses a record that Restore does not write. The app can write one to its volume.
+func (record *replacement) check(folder string, folders []string) error {
+	for _, name := range record.Folders {
+		if !slices.Contains(folders, name) {
+			return fmt.Errorf("it names the folder %q, which is none of %q", name, folders)
+		}
+	}
+	if !slices.Contains(record.Folders, folder) {
+		return fmt.Errorf("it does not name its own folder %q", folder)
+	}
+	if !recordedSnapshotPattern.MatchString(record.Report.Snapshot) {
+		return fmt.Errorf("the snapshot %.80q is not hexadecimal", record.Report.Snapshot)
+	}
+	return nil
 }
 
 // refuseReplacement is an error while a restore has replaced only a part of folders.

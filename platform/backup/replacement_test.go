@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -132,5 +133,36 @@ func TestARecordIsOnTheDiskInTime(t *testing.T) {
 	}
 	if !slices.Equal(steps, expected) {
 		t.Errorf("%q", steps)
+	}
+}
+
+// The record lies in a volume of the app, which can write one.
+func TestARecordOfAnApp(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "volumes/data", recordFile)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for text, isTaken := range map[string]bool{
+		`{"folders":["volumes/data"],"report":{"snapshot":"1f2e3d4c"}}`:                 true,
+		`{"folders":["volumes/data","../keys"],"report":{"snapshot":"1f2e3d4c"}}`:       false,
+		`{"folders":["volumes/data/../../keys"],"report":{"snapshot":"1f2e3d4c"}}`:      false,
+		`{"folders":["volumes/logs"],"report":{"snapshot":"1f2e3d4c"}}`:                 false,
+		`{"folders":["volumes/data","volumes/other"],"report":{"snapshot":"1f2e3d4c"}}`: false,
+		`{"folders":[],"report":{"snapshot":"1f2e3d4c"}}`:                               false,
+		`{"folders":["volumes/data"],"report":{"snapshot":"all is well"}}`:              false,
+		`{"folders":["volumes/data"],"report":{"snapshot":""}}`:                         false,
+		`{`: false,
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		record, err := replacementUnder(root, []string{"volumes/data", "volumes/logs"})
+		if isTaken != (err == nil && record != nil) {
+			t.Errorf("%s: %+v, %v", text, record, err)
+		}
+		if !isTaken && (err == nil || !strings.Contains(err.Error(), "volumes/data/.roost-restore.json") || !strings.Contains(err.Error(), "delete")) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
