@@ -8,29 +8,26 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_config::MatchSettings;
-use dunlin_engine::{
-    api::{ApiAnswer, ApiRefusal, ApiRequest},
-    backend::PublishHow,
-};
-use dunlin_matchmaking::{
-    EndReason, MatchEffect, MatchRefusal, MatchRoomId, Matchmaker, OpenFailure, RoomState, TicketId, TicketStatus,
-};
-use dunlin_protocol::{ErrorCode, Payload};
+use dunlin_engine::{api::ApiRequest, backend::PublishHow};
+use dunlin_matchmaking::{EndReason, MatchEffect, MatchRefusal, Matchmaker, RoomState, TicketId, TicketStatus};
+use dunlin_protocol::Payload;
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
 use super::{
     MatchReport, MatchRequest, MatchTask, MatchmakingReport, TicketAnswer, TicketCommand, TicketFault, TicketName,
-    TicketTarget, lobby::Lobby,
+    TicketTarget,
+    lobby::Lobby,
+    openings::{Opened, Openings},
 };
-use crate::node::{Node, NodeError};
+use crate::node::Node;
 
 /// Time between two placings.
 const PLACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Placings between two reports of the rooms.
 const PLACINGS_PER_REPORT: u32 = 5;
-/// Requests to shards under way at a time.
+/// Publications in flight at a time.
 const AT_ONCE: usize = 64;
 
 struct Queue {
@@ -46,6 +43,7 @@ struct Queues {
     started: Instant,
     queues: Vec<Queue>,
     lobbies: Vec<Lobby>,
+    openings: Openings,
 }
 
 /// What is published in the channel of a user.
@@ -77,6 +75,7 @@ pub(super) async fn run(task: MatchTask, node: Node) {
         longest_ns: 0,
     };
     let mut queues = Queues {
+        openings: Openings::new(node.clone()),
         node,
         boot,
         started: Instant::now(),
@@ -92,6 +91,7 @@ pub(super) async fn run(task: MatchTask, node: Node) {
                 Some(request) => queues.carry_out(request).await,
                 None => return,
             },
+            opened = queues.openings.next() => queues.on_opened(opened).await,
             _ = ticks.tick() => {
                 if placings.is_multiple_of(PLACINGS_PER_REPORT) {
                     queues.take_reports().await;
@@ -223,42 +223,25 @@ impl Queues {
         }
     }
 
-    /// Opens rooms and informs users.
-    async fn perform(&mut self, index: usize, effects: Vec<MatchEffect>) {
-        let mut effects = effects;
-        while !effects.is_empty() {
-            let (opens, notices): (Vec<_>, Vec<_>) =
-                effects.drain(..).partition(|effect| matches!(effect, MatchEffect::OpenRoom { .. }));
-            for (room, outcome) in self.open_rooms(&opens).await {
-                let now_ms = self.now_ms();
-                let matchmaker = &mut self.queues[index].matchmaker;
-                match outcome {
-                    Ok(()) => matchmaker.on_room_opened(now_ms, room, &mut effects),
-                    Err(failure) => matchmaker.on_open_failed(now_ms, room, failure, &mut effects),
-                }
+    /// Begins to open rooms, and informs users.
+    async fn perform(&self, index: usize, effects: Vec<MatchEffect>) {
+        for effect in &effects {
+            if let MatchEffect::OpenRoom { room, channel, .. } = effect {
+                self.openings.begin(index, *room, Arc::clone(channel));
             }
-            self.inform(index, &notices).await;
         }
+        self.inform(index, &effects).await;
     }
 
-    async fn open_rooms(&self, opens: &[MatchEffect]) -> Vec<(MatchRoomId, Result<(), OpenFailure>)> {
-        let rooms = opens.iter().filter_map(|effect| match effect {
-            MatchEffect::OpenRoom { room, channel, .. } => Some((*room, Arc::clone(channel))),
-            _ => None,
-        });
-        let rooms: Vec<_> = rooms.collect();
-        let opened = stream::iter(rooms).map(|(room, channel)| async move {
-            let request = ApiRequest::OpenRoom { channel: (*channel).into(), overrides: Arc::default() };
-            let outcome = match self.node.ask_owner(&channel, request).await {
-                Ok(Ok(ApiAnswer::NotOpened(_))) => Err(OpenFailure::Failed),
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(ApiRefusal { code: ErrorCode::LimitExceeded | ErrorCode::TooManyRequests, .. }))
-                | Err(NodeError::Stopped) => Err(OpenFailure::Busy),
-                Ok(Err(_)) | Err(NodeError::Stream(_)) => Err(OpenFailure::Failed),
-            };
-            (room, outcome)
-        });
-        opened.buffer_unordered(AT_ONCE).collect().await
+    async fn on_opened(&mut self, Opened { queue: index, room, outcome }: Opened) {
+        let now_ms = self.now_ms();
+        let mut effects = Vec::new();
+        let matchmaker = &mut self.queues[index].matchmaker;
+        match outcome {
+            Ok(()) => matchmaker.on_room_opened(now_ms, room, &mut effects),
+            Err(failure) => matchmaker.on_open_failed(now_ms, room, failure, &mut effects),
+        }
+        self.perform(index, effects).await;
     }
 
     /// Publishes what happened to tickets in the channels of their users.

@@ -1,0 +1,64 @@
+//! Rooms that the queues open. A world may take long to make, so the queues go on meanwhile.
+
+use std::sync::Arc;
+
+use dunlin_engine::api::{ApiAnswer, ApiRefusal, ApiRequest};
+use dunlin_matchmaking::{MatchRoomId, OpenFailure};
+use dunlin_protocol::ErrorCode;
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use tokio::sync::Semaphore;
+
+use crate::node::{Node, NodeError};
+
+/// Rooms that are opened at a time.
+const AT_ONCE: usize = 64;
+
+/// The outcome of an opening.
+pub(super) struct Opened {
+    /// Index of the queue.
+    pub queue: usize,
+    pub room: MatchRoomId,
+    pub outcome: Result<(), OpenFailure>,
+}
+
+/// The openings in flight. The matchmaker bounds how many there are.
+pub(super) struct Openings {
+    node: Node,
+    permits: Arc<Semaphore>,
+    in_flight: FuturesUnordered<BoxFuture<'static, Opened>>,
+}
+
+impl Openings {
+    pub fn new(node: Node) -> Self {
+        Self { node, permits: Arc::new(Semaphore::new(AT_ONCE)), in_flight: FuturesUnordered::new() }
+    }
+
+    /// Opens a room for a queue.
+    pub fn begin(&self, queue: usize, room: MatchRoomId, channel: Arc<str>) {
+        let (node, permits) = (self.node.clone(), Arc::clone(&self.permits));
+        self.in_flight.push(Box::pin(async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire().await;
+            Opened { queue, room, outcome: open(&node, &channel).await }
+        }));
+    }
+
+    /// Waits for the next outcome, for ever if nothing is in flight.
+    pub async fn next(&mut self) -> Opened {
+        match self.in_flight.next().await {
+            Some(opened) => opened,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn open(node: &Node, channel: &str) -> Result<(), OpenFailure> {
+    let request = ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() };
+    match node.ask_owner(channel, request).await {
+        Ok(Ok(ApiAnswer::NotOpened(_))) => Err(OpenFailure::Failed),
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(ApiRefusal { code: ErrorCode::LimitExceeded | ErrorCode::TooManyRequests, .. }))
+        | Err(NodeError::Stopped) => Err(OpenFailure::Busy),
+        Ok(Err(_)) | Err(NodeError::Stream(_)) => Err(OpenFailure::Failed),
+    }
+}
