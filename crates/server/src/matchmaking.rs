@@ -4,6 +4,7 @@
 mod client;
 mod command;
 mod lobby;
+mod openings;
 mod queue;
 mod report;
 

@@ -73,7 +73,8 @@ impl Lobby {
 
 fn listing(room: &RoomReport, players_max: u32) -> RoomListing {
     RoomListing {
-        players: room.players,
+        // A player who is away keeps its place.
+        players: room.players.saturating_add(room.players_away),
         players_max: players_max.min(room.players_max),
         is_locked: room.is_locked,
         metadata: Arc::clone(&room.metadata),

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use dunlin_engine::api::{ApiAnswer, ApiRefusal, ApiRequest};
 use dunlin_matchmaking::{MatchRoomId, OpenFailure};
 use dunlin_protocol::ErrorCode;
-use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::node::{Node, NodeError};
 
@@ -25,28 +24,29 @@ pub(super) struct Opened {
 pub(super) struct Openings {
     node: Node,
     permits: Arc<Semaphore>,
-    in_flight: FuturesUnordered<BoxFuture<'static, Opened>>,
+    in_flight: JoinSet<Opened>,
 }
 
 impl Openings {
     pub fn new(node: Node) -> Self {
-        Self { node, permits: Arc::new(Semaphore::new(AT_ONCE)), in_flight: FuturesUnordered::new() }
+        Self { node, permits: Arc::new(Semaphore::new(AT_ONCE)), in_flight: JoinSet::new() }
     }
 
     /// Opens a room for a queue.
-    pub fn begin(&self, queue: usize, room: MatchRoomId, channel: Arc<str>) {
+    pub fn begin(&mut self, queue: usize, room: MatchRoomId, channel: Arc<str>) {
         let (node, permits) = (self.node.clone(), Arc::clone(&self.permits));
-        self.in_flight.push(Box::pin(async move {
+        self.in_flight.spawn(async move {
             // The semaphore is never closed.
             let _permit = permits.acquire().await;
             Opened { queue, room, outcome: open(&node, &channel).await }
-        }));
+        });
     }
 
     /// Waits for the next outcome, for ever if nothing is in flight.
     pub async fn next(&mut self) -> Opened {
-        match self.in_flight.next().await {
-            Some(opened) => opened,
+        match self.in_flight.join_next().await {
+            Some(Ok(opened)) => opened,
+            Some(Err(failure)) => std::panic::resume_unwind(failure.into_panic()),
             None => std::future::pending().await,
         }
     }

@@ -224,7 +224,7 @@ impl Queues {
     }
 
     /// Begins to open rooms, and informs users.
-    async fn perform(&self, index: usize, effects: Vec<MatchEffect>) {
+    async fn perform(&mut self, index: usize, effects: Vec<MatchEffect>) {
         for effect in &effects {
             if let MatchEffect::OpenRoom { room, channel, .. } = effect {
                 self.openings.begin(index, *room, Arc::clone(channel));

@@ -101,7 +101,7 @@ impl Executor {
     pub(super) async fn carry_out_in_room(&self, command: RoomCommand) -> JsonResult {
         match command {
             RoomCommand::Open { channel, overrides } => {
-                match self.ask(&channel, ApiRequest::OpenRoom { channel: channel.clone(), overrides }).await? {
+                match self.ask_room(&channel, ApiRequest::OpenRoom { channel: channel.clone(), overrides }).await? {
                     ApiAnswer::NotOpened(refusal) => Err(ApiError::bad_request(refusal.message)),
                     _ => result::to_outcome(&result::EmptyJson {}),
                 }
