@@ -47,6 +47,7 @@ pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
         is_one_seat_per_user: r.bool(&at("one_seat_per_user")),
         messages_max: r.count(&at("messages_limit")),
         message_bytes_max: r.count(&at("message_size_limit")),
+        metadata_bytes_max: r.count(&at("metadata_size_limit")),
         join_params: r.texts(&at("join_params")).into_iter().map(Into::into).collect(),
         params_bytes_max: r.count(&at("params_size_limit")),
     };

@@ -49,6 +49,20 @@ fn a_message_is_answered_after_its_tick_in_the_games_own_words() {
 }
 
 #[test]
+fn metadata_is_bounded_before_the_room_sees_it() {
+    let mut hall = Hall::new(1, options());
+    hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));
+    hall.tick();
+    hall.api_answers();
+    hall.node.ask_api(&json!({"change_listing": {"channel": ARENA, "metadata": "123456789012"}}));
+    hall.tick();
+    assert_eq!(hall.api_answers(), [json!({"data": ""})]);
+    hall.node.ask_api(&json!({"change_listing": {"channel": ARENA, "metadata": "1234567890123"}}));
+    assert_eq!(hall.api_answers(), [json!({"error": 107})]);
+    assert_eq!(hall.messages(MessageOutcome::TooLong), 1);
+}
+
+#[test]
 fn messages_are_bounded_in_length_and_number() {
     let mut hall = Hall::new(1, options());
     hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));

@@ -13,8 +13,6 @@ pub struct RoomListing {
     pub players: u32,
     /// Maximum number of players.
     pub players_max: u32,
-    /// Takes no players.
-    pub is_locked: bool,
     /// Further fields, as JSON; empty for none.
     pub metadata: Arc<str>,
 }

@@ -176,6 +176,7 @@ pub fn options() -> Options {
             inbox_inputs_max: 12,
             messages_max: 2,
             message_bytes_max: 16,
+            metadata_bytes_max: 12,
             ..RoomLimits::default()
         }),
         ..options.without_namespace.clone()

@@ -32,8 +32,6 @@ struct ListingJson<'l> {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_players: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    locked: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'l RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     closed: Option<bool>,
@@ -76,7 +74,6 @@ fn listing(room: &RoomReport, players_max: u32) -> RoomListing {
         // A player who is away keeps its place.
         players: room.players.saturating_add(room.players_away),
         players_max: players_max.min(room.players_max),
-        is_locked: room.is_locked,
         metadata: Arc::clone(&room.metadata),
     }
 }
@@ -84,12 +81,10 @@ fn listing(room: &RoomReport, players_max: u32) -> RoomListing {
 fn request(lobby: &str, effect: &LobbyEffect) -> ApiRequest {
     let (LobbyEffect::Show(channel, _) | LobbyEffect::Remove(channel)) = effect;
     let mut tags = vec![(LOBBY_KEY.into(), Box::from(&**channel))];
-    let mut data =
-        ListingJson { room: channel, players: None, max_players: None, locked: None, metadata: None, closed: None };
+    let mut data = ListingJson { room: channel, players: None, max_players: None, metadata: None, closed: None };
     match effect {
         LobbyEffect::Show(_, listing) => {
             (data.players, data.max_players) = (Some(listing.players), Some(listing.players_max));
-            data.locked = listing.is_locked.then_some(true);
             data.metadata = serde_json::from_str(&listing.metadata).ok();
         }
         LobbyEffect::Remove(_) => {

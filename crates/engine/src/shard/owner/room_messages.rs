@@ -12,6 +12,7 @@ use crate::{
     counters::MessageOutcome,
     event::Ticket,
     names::NamespaceIndex,
+    options::RoomLimits,
     room::{RoomKey, ToRoom},
 };
 
@@ -24,6 +25,7 @@ const TOO_LONG: &str = "data is longer than room.message_size_limit";
 const TOO_MANY: &str = "room.messages_limit messages wait for the room";
 const CLOSED: &str = "the room was closed before it answered";
 const FAILED: &str = "the room failed before it answered";
+const METADATA_TOO_LONG: &str = "metadata is longer than room.metadata_size_limit";
 const ANSWER_TOO_LONG: &str = "the answer of the game is longer than room.message_size_limit";
 
 /// What the backend sends to a room.
@@ -35,10 +37,14 @@ pub(super) enum BackendMessage {
 }
 
 impl BackendMessage {
-    fn len(&self) -> usize {
+    /// Why it is not sent: it is longer than a limit.
+    fn why_too_long(&self, limits: &RoomLimits) -> Option<&'static str> {
         match self {
-            Self::Data(data) => data.len(),
-            Self::Listing(_) => 0,
+            Self::Data(data) => (data.len() > limits.message_bytes_max).then_some(TOO_LONG),
+            Self::Listing(change) => {
+                let length = change.metadata.as_ref().map_or(0, |metadata| metadata.len());
+                (length > limits.metadata_bytes_max).then_some(METADATA_TOO_LONG)
+            }
         }
     }
 }
@@ -114,14 +120,14 @@ impl Owner {
             context.because(NO_ROOMS);
             return Err(ErrorCode::NotAvailable);
         };
-        let (messages_max, bytes_max) = (limits.messages_max, limits.message_bytes_max);
+        let (messages_max, why_too_long) = (limits.messages_max, message.why_too_long(limits));
         let mut refuse = |outcome: MessageOutcome, why, code| {
             context.count(namespace).rooms.messages[outcome as usize] += 1;
             context.because(why);
             Err(code)
         };
-        if message.len() > bytes_max {
-            return refuse(MessageOutcome::TooLong, TOO_LONG, ErrorCode::BadRequest);
+        if let Some(why) = why_too_long {
+            return refuse(MessageOutcome::TooLong, why, ErrorCode::BadRequest);
         }
         let room = self.channels.get(channel).and_then(|channel| channel.room.as_deref());
         let Some((room, thread)) = room.map(|room| (room.key, room.thread)) else {
