@@ -19,7 +19,7 @@ use crate::{
     frame::RoomHead,
     hub::LocalChannelId,
     names::NamespaceIndex,
-    room::{RoomKey, RoomThreadIndex, SeatChange, SeatKey},
+    room::{Departure, RoomKey, RoomThreadIndex, SeatChange, SeatKey},
     spare::shrink_map,
 };
 use allowance::Allowance;
@@ -39,6 +39,8 @@ pub(crate) struct Seat {
     pub(crate) channel: LocalChannelId,
     /// Its room, and where its inputs go; `None` until the owner has answered.
     pub(crate) room: Option<RoomRoad>,
+    /// How its session left before the owner has answered.
+    pub(crate) departure: Option<Departure>,
     /// The room whose ticks have named it.
     named: Option<RoomKey>,
     /// Where it is among those who get frames; `None` while it gets none.
@@ -441,6 +443,7 @@ impl Seat {
             wire,
             channel,
             room: None,
+            departure: None,
             named: None,
             at: None,
             view: CellIndex::default(),

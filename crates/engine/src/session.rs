@@ -154,12 +154,12 @@ pub(crate) struct SubscriptionExtra {
 }
 
 /// Who ended a subscription that its owner has not answered yet. It is dropped when the answer comes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Ending {
     /// The client, by the command that is answered then.
     Asked { command_id: u32 },
-    /// The server API; the client receives a push.
-    Forced(UnsubscribeCode),
+    /// The server API, the room or its game; the client receives a push.
+    Forced { code: UnsubscribeCode, reason: Box<str> },
 }
 
 impl Session {

@@ -49,6 +49,9 @@ impl Simulation for Meadow {
         world.spawn(purse).expect("room for a purse");
         world.set_avatar(player, Some(avatar));
         world.set_viewpoint(player, position);
+        if data == br#""goat""# {
+            world.kick(player, "no goats");
+        }
         Ok(())
     }
 

@@ -115,6 +115,7 @@ impl Sessions {
             }
             return self.enter_if_complete(context, key, effects);
         }
+        let is_ending = ending.is_some();
         match (outcome, ending) {
             (Ok(result), None) => {
                 self.send_subscribed(context, key, &channel.unwrap_or_default(), &result, effects);
@@ -123,9 +124,9 @@ impl Sessions {
             (_, Some(Ending::Asked { command_id })) => {
                 self.reply(context, key, command_id, &Reply::Unsubscribe, effects);
             }
-            (_, Some(Ending::Forced(_))) => {}
+            (_, Some(Ending::Forced { .. })) => {}
         }
-        if ending.is_some() {
+        if is_ending {
             self.recall_after_ending(key, id, effects);
         }
     }

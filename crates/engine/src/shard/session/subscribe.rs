@@ -340,22 +340,7 @@ impl Sessions {
         if !is_there {
             // The session closed while the owner answered, so the owner needs the unsubscribe now.
             context.counters.late_messages += 1;
-            if context.planted.is(Bug::LateAnswerLeaks) {
-                return;
-            }
-            let seat = request.join.as_ref().and_then(|join| self.seats.find(join.seat));
-            if let Ok(subscribed) = outcome {
-                let left = subscribed.room.zip(request.join).map(|((room, _), join)| LeftSeat {
-                    room,
-                    seat: join.seat,
-                    departure: Departure::Lost,
-                });
-                context.leave_owner(request.channel, request.subscriber, left, effects);
-            }
-            if let Some(seat) = seat {
-                self.free_seat(context, seat);
-            }
-            return;
+            return self.leave_unanswered(context, request, outcome.ok(), effects);
         }
         let id = self.hub.find(&request.channel).expect("a session that waits for an answer holds the channel");
         let subscription = self.table.at(key.index).subscription(id).expect("it waits for this answer");
@@ -387,10 +372,39 @@ impl Sessions {
                 self.drop_subscription(context, key, id, effects);
                 self.reply(context, key, command_id, &Reply::Unsubscribe, effects);
             }
-            Some(Ending::Forced(code)) => self.end_subscription(context, key, id, code, effects),
+            Some(Ending::Forced { code, reason }) => {
+                self.end_subscription_because(context, key, id, code, &reason, effects);
+            }
             None => return,
         }
         self.recall_after_ending(key, id, effects);
+    }
+
+    /// The session of an accepted or refused subscription is gone.
+    fn leave_unanswered(
+        &mut self,
+        context: &mut Context,
+        request: SubscriptionRequest,
+        accepted: Option<Box<Subscribed>>,
+        effects: &mut Effects,
+    ) {
+        if context.planted.is(Bug::LateAnswerLeaks) {
+            return;
+        }
+        let seat = request.join.as_ref().and_then(|join| self.seats.find(join.seat));
+        if let Some(subscribed) = accepted {
+            let left = subscribed.room.zip(request.join.as_ref()).map(|((room, _), join)| {
+                // The client has no token of this join, so it comes back by its user alone.
+                let noted = seat.and_then(|seat| self.seats.at(seat).departure);
+                let may_come_back = noted == Some(Departure::Lost) && !join.info.user.is_empty();
+                let departure = if may_come_back { Departure::Lost } else { Departure::Left };
+                LeftSeat { room, seat: join.seat, departure }
+            });
+            context.leave_owner(request.channel, request.subscriber, left, effects);
+        }
+        if let Some(seat) = seat {
+            self.free_seat(context, seat);
+        }
     }
 
     /// Makes an accepted subscription a live one.

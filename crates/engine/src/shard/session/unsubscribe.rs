@@ -57,7 +57,7 @@ impl Sessions {
         self.end_subscription_because(context, key, id, code, code.reason(), effects);
     }
 
-    /// The same with a reason of its own. The client does not receive it if its subscription is still with the owner.
+    /// The same with a reason of its own.
     pub(super) fn end_subscription_because(
         &mut self,
         context: &mut Context,
@@ -71,7 +71,11 @@ impl Sessions {
         let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return };
         if subscription.place.is_none() {
             // The owner still has it. The client may have ended it already, which then counts.
-            subscription.extra.get_or_insert_default().ending.get_or_insert(Ending::Forced(code));
+            subscription
+                .extra
+                .get_or_insert_default()
+                .ending
+                .get_or_insert_with(|| Ending::Forced { code, reason: reason.into() });
             return;
         }
         let channel = Arc::clone(&self.hub.channel(id).name);
@@ -126,6 +130,9 @@ impl Sessions {
             if let Some(seat) = seat {
                 self.free_seat(context, seat);
             }
+        } else if let Some(seat) = subscription.seat() {
+            let departure = if subscription.is_ending() { Departure::Left } else { departure };
+            self.seats.at_mut(seat).departure = Some(departure);
         }
         self.release(subscription);
     }
