@@ -35,8 +35,8 @@ var operationNames = map[string]string{render.TaskSave: "backup", render.TaskVer
 func (program *program) backupCommand() *cobra.Command {
 	return program.operationCommand(render.TaskSave, &cobra.Command{
 		Use:   "backup NAME",
-		Short: "Save the volumes of an App now",
-		Long: `Save the volumes of an App, or the dump of its command, to its repository now, and wait until that is done.
+		Short: "Save the volumes of an App, or the storage of a Dunlin, now",
+		Long: `Save the volumes of an App, the dump of its command, or the newest backup of a Dunlin to its repository now, and wait until that is done.
 
 The operator does it, as on schedule. Exit code 1 says that it has failed. A backup counts only when a restore was verified: roost drill.`,
 	})
@@ -45,9 +45,9 @@ The operator does it, as on schedule. Exit code 1 says that it has failed. A bac
 func (program *program) drillCommand() *cobra.Command {
 	return program.operationCommand(render.TaskVerify, &cobra.Command{
 		Use:   "drill NAME",
-		Short: "Verify now that the newest backup of an App can be restored",
-		Long: `Check the repository of an App, restore its newest snapshot into an empty volume, compare each file with its checksum from the time of
-the backup, and delete the volume. The App goes on.
+		Short: "Verify now that the newest backup of an App or a Dunlin can be restored",
+		Long: `Check the repository of an App or a Dunlin, restore its newest snapshot into an empty volume, compare each file with its checksum from the time of
+the backup, and delete the volume. The pods go on.
 
 Exit code 1 says that the backup cannot be restored.`,
 	})
@@ -92,18 +92,21 @@ func (program *program) operationCommand(kind string, command *cobra.Command) *c
 // operate asks the operator for an operation, and waits for its end.
 func (program *program) operate(cluster *cluster, name string, query operationQuery) error {
 	ctx := context.Background()
-	app, err := cluster.appWithRepository(ctx, name, query.namespace)
+	subject, err := cluster.withRepository(ctx, query.namespace, name, query.operation.Kind)
 	if err != nil {
 		return err
 	}
-	if status := app.Status.Backup; status != nil && !status.Operation.IsEnded() {
-		return fmt.Errorf("a %s is under way; wait for its end: `roost status -n %s %s` shows it", operationNames[status.Operation.Kind], app.Namespace, app.Name)
+	title := fmt.Sprintf("%s %s/%s", kindOf(subject), subject.GetNamespace(), subject.GetName())
+	status := statusOf(subject).Backup
+	if status != nil && !status.Operation.IsEnded() {
+		return fmt.Errorf("a %s is under way; wait for its end: `roost status -n %s %s` shows it",
+			operationNames[status.Operation.Kind], subject.GetNamespace(), subject.GetName())
 	}
 	query.operation.ID = strings.ToLower(rand.Text()[:operationIDCharacters])
 	if query.operation.Kind == render.TaskRestore {
-		program.noteLoss(app, query.operation.Snapshot)
+		program.noteLoss(status, query.operation.Snapshot)
 	}
-	if err := cluster.ask(ctx, app, query.operation); err != nil {
+	if err := cluster.ask(ctx, subject, query.operation); err != nil {
 		return err
 	}
 	if query.wait == 0 {
@@ -111,39 +114,45 @@ func (program *program) operate(cluster *cluster, name string, query operationQu
 	}
 	ctx, cancel := context.WithTimeout(ctx, query.wait)
 	defer cancel()
-	ended, err := program.follow(ctx, cluster, app, query.operation.ID)
+	ended, err := program.follow(ctx, cluster, subject, query.operation.ID)
 	if err != nil {
 		return err
 	}
 	if program.isJSON() {
 		err = program.printJSON(ended)
 	} else if ended.Phase == v1alpha1.OperationSucceeded {
-		program.print("App %s/%s: %s", app.Namespace, app.Name, ended.Message)
+		program.print("%s: %s", title, ended.Message)
 	}
 	if err == nil && ended.Phase != v1alpha1.OperationSucceeded {
-		err = &foundError{fmt.Sprintf("App %s/%s: the %s has failed: %s", app.Namespace, app.Name, operationNames[ended.Kind], ended.Message)}
+		err = &foundError{fmt.Sprintf("%s: the %s has failed: %s", title, operationNames[ended.Kind], ended.Message)}
 	}
 	return err
 }
 
-func (cluster *cluster) appWithRepository(ctx context.Context, name, namespace string) (*v1alpha1.App, error) {
+// withRepository is an App or a Dunlin that has an operation of a kind.
+func (cluster *cluster) withRepository(ctx context.Context, namespace, name, kind string) (client.Object, error) {
 	subject, err := cluster.find(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	app, isApp := subject.(*v1alpha1.App)
-	if !isApp {
-		return nil, fmt.Errorf("%s is a Dunlin, which is saved and verified on schedule; this command is for an App", name)
+	var spec *v1alpha1.Backup
+	switch subject := subject.(type) {
+	case *v1alpha1.App:
+		spec = subject.Spec.Backup
+	case *v1alpha1.Dunlin:
+		if kind == render.TaskRestore {
+			return nil, fmt.Errorf("%s is a Dunlin; restore its storage as docs/backups.md describes under \"Storage of a Dunlin\"", name)
+		}
+		spec = subject.Spec.Backup
 	}
-	if app.Spec.Backup == nil || app.Spec.Backup.Repository == nil {
-		return nil, fmt.Errorf("the App %s has no repository; set spec.backup.repository", name)
+	if spec == nil || spec.Repository == nil {
+		return nil, fmt.Errorf("the %s %s has no repository; set spec.backup.repository", kindOf(subject), name)
 	}
-	return app, nil
+	return subject, nil
 }
 
 // noteLoss says what a restore of the newest snapshot loses, before anything happens.
-func (program *program) noteLoss(app *v1alpha1.App, snapshot string) {
-	status := app.Status.Backup
+func (program *program) noteLoss(status *v1alpha1.BackupStatus, snapshot string) {
 	if snapshot != "latest" || status == nil || status.LastBackup == nil {
 		return
 	}
@@ -152,32 +161,32 @@ func (program *program) noteLoss(app *v1alpha1.App, snapshot string) {
 		status.LastSnapshot, taken.UTC().Format(time.RFC3339), time.Since(taken).Round(time.Second))
 }
 
-// ask writes the operation to an annotation. The rest of the App stays as it is.
-func (cluster *cluster) ask(ctx context.Context, app *v1alpha1.App, operation v1alpha1.Operation) error {
+// ask writes the operation to an annotation. The rest of the object stays as it is.
+func (cluster *cluster) ask(ctx context.Context, subject client.Object, operation v1alpha1.Operation) error {
 	text, err := json.Marshal(operation)
 	if err != nil {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": app.UID, "annotations": map[string]string{render.AnnotationOperation: string(text)},
+		"uid": subject.GetUID(), "annotations": map[string]string{render.AnnotationOperation: string(text)},
 	}})
 	if err != nil {
 		return err
 	}
-	return cluster.explained(cluster.Patch(ctx, app.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
+	return cluster.explained(cluster.Patch(ctx, subject.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch)))
 }
 
 // follow prints each phase until the operation has ended.
-func (program *program) follow(ctx context.Context, cluster *cluster, app *v1alpha1.App, id string) (*v1alpha1.Operation, error) {
+func (program *program) follow(ctx context.Context, cluster *cluster, subject client.Object, id string) (*v1alpha1.Operation, error) {
 	pause := time.NewTicker(pollPause)
 	defer pause.Stop()
 	last := ""
 	for {
-		current := &v1alpha1.App{}
-		if err := cluster.Get(ctx, client.ObjectKeyFromObject(app), current); err != nil && ctx.Err() == nil {
+		current := newSubject(kindOf(subject), subject.GetNamespace(), subject.GetName())
+		if err := cluster.Get(ctx, client.ObjectKeyFromObject(current), current); err != nil && ctx.Err() == nil {
 			return nil, cluster.explained(err)
 		}
-		if status := current.Status.Backup; status != nil && status.Operation != nil && status.Operation.ID == id {
+		if status := statusOf(current).Backup; status != nil && status.Operation != nil && status.Operation.ID == id {
 			if status.Operation.IsEnded() {
 				return status.Operation, nil
 			}

@@ -15,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -278,9 +279,29 @@ func TestBackupDrillAndRestore(t *testing.T) {
 		_, stderr := site.roost(row.code, strings.Fields(row.arguments)...)
 		contains(t, stderr, row.sentence)
 	}
+	site.drillDunlin()
 	if strings.Contains(site.all.String(), canary) {
 		t.Error("a secret was printed")
 	}
+}
+
+// drillDunlin asks for a drill of a Dunlin. The operator's part is in its own tests.
+func (site *site) drillDunlin() {
+	site.t.Helper()
+	dunlin := &v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "realtime"}}
+	dunlin.Spec.Image, dunlin.Spec.Keys.Secret = "dunlin:1", "keys"
+	dunlin.Spec.Storage = &v1alpha1.Storage{Size: resource.MustParse("1Gi")}
+	dunlin.Spec.Backup = &v1alpha1.Backup{Schedule: "15 3 * * *", Repository: &v1alpha1.Repository{Claim: "backups", File: "backup.env"}}
+	if err := site.admin.Create(site.t.Context(), dunlin); err != nil {
+		site.t.Fatal(err)
+	}
+	site.roost(command.ExitFine, "drill", "-n", "web", "realtime", "--wait", "0")
+	site.get("realtime", dunlin)
+	if asked := dunlin.Annotations[render.AnnotationOperation]; !strings.Contains(asked, `"kind":"verify"`) {
+		site.t.Errorf("%q", asked)
+	}
+	_, stderr := site.roost(command.ExitFailed, "restore", "-n", "web", "realtime")
+	contains(site.t, stderr, "realtime is a Dunlin; restore its storage as docs/backups.md describes")
 }
 
 func (machine *taskMachine) restoreAndReplace() {

@@ -62,4 +62,17 @@ func TestABackupOfADunlin(t *testing.T) {
 			t.Errorf("%s: %t", secret.GetName(), hasPassword)
 		}
 	}
+	// `roost drill` asks for this.
+	if err := world.get("realtime", dunlin); err != nil {
+		t.Fatal(err)
+	}
+	dunlin.Annotations[render.AnnotationOperation] = `{"id":"a","kind":"verify"}`
+	world.update(dunlin)
+	world.converge(operator.KindDunlin, "realtime")
+	if err := world.get("realtime", dunlin); err != nil {
+		t.Fatal(err)
+	}
+	if ended := dunlin.Status.Backup.Operation; ended == nil || ended.ID != "a" || ended.Phase != v1alpha1.OperationSucceeded {
+		t.Errorf("%+v", ended)
+	}
 }
