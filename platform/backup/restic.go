@@ -32,10 +32,10 @@ type Repository struct {
 	Path string
 	// Secrets is a folder with RESTIC_PASSWORD, and other variables of restic, each in a file of its name.
 	Secrets string
-	// Host names whose snapshots they are.
+	// Host is the host name of the snapshots.
 	Host string
-	// Owner tells snapshots apart that others have made under the same Host, such as the same app of another cluster. They are never removed,
-	// and never verified. Without it, all of Host are one's own.
+	// Owner is a tag of the snapshots. Snapshots with the same Host and another owner, such as those of the same app in another cluster, are
+	// never removed and never verified. Without an owner, all snapshots of Host are its own.
 	Owner string
 	// Program is restic. The one in $PATH without it.
 	Program string

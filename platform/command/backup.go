@@ -60,8 +60,8 @@ func (program *program) restoreCommand() *cobra.Command {
 		Long: `Stop the pods of an App, restore a snapshot into the volumes of its first pod, and start the pods again.
 
 What was written after the snapshot is lost; its time is printed. Volumes that hold files are replaced with --replace only, and not before
-the snapshot is restored beside them and compared. If that fails, the pods start with what the volumes held. Both states need space at once. If the restore is interrupted while it replaces files,
-the pods stay stopped, and nothing is saved, until roost restore has completed it.
+the snapshot is restored beside them and compared. If that fails, the pods start with what the volumes held. Both states need space at once.
+If the restore is interrupted while it replaces files, the pods stay stopped, and nothing is saved, until roost restore has completed it.
 
 Exit code 1 says that the restore has failed.`,
 		Example: `  roost restore -n web shop --replace

@@ -15,7 +15,7 @@ import (
 
 const (
 	// registrySeconds bounds all calls of a registry for one image.
-	registrySeconds = 5
+	registrySeconds = 20
 	// silentSeconds is how long a registry that has not answered is not called again. Passes share a few workers, so a registry that is down
 	// would stop those of all Apps.
 	silentSeconds = 60
@@ -24,30 +24,36 @@ const (
 // silentRegistries are those that have not answered, with the time of the next call.
 type silentRegistries struct {
 	guard sync.Mutex
-	until map[string]time.Time
+	hosts map[string]silence
 }
 
-func (silent *silentRegistries) nextCall(host string) time.Time {
-	silent.guard.Lock()
-	defer silent.guard.Unlock()
-	return silent.until[host]
+// silence is why a registry has not answered, and when it is called again.
+type silence struct {
+	until time.Time
+	cause error
 }
 
-func (silent *silentRegistries) set(host string, until time.Time) {
+func (silent *silentRegistries) of(host string) silence {
 	silent.guard.Lock()
 	defer silent.guard.Unlock()
-	if silent.until == nil {
-		silent.until = map[string]time.Time{}
+	return silent.hosts[host]
+}
+
+func (silent *silentRegistries) set(host string, now silence) {
+	silent.guard.Lock()
+	defer silent.guard.Unlock()
+	if silent.hosts == nil {
+		silent.hosts = map[string]silence{}
 	}
-	silent.until[host] = until
+	silent.hosts[host] = now
 }
 
 // attachedSignature reads the signature of an image, unless its registry was silent a moment ago.
 func (operator *Operator) attachedSignature(ctx context.Context, pinned image.Pinned, credentials registry.Credentials) (*image.Layout, error) {
 	signatures := &operator.Signatures
 	host, _, _ := strings.Cut(pinned.Repository, "/")
-	if next := signatures.silent.nextCall(host); operator.now().Before(next) {
-		return nil, fmt.Errorf("the registry %s does not answer; it is asked again after %s", host, next.UTC().Format(time.RFC3339))
+	if last := signatures.silent.of(host); operator.now().Before(last.until) {
+		return nil, fmt.Errorf("the registry %s does not answer; it is asked again after %s: %w", host, last.until.UTC().Format(time.RFC3339), last.cause)
 	}
 	limit := signatures.Timeout
 	if limit == 0 {
@@ -58,7 +64,7 @@ func (operator *Operator) attachedSignature(ctx context.Context, pinned image.Pi
 	layout, err := signatures.Registry.Attachment(bounded, pinned, "sig", credentials)
 	var failed *url.Error
 	if errors.As(err, &failed) && ctx.Err() == nil {
-		signatures.silent.set(host, operator.now().Add(silentSeconds*time.Second))
+		signatures.silent.set(host, silence{until: operator.now().Add(silentSeconds * time.Second), cause: err})
 	}
 	return layout, err
 }

@@ -197,7 +197,7 @@ func (view *appView) backupHost(task string) string {
 	return fmt.Sprintf("%s-%x", name, sum[:5])
 }
 
-// taskContainer has the program with its arguments, of which none is a secret.
+// taskContainer has the program with its arguments. None is a secret.
 func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) corev1.Container {
 	repository := view.spec.Backup.Repository
 	scope := view.namespace + "/" + view.name

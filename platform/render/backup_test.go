@@ -42,7 +42,7 @@ func backupPods(t *testing.T, app *v1alpha1.App, values settings.Settings) map[s
 	return found
 }
 
-// Apps of one name in two clusters share a repository: their locks and snapshots can be told apart.
+// Apps of one name in two clusters share a repository: their locks and snapshots are distinct.
 func TestOwnersOfBackups(t *testing.T) {
 	app, values := appWithRepository(t)
 	hosts := map[string]bool{}

@@ -138,8 +138,15 @@ def serials(play):
     found = []
     for machine, port in [(play.server, 6443), (play.server, 10250), (play.worker, 10250)]:
         command = f"openssl s_client -connect {machine.private}:{port} </dev/null 2>/dev/null | openssl x509 -noout -serial"
-        found.append(machine.inside("sh", "-c", command).strip())
+        # A kubelet that was restarted does not listen yet.
+        found.append(until(f"a certificate at {machine.private}:{port}", lambda: shown(machine, command)))
     return found
+
+
+def shown(machine, command):
+    """What a command of the shell prints in the machine; nothing if it fails."""
+    done = subprocess.run([*machine.in_all(), "sh", "-c", command], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def rotated_certificates(play):

@@ -26,8 +26,8 @@ def run(*command, **options):
     return done
 
 
-def run_shown(command, log, **options):
-    """The exit code and the output of a long command. Its newest line is printed now and then."""
+def run_shown(command, log, hidden=(), **options):
+    """The exit code and the output of a long command. Its newest line is printed now and then, unless it has a hidden word."""
     began = time.monotonic()
     with open(log, "w", encoding="utf-8") as output:
         process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, **options)
@@ -36,7 +36,7 @@ def run_shown(command, log, **options):
             code = process.wait(PROGRESS_S)
             return code, log.read_text("utf-8")
         except subprocess.TimeoutExpired:
-            lines = [line for line in log.read_text("utf-8").splitlines() if line.strip()]
+            lines = [line for line in log.read_text("utf-8").splitlines() if line.strip() and not any(word in line for word in hidden)]
             print(f"    {time.monotonic() - began:.0f} s: {lines[-1].strip(' *')[:120] if lines else 'no output yet'}", flush=True)
 
 

@@ -78,9 +78,10 @@ class Scenario:
         began = time.monotonic()
         command = [self.ansible / "ansible-playbook", "-i", self.write_inventory(), playbook, *arguments]
         options = {"cwd": self.work / "playbook", "env": self.environment(token) | (more or {})}
-        code, text = run_shown(command, self.work / "playbook.log", **options)
+        hidden = [self.token, *(more or {}).values()]
+        code, text = run_shown(command, self.work / "playbook.log", hidden, **options)
         print(f"  {playbook} {' '.join(arguments)}: exit code {code}, {time.monotonic() - began:.0f} s", flush=True)
-        if any(secret in text for secret in [self.token, *(more or {}).values()]):
+        if any(secret in text for secret in hidden):
             raise Failed("the output of a run has the token")
         return code, text
 
