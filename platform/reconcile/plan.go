@@ -187,7 +187,7 @@ func (decision *decision) create(key string, object Manifest) {
 // needsTakenClaim is whether an object is a restore into a claim that is not the app's.
 func (decision *decision) needsTakenClaim(object Manifest) bool {
 	isRestore := object["kind"] == "Job" && label(object, render.LabelPart) == render.PartBackup
-	return isRestore && slices.ContainsFunc(decision.taken, func(key string) bool { return strings.HasPrefix(key, "PersistentVolumeClaim/") })
+	return isRestore && slices.ContainsFunc(decision.taken, func(taken string) bool { return strings.HasPrefix(taken, "PersistentVolumeClaim/") })
 }
 
 // prune deletes what is provably own and not wanted any more.
