@@ -80,6 +80,9 @@ fn inputs(recording: &[u8]) -> Option<Vec<InputPlace>> {
     for _ in 0..HEADER_NUMBERS {
         walk.number()?;
     }
+    // The channel, and the bound of the metadata.
+    walk.bytes()?;
+    walk.number()?;
     let (mut tick, mut inputs) = (1, Vec::new());
     while let Some(kind) = walk.byte() {
         match kind {
