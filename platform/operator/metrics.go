@@ -24,6 +24,7 @@ var (
 	backupBounds  = prometheus.NewDesc("roost_backup_age_bound_seconds", "Age at which the last backup of an App is too old.", backupLabels, nil)
 	verifiedBound = prometheus.NewDesc("roost_verified_restore_age_bound_seconds", "Age at which the last verified restore of an App is too old.", backupLabels, nil)
 	backupFailed  = prometheus.NewDesc("roost_backup_failed", "Whether the last backup (task save) or the last drill (task verify) has failed.", append(backupLabels, "task"), nil)
+	unfinished    = prometheus.NewDesc("roost_restore_unfinished", "Whether the pods of an App are stopped because a restore was interrupted.", backupLabels, nil)
 	nodeLost      = prometheus.NewDesc("roost_node_lost", "Whether a pod of an App waits for the volume of a node that is lost.", backupLabels, nil)
 )
 
@@ -37,7 +38,7 @@ type BackupMetrics struct {
 
 // Describe implements prometheus.Collector.
 func (metrics *BackupMetrics) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, description := range []*prometheus.Desc{backupAge, verifiedAge, backupBounds, verifiedBound, backupFailed, nodeLost} {
+	for _, description := range []*prometheus.Desc{backupAge, verifiedAge, backupBounds, verifiedBound, backupFailed, unfinished, nodeLost} {
 		descriptions <- description
 	}
 }
@@ -78,13 +79,16 @@ func collect(app *v1alpha1.App, now time.Time, found chan<- prometheus.Metric) {
 	if degraded != nil {
 		send(nodeLost, numberOf(degraded.Reason == reconcile.ReasonNodeLost))
 	}
-	spec := app.Spec.Backup
-	if spec == nil {
-		return
-	}
-	status := app.Status.Backup
+	spec, status := app.Spec.Backup, app.Status.Backup
 	if status == nil {
 		status = &v1alpha1.BackupStatus{}
+	}
+	if spec != nil || status.RestoreUnfinished {
+		// The pods stay stopped when spec.backup is removed. While an operation is under way, nothing has to be done.
+		send(unfinished, numberOf(status.RestoreUnfinished && status.Operation.IsEnded()))
+	}
+	if spec == nil {
+		return
 	}
 	age := func(last *metav1.Time) float64 {
 		return float64(*ageOf(cmp.Or(last, &app.CreationTimestamp), now))

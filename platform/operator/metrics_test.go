@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,16 +17,24 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// listOf is a reader that has these Apps.
-type listOf []v1alpha1.App
+// listOf is a reader that has these Apps and Dunlins.
+type listOf struct {
+	apps    []v1alpha1.App
+	dunlins []v1alpha1.Dunlin
+}
 
 func (list listOf) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	panic("not called")
 }
 
 func (list listOf) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
-	if apps, isApps := into.(*v1alpha1.AppList); isApps {
-		apps.Items = list
+	switch into := into.(type) {
+	case *v1alpha1.AppList:
+		into.Items = list.apps
+	case *v1alpha1.DunlinList:
+		into.Items = list.dunlins
+	default:
+		return fmt.Errorf("%T is not expected", into)
 	}
 	return nil
 }
@@ -46,8 +55,18 @@ func TestMetricsOfBackups(t *testing.T) {
 	lost, well := named("lost"), named("well")
 	lost.Status.Conditions = []metav1.Condition{{Type: reconcile.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reconcile.ReasonNodeLost}}
 	well.Status.Conditions = []metav1.Condition{{Type: reconcile.ConditionDegraded, Status: metav1.ConditionFalse, Reason: reconcile.ReasonAsDesired}}
+	broken, completing, removed := named("broken"), named("completing"), named("removed")
+	broken.Spec.Backup = &v1alpha1.Backup{Command: v1alpha1.Command{"x"}}
+	broken.Status.Backup = &v1alpha1.BackupStatus{RestoreUnfinished: true, Operation: &v1alpha1.Operation{Phase: v1alpha1.OperationFailed}}
+	completing.Spec.Backup = broken.Spec.Backup
+	completing.Status.Backup = &v1alpha1.BackupStatus{RestoreUnfinished: true, Operation: &v1alpha1.Operation{Phase: v1alpha1.OperationRuns}}
+	removed.Status.Backup = broken.Status.Backup
+	dunlin := v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "realtime", CreationTimestamp: ago(500)}}
+	dunlin.Spec.Backup = &v1alpha1.Backup{Repository: &v1alpha1.Repository{}}
+	dunlin.Status.Backup = &v1alpha1.BackupStatus{LastBackup: new(ago(30)), SaveFailure: &v1alpha1.BackupFailure{}}
+	list := listOf{[]v1alpha1.App{whole, fresh, plain, named("none"), lost, well, broken, completing, removed}, []v1alpha1.Dunlin{dunlin}}
 	registry := prometheus.NewPedanticRegistry()
-	metrics := &BackupMetrics{Reader: listOf{whole, fresh, plain, named("none"), lost, well}, Namespaces: []string{"web"}, Now: func() time.Time { return now }}
+	metrics := &BackupMetrics{Reader: list, Namespaces: []string{"web"}, Now: func() time.Time { return now }}
 	registry.MustRegister(metrics)
 	families, err := registry.Gather()
 	if err != nil {
@@ -71,12 +90,16 @@ func TestMetricsOfBackups(t *testing.T) {
 		"roost_backup_age_seconds fresh web": 500, "roost_verified_restore_age_seconds fresh web": 500,
 		"roost_verified_restore_age_seconds plain web": 500,
 		"roost_node_lost lost web":                     1, "roost_node_lost well web": 0,
+		"roost_restore_unfinished whole web": 0, "roost_restore_unfinished broken web": 1,
+		"roost_restore_unfinished completing web": 0, "roost_restore_unfinished removed web": 1,
+		"roost_backup_age_seconds realtime web": 30, "roost_verified_restore_age_seconds realtime web": 500,
+		"roost_backup_failed realtime web save": 1, "roost_backup_failed realtime web verify": 0,
 	} {
 		if value, isThere := found[key]; !isThere || value != want {
 			t.Errorf("%s: %v, want %v", key, value, want)
 		}
 	}
-	if len(found) != 6+6+2+2 {
+	if len(found) != 7+7+3+2+3+3+1+7 {
 		t.Errorf("%v", found)
 	}
 	// A rule about a metric that is not there would never fire.
@@ -90,7 +113,7 @@ func TestMetricsOfBackups(t *testing.T) {
 			t.Errorf("there is no metric %s", name)
 		}
 	}
-	if len(names) < 7 {
+	if len(names) < 8 {
 		t.Errorf("the rules name %q", names)
 	}
 }
