@@ -266,7 +266,8 @@ impl RoomBuilder {
         let to = &self.threads[usize::from(thread)];
         // A thread that has ended needs no result.
         let _ = to.made.send(made);
-        to.waker.ring();
+        // The thread may wait for a tick, and requests wait for the result.
+        to.waker.call();
     }
 
     /// Abandons the thread if its task takes too long or exceeded the memory limit. Returns whether it did.
