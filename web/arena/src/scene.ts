@@ -1,10 +1,10 @@
 /** The canvas: draws a frame of what the player sees. */
 
 import type { Changes, Place, Replica, SeenObject } from "@dunlin/room-client";
-import { Camera } from "./camera";
 import { type Colours, colours } from "./colours";
 import { drawFog, drawGrid, drawGround } from "./ground";
 import { CHEST, chestOf, CLUE, DIGGING, emoteOf, EMOTES, PLAYER, playerOf, ROCK, TAG, tagOf, TREE, type Walker } from "./hunt";
+import { MapCanvas } from "./map_canvas";
 import { drawPlate, Names } from "./names";
 import type { Clue } from "./news";
 import type { Trails } from "./trails";
@@ -39,21 +39,10 @@ interface Float extends Place {
   readonly sinceMs: number;
 }
 
-export class Scene {
-  readonly camera = new Camera();
-  private readonly context: CanvasRenderingContext2D;
+export class Scene extends MapCanvas {
   private readonly names = new Names();
   private readonly walks = new Walks();
   private floats: Float[] = [];
-  private lastMs = 0;
-
-  constructor(private readonly canvas: HTMLCanvasElement) {
-    const context = canvas.getContext("2d", { alpha: false });
-    if (context === null) throw new Error("this browser has no canvas");
-    this.context = context;
-    new ResizeObserver(() => this.resize()).observe(canvas);
-    this.resize();
-  }
 
   /** Takes in what a snapshot changed. */
   observe({ added, changed, removed }: Changes): void {
@@ -86,11 +75,7 @@ export class Scene {
     if (grid === null) return;
     const { context, camera } = this;
     const paint = colours();
-    const passedMs = Math.min(250, Math.max(0, frame.nowMs - this.lastMs));
-    this.lastMs = frame.nowMs;
-    camera.follow(frame.me, grid, frame.showView, passedMs);
-    const density = this.canvas.width / camera.width;
-    context.setTransform(density, 0, 0, density, 0, 0);
+    this.begin(frame.me, grid, frame.showView, frame.nowMs);
     drawGround(context, camera, grid, paint);
     if (frame.showGrid) drawGrid(context, camera, grid, paint);
     frame.trails.drawHeat(context, camera, grid);
@@ -113,10 +98,8 @@ export class Scene {
   }
 
   private *visible(frame: Frame, kind: number): Generator<SeenObject> {
-    const { left, top, right, bottom } = this.camera.bounds(MARGIN_UNITS);
-    for (const seen of frame.replica.objects()) {
-      if (seen.kind !== kind || seen.cell === null) continue;
-      if (seen.x >= left && seen.x <= right && seen.y >= top && seen.y <= bottom) yield seen;
+    for (const seen of this.inView(frame.replica.objects(), MARGIN_UNITS)) {
+      if (seen.kind === kind && seen.cell !== null) yield seen;
     }
   }
 
@@ -187,23 +170,5 @@ export class Scene {
       context.fillText(text, sx, sy - 20 - share * 44);
     }
     context.globalAlpha = 1;
-  }
-
-  /** Draws in units around a place. */
-  private at(place: Place, draw: () => void, scale = this.camera.scale): void {
-    const [x, y] = this.camera.toScreen(place.x, place.y);
-    this.context.save();
-    this.context.translate(x, y);
-    this.context.scale(scale, scale);
-    draw();
-    this.context.restore();
-  }
-
-  private resize(): void {
-    const density = Math.min(2, devicePixelRatio);
-    this.camera.width = Math.max(1, this.canvas.clientWidth);
-    this.camera.height = Math.max(1, this.canvas.clientHeight);
-    this.canvas.width = Math.round(this.camera.width * density);
-    this.canvas.height = Math.round(this.camera.height * density);
   }
 }

@@ -1,9 +1,9 @@
 /** The canvas: draws a frame of what the player sees. */
 
 import type { Changes, Place, Replica, SeenObject } from "@dunlin/room-client";
-import { Camera } from "../../arena/src/camera";
 import { type Colours, colours, playerColour } from "../../arena/src/colours";
 import { drawFog, drawGrid, drawGround } from "../../arena/src/ground";
+import { MapCanvas } from "../../arena/src/map_canvas";
 import { Names } from "../../arena/src/names";
 import { drawBird } from "../../arena/src/sprites";
 import { Walks } from "../../arena/src/walks";
@@ -32,22 +32,11 @@ interface Burst extends Place {
   readonly sinceMs: number;
 }
 
-export class TagScene {
-  readonly camera = new Camera();
-  private readonly context: CanvasRenderingContext2D;
+export class TagScene extends MapCanvas {
   private readonly names = new Names();
   private readonly walks = new Walks();
   private readonly points = new Map<number, number>();
   private bursts: Burst[] = [];
-  private lastMs = 0;
-
-  constructor(private readonly canvas: HTMLCanvasElement) {
-    const context = canvas.getContext("2d", { alpha: false });
-    if (context === null) throw new Error("this browser has no canvas");
-    this.context = context;
-    new ResizeObserver(() => this.resize()).observe(canvas);
-    this.resize();
-  }
 
   /** Takes in what a snapshot changed. */
   observe({ added, changed, removed }: Changes): void {
@@ -91,10 +80,7 @@ export class TagScene {
     if (grid === null) return;
     const { context, camera } = this;
     const paint = colours();
-    camera.follow(frame.me, grid, false, Math.min(250, Math.max(0, frame.nowMs - this.lastMs)));
-    this.lastMs = frame.nowMs;
-    const density = this.canvas.width / camera.width;
-    context.setTransform(density, 0, 0, density, 0, 0);
+    this.begin(frame.me, grid, false, frame.nowMs);
     drawGround(context, camera, grid, paint);
     drawGrid(context, camera, grid, paint, false);
     if (frame.aim !== null && frame.isMine) this.drawAim(frame.me, frame.aim, paint);
@@ -111,10 +97,8 @@ export class TagScene {
   }
 
   private *visible(frame: TagFrame, kind: number): Generator<SeenObject> {
-    const { left, top, right, bottom } = this.camera.bounds(MARGIN_UNITS);
-    for (const seen of frame.replica.objects()) {
-      if (seen.kind !== kind) continue;
-      if (seen.x >= left && seen.x <= right && seen.y >= top && seen.y <= bottom) yield seen;
+    for (const seen of this.inView(frame.replica.objects(), MARGIN_UNITS)) {
+      if (seen.kind === kind) yield seen;
     }
   }
 
@@ -197,23 +181,5 @@ export class TagScene {
       });
     }
     context.globalAlpha = 1;
-  }
-
-  /** Draws in units around a place. */
-  private at(place: Place, draw: () => void, scale = this.camera.scale): void {
-    const [x, y] = this.camera.toScreen(place.x, place.y);
-    this.context.save();
-    this.context.translate(x, y);
-    this.context.scale(scale, scale);
-    draw();
-    this.context.restore();
-  }
-
-  private resize(): void {
-    const density = Math.min(2, devicePixelRatio);
-    this.camera.width = Math.max(1, this.canvas.clientWidth);
-    this.camera.height = Math.max(1, this.canvas.clientHeight);
-    this.canvas.width = Math.round(this.camera.width * density);
-    this.canvas.height = Math.round(this.camera.height * density);
   }
 }
