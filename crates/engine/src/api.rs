@@ -62,7 +62,7 @@ pub enum ApiRequest {
         code: UnsubscribeCode,
     },
     /// Open a channel's room, if it is not open. Answered when its world is made, or with [`ApiAnswer::NotOpened`]. Error 108 for
-    /// a channel that has none, 113 with overrides if the room is open.
+    /// a channel that has none, 107 with overrides if the room is open.
     OpenRoom { channel: Box<str>, overrides: Arc<RoomOverrides> },
     /// Close a channel's room; its players' subscriptions end with 2010. Answered with [`ApiAnswer::Done`]: how many
     /// players it had, 0 if it was not open. Error 108 for a channel that has none.

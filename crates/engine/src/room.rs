@@ -205,7 +205,7 @@ pub enum ToRoom {
         channel: Arc<str>,
         /// The namespace's place in [`crate::Options::namespaces`], from 1; 0 for channels without one.
         namespace: u16,
-        /// What is not as the namespace says.
+        /// What differs from the settings of the namespace.
         overrides: Arc<RoomOverrides>,
     },
     /// From the owner: a player wants to join. Answered with [`FromRoom::Joined`]. `request.join` is there.

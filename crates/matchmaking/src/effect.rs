@@ -58,7 +58,7 @@ pub struct RoomState<'r> {
     pub players_joined: u64,
     /// Maximum number of players.
     pub players_max: u32,
-    /// Takes players: not locked, not private.
+    /// Takes players: it is not locked.
     pub accepts: bool,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct MatchRoom {
     /// Players that have ever joined.
     pub(crate) players_joined: u64,
     pub(crate) players_max: u32,
-    /// Takes players: not locked, not private.
+    /// Takes players: it is not locked.
     pub(crate) accepts: bool,
     /// Has been in a report.
     pub(crate) was_reported: bool,

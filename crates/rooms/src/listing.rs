@@ -59,7 +59,7 @@ impl ListingState {
         Ok(Self { players_max, is_locked: read_flag(saved)?, metadata: saved.text()?.into() })
     }
 
-    /// Takes in everything that the future depends on; nothing, if nothing was changed.
+    /// Takes in everything that the future depends on. The hash is unchanged for the default listing.
     pub(crate) fn hash(&self, hasher: Hasher) -> Hasher {
         if *self == Self::default() {
             return hasher;

@@ -318,8 +318,8 @@ impl World {
     }
 
     /// Removes a player or a spectator at the end of the tick: [`crate::Simulation::leave`] or
-    /// [`crate::Simulation::spectator_left`] is called, and its client is
-    /// unsubscribed with the reason, which is cut at 120 bytes. Nothing happens if it is not here.
+    /// [`crate::Simulation::spectator_left`] is called, and its client is unsubscribed with the reason, which is cut at 120
+    /// bytes. Nothing happens if it is not here.
     pub fn kick(&mut self, player: PlayerId, reason: &str) {
         if self.players.get(player).is_some() {
             self.removals.kick(player, reason);

@@ -1,7 +1,5 @@
 //! How the room of a world is listed, and who may join it.
 
-use std::sync::Arc;
-
 use super::{World, WorldError};
 use crate::{ListingChange, ListingState, RoomOptions};
 
@@ -35,8 +33,8 @@ impl World {
         self.listing.players_max = Some(players_max);
     }
 
-    /// Locks or unlocks the room. If it is locked, joins of new players and of spectators are refused with 423. Players who are away may
-    /// come back.
+    /// Locks or unlocks the room. If it is locked, joins of new players and of spectators are refused with 423. Players who are
+    /// away may come back.
     pub fn set_locked(&mut self, is_locked: bool) {
         self.listing.is_locked = is_locked;
     }
@@ -59,10 +57,5 @@ impl World {
         }
         self.listing.is_locked = change.is_locked.unwrap_or(self.listing.is_locked);
         Ok(())
-    }
-
-    /// The metadata, shared.
-    pub fn metadata(&self) -> &Arc<str> {
-        &self.listing.metadata
     }
 }

@@ -5,12 +5,9 @@ use std::sync::Arc;
 use dunlin_engine::api::{ApiAnswer, ApiRefusal, ApiRequest};
 use dunlin_matchmaking::{MatchRoomId, OpenFailure};
 use dunlin_protocol::ErrorCode;
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::task::JoinSet;
 
 use crate::node::{Node, NodeError};
-
-/// Rooms that are opened at a time.
-const AT_ONCE: usize = 64;
 
 /// The outcome of an opening.
 pub(super) struct Opened {
@@ -20,26 +17,21 @@ pub(super) struct Opened {
     pub outcome: Result<(), OpenFailure>,
 }
 
-/// The openings in flight. The matchmaker bounds how many there are.
+/// The openings in flight. A queue has at most `room.match.opening_limit`.
 pub(super) struct Openings {
     node: Node,
-    permits: Arc<Semaphore>,
     in_flight: JoinSet<Opened>,
 }
 
 impl Openings {
     pub fn new(node: Node) -> Self {
-        Self { node, permits: Arc::new(Semaphore::new(AT_ONCE)), in_flight: JoinSet::new() }
+        Self { node, in_flight: JoinSet::new() }
     }
 
     /// Opens a room for a queue.
     pub fn begin(&mut self, queue: usize, room: MatchRoomId, channel: Arc<str>) {
-        let (node, permits) = (self.node.clone(), Arc::clone(&self.permits));
-        self.in_flight.spawn(async move {
-            // The semaphore is never closed.
-            let _permit = permits.acquire().await;
-            Opened { queue, room, outcome: open(&node, &channel).await }
-        });
+        let node = self.node.clone();
+        self.in_flight.spawn(async move { Opened { queue, room, outcome: open(&node, &channel).await } });
     }
 
     /// Waits for the next outcome, for ever if nothing is in flight.

@@ -18,7 +18,8 @@ use super::{Context, Owner};
 const IS_OPEN: &str = "the room is open already, and only a room that is closed is opened with options";
 const PARAMS_TOO_LONG: &str = "params is longer than room.params_size_limit";
 const TOO_MANY: &str = "room.messages_limit requests wait for the room";
-const NOT_MADE: &str = "the room ended before its world was made: the log of the server has the reason";
+const NOT_MADE: &str =
+    "the room was closed, or failed, before its world was made: if it failed, the log of the server has the reason";
 
 /// The requests that wait until the world of a room is made, by the number of the room.
 #[derive(Debug, Default)]

@@ -21,7 +21,7 @@ pub enum RoomCommand {
     Open {
         /// Channel name, not checked yet.
         channel: Box<str>,
-        /// What is not as the namespace says.
+        /// What differs from the settings of the namespace.
         overrides: Arc<RoomOverrides>,
     },
     /// See [`super::Method::RoomUpdate`] and [`super::Method::RoomLock`].
