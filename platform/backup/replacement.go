@@ -58,8 +58,8 @@ func replacementUnder(root string, folders []string) (*replacement, error) {
 			err = record.check(folder, folders)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the record %s of a restore that was interrupted is not valid: %w; if the app wrote it, delete it in a pod that mounts the volume",
-				filepath.Join(folder, recordFile), err)
+			return nil, fmt.Errorf("the record %s of a restore that was interrupted is not valid: %w. Or delete that file in a pod that mounts the volume, "+
+				"as docs/backups.md describes under \"An interrupted restore\", and repeat `roost restore --replace`", filepath.Join(folder, recordFile), err)
 		}
 		return record, nil
 	}
@@ -72,7 +72,7 @@ var recordedSnapshotPattern = regexp.MustCompile(`^[0-9a-f]{4,64}$`)
 func (record *replacement) check(folder string, folders []string) error {
 	for _, name := range record.Folders {
 		if !slices.Contains(folders, name) {
-			return fmt.Errorf("it names the folder %q, which is none of %q", name, folders)
+			return fmt.Errorf("it names the folder %q, which is none of %q; if that volume was removed from spec.volumes, add it again, and `roost restore` completes the restore", name, folders)
 		}
 	}
 	if !slices.Contains(record.Folders, folder) {

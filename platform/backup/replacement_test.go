@@ -164,5 +164,8 @@ func TestARecordOfAnApp(t *testing.T) {
 		if !isTaken && (err == nil || !strings.Contains(err.Error(), "volumes/data/.roost-restore.json") || !strings.Contains(err.Error(), "delete")) {
 			t.Errorf("%s: %v", text, err)
 		}
+		if strings.Contains(text, "volumes/other") && !strings.Contains(err.Error(), "add it again") {
+			t.Errorf("a volume that was removed: %v", err)
+		}
 	}
 }

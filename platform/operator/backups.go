@@ -88,8 +88,8 @@ func (operator *Operator) backupStatus(ctx context.Context, subject *subject, in
 	next.Operation = reconcile.NextOperation(asked)
 	next.RestoreUnfinished = asked.RestoreUnfinishedAfter(next.Operation)
 	return reconcile.AfterNodeLoss(reconcile.NodeLossInput{
-		App: subject.object.GetName(), IsRestoring: subject.onNodeLoss == v1alpha1.OnNodeLossRestore, Volumes: input.LocalVolumes, Status: next,
-		Now: metav1.NewTime(operator.now().Truncate(time.Second)),
+		App: subject.object.GetName(), IsRestoring: subject.onNodeLoss == v1alpha1.OnNodeLossRestore, Volumes: input.LocalVolumes, Live: input.Live,
+		Status: next, Now: metav1.NewTime(operator.now().Truncate(time.Second)),
 	}), nil
 }
 

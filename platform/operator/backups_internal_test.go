@@ -2,6 +2,7 @@ package operator
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,5 +87,41 @@ func TestANewRepositoryIsNotFresh(t *testing.T) {
 	pods = append(pods, endedPod(t, "first", backup.Report{Kind: render.TaskVerify, Snapshot: "s2", Taken: at(3)}, at(4)))
 	if verified := known(first, "first"); verified.VerifiedSnapshot != "s2" {
 		t.Errorf("the new one is verified: %+v", verified)
+	}
+}
+
+// Pods of earlier volumes, and of Jobs that have nothing to do with the present ones, stay on a lost node until it is back or deleted.
+func TestVolumesThatAreUsedNow(t *testing.T) {
+	volumes := func() []reconcile.LocalVolume {
+		return []reconcile.LocalVolume{
+			{Pod: "shop-0", Claim: "data-shop-0"},
+			{Pod: "shop-backup-1-x", Job: "shop-backup-1", Claim: "data-shop-0"},
+			{Pod: "shop-drill-1-x", Job: "shop-drill-1", Claim: "shop-drill-1-x-scratch"},
+			{Pod: "shop-gen2-0", Claim: "data-shop-gen2-0"},
+			{Pod: "shop-restore-g2a1-x", Job: "shop-restore-g2a1", Claim: "data-shop-gen2-0"},
+			{Pod: "shop-restore-g3a2-x", Job: "shop-restore-g3a2", Claim: "data-shop-gen3-0"},
+		}
+	}
+	restoring := &v1alpha1.Operation{ID: "g3a2", Kind: render.TaskRestore, Generation: 3, Phase: v1alpha1.OperationRuns}
+	ended := &v1alpha1.Operation{ID: "g3a2", Kind: render.TaskRestore, Generation: 3, Phase: v1alpha1.OperationFailed}
+	for _, row := range []struct {
+		name   string
+		status *v1alpha1.BackupStatus
+		want   string
+	}{
+		{"no backup", nil, "shop-0 shop-backup-1-x shop-gen2-0"},
+		{"a restore", &v1alpha1.BackupStatus{Operation: restoring}, "shop-0 shop-backup-1-x shop-gen2-0 shop-restore-g3a2-x"},
+		{"a restore that has ended", &v1alpha1.BackupStatus{Operation: ended}, "shop-0 shop-backup-1-x shop-gen2-0"},
+		{"moved", &v1alpha1.BackupStatus{VolumeGeneration: 2}, "shop-gen2-0 shop-restore-g2a1-x"},
+		{"moved, and a restore", &v1alpha1.BackupStatus{VolumeGeneration: 2, Operation: restoring}, "shop-gen2-0 shop-restore-g2a1-x shop-restore-g3a2-x"},
+	} {
+		app := &v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop"}, Status: v1alpha1.Status{Backup: row.status}}
+		var pods []string
+		for _, volume := range appSubject(app).present(volumes()) {
+			pods = append(pods, volume.Pod)
+		}
+		if found := strings.Join(pods, " "); found != row.want {
+			t.Errorf("%s: %s, want %s", row.name, found, row.want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,14 +43,21 @@ func (operator *Operator) localVolumes(ctx context.Context, pods []corev1.Pod) (
 	return found, nil
 }
 
-// present are the volumes that the app uses, without earlier ones: the pod of a node that is lost is there until the node is back or deleted.
+// present are the volumes that the app uses, and those of the operation that is under way. The pods of earlier ones are there until a node
+// that is lost is back or deleted.
 func (subject *subject) present(volumes []reconcile.LocalVolume) []reconcile.LocalVolume {
-	status := subject.status.Backup
-	if status == nil || status.VolumeGeneration == 0 {
-		return volumes
+	name, status := subject.object.GetName(), subject.status.Backup
+	first, part, job := "-"+render.FirstPod(name, status), "-"+render.WorkloadName(name, status)+"-", ""
+	if status != nil && !status.Operation.IsEnded() {
+		job = render.OperationName(name, status.Operation)
 	}
-	part := "-" + render.WorkloadName(subject.object.GetName(), status) + "-"
-	return slices.DeleteFunc(volumes, func(volume reconcile.LocalVolume) bool { return !strings.Contains(volume.Claim, part) })
+	hasMoved := status != nil && status.VolumeGeneration > 0
+	return slices.DeleteFunc(volumes, func(volume reconcile.LocalVolume) bool {
+		if volume.Job != "" {
+			return volume.Job != job && !strings.HasSuffix(volume.Claim, first)
+		}
+		return hasMoved && !strings.Contains(volume.Claim, part)
+	})
 }
 
 // mayWaitForNode is whether a pod has no node, or one that does not report it as ready. The pod of a node that is cut off stays as it
@@ -92,7 +100,7 @@ func (operator *Operator) localVolume(ctx context.Context, pod *corev1.Pod, clai
 	if host == "" {
 		return nil, nil
 	}
-	found := &reconcile.LocalVolume{Pod: pod.Name, Claim: claimName, Volume: volume.Name, Node: host}
+	found := &reconcile.LocalVolume{Pod: pod.Name, Job: pod.Labels[batchv1.JobNameLabel], Claim: claimName, Volume: volume.Name, Node: host}
 	var nodes corev1.NodeList
 	if err := operator.Live.List(ctx, &nodes, client.MatchingLabels{corev1.LabelHostname: host}); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,112 @@ func TestAnotherLossInTheSameGeneration(t *testing.T) {
 		if loss := next.NodeLoss; loss.Node != lost.Node || loss.Volume != lost.Volume || !loss.Lost.Equal(&expected) || loss.Failures != 1 || next.Operation.ID != "g2a2" {
 			t.Errorf("%s: %+v, %+v", name, loss, next.Operation)
 		}
+	}
+}
+
+// The node with the new claim is lost before the restore has succeeded. A pod that needs that claim waits for ever, so the next attempt makes
+// claims of the next generation, a bounded number of times.
+func TestTheNodeWithTheNewClaimIsLostAsWell(t *testing.T) {
+	target := LocalVolume{Pod: "shop-restore-g2a1-x", Job: "shop-restore-g2a1", Claim: "data-shop-gen2-0", Volume: "pvc-2", Node: "m3"}
+	input := NodeLossInput{App: "shop", IsRestoring: true, Volumes: []LocalVolume{lostNode}, Status: verifiedStatus(), Now: metav1.NewTime(lossTime)}
+	pass := func(after time.Duration, volumes ...LocalVolume) *v1alpha1.BackupStatus {
+		input.Now, input.Volumes = metav1.NewTime(input.Now.Add(after)), volumes
+		input.Status = AfterNodeLoss(input)
+		return input.Status
+	}
+	pass(0, lostNode)
+	other := target
+	other.Job = "shop-restore-g1a1"
+	ready := target
+	ready.IsNodeThere = true
+	for _, volume := range []LocalVolume{other, ready} {
+		input.Status.Operation.Phase = v1alpha1.OperationRuns
+		if next := pass(time.Minute, volume); next.Operation.IsEnded() || next.NodeLoss.Generation != 2 {
+			t.Fatalf("%+v: %+v", volume, next.Operation)
+		}
+	}
+	for attempt := 1; attempt <= lostTargetsMax; attempt++ {
+		operation := input.Status.Operation
+		if operation.Generation != int32(attempt+1) || operation.ID != fmt.Sprintf("g%da%d", attempt+1, attempt) {
+			t.Fatalf("attempt %d: %+v", attempt, operation)
+		}
+		operation.Phase = v1alpha1.OperationRuns
+		// The pods of the app are stopped meanwhile.
+		lost := target
+		lost.Job = render.OperationName("shop", operation)
+		next := pass(time.Minute, lost)
+		if next.Operation.Phase != v1alpha1.OperationFailed || !strings.Contains(next.Operation.Message, "node m3 was lost as well, with volume pvc-2 of the new claim data-shop-gen2-0") {
+			t.Fatalf("attempt %d: %+v", attempt, next.Operation)
+		}
+		if next = pass(599*time.Second, lostNode); !next.Operation.IsEnded() || next.VolumeGeneration != 0 || next.NodeLoss.Failures != int32(attempt) {
+			t.Fatalf("attempt %d: %+v, %+v", attempt, next.Operation, next.NodeLoss)
+		}
+		if text := PolicyOf(next); strings.Contains(text, "is tried again every 600 seconds into claims") == (attempt == lostTargetsMax) {
+			t.Errorf("attempt %d: %s", attempt, text)
+		}
+		pass(time.Second, lostNode)
+	}
+	next := pass(24*time.Hour, lostNode)
+	if text := PolicyOf(next); !next.Operation.IsEnded() || !strings.Contains(text, "was ended 3 times") || !strings.Contains(text, "node m3 was lost as well") {
+		t.Fatalf("%+v: %s", next.Operation, text)
+	}
+	// A person may ask for an operation, and the message is still about the restores.
+	input.Status.Operation = &v1alpha1.Operation{ID: "b", Kind: render.TaskRestore, Phase: v1alpha1.OperationWaits, Message: "the pods of shop are being stopped"}
+	if next = pass(time.Minute, lostNode); next.Operation.IsEnded() || !strings.Contains(PolicyOf(next), "node m3 was lost as well") {
+		t.Errorf("%+v: %s", next.Operation, PolicyOf(next))
+	}
+	input.Status.Operation.Phase = v1alpha1.OperationFailed
+	// Another node with the old volume: another loss.
+	again := lostNode
+	again.Node = "m4"
+	if next = pass(time.Hour, again); next.Operation.ID != "g5a4" || next.NodeLoss.LostTargets != 0 {
+		t.Errorf("%+v, %+v", next.Operation, next.NodeLoss)
+	}
+	next.Operation.Phase = v1alpha1.OperationSucceeded
+	if next = pass(time.Minute); next.VolumeGeneration != 5 || render.WorkloadName("shop", next) != "shop-gen5" {
+		t.Errorf("%+v", next)
+	}
+}
+
+// The restore fails, the app serves from its volume again, and then the object of the same node is deleted: that loss begins when it is found.
+func TestTheSameNodeIsDeletedLater(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		ready int64
+	}{{"it has served", 1}, {"it has not", 0}} {
+		status := verifiedStatus()
+		status.Operation = &v1alpha1.Operation{ID: "g2a1", Kind: render.TaskRestore, Phase: v1alpha1.OperationFailed, Generation: 2}
+		status.NodeLoss = &v1alpha1.NodeLoss{Node: "m2", Generation: 2, Lost: *lostNode.NotReadyFrom, Failures: 1, Failed: new(metav1.NewTime(lossTime)), LostTargets: 2}
+		set := Manifest{"kind": "StatefulSet", "metadata": map[string]any{"name": "shop"}, "status": map[string]any{"readyReplicas": row.ready}}
+		back := metav1.NewTime(lossTime.Add(time.Hour))
+		input := NodeLossInput{App: "shop", IsRestoring: true, Live: []Manifest{set}, Status: status, Now: back}
+		next := AfterNodeLoss(input)
+		if (next.NodeLoss.Back != nil) != (row.ready > 0) {
+			t.Errorf("%s: %+v", row.name, next.NodeLoss)
+		}
+		lost := lostNode
+		lost.IsNodeThere, lost.NotReadySeconds, lost.NotReadyFrom = false, nil, nil
+		input.Status, input.Volumes, input.Now = next, []LocalVolume{lost}, metav1.NewTime(lossTime.Add(24*time.Hour))
+		next = AfterNodeLoss(input)
+		expected := *lostNode.NotReadyFrom
+		if row.ready > 0 {
+			expected = input.Now
+		}
+		if loss := next.NodeLoss; !loss.Lost.Equal(&expected) || loss.Back != nil || next.Operation.ID != "g2a2" || (loss.LostTargets == 0) != (row.ready > 0) {
+			t.Errorf("%s: %+v, %+v", row.name, loss, next.Operation)
+		}
+	}
+}
+
+// What a person has asked for after an attempt has words of its own, which are not those of the attempt.
+func TestTheFailureOfAnAttemptIsKept(t *testing.T) {
+	status := verifiedStatus()
+	status.NodeLoss = &v1alpha1.NodeLoss{Node: "m2", Generation: 2}
+	status.Operation = &v1alpha1.Operation{ID: "g2a1", Kind: render.TaskRestore, Phase: v1alpha1.OperationFailed, Generation: 2, Message: "the store is down"}
+	next := AfterNodeLoss(NodeLossInput{App: "shop", IsRestoring: true, Volumes: []LocalVolume{lostNode}, Status: status, Now: metav1.NewTime(lossTime)})
+	next.Operation = &v1alpha1.Operation{ID: "b", Kind: render.TaskVerify, Phase: v1alpha1.OperationSucceeded, Message: "snapshot restored and compared"}
+	if text := PolicyOf(next); !strings.Contains(text, "the store is down") || strings.Contains(text, "compared") {
+		t.Error(text)
 	}
 }
 

@@ -12,6 +12,8 @@ const nodeLostSeconds = 300
 // LocalVolume is a volume that only one node has, and that a pod needs which does not run.
 type LocalVolume struct {
 	Pod, Claim, Volume, Node string
+	// Job that the pod belongs to, if any.
+	Job string
 	// IsNodeThere is whether Kubernetes has the node.
 	IsNodeThere bool
 	// NotReadySeconds is nil while the node is ready.
@@ -29,14 +31,15 @@ func (volume LocalVolume) isLost() bool {
 	return volume.NotReadySeconds != nil && *volume.NotReadySeconds > nodeLostSeconds
 }
 
-// lostVolume is the first one whose node is lost, or nil.
+// lostVolume is the first one whose node is lost, or nil. Pods of Jobs come last, because the app's own pod names the loss better.
 func lostVolume(volumes []LocalVolume) *LocalVolume {
+	var found *LocalVolume
 	for index := range volumes {
-		if volumes[index].isLost() {
-			return &volumes[index]
+		if volume := &volumes[index]; volume.isLost() && (found == nil || found.Job != "" && volume.Job == "") {
+			found = volume
 		}
 	}
-	return nil
+	return found
 }
 
 // whyNodeLost has times and no ages: a message that changes with the clock would be written again and again.

@@ -74,3 +74,16 @@ func TestNodesThatAreLost(t *testing.T) {
 		}
 	}
 }
+
+// The pod of a backup waits for the same node, and the app's own pod is named.
+func TestTheLostVolumeOfTheAppIsNamed(t *testing.T) {
+	own, job := LocalVolume{Pod: "shop-gen2-0"}, LocalVolume{Pod: "shop-backup-1-x", Job: "shop-backup-1"}
+	for _, volumes := range [][]LocalVolume{{own, job}, {job, own}} {
+		if found := lostVolume(volumes); found.Pod != own.Pod {
+			t.Errorf("%+v", found)
+		}
+	}
+	if found := lostVolume([]LocalVolume{job}); found == nil || found.Pod != job.Pod {
+		t.Errorf("%+v", found)
+	}
+}

@@ -134,11 +134,19 @@ type NodeLoss struct {
 	Taken *metav1.Time `json:"taken,omitempty"`
 	// Generation of the claims that it is restored into.
 	Generation int32 `json:"generation"`
-	// Failures is the number of attempts that have failed, and Failed the end of the last one.
+	// Failures is the number of attempts that have failed, Failed the end of the last one, and Failure why it has failed.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
 	// +optional
 	Failed *metav1.Time `json:"failed,omitempty"`
+	// +optional
+	Failure string `json:"failure,omitempty"`
+	// LostTargets is the number of attempts that were ended because the node with the new claims was lost as well.
+	// +optional
+	LostTargets int32 `json:"lostTargets,omitempty"`
+	// Back is when the app served from its volumes again, before a restore has succeeded. A loss after it is another one.
+	// +optional
+	Back *metav1.Time `json:"back,omitempty"`
 	// Restored is when the app moved to the new claims.
 	// +optional
 	Restored *metav1.Time `json:"restored,omitempty"`

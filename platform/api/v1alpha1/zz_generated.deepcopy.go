@@ -640,6 +640,10 @@ func (in *NodeLoss) DeepCopyInto(out *NodeLoss) {
 		in, out := &in.Failed, &out.Failed
 		*out = (*in).DeepCopy()
 	}
+	if in.Back != nil {
+		in, out := &in.Back, &out.Back
+		*out = (*in).DeepCopy()
+	}
 	if in.Restored != nil {
 		in, out := &in.Restored, &out.Restored
 		*out = (*in).DeepCopy()
