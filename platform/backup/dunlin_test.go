@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// portsMax is how many ports a node tries.
+const portsMax = 10
+
 // node is a server with a storage on disk, and a folder for the backups that it makes while it serves.
 type node struct {
 	*site
@@ -29,63 +32,88 @@ func newNode(t *testing.T) *node {
 	site := newSite(t)
 	site.root = t.TempDir()
 	volume := filepath.Join(site.root, "volumes/storage")
-	ports := freePorts(t)
-	node := &node{site: site, program: program, config: filepath.Join(t.TempDir(), "config.json"), storage: filepath.Join(volume, "storage")}
-	node.address = fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 	if err := os.MkdirAll(volume, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	site.write(node.config, fmt.Sprintf(`{
-		"http_server": {"address": "127.0.0.1", "port": %d, "internal_port": %d}, "http_api": {"key": "drill"}, "health": {"enabled": true},
-		"storage": {"path": %q, "backup": {"path": %q, "keep": 3}},
-		"channel": {"namespaces": [{"name": "chat", "history_size": 1000, "history_ttl": "24h", "durability": "disk"}]}}`,
-		ports[0], ports[1], node.storage, filepath.Join(volume, "backups")))
-	return node
+	return &node{
+		site: site, program: program, config: filepath.Join(t.TempDir(), "config.json"), storage: filepath.Join(volume, "storage"),
+	}
 }
 
-func freePorts(t *testing.T) [2]int {
+// listen writes a configuration with an internal port that is free. Another process may take it before the node does.
+func (node *node) listen() {
+	t := node.t
 	t.Helper()
-	var ports [2]int
-	for index := range ports {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close()
-		ports[index] = listener.Addr().(*net.TCPAddr).Port
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return ports
+	defer listener.Close()
+	node.address = "http://" + listener.Addr().String()
+	node.write(node.config, fmt.Sprintf(`{
+		"http_server": {"address": "127.0.0.1", "port": 0, "internal_port": %d}, "http_api": {"key": "drill"},
+		"storage": {"path": %q, "backup": {"path": %q, "keep": 3}},
+		"channel": {"namespaces": [{"name": "chat", "history_size": 1000, "history_ttl": "24h", "durability": "disk"}]}}`,
+		listener.Addr().(*net.TCPAddr).Port, node.storage, filepath.Join(filepath.Dir(node.storage), "backups")))
 }
 
 // serve runs the node until the function that it returns kills it.
 func (node *node) serve() (kill func()) {
+	node.t.Helper()
+	for range portsMax {
+		if kill := node.tryToServe(); kill != nil {
+			return kill
+		}
+	}
+	node.t.Fatalf("%d ports were taken", portsMax)
+	return nil
+}
+
+// tryToServe returns nil if another process has taken the port.
+func (node *node) tryToServe() (kill func()) {
 	t := node.t
 	t.Helper()
-	var log bytes.Buffer
+	node.listen()
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
 	command := exec.Command(node.program, "serve", "--config", node.config)
-	command.Stdout, command.Stderr = &log, &log
+	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		command.Wait() //nolint:errcheck // it is killed
+		close(ended)
+	}()
 	kill = func() {
 		command.Process.Kill() //nolint:errcheck // it may have ended
-		command.Wait()         //nolint:errcheck // it was killed
+		<-ended
 	}
 	t.Cleanup(kill)
-	for deadline := time.Now().Add(waitMax); ; {
-		response, err := http.Get(node.address + "/health")
-		if err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return kill
+	for deadline := time.After(waitMax); ; {
+		text, err := os.ReadFile(log.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(text, []byte("listening on the internal port")) {
+			return kill
+		}
+		select {
+		case <-ended:
+			text, err := os.ReadFile(log.Name())
+			if err != nil || !bytes.Contains(text, []byte("Address already in use")) {
+				t.Fatalf("the node has ended: %v\n%s", err, text)
 			}
+			return nil
+		case <-deadline:
+			t.Fatalf("the node does not serve\n%s", text)
+		case <-time.After(20 * time.Millisecond): // between two looks
 		}
-		if time.Now().After(deadline) {
-			kill()
-			t.Fatalf("the node does not serve: %v\n%s", err, log.String())
-		}
-		time.Sleep(20 * time.Millisecond) // between two looks
 	}
 }
 
@@ -120,14 +148,17 @@ func (node *node) does(arguments ...string) string {
 // and a new storage has all that was acknowledged before the backup.
 func TestTheStorageOfADunlin(t *testing.T) {
 	t.Parallel()
-	node := newNode(t)
+	node, begun := newNode(t), time.Now().Truncate(time.Second)
 	saved := []string{"volumes/storage/backups"}
 	kill := node.serve()
 	node.publish(1, 20)
 	node.does("backup", "--config", node.config)
 	node.publish(21, 40)
 	node.does("backup", "--config", node.config)
-	report := node.must(Save(t.Context(), node.repository, node.root, saved, Keep{Daily: 7}))
+	report := node.must(SaveStorage(t.Context(), node.repository, node.root, saved, Keep{Daily: 7}))
+	if age := report.Taken.Sub(*report.Newest); age < 0 || report.Newest.Before(begun) {
+		t.Errorf("the newest backup is of %s, the test began at %s", report.Newest, begun)
+	}
 	verified := node.must(node.verify())
 	if verified.Snapshot != report.Snapshot || verified.Files != report.Files || verified.Files == 0 || verified.Changed != 0 {
 		t.Errorf("%+v of %+v", verified, report)

@@ -27,8 +27,10 @@ type Report struct {
 	// Snapshot and the time at which it was taken.
 	Snapshot string    `json:"snapshot"`
 	Taken    time.Time `json:"taken"`
-	Files    int       `json:"files"`
-	Bytes    int64     `json:"bytes"`
+	// Newest is when a Dunlin has made the newest backup in the snapshot.
+	Newest *time.Time `json:"newest,omitempty"`
+	Files  int        `json:"files"`
+	Bytes  int64      `json:"bytes"`
 	// Changed are files that changed while they were saved, and were not compared.
 	Changed int `json:"changed,omitempty"`
 	// IsForeign is whether the snapshot is of another owner.

@@ -23,7 +23,11 @@ import (
 
 const (
 	// backupFreshSeconds is the age at which a backup is old if the spec does not say so, backupVerifiedSeconds that of a verified restore.
-	backupFreshSeconds    = 90_000
+	backupFreshSeconds = 90_000
+	// storageFreshSeconds is backupFreshSeconds of a Dunlin: what is saved is a backup of the last hour.
+	storageFreshSeconds = 97_200
+	// storageLagSecondsMax is between a snapshot and the newest backup in it. A node makes one every hour.
+	storageLagSecondsMax  = 7_800
 	backupVerifiedSeconds = 691_200
 	failureBytesMax       = 1024
 )
@@ -200,14 +204,29 @@ func (outcome *taskOutcome) addTo(status *v1alpha1.BackupStatus) {
 		if report.IsNew {
 			forgetVerified(status, ended)
 		}
-		taken := metav1.NewTime(report.Taken.Truncate(time.Second))
-		if last == nil || last.Before(&taken) {
-			status.LastBackup, status.LastSnapshot, status.Bytes = &taken, report.Snapshot, report.Bytes
+		made := metav1.NewTime(report.Taken.Truncate(time.Second))
+		if report.Newest != nil {
+			made = metav1.NewTime(*report.Newest)
+		}
+		if last == nil || !made.Before(last) {
+			status.LastBackup, status.LastSnapshot, status.Bytes = &made, report.Snapshot, report.Bytes
+		}
+		if lag := lagFailure(report); lag != "" && (*failure == nil || (*failure).Time.Before(&ended)) {
+			*failure = &v1alpha1.BackupFailure{Time: ended, Message: lag}
 		}
 	}
 	if outcome.report != nil && *failure != nil && (*failure).Time.Before(&ended) {
 		*failure = nil
 	}
+}
+
+// lagFailure is why a snapshot is not as fresh as its time says, or nothing.
+func lagFailure(report *backup.Report) string {
+	if report.Newest == nil || report.Taken.Sub(*report.Newest) <= storageLagSecondsMax*time.Second {
+		return ""
+	}
+	return fmt.Sprintf("snapshot %s is saved, and the newest backup of the node in it is of %s, more than %d seconds older: the node makes one every hour, "+
+		"and its log says why it does not (`roost logs`)", report.Snapshot, report.Newest.UTC().Format(time.RFC3339), storageLagSecondsMax)
 }
 
 func sentenceOf(report backup.Report) string {
@@ -225,6 +244,9 @@ func sentenceOf(report backup.Report) string {
 		text += " restored and compared"
 	case report.IsNew:
 		text += "; the repository is new"
+	}
+	if report.Newest != nil {
+		text += "; the newest backup of the node in it is of " + report.Newest.UTC().Format(time.RFC3339)
 	}
 	if report.Changed > 0 {
 		text += fmt.Sprintf("; %d files changed while they were saved, and were not compared", report.Changed)
@@ -277,7 +299,7 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 		return nil
 	}
 	state := &reconcile.BackupState{HasRepository: spec.Repository != nil, FirstPod: subject.object.GetName() + "-0"}
-	state.FreshSeconds, state.VerifiedSeconds = boundsOf(spec)
+	state.FreshSeconds, state.VerifiedSeconds = boundsOf(spec, subject.kind)
 	if !state.HasRepository {
 		name := objectName{batchv1.SchemeGroupVersion.String(), "CronJob", render.BackupName(subject.object.GetName())}
 		cron, _ := live[name]["status"].(map[string]any)
@@ -305,8 +327,11 @@ func backupState(subject *subject, status *v1alpha1.BackupStatus, live map[objec
 }
 
 // boundsOf are the ages at which the last backup and the last verified restore are too old.
-func boundsOf(spec *v1alpha1.Backup) (fresh, verified int64) {
+func boundsOf(spec *v1alpha1.Backup, kind string) (fresh, verified int64) {
 	fresh, verified = backupFreshSeconds, backupVerifiedSeconds
+	if kind == KindDunlin {
+		fresh = storageFreshSeconds
+	}
 	if spec.FreshSeconds != nil {
 		fresh = *spec.FreshSeconds
 	}

@@ -125,3 +125,60 @@ func TestVolumesThatAreUsedNow(t *testing.T) {
 		}
 	}
 }
+
+// A snapshot of a Dunlin is as fresh as the newest backup of the node in it.
+func TestTheNodeMakesNoBackups(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	status := &v1alpha1.BackupStatus{LastVerifiedRestore: new(metav1.NewTime(start))}
+	dunlin := &v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "realtime"}}
+	dunlin.Spec.Backup = &v1alpha1.Backup{Repository: &v1alpha1.Repository{Claim: "backups", File: "backup.env"}}
+	dunlin.Spec.Storage = &v1alpha1.Storage{}
+	var pods []corev1.Pod
+	// fresh is the condition after a snapshot at a time, whose newest backup is lag older. Two passes see the same pods.
+	fresh := func(snapshot string, hours int, lag time.Duration, wait time.Duration) reconcile.Condition {
+		t.Helper()
+		taken := start.Add(time.Duration(hours) * time.Hour)
+		report := backup.Report{Kind: render.TaskSave, Snapshot: snapshot, Taken: taken, Newest: new(taken.Add(-lag))}
+		pods = append(pods, endedPod(t, "", report, taken.Add(time.Minute)))
+		var found [2]reconcile.Condition
+		for pass := range found {
+			for _, outcome := range taskOutcomes(pods, "") {
+				outcome.addTo(status)
+			}
+			state := backupState(subjectOf(dunlin), status, nil, taken.Add(wait))
+			for _, condition := range reconcile.Decide(reconcile.Input{Backup: state}).Conditions {
+				if condition.Type == reconcile.ConditionBackupFresh {
+					found[pass] = condition
+				}
+			}
+		}
+		if found[0] != found[1] || status.LastSnapshot != snapshot {
+			t.Errorf("%s: %+v, %s", snapshot, found, status.LastSnapshot)
+		}
+		return found[1]
+	}
+	for _, row := range []struct {
+		snapshot string
+		hours    int
+		lag      time.Duration
+		wait     time.Duration
+		reason   string
+	}{
+		{"s1", 1, 30 * time.Minute, time.Minute, reconcile.ReasonBackupRecent},
+		{"s2", 24, 7800 * time.Second, time.Minute, reconcile.ReasonBackupRecent},
+		{"s3", 48, 7801 * time.Second, time.Minute, reconcile.ReasonBackupFailed},
+		// The node has made none since.
+		{"s4", 72, 24*time.Hour + 7801*time.Second, time.Minute, reconcile.ReasonBackupFailed},
+		{"s5", 73, time.Minute, time.Minute, reconcile.ReasonBackupRecent},
+		{"s6", 97, time.Hour, 26 * time.Hour, reconcile.ReasonBackupRecent},
+		{"s7", 122, time.Hour, 26*time.Hour + time.Second, reconcile.ReasonBackupOld},
+	} {
+		condition := fresh(row.snapshot, row.hours, row.lag, row.wait)
+		if condition.Reason != row.reason || condition.Holds != (row.reason == reconcile.ReasonBackupRecent) {
+			t.Errorf("%s: %+v", row.snapshot, condition)
+		}
+		if hasTime := strings.Contains(condition.Message, "the newest backup of the node in it is of 2023-11-1"); hasTime != (row.reason == reconcile.ReasonBackupFailed) {
+			t.Errorf("%s: %s", row.snapshot, condition.Message)
+		}
+	}
+}

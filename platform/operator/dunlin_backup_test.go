@@ -44,7 +44,7 @@ func TestABackupOfADunlin(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := save.Spec.JobTemplate.Spec.Template.Spec
-	if !slices.Contains(pod.Containers[0].Command, "--folder=volumes/storage/backups") || !slices.Contains(pod.Containers[0].Command, "--owner="+string(dunlin.UID)) {
+	if !slices.Contains(pod.Containers[0].Command, "--folder=volumes/storage/backups") || !slices.Contains(pod.Containers[0].Command, "--storage-backups") || !slices.Contains(pod.Containers[0].Command, "--owner="+string(dunlin.UID)) {
 		t.Errorf("%q", pod.Containers[0].Command)
 	}
 	claims := map[string]bool{}

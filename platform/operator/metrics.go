@@ -57,7 +57,7 @@ func (metrics *BackupMetrics) Collect(found chan<- prometheus.Metric) {
 			continue
 		}
 		for index := range apps.Items {
-			collect(&apps.Items[index], now(), found)
+			collect(&apps.Items[index], KindApp, now(), found)
 		}
 		var dunlins v1alpha1.DunlinList
 		if err := metrics.Reader.List(ctx, &dunlins, client.InNamespace(namespace)); err != nil {
@@ -65,12 +65,12 @@ func (metrics *BackupMetrics) Collect(found chan<- prometheus.Metric) {
 		}
 		for index := range dunlins.Items {
 			dunlin := &dunlins.Items[index]
-			collect(&v1alpha1.App{ObjectMeta: dunlin.ObjectMeta, Spec: v1alpha1.AppSpec{Backup: dunlin.Spec.Backup}, Status: dunlin.Status}, now(), found)
+			collect(&v1alpha1.App{ObjectMeta: dunlin.ObjectMeta, Spec: v1alpha1.AppSpec{Backup: dunlin.Spec.Backup}, Status: dunlin.Status}, KindDunlin, now(), found)
 		}
 	}
 }
 
-func collect(app *v1alpha1.App, now time.Time, found chan<- prometheus.Metric) {
+func collect(app *v1alpha1.App, kind string, now time.Time, found chan<- prometheus.Metric) {
 	send := func(description *prometheus.Desc, value float64, labels ...string) {
 		labels = append([]string{app.Namespace, app.Name}, labels...)
 		found <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
@@ -93,7 +93,7 @@ func collect(app *v1alpha1.App, now time.Time, found chan<- prometheus.Metric) {
 	age := func(last *metav1.Time) float64 {
 		return float64(*ageOf(cmp.Or(last, &app.CreationTimestamp), now))
 	}
-	fresh, verified := boundsOf(spec)
+	fresh, verified := boundsOf(spec, kind)
 	if spec.Repository != nil {
 		// Without a repository, only the CronJob knows of the last backup.
 		send(backupAge, age(status.LastBackup))

@@ -93,6 +93,7 @@ func TestMetricsOfBackups(t *testing.T) {
 		"roost_restore_unfinished whole web": 0, "roost_restore_unfinished broken web": 1,
 		"roost_restore_unfinished completing web": 0, "roost_restore_unfinished removed web": 1,
 		"roost_backup_age_seconds realtime web": 30, "roost_verified_restore_age_seconds realtime web": 500,
+		"roost_backup_age_bound_seconds realtime web": 97_200, "roost_backup_age_bound_seconds fresh web": 90_000,
 		"roost_backup_failed realtime web save": 1, "roost_backup_failed realtime web verify": 0,
 	} {
 		if value, isThere := found[key]; !isThere || value != want {

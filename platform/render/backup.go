@@ -217,6 +217,9 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 		}
 	}
 	if task == TaskSave {
+		if view.savedFolder != "" {
+			command = append(command, "--storage-backups")
+		}
 		command = append(command, view.keepFlags()...)
 	}
 	if task == TaskRestore && operation != nil {

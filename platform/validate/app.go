@@ -44,7 +44,7 @@ func App(app *v1alpha1.App) []Problem {
 	found.health(spec)
 	found.tasks(spec)
 	found.volumes(spec.Volumes)
-	found.backup(spec)
+	found.backup(spec, "spec.envFiles")
 	found.onNodeLoss(spec)
 	found.inRange("spec.update.drainSeconds", spec.Update.DrainSeconds, 1, 3600)
 	found.network(spec.Network)

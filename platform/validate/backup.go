@@ -13,7 +13,8 @@ var (
 	claimPattern       = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 )
 
-func (found *problems) backup(spec *v1alpha1.AppSpec) {
+// backup has the rules of an App, and of the App that stands for the storage of a Dunlin. keysPath is the setting that names the files of spec.EnvFiles.
+func (found *problems) backup(spec *v1alpha1.AppSpec, keysPath string) {
 	backup := spec.Backup
 	if backup == nil {
 		return
@@ -38,11 +39,11 @@ func (found *problems) backup(spec *v1alpha1.AppSpec) {
 		}
 	}
 	if backup.Repository != nil {
-		found.repository(backup.Repository, spec.EnvFiles)
+		found.repository(backup.Repository, spec.EnvFiles, keysPath)
 	}
 }
 
-func (found *problems) repository(repository *v1alpha1.Repository, envFiles v1alpha1.EnvFiles) {
+func (found *problems) repository(repository *v1alpha1.Repository, envFiles v1alpha1.EnvFiles, keysPath string) {
 	const path = "spec.backup.repository"
 	url := repository.URL
 	found.check(url == "" || repository.Claim == "", path, "the repository is either at a URL or on a volume; set one of url and claim")
@@ -53,6 +54,7 @@ func (found *problems) repository(repository *v1alpha1.Repository, envFiles v1al
 		"%q is not the name of a PersistentVolumeClaim; use a-z, 0-9, - and .", repository.Claim)
 	found.envFile(path+".file", repository.File)
 	for _, name := range envFiles {
-		found.check(strings.Trim(string(name), "/") != string(repository.File), path+".file", "is in spec.envFiles as well, so the app would get the keys of its backups; write another file")
+		found.check(strings.Trim(string(name), "/") != string(repository.File), path+".file",
+			"is in %s as well, so the app would get the keys of its backups; write another file", keysPath)
 	}
 }

@@ -75,7 +75,7 @@ func (found *problems) storageBackup(spec *v1alpha1.DunlinSpec) {
 	found.check(err != nil || !render.HasConfigKey(config, "storage.backup"), "spec.config.storage.backup", "Roost sets this key itself for spec.backup; remove one of them")
 	if spec.Storage != nil && backup.Repository != nil {
 		volumes := []v1alpha1.Volume{{Name: "storage", Size: &spec.Storage.Size}}
-		found.backup(&v1alpha1.AppSpec{Volumes: volumes, Backup: backup, EnvFiles: v1alpha1.EnvFiles{spec.Keys.File}})
+		found.backup(&v1alpha1.AppSpec{Volumes: volumes, Backup: backup, EnvFiles: v1alpha1.EnvFiles{spec.Keys.File}}, "spec.keys.file")
 	}
 }
 

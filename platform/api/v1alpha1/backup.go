@@ -18,7 +18,8 @@ type Backup struct {
 	// TimeoutSeconds after which the backup, or the drill, counts as failed. 3600 without it.
 	// +optional
 	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
-	// FreshSeconds is the age at which the last backup is too old. 90000 (25 hours) without it.
+	// FreshSeconds is the age at which the last backup is too old. Without it, 90000 (25 hours), or 97200 (27 hours) for a Dunlin, whose
+	// node makes backups itself, every hour.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 60",message="is out of range; set at least 60"
 	FreshSeconds *int64 `json:"freshSeconds,omitempty"`
@@ -72,7 +73,7 @@ type Keep struct {
 
 // BackupStatus is what pods have reported that saved and restored.
 type BackupStatus struct {
-	// LastBackup is when the newest snapshot was taken.
+	// LastBackup is when the newest snapshot was taken. Of a Dunlin, it is when the node made the newest backup in it.
 	// +optional
 	LastBackup *metav1.Time `json:"lastBackup,omitempty"`
 	// LastSnapshot is its identifier.

@@ -68,10 +68,15 @@ other failure.`,
 }
 
 func (program *program) saveCommand() *cobra.Command {
-	keep := backup.Keep{}
+	keep, isStorage := backup.Keep{}, false
 	command := program.command("save", "Save the folders, and remove old snapshots", func(ctx context.Context) (backup.Report, error) {
-		return backup.Save(ctx, &program.repository, program.root, program.folders, keep)
+		save := backup.Save
+		if isStorage {
+			save = backup.SaveStorage
+		}
+		return save(ctx, &program.repository, program.root, program.folders, keep)
 	})
+	command.Flags().BoolVar(&isStorage, "storage-backups", false, "the folders hold backups that a Dunlin makes of its storage; report the time of the newest one")
 	command.Flags().IntVar(&keep.Daily, "keep-daily", 7, "number of days for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Weekly, "keep-weekly", 4, "number of weeks for which the newest snapshot is kept")
 	command.Flags().IntVar(&keep.Monthly, "keep-monthly", 6, "number of months for which the newest snapshot is kept")

@@ -1,0 +1,59 @@
+package backup
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// SaveStorage is Save for folders to which a Dunlin writes backups of its storage while it serves. The report has the time of the newest one,
+// because a snapshot is only as fresh as that.
+func SaveStorage(ctx context.Context, repository *Repository, root string, folders []string, keep Keep) (Report, error) {
+	var newest time.Time
+	for _, folder := range folders {
+		made, err := newestBackup(filepath.Join(root, folder))
+		if err != nil {
+			return Report{Kind: KindSave}, fmt.Errorf("%s holds no complete backup of the node: %w; the node makes one every hour, and its log says why if it does not", folder, err)
+		}
+		if made.After(newest) {
+			newest = made
+		}
+	}
+	report, err := Save(ctx, repository, root, folders, keep)
+	report.Newest = &newest
+	return report, err
+}
+
+// newestBackup is the time of the backup with the highest number in a folder. RocksDB keeps a list of files for each, meta/NUMBER, and writes
+// it under another name until the backup is complete. Its first line that is a number is the Unix time.
+func newestBackup(folder string) (time.Time, error) {
+	entries, err := os.ReadDir(filepath.Join(folder, "meta"))
+	if err != nil {
+		return time.Time{}, err
+	}
+	var last uint64
+	for _, entry := range entries {
+		if number, err := strconv.ParseUint(entry.Name(), 10, 32); err == nil && number > last {
+			last = number
+		}
+	}
+	if last == 0 {
+		return time.Time{}, fmt.Errorf("there is none in %s", filepath.Join(folder, "meta"))
+	}
+	list := filepath.Join(folder, "meta", strconv.FormatUint(last, 10))
+	file, err := os.Open(list)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if seconds, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil {
+			return time.Unix(seconds, 0).UTC(), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%s has no time", list)
+}
