@@ -29,10 +29,26 @@ pub use treasure_hunt::TreasureHunt;
 pub type Make = fn(&serde_json::Value) -> Result<Box<dyn Simulation>, BadParams>;
 
 /// What is wrong with parameters: which, what it is, and what it may be.
+///
+/// ```
+/// use dunlin_games::TagGame;
+///
+/// let bad = TagGame::new(&serde_json::json!({"bots": -1})).err().expect("a negative number of bots");
+/// assert!(bad.to_string().starts_with("`bots` is -1"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadParams(pub String);
 
 /// Simulations by name.
+///
+/// ```
+/// use dunlin_games::{Registry, TagGame};
+///
+/// let registry = Registry::default().with("duel", |params| Ok(Box::new(TagGame::new(params)?)));
+/// let params = serde_json::json!({"bots": 0});
+/// assert!(registry.make("duel", &params).is_some_and(|made| made.is_ok()));
+/// assert!(registry.make("chess", &params).is_none());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Registry(BTreeMap<&'static str, Make>);
 

@@ -19,6 +19,14 @@ pub struct Position {
 pub struct CellIndex(pub u32);
 
 /// The map of a simulation.
+///
+/// ```
+/// use dunlin_rooms::{Grid, GridShape};
+///
+/// // A player sees 5 × 5 cells in each tick, and two more cells in each direction in every fourth tick.
+/// let shape = GridShape { columns: 32, rows: 32, cell_units: 256, near_cells: 2, far_cells: 2, far_interval_ticks: 4 };
+/// assert!(Grid::new(shape).is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridShape {
     /// Cells from left to right, at most 1,024.
@@ -36,6 +44,17 @@ pub struct GridShape {
 }
 
 /// A checked [`GridShape`].
+///
+/// ```
+/// use dunlin_rooms::{CellIndex, Grid, GridShape, Position};
+///
+/// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+/// let grid = Grid::new(shape).expect("a possible map");
+/// assert_eq!((grid.len(), grid.size_units()), (8, (400, 200)));
+/// assert_eq!(grid.clamp(Position { x: 9_999, y: 7 }), Position { x: 399, y: 7 });
+/// assert_eq!(grid.cell_of(Position { x: 150, y: 150 }), CellIndex(5));
+/// assert_eq!(grid.corner(CellIndex(5)), Position { x: 100, y: 100 });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
     shape: GridShape,
@@ -51,6 +70,13 @@ pub enum Band {
 }
 
 /// What is wrong with a shape.
+///
+/// ```
+/// use dunlin_rooms::{Grid, GridError, GridShape};
+///
+/// let shape = GridShape { columns: 0, rows: 2, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+/// assert_eq!(Grid::new(shape), Err(GridError::Cells));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GridError {
     /// No cell, or more than 1,024 in a direction.

@@ -94,6 +94,16 @@ pub trait Simulation: Send {
 }
 
 /// Who wants to join, or has come back.
+///
+/// ```
+/// use dunlin_rooms::Visitor;
+///
+/// fn name_of(visitor: &Visitor<'_>) -> String {
+///     if visitor.user.is_empty() { "Guest".to_owned() } else { visitor.user.to_owned() }
+/// }
+/// assert_eq!(name_of(&Visitor::of_user("ada")), "ada");
+/// assert_eq!(name_of(&Visitor::default()), "Guest");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visitor<'a> {
     /// The user's id; empty for an anonymous one.
@@ -115,6 +125,19 @@ impl<'a> Visitor<'a> {
 }
 
 /// Why a player may not join, or a message is not carried out, in the game's own words and numbers.
+///
+/// ```
+/// use dunlin_rooms::Refusal;
+///
+/// fn check_team(data: &[u8]) -> Result<bool, Refusal> {
+///     match data {
+///         b"red" => Ok(true),
+///         b"blue" => Ok(false),
+///         _ => Err(Refusal { code: 422, message: "the team is `red` or `blue`".into() }),
+///     }
+/// }
+/// assert_eq!(check_team(b"green").map_err(|refusal| refusal.code), Err(422));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The code of the error reply: 400 to 1,999.
@@ -124,10 +147,33 @@ pub struct Refusal {
 }
 
 /// An input that the game can't make sense of.
+///
+/// ```
+/// use dunlin_rooms::InputError;
+///
+/// /// Two signed bytes: the direction of a step.
+/// fn step_of(data: &[u8]) -> Result<(i8, i8), InputError> {
+///     let &[x, y] = data else { return Err(InputError) };
+///     Ok((x.cast_signed(), y.cast_signed()))
+/// }
+/// assert_eq!(step_of(&[255, 1]), Ok((-1, 1)));
+/// assert_eq!(step_of(&[]), Err(InputError));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputError;
 
 /// What was saved cannot be restored.
+///
+/// ```
+/// use dunlin_rooms::RestoreError;
+///
+/// /// The counterpart of `out.extend(round.to_le_bytes())` in `save`.
+/// fn read_round(saved: &[u8]) -> Result<u32, RestoreError> {
+///     Ok(u32::from_le_bytes(saved.try_into().map_err(|_| RestoreError)?))
+/// }
+/// assert_eq!(read_round(&[3, 0, 0, 0]), Ok(3));
+/// assert_eq!(read_round(&[3]), Err(RestoreError));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoreError;
 

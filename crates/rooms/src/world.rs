@@ -4,12 +4,14 @@ mod cells;
 mod events;
 mod listed;
 mod near;
+mod objects;
 mod past;
 mod players;
 mod removals;
 mod save;
 mod settle;
 mod slots;
+mod views;
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +48,17 @@ pub struct ObjectId(pub u32);
 pub struct PlayerId(pub u32);
 
 /// Who is sent an object.
+///
+/// ```
+/// use dunlin_rooms::{NewObject, Position, Visibility};
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// // A clue that other clients never receive, so that they cannot show it.
+/// let position = Position { x: 300, y: 300 };
+/// world.spawn(NewObject { position, kind: 9, visibility: Visibility::Owner(ada), state: b"dig here" })?;
+/// # Ok(())
+/// # })
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
     /// Every player who sees its cell.
@@ -83,6 +96,17 @@ pub struct NewObject<'a> {
 }
 
 /// Who is sent an event.
+///
+/// ```
+/// use dunlin_rooms::{Position, Scope};
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// let cell = world.grid().cell_of(Position { x: 300, y: 300 });
+/// world.emit(Scope::Near(cell), r#"{"type": "explosion"}"#)?;
+/// world.emit(Scope::Player(ada), r#"{"type": "ammunition", "left": 3}"#)?;
+/// # Ok(())
+/// # })
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Every player.
@@ -94,6 +118,17 @@ pub enum Scope {
 }
 
 /// Why the world is not changed.
+///
+/// ```
+/// use dunlin_rooms::{NewObject, Position, Visibility, WorldError};
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// let state = [0; 2_000];
+/// let object = NewObject { position: Position::default(), kind: 1, visibility: Visibility::Nobody, state: &state };
+/// assert_eq!(world.spawn(object), Err(WorldError::StateTooLong));
+/// # Ok(())
+/// # })
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorldError {
     /// It holds as many objects as it may, or all numbers have been given.
@@ -162,164 +197,103 @@ impl World {
     }
 
     /// What the room was opened with: its channel, the parameters of the simulation and the seed.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// assert_eq!(world.info().seed, 42);
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn info(&self) -> &RoomInfo {
         &self.info
     }
 
     /// The map.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// assert_eq!(world.grid().size_units(), (2_048, 2_048));
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
     /// The number of the tick that is going on, from 1; 0 before the first.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Scope;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // Once in 5 s.
+    /// if world.tick() % (5 * world.ticks_per_second()) == 0 {
+    ///     world.emit(Scope::All, r#"{"type": "wind"}"#)?;
+    /// }
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn tick(&self) -> u32 {
         self.tick
     }
 
     /// Constant for the lifetime of the world.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// let round_ticks = 90 * world.ticks_per_second();
+    /// assert_eq!(round_ticks, 5_400);
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn ticks_per_second(&self) -> u32 {
         self.ticks_per_second
     }
 
     /// A random number, all 64 bits of it.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// assert_ne!(world.random(), world.random());
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn random(&mut self) -> u64 {
         self.generator.next_u64()
     }
 
     /// A random number below `bound`, which is not 0.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Position;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// let (width, height) = world.grid().size_units();
+    /// let place = Position { x: world.random_below(width), y: world.random_below(height) };
+    /// assert!(place.x < width && place.y < height);
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn random_below(&mut self, bound: u32) -> u32 {
         ((u128::from(self.random()) * u128::from(bound)) >> 64) as u32
-    }
-
-    /// Adds an object.
-    ///
-    /// # Errors
-    /// [`WorldError::TooManyObjects`], [`WorldError::StateTooLong`]
-    pub fn spawn(&mut self, object: NewObject<'_>) -> Result<ObjectId, WorldError> {
-        if self.slots.len() >= self.objects_max {
-            return Err(WorldError::TooManyObjects);
-        }
-        if object.state.len() > self.state_bytes_max {
-            return Err(WorldError::StateTooLong);
-        }
-        let position = self.grid.clamp(object.position);
-        let cell = self.grid.cell_of(position);
-        let slot = self.slots.make(NewObject { position, ..object }, cell).ok_or(WorldError::TooManyObjects)?;
-        self.slots.at_mut(slot).place = self.cells.add(cell, slot);
-        self.touch(slot);
-        let id = self.slots.at(slot).id;
-        self.past.remember(id, None);
-        Ok(id)
-    }
-
-    /// Removes an object; returns whether there was one.
-    pub fn despawn(&mut self, id: ObjectId) -> bool {
-        let Some(slot) = self.slots.find(id) else { return false };
-        self.past.remember(id, Some(self.slots.at(slot).object.position));
-        self.unlink(slot);
-        self.unshow(slot);
-        self.slots.release(slot);
-        true
-    }
-
-    /// `None` if the object does not exist or was despawned.
-    pub fn object(&self, id: ObjectId) -> Option<&Object> {
-        self.slots.find(id).map(|slot| &self.slots.at(slot).object)
-    }
-
-    /// Moves an object; a place outside is brought inside the map. Nothing happens if there is no such object.
-    pub fn move_to(&mut self, id: ObjectId, position: Position) {
-        let Some(slot) = self.slots.find(id) else { return };
-        let position = self.grid.clamp(position);
-        let Slot { object, cell, .. } = self.slots.at_mut(slot);
-        if object.position == position {
-            return;
-        }
-        self.past.remember(id, Some(object.position));
-        object.position = position;
-        let to = self.grid.cell_of(position);
-        if *cell != to {
-            self.unlink(slot);
-            let place = self.cells.add(to, slot);
-            let moved = self.slots.at_mut(slot);
-            (moved.cell, moved.place) = (to, place);
-        }
-        self.touch(slot);
-    }
-
-    /// Gives an object a new state.
-    ///
-    /// # Errors
-    /// [`WorldError::StateTooLong`], [`WorldError::NoSuchObject`]
-    pub fn set_state(&mut self, id: ObjectId, state: &[u8]) -> Result<(), WorldError> {
-        let slot = self.slots.find(id).ok_or(WorldError::NoSuchObject)?;
-        if state.len() > self.state_bytes_max {
-            return Err(WorldError::StateTooLong);
-        }
-        if self.slots.at(slot).object.state != state {
-            self.slots.put_state(slot, state);
-            self.touch(slot);
-        }
-        Ok(())
-    }
-
-    /// Sets which players receive an object. Does nothing if the object does not exist.
-    pub fn set_visibility(&mut self, id: ObjectId, visibility: Visibility) {
-        let Some(slot) = self.slots.find(id) else { return };
-        let object = &mut self.slots.at_mut(slot).object;
-        if object.visibility != visibility {
-            object.visibility = visibility;
-            self.touch(slot);
-        }
-    }
-
-    /// The objects in a cell, in an order that follows from what happened before.
-    pub fn objects_in(&self, cell: CellIndex) -> impl Iterator<Item = (ObjectId, &Object)> {
-        self.cells.slots(cell).iter().map(|&slot| {
-            let slot = self.slots.at(slot);
-            (slot.id, &slot.object)
-        })
-    }
-
-    /// All objects, likewise.
-    pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
-        self.slots.live().map(|(_, slot)| (slot.id, &slot.object))
-    }
-
-    /// How many objects there are.
-    pub fn object_count(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// The exclusive-or of [`crate::wire::object_hash`] over the objects of a cell that every player who sees it is sent, as
-    /// of the last tick. 0 for a cell that is not of the map.
-    pub fn cell_hash(&self, cell: CellIndex) -> u64 {
-        self.cells.hash(cell)
-    }
-
-    /// The players, in the order in which they joined. Without spectators, and with those who are away.
-    pub fn players(&self) -> impl Iterator<Item = PlayerId> {
-        self.players.iter().filter(|player| player.role == Role::Player).map(|player| player.id)
-    }
-
-    /// How many players there are.
-    pub fn player_count(&self) -> usize {
-        self.players.len() - self.players.spectator_count()
-    }
-
-    /// Whether this is a player in the room.
-    pub fn is_player(&self, player: PlayerId) -> bool {
-        self.players.get(player).is_some_and(|player| player.role == Role::Player)
-    }
-
-    /// How many spectators there are.
-    pub fn spectator_count(&self) -> usize {
-        self.players.spectator_count()
     }
 
     /// Removes a player or a spectator at the end of the tick: [`crate::Simulation::leave`] or
     /// [`crate::Simulation::spectator_left`] is called, and its client is unsubscribed with the reason, which is cut at 120
     /// bytes. Nothing happens if it is not here.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.kick(ada, "you were idle for 3 minutes");
+    /// assert!(world.is_player(ada), "until the tick ends");
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn kick(&mut self, player: PlayerId, reason: &str) {
         if self.players.get(player).is_some() {
             self.removals.kick(player, reason);
@@ -328,48 +302,32 @@ impl World {
 
     /// Ends the room after this tick: all clients are unsubscribed with the reason, which is cut at 120 bytes. A few more
     /// ticks may run before the room is gone.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.close("the match is over");
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn close(&mut self, reason: &str) {
         self.removals.close(reason);
-    }
-
-    /// Where the players are, in the order in which they joined: the position of a player's avatar, or its viewpoint if it has
-    /// none.
-    pub fn player_positions(&self) -> impl Iterator<Item = (PlayerId, Option<ObjectId>, Position)> {
-        self.players.iter().filter(|player| player.role == Role::Player).map(|player| {
-            let slot = player.avatar.and_then(|avatar| self.slots.find(avatar));
-            let position = slot.map_or(player.viewpoint, |slot| self.slots.at(slot).object.position);
-            (player.id, slot.and(player.avatar), position)
-        })
-    }
-
-    /// Sets a player's viewpoint. Before the first call it is the map's corner.
-    pub fn set_viewpoint(&mut self, player: PlayerId, position: Position) {
-        let position = self.grid.clamp(position);
-        self.players.look(player, position, self.grid.cell_of(position));
-    }
-
-    /// The cell that a player looks from.
-    pub fn view_of(&self, player: PlayerId) -> Option<CellIndex> {
-        self.players.get(player).map(|player| player.view)
-    }
-
-    /// Sets the object that represents a player. Its client is informed.
-    pub fn set_avatar(&mut self, player: PlayerId, avatar: Option<ObjectId>) {
-        if let Some(player) = self.players.get_mut(player).filter(|player| player.avatar != avatar) {
-            player.avatar = avatar;
-            player.is_news = true;
-        }
-    }
-
-    /// The object that is a player's own.
-    pub fn avatar_of(&self, player: PlayerId) -> Option<ObjectId> {
-        self.players.get(player)?.avatar
     }
 
     /// Sends an event, which is a JSON document, to the players in `scope`: reliably, in order, recoverable.
     ///
     /// # Errors
     /// [`WorldError::TooManyEvents`], [`WorldError::BadEvent`]
+    ///
+    /// ```
+    /// # use dunlin_rooms::{Scope, WorldError};
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.emit(Scope::Player(ada), r#"{"type": "welcome"}"#)?;
+    /// assert_eq!(world.emit(Scope::All, "not JSON"), Err(WorldError::BadEvent));
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn emit(&mut self, scope: Scope, event: &str) -> Result<(), WorldError> {
         self.events.add(Target::Players(scope), event)
     }
@@ -378,6 +336,14 @@ impl World {
     ///
     /// # Errors
     /// [`WorldError::TooManyEvents`], [`WorldError::BadEvent`]
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.publish("leaders:eu", r#"{"name": "Ada", "points": 12}"#)?;
+    /// # Ok(())
+    /// # })
+    /// ```
     pub fn publish(&mut self, channel: &str, data: &str) -> Result<(), WorldError> {
         self.events.add(Target::Channel(channel.into()), data)
     }
