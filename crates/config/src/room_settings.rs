@@ -40,6 +40,8 @@ pub struct RoomSettings {
     pub held_ticks_max: usize,
     /// How long a player stays in a room without its client.
     pub seat_grace_ms: u64,
+    /// Maximum number of players of one user that stay in a room without their clients.
+    pub away_per_user_max: u32,
 }
 
 /// What of a room is kept when the process ends.
@@ -103,6 +105,7 @@ impl Default for RoomSettings {
             checkpoint_bytes_max: 16 << 20,
             held_ticks_max: 30,
             seat_grace_ms: 30_000,
+            away_per_user_max: 4,
             paths: None,
         }
     }

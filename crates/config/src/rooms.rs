@@ -86,6 +86,7 @@ fn settings(r: &mut Reader<'_>, table: &str) -> Option<RoomSettings> {
         checkpoint_bytes_max: r.count(&at("checkpoint_size_limit")),
         held_ticks_max: r.count(&at("held_ticks_limit")),
         seat_grace_ms: r.ms(&at("seat_grace")),
+        away_per_user_max: r.narrow(&at("max_away_per_user")),
         paths: paths(r, &at("paths")),
         simulation,
     };

@@ -27,7 +27,7 @@ use crate::{
 
 pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
 pub use not_restored::NotRestored;
-pub use runner::{CompletedTick, Entered, Runner, Step, visitor_of};
+pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, visitor_of};
 
 /// A message on its way to a shard.
 pub type RoutedMessage = (ShardIndex, FromRoom);
@@ -45,6 +45,8 @@ pub struct HostOptions {
     pub ticks_per_second: u32,
     /// Ticks for which a player stays without a client; 0: it leaves with its connection.
     pub seat_grace_ticks: u32,
+    /// Players of one user without a client. With one more, the one that has been without for longest leaves.
+    pub away_per_user_max: u32,
 }
 
 /// What a tick begins with.
@@ -185,9 +187,10 @@ impl RoomHost {
                 self.requests.insert(seat, request);
                 Step::Join { seat, info, is_spectator, encoding, data, claim }
             }
-            ToRoom::Leave { seat, .. } if self.is_draining => Step::Away { seat, grace_ticks: None },
+            ToRoom::Leave { seat, .. } if self.is_draining => Step::Away { seat, stay: None },
             ToRoom::Leave { seat, departure: Departure::Lost, .. } if self.options.seat_grace_ticks > 0 => {
-                Step::Away { seat, grace_ticks: Some(self.options.seat_grace_ticks) }
+                let HostOptions { seat_grace_ticks: grace_ticks, away_per_user_max: per_user_max, .. } = self.options;
+                Step::Away { seat, stay: Some(AwayTerms { grace_ticks, per_user_max }) }
             }
             ToRoom::Leave { seat, .. } => Step::Leave { seat },
             ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 use bytes::Bytes;
 use dunlin_engine::{
     ShardIndex,
-    host::{CHECKPOINT_VERSION, Checkpoint, NotRestored, RoomOrigin, Runner, Step, TickRecord},
+    host::{AwayTerms, CHECKPOINT_VERSION, Checkpoint, NotRestored, RoomOrigin, Runner, Step, TickRecord},
     room::{SeatClaim, SeatKey, SeatToken},
 };
 use dunlin_protocol::{ClientInfo, Encoding, Payload};
@@ -119,18 +119,21 @@ fn ticks() -> [(Option<u64>, Vec<Step>); 5] {
         ),
         (
             None,
-            vec![
-                input(0, 300, b"\x00\xff"),
-                Step::Leave { seat: seat(2) },
-                Step::Away { seat: seat(1), grace_ticks: None },
-            ],
+            vec![input(0, 300, b"\x00\xff"), Step::Leave { seat: seat(2) }, Step::Away { seat: seat(1), stay: None }],
         ),
         (
             Some(STATE_HASH),
             vec![input(0, 301, b"on"), Step::Message { id: 300, data: Bytes::from_static(b"{}") }, change_listing()],
         ),
         (None, vec![Step::AllAway { grace_ticks: 1_000 }]),
-        (None, vec![join(9, "", Encoding::Json, claim(3, Some(2))), input(9, 1, b"back")]),
+        (
+            None,
+            vec![
+                join(9, "", Encoding::Json, claim(3, Some(2))),
+                input(9, 1, b"back"),
+                Step::Away { seat: seat(9), stay: Some(AwayTerms { grace_ticks: 1_000, per_user_max: 4 }) },
+            ],
+        ),
     ]
 }
 

@@ -131,8 +131,14 @@ fn leave(index: u32, shard: u16) -> ToRoom {
 fn who_comes_and_goes_among_others_does_not_cost_a_world() {
     use Encoding::{Json, Protobuf};
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
-    let terms =
-        HostOptions { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60, seat_grace_ticks: 0 };
+    let terms = HostOptions {
+        shard_count: 2,
+        node_seed: 1,
+        empty_ticks_max: 100,
+        ticks_per_second: 60,
+        seat_grace_ticks: 0,
+        away_per_user_max: 8,
+    };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), terms);
     let mut runner = Runner::new(room);
     // What happens, whether the world is encoded, and the shards that are told of it.
@@ -168,8 +174,14 @@ fn who_comes_and_goes_among_others_does_not_cost_a_world() {
 fn what_happens_before_a_tick_is_not_in_the_world_before_it() {
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
     let grid = room.grid().clone();
-    let terms =
-        HostOptions { shard_count: 2, node_seed: 1, empty_ticks_max: 100, ticks_per_second: 60, seat_grace_ticks: 0 };
+    let terms = HostOptions {
+        shard_count: 2,
+        node_seed: 1,
+        empty_ticks_max: 100,
+        ticks_per_second: 60,
+        seat_grace_ticks: 0,
+        away_per_user_max: 8,
+    };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), grid.clone(), terms);
     let mut runner = Runner::new(room);
     let mut mirrors: [Option<Mirror>; 2] = [None, None];

@@ -271,6 +271,27 @@ fn a_user_has_one_seat_where_that_is_configured() {
     assert_eq!(players(&hall), 4);
 }
 
+#[test]
+fn so_many_players_of_a_user_are_away() {
+    // The hall allows two. Users without an id are not bounded.
+    for (user, stay) in [("ann", &[2, 3][..]), ("", &[1, 2, 3])] {
+        let mut hall = hall(|_| {});
+        hall.seat_grace_ticks = 100;
+        for name in ["a", "b", "c"] {
+            open_as(&mut hall, name, user, 0);
+            join(&mut hall, name, &json!({}));
+        }
+        for name in ["a", "b", "c"] {
+            hall.forget(name);
+            hall.tick();
+            assert_eq!(players(&hall), 3, "at the limit all stay, and past it until the next tick");
+        }
+        hall.tick();
+        let here: Vec<u32> = hall.only_room().1.room().world().players().map(|player| player.0).collect();
+        assert_eq!(here, stay, "who has been away for longest leaves, user {user:?}");
+    }
+}
+
 /// A client that is cut off and comes back.
 #[derive(Default)]
 struct Wanderer {

@@ -37,6 +37,7 @@ impl Rooms {
                     empty_ticks_max: EMPTY_TICKS_MAX,
                     ticks_per_second: 60,
                     seat_grace_ticks: 0,
+                    away_per_user_max: 2,
                 };
                 outgoing.push((room.owner, FromRoom::Made { room, channel: channel.clone() }));
                 let host = RoomHost::new(room, channel, world.grid().clone(), terms);

@@ -225,6 +225,12 @@ const ROOM: &[Key] = &[
         "How long a player stays in its room without its client: after a lost connection and, with `survival`, after a restart. A client comes back with its seat token or the same user id. `0s`: players leave with their connections.",
     ),
     own(
+        "max_away_per_user",
+        COUNT_32,
+        "4",
+        "Maximum number of players of one user that stay in a room without their clients. Beyond it, the one that has been away for longest leaves. Users without an id are not affected: `max_players` bounds them.",
+    ),
+    own(
         "one_seat_per_user",
         Bool,
         "false",

@@ -13,7 +13,7 @@ use dunlin_protocol::{ClientInfo, Encoding, Payload};
 use dunlin_rooms::{ListingChange, PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 
 use super::{
-    NotRestored, Runner, Step,
+    AwayTerms, NotRestored, Runner, Step,
     runner::visitor_of,
     seat_book::{LeavesAt, SeatBook},
 };
@@ -241,11 +241,12 @@ fn put_step(step: &Step, out: &mut Vec<u8>) {
             put_number((*number).into(), out);
             put_bytes(data, out);
         }
-        Step::Away { seat, grace_ticks } => {
-            out.push(if grace_ticks.is_some() { 7 } else { 4 });
+        Step::Away { seat, stay } => {
+            out.push(if stay.is_some() { 7 } else { 4 });
             put_seat(*seat, out);
-            if let Some(grace_ticks) = grace_ticks {
+            if let Some(AwayTerms { grace_ticks, per_user_max }) = stay {
                 put_number((*grace_ticks).into(), out);
+                put_number((*per_user_max).into(), out);
             }
         }
         Step::AllAway { grace_ticks } => {
@@ -439,8 +440,12 @@ impl<'a> RecordReader<'a> {
                 number: self.number_of()?,
                 data: Bytes::copy_from_slice(self.bytes()?),
             },
-            4 => Step::Away { seat: self.seat()?, grace_ticks: None },
-            7 => Step::Away { seat: self.seat()?, grace_ticks: Some(self.number_of()?) },
+            4 => Step::Away { seat: self.seat()?, stay: None },
+            7 => {
+                let seat = self.seat()?;
+                let stay = AwayTerms { grace_ticks: self.number_of()?, per_user_max: self.number_of()? };
+                Step::Away { seat, stay: Some(stay) }
+            }
             5 => Step::AllAway { grace_ticks: self.number_of()? },
             16 => {
                 let (id, written) = (self.number()?, self.bytes()?);

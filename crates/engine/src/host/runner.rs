@@ -66,14 +66,23 @@ pub enum Step {
     Away {
         /// Who.
         seat: SeatKey,
-        /// For so many ticks; `None` until the room goes on after a restart.
-        grace_ticks: Option<u32>,
+        /// For how long; `None` until the room goes on after a restart.
+        stay: Option<AwayTerms>,
     },
     /// The room goes on from a checkpoint: all clients are gone. Players stay until theirs come back, or leave.
     AllAway {
         /// For so many ticks.
         grace_ticks: u32,
     },
+}
+
+/// How long players stay without their clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwayTerms {
+    /// For so many ticks.
+    pub grace_ticks: u32,
+    /// So many of one user. Users without an id are not bounded, because nothing tells one from another.
+    pub per_user_max: u32,
 }
 
 /// The code of a change of the listing that is not accepted.
@@ -97,6 +106,7 @@ pub(super) struct Applied {
     left: Vec<(usize, SeatKey)>,
     answered: Vec<MessageAnswer>,
     expired: usize,
+    displaced: usize,
 }
 
 /// A join that was accepted.
@@ -129,6 +139,8 @@ pub struct CompletedTick {
     pub(super) away: usize,
     /// Players that have left because they did not come back in time.
     pub(super) expired: usize,
+    /// Players that leave in the next tick, because their users have too many without a client.
+    pub(super) displaced: usize,
     pub(super) outcome: TickOutcome,
 }
 
@@ -162,13 +174,13 @@ impl Runner {
     /// Applies the pending steps and runs one tick. `time_us` is the Unix time in the snapshots.
     pub fn run(&mut self, batch: TickBatch, time_us: u64) -> CompletedTick {
         let keyframe = self.keyframe_for(&batch);
-        let Applied { entered, left, answered, expired } = self.apply(batch.steps);
+        let Applied { entered, left, answered, expired, displaced } = self.apply(batch.steps);
         let encodings = self.room.encodings();
         let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
         let outcome = self.room.tick(time_us);
         let kicked = self.on_removals(&outcome.removals);
         let away = self.book.away_count();
-        CompletedTick { entered, left, answered, keyframe, kicked, away, expired, outcome }
+        CompletedTick { entered, left, answered, keyframe, kicked, away, expired, displaced, outcome }
     }
 
     /// The game has removed players. Returns the seats that they had, with the reasons.
@@ -192,7 +204,8 @@ impl Runner {
     pub(super) fn apply(&mut self, steps: Vec<Step>) -> Applied {
         let expiring: Vec<PlayerId> = self.expiring().collect();
         self.ticks_run += 1;
-        let mut applied = Applied { expired: expiring.len(), ..Applied::default() };
+        let expired = expiring.iter().filter(|player| !self.book.is_displaced(**player)).count();
+        let mut applied = Applied { expired, ..Applied::default() };
         for player in expiring {
             self.leave(player);
         }
@@ -232,14 +245,9 @@ impl Runner {
                 let refused = |error: WorldError| Refusal { code: BAD_LISTING_CODE, message: error.to_string().into() };
                 applied.answered.push((id, changed.map(|()| Bytes::new()).map_err(refused)));
             }
-            Step::Away { seat, grace_ticks } => {
+            Step::Away { seat, stay } => {
                 if let Some(player) = self.seating.remove_seat(seat) {
-                    let grace_ticks = grace_ticks.map_or(u64::MAX, u64::from);
-                    if self.book.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
-                        self.room.away(player);
-                    } else {
-                        self.leave(player);
-                    }
+                    applied.displaced += usize::from(self.go_away(player, stay));
                     applied.left.push((place, seat));
                 }
             }
@@ -255,6 +263,18 @@ impl Runner {
                 self.book.set_all_away(LeavesAt(self.ticks_run.saturating_add(grace_ticks.into())));
             }
         }
+    }
+
+    /// A player stays without its client, if it is known. Returns whether another one of its user leaves for it.
+    fn go_away(&mut self, player: PlayerId, stay: Option<AwayTerms>) -> bool {
+        let grace_ticks = stay.map_or(u64::MAX, |stay| stay.grace_ticks.into());
+        if !self.book.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
+            self.leave(player);
+            return false;
+        }
+        self.room.away(player);
+        // In the next tick, like all who do not come back: so that a recording has it.
+        stay.is_some_and(|stay| self.book.displace(player, stay.per_user_max, LeavesAt(self.ticks_run + 1)))
     }
 
     fn join_or_come_back(
@@ -350,6 +370,7 @@ impl CompletedTick {
             kicked: self.kicked.clone(),
             away: self.away,
             expired: self.expired,
+            displaced: self.displaced,
             outcome: TickOutcome {
                 update: Arc::clone(&self.outcome.update),
                 players: players.collect(),
@@ -367,6 +388,11 @@ impl CompletedTick {
     /// Players that have left because they did not come back in time.
     pub fn expired(&self) -> usize {
         self.expired
+    }
+
+    /// Players that leave in the next tick, because their users have too many without a client.
+    pub fn displaced(&self) -> usize {
+        self.displaced
     }
 
     /// Players and spectators that the game has removed.

@@ -19,6 +19,10 @@ pub(super) struct SeatBook {
     /// Players without a client.
     away: BTreeMap<PlayerId, LeavesAt>,
     expiries: BTreeSet<(LeavesAt, PlayerId)>,
+    /// The players of each user that are away, unless they are displaced. Without anonymous users.
+    away_of_users: BTreeMap<Arc<str>, BTreeSet<(LeavesAt, PlayerId)>>,
+    /// Players whose user had too many that were away. They leave in the next tick.
+    displaced: BTreeSet<PlayerId>,
 }
 
 /// What identifies the client of a player.
@@ -36,7 +40,7 @@ pub(super) struct LeavesAt(pub(super) u64);
 impl SeatBook {
     /// A client has a player from now on.
     pub(super) fn book(&mut self, player: PlayerId, user: Arc<str>, token: SeatToken) {
-        self.unbook(player);
+        self.forget(player);
         self.by_token.insert(token.0, player);
         if !user.is_empty() {
             self.by_user.insert((Arc::clone(&user), player));
@@ -44,17 +48,13 @@ impl SeatBook {
         self.booked.insert(player, BookedSeat { user, token });
     }
 
-    fn unbook(&mut self, player: PlayerId) {
+    /// A player has left the room.
+    pub(super) fn forget(&mut self, player: PlayerId) {
+        self.end_absence(player);
         if let Some(seat) = self.booked.remove(&player) {
             self.by_token.remove(&seat.token.0);
             self.by_user.remove(&(seat.user, player));
         }
-    }
-
-    /// A player has left the room.
-    pub(super) fn forget(&mut self, player: PlayerId) {
-        self.unbook(player);
-        self.end_absence(player);
     }
 
     /// Whether a player is kept for its client.
@@ -64,25 +64,53 @@ impl SeatBook {
 
     /// A player's client is gone, and may come back. Returns whether the player is known.
     pub(super) fn set_away(&mut self, player: PlayerId, leaves_at: LeavesAt) -> bool {
-        let is_known = self.booked.contains_key(&player);
-        if is_known {
-            self.end_absence(player);
-            self.away.insert(player, leaves_at);
-            self.expiries.insert((leaves_at, player));
+        self.end_absence(player);
+        let Some(seat) = self.booked.get(&player) else { return false };
+        if !seat.user.is_empty() {
+            self.away_of_users.entry(Arc::clone(&seat.user)).or_default().insert((leaves_at, player));
         }
-        is_known
+        self.away.insert(player, leaves_at);
+        self.expiries.insert((leaves_at, player));
+        true
+    }
+
+    /// If the user of a player has more than `players_max` that are away, the one that leaves first leaves at `leaves_at`
+    /// instead. Returns whether there is one.
+    pub(super) fn displace(&mut self, player: PlayerId, players_max: u32, leaves_at: LeavesAt) -> bool {
+        let Some(seat) = self.booked.get(&player) else { return false };
+        let Some(of_user) = self.away_of_users.get(&seat.user) else { return false };
+        let is_over = of_user.len() > players_max as usize;
+        let Some((_, first)) = of_user.first().copied().filter(|_| is_over) else { return false };
+        self.end_absence(first);
+        self.away.insert(first, leaves_at);
+        self.expiries.insert((leaves_at, first));
+        self.displaced.insert(first)
+    }
+
+    /// Whether a player leaves because its user had too many that were away.
+    pub(super) fn is_displaced(&self, player: PlayerId) -> bool {
+        self.displaced.contains(&player)
     }
 
     /// All clients are gone, and may come back.
     pub(super) fn set_all_away(&mut self, leaves_at: LeavesAt) {
-        self.away = self.booked.keys().map(|player| (*player, leaves_at)).collect();
-        self.expiries = self.booked.keys().map(|player| (leaves_at, *player)).collect();
+        let players: Vec<PlayerId> = self.booked.keys().copied().collect();
+        for player in players {
+            self.set_away(player, leaves_at);
+        }
     }
 
     /// A player has a client again.
     pub(super) fn end_absence(&mut self, player: PlayerId) {
-        if let Some(leaves_at) = self.away.remove(&player) {
-            self.expiries.remove(&(leaves_at, player));
+        self.displaced.remove(&player);
+        let Some(leaves_at) = self.away.remove(&player) else { return };
+        self.expiries.remove(&(leaves_at, player));
+        let user = self.booked.get(&player).map(|seat| &seat.user);
+        if let Some((user, of_user)) = user.and_then(|user| Some((user, self.away_of_users.get_mut(user)?))) {
+            of_user.remove(&(leaves_at, player));
+            if of_user.is_empty() {
+                self.away_of_users.remove(user);
+            }
         }
     }
 
@@ -164,6 +192,28 @@ mod tests {
         assert_eq!(book.claimed_by("", claim(None, false)), None, "nobody is an anonymous user");
         assert_eq!(book.claimed_by("ann", claim(None, true)), Some(PlayerId(1)), "the user's first");
         assert_eq!(book.claimed_by("ben", claim(None, true)), Some(PlayerId(3)), "also one with a client");
+    }
+
+    #[test]
+    fn of_a_user_so_many_players_are_away() {
+        let mut book = SeatBook::default();
+        for (player, user) in [(1, "ann"), (2, "ann"), (3, "ann"), (4, ""), (5, ""), (6, "ben")] {
+            book.book(PlayerId(player), user.into(), SeatToken(player.into()));
+            assert!(book.set_away(PlayerId(player), LeavesAt(100 + u64::from(player))));
+            // At the limit nobody leaves; past it the one that leaves first does, of this user alone.
+            assert_eq!(book.displace(PlayerId(player), 2, LeavesAt(7)), player == 3, "{player}");
+        }
+        assert_eq!(book.expired(7).collect::<Vec<_>>(), [PlayerId(1)]);
+        assert!(book.is_displaced(PlayerId(1)) && book.away_count() == 6);
+        // It may still come back, and counts again when it goes.
+        book.end_absence(PlayerId(1));
+        assert!(!book.is_displaced(PlayerId(1)));
+        assert!(book.set_away(PlayerId(1), LeavesAt(200)) && book.displace(PlayerId(1), 2, LeavesAt(8)));
+        assert!(book.is_displaced(PlayerId(2)));
+        for player in 1..=6 {
+            book.forget(PlayerId(player));
+        }
+        assert_eq!(book, SeatBook::default(), "nothing is kept of who has left");
     }
 
     #[test]

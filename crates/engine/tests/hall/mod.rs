@@ -280,6 +280,7 @@ impl Hall {
                         empty_ticks_max: self.empty_ticks_max,
                         ticks_per_second: 60,
                         seat_grace_ticks: self.seat_grace_ticks,
+                        away_per_user_max: 2,
                     };
                     let host = RoomHost::new(*room, channel.clone(), world.grid().clone(), terms);
                     assert!(self.rooms.insert(*room, (host, Runner::new(world))).is_none(), "opened once");

@@ -74,6 +74,8 @@ pub struct RoomCounters {
     pub seats_resumed: u64,
     /// Players that left because they did not come back in time.
     pub seats_expired: u64,
+    /// Players that left because their user had too many without a client.
+    pub seats_displaced: u64,
     /// Seats that another connection took over, or whose player the game removed.
     pub unseated: u64,
     /// Inputs that were applied, or whose player had left.

@@ -123,7 +123,15 @@ impl ScheduledRoom {
         let empty_ticks_max = narrow(ticks_of(self.settings.empty_timeout_ms, &self.settings)).max(1);
         let Shared { shard_count, node_seed, .. } = *shared;
         let seat_grace_ticks = narrow(ticks_of(self.settings.seat_grace_ms, &self.settings));
-        let terms = HostOptions { shard_count, node_seed, empty_ticks_max, ticks_per_second, seat_grace_ticks };
+        let away_per_user_max = self.settings.away_per_user_max;
+        let terms = HostOptions {
+            shard_count,
+            node_seed,
+            empty_ticks_max,
+            ticks_per_second,
+            seat_grace_ticks,
+            away_per_user_max,
+        };
         self.recording = live.recorder.as_ref().map(|recorder| Arc::clone(recorder.tail()));
         let mut host = Box::new(RoomHost::new(self.key, Arc::clone(&self.channel), grid, terms));
         if let Some(keeper) = &live.keeper {

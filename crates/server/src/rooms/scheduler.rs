@@ -356,6 +356,7 @@ impl Scheduler {
         scheduled_room.stats.update(&live, took_ns);
         scheduled_room.stats.count_players(live.runner.room(), steps, &done);
         self.counters.seats_expired += done.expired() as u64;
+        self.counters.seats_displaced += done.displaced() as u64;
         live.share.set(scheduled_room.stats.memory_bytes);
         if live.recorder.take_if(|recorder| recorder.tail().is_cut()).is_some() {
             self.counters.recordings_cut += 1;

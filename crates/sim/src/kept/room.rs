@@ -98,6 +98,7 @@ impl KeptRoom {
             empty_ticks_max: EMPTY_TICKS_MAX,
             ticks_per_second: terms.ticks_per_second,
             seat_grace_ticks: 0,
+            away_per_user_max: 2,
         };
         let mut host = RoomHost::new(key, Arc::clone(channel), grid, of_host);
         let runner = if let Some((_, saved)) = &disk.checkpoint {

@@ -153,8 +153,14 @@ impl Played {
 }
 
 fn host(runner: &Runner) -> RoomHost {
-    let options =
-        HostOptions { shard_count: 1, node_seed: 1, empty_ticks_max: 1_000, ticks_per_second: 60, seat_grace_ticks: 0 };
+    let options = HostOptions {
+        shard_count: 1,
+        node_seed: 1,
+        empty_ticks_max: 1_000,
+        ticks_per_second: 60,
+        seat_grace_ticks: 0,
+        away_per_user_max: 8,
+    };
     RoomHost::new(ROOM, Arc::from("arena:1"), runner.room().grid().clone(), options)
 }
 

@@ -94,6 +94,7 @@ fn joins(page: &mut Page, threads: &[ThreadReport]) {
     page.family(&m::ROOM_SEATS, |samples| {
         samples.add(&["resumed"], total(|counters| counters.seats_resumed));
         samples.add(&["expired"], total(|counters| counters.seats_expired));
+        samples.add(&["displaced"], total(|counters| counters.seats_displaced));
         samples.add(&["unseated"], total(|counters| counters.unseated));
     });
 }
