@@ -105,39 +105,32 @@ func (e *UnchangedError) Unwrap() error { return e.cause }
 // next one. Until then, Save refuses the folders.
 func Restore(ctx context.Context, repository *Repository, root string, folders []string, options RestoreOptions) (Report, error) {
 	report, err := restoreFolders(ctx, repository, root, folders, options)
+	return report, whetherUnchanged(root, folders, err)
+}
+
+// whetherUnchanged is the error of a restore, as an UnchangedError if no folder has parts of two states.
+func whetherUnchanged(root string, folders []string, err error) error {
 	if err != nil {
 		if record, failed := replacementUnder(root, folders); record == nil && failed == nil {
 			err = &UnchangedError{err}
 		}
 	}
-	return report, err
+	return err
 }
 
 func restoreFolders(ctx context.Context, repository *Repository, root string, folders []string, options RestoreOptions) (Report, error) {
-	report := Report{Kind: KindRestore}
-	interrupted, err := replacementUnder(root, folders)
+	report, snapshot, err := repository.prepare(ctx, root, folders, options)
+	if err != nil || snapshot == nil {
+		return report, err
+	}
+	manifest, err := repository.manifest(ctx, *snapshot)
 	if err != nil {
 		return report, err
 	}
-	if interrupted != nil {
-		if err := interrupted.complete(root); err != nil || options.names(interrupted.Report.Snapshot) {
-			return interrupted.Report, err
+	for _, folder := range folders {
+		if err := repository.stage(ctx, *snapshot, manifest, root, folder, folder, &report); err != nil {
+			return report, err
 		}
-	}
-	if skipped, err := refusesTarget(root, folders, options); skipped || err != nil {
-		report.Skipped = skipped
-		return report, err
-	}
-	if _, err := repository.open(ctx, false); err != nil {
-		return report, err
-	}
-	snapshot, err := repository.find(ctx, options.Snapshot)
-	if err != nil {
-		return report, err
-	}
-	report.Snapshot, report.Taken, report.IsForeign = snapshot.Short(), snapshot.Time, !repository.isOwn(snapshot)
-	if err := repository.stage(ctx, snapshot, root, folders, &report); err != nil {
-		return report, err
 	}
 	record := &replacement{Folders: folders, Report: report, rename: options.rename, sync: syncPath}
 	if record.rename == nil {
@@ -149,32 +142,53 @@ func restoreFolders(ctx context.Context, repository *Repository, root string, fo
 	return report, record.complete(root)
 }
 
-// stage restores each folder beside what it holds, and compares.
-func (repository *Repository) stage(ctx context.Context, snapshot Snapshot, root string, folders []string, report *Report) error {
-	manifest, err := repository.manifest(ctx, snapshot)
+// prepare completes an interrupted restore, and finds the snapshot to restore. Without one, there is nothing more to do.
+func (repository *Repository) prepare(ctx context.Context, root string, folders []string, options RestoreOptions) (Report, *Snapshot, error) {
+	report := Report{Kind: KindRestore}
+	interrupted, err := replacementUnder(root, folders)
+	if err != nil {
+		return report, nil, err
+	}
+	if interrupted != nil {
+		if err := interrupted.complete(root); err != nil || options.names(interrupted.Report.Snapshot) {
+			return interrupted.Report, nil, err
+		}
+	}
+	if skipped, err := refusesTarget(root, folders, options); skipped || err != nil {
+		report.Skipped = skipped
+		return report, nil, err
+	}
+	if _, err := repository.open(ctx, false); err != nil {
+		return report, nil, err
+	}
+	snapshot, err := repository.find(ctx, options.Snapshot)
+	if err != nil {
+		return report, nil, err
+	}
+	report.Snapshot, report.Taken, report.IsForeign = snapshot.Short(), snapshot.Time, !repository.isOwn(snapshot)
+	return report, &snapshot, nil
+}
+
+// stage restores a part of the snapshot beside what a folder holds, and compares.
+func (repository *Repository) stage(ctx context.Context, snapshot Snapshot, manifest Manifest, root, folder, saved string, report *Report) error {
+	part, err := manifest.below(saved)
 	if err != nil {
 		return err
 	}
-	for _, folder := range folders {
-		part, err := manifest.below(folder)
-		if err != nil {
-			return err
-		}
-		staging := filepath.Join(root, folder, stagingFolder)
-		if err := errors.Join(os.RemoveAll(staging), os.Mkdir(staging, 0o700)); err != nil {
-			return err
-		}
-		if err := repository.restore(ctx, snapshot, staging, folder); err != nil {
-			return errors.Join(err, os.RemoveAll(staging))
-		}
-		comparison, err := repository.compare(ctx, snapshot, part, staging)
-		if err != nil {
-			return errors.Join(err, os.RemoveAll(staging))
-		}
-		report.Files += comparison.Files
-		report.Bytes += comparison.Bytes
-		report.Changed += comparison.Changed
+	staging := filepath.Join(root, folder, stagingFolder)
+	if err := errors.Join(os.RemoveAll(staging), os.Mkdir(staging, 0o700)); err != nil {
+		return err
 	}
+	if err := repository.restore(ctx, snapshot, staging, saved); err != nil {
+		return errors.Join(err, os.RemoveAll(staging))
+	}
+	comparison, err := repository.compare(ctx, snapshot, part, staging)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(staging))
+	}
+	report.Files += comparison.Files
+	report.Bytes += comparison.Bytes
+	report.Changed += comparison.Changed
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -14,6 +15,13 @@ import (
 // because a snapshot is only as fresh as that.
 func SaveStorage(ctx context.Context, repository *Repository, root string, folders []string, keep Keep) (Report, error) {
 	var newest time.Time
+	var volumes []string
+	for _, folder := range folders {
+		volumes = append(volumes, path.Dir(folder))
+	}
+	if err := refuseReplacement(root, volumes); err != nil {
+		return Report{Kind: KindSave}, err
+	}
 	for _, folder := range folders {
 		made, err := newestBackup(filepath.Join(root, folder))
 		if err != nil {

@@ -56,8 +56,9 @@ Exit code 1 says that the backup cannot be restored.`,
 func (program *program) restoreCommand() *cobra.Command {
 	return program.operationCommand(render.TaskRestore, &cobra.Command{
 		Use:   "restore NAME",
-		Short: "Restore the volumes of an App's first pod from a backup",
-		Long: `Stop the pods of an App, restore a snapshot into the volumes of its first pod, and start the pods again.
+		Short: "Restore the volumes of an App's first pod, or the storage of a Dunlin, from a backup",
+		Long: `Stop the pods of an App or a Dunlin, restore a snapshot into the volumes of its first pod, and start the pods again. Of a Dunlin, a new storage is
+made of the newest backup in the snapshot.
 
 What was written after the snapshot is lost; its time is printed. Volumes that hold files are replaced with --replace only, and not before
 the snapshot is restored beside them and compared. If that fails, the pods start with what the volumes held. Both states need space at once.
@@ -92,7 +93,7 @@ func (program *program) operationCommand(kind string, command *cobra.Command) *c
 // operate asks the operator for an operation, and waits for its end.
 func (program *program) operate(cluster *cluster, name string, query operationQuery) error {
 	ctx := context.Background()
-	subject, err := cluster.withRepository(ctx, query.namespace, name, query.operation.Kind)
+	subject, err := cluster.withRepository(ctx, query.namespace, name)
 	if err != nil {
 		return err
 	}
@@ -129,8 +130,8 @@ func (program *program) operate(cluster *cluster, name string, query operationQu
 	return err
 }
 
-// withRepository is an App or a Dunlin that has an operation of a kind.
-func (cluster *cluster) withRepository(ctx context.Context, namespace, name, kind string) (client.Object, error) {
+// withRepository is an App or a Dunlin that has a repository.
+func (cluster *cluster) withRepository(ctx context.Context, namespace, name string) (client.Object, error) {
 	subject, err := cluster.find(ctx, namespace, name)
 	if err != nil {
 		return nil, err
@@ -140,9 +141,6 @@ func (cluster *cluster) withRepository(ctx context.Context, namespace, name, kin
 	case *v1alpha1.App:
 		spec = subject.Spec.Backup
 	case *v1alpha1.Dunlin:
-		if kind == render.TaskRestore {
-			return nil, fmt.Errorf("%s is a Dunlin; restore its storage as docs/backups.md describes under \"Storage of a Dunlin\"", name)
-		}
 		spec = subject.Spec.Backup
 	}
 	if spec == nil || spec.Repository == nil {

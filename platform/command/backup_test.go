@@ -300,8 +300,6 @@ func (site *site) drillDunlin() {
 	if asked := dunlin.Annotations[render.AnnotationOperation]; !strings.Contains(asked, `"kind":"verify"`) {
 		site.t.Errorf("%q", asked)
 	}
-	_, stderr := site.roost(command.ExitFailed, "restore", "-n", "web", "realtime")
-	contains(site.t, stderr, "realtime is a Dunlin; restore its storage as docs/backups.md describes")
 }
 
 func (machine *taskMachine) restoreAndReplace() {

@@ -236,7 +236,8 @@ func sentenceOf(report backup.Report) string {
 	case report.Skipped:
 		return "nothing was restored, because the volumes are not empty"
 	case report.Kind == render.TaskRestore:
-		text += "; what was written after " + taken + " is lost"
+		// A snapshot of a Dunlin has nothing that was written after the newest backup in it.
+		text += "; what was written after " + cmp.Or(report.Newest, &report.Taken).UTC().Format(time.RFC3339) + " is lost"
 		if report.IsForeign {
 			text += "; the snapshot is of another cluster, or of an App that was deleted"
 		}
@@ -276,8 +277,6 @@ func refusalOfOperation(subject *subject, kind string) string {
 	switch {
 	case subject.repositoryFile == "":
 		return "spec.backup.repository is not set, so there is nothing to save to or to restore from"
-	case kind == render.TaskRestore && subject.kind == KindDunlin:
-		return "the storage of a Dunlin is restored with restic and `dunlin restore`, as docs/backups.md describes under \"Storage of a Dunlin\""
 	case kind == render.TaskRestore && len(subject.backup.Command) > 0:
 		return "the backup is a dump of spec.backup.command, which only a program of the app can read; restore it with restic and that program"
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,5 +75,19 @@ func TestABackupOfADunlin(t *testing.T) {
 	}
 	if ended := dunlin.Status.Backup.Operation; ended == nil || ended.ID != "a" || ended.Phase != v1alpha1.OperationSucceeded {
 		t.Errorf("%+v", ended)
+	}
+	// `roost restore` asks for this. The node is there again after it.
+	dunlin.Annotations[render.AnnotationOperation] = `{"id":"b","kind":"restore","snapshot":"latest","replace":true}`
+	world.update(dunlin)
+	world.converge(operator.KindDunlin, "realtime")
+	if err := world.get("realtime", dunlin); err != nil {
+		t.Fatal(err)
+	}
+	if ended := dunlin.Status.Backup.Operation; ended == nil || ended.ID != "b" || ended.Phase != v1alpha1.OperationSucceeded || dunlin.Status.Backup.RestoreUnfinished {
+		t.Errorf("%+v", ended)
+	}
+	var set appsv1.StatefulSet
+	if err := world.get("realtime", &set); err != nil || *set.Spec.Replicas != 1 {
+		t.Errorf("%v, %+v", err, set.Spec.Replicas)
 	}
 }

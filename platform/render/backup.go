@@ -173,6 +173,9 @@ func (view *appView) taskPod(task string, operation *v1alpha1.Operation) corev1.
 	if task != TaskVerify && !isDump {
 		view.mountForBackup(&pod, task == TaskSave)
 	}
+	if task == TaskRestore && view.savedFolder != "" {
+		view.finishStorage(&pod)
+	}
 	if task == TaskSave && isDump {
 		view.addDump(&pod)
 	}
@@ -201,7 +204,11 @@ func (view *appView) backupHost(task string) string {
 func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) corev1.Container {
 	repository := view.spec.Backup.Repository
 	scope := view.namespace + "/" + view.name
-	command := []string{"/usr/bin/roost-backup", task, "--path=" + scope, "--host=" + scope, "--report=/dev/termination-log"}
+	subcommand := task
+	if task == TaskRestore && view.savedFolder != "" {
+		subcommand = "stage-storage"
+	}
+	command := []string{"/usr/bin/roost-backup", subcommand, "--path=" + scope, "--host=" + scope, "--report=/dev/termination-log"}
 	if view.uid != "" {
 		command = append(command, "--owner="+view.uid)
 	}
@@ -212,7 +219,7 @@ func (view *appView) taskContainer(task string, operation *v1alpha1.Operation) c
 		command = append(command, "--repository="+repository.URL)
 	}
 	if task != TaskVerify {
-		for _, folder := range view.savedFolders() {
+		for _, folder := range view.taskFolders(task) {
 			command = append(command, "--folder="+folder)
 		}
 	}
@@ -256,15 +263,19 @@ func (view *appView) keepFlags() []string {
 	return flags
 }
 
-// savedFolders are those of a snapshot: a dump, or the volumes.
-func (view *appView) savedFolders() []string {
+// taskFolders are those of a snapshot: a dump, or the volumes. A restore of a Dunlin replaces its volume, of which a snapshot has a folder.
+func (view *appView) taskFolders(task string) []string {
+	saved := view.savedFolder
+	if task == TaskRestore {
+		saved = ""
+	}
 	if len(view.spec.Backup.Command) > 0 {
 		return []string{dumpFolder}
 	}
 	var folders []string
 	for _, volume := range view.spec.Volumes {
 		if volume.Size != nil {
-			folders = append(folders, path.Join("volumes", string(volume.Name), view.savedFolder))
+			folders = append(folders, path.Join("volumes", string(volume.Name), saved))
 		}
 	}
 	return folders

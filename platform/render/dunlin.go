@@ -40,6 +40,8 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 	if view.revision, err = Revision(dunlin.Spec, keys, dunlin.Namespace+"/"+dunlin.Name); err != nil {
 		return nil, err
 	}
+	storage := view.storageApp(dunlin)
+	view.isStopped = storage.isStopped()
 	files := view.configMap("config", partMain, map[string]string{"config.json": config})
 	objects := []runtime.Object{
 		view.serviceAccount(view.name, partMain), files, view.networkPolicy(),
@@ -58,20 +60,21 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 		objects = append(objects, view.nats()...)
 	}
 	if view.spec.Backup != nil {
-		objects = append(objects, view.backups(dunlin)...)
+		objects = append(objects, storage.backups()...)
 	}
 	return sorted(objects), nil
 }
 
-// backups save the folder of the volume to which the node writes backups of its storage. The storage itself changes all the time.
-func (view *dunlinView) backups(dunlin *v1alpha1.Dunlin) []runtime.Object {
-	storage := view.spec.Storage
-	volumes := []v1alpha1.Volume{{Name: storageVolume, Path: storageFolder, Size: &storage.Size, StorageClass: storage.StorageClass}}
-	app := &appView{
-		owner: view.owner, values: view.keys, backup: dunlin.Status.Backup, uid: string(dunlin.UID), savedFolder: backupsFolder,
-		spec: &v1alpha1.AppSpec{Image: view.spec.Image, PullSecret: view.spec.PullSecret, Volumes: volumes, Backup: view.spec.Backup},
+// storageApp is the App that stands for the storage: its backups save the folder of the volume to which the node writes backups of it. The storage
+// itself changes all the time.
+func (view *dunlinView) storageApp(dunlin *v1alpha1.Dunlin) *appView {
+	spec := &v1alpha1.AppSpec{Image: view.spec.Image, PullSecret: view.spec.PullSecret, Backup: view.spec.Backup, Resources: view.resources()}
+	if storage := view.spec.Storage; storage != nil {
+		spec.Volumes = []v1alpha1.Volume{{Name: storageVolume, Path: storageFolder, Size: &storage.Size, StorageClass: storage.StorageClass}}
 	}
-	return app.backups()
+	return &appView{
+		owner: view.owner, values: view.keys, backup: dunlin.Status.Backup, uid: string(dunlin.UID), savedFolder: backupsFolder, spec: spec,
+	}
 }
 
 // dunlinView is a Dunlin while it is rendered.
@@ -81,6 +84,8 @@ type dunlinView struct {
 	drain    Drain
 	keys     settings.Settings
 	revision string
+	// isStopped is whether the node has to be gone, because its volume is being restored.
+	isStopped bool
 }
 
 // Drain has all times of the end of a node. They follow from one number and add up to it.
@@ -143,6 +148,10 @@ func (owner owner) configMap(suffix, part string, data map[string]string) *corev
 func (view *dunlinView) nodes(config string) runtime.Object {
 	meta := view.meta(view.name, partMain)
 	meta.Annotations = map[string]string{AnnotationRevision: view.revision}
+	replicas := view.nodeCount()
+	if view.isStopped {
+		replicas = 0
+	}
 	var claims []corev1.PersistentVolumeClaim
 	if storage := view.spec.Storage; storage != nil {
 		claims = append(claims, view.claim(storageVolume, partMain, storage.Size, storage.StorageClass))
@@ -151,7 +160,7 @@ func (view *dunlinView) nodes(config string) runtime.Object {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
 		ObjectMeta: meta,
 		Spec: appsv1.StatefulSetSpec{
-			Replicas:                             new(view.nodeCount()),
+			Replicas:                             &replicas,
 			Selector:                             &metav1.LabelSelector{MatchLabels: view.selector(partMain)},
 			ServiceName:                          view.name + "-pods",
 			PodManagementPolicy:                  appsv1.ParallelPodManagement,

@@ -63,7 +63,8 @@ other failure.`,
 	flags.StringVar(&program.root, "root", "/backup", "folder that the folders are in")
 	flags.StringSliceVar(&program.folders, "folder", nil, "folder below --root, such as volumes/data; can be repeated")
 	flags.StringVar(&program.report, "report", "", "file for the outcome (default none)")
-	root.AddCommand(program.saveCommand(), program.verifyCommand(), program.restoreCommand())
+	root.AddCommand(program.saveCommand(), program.verifyCommand(), program.restoreCommand(),
+		program.stageStorageCommand(), program.finishStorageCommand())
 	return root
 }
 
@@ -99,9 +100,31 @@ func (program *program) restoreCommand() *cobra.Command {
 	command := program.command("restore", "Restore the folders", func(ctx context.Context) (backup.Report, error) {
 		return backup.Restore(ctx, &program.repository, program.root, program.folders, options)
 	})
+	addSnapshotFlags(command, &options)
+	command.Flags().BoolVar(&options.OnlyIfEmpty, "only-if-empty", false, "do nothing if a folder holds something")
+	return command
+}
+
+func addSnapshotFlags(command *cobra.Command, options *backup.RestoreOptions) {
 	command.Flags().StringVar(&options.Snapshot, "snapshot", "latest", "latest, or the beginning of an identifier")
 	command.Flags().BoolVar(&options.Replace, "replace", false, "replace what the folders hold")
-	command.Flags().BoolVar(&options.OnlyIfEmpty, "only-if-empty", false, "do nothing if a folder holds something")
+}
+
+func (program *program) stageStorageCommand() *cobra.Command {
+	options := backup.RestoreOptions{}
+	command := program.command("stage-storage", "Restore the backups in the volume of a Dunlin beside what it holds", func(ctx context.Context) (backup.Report, error) {
+		return backup.StageStorage(ctx, &program.repository, program.root, program.folders[0], options)
+	})
+	addSnapshotFlags(command, &options)
+	return command
+}
+
+func (program *program) finishStorageCommand() *cobra.Command {
+	server := ""
+	command := program.command("finish-storage", "Make a storage of the backups that stage-storage has restored, and replace what the volume holds", func(ctx context.Context) (backup.Report, error) {
+		return backup.FinishStorage(ctx, program.root, program.folders[0], server)
+	})
+	command.Flags().StringVar(&server, "server", "/usr/bin/dunlin", "program of the Dunlin")
 	return command
 }
 

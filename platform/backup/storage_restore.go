@@ -1,0 +1,119 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Folders of a Dunlin's volume.
+const (
+	storageBackups = "backups"
+	storageData    = "storage"
+)
+
+const (
+	// stagedFile passes the outcome of StageStorage to FinishStorage, below their common root.
+	stagedFile = "staged.json"
+	// ProgramFile is the program that runs FinishStorage, below the root.
+	ProgramFile = "roost-backup"
+	// lastWordsBytesMax bounds what of the output of `dunlin restore` is in an error.
+	lastWordsBytesMax = 1024
+)
+
+// staged is what StageStorage leaves for FinishStorage.
+type staged struct {
+	Report Report `json:"report"`
+	// IsDone is whether an interrupted restore was completed, and nothing is staged.
+	IsDone bool `json:"isDone"`
+}
+
+// StageStorage is the first half of a restore of a Dunlin's volume, where restic is. It restores the backups of the node beside what the volume
+// holds, and compares them. FinishStorage goes on in the image of the Dunlin, which has its program: StageStorage leaves it its own.
+func StageStorage(ctx context.Context, repository *Repository, root, volume string, options RestoreOptions) (Report, error) {
+	report, err := repository.stageStorage(ctx, root, volume, options)
+	if err == nil {
+		err = copyProgram(filepath.Join(root, ProgramFile))
+	}
+	return report, whetherUnchanged(root, []string{volume}, err)
+}
+
+func (repository *Repository) stageStorage(ctx context.Context, root, volume string, options RestoreOptions) (Report, error) {
+	report, snapshot, err := repository.prepare(ctx, root, []string{volume}, options)
+	if err != nil {
+		return report, err
+	}
+	if snapshot != nil {
+		manifest, err := repository.manifest(ctx, *snapshot)
+		if err != nil {
+			return report, err
+		}
+		saved := path.Join(volume, storageBackups)
+		if err := repository.stage(ctx, *snapshot, manifest, root, volume, saved, &report); err != nil {
+			return report, err
+		}
+		newest, err := newestBackup(filepath.Join(root, volume, stagingFolder, saved))
+		if err != nil {
+			return report, fmt.Errorf("snapshot %s has no complete backup of the node: %w; name another one with --snapshot", report.Snapshot, err)
+		}
+		report.Newest = &newest
+	}
+	return report, write(filepath.Join(root, stagedFile), staged{Report: report, IsDone: snapshot == nil})
+}
+
+// copyProgram copies the program that runs. It is linked statically.
+func copyProgram(to string) error {
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	from, err := os.Open(own)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	copied, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(copied, from)
+	return errors.Join(err, copied.Close())
+}
+
+// FinishStorage is the second half. `dunlin restore` makes a storage of the newest backup, beside what the volume holds, and compares all
+// checksums. Then both replace what the volume holds, as Restore does it.
+func FinishStorage(ctx context.Context, root, volume, program string) (Report, error) {
+	report, err := finishStorage(ctx, root, volume, program, os.Rename)
+	return report, whetherUnchanged(root, []string{volume}, err)
+}
+
+func finishStorage(ctx context.Context, root, volume, program string, rename func(from, to string) error) (Report, error) {
+	var found staged
+	text, err := os.ReadFile(filepath.Join(root, stagedFile))
+	if err == nil {
+		err = json.Unmarshal(text, &found)
+	}
+	if err != nil || found.IsDone {
+		return found.Report, err
+	}
+	content := filepath.Join(root, volume, stagingFolder, volume)
+	command := exec.CommandContext(ctx, program, "restore", filepath.Join(content, storageBackups), filepath.Join(content, storageData))
+	command.Env = []string{}
+	if out, err := command.CombinedOutput(); err != nil {
+		words := strings.ToValidUTF8(string(out[max(0, len(out)-lastWordsBytesMax):]), "")
+		err = fmt.Errorf("dunlin restore has failed: %w: %s", err, strings.TrimSpace(words))
+		return found.Report, errors.Join(err, os.RemoveAll(filepath.Join(root, volume, stagingFolder)))
+	}
+	record := &replacement{Folders: []string{volume}, Report: found.Report, rename: rename, sync: syncPath}
+	if err := record.begin(root); err != nil {
+		return found.Report, err
+	}
+	return found.Report, record.complete(root)
+}
