@@ -19,7 +19,7 @@ import (
 
 // volume is the folder in the place of a claim's volume, or nothing.
 func (machine *taskMachine) volume(claim string) string {
-	return map[string]string{"data-database-0": machine.data, "data-database-gen2-0": machine.moved}[claim]
+	return map[string]string{"data-database-0": machine.data, "data-database-gen2-0": machine.moved, "storage-realtime-0": machine.storage}[claim]
 }
 
 const lostVolume = "database-on-a-lost-node"
