@@ -187,6 +187,15 @@ fn check(r: &mut Reader<'_>, table: &str, rules: &MatchRules) {
         let text = format!("{} is above `max_players` ({}): lower it", rules.players_min, rules.players_max);
         r.error(&at("min_players"), text);
     }
+    let empty_timeout_ms = r.ms(&format!("{table}.room.empty_timeout"));
+    if rules.reserve_timeout_ms > empty_timeout_ms {
+        let text = format!(
+            "{} ms is above `room.empty_timeout` ({empty_timeout_ms} ms), so rooms close before their users join: lower \
+                it, or raise that",
+            rules.reserve_timeout_ms
+        );
+        r.error(&at("reserve_timeout"), text);
+    }
     if rules.skill_window_max > 0 && rules.skill_window_max < rules.skill_window {
         let text = format!(
             "{} is below `skill_window` ({}): raise it, or set 0 for no limit",

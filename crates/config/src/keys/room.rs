@@ -305,7 +305,7 @@ const MATCH: &[Key] = &[
         "reserve_timeout",
         Duration,
         "15s",
-        "How long places in a room are reserved for users who have not joined. Then their ticket ends as `not_joined`.",
+        "How long places in a room are reserved for users who have not joined; at most `room.empty_timeout`. Then their ticket ends as `not_joined`.",
     ),
     own(
         "queue_limit",
