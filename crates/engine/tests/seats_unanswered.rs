@@ -1,6 +1,8 @@
 //! What happens to a player before its client has the answer to its join.
 
-use dunlin_engine::owner_of;
+use std::sync::Arc;
+
+use dunlin_engine::{Event, Options, owner_of};
 use dunlin_protocol::Encoding;
 use serde_json::{Value, json};
 
@@ -11,10 +13,14 @@ use crate::{
 
 const ARENA: &str = "arena:a";
 
-fn hall() -> Hall {
+fn hall_options() -> Options {
     let mut options = options();
     options.namespaces[0].room.as_mut().expect("rooms").gives_seat_tokens = true;
-    let mut hall = Hall::new(2, options);
+    options
+}
+
+fn hall() -> Hall {
+    let mut hall = Hall::new(2, hall_options());
     hall.seat_grace_ticks = 100;
     hall
 }
@@ -60,6 +66,34 @@ fn who_is_gone_before_the_answer_leaves_unless_its_user_may_come_back() {
         hall.tick();
         assert_eq!(players(&hall), usize::from(stays), "{user} {how}");
         assert_eq!(hall.holdings(), [0, 0], "{user} {how}");
+    }
+}
+
+#[test]
+fn a_join_is_answered_after_the_rules_for_names_have_changed() {
+    let mut wanted = hall_options();
+    wanted.namespaces[0].channel_regex = Some(regex::Regex::new("^b$").expect("a pattern"));
+    let (next, held) = hall_options().succeeded_by(&wanted);
+    assert!(held.is_empty());
+    let next = Arc::new(next);
+    for closes in [false, true] {
+        let mut hall = hall();
+        join(&mut hall, "ann", &json!({}));
+        if closes {
+            hall.node.ask_api(&json!({"close_room": {"channel": ARENA}}));
+        }
+        for shard in 0..2 {
+            hall.node.handle(shard, Event::Reconfigured { options: Arc::clone(&next) });
+        }
+        hall.tick();
+        let messages = std::mem::take(&mut hall.seen("a").messages);
+        let error = messages.iter().find(|message| message.contains(r#""id":2"#) && message.contains(r#""error""#));
+        assert!(error.is_some(), "closed: {closes}: {messages:?}");
+        if !closes {
+            hall.tick();
+            assert_eq!(players(&hall), 0, "who is refused leaves");
+        }
+        assert_eq!(hall.holdings(), [0, 0]);
     }
 }
 

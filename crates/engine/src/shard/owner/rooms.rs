@@ -10,6 +10,7 @@ use crate::{
     api::{ApiAnswer, ApiResult},
     backend::PublishHow,
     channel::OwnedRoom,
+    counters::NamespaceRoomCounters,
     log_in_flight::{Draft, ReplyTo},
     message::{NotSubscribed, Notice, SubscriptionRequest},
     names::NamespaceIndex,
@@ -162,8 +163,11 @@ impl Owner {
             *room
         });
         let is_closed = room.is_none() && self.closed_room_answers(key);
-        let Ok(namespace) = context.names.resolve(&request.channel) else { return };
-        let counters = &mut context.count(namespace).rooms;
+        // The rules for names may have changed since the join was sent to the room. It is answered all the same.
+        let known = self.channels.get(&request.channel).map(|channel| channel.namespace);
+        let namespace = known.or_else(|| context.names.resolve(&request.channel).ok());
+        let mut uncounted = NamespaceRoomCounters::default();
+        let counters = namespace.map_or(&mut uncounted, |namespace| &mut context.count(namespace).rooms);
         let outcome = match (outcome, room) {
             (Err(NotJoined::Refused(refusal)), _) => {
                 counters.joins_refused += 1;
