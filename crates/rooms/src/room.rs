@@ -171,7 +171,10 @@ impl Room {
         let mut saved = Reader::new(saved);
         let (version, channel, params) = read_opening(&mut saved)?;
         let mut world = World::restore(grid, &options, version, &mut saved).map_err(|_| RestoreError)?;
-        world.restore_past(simulation.rewind_ticks(), &mut saved).map_err(|_| RestoreError)?;
+        // Version 1 keeps no ticks.
+        if version >= 2 {
+            world.restore_past(&mut saved).map_err(|_| RestoreError)?;
+        }
         let info = RoomInfo { channel: channel.into(), params: params.into(), seed: world.info().seed };
         world.set_info(info);
         simulation.restore(saved.rest())?;

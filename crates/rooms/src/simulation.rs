@@ -14,7 +14,8 @@ pub trait Simulation: Send {
     /// The map. Asked once, before anything else.
     fn grid(&self) -> GridShape;
 
-    /// For how many ticks [`World::rewind`] goes back. The world keeps what each of them has changed. Asked once.
+    /// For how many ticks [`World::rewind`] goes back. The world keeps what each of them has changed. Asked once,
+    /// when the room is made: one that is restored goes on with the number that it was made with.
     fn rewind_ticks(&self) -> u8 {
         0
     }

@@ -11,7 +11,11 @@ const STEP: u32 = 10;
 const TARGET: ObjectId = ObjectId(1);
 
 /// A target runs to the right. An input is the tick that its player saw, and the place where it shot.
-struct Range;
+struct Range {
+    rewind_ticks: u8,
+}
+
+const RANGE: Range = Range { rewind_ticks: KEPT_TICKS };
 
 impl Simulation for Range {
     fn grid(&self) -> GridShape {
@@ -19,7 +23,7 @@ impl Simulation for Range {
     }
 
     fn rewind_ticks(&self) -> u8 {
-        KEPT_TICKS
+        self.rewind_ticks
     }
 
     fn start(&mut self, world: &mut World) {
@@ -67,12 +71,12 @@ fn shots(room: &mut Room) -> Vec<String> {
 
 #[test]
 fn a_shot_counts_where_the_player_saw_its_target() {
-    let mut room = Room::new(RoomOptions::default(), 1, Box::new(Range)).expect("a map");
+    let mut room = Room::new(RoomOptions::default(), 1, Box::new(RANGE)).expect("a map");
     room.join(&Visitor::of_user(""), Encoding::Json, b"").expect("there is room");
     (0..10).for_each(|_| drop(room.tick(0)));
     let mut saved = Vec::new();
     room.save(&mut saved);
-    let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(Range)).expect("what was saved");
+    let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(RANGE)).expect("what was saved");
     assert_eq!(restored.state_hash(), room.state_hash());
 
     let answers = shots(&mut room);
@@ -84,4 +88,20 @@ fn a_shot_counts_where_the_player_saw_its_target() {
     assert_eq!(answers, expected.collect::<Vec<_>>());
     assert_eq!(shots(&mut restored), answers);
     assert_eq!(restored.state_hash(), room.state_hash());
+}
+
+#[test]
+fn a_restored_room_keeps_as_many_ticks_as_it_was_made_with() {
+    for (made_with, restored_with) in [(0, 4), (4, 0), (4, 2), (2, 200)] {
+        let made = Range { rewind_ticks: made_with };
+        let mut room = Room::new(RoomOptions::default(), 1, Box::new(made)).expect("a map");
+        room.join(&Visitor::of_user(""), Encoding::Json, b"").expect("there is room");
+        (0..10).for_each(|_| drop(room.tick(0)));
+        let mut saved = Vec::new();
+        room.save(&mut saved);
+        let other = Range { rewind_ticks: restored_with };
+        let mut restored = Room::restore(RoomOptions::default(), &saved, Box::new(other)).expect("what was saved");
+        assert_eq!(restored.state_hash(), room.state_hash(), "{made_with} ticks, then {restored_with}");
+        assert_eq!(shots(&mut restored), shots(&mut room), "{made_with} ticks, then {restored_with}");
+    }
 }

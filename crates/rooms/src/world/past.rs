@@ -85,9 +85,10 @@ impl World {
         self.past.ticks_max = ticks_max;
     }
 
-    /// Appends what [`World::restore_past`] reads; nothing if no ticks are kept.
+    /// Appends what [`World::restore_past`] reads.
     pub(crate) fn save_past(&self, out: &mut Vec<u8>) {
         let Past { ticks_max, ticks, now, .. } = &self.past;
+        out.push(*ticks_max);
         if *ticks_max == 0 {
             return;
         }
@@ -99,14 +100,20 @@ impl World {
         save_entries(&in_order(now), out);
     }
 
-    /// Takes over what [`World::save_past`] wrote. Of more ticks than are kept now, the newest are taken.
-    pub(crate) fn restore_past(&mut self, ticks_max: u8, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+    /// Takes over what [`World::save_past`] wrote. A world keeps the number of ticks that it was made with, also if its
+    /// simulation asks for another one by now: the state hash depends on it.
+    pub(crate) fn restore_past(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let ticks_max = saved.byte()?;
         self.past = Past { ticks_max, settled_tick: self.tick, ..Past::default() };
         if ticks_max == 0 {
             return Ok(());
         }
         let mut expected = None;
-        for _ in 0..saved.count()? {
+        let count = saved.count()?;
+        if count > ticks_max.into() {
+            return Err(Unreadable::Wrong);
+        }
+        for _ in 0..count {
             let tick: u32 = saved.number_of()?;
             if tick == 0 || tick > self.tick || expected.is_some_and(|expected| expected != tick) {
                 return Err(Unreadable::Wrong);
