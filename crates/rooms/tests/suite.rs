@@ -14,6 +14,7 @@ mod corpus;
 mod drift;
 mod listing;
 mod opening;
+mod recording_versions;
 mod rewind;
 mod room;
 mod vectors;

@@ -1,0 +1,134 @@
+//! Recordings of released versions are replayed.
+
+use dunlin_protocol::Encoding;
+use dunlin_rooms::{
+    GridShape, InputError, NewObject, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions, Scope, Simulation,
+    Visibility, Visitor, World,
+    recording::{Header, Recorder, Replay, replay},
+};
+
+/// A recording in hexadecimal, as the last commit that wrote version 1 recorded what [`act`] does.
+const VERSION_1: &str = include_str!("fixtures/recording-1.txt");
+
+/// Each player has an object at a random place, whose state is its last input.
+struct Pebbles;
+
+impl Simulation for Pebbles {
+    fn grid(&self) -> GridShape {
+        GridShape { columns: 4, rows: 4, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 }
+    }
+
+    fn start(&mut self, world: &mut World) {
+        let position = Position { x: 150, y: 250 };
+        world
+            .spawn(NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"stone" })
+            .expect("there is room");
+    }
+
+    fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
+        if data == b"\"no\"" {
+            return Err(Refusal { code: 450, message: "no".into() });
+        }
+        let position = Position { x: world.random_below(400), y: world.random_below(400) };
+        let state = visitor.user.as_bytes();
+        let made = world.spawn(NewObject { position, kind: 2, visibility: Visibility::Owner(player), state });
+        world.set_avatar(player, made.ok());
+        world.set_viewpoint(player, position);
+        Ok(())
+    }
+
+    fn leave(&mut self, world: &mut World, _: PlayerId) {
+        world.emit(Scope::All, "\"left\"").expect("a short event");
+    }
+
+    fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
+        let avatar = world.avatar_of(player).ok_or(InputError)?;
+        world.set_state(avatar, data).map_err(|_| InputError)
+    }
+
+    fn tick(&mut self, world: &mut World) {
+        let avatars: Vec<_> = world.players().filter_map(|player| world.avatar_of(player)).collect();
+        for avatar in avatars {
+            let position = Position { x: world.random_below(400), y: world.random_below(400) };
+            world.move_to(avatar, position);
+        }
+    }
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), RestoreError> {
+        Ok(())
+    }
+}
+
+fn header() -> Header {
+    Header {
+        simulation: "pebbles".to_owned(),
+        params: r#"{"stones":1}"#.to_owned(),
+        seed: 7,
+        channel: String::new(),
+        // Version 1 has no limits on spectators and metadata.
+        options: RoomOptions { spectators_max: 0, metadata_bytes_max: 0, ..RoomOptions::default() },
+    }
+}
+
+/// Two players join, and one that is refused; one leaves.
+fn act(room: &mut Room, recorder: &mut Recorder) {
+    let join = |room: &mut Room, recorder: &mut Recorder, user, encoding, data| {
+        let visitor = Visitor::of_user(user);
+        recorder.join(&visitor, encoding, data);
+        room.join(&visitor, encoding, data).map(|joined| joined.player)
+    };
+    let ada = join(room, recorder, "ada", Encoding::Json, b"{}").expect("ada is in");
+    let other = join(room, recorder, "", Encoding::Protobuf, b"").expect("the other is in");
+    join(room, recorder, "bob", Encoding::Json, b"\"no\"").expect_err("bob is refused");
+    tick(room, recorder);
+    input(room, recorder, ada, 300, b"\x00\xff");
+    tick(room, recorder);
+    recorder.leave(ada);
+    room.leave(ada);
+    input(room, recorder, other, 1, b"on");
+    tick(room, recorder);
+}
+
+fn input(room: &mut Room, recorder: &mut Recorder, player: PlayerId, number: u32, data: &[u8]) {
+    recorder.input(player, number, data);
+    assert!(room.input(player, number, data));
+}
+
+fn tick(room: &mut Room, recorder: &mut Recorder) {
+    room.tick(0);
+    recorder.tick(room);
+}
+
+fn recorded() -> Vec<u8> {
+    let mut room = Room::open(header().options, header().info(), Box::new(Pebbles)).expect("a map");
+    let mut recorder = Recorder::new(&header(), Vec::new());
+    act(&mut room, &mut recorder);
+    std::mem::take(recorder.written())
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = text.trim().as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("digits"));
+    digits.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
+}
+
+fn finished(recording: &[u8]) -> Replay<'_> {
+    let mut replayed = replay(recording, |_| Box::new(Pebbles)).expect("a recording");
+    // Compares the state hash of each tick.
+    assert_eq!(replayed.finish(), Ok(3));
+    replayed
+}
+
+#[test]
+fn a_recording_of_version_1_is_replayed() {
+    let (old, new) = (unhex(VERSION_1), recorded());
+    assert_eq!((old[8], new[8]), (1, 2), "the versions");
+    let (old, new) = (finished(&old), finished(&new));
+    assert_eq!((old.header(), new.header()), (&header(), &header()));
+    assert_eq!(old.room().state_hash(), new.room().state_hash());
+    let world = old.room().world();
+    assert_eq!(world.players().collect::<Vec<_>>(), [PlayerId(2)]);
+    let states: Vec<_> = world.objects().map(|(_, object)| object.state.clone()).collect();
+    assert_eq!(states, [&b"stone"[..], b"\x00\xff", b"on"]);
+}
