@@ -49,13 +49,22 @@ pub struct LobbyBoard {
     updates: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ListedRoom {
-    /// `None` before the first publication.
+    /// `None` before the first publication, and if the last one was refused.
     published: Option<RoomListing>,
-    published_ms: u64,
+    /// When a listing was published last, whether or not it was refused.
+    published_ms: Option<u64>,
+    /// An earlier listing was not refused, so subscribers may have it.
+    is_shown: bool,
     current: Option<RoomListing>,
     update: u64,
+}
+
+impl ListedRoom {
+    fn is_within(&self, now_ms: u64, period_ms: u64) -> bool {
+        self.published_ms.is_some_and(|published_ms| now_ms < published_ms.saturating_add(period_ms))
+    }
 }
 
 impl LobbyBoard {
@@ -92,16 +101,30 @@ impl LobbyBoard {
         self.publish_due(now_ms)
     }
 
+    /// A publication that [`LobbyBoard::update`] returned was refused: it is due again. A removal is repeated only if a
+    /// listing of the room was not refused, so a lobby that refuses all keeps nothing of closed rooms.
+    pub fn on_refused(&mut self, effect: &LobbyEffect) {
+        match effect {
+            LobbyEffect::Show(channel, listing) => {
+                let room = self.rooms.get_mut(channel);
+                let Some(room) = room.filter(|room| room.published.as_ref() == Some(listing)) else { return };
+                room.published = None;
+                self.due.insert(Arc::clone(channel));
+            }
+            LobbyEffect::Remove(channel) => {
+                let update = self.updates;
+                let removed = || ListedRoom { is_shown: true, update, ..ListedRoom::default() };
+                self.rooms.entry(Arc::clone(channel)).or_insert_with(removed);
+                self.due.insert(Arc::clone(channel));
+            }
+        }
+    }
+
     fn set(&mut self, now_ms: u64, channel: Arc<str>, listing: RoomListing) {
         let (update, repeat_ms) = (self.updates, self.limits.repeat_ms);
-        let room = self.rooms.entry(Arc::clone(&channel)).or_insert_with(|| ListedRoom {
-            published: None,
-            published_ms: 0,
-            current: None,
-            update,
-        });
+        let room = self.rooms.entry(Arc::clone(&channel)).or_default();
         room.update = update;
-        let is_recent = repeat_ms == 0 || now_ms < room.published_ms.saturating_add(repeat_ms);
+        let is_recent = repeat_ms == 0 || room.is_within(now_ms, repeat_ms);
         if room.published.as_ref() == Some(&listing) && is_recent {
             self.due.remove(&channel);
         } else {
@@ -129,19 +152,19 @@ impl LobbyBoard {
 
     fn publish(&mut self, now_ms: u64, channel: &Arc<str>) -> Option<LobbyEffect> {
         let room = self.rooms.get_mut(channel)?;
-        let waits = room.published.is_some() && now_ms < room.published_ms.saturating_add(self.limits.interval_ms);
         if let Some(listing) = &room.current {
-            if waits {
+            if room.is_within(now_ms, self.limits.interval_ms) {
                 return None;
             }
+            room.is_shown |= room.published.is_some();
             room.published = Some(listing.clone());
-            room.published_ms = now_ms;
+            room.published_ms = Some(now_ms);
             self.due.remove(channel);
             self.last = Some(Arc::clone(channel));
             return Some(LobbyEffect::Show(Arc::clone(channel), listing.clone()));
         }
         // A removal does not wait, because nothing follows it.
-        let was_published = room.published.is_some();
+        let was_published = room.is_shown || room.published.is_some();
         self.rooms.remove(channel);
         self.due.remove(channel);
         self.last = Some(Arc::clone(channel));
@@ -202,6 +225,44 @@ mod tests {
         assert_eq!(update(&mut board, 59_999, &[("a", 0)]), []);
         assert_eq!(update(&mut board, 60_000, &[("a", 0)]), [show("a", 0)]);
         assert_eq!(update(&mut board, 60_001, &[("a", 0)]), []);
+    }
+
+    #[test]
+    fn what_is_refused_is_published_again() {
+        let mut board = LobbyBoard::new(LobbyLimits { interval_ms: 1_000, repeat_ms: 0, publications_max: 10 });
+        assert_eq!(update(&mut board, 0, &[("a", 0), ("b", 0)]), [show("a", 0), show("b", 0)]);
+        board.on_refused(&show("a", 0));
+        // Not more often than listings that are accepted.
+        assert_eq!(update(&mut board, 999, &[("a", 0), ("b", 0)]), []);
+        assert_eq!(update(&mut board, 1_000, &[("a", 0), ("b", 1)]), [show("a", 0), show("b", 1)]);
+        board.on_refused(&show("b", 1));
+        // Subscribers have the first listing of `b`, so it is removed, until that is accepted.
+        assert_eq!(update(&mut board, 1_001, &[("a", 0)]), [remove("b")]);
+        board.on_refused(&remove("b"));
+        assert_eq!(update(&mut board, 1_002, &[("a", 0)]), [remove("b")]);
+        assert_eq!(update(&mut board, 1_003, &[("a", 0)]), []);
+        assert_eq!(board.len(), 1);
+    }
+
+    #[test]
+    fn a_lobby_that_refuses_all_keeps_nothing_of_closed_rooms() {
+        let mut board = LobbyBoard::new(LobbyLimits { interval_ms: 0, repeat_ms: 0, publications_max: 10 });
+        for now_ms in 0..2 {
+            assert_eq!(update(&mut board, now_ms, &[("a", 0)]), [show("a", 0)]);
+            board.on_refused(&show("a", 0));
+        }
+        assert_eq!(update(&mut board, 2, &[]), []);
+        assert!(board.is_empty());
+    }
+
+    #[test]
+    fn a_room_that_opens_again_after_a_refused_removal_is_shown() {
+        let mut board = LobbyBoard::new(LobbyLimits { interval_ms: 1_000, repeat_ms: 0, publications_max: 10 });
+        assert_eq!(update(&mut board, 0, &[("a", 0)]), [show("a", 0)]);
+        assert_eq!(update(&mut board, 1, &[]), [remove("a")]);
+        board.on_refused(&remove("a"));
+        assert_eq!(update(&mut board, 2, &[("a", 0)]), [show("a", 0)]);
+        assert_eq!(update(&mut board, 3, &[]), [remove("a")]);
     }
 
     #[test]

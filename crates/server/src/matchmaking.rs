@@ -21,6 +21,8 @@ pub use report::{LobbyReport, MatchReport, MatchmakingReport};
 
 /// Maximum number of requests that wait for the control thread.
 const REQUESTS_MAX: usize = 4_096;
+/// Publications of a queue or a lobby that are in flight at a time.
+const PUBLICATIONS_AT_ONCE: usize = 64;
 
 /// Called once with what a request led to.
 type Reply = Box<dyn FnOnce(Result<TicketAnswer, TicketFault>) + Send>;

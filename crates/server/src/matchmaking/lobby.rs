@@ -11,11 +11,8 @@ use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::LobbyReport;
+use super::{LobbyReport, PUBLICATIONS_AT_ONCE};
 use crate::{node::Node, rooms::RoomReport};
-
-/// Publications under way at a time.
-const AT_ONCE: usize = 64;
 
 pub(super) struct Lobby {
     settings: LobbySettings,
@@ -58,13 +55,14 @@ impl Lobby {
         // Collected, because the compiler cannot tell that the iterator may move to another thread.
         let requests: Vec<_> = effects.iter().map(|effect| request(lobby, effect)).collect();
         let outcomes = stream::iter(requests).map(|request| node.ask_owner(lobby, request));
-        let outcomes: Vec<_> = outcomes.buffered(AT_ONCE).collect().await;
-        for outcome in outcomes {
-            let counter = match outcome {
-                Ok(Ok(_)) => &mut self.report.published,
-                Ok(Err(_)) | Err(_) => &mut self.report.refused,
-            };
-            *counter += 1;
+        let outcomes: Vec<_> = outcomes.buffered(PUBLICATIONS_AT_ONCE).collect().await;
+        for (effect, outcome) in effects.iter().zip(outcomes) {
+            if matches!(outcome, Ok(Ok(_))) {
+                self.report.published += 1;
+            } else {
+                self.report.refused += 1;
+                self.board.on_refused(effect);
+            }
         }
     }
 }

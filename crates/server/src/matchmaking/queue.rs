@@ -16,8 +16,8 @@ use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
 use super::{
-    MatchReport, MatchRequest, MatchTask, MatchmakingReport, TicketAnswer, TicketCommand, TicketFault, TicketName,
-    TicketTarget,
+    MatchReport, MatchRequest, MatchTask, MatchmakingReport, PUBLICATIONS_AT_ONCE, TicketAnswer, TicketCommand,
+    TicketFault, TicketName, TicketTarget,
     lobby::Lobby,
     openings::{Opened, Openings},
 };
@@ -27,8 +27,6 @@ use crate::node::Node;
 const PLACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Placings between two reports of the rooms.
 const PLACINGS_PER_REPORT: u32 = 5;
-/// Publications in flight at a time.
-const AT_ONCE: usize = 64;
 
 struct Queue {
     settings: MatchSettings,
@@ -295,7 +293,7 @@ impl Queues {
             // A refusal concerns the channel of the user alone, who can ask for the status.
             let _ = self.node.ask_owner(&channel, request).await;
         });
-        sent.buffer_unordered(AT_ONCE).collect::<()>().await;
+        sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
     }
 
     fn report(&self) -> MatchmakingReport {
