@@ -13,7 +13,7 @@ pub enum MatchRefusal {
     Criteria,
     /// No ticket has this id, or the user is not in it.
     UnknownTicket,
-    /// The ticket has ended or needs no confirmation.
+    /// The ticket is over: its users have joined their room, or it has ended.
     TicketOver,
 }
 

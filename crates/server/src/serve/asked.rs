@@ -25,9 +25,7 @@ impl Asked {
             None => Arc::new(NoBackends::default()),
         }
     }
-}
 
-impl Asked {
     /// The backends, behind the methods that the node answers.
     pub(super) fn answering(&self, matchmaking: Option<MatchHandle>) -> Arc<dyn ProxyClient> {
         match matchmaking {
