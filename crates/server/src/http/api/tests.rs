@@ -112,6 +112,27 @@ fn batches_hold_every_method_that_is_served() {
 }
 
 #[test]
+fn the_status_of_every_error_is_described() {
+    let errors = [
+        ApiError::INTERNAL,
+        ApiError::UNKNOWN_CHANNEL,
+        ApiError::NOT_FOUND,
+        ApiError::BAD_REQUEST,
+        ApiError::NOT_AVAILABLE,
+        ApiError::TOO_MANY_REQUESTS,
+        ApiError::UNRECOVERABLE_POSITION,
+        ApiError::CONFLICT,
+    ];
+    assert_eq!(errors.len(), ApiError::CODES.len());
+    for (path, item) in document()["paths"].as_object().expect("an object") {
+        let described = names(&item["post"]["responses"]);
+        for error in &errors {
+            assert!(described.contains(&error.http_status().to_string()), "{path}: {error:?}");
+        }
+    }
+}
+
+#[test]
 fn errors_and_the_version_are_those_of_the_program() {
     let document = document();
     assert_eq!(
