@@ -18,12 +18,15 @@ pub(super) struct Command {
 }
 
 /// Optional fields of a subscription; each is a bit of `number`.
-const JSON_EXTRAS: [(u8, &str); 5] = [
+const JSON_EXTRAS: [(u8, &str); 7] = [
     (1, r#","delta":"fossil""#),
     (2, r#","tf":{"op":"or","nodes":[{"key":"k","cmp":"gt","val":"9"},{"key":"k","cmp":"nex"}]}"#),
     (4, r#","tf":{"key":"k","cmp":"sw","val":"1"}"#),
     (8, r#","positioned":true"#),
     (16, r#","recoverable":true,"data":"no""#),
+    // With one of them, the parameters of the room that the join opens: those that a client may set, and others.
+    (32, r#","data":{"room_params":{"map":1}}"#),
+    (64, r#","data":{"room_params":{"map":"longer than the limit","x":2}}"#),
 ];
 
 impl Command {

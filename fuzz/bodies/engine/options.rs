@@ -142,7 +142,7 @@ fn namespaces(open: &NamespaceOptions) -> Vec<NamespaceOptions> {
             messages_max: 2,
             message_bytes_max: 16,
             metadata_bytes_max: 64,
-            join_params: Vec::new(),
+            join_params: vec!["map".into()],
             params_bytes_max: 16,
         }),
         ..named("arena")
