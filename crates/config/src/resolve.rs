@@ -25,11 +25,12 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
     proxies::assign(r, &backends, &mut engine);
     let matchmaking = matchmaking::settings(r, &backends, &mut engine);
     let lobbies = matchmaking::lobbies(r, &mut engine);
+    let rooms = rooms::rooms(r, &backends);
     let config = Config {
         file: None,
         engine: Arc::new(engine),
         backends: backends.proxies,
-        rooms: rooms::rooms(r),
+        rooms,
         matchmaking,
         lobbies,
         shards: shards(r),

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use dunlin_engine::backend::ProxyIndex;
 use dunlin_games::Registry;
 use dunlin_rooms::RoomOptions;
 
@@ -14,6 +15,8 @@ pub struct RoomSettings {
     pub params: serde_json::Value,
     /// The tick rate and the limits of the world.
     pub room: RoomOptions,
+    /// The backend that games may call; `None` for none.
+    pub call_proxy: Option<ProxyIndex>,
     /// Time after which an empty room is closed.
     pub empty_timeout_ms: u64,
     /// Maximum duration of a tick before the room is abandoned.
@@ -93,6 +96,7 @@ impl Default for RoomSettings {
             simulation: String::new(),
             params: serde_json::Value::Null,
             room: RoomOptions::default(),
+            call_proxy: None,
             empty_timeout_ms: 30_000,
             tick_stuck_timeout_ms: 2_000,
             catch_up_ticks: 5,

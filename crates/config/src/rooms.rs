@@ -6,12 +6,12 @@ use dunlin_engine::options::{Lane, NamespaceOptions, RoomLimits, RoomOpenings};
 use dunlin_rooms::{Grid, RoomOptions};
 
 use super::{
-    Config, PathSettings, RoomSettings, RoomSurvival, RoomsOptions, problem::SettingSource, resolve::Reader,
-    value::shortened,
+    Config, PathSettings, RoomSettings, RoomSurvival, RoomsOptions, problem::SettingSource, proxies::Book,
+    resolve::Reader, value::shortened,
 };
 
 /// Rooms of all namespaces in the engine's order, beginning with channels without a namespace.
-pub(super) fn rooms(r: &mut Reader<'_>) -> RoomsOptions {
+pub(super) fn rooms(r: &mut Reader<'_>, book: &Book) -> RoomsOptions {
     let namespaces = (0..r.settings.len("channel.namespaces")).map(|index| format!("channel.namespaces[{index}]"));
     let tables: Vec<String> = std::iter::once("channel.without_namespace".to_owned()).chain(namespaces).collect();
     RoomsOptions {
@@ -20,7 +20,7 @@ pub(super) fn rooms(r: &mut Reader<'_>) -> RoomsOptions {
         lost_threads_max: r.narrow("room.lost_threads_limit"),
         memory_bytes_max: r.narrow("room.total_memory_limit"),
         path_blocks_max: r.count("room.paths_queue_limit"),
-        namespaces: tables.iter().map(|table| settings(r, table).map(Arc::new)).collect(),
+        namespaces: tables.iter().map(|table| settings(r, book, table).map(Arc::new)).collect(),
     }
 }
 
@@ -54,10 +54,12 @@ pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
     has_rooms.then_some(limits)
 }
 
-fn settings(r: &mut Reader<'_>, table: &str) -> Option<RoomSettings> {
+fn settings(r: &mut Reader<'_>, book: &Book, table: &str) -> Option<RoomSettings> {
     let at = |key: &str| format!("{table}.room.{key}");
     let simulation = r.text(&at("simulation"));
     let seed = r.narrow::<u64>(&at("seed"));
+    let call_proxy = book.find(r, &format!("{table}.room"), "call", "rpc.proxy");
+    let calls_max = r.count(&at("calls_limit"));
     let settings = RoomSettings {
         params: r.json(&at("params")),
         room: RoomOptions {
@@ -69,7 +71,10 @@ fn settings(r: &mut Reader<'_>, table: &str) -> Option<RoomSettings> {
             events_per_tick_max: r.count(&at("events_per_tick_limit")),
             event_bytes_max: r.count(&at("event_size_limit")),
             metadata_bytes_max: r.count(&at("metadata_size_limit")),
+            calls_max: if call_proxy.is_some() { calls_max } else { 0 },
+            call_bytes_max: r.count(&at("call_size_limit")),
         },
+        call_proxy,
         empty_timeout_ms: r.ms(&at("empty_timeout")),
         tick_stuck_timeout_ms: r.ms_above_zero(&at("tick_stuck_timeout")),
         catch_up_ticks: r.narrow(&at("catch_up_ticks")),

@@ -42,7 +42,7 @@ pub struct ProxyRequest {
 /// The session in a request to a backend.
 #[derive(Clone, Debug)]
 pub struct ProxySession {
-    /// The session's id.
+    /// The session's id; for a call of a room, the room's channel.
     pub client: Arc<str>,
     /// Its transport and encoding.
     pub wire: Wire,
@@ -86,6 +86,8 @@ pub enum ProxyRequestKind {
         /// Application bytes of the command.
         data: Option<Payload>,
     },
+    /// The game of a room calls the application. The response is [`ProxyResponse::Rpc`].
+    RoomCall { channel: Arc<str>, method: Box<str>, data: Payload },
 }
 
 /// The result of a request.

@@ -5,6 +5,7 @@
 //! [`Runner::run`] lets the game act on it, [`RoomHost::finish`] says what has to be posted. Only the middle one runs foreign
 //! code. If that does not come back, the books are still there, and [`RoomHost::end`] tells everybody.
 
+mod calls;
 mod checkpoint;
 mod messages;
 mod not_restored;
@@ -25,6 +26,7 @@ use crate::{
     room::{Departure, EventAudience, FromRoom, JoinedAs, NotJoined, RoomKey, SeatChange, SeatKey, ToRoom},
 };
 
+pub use calls::CallCounts;
 pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
 pub use not_restored::NotRestored;
 pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, visitor_of};
@@ -47,6 +49,8 @@ pub struct HostOptions {
     pub seat_grace_ticks: u32,
     /// Players of one user without a client. With one more, the one that has been without for longest leaves.
     pub away_per_user_max: u32,
+    /// Bytes of the backend's answer to a call of the game.
+    pub call_bytes_max: usize,
 }
 
 /// What a tick begins with.

@@ -11,8 +11,8 @@ use dunlin_engine::{
 };
 use dunlin_protocol::{ClientInfo, Encoding, Payload};
 use dunlin_rooms::{
-    GridShape, InputError, ListingChange, NewObject, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions,
-    Simulation, Visibility, Visitor, World,
+    CallError, CallId, GridShape, InputError, ListingChange, NewObject, PlayerId, Position, Refusal, RestoreError,
+    Room, RoomOptions, Simulation, Visibility, Visitor, World,
 };
 
 /// A name and bytes in hexadecimal on each line, as each version has written them. A version that is released gets a file of
@@ -123,7 +123,18 @@ fn ticks() -> [(Option<u64>, Vec<Step>); 5] {
         ),
         (
             Some(STATE_HASH),
-            vec![input(0, 301, b"on"), Step::Message { id: 300, data: Bytes::from_static(b"{}") }, change_listing()],
+            vec![
+                input(0, 301, b"on"),
+                Step::Message { id: 300, data: Bytes::from_static(b"{}") },
+                change_listing(),
+                answer(Ok(Bytes::from_static(b"{}"))),
+                answer(Err(CallError::Refused(Refusal { code: 300, message: "no".into() }))),
+                answer(Err(CallError::Timeout)),
+                answer(Err(CallError::Failed)),
+                answer(Err(CallError::Busy)),
+                answer(Err(CallError::TooLong)),
+                answer(Err(CallError::Lost)),
+            ],
         ),
         (None, vec![Step::AllAway { grace_ticks: 1_000 }]),
         (
@@ -182,6 +193,10 @@ fn fixture(version: usize) -> BTreeMap<&'static str, Vec<u8>> {
         .collect()
 }
 
+fn answer(outcome: Result<Bytes, CallError>) -> Step {
+    Step::Answer { call: CallId(300), outcome: outcome.into() }
+}
+
 fn change_listing() -> Step {
     let change = ListingChange { players_max: Some(300), is_locked: Some(true), metadata: Some("{}".into()) };
     Step::ChangeListing { id: 301, change: change.into() }
@@ -208,10 +223,12 @@ fn what_every_version_has_written_is_read_and_gone_on_from() {
 
 fn goes_on_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
     let saved = Checkpoint::read(&fixture["checkpoint"]).expect("it is read");
-    // Version 1 has no limit on spectators, and no spectators.
+    // Version 1 has no limits on spectators, metadata and calls, because it has none of these.
     let options = RoomOptions {
         spectators_max: saved.origin().options.spectators_max,
         metadata_bytes_max: saved.origin().options.metadata_bytes_max,
+        calls_max: saved.origin().options.calls_max,
+        call_bytes_max: saved.origin().options.call_bytes_max,
         ..origin().options
     };
     assert_eq!((saved.origin(), saved.ticks_run()), (&RoomOrigin { options, ..origin() }, TICKS_SAVED as u64));

@@ -138,6 +138,7 @@ fn who_comes_and_goes_among_others_does_not_cost_a_world() {
         ticks_per_second: 60,
         seat_grace_ticks: 0,
         away_per_user_max: 8,
+        call_bytes_max: 1_024,
     };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), terms);
     let mut runner = Runner::new(room);
@@ -181,6 +182,7 @@ fn what_happens_before_a_tick_is_not_in_the_world_before_it() {
         ticks_per_second: 60,
         seat_grace_ticks: 0,
         away_per_user_max: 8,
+        call_bytes_max: 1_024,
     };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), grid.clone(), terms);
     let mut runner = Runner::new(room);

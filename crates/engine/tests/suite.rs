@@ -18,6 +18,7 @@ mod pacing;
 mod peers;
 mod permissions;
 mod recoveries;
+mod room_calls;
 mod room_messages;
 mod room_openings;
 mod room_params;

@@ -80,9 +80,9 @@
 pub use dunlin::run;
 pub use dunlin_games::{BadParams, Make, Registry};
 pub use dunlin_rooms::{
-    Angle, CellIndex, Fixed, Grid, GridError, GridShape, InputError, Neighbour, NewObject, Object, ObjectId,
-    PastNeighbour, PlayerId, Position, Refusal, RestoreError, Rewound, Scope, Simulation, Visibility, Visitor, World,
-    WorldError,
+    Angle, CallError, CallId, CellIndex, Fixed, Grid, GridError, GridShape, InputError, Neighbour, NewObject, Object,
+    ObjectId, PastNeighbour, PlayerId, Position, Refusal, RestoreError, Rewound, Scope, Simulation, Visibility,
+    Visitor, World, WorldError,
 };
 /// The parameters of a simulation in the configuration, and events in tests, are [`serde_json::Value`]s.
 pub use serde_json;

@@ -20,13 +20,16 @@
 //!
 //! An input is 8 bytes: a stamp that the sender recognizes. The next tick writes it to the object's state, and it
 //! determines the object's new direction. Joining requires no data. A message of the backend, which is any JSON, becomes an
-//! event for all players; the answer is `{"players": 3}`.
+//! event for all players; the answer is `{"players": 3}`. A message `{"call": "score", "data": {}, "timeout_ticks": 60}` calls
+//! the method of the backend instead; what comes of it becomes an event ([`calls`]).
+
+mod calls;
 
 use std::collections::BTreeMap;
 
 use dunlin_rooms::{
-    CellIndex, GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Scope,
-    Simulation, Visibility, Visitor, World, WorldError,
+    CallError, CallId, CellIndex, GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal,
+    RestoreError, Scope, Simulation, Visibility, Visitor, World, WorldError,
 };
 use serde_json::Value;
 
@@ -172,8 +175,17 @@ impl Simulation for Crowd {
     fn message(&mut self, world: &mut World, data: &[u8]) -> Result<Vec<u8>, Refusal> {
         let refused = |error: WorldError| Refusal { code: NO_MESSAGE, message: error.to_string().into() };
         let text = std::str::from_utf8(data).map_err(|_| refused(WorldError::BadEvent))?;
+        if let Some(call) = calls::CrowdCall::read(data) {
+            let id = call.send(world).map_err(refused)?;
+            return Ok(format!(r#"{{"call":{}}}"#, id.0).into());
+        }
         world.emit(Scope::All, text).map_err(refused)?;
         Ok(format!(r#"{{"players":{}}}"#, world.player_count()).into())
+    }
+
+    fn answer(&mut self, world: &mut World, call: CallId, outcome: Result<&[u8], CallError>) {
+        // An answer that is too long for an event is not shown.
+        let _ = world.emit(Scope::All, &calls::event(world.tick(), call, outcome));
     }
 
     fn tick(&mut self, world: &mut World) {

@@ -39,5 +39,6 @@ pub use room::{Joined, PlayerChange, Removals, Room, RoomOptions, SAVED_ROOM_VER
 pub use simulation::{InputError, Refusal, RestoreError, Simulation, Visitor};
 pub use update::{EncodingSet, ObjectView, TickUpdate, UpdateWriter};
 pub use world::{
-    Neighbour, NewObject, Object, ObjectId, PastNeighbour, PlayerId, Rewound, Scope, Visibility, World, WorldError,
+    CallError, CallId, CallsOfTick, GameCall, Neighbour, NewObject, Object, ObjectId, PastNeighbour, PlayerId, Rewound,
+    Scope, Visibility, World, WorldError,
 };

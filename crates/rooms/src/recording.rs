@@ -1,14 +1,15 @@
 //! Records a room and replays it.
 //!
-//! A recording consists of the room's seed and options, followed for each tick by its joins, leaves, inputs and
-//! messages in order, and the state hash after the tick. A replay must produce the same hashes; otherwise it reports the first tick
-//! that differs.
+//! A recording consists of the room's seed and options, followed for each tick by its joins, leaves, inputs,
+//! messages and answers of the backend in order, and the state hash after the tick. A replay must produce the same
+//! hashes; otherwise it reports the first tick that differs.
 //!
 //! Format: [`MAGIC`], a version byte, the header, and records up to the end. A record is a byte for its kind, followed
 //! by its fields. Numbers are varints with 7 bits per byte, the lowest first, the top bit set if more bytes follow.
 //! Texts and bytes follow their length; a hash has 8 bytes, the lowest first. A truncated recording is valid up to its
 //! last complete record.
 
+mod call_outcome;
 mod comparison;
 mod replay;
 
@@ -17,16 +18,17 @@ use std::fmt;
 use dunlin_protocol::Encoding;
 
 use crate::{
-    ListingChange, PlayerId, Room, RoomInfo, RoomOptions, Visitor,
+    CallError, CallId, ListingChange, PlayerId, Room, RoomInfo, RoomOptions, Visitor,
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
+use call_outcome::CallOutcomeRef;
 pub use comparison::{Comparison, Difference, compare};
 pub use replay::{Replay, ReplayError, replay};
 
 /// How every recording begins.
 pub const MAGIC: &[u8; 8] = b"DUNLINRR";
-/// The version of the format that is written. Version 1 has no spectators and no messages, and knows of a visitor only the
+/// The version of the format that is written. Version 1 has no spectators, no messages and no calls, and knows of a visitor only the
 /// user.
 const VERSION: u8 = 2;
 /// Ticks in a second at the most; as in [`RoomOptions::ticks_per_second`].
@@ -86,6 +88,10 @@ enum Record<'a> {
     Listing {
         change: &'a [u8],
     },
+    Answer {
+        call: CallId,
+        outcome: CallOutcomeRef<'a>,
+    },
 }
 
 impl Recorder {
@@ -132,6 +138,11 @@ impl Recorder {
         Record::Listing { change: &written }.write(&mut self.out);
     }
 
+    /// [`Room::answer`] is called, whatever comes of it.
+    pub fn answer(&mut self, call: CallId, outcome: Result<&[u8], &CallError>) {
+        Record::Answer { call, outcome: CallOutcomeRef::of(outcome) }.write(&mut self.out);
+    }
+
     /// [`Room::tick`] has been called.
     pub fn tick(&mut self, room: &Room) {
         Record::Tick { state_hash: room.state_hash() }.write(&mut self.out);
@@ -172,7 +183,9 @@ impl Header {
             put_number(bound as u64, out);
         }
         put_bytes(self.channel.as_bytes(), out);
-        put_number(self.options.metadata_bytes_max as u64, out);
+        for bound in [options.metadata_bytes_max, options.calls_max, options.call_bytes_max] {
+            put_number(bound as u64, out);
+        }
     }
 
     /// What the room was opened with.
@@ -207,10 +220,13 @@ impl Header {
             event_bytes_max: reader.number_of()?,
             spectators_max: if version >= 2 { reader.number_of()? } else { 0 },
             metadata_bytes_max: 0,
+            calls_max: 0,
+            call_bytes_max: 0,
         };
         let channel = if version >= 2 { reader.text()?.to_owned() } else { String::new() };
         if version >= 2 {
             options.metadata_bytes_max = reader.number_of()?;
+            (options.calls_max, options.call_bytes_max) = (reader.number_of()?, reader.number_of()?);
         }
         Ok(Self { simulation, params, seed, channel, options })
     }
@@ -255,6 +271,11 @@ impl<'a> Record<'a> {
                 out.push(16);
                 put_bytes(change, out);
             }
+            Self::Answer { call, outcome } => {
+                out.push(32);
+                put_number(u64::from(call.0), out);
+                outcome.write(out);
+            }
         }
     }
 
@@ -280,6 +301,7 @@ impl<'a> Record<'a> {
             }
             7 => Self::Message { data: reader.bytes()? },
             16 => Self::Listing { change: reader.bytes()? },
+            32 => Self::Answer { call: CallId(reader.number_of()?), outcome: CallOutcomeRef::read(reader)? },
             _ => return Err(Unreadable::Wrong),
         })
     }
@@ -313,6 +335,10 @@ impl fmt::Display for Record<'_> {
             Self::Leave { player } => write!(f, "player {} leaves", player.0),
             Self::Listing { change } => write!(f, "the backend changes the listing: {}", Hex(change)),
             Self::Message { data } => write!(f, "the backend sends the message {}", Hex(data)),
+            Self::Answer { call, outcome: CallOutcomeRef::Data(data) } => {
+                write!(f, "the backend answers call {}: {}", call.0, Hex(data))
+            }
+            Self::Answer { call, outcome } => write!(f, "call {} has no answer: {outcome:?}", call.0),
             Self::Input { player, number, data } => {
                 write!(f, "player {} sends input {number}: {}", player.0, Hex(data))
             }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use dunlin_protocol::Encoding;
 
 use crate::{
-    CellIndex, EncodingSet, Grid, GridError, ListingChange, PlayerId, Refusal, RestoreError, RoomInfo, Scope,
-    Simulation, TickUpdate, UpdateWriter, Visitor, World, WorldError,
+    CallError, CallId, CallsOfTick, CellIndex, EncodingSet, Grid, GridError, ListingChange, PlayerId, Refusal,
+    RestoreError, RoomInfo, Scope, Simulation, TickUpdate, UpdateWriter, Visitor, World, WorldError,
     binary::{Reader, put_bytes},
     hash::Hasher,
     wire,
@@ -42,6 +42,10 @@ pub struct RoomOptions {
     pub event_bytes_max: usize,
     /// Bytes of the metadata.
     pub metadata_bytes_max: usize,
+    /// Calls of the game that may wait for the backend's answer; 0 if there is no backend.
+    pub calls_max: usize,
+    /// Bytes of the method and the data of a call together, and of its answer.
+    pub call_bytes_max: usize,
 }
 
 impl Default for RoomOptions {
@@ -55,6 +59,8 @@ impl Default for RoomOptions {
             events_per_tick_max: 1_024,
             event_bytes_max: 16_384,
             metadata_bytes_max: 4_096,
+            calls_max: 64,
+            call_bytes_max: 16_384,
         }
     }
 }
@@ -123,6 +129,8 @@ pub struct TickOutcome {
     pub scoped: Vec<Scoped>,
     /// Who was removed by the game.
     pub removals: Removals,
+    /// Calls of the game to the backend.
+    pub calls: CallsOfTick,
 }
 
 /// Whom a tick removed from a room by the game's decision.
@@ -265,6 +273,25 @@ impl Room {
         self.world.change_listing(change)
     }
 
+    /// Gives the game the backend's answer to its call. Returns whether it waited for that: an answer after the timeout has no
+    /// effect.
+    pub fn answer(&mut self, call: CallId, outcome: Result<&[u8], CallError>) -> bool {
+        let is_waited_for = self.world.calls_mut().end(call);
+        if is_waited_for {
+            self.simulation.answer(&mut self.world, call, outcome);
+        }
+        is_waited_for
+    }
+
+    /// No answer will come to the calls that wait: the room goes on after a restart. Returns how many there are.
+    pub fn lose_calls(&mut self) -> usize {
+        let lost = self.world.calls_mut().lose_all();
+        for call in &lost {
+            self.simulation.answer(&mut self.world, *call, Err(CallError::Lost));
+        }
+        lost.len()
+    }
+
     /// Lets a player or a spectator go. Nothing happens if it is not here.
     pub fn leave(&mut self, player: PlayerId) {
         match self.world.remove_player(player) {
@@ -310,7 +337,8 @@ impl Room {
         self.writer.begin(self.world.tick(), time_us, self.encodings(), false);
         self.world.write_changes(&mut self.writer);
         let update = Arc::new(self.writer.finish(self.world.grid()));
-        let outcome = TickOutcome { update, players: self.player_changes(), scoped: self.scoped(), removals };
+        let calls = self.world.calls_mut().take_of_tick();
+        let outcome = TickOutcome { update, players: self.player_changes(), scoped: self.scoped(), removals, calls };
         self.forget();
         outcome
     }
@@ -332,6 +360,9 @@ impl Room {
 
     fn step(&mut self) -> Removals {
         self.world.advance();
+        for call in self.world.calls_mut().begin_tick() {
+            self.simulation.answer(&mut self.world, call, Err(CallError::Timeout));
+        }
         self.simulation.tick(&mut self.world);
         let mut kicked = Vec::new();
         // A game may kick more players while one leaves. There are as many kicks as players at most.
@@ -339,6 +370,7 @@ impl Room {
             self.leave(player);
             kicked.push((player, reason));
         }
+        self.world.calls_mut().end_tick();
         self.world.settle();
         Removals { kicked, closing: self.world.closing().map(Into::into) }
     }
@@ -346,6 +378,7 @@ impl Room {
     fn forget(&mut self) {
         self.world.forget_changes();
         self.world.forget_events();
+        self.world.calls_mut().take_of_tick();
     }
 
     fn player_changes(&mut self) -> Vec<PlayerChange> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{GridShape, PlayerId, World};
+use crate::{CallError, CallId, GridShape, PlayerId, World};
 
 /// The code of a message to a game that takes none.
 const NO_MESSAGES_CODE: u16 = 400;
@@ -81,6 +81,12 @@ pub trait Simulation: Send {
         Err(Refusal { code: NO_MESSAGES_CODE, message: "this game takes no messages".into() })
     }
 
+    /// The backend's answer to a call ([`World::call`]), or why there is none. Comes once for each call, before a tick: the
+    /// timeout in the very tick that was named.
+    fn answer(&mut self, world: &mut World, call: CallId, outcome: Result<&[u8], CallError>) {
+        let _ = (world, call, outcome);
+    }
+
     /// One step of time.
     fn tick(&mut self, world: &mut World);
 
@@ -141,7 +147,7 @@ impl<'a> Visitor<'a> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The code of the error reply: 400 to 1,999.
+    /// The code of the error reply: 400 to 1,999. Of a backend: 100 to 1,999.
     pub code: u16,
     /// Human-readable; the client or the backend receives it with the code.
     pub message: Box<str>,

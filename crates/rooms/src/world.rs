@@ -1,5 +1,6 @@
 //! The world that a simulation changes and that is replicated to clients.
 
+mod calls;
 mod cells;
 mod events;
 mod listed;
@@ -25,12 +26,14 @@ use rand_chacha::{
 };
 
 use crate::{CellIndex, Grid, ListingState, Position, RoomInfo, RoomOptions, hash::Hasher};
+use calls::Calls;
 use cells::Cells;
 use listed::ListingLimits;
 use past::Past;
 use removals::PendingRemovals;
 use slots::{Slot, Slots};
 
+pub use calls::{CallError, CallId, CallsOfTick, GameCall};
 pub use near::Neighbour;
 pub use past::{PastNeighbour, Rewound};
 
@@ -143,6 +146,12 @@ pub enum WorldError {
     BadEvent,
     /// The metadata is not JSON, or longer than it may be.
     BadMetadata,
+    /// As many calls wait for their answers as `room.calls_limit` allows, or all numbers have been given.
+    TooManyCalls,
+    /// The method and the data of a call are longer than `room.call_size_limit`.
+    CallTooLong,
+    /// The room has no backend to call: `room.call_proxy_enabled` is off.
+    NoBackend,
 }
 
 /// A world: objects on a grid, players and their viewpoints, chance.
@@ -162,6 +171,7 @@ pub struct World {
     removals: PendingRemovals,
     listing: ListingState,
     listing_limits: ListingLimits,
+    calls: Calls,
     /// Counts the updates that were made. What is touched in a round is looked at when it is settled.
     round: u64,
     /// Slots that were touched in this round; some may be free again.
@@ -189,6 +199,7 @@ impl World {
             removals: PendingRemovals::default(),
             listing: ListingState::default(),
             listing_limits: ListingLimits::of(options),
+            calls: Calls::new(options),
             round: 1,
             touched: Vec::new(),
             settled_hash: 0,
@@ -407,7 +418,7 @@ impl World {
             .number(self.slots.slots.len() as u64)
             .number(u64::from(self.slots.last_id));
         let hasher = self.removals.hash(self.events.hash(self.players.hash(hasher)));
-        self.hash_past(self.listing.hash(hasher)).finish()
+        self.hash_past(self.calls.hash(self.listing.hash(hasher))).finish()
     }
 
     /// About how many bytes it takes.
@@ -417,6 +428,7 @@ impl World {
             + self.players.memory_bytes()
             + self.events.memory_bytes()
             + self.past.memory_bytes()
+            + self.calls.memory_bytes()
             + self.touched.capacity() * size_of::<u32>()
     }
 }
@@ -430,6 +442,9 @@ impl fmt::Display for WorldError {
             Self::TooManyEvents => "there have been as many events in this tick as there may be",
             Self::BadEvent => "an event is not JSON, or longer than it may be",
             Self::BadMetadata => "the metadata is not JSON, or longer than room.metadata_size_limit",
+            Self::TooManyCalls => "as many calls wait for their answers as room.calls_limit allows",
+            Self::CallTooLong => "a call is longer than room.call_size_limit",
+            Self::NoBackend => "the room has no backend to call: room.call_proxy_enabled is off",
         })
     }
 }

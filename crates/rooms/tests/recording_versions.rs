@@ -67,8 +67,14 @@ fn header() -> Header {
         params: r#"{"stones":1}"#.to_owned(),
         seed: 7,
         channel: String::new(),
-        // Version 1 has no limits on spectators and metadata.
-        options: RoomOptions { spectators_max: 0, metadata_bytes_max: 0, ..RoomOptions::default() },
+        // Version 1 has no limits on spectators, metadata and calls.
+        options: RoomOptions {
+            spectators_max: 0,
+            metadata_bytes_max: 0,
+            calls_max: 0,
+            call_bytes_max: 0,
+            ..RoomOptions::default()
+        },
     }
 }
 

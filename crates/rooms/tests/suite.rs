@@ -10,6 +10,7 @@ mod picture;
 
 mod allocations;
 mod body_allocations;
+mod calls;
 mod corpus;
 mod drift;
 mod listing;

@@ -6,6 +6,7 @@
 //! it.
 
 mod builder;
+mod calls;
 mod heap;
 mod held;
 mod job;
@@ -36,12 +37,16 @@ use dunlin_config::RoomsOptions;
 use tokio::sync::{Mutex, mpsc};
 
 use builder::{RoomBuilder, Task, ToThread};
+use calls::CallLink;
 use paths::{PathMeter, PathSink};
 use scheduler::Scheduler;
 use shared::Shared;
 use thread::RoomThread;
 
-use crate::node::{Doorbell, NodeStorage};
+use crate::{
+    backend::ProxyClient,
+    node::{Doorbell, NodeStorage},
+};
 
 pub(crate) use links::RoomLinks;
 pub use paths::PathCounts;
@@ -80,6 +85,7 @@ impl Rooms {
         doorbells: &[Arc<Doorbell>],
         node_seed: u64,
         storage: Option<Arc<NodeStorage>>,
+        backends: &Arc<dyn ProxyClient>,
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
         let wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
         let (links, outgoing) = links::connect(doorbells, &wakers, options.ring_messages.max(1));
@@ -99,7 +105,8 @@ impl Rooms {
             .map(|(index, (waker, links))| {
                 let (made, made_rooms) = std::sync::mpsc::channel();
                 to_threads.push(ToThread { made, waker: Arc::clone(&waker) });
-                let scheduler = Scheduler::new(index, links, (tasks.clone(), made_rooms), alive.clone());
+                let calls = CallLink::new(Arc::clone(backends), Arc::clone(&waker));
+                let scheduler = Scheduler::new(index, links, calls, (tasks.clone(), made_rooms), alive.clone());
                 Arc::new(RoomThread::new(index, Arc::clone(&shared), waker, scheduler))
             })
             .collect();

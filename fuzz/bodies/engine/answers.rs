@@ -65,6 +65,7 @@ pub(super) fn outcome(script: &mut Script<'_>, ask: ProxyRequestKind, now_s: u64
             ProxyResponse::Publish(Box::new(PublishResponse { data: info(script), how: publish(script) }))
         }
         ProxyRequestKind::Rpc { data, .. } => ProxyResponse::Rpc { data },
+        ProxyRequestKind::RoomCall { data, .. } => ProxyResponse::Rpc { data: Some(data) },
     })
 }
 

@@ -38,6 +38,7 @@ impl Rooms {
                     ticks_per_second: 60,
                     seat_grace_ticks: 0,
                     away_per_user_max: 2,
+                    call_bytes_max: 1_024,
                 };
                 outgoing.push((room.owner, FromRoom::Made { room, channel: channel.clone() }));
                 let host = RoomHost::new(room, channel, world.grid().clone(), terms);

@@ -168,6 +168,25 @@ const ROOM: &[Key] = &[
         "16384",
         "Maximum size in bytes of a message of the backend, and of the game's answer. A larger message gets error 107.",
     ),
+    own("call_proxy_enabled", Bool, "false", "Let games call a backend."),
+    own(
+        "call_proxy_name",
+        Text,
+        "default",
+        "The backend that games call: a name from `proxies`, or `default` for `rpc.proxy`.",
+    ),
+    own(
+        "calls_limit",
+        Int(1, 1 << 16),
+        "64",
+        "Maximum number of calls of a room that wait for the answer of the backend. Beyond it the simulation gets an error.",
+    ),
+    own(
+        "call_size_limit",
+        Int(1, 1 << 20),
+        "16384",
+        "Maximum size in bytes of a call of the game, method and data together, and of its answer. Beyond it the simulation gets an error.",
+    ),
     own(
         "tick_stuck_timeout",
         Duration,

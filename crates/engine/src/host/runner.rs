@@ -5,12 +5,13 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding};
 use dunlin_rooms::{
-    EncodingSet, ListingChange, PlayerChange, PlayerId, Refusal, Removals, Room, Scoped, TickOutcome, TickUpdate,
-    Visitor, WorldError,
+    CallError, CallId, EncodingSet, ListingChange, PlayerChange, PlayerId, Refusal, Removals, Room, Scoped,
+    TickOutcome, TickUpdate, Visitor, WorldError,
 };
 
 use super::{
-    ShardBefore, TickBatch,
+    CallCounts, ShardBefore, TickBatch,
+    calls::detached_calls,
     seat_book::{LeavesAt, SeatBook},
     seating::Seating,
 };
@@ -54,6 +55,13 @@ pub enum Step {
         id: u64,
         /// For the game.
         data: Bytes,
+    },
+    /// The backend's answer to a call of the game, or why there is none.
+    Answer {
+        /// The room's number for it.
+        call: CallId,
+        /// Shared: the memory is not the room's.
+        outcome: Arc<Result<Bytes, CallError>>,
     },
     /// The backend changes how the room is listed.
     ChangeListing {
@@ -107,6 +115,7 @@ pub(super) struct Applied {
     answered: Vec<MessageAnswer>,
     expired: usize,
     displaced: usize,
+    calls: CallCounts,
 }
 
 /// A join that was accepted.
@@ -141,6 +150,8 @@ pub struct CompletedTick {
     pub(super) expired: usize,
     /// Players that leave in the next tick, because their users have too many without a client.
     pub(super) displaced: usize,
+    /// What became of the game's calls.
+    pub(super) calls: CallCounts,
     pub(super) outcome: TickOutcome,
 }
 
@@ -174,13 +185,15 @@ impl Runner {
     /// Applies the pending steps and runs one tick. `time_us` is the Unix time in the snapshots.
     pub fn run(&mut self, batch: TickBatch, time_us: u64) -> CompletedTick {
         let keyframe = self.keyframe_for(&batch);
-        let Applied { entered, left, answered, expired, displaced } = self.apply(batch.steps);
+        let Applied { entered, left, answered, expired, displaced, mut calls } = self.apply(batch.steps);
         let encodings = self.room.encodings();
         let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
         let outcome = self.room.tick(time_us);
         let kicked = self.on_removals(&outcome.removals);
         let away = self.book.away_count();
-        CompletedTick { entered, left, answered, keyframe, kicked, away, expired, displaced, outcome }
+        calls.timed_out += u64::from(outcome.calls.timed_out);
+        calls.refused += u64::from(outcome.calls.refused);
+        CompletedTick { entered, left, answered, keyframe, kicked, away, expired, displaced, calls, outcome }
     }
 
     /// The game has removed players. Returns the seats that they had, with the reasons.
@@ -240,6 +253,7 @@ impl Runner {
             Step::Message { id, data } => {
                 applied.answered.push((id, self.room.message(&data).map(Bytes::from)));
             }
+            Step::Answer { call, outcome } => self.apply_answer(call, &outcome, &mut applied.calls),
             Step::ChangeListing { id, change } => {
                 let changed = self.room.change_listing(&change);
                 let refused = |error: WorldError| Refusal { code: BAD_LISTING_CODE, message: error.to_string().into() };
@@ -252,6 +266,7 @@ impl Runner {
                 }
             }
             Step::AllAway { grace_ticks } => {
+                applied.calls.lost += self.room.lose_calls() as u64;
                 // Spectators do not come back.
                 let seated = self.seating.iter().map(|(_, player)| player);
                 let mut leaving: Vec<PlayerId> = seated.filter(|player| !self.book.has(*player)).collect();
@@ -371,11 +386,13 @@ impl CompletedTick {
             away: self.away,
             expired: self.expired,
             displaced: self.displaced,
+            calls: self.calls,
             outcome: TickOutcome {
                 update: Arc::clone(&self.outcome.update),
                 players: players.collect(),
                 scoped: scoped.collect(),
                 removals: self.outcome.removals.clone(),
+                calls: detached_calls(&self.outcome.calls),
             },
         }
     }

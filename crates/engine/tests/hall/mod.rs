@@ -281,6 +281,7 @@ impl Hall {
                         ticks_per_second: 60,
                         seat_grace_ticks: self.seat_grace_ticks,
                         away_per_user_max: 2,
+                        call_bytes_max: 1_024,
                     };
                     let host = RoomHost::new(*room, channel.clone(), world.grid().clone(), terms);
                     assert!(self.rooms.insert(*room, (host, Runner::new(world))).is_none(), "opened once");

@@ -27,6 +27,9 @@ pub fn request(request: &ProxyRequest) -> Value {
         }
         ProxyRequestKind::Publish { channel, data } => ("publish", json!({"channel": &**channel, "data": text(data)})),
         ProxyRequestKind::SubRefresh { channel } => ("sub_refresh", json!({"channel": &**channel})),
+        ProxyRequestKind::RoomCall { channel, method, data } => {
+            ("room_call", json!({"channel": &**channel, "method": method, "data": text(data)}))
+        }
         ProxyRequestKind::Rpc { method, data } => ("rpc", json!({"method": method, "data": shown(data)})),
     };
     let asker = &request.asker;

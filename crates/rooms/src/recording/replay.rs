@@ -171,6 +171,10 @@ impl<'a> Replay<'a> {
                 let _ = self.room.message(data);
                 None
             }
+            Record::Answer { call, outcome } => {
+                self.room.answer(call, outcome.to_result());
+                None
+            }
             Record::Tick { state_hash: expected } => {
                 match &mut self.watched {
                     Some(watched) => watched.events = self.room.tick_with_events(),

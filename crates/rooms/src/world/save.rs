@@ -42,6 +42,7 @@ impl World {
         }
         self.removals.save(out);
         self.listing.save(out);
+        self.calls.save(out);
     }
 
     /// A world as it was saved in a version of the format. Its players are news, and all that they alone are sent.
@@ -70,6 +71,7 @@ impl World {
         if version >= 2 {
             world.removals = PendingRemovals::restore(saved)?;
             world.listing = ListingState::restore(saved)?;
+            world.calls.restore(saved)?;
         }
         // The visibility of objects follows from the rest, so nothing is to be reported now.
         world.settle();

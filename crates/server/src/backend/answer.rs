@@ -188,7 +188,7 @@ fn result(kind: ProxyKind, raw: Option<&RawValue>) -> Result<ProxyResult, NotOur
                 version_epoch: body.version_epoch,
             },
         })),
-        ProxyKind::Rpc => ProxyResponse::Rpc { data: payload(body.data, &body.b64data)? },
+        ProxyKind::Rpc | ProxyKind::RoomCall => ProxyResponse::Rpc { data: payload(body.data, &body.b64data)? },
     }))
 }
 
@@ -201,7 +201,7 @@ fn without_result(kind: ProxyKind) -> ProxyResult {
         ProxyKind::SubRefresh => Ok(ProxyResponse::SubRefresh(over)),
         ProxyKind::Subscribe => Ok(ProxyResponse::Subscribe(Box::default())),
         ProxyKind::Publish => Ok(ProxyResponse::Publish(Box::default())),
-        ProxyKind::Rpc => Ok(ProxyResponse::Rpc { data: None }),
+        ProxyKind::Rpc | ProxyKind::RoomCall => Ok(ProxyResponse::Rpc { data: None }),
     }
 }
 

@@ -25,12 +25,14 @@ pub enum ProxyKind {
     SubRefresh,
     /// Call a method.
     Rpc,
+    /// Call a method for the game of a room.
+    RoomCall,
 }
 
 impl ProxyKind {
     /// All kinds, in the order of the counters.
-    pub const ALL: [Self; 6] =
-        [Self::Connect, Self::Refresh, Self::Subscribe, Self::Publish, Self::SubRefresh, Self::Rpc];
+    pub const ALL: [Self; 7] =
+        [Self::Connect, Self::Refresh, Self::Subscribe, Self::Publish, Self::SubRefresh, Self::Rpc, Self::RoomCall];
 
     /// The kind of a request.
     pub const fn of(ask: &ProxyRequestKind) -> Self {
@@ -41,6 +43,7 @@ impl ProxyKind {
             ProxyRequestKind::Publish { .. } => Self::Publish,
             ProxyRequestKind::SubRefresh { .. } => Self::SubRefresh,
             ProxyRequestKind::Rpc { .. } => Self::Rpc,
+            ProxyRequestKind::RoomCall { .. } => Self::RoomCall,
         }
     }
 
@@ -53,6 +56,7 @@ impl ProxyKind {
             Self::Publish => "publish",
             Self::SubRefresh => "sub_refresh",
             Self::Rpc => "rpc",
+            Self::RoomCall => "room_call",
         }
     }
 }

@@ -10,8 +10,11 @@ use serde_json::value::RawValue;
 /// The fields of all kinds of requests; each kind uses some of them.
 #[derive(Default, Serialize)]
 struct Body<'b> {
+    #[serde(skip_serializing_if = "str::is_empty")]
     client: &'b str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     transport: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     protocol: &'static str,
     encoding: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,6 +73,13 @@ pub(super) fn body(request: &ProxyRequest, options: &ProxyOptions) -> Result<Vec
         ProxyRequestKind::SubRefresh { channel } => body.channel = Some(channel),
         ProxyRequestKind::Rpc { method, data: own } => {
             data = own.as_ref();
+            body.method = Some(method);
+        }
+        ProxyRequestKind::RoomCall { channel, method, data: own } => {
+            data = Some(own);
+            // It is no client that calls.
+            (body.client, body.transport, body.protocol) = ("", "", "");
+            body.channel = Some(channel);
             body.method = Some(method);
         }
     }
@@ -148,6 +158,11 @@ mod tests {
             json!({"client": "c-1", "transport": "websocket", "protocol": "protobuf", "encoding": "json", "user": "42",
                 "channel": "chat:1"})
         );
+        let call = ProxyRequestKind::RoomCall { channel: "arena:1".into(), method: "m".into(), data: payload(b"[1]") };
+        let called = asked(Wire::WebSocketJson, call, &plain).unwrap();
+        assert_eq!(called["data"], json!([1]));
+        assert_eq!((&called["channel"], &called["method"]), (&json!("arena:1"), &json!("m")));
+        assert!(called.get("client").is_none() && called.get("transport").is_none(), "{called}");
         let data = payload(b"\"hi\"");
         assert_eq!(
             asked(Wire::HttpStreamJson, ProxyRequestKind::Publish { channel: "chat:1".into(), data }, &plain).unwrap(),

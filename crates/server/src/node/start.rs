@@ -84,7 +84,7 @@ fn start_with<R: Reactor + Send + 'static>(
     let node_seed = u64::from_ne_bytes(random()?);
     let (ring_messages, inbox_requests, count) = (net.ring_messages, net.inbox_requests, net.shard_count);
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
-    let storage_of_rooms = storage.clone();
+    let (storage_of_rooms, backends_of_rooms) = (storage.clone(), Arc::clone(&backends));
     let shared = Arc::new(Shared {
         acceptor: Acceptor { places: net.places.clone(), origins, limits, headers },
         tokens,
@@ -101,8 +101,8 @@ fn start_with<R: Reactor + Send + 'static>(
         stopping: AtomicBool::new(false),
     });
     let peers = peers::connect(&doorbells, ring_messages.max(1));
-    let (rooms, room_links) = Rooms::start(rooms, engine.room_threads, &doorbells, node_seed, storage_of_rooms)
-        .map_err(resource("a thread for rooms"))?;
+    let rooms = Rooms::start(rooms, engine.room_threads, &doorbells, node_seed, storage_of_rooms, &backends_of_rooms);
+    let (rooms, room_links) = rooms.map_err(resource("a thread for rooms"))?;
     let (senders, inboxes): (Vec<_>, Vec<_>) = doorbells.iter().map(|_| mpsc::channel(inbox_requests.max(1))).unzip();
     let (reports, report_inboxes): (Vec<_>, Vec<_>) =
         doorbells.iter().map(|_| mpsc::channel(REPORT_REQUESTS_MAX)).unzip();

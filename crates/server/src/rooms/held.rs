@@ -1,4 +1,4 @@
-//! The messages of ticks that wait until what the ticks began with is logged. What nobody has seen may be lost in a crash;
+//! The messages and calls of ticks that wait until what the ticks began with is logged. What nobody has seen may be lost in a crash;
 //! what somebody has seen may not.
 
 use std::{collections::VecDeque, sync::Arc};
@@ -7,13 +7,23 @@ use dunlin_engine::{
     host::RoutedMessage,
     room::{FromRoom, NotJoined},
 };
+use dunlin_rooms::GameCall;
 
 use super::survival::RoomEntries;
+
+/// A tick that waits.
+pub(super) struct HeldTick {
+    /// The count of the tick.
+    pub(super) tick_count: u64,
+    pub(super) messages: Vec<RoutedMessage>,
+    /// Calls of the game.
+    pub(super) calls: Vec<GameCall>,
+}
 
 /// Ticks whose messages wait, in order.
 pub(super) struct HeldTicks {
     entries: Arc<RoomEntries>,
-    ticks: VecDeque<(u64, Vec<RoutedMessage>)>,
+    ticks: VecDeque<HeldTick>,
     ticks_max: usize,
 }
 
@@ -22,9 +32,9 @@ impl HeldTicks {
         Self { entries, ticks: VecDeque::new(), ticks_max: ticks_max.max(1) }
     }
 
-    /// Adds the messages of the tick with this count.
-    pub(super) fn hold(&mut self, tick_count: u64, messages: Vec<RoutedMessage>) {
-        self.ticks.push_back((tick_count, messages));
+    /// Adds a tick.
+    pub(super) fn hold(&mut self, tick: HeldTick) {
+        self.ticks.push_back(tick);
     }
 
     /// Whether as many ticks wait as may.
@@ -37,12 +47,15 @@ impl HeldTicks {
         self.ticks.is_empty()
     }
 
-    /// Moves the messages of logged ticks to `outgoing`.
-    pub(super) fn release(&mut self, outgoing: &mut Vec<RoutedMessage>) {
+    /// Moves the messages of logged ticks to `outgoing`. Returns their calls.
+    pub(super) fn release(&mut self, outgoing: &mut Vec<RoutedMessage>) -> Vec<GameCall> {
         let logged = self.entries.logged();
-        while let Some((_, messages)) = self.ticks.pop_front_if(|(tick_count, _)| *tick_count <= logged) {
+        let mut released = Vec::new();
+        while let Some(HeldTick { messages, calls, .. }) = self.ticks.pop_front_if(|tick| tick.tick_count <= logged) {
             outgoing.extend(messages);
+            released.extend(calls);
         }
+        released
     }
 
     /// Why nothing is logged any more.
@@ -50,14 +63,19 @@ impl HeldTicks {
         self.entries.fault()
     }
 
+    /// Takes out the calls of a room that ends for ever.
+    pub(super) fn take_calls(&mut self) -> Vec<GameCall> {
+        self.ticks.iter_mut().flat_map(|tick| std::mem::take(&mut tick.calls)).collect()
+    }
+
     /// The room ends for ever: what happened in it may be seen.
     pub(super) fn release_all(self, outgoing: &mut Vec<RoutedMessage>) {
-        outgoing.extend(self.ticks.into_iter().flat_map(|(_, messages)| messages));
+        outgoing.extend(self.ticks.into_iter().flat_map(|tick| tick.messages));
     }
 
     /// The room may go on without what is not logged: nobody sees it. Who waits for an answer gets one.
     pub(super) fn discard(self, outgoing: &mut Vec<RoutedMessage>) {
-        for (shard, message) in self.ticks.into_iter().flat_map(|(_, messages)| messages) {
+        for (shard, message) in self.ticks.into_iter().flat_map(|tick| tick.messages) {
             if let FromRoom::Joined { room, request, .. } = message {
                 outgoing.push((shard, FromRoom::Joined { room, request, outcome: Err(NotJoined::Gone) }));
             }

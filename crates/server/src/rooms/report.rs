@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dunlin_engine::host::CallCounts;
 use dunlin_protocol::ErrorCode;
 use dunlin_rooms::Refusal;
 
@@ -78,6 +79,8 @@ pub struct RoomCounters {
     pub seats_displaced: u64,
     /// Seats that another connection took over, or whose player the game removed.
     pub unseated: u64,
+    /// What became of calls of games to the backend.
+    pub calls: CallCounts,
     /// Inputs that were applied, or whose player had left.
     pub inputs: u64,
     /// How many of these the game rejected.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use dunlin_config::RoomSettings;
 use dunlin_engine::{
     ShardIndex,
+    backend::ProxyResult,
     host::{CompletedTick, Entered, HostOptions, RoomHost, RoutedMessage, Runner, Step},
     room::{FromRoom, NotJoined, RoomKey, SeatKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
-use dunlin_rooms::{Grid, Refusal, Room};
+use dunlin_rooms::{CallId, Grid, Refusal, Room};
 
 use super::{
     RoomReport,
@@ -101,6 +102,13 @@ impl ScheduledRoom {
         }
     }
 
+    /// Processes the backend's result of a call. Returns whether the room takes it.
+    pub(super) fn take_answer(&mut self, call: CallId, result: ProxyResult) -> bool {
+        let Stage::Open { host, .. } = &mut self.stage else { return false };
+        host.take_answer(call, result);
+        true
+    }
+
     /// The node shuts down. If the room is kept, its players stay in it without their clients.
     pub(super) fn begin_drain(&mut self) {
         if let (Stage::Open { host, .. }, Some(_)) = (&mut self.stage, &self.entries) {
@@ -123,6 +131,7 @@ impl ScheduledRoom {
         let empty_ticks_max = narrow(ticks_of(self.settings.empty_timeout_ms, &self.settings)).max(1);
         let Shared { shard_count, node_seed, .. } = *shared;
         let seat_grace_ticks = narrow(ticks_of(self.settings.seat_grace_ms, &self.settings));
+        let call_bytes_max = self.settings.room.call_bytes_max;
         let away_per_user_max = self.settings.away_per_user_max;
         let terms = HostOptions {
             shard_count,
@@ -131,6 +140,7 @@ impl ScheduledRoom {
             ticks_per_second,
             seat_grace_ticks,
             away_per_user_max,
+            call_bytes_max,
         };
         self.recording = live.recorder.as_ref().map(|recorder| Arc::clone(recorder.tail()));
         let mut host = Box::new(RoomHost::new(self.key, Arc::clone(&self.channel), grid, terms));

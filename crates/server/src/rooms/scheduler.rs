@@ -1,6 +1,7 @@
 //! The rooms of one thread with their schedule and their rings. No game code runs while its lock is held, so the lock
 //! is held only briefly, and a thread that is stuck in a game can be replaced.
 
+mod calls;
 mod outgoing;
 
 use std::{
@@ -25,7 +26,8 @@ use outgoing::Load;
 use super::{
     FailureReason, RoomCounters, RoomReport,
     builder::{BuildRequest, Made, Task},
-    held::HeldTicks,
+    calls::CallLink,
+    held::{HeldTick, HeldTicks},
     job::{Failure, Finished, Job},
     links::ShardLinks,
     scheduled_room::{Live, ScheduledRoom, Stage, Stats, refusal},
@@ -53,6 +55,8 @@ pub(super) struct Scheduler {
     schedule: Schedule,
     /// The current job.
     running: Option<Running>,
+    /// Calls of games to the backend.
+    calls: CallLink,
     /// Tasks for the builder.
     tasks: Sender<Task>,
     /// Results of the builder.
@@ -93,6 +97,7 @@ impl Scheduler {
     pub(super) fn new(
         thread: u16,
         links: ShardLinks,
+        calls: CallLink,
         (tasks, made): (Sender<Task>, Receiver<Made>),
         alive: mpsc::Sender<()>,
     ) -> Self {
@@ -110,6 +115,7 @@ impl Scheduler {
             by_key: HashMap::new(),
             schedule: Schedule::default(),
             running: None,
+            calls,
             tasks,
             made,
             unmade: 0,
@@ -347,7 +353,7 @@ impl Scheduler {
         }
     }
 
-    fn ticked(&mut self, place: usize, mut live: Box<Live>, done: CompletedTick, steps: &[Step], took_ns: u64) {
+    fn ticked(&mut self, place: usize, mut live: Box<Live>, mut done: CompletedTick, steps: &[Step], took_ns: u64) {
         let scheduled_room = self.places[place].as_mut().expect("a room is there until it ends");
         self.counters.ticks += 1;
         self.counters.tick_duration.observe(took_ns);
@@ -357,6 +363,7 @@ impl Scheduler {
         scheduled_room.stats.count_players(live.runner.room(), steps, &done);
         self.counters.seats_expired += done.expired() as u64;
         self.counters.seats_displaced += done.displaced() as u64;
+        self.counters.calls += done.calls();
         live.share.set(scheduled_room.stats.memory_bytes);
         if live.recorder.take_if(|recorder| recorder.tail().is_cut()).is_some() {
             self.counters.recordings_cut += 1;
@@ -364,6 +371,7 @@ impl Scheduler {
         let Stage::Open { host, live: home } = &mut scheduled_room.stage else {
             unreachable!("a room that ticks is open")
         };
+        let calls = done.take_calls();
         host.finish(done, &mut self.messages);
         let tick_count = live.runner.ticks_run();
         *home = Some(live);
@@ -373,10 +381,11 @@ impl Scheduler {
             if held.is_empty() {
                 self.holding.push((place, scheduled_room.key));
             }
-            held.hold(tick_count, std::mem::take(&mut self.messages));
+            held.hold(HeldTick { tick_count, messages: std::mem::take(&mut self.messages), calls });
         } else {
             self.count_messages();
             self.send_messages();
+            self.send_calls(place, calls);
         }
     }
 
@@ -422,6 +431,9 @@ impl Scheduler {
     }
 
     fn end(&mut self, place: usize, why: (UnsubscribeCode, Option<Arc<str>>), goes_on: bool) {
+        if !goes_on {
+            self.send_held_calls(place);
+        }
         let scheduled_room = self.places[place].take().expect("a room ends once");
         crate::telemetry::session_events::RoomChanged { channel: &scheduled_room.channel, ended: Some(why.0.0) }.emit();
         self.by_key.remove(&scheduled_room.key);

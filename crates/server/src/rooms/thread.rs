@@ -178,6 +178,7 @@ fn next(room_thread: &RoomThread, generation: u32) -> Next {
     scheduler.links.flush();
     scheduler.take_messages(shared, now_ns);
     scheduler.take_made(shared, now_ns);
+    scheduler.take_returned_calls();
     scheduler.release_held();
     room_thread.note_news(&scheduler);
     scheduler.report_load(now_ns);

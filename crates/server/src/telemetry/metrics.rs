@@ -180,6 +180,7 @@ families! {
     ROOM_PRIORITY = Gauge "dunlin_room_thread_priority" ["thread"] "1 if the room thread has a raised scheduling priority.";
     ROOM_INPUTS = Counter "dunlin_room_inputs_total" ["outcome"] "Inputs of players, by outcome: applied, rejected by the game, or refused for a reason.";
     ROOM_MESSAGES = Counter "dunlin_room_messages_total" ["outcome"] "Messages of the backend to rooms, by outcome: answered or refused by the game, the room ended before, or refused for a reason.";
+    ROOM_CALLS = Counter "dunlin_room_calls_total" ["outcome"] "Calls of games to the backend, by outcome. answered, error: by the backend. failed: not reached, or no valid response. busy: too many requests for the proxy. too_long: the answer exceeds room.call_size_limit. timeout: no answer within the ticks that the game set; late: the answer came after that or after the end of the room, so such a call counts twice. lost: the room continued after a restart. refused: by a limit, before it was sent.";
     ROOM_EVENTS = Counter "dunlin_room_events_total" [] "Events of rooms.";
     ROOM_PUBLICATIONS = Counter "dunlin_room_publications_total" ["outcome"] "Publications of rooms into other channels, by outcome.";
     ROOM_KEYFRAMES = Counter "dunlin_room_keyframes_total" [] "Keyframes sent to shards.";

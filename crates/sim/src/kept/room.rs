@@ -99,6 +99,7 @@ impl KeptRoom {
             ticks_per_second: terms.ticks_per_second,
             seat_grace_ticks: 0,
             away_per_user_max: 2,
+            call_bytes_max: 1_024,
         };
         let mut host = RoomHost::new(key, Arc::clone(channel), grid, of_host);
         let runner = if let Some((_, saved)) = &disk.checkpoint {

@@ -79,6 +79,7 @@ impl World {
             ProxyRequestKind::SubRefresh { channel } => {
                 (About::SubscriptionExpiry((&**channel).into()), Asks::SubRefresh, "asked to refresh a subscription")
             }
+            ProxyRequestKind::RoomCall { .. } => return Err(format!("a shard asks for a room: {request:?}")),
         };
         if request.proxy != whom.proxy() {
             return Err(format!("another backend is asked: {request:?}"));

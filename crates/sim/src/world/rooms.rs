@@ -219,6 +219,7 @@ impl World {
             ticks_per_second: (1_000_000 / tick_us) as u32,
             seat_grace_ticks: 0,
             away_per_user_max: 2,
+            call_bytes_max: 1_024,
         };
         let (options, play) = (rooms.options.clone(), rooms.play.clone());
         let mut pages = self.model.rooms.pages();

@@ -26,10 +26,11 @@ impl Scheduler {
             let Some(held) = scheduled_room.and_then(|scheduled_room| scheduled_room.held.as_mut()) else {
                 return false;
             };
-            held.release(&mut self.messages);
+            let calls = held.release(&mut self.messages);
             let (holds_more, fault) = (!held.is_empty(), held.fault().map(str::to_owned));
             self.count_messages();
             self.send_messages();
+            self.send_calls(place, calls);
             if let Some(detail) = fault.filter(|_| holds_more) {
                 self.fail(place, Failure { reason: FailureReason::Storage, detail });
                 return false;

@@ -160,6 +160,7 @@ fn host(runner: &Runner) -> RoomHost {
         ticks_per_second: 60,
         seat_grace_ticks: 0,
         away_per_user_max: 8,
+        call_bytes_max: 1_024,
     };
     RoomHost::new(ROOM, Arc::from("arena:1"), runner.room().grid().clone(), options)
 }

@@ -18,6 +18,7 @@ use dunlin_protocol::{ClientInfo, Encoding, UnsubscribeCode};
 
 use super::games;
 use crate::{
+    backend::{NoBackends, ProxyClient},
     node::{Doorbell, NodeStorage},
     rooms::{RoomCounters, RoomLinks, Rooms},
 };
@@ -110,7 +111,8 @@ impl Rig {
     ) -> Self {
         let waker = Arc::new(Waker::eventfd().expect("an eventfd"));
         let doorbells: Vec<_> = (0..shard_count).map(|_| Arc::new(Doorbell::new(Arc::clone(&waker)))).collect();
-        let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1, storage).expect("threads");
+        let backends = Arc::new(NoBackends::default()) as Arc<dyn ProxyClient>;
+        let (rooms, mut links) = Rooms::start(options, threads, &doorbells, 1, storage, &backends).expect("threads");
         let deaf = links.split_off(1);
         let links = links.remove(0);
         Self { rooms, links, _deaf: deaf, next_room: 1, next_seat: 1, joined: HashMap::new() }

@@ -9,12 +9,14 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use dunlin_config::{RoomSettings, RoomSurvival};
 use dunlin_engine::{
     ShardIndex,
     room::{FromRoom, NotJoined, RoomKey, SeatClaim, SeatKey, SeatToken},
 };
 use dunlin_protocol::UnsubscribeCode;
+use dunlin_rooms::{CallId, GameCall};
 use dunlin_storage::{EntryBatch, StorageOptions};
 
 use super::rig::{Rig, options, settings, wait_until};
@@ -22,7 +24,7 @@ use crate::{
     node::NodeStorage,
     rooms::{
         FailureReason, SurvivalReport, ThreadWaker,
-        held::HeldTicks,
+        held::{HeldTick, HeldTicks},
         survival::{CheckpointPieces, KeptRooms, PART_BYTES},
     },
 };
@@ -256,21 +258,23 @@ fn so_many_ticks_are_held_and_they_leave_in_order() {
     let mut outgoing = Vec::new();
     for tick in 1..=3 {
         assert!(!held.is_full());
-        held.hold(tick.into(), load(tick));
+        let calls = vec![GameCall { id: CallId(tick.into()), method: "m".into(), data: Bytes::new() }];
+        held.hold(HeldTick { tick_count: tick.into(), messages: load(tick), calls });
     }
     assert!(held.is_full());
-    held.release(&mut outgoing);
-    assert!(outgoing.is_empty());
+    assert!(held.release(&mut outgoing).is_empty() && outgoing.is_empty());
     for tick in [1, 2] {
         entries.write_record(tick, vec![0]).expect("it is queued");
     }
     wait_until("two records", || entries.logged() == 2);
-    held.release(&mut outgoing);
+    let released: Vec<_> = held.release(&mut outgoing).into_iter().map(|call| call.id.0).collect();
+    assert_eq!(released, [1, 2], "calls wait for the log as well");
     let ticks: Vec<u16> = outgoing
         .iter()
         .map(|(_, message)| if let FromRoom::Load { permille, .. } = message { *permille } else { 0 })
         .collect();
     assert_eq!((ticks, held.is_full(), held.is_empty()), (vec![1, 2], false, false));
+    assert_eq!(held.take_calls().iter().map(|call| call.id.0).collect::<Vec<_>>(), [3], "of a room that ends for ever");
     held.discard(&mut outgoing);
     assert_eq!(outgoing.len(), 2, "what nobody waits for is dropped");
     // Nothing is written after the end.

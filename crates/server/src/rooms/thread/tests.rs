@@ -9,9 +9,11 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::{
+    backend::NoBackends,
     node::Doorbell,
     rooms::{
         builder::{RoomBuilder, ToThread},
+        calls::CallLink,
         links,
         tests::games,
     },
@@ -28,7 +30,8 @@ fn shards_get_messages_before_a_job_of_unknown_length() {
     let options = RoomsOptions { namespaces, registry: Arc::new(games::registry()), ..RoomsOptions::default() };
     let shared = Arc::new(Shared::new(options, 1, 1, None));
     let ((tasks, waiting_tasks), (made, made_rooms)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
-    let scheduler = Scheduler::new(0, outgoing.remove(0), (tasks, made_rooms), mpsc::channel(1).0);
+    let calls = CallLink::new(Arc::new(NoBackends::default()), Arc::clone(&wakers[0]));
+    let scheduler = Scheduler::new(0, outgoing.remove(0), calls, (tasks, made_rooms), mpsc::channel(1).0);
     let [waker] = wakers;
     let to_threads = vec![ToThread { made, waker: Arc::clone(&waker) }];
     let builder = RoomBuilder::new(Arc::clone(&shared), waiting_tasks, to_threads, None, None);

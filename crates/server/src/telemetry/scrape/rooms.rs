@@ -2,6 +2,7 @@
 
 use dunlin_engine::{
     counters::{InputRefusal, MessageOutcome, NamespaceRoomCounters as OfShards},
+    host::CallCounts,
     room::RoomRefusal,
 };
 
@@ -65,6 +66,7 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
             samples.add(&[outcome.name()], counted.sum::<u64>());
         }
     });
+    calls(page, threads);
     page.single(&m::ROOM_EVENTS, total(|counters| counters.events));
     page.family(&m::ROOM_PUBLICATIONS, |samples| {
         let refused = sum(moment.shards, |counters| counters.room_publications_refused);
@@ -96,6 +98,22 @@ fn joins(page: &mut Page, threads: &[ThreadReport]) {
         samples.add(&["expired"], total(|counters| counters.seats_expired));
         samples.add(&["displaced"], total(|counters| counters.seats_displaced));
         samples.add(&["unseated"], total(|counters| counters.unseated));
+    });
+}
+
+/// What became of calls of games to the backend.
+fn calls(page: &mut Page, threads: &[ThreadReport]) {
+    let total = |pick: fn(&CallCounts) -> u64| threads.iter().map(|thread| pick(&thread.counters.calls)).sum::<u64>();
+    page.family(&m::ROOM_CALLS, |samples| {
+        samples.add(&["answered"], total(|calls| calls.answered));
+        samples.add(&["error"], total(|calls| calls.errors));
+        samples.add(&["failed"], total(|calls| calls.failed));
+        samples.add(&["busy"], total(|calls| calls.busy));
+        samples.add(&["too_long"], total(|calls| calls.too_long));
+        samples.add(&["timeout"], total(|calls| calls.timed_out));
+        samples.add(&["late"], total(|calls| calls.late));
+        samples.add(&["lost"], total(|calls| calls.lost));
+        samples.add(&["refused"], total(|calls| calls.refused));
     });
 }
 

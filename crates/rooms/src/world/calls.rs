@@ -1,0 +1,246 @@
+//! Calls of a game to the application's backend.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::{World, WorldError};
+use crate::{
+    Refusal, RoomOptions,
+    binary::{Reader, Unreadable, put_bytes, put_number},
+    hash::Hasher,
+};
+
+/// A call's number in its room; never 0, and never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub u32);
+
+/// A call that leaves the room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GameCall {
+    /// The answer repeats it.
+    pub id: CallId,
+    /// For the backend.
+    pub method: Box<str>,
+    /// For the backend.
+    pub data: Bytes,
+}
+
+/// Why a call has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// The answer did not come in time. The backend may have carried out the call.
+    Timeout,
+    /// The backend could not be reached, did not answer within the timeout of its proxy, or its answer does not have the
+    /// documented form. It may have carried out the call.
+    Failed,
+    /// As many requests wait for the backend as its proxy allows. It was not called.
+    Busy,
+    /// The answer is longer than `room.call_size_limit`. The backend has carried out the call.
+    TooLong,
+    /// The room has gone on after a restart, to which the answer does not come. The backend may have carried out the call.
+    Lost,
+    /// The backend's own error: a code from 100 to 1,999, and a message.
+    Refused(Refusal),
+}
+
+impl CallError {
+    /// In one word, for logs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Failed => "failed",
+            Self::Busy => "busy",
+            Self::TooLong => "too_long",
+            Self::Lost => "lost",
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
+/// The calls of a tick.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallsOfTick {
+    /// Calls that leave the room, in the order in which the game made them.
+    pub sent: Vec<GameCall>,
+    /// Calls whose answers did not come in time.
+    pub timed_out: u32,
+    /// Calls that the game wanted to make beyond a limit.
+    pub refused: u32,
+}
+
+impl World {
+    /// Calls the application's backend when the tick ends. The answer, or why there is none, comes by
+    /// [`crate::Simulation::answer`]: at the latest `timeout_ticks` (at least 1) ticks after that tick.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // At most 2 s later there is an answer or an error.
+    /// let call = world.call("reward", br#"{"winner": "ada"}"#, 2 * world.ticks_per_second())?;
+    /// assert_eq!((call.0, world.call_count()), (1, 1));
+    /// # Ok(())
+    /// # })
+    /// ```
+    ///
+    /// # Errors
+    /// [`WorldError::NoBackend`], [`WorldError::CallTooLong`], [`WorldError::TooManyCalls`]
+    pub fn call(&mut self, method: &str, data: &[u8], timeout_ticks: u32) -> Result<CallId, WorldError> {
+        self.calls.add(method, data, timeout_ticks)
+    }
+
+    /// How many calls have no answer yet.
+    pub fn call_count(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(crate) fn calls_mut(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+}
+
+/// The calls of a room that are not answered yet.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    calls_max: usize,
+    bytes_max: usize,
+    last_id: u32,
+    /// Calls that leave with the next tick, and the ticks that the answer may take.
+    pending: Vec<(GameCall, u32)>,
+    /// How many more ticks the answer may take.
+    waiting: BTreeMap<CallId, u32>,
+    /// Not part of the world's state.
+    of_tick: CallsOfTick,
+}
+
+impl Calls {
+    pub(super) fn new(options: &RoomOptions) -> Self {
+        let (calls_max, bytes_max) = (options.calls_max, options.call_bytes_max);
+        let of_tick = CallsOfTick::default();
+        Self { calls_max, bytes_max, last_id: 0, pending: Vec::new(), waiting: BTreeMap::new(), of_tick }
+    }
+
+    /// Calls without an answer.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len() + self.waiting.len()
+    }
+
+    pub(super) fn add(&mut self, method: &str, data: &[u8], timeout_ticks: u32) -> Result<CallId, WorldError> {
+        let id = self.check(method, data).inspect_err(|_| self.of_tick.refused += 1)?;
+        self.last_id = id.0;
+        let call = GameCall { id, method: method.into(), data: Bytes::copy_from_slice(data) };
+        self.pending.push((call, timeout_ticks.max(1)));
+        Ok(id)
+    }
+
+    fn check(&self, method: &str, data: &[u8]) -> Result<CallId, WorldError> {
+        if self.calls_max == 0 {
+            return Err(WorldError::NoBackend);
+        }
+        if method.len().saturating_add(data.len()) > self.bytes_max {
+            return Err(WorldError::CallTooLong);
+        }
+        if self.len() >= self.calls_max {
+            return Err(WorldError::TooManyCalls);
+        }
+        self.last_id.checked_add(1).map(CallId).ok_or(WorldError::TooManyCalls)
+    }
+
+    /// A tick begins. Returns the calls whose time is over, in the order in which they were made.
+    pub(crate) fn begin_tick(&mut self) -> Vec<CallId> {
+        self.waiting.values_mut().for_each(|ticks_left| *ticks_left -= 1);
+        let late: Vec<CallId> =
+            self.waiting.extract_if(.., |_, ticks_left| *ticks_left == 0).map(|(id, _)| id).collect();
+        self.of_tick.timed_out += late.len() as u32;
+        late
+    }
+
+    /// A call is answered, or will not be. Returns whether it was waited for.
+    pub(crate) fn end(&mut self, id: CallId) -> bool {
+        self.waiting.remove(&id).is_some()
+    }
+
+    /// No answer will come, and pending calls do not leave. Returns them in the order in which they were made.
+    pub(crate) fn lose_all(&mut self) -> Vec<CallId> {
+        let waiting = std::mem::take(&mut self.waiting).into_keys();
+        waiting.chain(std::mem::take(&mut self.pending).into_iter().map(|(call, _)| call.id)).collect()
+    }
+
+    /// A tick ends: pending calls leave, and their time begins.
+    pub(crate) fn end_tick(&mut self) {
+        for (call, timeout_ticks) in self.pending.drain(..) {
+            self.waiting.insert(call.id, timeout_ticks);
+            self.of_tick.sent.push(call);
+        }
+    }
+
+    /// What became of calls in this tick.
+    pub(crate) fn take_of_tick(&mut self) -> CallsOfTick {
+        std::mem::take(&mut self.of_tick)
+    }
+
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        put_number(u64::from(self.last_id), out);
+        put_number(self.pending.len() as u64, out);
+        for (call, timeout_ticks) in &self.pending {
+            put_number(u64::from(call.id.0), out);
+            put_bytes(call.method.as_bytes(), out);
+            put_bytes(&call.data, out);
+            put_number(u64::from(*timeout_ticks), out);
+        }
+        put_number(self.waiting.len() as u64, out);
+        for (id, ticks_left) in &self.waiting {
+            put_number(u64::from(id.0), out);
+            put_number(u64::from(*ticks_left), out);
+        }
+    }
+
+    /// Takes in what [`Calls::save`] wrote. There may be more calls than the limit allows now.
+    pub(super) fn restore(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        self.last_id = saved.number_of()?;
+        for _ in 0..saved.count()? {
+            let id = self.restore_id(saved)?;
+            let (method, data) = (saved.text()?.into(), Bytes::copy_from_slice(saved.bytes()?));
+            self.pending.push((GameCall { id, method, data }, restore_ticks(saved)?));
+        }
+        for _ in 0..saved.count()? {
+            let id = self.restore_id(saved)?;
+            self.waiting.insert(id, restore_ticks(saved)?);
+        }
+        Ok(())
+    }
+
+    fn restore_id(&self, saved: &mut Reader<'_>) -> Result<CallId, Unreadable> {
+        let id = saved.number_of()?;
+        if (1..=self.last_id).contains(&id) { Ok(CallId(id)) } else { Err(Unreadable::Wrong) }
+    }
+
+    /// Takes in everything that the future depends on; nothing, if the game has never called.
+    pub(super) fn hash(&self, hasher: Hasher) -> Hasher {
+        if self.last_id == 0 {
+            return hasher;
+        }
+        let hasher = hasher.number(u64::from(self.last_id)).number(self.pending.len() as u64);
+        let hasher = self.pending.iter().fold(hasher, |hasher, (call, timeout_ticks)| {
+            let hasher = hasher.number(u64::from(call.id.0)).bytes(call.method.as_bytes());
+            hasher.bytes(&call.data).number(u64::from(*timeout_ticks))
+        });
+        self.waiting
+            .iter()
+            .fold(hasher, |hasher, (id, ticks_left)| hasher.number(u64::from(id.0)).number(u64::from(*ticks_left)))
+    }
+
+    /// About how many bytes they take.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let pending =
+            self.pending.iter().map(|(call, _)| size_of::<(GameCall, u32)>() + call.method.len() + call.data.len());
+        pending.sum::<usize>() + self.waiting.len() * size_of::<(CallId, u32)>()
+    }
+}
+
+fn restore_ticks(saved: &mut Reader<'_>) -> Result<u32, Unreadable> {
+    match saved.number_of()? {
+        0 => Err(Unreadable::Wrong),
+        ticks => Ok(ticks),
+    }
+}

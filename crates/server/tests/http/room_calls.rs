@@ -1,0 +1,238 @@
+//! Calls of games to a real backend over HTTP.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    process::Command,
+    sync::{Arc, Condvar, Mutex},
+    thread,
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    cli::Folder,
+    each_reactor,
+    http::server::{PATIENCE, Server},
+};
+
+/// A backend that answers by the method's name: `hang` never, `gate` when the gate is open, `error` with an error, `long` with 65
+/// bytes, others with the data of the call. It keeps the bodies of all requests.
+struct Backend {
+    url: String,
+    desk: Arc<Desk>,
+}
+
+#[derive(Default)]
+struct Desk {
+    bodies: Mutex<Vec<Value>>,
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Backend {
+    fn start() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let url = format!("http://{}/hook", listener.local_addr().expect("bound"));
+        let desk = Arc::<Desk>::default();
+        let of_thread = Arc::clone(&desk);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let desk = Arc::clone(&of_thread);
+                thread::spawn(move || answer_all(stream, &desk));
+            }
+        });
+        Self { url, desk }
+    }
+
+    fn methods(&self) -> Vec<String> {
+        let bodies = self.desk.bodies.lock().expect("nobody panicked");
+        bodies.iter().map(|body| body["method"].as_str().expect("a method").to_owned()).collect()
+    }
+
+    fn open_gate(&self) {
+        *self.desk.is_open.lock().expect("nobody panicked") = true;
+        self.desk.opened.notify_all();
+    }
+}
+
+fn answer_all(mut stream: TcpStream, desk: &Desk) {
+    let (mut bytes, mut piece) = (Vec::new(), [0; 4_096]);
+    while let Ok(count @ 1..) = stream.read(&mut piece) {
+        bytes.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let Some((_, body)) = text.split_once("\r\n\r\n") else { continue };
+        let Ok(body) = serde_json::from_str::<Value>(body) else { continue };
+        bytes.clear();
+        desk.bodies.lock().expect("nobody panicked").push(body.clone());
+        if body["method"] == "gate" {
+            let closed = desk.is_open.lock().expect("nobody panicked");
+            drop(desk.opened.wait_while(closed, |is_open| !*is_open).expect("nobody panicked"));
+        }
+        let answer = match body["method"].as_str() {
+            Some("hang") => continue,
+            Some("error") => json!({ "error": { "code": 1_000, "message": "no" } }),
+            Some("long") => json!({ "result": { "data": "x".repeat(63) } }),
+            _ => json!({ "result": { "data": body["data"] } }),
+        };
+        let answer = answer.to_string();
+        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
+        if stream.write_all(response.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn settings(folder: &Folder, backend: &Backend) -> Value {
+    let room = json!({
+        "simulation": "crowd", "params": { "objects": 1 }, "seed": 7, "call_proxy_enabled": true, "call_proxy_name": "game",
+        "calls_limit": 2, "call_size_limit": 64, "empty_timeout": "10m",
+    });
+    let with = |key: &str, value: Value| {
+        let mut room = room.clone();
+        room[key] = value;
+        room
+    };
+    json!({
+        "storage": { "path": folder.0.join("storage") },
+        "proxies": [{ "name": "game", "endpoint": backend.url, "timeout": "60s" }],
+        "channel": { "namespaces": [
+            { "name": "arena", "history_size": 100, "history_ttl": "1m",
+              "room": with("record_directory", folder.0.join("recordings").display().to_string().into()) },
+            { "name": "kept", "history_size": 100, "history_ttl": "1m", "room": with("survival", "exact".into()) },
+        ] },
+    })
+}
+
+fn call(server: &Server, call: &Value) -> Value {
+    call_in("arena:1", server, call)
+}
+
+/// Makes the game of the room call.
+fn call_in(channel: &str, server: &Server, call: &Value) -> Value {
+    server.ask("POST", "/api/room_send", &json!({ "channel": channel, "data": call }).to_string()).json()
+}
+
+fn outcome(server: &Server, call: u32) -> Value {
+    outcome_in("arena:1", server, call)
+}
+
+/// Waits until so many calls have this outcome.
+fn wait_for_count(server: &Server, outcome: &str, count: f64) {
+    let deadline = Instant::now() + PATIENCE;
+    let metric = format!("dunlin_room_calls_total{{outcome=\"{outcome}\"}}");
+    while (server.metric(&metric) - count).abs() > 0.1 {
+        assert!(Instant::now() < deadline, "{outcome} does not become {count}");
+    }
+}
+
+/// The event of a call, without its tick.
+fn outcome_in(channel: &str, server: &Server, call: u32) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let history = json!({ "channel": channel, "limit": -1 }).to_string();
+        let history = server.ask("POST", "/api/history", &history).json();
+        let publications = history["result"]["publications"].as_array().cloned().unwrap_or_default();
+        let events = publications.into_iter().map(|publication| publication["data"]["event"].clone());
+        if let Some(mut event) = events.into_iter().find(|event| event["call"] == call) {
+            event.as_object_mut().and_then(|event| event.remove("tick")).expect("a tick");
+            return event;
+        }
+        assert!(Instant::now() < deadline, "call {call} has no outcome: {history}");
+    }
+}
+
+fn open(server: &Server, channel: &str) {
+    server.ask("POST", "/api/room_open", &json!({ "channel": channel }).to_string());
+}
+
+#[test]
+fn a_game_calls_the_backend() {
+    let folder = Folder::new(&format!("room-calls-{}", each_reactor::current_name()));
+    let backend = Backend::start();
+    let mut server = Server::start(&settings(&folder, &backend));
+    open(&server, "arena:1");
+    let sent = call(&server, &json!({ "call": "echo", "data": { "score": 7 }, "timeout_ticks": 1_000_000 }));
+    assert_eq!(sent, json!({ "result": { "data": { "call": 1 } } }));
+    assert_eq!(outcome(&server, 1), json!({ "call": 1, "answer": { "score": 7 } }));
+    let body = json!({ "channel": "arena:1", "method": "echo", "encoding": "json", "data": { "score": 7 } });
+    assert_eq!(*backend.desk.bodies.lock().expect("nobody panicked"), [body]);
+    wait_for_count(&server, "answered", 1.0);
+    call(&server, &json!({ "call": "error", "timeout_ticks": 1_000_000 }));
+    assert_eq!(outcome(&server, 2), json!({ "call": 2, "error": 1_000 }));
+    // The method and the data have 64 bytes, and one more.
+    let data = "x".repeat(58);
+    call(&server, &json!({ "call": "echo", "data": data, "timeout_ticks": 1_000_000 }));
+    assert_eq!(outcome(&server, 3), json!({ "call": 3, "answer": data }));
+    let data = "x".repeat(59);
+    let refused = call(&server, &json!({ "call": "echo", "data": data, "timeout_ticks": 1_000_000 }));
+    assert_eq!(refused["error"]["code"], 460);
+    wait_for_count(&server, "refused", 1.0);
+    call(&server, &json!({ "call": "long", "timeout_ticks": 1_000_000 }));
+    assert_eq!(outcome(&server, 4), json!({ "call": 4, "error": "too_long" }));
+    call(&server, &json!({ "call": "hang", "timeout_ticks": 2 }));
+    assert_eq!(outcome(&server, 5), json!({ "call": 5, "error": "timeout" }));
+
+    assert!(server.signal_until_it_ends("TERM").success());
+    let recordings: Vec<_> = fs::read_dir(folder.0.join("recordings")).expect("a folder").collect();
+    let [Ok(recording)] = &recordings[..] else { panic!("{recordings:?}") };
+    let replay = Command::new(env!("CARGO_BIN_EXE_dunlin")).arg("replay").arg(recording.path()).env_clear().output();
+    let replay = replay.expect("it starts");
+    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+}
+
+#[test]
+fn a_backend_that_hangs_costs_its_calls_alone() {
+    let folder = Folder::new(&format!("room-calls-hang-{}", each_reactor::current_name()));
+    let backend = Backend::start();
+    let server = Server::start(&settings(&folder, &backend));
+    open(&server, "arena:1");
+    open(&server, "arena:2");
+    call(&server, &json!({ "call": "gate", "timeout_ticks": 1 }));
+    assert_eq!(outcome(&server, 1), json!({ "call": 1, "error": "timeout" }));
+    for number in [2, 3] {
+        let sent = call(&server, &json!({ "call": "gate", "timeout_ticks": 1_000_000 }));
+        assert_eq!(sent["result"]["data"]["call"], number);
+    }
+    let refused = call(&server, &json!({ "call": "echo", "timeout_ticks": 1_000_000 }));
+    assert_eq!(refused["error"]["code"], 460, "two calls wait");
+    // Another room has its own calls, and this one goes on.
+    call_in("arena:2", &server, &json!({ "call": "echo", "data": 7, "timeout_ticks": 1_000_000 }));
+    assert_eq!(outcome_in("arena:2", &server, 1), json!({ "call": 1, "answer": 7 }));
+    // What comes after the timeout, or after the end of the room, is dropped.
+    server.ask("POST", "/api/room_close", &json!({ "channel": "arena:1" }).to_string());
+    backend.open_gate();
+    wait_for_count(&server, "late", 3.0);
+    wait_for_count(&server, "answered", 1.0);
+    wait_for_count(&server, "timeout", 1.0);
+}
+
+#[test]
+fn a_call_is_lost_by_a_restart_and_not_sent_again() {
+    for signal in ["TERM", "KILL"] {
+        let folder = Folder::new(&format!("room-calls-{signal}-{}", each_reactor::current_name()));
+        let backend = Backend::start();
+        let mut server = Server::start(&settings(&folder, &backend));
+        open(&server, "kept:1");
+        call_in("kept:1", &server, &json!({ "call": "hang", "timeout_ticks": 1_000_000 }));
+        let deadline = Instant::now() + PATIENCE;
+        while backend.methods() != ["hang"] {
+            assert!(Instant::now() < deadline, "the call does not arrive");
+        }
+        server.signal_until_it_ends(signal);
+        let server = Server::start(&settings(&folder, &backend));
+        assert_eq!(outcome_in("kept:1", &server, 1), json!({ "call": 1, "error": "lost" }));
+        wait_for_count(&server, "lost", 1.0);
+        call_in("kept:1", &server, &json!({ "call": "echo", "data": 7, "timeout_ticks": 1_000_000 }));
+        assert_eq!(outcome_in("kept:1", &server, 2), json!({ "call": 2, "answer": 7 }));
+        assert_eq!(backend.methods(), ["hang", "echo"]);
+    }
+}
+
+on_io_uring![
+    a_game_calls_the_backend,
+    a_backend_that_hangs_costs_its_calls_alone,
+    a_call_is_lost_by_a_restart_and_not_sent_again,
+];
