@@ -9,6 +9,7 @@ mod crowds;
 mod hand_over;
 mod handshakes;
 mod limits;
+mod openings;
 mod rig;
 mod sessions;
 mod shards;

@@ -56,11 +56,19 @@ impl Rig {
     }
 
     pub fn with_backends(net: NodeNetOptions, engine: Options, backends: Arc<dyn ProxyClient>) -> Self {
+        Self::with(net, engine, backends, RoomsOptions::default())
+    }
+
+    pub fn with_rooms(engine: Options, rooms: RoomsOptions) -> Self {
+        Self::with(net_options(), engine, Arc::new(NoBackends::default()), rooms)
+    }
+
+    fn with(net: NodeNetOptions, engine: Options, backends: Arc<dyn ProxyClient>, rooms: RoomsOptions) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (hand_over, handed_over) = mpsc::channel(1);
         let origins: OriginCheck = Arc::new(|origin, _| origin != Some("https://evil.example"));
         let tokens: Arc<dyn VerifyTokens> = Arc::new(Tokens);
-        let (engine, rooms) = (Arc::new(engine), RoomsOptions::default());
+        let engine = Arc::new(engine);
         let start =
             NodeStart { net, engine, rooms, tokens, backends, storage: None, cluster: None, origins, hand_over };
         Self { node: Node::start(start).expect("a node"), handed_over, runtime }
