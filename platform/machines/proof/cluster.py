@@ -13,7 +13,7 @@ from machine import ROOT, Failed, run, run_shown, until
 
 README = ROOT / "platform/machines/README.md"
 REQUEST_PATIENCE_S = 8
-DRILL_HOSTS = ["files.example.com", "rt.example.com"]
+DRILL_HOSTS = ["files.example.com", "notes.example.com", "rt.example.com"]
 REQUEST_PAUSE_S = 0.08  # between requests of one of the load's threads
 MARK = "make machines` runs these lines"
 

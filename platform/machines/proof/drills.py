@@ -11,7 +11,7 @@ from cluster import Load
 from crowd import Crowd
 from machine import OUTSIDE, until
 from session import Session
-from volumes import Files
+from volumes import Files, open_store
 
 # The longest of the ingress controller's default timeouts is 180 s.
 OUTLASTS_S = 200
@@ -34,8 +34,10 @@ def lost_worker(play):
     until("a session outlasts the ingress controller's timeouts", lambda: play.session.age_s() > OUTLASTS_S)
     expect("connections of the session", play.session.connections, 1)
     print(f"  a session is open for {play.session.age_s():.0f} s, with {play.session.pings} pings", flush=True)
-    files = Files(play)
-    files.back_up()
+    store = open_store(play)
+    files, notes = Files(play, store, "files", "Wait"), Files(play, store, "notes", "RestoreFromBackup")
+    for app in (files, notes):
+        app.back_up()
     person.move_to("worker1", "arena", "shop")
     load = Load(person, play.server, "shop.example.com")
     until("requests are answered", lambda: load.answers > 20)
@@ -51,8 +53,11 @@ def lost_worker(play):
     person.kubectl("delete", "node", "worker1")
     until("the arena serves", lambda: person.answer(play.server, "arena.example.com", "/arena/"))
     print(f"  the arena, whose node was deleted from the cluster by hand, serves after {time.monotonic() - began:.0f} s", flush=True)
+    notes.restored_by_policy(began)
     files.restore(began)
-    files.delete()
+    for app in (files, notes):
+        app.delete()
+    store.shutdown()
     play.boot_empty(play.worker)
     play.succeed("-l", "worker1")
     arena_is_served(play, play.worker)
