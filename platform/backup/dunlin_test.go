@@ -80,6 +80,7 @@ func (node *node) tryToServe() (kill func()) {
 	}
 	defer log.Close()
 	command := exec.Command(node.program, "serve", "--config", node.config)
+	command.Env = []string{}
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -137,7 +138,9 @@ func (node *node) publish(from, to int) {
 // does runs a command of the server that has to succeed.
 func (node *node) does(arguments ...string) string {
 	node.t.Helper()
-	out, err := exec.Command(node.program, arguments...).Output()
+	command := exec.Command(node.program, arguments...)
+	command.Env = []string{}
+	out, err := command.Output()
 	if err != nil {
 		node.t.Fatalf("dunlin %s: %v", strings.Join(arguments, " "), err)
 	}
