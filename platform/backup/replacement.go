@@ -27,7 +27,9 @@ const (
 // folder that has it, and stands for all.
 type replacement struct {
 	Folders []string `json:"folders"`
-	Report  Report   `json:"report"`
+	// Names at the top of the folders that are replaced. Without any, all are.
+	Names  []string `json:"names,omitempty"`
+	Report Report   `json:"report"`
 
 	rename func(from, to string) error
 	// sync is syncPath, or what a test has in its place.
@@ -168,6 +170,9 @@ func (record *replacement) moveAll(from, to string) error {
 		return err
 	}
 	for _, name := range names {
+		if len(record.Names) > 0 && !slices.Contains(record.Names, name) {
+			continue
+		}
 		if err := record.rename(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func copyProgram(to string) error {
 }
 
 // FinishStorage is the second half. `dunlin restore` makes a storage of the newest backup, beside what the volume holds, and compares all
-// checksums. Then both replace what the volume holds, as Restore does it.
+// checksums. Then both replace those of the volume, as Restore does it. All other names in the volume are kept.
 func FinishStorage(ctx context.Context, root, volume, program string) (Report, error) {
 	report, err := finishStorage(ctx, root, volume, program, os.Rename)
 	return report, whetherUnchanged(root, []string{volume}, err)
@@ -111,7 +111,9 @@ func finishStorage(ctx context.Context, root, volume, program string, rename fun
 		err = fmt.Errorf("dunlin restore has failed: %w: %s", err, strings.TrimSpace(words))
 		return found.Report, errors.Join(err, os.RemoveAll(filepath.Join(root, volume, stagingFolder)))
 	}
-	record := &replacement{Folders: []string{volume}, Report: found.Report, rename: rename, sync: syncPath}
+	// The volume may hold more, such as recordings of rooms, which no snapshot has.
+	names := []string{storageBackups, storageData}
+	record := &replacement{Folders: []string{volume}, Names: names, Report: found.Report, rename: rename, sync: syncPath}
 	if err := record.begin(root); err != nil {
 		return found.Report, err
 	}

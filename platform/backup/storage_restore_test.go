@@ -40,6 +40,9 @@ func TestARestoreOfADunlin(t *testing.T) {
 	second := node.save(first.Snapshot)
 	node.publish(41, 50)
 	kill()
+	// The server writes other folders to the volume as well, such as recordings of rooms. They are in no backup.
+	recording := filepath.Join(node.root, volume, "rooms/arena/1")
+	node.write(recording, "a recording")
 	var unchanged *UnchangedError
 	if _, err := node.stage(RestoreOptions{Snapshot: "latest"}); !errors.As(err, &unchanged) || !strings.Contains(err.Error(), "volumes/storage is not empty; repeat with --replace") {
 		t.Errorf("a volume that is not empty: %v", err)
@@ -78,8 +81,11 @@ func TestARestoreOfADunlin(t *testing.T) {
 		}
 	}
 	names, err := os.ReadDir(filepath.Join(node.root, volume))
-	if err != nil || len(names) != 2 {
+	if err != nil || len(names) != 3 {
 		t.Errorf("the volume: %v, %v", names, err)
+	}
+	if text, err := os.ReadFile(recording); err != nil || string(text) != "a recording" {
+		t.Errorf("the recording: %q, %v", text, err)
 	}
 	// The node goes on, and so do its backups.
 	node.serve()
