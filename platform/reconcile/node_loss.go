@@ -92,8 +92,10 @@ func (input *NodeLossInput) leaveLostTarget(status *v1alpha1.BackupStatus) {
 		return
 	}
 	job := render.OperationName(input.App, operation)
+	// The claims of a generation have the name of its first pod. The Job may read a repository from another one.
+	pod := render.FirstPod(input.App, &v1alpha1.BackupStatus{VolumeGeneration: operation.Generation})
 	for _, volume := range input.Volumes {
-		if volume.Job != job || !volume.isLost() {
+		if volume.Job != job || !strings.HasSuffix(volume.Claim, "-"+pod) || !volume.isLost() {
 			continue
 		}
 		operation.Phase = v1alpha1.OperationFailed

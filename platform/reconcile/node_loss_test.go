@@ -175,7 +175,10 @@ func TestTheNodeWithTheNewClaimIsLostAsWell(t *testing.T) {
 	other.Job = "shop-restore-g1a1"
 	ready := target
 	ready.IsNodeThere = true
-	for _, volume := range []LocalVolume{other, ready} {
+	// The Job reads the repository, whose claim is of no generation. The store may come back, so no target is lost.
+	repository := target
+	repository.Claim = "backups"
+	for _, volume := range []LocalVolume{other, ready, repository} {
 		input.Status.Operation.Phase = v1alpha1.OperationRuns
 		if next := pass(time.Minute, volume); next.Operation.IsEnded() || next.NodeLoss.Generation != 2 {
 			t.Fatalf("%+v: %+v", volume, next.Operation)
@@ -190,8 +193,9 @@ func TestTheNodeWithTheNewClaimIsLostAsWell(t *testing.T) {
 		// The pods of the app are stopped meanwhile.
 		lost := target
 		lost.Job = render.OperationName("shop", operation)
+		lost.Claim = fmt.Sprintf("data-shop-gen%d-0", operation.Generation)
 		next := pass(time.Minute, lost)
-		if next.Operation.Phase != v1alpha1.OperationFailed || !strings.Contains(next.Operation.Message, "node m3 was lost as well, with volume pvc-2 of the new claim data-shop-gen2-0") {
+		if next.Operation.Phase != v1alpha1.OperationFailed || !strings.Contains(next.Operation.Message, "node m3 was lost as well, with volume pvc-2 of the new claim "+lost.Claim) {
 			t.Fatalf("attempt %d: %+v", attempt, next.Operation)
 		}
 		if next = pass(599*time.Second, lostNode); !next.Operation.IsEnded() || next.VolumeGeneration != 0 || next.NodeLoss.Failures != int32(attempt) {
