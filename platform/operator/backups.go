@@ -210,9 +210,9 @@ func (outcome *taskOutcome) addTo(status *v1alpha1.BackupStatus) {
 		}
 		if last == nil || !made.Before(last) {
 			status.LastBackup, status.LastSnapshot, status.Bytes = &made, report.Snapshot, report.Bytes
-		}
-		if lag := lagFailure(report); lag != "" && (*failure == nil || (*failure).Time.Before(&ended)) {
-			*failure = &v1alpha1.BackupFailure{Time: ended, Message: lag}
+			if lag := lagFailure(report); lag != "" && (*failure == nil || (*failure).Time.Before(&ended)) {
+				*failure = &v1alpha1.BackupFailure{Time: ended, Message: lag}
+			}
 		}
 	}
 	if outcome.report != nil && *failure != nil && (*failure).Time.Before(&ended) {

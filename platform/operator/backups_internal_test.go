@@ -134,7 +134,8 @@ func TestTheNodeMakesNoBackups(t *testing.T) {
 	dunlin.Spec.Backup = &v1alpha1.Backup{Repository: &v1alpha1.Repository{Claim: "backups", File: "backup.env"}}
 	dunlin.Spec.Storage = &v1alpha1.Storage{}
 	var pods []corev1.Pod
-	// fresh is the condition after a snapshot at a time, whose newest backup is lag older. Two passes see the same pods.
+	// fresh is the condition after a snapshot at a time, whose newest backup is lag older. Two passes see the same pods. In another one, the last
+	// Job is gone, and those before it remain.
 	fresh := func(snapshot string, hours int, lag time.Duration, wait time.Duration) reconcile.Condition {
 		t.Helper()
 		taken := start.Add(time.Duration(hours) * time.Hour)
@@ -151,6 +152,13 @@ func TestTheNodeMakesNoBackups(t *testing.T) {
 					found[pass] = condition
 				}
 			}
+		}
+		earlier := status.DeepCopy()
+		for _, outcome := range taskOutcomes(pods[:len(pods)-1], "") {
+			outcome.addTo(earlier)
+		}
+		if failure := earlier.SaveFailure; (failure == nil) != (status.SaveFailure == nil) {
+			t.Errorf("%s: the last Job is gone: %+v, %+v", snapshot, failure, status.SaveFailure)
 		}
 		if found[0] != found[1] || status.LastSnapshot != snapshot {
 			t.Errorf("%s: %+v, %s", snapshot, found, status.LastSnapshot)
