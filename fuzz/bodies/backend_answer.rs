@@ -54,7 +54,7 @@ fn check(kind: ProxyKind, answer: ProxyResponse) {
             payloads(&[&publish.data]);
             assert!(publish.how.idempotency_key.is_none_or(|key| !key.is_empty()));
         }
-        (ProxyKind::Rpc, ProxyResponse::Rpc { data }) => payloads(&[&data]),
+        (ProxyKind::Rpc | ProxyKind::RoomCall, ProxyResponse::Rpc { data }) => payloads(&[&data]),
         (kind, answer) => unreachable!("{answer:?} to a question of {kind:?}"),
     }
 }
