@@ -11,6 +11,7 @@
 
 mod call_outcome;
 mod comparison;
+mod inputs;
 mod replay;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use crate::{
 
 use call_outcome::CallOutcomeRef;
 pub use comparison::{Comparison, Difference, compare};
+pub use inputs::{RecordedInput, inputs};
 pub use replay::{Replay, ReplayError, replay};
 
 /// How every recording begins.

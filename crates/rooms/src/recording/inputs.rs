@@ -1,0 +1,37 @@
+//! Finds the inputs of a recording without replaying it.
+
+use std::ops::Range;
+
+use super::{Header, Record, ReplayError};
+use crate::binary::Reader;
+
+/// An input in a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedInput {
+    /// The tick that applied the input; the first tick is 1.
+    pub tick: u32,
+    /// The position of the input's data in the recording, in bytes.
+    pub data: Range<usize>,
+}
+
+/// The inputs of a recording, in order.
+///
+/// # Errors
+/// All of [`ReplayError`] but [`ReplayError::Grid`] and [`ReplayError::Divergence`].
+pub fn inputs(recording: &[u8]) -> Result<Vec<RecordedInput>, ReplayError> {
+    let mut reader = Reader::new(recording);
+    Header::read_from(&mut reader)?;
+    let (mut tick, mut inputs) = (1, Vec::new());
+    while reader.left() > 0 {
+        match Record::read(&mut reader)? {
+            Record::Tick { .. } => tick += 1,
+            // The data is the last field of the record.
+            Record::Input { data, .. } => {
+                let end = recording.len() - reader.left();
+                inputs.push(RecordedInput { tick, data: end - data.len()..end });
+            }
+            _ => {}
+        }
+    }
+    Ok(inputs)
+}
