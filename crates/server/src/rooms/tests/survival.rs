@@ -65,6 +65,8 @@ fn end(rig: Rig, storage: &Arc<NodeStorage>) {
     rig.stop();
     drop(rig);
     storage.storage().close();
+    // The watchdog releases the storage last, and the lock of the directory goes with it.
+    wait_until("the threads to release the storage", || Arc::strong_count(storage) == 1);
 }
 
 fn survival(rig: &Rig) -> SurvivalReport {
