@@ -43,6 +43,13 @@ type chartValues struct {
 		} `json:"transport"`
 	} `json:"ports"`
 	Resources json.RawMessage `json:"resources"`
+	Metrics   struct {
+		Prometheus struct {
+			Service struct {
+				Enabled bool `json:"enabled"`
+			} `json:"service"`
+		} `json:"prometheus"`
+	} `json:"metrics"`
 }
 
 const traefikManifest = `apiVersion: apps/v1
@@ -74,6 +81,16 @@ spec:
   ports: [{ name: web, port: 80, targetPort: 8000, nodePort: 80 }, { name: websecure, port: 443, targetPort: 8443, nodePort: 443 }]
 `
 
+// traefikMetrics is the Service that the chart makes with metrics.prometheus.service.enabled. Traefik itself always has the entry point.
+const traefikMetrics = `---
+apiVersion: v1
+kind: Service
+metadata: { name: traefik-metrics, namespace: kube-system }
+spec:
+  selector: { app: traefik }
+  ports: [{ name: metrics, port: 9100, targetPort: 9100 }]
+`
+
 // traefik is its manifest with the values of a HelmChartConfig. Without one, there is a Deployment, as k3s has it.
 func traefik(settings string) (string, error) {
 	var chart chartConfig
@@ -93,6 +110,7 @@ func traefik(settings string) (string, error) {
 		"--global.checknewversion=false", "--global.sendanonymoususage=false", "--entrypoints.web.address=:8000",
 		"--entrypoints.websecure.address=:8443", "--entrypoints.websecure.http.tls=true", "--entrypoints.ping.address=:8080",
 		"--ping.entrypoint=ping", "--providers.kubernetesingress=true",
+		"--entrypoints.metrics.address=:9100", "--metrics.prometheus=true", "--metrics.prometheus.entrypoint=metrics",
 	}
 	for name, port := range values.Ports {
 		for key, value := range port.Transport.RespondingTimeouts {
@@ -113,7 +131,11 @@ func traefik(settings string) (string, error) {
 		return "", fmt.Errorf("deployment.kind %q is neither Deployment nor DaemonSet", kind)
 	}
 	orEmpty := func(text json.RawMessage) string { return cmp.Or(string(text), "{}") }
+	services := ""
+	if values.Metrics.Prometheus.Service.Enabled {
+		services = traefikMetrics
+	}
 	return fmt.Sprintf(traefikManifest, kind, strategy, orEmpty(values.UpdateStrategy),
 		cmp.Or(values.Deployment.TerminationGracePeriodSeconds, 60), list, orEmpty(values.Resources), orEmpty(values.Deployment.Lifecycle),
-		cmp.Or(values.Service.Spec.ExternalTrafficPolicy, "Cluster")), nil
+		cmp.Or(values.Service.Spec.ExternalTrafficPolicy, "Cluster")) + services, nil
 }
