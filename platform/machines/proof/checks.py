@@ -122,7 +122,8 @@ def check_system(machine):
 def check_metrics(machine, other):
     url = f"http://{machine.private}:9100/metrics"
     text = run(*other.in_network("curl", "--silent", "--show-error", "--max-time", "30", url)).stdout
-    expect(f"{machine.name}: metrics from {other.name}", "node_load1 " in text, True)
+    for name in ["node_load1 ", "node_systemd_unit_state{"]:
+        expect(f"{machine.name}: {name.strip('{ ')} from {other.name}", f"\n{name}" in text, True)
     expect(f"{machine.name}: addresses of the node exporter", listening(machine, 9100), {f"{machine.private}:9100"})
 
 
