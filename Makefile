@@ -158,12 +158,12 @@ lab: server-for-tests page ## Boot machines with Kubernetes clusters: check Roos
 
 machines: server-for-tests page ## Boot Debian machines, make them a cluster with platform/machines, lose one, upgrade, rotate, restore: all steps
 	@scripts/need machines
-	platform/machines/lint
 	platform/machines/test $(LAB_SERVER) web/dist
 
-workflows: ## Check GitHub's workflows, shell scripts, and the tree for secrets
-	@scripts/need go python shellcheck actionlint zizmor gitleaks
+workflows: ## Check GitHub's workflows, shell scripts, YAML, the playbook of the machines, and the tree for secrets
+	@scripts/need go python shellcheck actionlint zizmor gitleaks ansible
 	platform/ci/lint
+	platform/machines/lint
 
 packages: packaged ## Boot a Debian machine with the package, and build the container image (a few minutes, once)
 	@scripts/need machine buildah go
