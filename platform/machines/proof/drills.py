@@ -1,6 +1,7 @@
 """What a team goes through with a cluster that serves apps: a lost machine, an upgrade, new keys, a restored server."""
 
 import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -15,8 +16,10 @@ from volumes import Files, open_store
 
 # The longest of the ingress controller's default timeouts is 180 s.
 OUTLASTS_S = 200
-# The aim is 90 s. The bound leaves room for a busy machine.
-LOST_S_MAX = 300
+# From the loss of a machine until its apps without volumes serve again, and until an empty machine has taken its place. A machine that
+# is busy with other work may need more.
+LOST_S_MAX = int(os.environ.get("LOST_S_MAX", "90"))
+REPLACED_S_MAX = int(os.environ.get("REPLACED_S_MAX", "360"))
 ANSWERS_AGAIN = 200
 
 
@@ -39,6 +42,9 @@ def lost_worker(play):
     for app in (files, notes):
         app.back_up()
     person.move_to("worker1", "arena", "shop")
+    path = "{range .items[*]}{.spec.nodeName}{'\\n'}{end}"
+    nodes = person.kubectl("-n", "web", "get", "pods", "-l", "apps.roost.dev/app=shop", "-o", f"jsonpath={path}").split()
+    expect("the nodes of the shop's pods, before the loss", set(nodes), {"worker1"})
     load = Load(person, play.server, "shop.example.com")
     until("requests are answered", lambda: load.answers > 20)
     began = time.monotonic()
@@ -46,10 +52,9 @@ def lost_worker(play):
     until("a request fails", lambda: load.failures)
     until("the shop serves without failures", lambda: load.answered_since_failure > ANSWERS_AGAIN)
     load.end()
-    expect("all pods of the shop were on the lost machine", load.failures[0] - began < LOST_S_MAX, True)
     served_s = load.failures[-1] - began
     print(f"  the shop's last failed request was {served_s:.0f} s after the loss, of {len(load.failures)}", flush=True)
-    expect(f"the shop serves in less than {LOST_S_MAX} s", served_s < LOST_S_MAX, True)
+    expect(f"the shop served again {served_s:.0f} s after the loss, in less than {LOST_S_MAX} s", served_s < LOST_S_MAX, True)
     person.kubectl("delete", "node", "worker1")
     until("the arena serves", lambda: person.answer(play.server, "arena.example.com", "/arena/"))
     print(f"  the arena, whose node was deleted from the cluster by hand, serves after {time.monotonic() - began:.0f} s", flush=True)
@@ -61,7 +66,9 @@ def lost_worker(play):
     play.boot_empty(play.worker)
     play.succeed("-l", "worker1")
     arena_is_served(play, play.worker)
-    print(f"  all apps serve on both machines {time.monotonic() - began:.0f} s after the loss", flush=True)
+    replaced_s = time.monotonic() - began
+    print(f"  all apps serve on both machines {replaced_s:.0f} s after the loss", flush=True)
+    expect(f"all apps served {replaced_s:.0f} s after the loss, in less than {REPLACED_S_MAX} s", replaced_s < REPLACED_S_MAX, True)
     play.end_state()
 
 
