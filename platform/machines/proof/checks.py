@@ -111,6 +111,8 @@ def check_system(machine):
         expect(f"{machine.name}: {unit}", machine.inside("systemctl", "is-active", unit).strip(), "active")
         expect(f"{machine.name}: {unit} at boot", machine.inside("systemctl", "is-enabled", unit).strip(), "enabled")
     expect(f"{machine.name}: the clock at boot", machine.inside("systemctl", "is-enabled", "systemd-timesyncd").strip(), "enabled")
+    exporter = machine.inside("systemctl", "show", "--property=Restart,StartLimitIntervalUSec", "prometheus-node-exporter").split()
+    expect(f"{machine.name}: restarts of the node exporter", sorted(exporter), ["Restart=always", "StartLimitIntervalUSec=0"])
     failed = machine.inside("systemctl", "--failed", "--plain", "--no-legend", "--output=json")
     expect(f"{machine.name}: failed units", json.loads(failed), [])
     settings = machine.inside("apt-config", "dump")

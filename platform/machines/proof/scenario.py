@@ -80,7 +80,7 @@ class Scenario:
         options = {"cwd": self.work / "playbook", "env": self.environment(token) | (more or {})}
         hidden = [self.token, *(more or {}).values()]
         code, text = run_shown(command, self.work / "playbook.log", hidden, **options)
-        print(f"  {playbook} {' '.join(arguments)}: exit code {code}, {time.monotonic() - began:.0f} s", flush=True)
+        print(f"  {playbook} {' '.join(map(str, arguments))}: exit code {code}, {time.monotonic() - began:.0f} s", flush=True)
         if any(secret in text for secret in hidden):
             raise Failed("the output of a run has the token")
         return code, text
@@ -158,6 +158,9 @@ def refused_settings(play):
     before = play.worker.inside("ls", "-l", "/usr/local/bin")
     play.refuse("Nothing was copied. Correct the one that is wrong.", "-l", "worker1", "-e", f"k3s_binary_sha256={'0' * 64}")
     play.refuse("is not an address of private_interface host0 on worker1.", "-l", "worker1", "-e", "private_interface=host0")
+    two = play.work / "two.json"
+    two.write_text(json.dumps({"k3s_server": {"hosts": {"worker1": {}}}}), "utf-8")
+    play.refuse("The group k3s_server has 2 machines: server1, worker1.", "-l", "worker1", "-i", two)
     expect("programs of the worker", play.worker.inside("ls", "-l", "/usr/local/bin"), before)
     expect("rules of the worker", check_firewall(play.worker), rules)
 
