@@ -105,7 +105,7 @@ func (program *program) operate(cluster *cluster, name string, query operationQu
 	}
 	query.operation.ID = strings.ToLower(rand.Text()[:operationIDCharacters])
 	if query.operation.Kind == render.TaskRestore {
-		program.noteLoss(status, query.operation.Snapshot)
+		program.note("%s", lossOf(status, query.operation.Snapshot, time.Now()))
 	}
 	if err := cluster.ask(ctx, subject, query.operation); err != nil {
 		return err
@@ -149,14 +149,18 @@ func (cluster *cluster) withRepository(ctx context.Context, namespace, name stri
 	return subject, nil
 }
 
-// noteLoss says what a restore of the newest snapshot loses, before anything happens.
-func (program *program) noteLoss(status *v1alpha1.BackupStatus, snapshot string) {
-	if snapshot != "latest" || status == nil || status.LastBackup == nil {
-		return
+// lossOf says what a restore of a snapshot loses, before anything happens. Only the time of the newest snapshot is known here.
+func lossOf(status *v1alpha1.BackupStatus, snapshot string, now time.Time) string {
+	if status == nil || status.LastBackup == nil {
+		return "no backup is known: what was written after the snapshot is lost; its time is printed when it is restored"
 	}
-	taken := status.LastBackup.Time
-	program.note("the newest known snapshot is %s of %s: what was written in the %s since then is lost",
-		status.LastSnapshot, taken.UTC().Format(time.RFC3339), time.Since(taken).Round(time.Second))
+	newest := fmt.Sprintf("%s of %s", status.LastSnapshot, status.LastBackup.UTC().Format(time.RFC3339))
+	since := now.Sub(status.LastBackup.Time).Round(time.Second)
+	if snapshot == "latest" || strings.HasPrefix(status.LastSnapshot, snapshot) {
+		return fmt.Sprintf("the newest known snapshot is %s: what was written in the %s since then is lost", newest, since)
+	}
+	return fmt.Sprintf("the newest known snapshot is %s: what was written in the %s since then is lost, and what was written between %s and it; "+
+		"the time of %s is printed when it is restored", newest, since, snapshot, snapshot)
 }
 
 // ask writes the operation to an annotation. The rest of the object stays as it is.

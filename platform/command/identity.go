@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -68,21 +69,26 @@ RoleBindings there.`,
 }
 
 func (program *program) identityCreateCommand() *cobra.Command {
-	namespace, role, lifetime := "", "", time.Duration(0)
+	namespace, role, server, lifetime := "", "", "", time.Duration(0)
 	command := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make an access identity if there is none, and print a kubeconfig with a new token",
 		Long: `Make an access identity if there is none, and print a kubeconfig with a new token. Older tokens stay valid until they expire; revoke
 ends all of them.
 
-The kubeconfig is a secret. It is printed once, and kept nowhere.`,
-		Args: exactlyOneIdentity,
+The kubeconfig is a secret. It is printed once, and kept nowhere. It has the address by which you reach the API server. If that is a tunnel,
+set the address by which others reach it with --server; the server's certificate has to have its name.`,
+		Example: `  roost identity create ci --role deployer -n web --server https://10.78.0.11:6443`,
+		Args:    exactlyOneIdentity,
 		RunE: func(_ *cobra.Command, names []string) error {
 			if !slices.Contains(identityRoles, role) {
 				return usageError{fmt.Errorf("--role is %q; write %s", role, "deployer, reader or runner")}
 			}
 			if lifetime < tokenMin || lifetime > tokenMax {
 				return usageError{fmt.Errorf("--lifetime is %s; write %s to %s", lifetime, tokenMin, tokenMax)}
+			}
+			if err := checkServer(server); err != nil {
+				return usageError{err}
 			}
 			cluster, err := program.connect()
 			if err != nil {
@@ -91,6 +97,9 @@ The kubeconfig is a secret. It is printed once, and kept nowhere.`,
 			connection, err := program.restConfig()
 			if err != nil {
 				return err
+			}
+			if server != "" {
+				connection.Host, connection.ServerName = server, ""
 			}
 			identity := clusterIdentity{Name: names[0], Namespace: namespace, Role: role}
 			token, err := cluster.createIdentity(context.Background(), identity, lifetime, connection)
@@ -108,8 +117,21 @@ The kubeconfig is a secret. It is printed once, and kept nowhere.`,
 	program.addIdentityFlags(command, &namespace)
 	command.Flags().StringVar(&role, "role", "", "deployer, reader or runner")
 	completeValues(command, "role", identityRoles...)
+	command.Flags().StringVar(&server, "server", "", "address of the API server in the kubeconfig (default the one that you use)")
 	command.Flags().DurationVar(&lifetime, "lifetime", tokenDefault, "how long the token is valid: 10m to 24h")
 	return command
+}
+
+// checkServer refuses what is no address of an API server. "" is the one that is connected to.
+func checkServer(server string) error {
+	if server == "" {
+		return nil
+	}
+	parsed, err := url.Parse(server)
+	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
+		return fmt.Errorf("--server is %q; write an address such as https://10.78.0.11:6443", server)
+	}
+	return nil
 }
 
 func (program *program) identityListCommand() *cobra.Command {
@@ -288,7 +310,7 @@ func (cluster *cluster) revokeIdentity(ctx context.Context, namespace, name stri
 	return nil
 }
 
-// kubeconfigOf has the API server that is connected to, and the token.
+// kubeconfigOf has the API server of the connection, and the token.
 func kubeconfigOf(connection *rest.Config, identity *clusterIdentity, token string) ([]byte, error) {
 	if err := rest.LoadTLSFiles(connection); err != nil {
 		return nil, err

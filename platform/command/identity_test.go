@@ -139,6 +139,14 @@ func TestAnIdentityFromCreationToRevocation(t *testing.T) {
 	out, _ = site.roost(command.ExitFine, "identity", "list", "-n", "web")
 	contains(t, out, "NAME", "ci", "deployer")
 
+	out, _ = site.roost(command.ExitFine, "identity", "create", "ci", "--role", "deployer", "-n", "web", "--server", "https://server.example.com:6443")
+	if host := site.connection(out).Host; host != "https://server.example.com:6443" {
+		t.Errorf("with --server, the kubeconfig has %s", host)
+	}
+	if host := site.connection(created.Kubeconfig).Host; host != site.server.Admin.Host {
+		t.Errorf("without --server, the kubeconfig has %s", host)
+	}
+
 	site.roost(command.ExitFine, "identity", "revoke", "ci", "-n", "web")
 	_, stderr = site.roost(command.ExitFailed, "identity", "revoke", "ci", "-n", "web")
 	contains(t, stderr, "there is no access identity ci in web")
@@ -163,6 +171,8 @@ func TestWrongIdentitiesAreRefused(t *testing.T) {
 		{"--role is \"\"", "create", "ci"},
 		{"--lifetime is 48h0m0s; write 10m0s to 24h0m0s", "create", "ci", "--role", "reader", "--lifetime", "48h"},
 		{"--lifetime is 9m0s", "create", "ci", "--role", "reader", "--lifetime", "9m"},
+		{"--server is \"http://x\"; write an address such as https://10.78.0.11:6443", "create", "ci", "--role", "reader", "--server", "http://x"},
+		{"--server is \"10.78.0.11:6443\"", "create", "ci", "--role", "reader", "--server", "10.78.0.11:6443"},
 		{"is not the name of an access identity", "create", "CI_1", "--role", "reader"},
 		{"there are 0 arguments; name one access identity", "revoke"},
 	} {

@@ -254,9 +254,10 @@ def identity_works(play, folder):
     """The kubeconfig of an access identity, with the private address of the server, works on the private network."""
     shutil.copy(folder / "k3s.kubeconfig", play.person.kubeconfig)
     play.person.connect()
-    text = play.person.does("roost", "identity", "create", "reader", "--role", "reader", "-n", "web")
+    server = f"https://{play.server.private}:6443"
+    text = play.person.does("roost", "identity", "create", "reader", "--role", "reader", "-n", "web", "--server", server)
     file = play.work / "reader.kubeconfig"
-    file.write_text(text.replace("https://127.0.0.1:6443", f"https://{play.server.private}:6443"), "utf-8")
+    file.write_text(text, "utf-8")
     command = play.worker.in_network(play.work / "bin/roost", "status", "-n", "web", "--kubeconfig", file)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"HOME": str(play.work), "PATH": "/usr/bin"})
     expect(f"roost status with the identity: {done.stdout}{done.stderr}", "everything is as the spec has it" in done.stdout, True)
