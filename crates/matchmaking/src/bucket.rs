@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{TicketId, room::MatchRoomId};
+use crate::{TicketId, fit::GroupCandidate, room::MatchRoomId};
 
 /// Tickets by the regions that they accept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,25 +26,46 @@ pub(crate) struct WaitingTicket {
     pub(crate) size: u32,
 }
 
+/// How many comparisons a pass makes per waiting ticket on the average.
+const COMPARED_PER_TICKET: usize = 32;
+
+/// Open rooms by free places and mean skill.
+type RoomIndex = BTreeSet<(u32, i64, MatchRoomId)>;
+/// Tickets of one size by skill.
+type SkillIndex = BTreeSet<(i64, TicketId)>;
+
+/// Under what an open room is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RoomEntry {
+    pub(crate) free: u32,
+    pub(crate) skill: i64,
+    pub(crate) room: MatchRoomId,
+    pub(crate) region: Option<Arc<str>>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     /// Oldest first.
     queue: BTreeSet<TicketId>,
-    pools: BTreeMap<Pool, BTreeSet<(i64, TicketId)>>,
-    /// How many tickets have each number of users.
-    sizes: BTreeMap<u32, usize>,
+    /// By pool and by number of users.
+    pools: BTreeMap<Pool, BTreeMap<u32, SkillIndex>>,
     /// Users of all tickets.
     users: u64,
-    /// Open rooms with free places, those with the fewest first.
-    open_rooms: BTreeSet<(u32, MatchRoomId)>,
+    /// Open rooms with free places.
+    open_rooms: RoomIndex,
+    /// Those of them that have a region.
+    regional_rooms: BTreeMap<Arc<str>, RoomIndex>,
+    /// Where the next pass goes on if the last one had to stop: for open rooms, and for new ones.
+    pub(crate) fill_from: TicketId,
+    pub(crate) open_from: TicketId,
 }
 
 impl Bucket {
     pub(crate) fn insert(&mut self, ticket: WaitingTicket) {
         self.queue.insert(ticket.id);
-        *self.sizes.entry(ticket.size).or_default() += 1;
         self.users += u64::from(ticket.size);
-        self.pools.entry(ticket.pool).or_default().insert((ticket.skill, ticket.id));
+        let sizes = self.pools.entry(ticket.pool).or_default();
+        sizes.entry(ticket.size).or_default().insert((ticket.skill, ticket.id));
     }
 
     pub(crate) fn remove(&mut self, ticket: &WaitingTicket) {
@@ -52,26 +73,36 @@ impl Bucket {
             return;
         }
         self.users -= u64::from(ticket.size);
-        if let Some(count) = self.sizes.get_mut(&ticket.size) {
-            *count -= 1;
-            if *count == 0 {
-                self.sizes.remove(&ticket.size);
+        let Some(sizes) = self.pools.get_mut(&ticket.pool) else { return };
+        if let Some(tickets) = sizes.get_mut(&ticket.size) {
+            tickets.remove(&(ticket.skill, ticket.id));
+            if tickets.is_empty() {
+                sizes.remove(&ticket.size);
             }
         }
-        if let Some(pool) = self.pools.get_mut(&ticket.pool) {
-            pool.remove(&(ticket.skill, ticket.id));
-            if pool.is_empty() {
-                self.pools.remove(&ticket.pool);
-            }
+        if sizes.is_empty() {
+            self.pools.remove(&ticket.pool);
         }
     }
 
-    pub(crate) fn list_room(&mut self, free: u32, room: MatchRoomId) {
-        self.open_rooms.insert((free, room));
+    pub(crate) fn list_room(&mut self, entry: &RoomEntry) {
+        let place = (entry.free, entry.skill, entry.room);
+        self.open_rooms.insert(place);
+        if let Some(region) = &entry.region {
+            self.regional_rooms.entry(Arc::clone(region)).or_default().insert(place);
+        }
     }
 
-    pub(crate) fn unlist_room(&mut self, free: u32, room: MatchRoomId) {
-        self.open_rooms.remove(&(free, room));
+    pub(crate) fn unlist_room(&mut self, entry: &RoomEntry) {
+        let place = (entry.free, entry.skill, entry.room);
+        self.open_rooms.remove(&place);
+        let Some(region) = &entry.region else { return };
+        if let Some(rooms) = self.regional_rooms.get_mut(region) {
+            rooms.remove(&place);
+            if rooms.is_empty() {
+                self.regional_rooms.remove(region);
+            }
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -86,51 +117,82 @@ impl Bucket {
         self.users
     }
 
-    pub(crate) fn smallest_size(&self) -> Option<u32> {
-        self.sizes.first_key_value().map(|(size, _)| *size)
+    /// The waiting tickets from one on, oldest first.
+    pub(crate) fn tickets_from(&self, first: TicketId) -> Vec<TicketId> {
+        self.queue.range(first..).copied().collect()
     }
 
-    /// The waiting tickets, oldest first.
-    pub(crate) fn tickets(&self) -> Vec<TicketId> {
-        self.queue.iter().copied().collect()
+    /// Maximum number of comparisons of a pass, so that rules with which each ticket has many candidates delay tickets, and not
+    /// the node.
+    pub(crate) fn comparisons_max(&self) -> usize {
+        self.queue.len().saturating_mul(COMPARED_PER_TICKET)
     }
 
-    /// Rooms with at least this many free places, those with the fewest first.
-    pub(crate) fn rooms_with(&self, free: u32) -> impl Iterator<Item = MatchRoomId> {
-        self.open_rooms.range((free, MatchRoomId(0))..).map(|(_, room)| *room)
+    /// The open room with the fewest free places that suits a ticket, of those the one with the nearest skill, and how many
+    /// numbers of free places were looked up. `region` is `None` for rooms of any region.
+    pub(crate) fn room_for(
+        &self,
+        ticket: &WaitingTicket,
+        region: Option<&Arc<str>>,
+        window: i64,
+    ) -> (Option<MatchRoomId>, usize) {
+        let rooms = region.map_or(Some(&self.open_rooms), |region| self.regional_rooms.get(region));
+        let Some(rooms) = rooms else { return (None, 1) };
+        let (skill, mut compared, mut from) = (ticket.skill, 1, ticket.size);
+        let (first, last) = (MatchRoomId(0), MatchRoomId(u64::MAX));
+        while let Some((free, ..)) = rooms.range((from, i64::MIN, first)..).next() {
+            compared += 1;
+            let above = rooms.range((*free, skill, first)..=(*free, skill.saturating_add(window), last)).next();
+            let below = rooms.range((*free, skill.saturating_sub(window), first)..(*free, skill, first)).next_back();
+            let nearest = above.into_iter().chain(below).min_by_key(|(_, other, room)| (other.abs_diff(skill), *room));
+            if let Some((_, _, room)) = nearest {
+                return (Some(*room), compared);
+            }
+            let Some(next) = free.checked_add(1) else { break };
+            from = next;
+        }
+        (None, compared)
     }
 
-    /// The other tickets that accept the region of `seed`, within a window of skill: the nearest first, and the oldest of
-    /// those.
-    pub(crate) fn nearest(&self, seed: &WaitingTicket, window: i64) -> NearestTickets<'_> {
-        let own = match &seed.pool {
-            Pool::Roaming => None,
-            region @ Pool::Region(_) => self.pools.get(region),
-        };
-        self.nearest_in(own, seed, window)
-    }
-
-    /// As [`Self::nearest`], for a roaming ticket that prefers a region.
-    pub(crate) fn nearest_roaming(
+    /// The other tickets that may join `seed` in a room of the region, within a window of skill: of each size as many as fit
+    /// in the places. The nearest first, and the oldest of those.
+    pub(crate) fn candidates(
         &self,
         seed: &WaitingTicket,
         region: Option<&Arc<str>>,
         window: i64,
-    ) -> NearestTickets<'_> {
+        places: u32,
+    ) -> Vec<GroupCandidate> {
         let own = region.and_then(|region| self.pools.get(&Pool::Region(Arc::clone(region))));
-        self.nearest_in(own, seed, window)
+        let pools: Vec<_> = own.into_iter().chain(self.pools.get(&Pool::Roaming)).collect();
+        let sizes: BTreeSet<u32> =
+            pools.iter().flat_map(|sizes| sizes.range(1..=places.max(1)).map(|(size, _)| *size)).collect();
+        let mut found = Vec::new();
+        for size in sizes {
+            let sets = pools.iter().filter_map(|sizes| sizes.get(&size));
+            let nearest = NearestTickets::new(sets, seed, window).take((places / size) as usize);
+            found.extend(nearest.map(|(distance, id)| GroupCandidate { distance, id, size }));
+        }
+        found.sort_unstable();
+        found
     }
+}
 
-    fn nearest_in<'a>(
-        &'a self,
-        own: Option<&'a BTreeSet<(i64, TicketId)>>,
-        seed: &WaitingTicket,
-        window: i64,
-    ) -> NearestTickets<'a> {
-        let (skill, id) = (seed.skill, seed.id);
-        let first = TicketId(0);
-        let mut sides = NearestTickets { skill, seed: id, above: Vec::new(), below: Vec::new() };
-        for set in own.into_iter().chain(self.pools.get(&Pool::Roaming)) {
+type Range<'a> = btree_set::Range<'a, (i64, TicketId)>;
+
+/// Other tickets within a window of skill: the nearest first, and the oldest of those.
+struct NearestTickets<'a> {
+    skill: i64,
+    seed: TicketId,
+    above: Vec<Peekable<Range<'a>>>,
+    below: Vec<Peekable<Rev<Range<'a>>>>,
+}
+
+impl<'a> NearestTickets<'a> {
+    fn new(sets: impl Iterator<Item = &'a SkillIndex>, seed: &WaitingTicket, window: i64) -> Self {
+        let (skill, first) = (seed.skill, TicketId(0));
+        let mut sides = Self { skill, seed: seed.id, above: Vec::new(), below: Vec::new() };
+        for set in sets {
             let above = set.range((skill, first)..=(skill.saturating_add(window), TicketId(u64::MAX)));
             sides.above.push(above.peekable());
             sides.below.push(set.range((skill.saturating_sub(window), first)..(skill, first)).rev().peekable());
@@ -139,20 +201,10 @@ impl Bucket {
     }
 }
 
-type Range<'a> = btree_set::Range<'a, (i64, TicketId)>;
-
-/// See [`Bucket::nearest`].
-pub(crate) struct NearestTickets<'a> {
-    skill: i64,
-    seed: TicketId,
-    above: Vec<Peekable<Range<'a>>>,
-    below: Vec<Peekable<Rev<Range<'a>>>>,
-}
-
 impl Iterator for NearestTickets<'_> {
-    type Item = TicketId;
+    type Item = (u64, TicketId);
 
-    fn next(&mut self) -> Option<TicketId> {
+    fn next(&mut self) -> Option<(u64, TicketId)> {
         loop {
             let skill = self.skill;
             let distance = |&&(other, id): &&(i64, TicketId)| (other.abs_diff(skill), id);
@@ -167,7 +219,7 @@ impl Iterator for NearestTickets<'_> {
                 (None, None) => return None,
             };
             match found {
-                Some((_, id)) if *id != self.seed => return Some(*id),
+                Some((other, id)) if *id != self.seed => return Some((other.abs_diff(skill), *id)),
                 Some(_) => {}
                 None => return None,
             }
@@ -199,14 +251,62 @@ mod tests {
         for ticket in &tickets {
             bucket.insert(ticket.clone());
         }
-        let order = |found: NearestTickets<'_>| found.map(|id| id.0).collect::<Vec<_>>();
-        assert_eq!(order(bucket.nearest(&tickets[0], 50)), [4, 2, 3, 6]);
-        assert_eq!(order(bucket.nearest(&tickets[0], 51)), [4, 2, 3, 6, 7]);
-        assert_eq!(order(bucket.nearest(&tickets[3], 0)), Vec::<u64>::new());
-        assert_eq!(order(bucket.nearest_roaming(&tickets[3], Some(&"us".into()), 0)), [5]);
+        let order = |seed: &WaitingTicket, region: Option<&str>, window, places| {
+            let found = bucket.candidates(seed, region.map(Arc::from).as_ref(), window, places);
+            found.iter().map(|candidate| candidate.id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&tickets[0], Some("eu"), 50, 9), [4, 2, 3, 6]);
+        assert_eq!(order(&tickets[0], Some("eu"), 51, 9), [4, 2, 3, 6, 7]);
+        assert_eq!(order(&tickets[0], Some("eu"), 51, 2), [4, 2]);
+        assert_eq!(order(&tickets[3], None, 0, 9), Vec::<u64>::new());
+        assert_eq!(order(&tickets[3], Some("us"), 0, 9), [5]);
         for ticket in &tickets {
             bucket.remove(ticket);
         }
-        assert!(bucket.is_empty() && bucket.pools.is_empty() && bucket.sizes.is_empty() && bucket.users == 0);
+        assert!(bucket.is_empty() && bucket.pools.is_empty() && bucket.users == 0);
+    }
+
+    #[test]
+    fn many_tickets_of_one_size_do_not_hide_those_of_another() {
+        let mut bucket = Bucket::default();
+        for id in 1..=1_000 {
+            bucket.insert(WaitingTicket { size: 3, ..ticket(id, 0, None) });
+        }
+        bucket.insert(ticket(1_001, 0, None));
+        let found = bucket.candidates(&ticket(1_002, 0, None), None, 0, 4);
+        assert_eq!(found.iter().map(|candidate| candidate.id.0).collect::<Vec<_>>(), [1, 1_001]);
+    }
+
+    #[test]
+    fn the_fullest_room_that_suits_is_found_among_many() {
+        let mut bucket = Bucket::default();
+        let entry = |room, free, skill, region: Option<&str>| RoomEntry {
+            free,
+            skill,
+            room: MatchRoomId(room),
+            region: region.map(Arc::from),
+        };
+        let mut rooms: Vec<_> = (1..=1_000).map(|room| entry(room, 2, 500, Some("us"))).collect();
+        rooms.extend([entry(1_001, 3, 0, Some("eu")), entry(1_002, 4, 1, Some("eu")), entry(1_003, 4, -2, None)]);
+        for room in &rooms {
+            bucket.list_room(room);
+        }
+        let find = |size, region: Option<&str>, window| {
+            let seed = WaitingTicket { size, ..ticket(1, 0, None) };
+            let (room, compared) = bucket.room_for(&seed, region.map(Arc::from).as_ref(), window);
+            assert!(compared <= 4, "{compared} comparisons");
+            room.map(|room| room.0)
+        };
+        assert_eq!(find(2, None, 10), Some(1_001));
+        assert_eq!(find(2, None, 500), Some(1));
+        assert_eq!(find(4, None, 1), Some(1_002));
+        assert_eq!(find(4, None, 0), None);
+        assert_eq!(find(1, Some("us"), 10), None);
+        assert_eq!(find(1, Some("eu"), 10), Some(1_001));
+        assert_eq!(find(5, None, 1_000), None);
+        for room in &rooms {
+            bucket.unlist_room(room);
+        }
+        assert!(bucket.is_empty() && bucket.regional_rooms.is_empty());
     }
 }

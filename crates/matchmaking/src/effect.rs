@@ -71,6 +71,8 @@ pub struct MatchCounters {
     pub refused: [u64; MatchRefusal::ALL.len()],
     /// Tickets that were placed in a room, once for each time.
     pub placed: u64,
+    /// Comparisons of a waiting ticket with another one or with open rooms.
+    pub compared: u64,
     /// Tickets whose users joined.
     pub joined: u64,
     /// Tickets that ended otherwise, in the order of [`EndReason::ALL`].

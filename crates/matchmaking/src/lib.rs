@@ -9,6 +9,7 @@
 mod bucket;
 mod criteria;
 mod effect;
+mod fit;
 mod lobby;
 mod matchmaker;
 mod pass;

@@ -3,8 +3,10 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
-    EndReason, MatchEffect, MatchRoomId, Matchmaker, OpenFailure, RoomState, TicketId, bucket::WaitingTicket,
-    room::MatchRoom, ticket::Stage,
+    EndReason, MatchEffect, MatchRoomId, Matchmaker, OpenFailure, RoomState, TicketId,
+    bucket::{RoomEntry, WaitingTicket},
+    room::MatchRoom,
+    ticket::Stage,
 };
 
 /// Number of rooms that may fail before a ticket ends.
@@ -118,14 +120,15 @@ impl Matchmaker {
         self.announce(now_ms, waiting.id, id, effects);
     }
 
-    /// Lists a room under its number of free places.
+    /// Lists a room under its number of free places, its skill and its region.
     pub(crate) fn list_room(&mut self, id: MatchRoomId) {
         self.unlist_room(id);
         let Some(room) = self.rooms.get_mut(&id) else { return };
         let free = room.free();
         if room.accepts && room.opening.is_none() && free > 0 {
-            room.listed = Some(free);
-            self.buckets.entry(Arc::clone(&room.criteria)).or_default().list_room(free, id);
+            let entry = RoomEntry { free, skill: room.skill(), room: id, region: room.region.clone() };
+            self.buckets.entry(Arc::clone(&room.criteria)).or_default().list_room(&entry);
+            room.listed = Some(entry);
         } else {
             let criteria = Arc::clone(&room.criteria);
             self.forget_bucket(&criteria);
@@ -191,8 +194,8 @@ impl Matchmaker {
 
     fn unlist_room(&mut self, id: MatchRoomId) {
         let Some(room) = self.rooms.get_mut(&id) else { return };
-        if let (Some(free), Some(bucket)) = (room.listed.take(), self.buckets.get_mut(&room.criteria)) {
-            bucket.unlist_room(free, id);
+        if let (Some(entry), Some(bucket)) = (room.listed.take(), self.buckets.get_mut(&room.criteria)) {
+            bucket.unlist_room(&entry);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::{MatchCriteria, TicketId};
+use crate::{MatchCriteria, TicketId, bucket::RoomEntry};
 
 /// The number of a room of a matchmaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,8 +39,8 @@ pub(crate) struct MatchRoom {
     /// Sum of the compared skills of all users that were placed in it.
     pub(crate) skill_sum: i64,
     pub(crate) skill_users: u32,
-    /// The number of free places under which its bucket lists it.
-    pub(crate) listed: Option<u32>,
+    /// Under what its bucket lists it.
+    pub(crate) listed: Option<RoomEntry>,
 }
 
 impl MatchRoom {
@@ -50,8 +50,9 @@ impl MatchRoom {
         self.players_max.saturating_sub(self.players).saturating_sub(reserved)
     }
 
-    pub(crate) fn skill(&self) -> Option<i64> {
-        (self.skill_users > 0).then(|| self.skill_sum / i64::from(self.skill_users))
+    /// The mean skill.
+    pub(crate) fn skill(&self) -> i64 {
+        self.skill_sum / i64::from(self.skill_users.max(1))
     }
 
     pub(crate) fn reserve(&mut self, ticket: TicketId, places: u32, skill: i64) {

@@ -8,7 +8,7 @@ use crate::{MatchCriteria, room::MatchRoomId};
 pub const USER_BYTES_MAX: usize = 255;
 
 /// The number of a ticket. Lower numbers are older.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TicketId(pub u64);
 
 /// Who requests a ticket.

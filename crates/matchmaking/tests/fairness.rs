@@ -1,6 +1,9 @@
 //! Whatever happens: no ticket is lost, none is placed in two rooms, no room is overfull, and none starves.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use dunlin_matchmaking::{EndReason, MatchRules, OpenFailure, TicketId, TicketStatus};
 use proptest::{collection::vec, prelude::*};
@@ -125,6 +128,16 @@ impl Run {
     }
 }
 
+/// The largest sum of some of the sizes that is not above the limit.
+fn largest_sum(sizes: &[u32], limit: u32) -> u32 {
+    let mut sums = BTreeSet::from([0]);
+    for size in sizes {
+        let more: Vec<_> = sums.iter().map(|sum| sum + size).filter(|sum| *sum <= limit).collect();
+        sums.extend(more);
+    }
+    sums.last().copied().unwrap_or_default()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -145,6 +158,36 @@ proptest! {
         let over = counters.joined + counters.ended.iter().sum::<u64>();
         prop_assert_eq!(over, counters.submitted);
         prop_assert!(run.sizes.keys().all(|id| run.rig.status(*id).is_none()));
+    }
+
+    /// After a pass no tickets wait that would make a legal room: neither a full one nor, after `fill_wait`, one of
+    /// `players_min`. And the oldest ticket is in the fullest room that it can be in.
+    #[test]
+    fn a_legal_group_is_formed(
+        sizes in vec(1..=5_u32, 1..40),
+        players_max in 5..=9_u32,
+        players_min in 1..=9_u32,
+        fills in any::<bool>(),
+    ) {
+        let players_min = players_min.min(players_max);
+        let fill_wait_ms = if fills { 1_000 } else { 0 };
+        let rules = MatchRules {
+            players_min, players_max, fill_wait_ms, party_max: 5, rooms_opening_max: 100, ..MatchRules::default()
+        };
+        let mut run = Run { rig: Rig::new(rules), sizes: BTreeMap::new(), users: 0 };
+        let ids: Vec<_> = sizes.iter().map(|size| run.submit(*size as u8, 0, 0, 0)).collect();
+        let legal_min = if fills { players_max } else { players_min };
+        run.rig.pass(0);
+        let fullest = largest_sum(&sizes[1..], players_max - sizes[0]) + sizes[0];
+        let room = run.rig.placed.get(&ids[0]).map(|rooms| rooms[0].clone());
+        prop_assert_eq!(room.is_some(), fullest >= legal_min, "{} users", fullest);
+        if let Some(room) = room {
+            prop_assert_eq!(run.reserved(&room), fullest);
+        }
+        let waiting = ids.iter().filter(|id| run.rig.status(**id) == Some(TicketStatus::Waiting));
+        let waiting: Vec<u32> = waiting.map(|id| run.sizes[id]).collect();
+        let rest = largest_sum(&waiting, players_max);
+        prop_assert!(rest < legal_min, "{:?} wait, and {} of them would do", waiting, rest);
     }
 
     /// Tickets keep coming. Each one is placed before its timeout, however far its skill and its region are from those

@@ -222,3 +222,61 @@ fn the_queue_is_bounded() {
     assert_eq!(rig.status(tickets[0]), None);
     assert_eq!(rig.matchmaker.counters().refused.iter().sum::<u64>(), 1);
 }
+
+fn exactly(players: u32) -> MatchRules {
+    MatchRules { players_min: players, players_max: players, ..MatchRules::default() }
+}
+
+#[test]
+fn a_single_user_does_not_keep_two_parties_apart() {
+    let mut rig = Rig::new(exactly(4));
+    let single = rig.ticket(&["a"]);
+    let parties = [rig.ticket(&["b", "c"]), rig.ticket(&["d", "e"])];
+    rig.pass(0);
+    assert_eq!(rig.placed[&parties[0]], ["arena:1".into()]);
+    assert_eq!(rig.placed[&parties[1]], ["arena:1".into()]);
+    assert_eq!(rig.status(single), Some(TicketStatus::Waiting));
+    // With one that makes a room full, the single user, who is the oldest, comes first.
+    rig.ticket(&["f", "g"]);
+    rig.ticket(&["h"]);
+    rig.ticket(&["i", "j"]);
+    rig.pass(0);
+    assert_eq!(rig.placed[&single], ["arena:2".into()]);
+}
+
+#[test]
+fn single_users_find_each_other_behind_many_parties() {
+    let mut rig = Rig::new(exactly(5));
+    for party in 0..200 {
+        let [a, b, c] = ["a", "b", "c"].map(|seat| format!("{seat}{party}"));
+        rig.ticket(&[&a, &b, &c]);
+    }
+    rig.pass(0);
+    assert_eq!(rig.opened, 0);
+    let singles = ["d", "e"].map(|user| rig.ticket(&[user]));
+    rig.pass(0);
+    assert_eq!(rig.opened, 1);
+    assert_eq!(rig.placed[&singles[0]], rig.placed[&singles[1]]);
+}
+
+#[test]
+fn a_room_of_the_region_is_found_behind_many_others() {
+    let mut rig = Rig::new(MatchRules { players_min: 3, fill_wait_ms: 0, rooms_opening_max: 300, ..exactly(4) });
+    let mut regional = |region: &str, users: &[&str]| {
+        let mut request = request(users);
+        request.region = Some(region.into());
+        rig.submit(request).expect("accepted")
+    };
+    for party in 0..200 {
+        let [a, b, c] = ["a", "b", "c"].map(|seat| format!("{seat}{party}"));
+        regional("us", &[&a, &b, &c]);
+    }
+    let host = regional("eu", &["d", "e", "f"]);
+    let guest = regional("eu", &["g"]);
+    let late = regional("eu", &["h"]);
+    rig.pass(0);
+    assert_eq!(rig.placed[&host], rig.placed[&guest]);
+    rig.cancel(guest, None).expect("placed");
+    rig.pass(0);
+    assert_eq!(rig.placed[&late], rig.placed[&host], "its place is free again");
+}
