@@ -166,9 +166,9 @@ pub struct RoomReport {
     pub objects: u32,
     /// The last tick.
     pub tick: u32,
-    /// Median duration of the last hundred ticks.
+    /// Median duration of recent ticks, as [`Recent`] weighs them.
     pub tick_p50_us: u32,
-    /// Maximum duration of the last hundred ticks.
+    /// 99th percentile of their duration.
     pub tick_p99_us: u32,
     /// Ticks that began after the next tick was due.
     pub late: u64,
