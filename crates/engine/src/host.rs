@@ -29,7 +29,7 @@ use crate::{
 pub use calls::CallCounts;
 pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
 pub use not_restored::NotRestored;
-pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, visitor_of};
+pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, TokensRefused, visitor_of};
 
 /// A message on its way to a shard.
 pub type RoutedMessage = (ShardIndex, FromRoom);

@@ -76,6 +76,17 @@ pub struct SeatClaim {
     pub returned: Option<SeatToken>,
     /// Whether the join takes over the user's player, also if that has a client.
     pub is_one_per_user: bool,
+    /// Whether `returned` stays valid until the client has shown that it has `given`. Not in logs of earlier versions.
+    pub keeps_returned: bool,
+}
+
+/// Why a seat token that a join returned has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenRefusal {
+    /// No player of the room has it: it is void or invented.
+    Unknown,
+    /// Its player is another user's.
+    OtherUser,
 }
 
 /// How a session leaves a room.

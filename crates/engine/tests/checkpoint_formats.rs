@@ -17,9 +17,13 @@ use dunlin_rooms::{
 
 /// A name and bytes in hexadecimal on each line, as each version has written them. A version that is released gets a file of
 /// its own; none is changed.
-const VERSIONS: [&str; 2] = [include_str!("fixtures/checkpoint-1.txt"), include_str!("fixtures/checkpoint-2.txt")];
+const VERSIONS: [&str; 3] = [
+    include_str!("fixtures/checkpoint-1.txt"),
+    include_str!("fixtures/checkpoint-2.txt"),
+    include_str!("fixtures/checkpoint-3.txt"),
+];
 /// Where the fixture of this version is written with `DUNLIN_WRITE=1`, as long as it is not released.
-const THIS_VERSION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/checkpoint-2.txt");
+const THIS_VERSION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/checkpoint-3.txt");
 
 /// What the steps of the fixture lead to.
 const STATE_HASH: u64 = 0x4ed6_86f3_72b4_90e0;
@@ -102,7 +106,8 @@ fn join(index: u32, user: &str, encoding: Encoding, claim: SeatClaim) -> Step {
 }
 
 fn claim(given: u128, returned: Option<u128>) -> SeatClaim {
-    SeatClaim { given: Some(SeatToken(given)), returned: returned.map(SeatToken), is_one_per_user: given == 2 }
+    let returned = returned.map(SeatToken);
+    SeatClaim { given: Some(SeatToken(given)), returned, is_one_per_user: given == 2, keeps_returned: true }
 }
 
 /// The ticks before the checkpoint, and after it. Every kind of step is there.
@@ -270,7 +275,7 @@ fn a_version_that_is_not_known_is_named() {
     saved[0] = newer;
     let error = Checkpoint::read(&saved).expect_err("it is newer");
     assert_eq!(error, NotRestored::NewerVersion(newer));
-    assert_eq!(error.to_string(), "the checkpoint has version 3, and this Dunlin reads versions up to 2");
+    assert_eq!(error.to_string(), "the checkpoint has version 4, and this Dunlin reads versions up to 3");
     saved[0] = 0;
     assert_eq!(Checkpoint::read(&saved).expect_err("there is none"), NotRestored::Malformed);
 

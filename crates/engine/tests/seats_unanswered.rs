@@ -70,6 +70,30 @@ fn who_is_gone_before_the_answer_leaves_unless_its_user_may_come_back() {
 }
 
 #[test]
+fn who_is_gone_before_the_answer_comes_back_with_the_token_of_the_join_before() {
+    let mut hall = hall();
+    let here = owner_of(ARENA, 2, node::NODE_SEED).0;
+    hall.open("first", Encoding::Json, here);
+    hall.join("first", ARENA, &json!({}));
+    hall.tick();
+    let messages = std::mem::take(&mut hall.seen("first").messages);
+    let reply = messages.iter().find(|line| line.contains("seat_token")).expect("a token");
+    let reply: Value = serde_json::from_str(reply).expect("JSON");
+    let token = json!({"seat_token": reply["subscribe"]["data"]["seat_token"]});
+    for _ in 0..3 {
+        join(&mut hall, "", &token);
+        hall.forget("a");
+        hall.tick();
+        hall.tick();
+        assert_eq!((players(&hall), hall.tokens_refused.unknown), (1, 0), "it is away");
+    }
+    join(&mut hall, "", &token);
+    hall.tick();
+    assert!(hall.seen("a").messages.iter().any(|line| line.contains(r#""seat_resumed":true"#)));
+    assert_eq!(players(&hall), 1);
+}
+
+#[test]
 fn a_join_is_answered_after_the_rules_for_names_have_changed() {
     let mut wanted = hall_options();
     wanted.namespaces[0].channel_regex = Some(regex::Regex::new("^b$").expect("a pattern"));

@@ -27,6 +27,7 @@ mod rooms_at_random;
 mod scripts;
 #[path = "seats.rs"]
 mod seats;
+mod seats_at_random;
 mod seats_unanswered;
 mod session_size;
 mod shard;

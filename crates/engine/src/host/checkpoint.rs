@@ -13,14 +13,14 @@ use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 
 use super::{
     NotRestored, Runner, Step,
-    seat_book::{LeavesAt, SeatBook},
+    seat_book::{BookedSeat, LeavesAt, SeatBook},
 };
 use crate::room::{SeatKey, SeatToken};
-use step_format::{RecordReader, put_bytes, put_number, put_options, put_seat, put_step};
+use step_format::{RecordReader, put_bytes, put_number, put_options, put_seat, put_step, put_token};
 
 /// The version of both formats that is written. Version 1 has no spectators, messages of the backend and calls, and knows of a
-/// client only its user.
-pub const CHECKPOINT_VERSION: u8 = 2;
+/// client only its user. Up to version 2 a player has one seat token.
+pub const CHECKPOINT_VERSION: u8 = 3;
 
 /// What a room is made of. One that is made of something else does not go on from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +74,7 @@ impl Runner {
             put_number(player.0.into(), out);
             put_bytes(seat.user.as_bytes(), out);
             out.extend_from_slice(&seat.token.0.to_le_bytes());
+            put_token(seat.returned, out);
             // 0: its client is here.
             put_number(away.map_or(0, |LeavesAt(tick)| tick.saturating_add(1)), out);
         }
@@ -125,7 +126,9 @@ impl<'a> Checkpoint<'a> {
         let mut book = SeatBook::default();
         for _ in 0..reader.count()? {
             let player = PlayerId(reader.number_of()?);
-            book.book(player, reader.text()?.into(), SeatToken(u128::from_le_bytes(reader.array()?)));
+            let (user, token) = (reader.text()?.into(), SeatToken(u128::from_le_bytes(reader.array()?)));
+            let returned = if version >= 3 { reader.token()? } else { None };
+            book.book(player, BookedSeat { user, token, returned });
             if let Some(tick) = reader.number()?.checked_sub(1) {
                 book.set_away(player, LeavesAt(tick));
             }

@@ -1,6 +1,6 @@
 //! The part of a room that calls the game's code.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::AddAssign, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding};
@@ -15,7 +15,7 @@ use super::{
     seat_book::{LeavesAt, SeatBook},
     seating::Seating,
 };
-use crate::room::{SeatClaim, SeatKey};
+use crate::room::{SeatClaim, SeatKey, TokenRefusal};
 
 /// Something that happens to a room before its next tick.
 #[derive(Clone, Debug)]
@@ -115,7 +115,17 @@ pub(super) struct Applied {
     answered: Vec<MessageAnswer>,
     expired: usize,
     displaced: usize,
+    tokens_refused: TokensRefused,
     calls: CallCounts,
+}
+
+/// Seat tokens of joins that had no effect, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokensRefused {
+    /// [`TokenRefusal::Unknown`]
+    pub unknown: usize,
+    /// [`TokenRefusal::OtherUser`]
+    pub other_user: usize,
 }
 
 /// A join that was accepted.
@@ -150,6 +160,8 @@ pub struct CompletedTick {
     pub(super) expired: usize,
     /// Players that leave in the next tick, because their users have too many without a client.
     pub(super) displaced: usize,
+    /// Seat tokens without effect.
+    pub(super) tokens_refused: TokensRefused,
     /// What became of the game's calls.
     pub(super) calls: CallCounts,
     pub(super) outcome: TickOutcome,
@@ -185,7 +197,8 @@ impl Runner {
     /// Applies the pending steps and runs one tick. `time_us` is the Unix time in the snapshots.
     pub fn run(&mut self, batch: TickBatch, time_us: u64) -> CompletedTick {
         let keyframe = self.keyframe_for(&batch);
-        let Applied { entered, left, answered, expired, displaced, mut calls } = self.apply(batch.steps);
+        let Applied { entered, left, answered, expired, displaced, tokens_refused, mut calls } =
+            self.apply(batch.steps);
         let encodings = self.room.encodings();
         let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
         let outcome = self.room.tick(time_us);
@@ -193,7 +206,19 @@ impl Runner {
         let away = self.book.away_count();
         calls.timed_out += u64::from(outcome.calls.timed_out);
         calls.refused += u64::from(outcome.calls.refused);
-        CompletedTick { entered, left, answered, keyframe, kicked, away, expired, displaced, calls, outcome }
+        CompletedTick {
+            entered,
+            left,
+            answered,
+            keyframe,
+            kicked,
+            away,
+            expired,
+            displaced,
+            tokens_refused,
+            calls,
+            outcome,
+        }
     }
 
     /// The game has removed players. Returns the seats that they had, with the reasons.
@@ -232,9 +257,10 @@ impl Runner {
         match step {
             Step::Join { seat, info, is_spectator, encoding, data, claim } => {
                 let visitor = visitor_of(&info, is_spectator);
+                applied.tokens_refused.count(self.book.token_refusal(&info.user, claim));
                 let joined = self.join_or_come_back(seat, &visitor, encoding, &data, claim);
-                if let (Ok(entered), Some(token)) = (&joined, claim.given) {
-                    self.book.book(entered.player, Arc::clone(&info.user), token);
+                if let Ok(entered) = &joined {
+                    self.book.book_join(entered.player, Arc::clone(&info.user), claim);
                 }
                 applied.entered.push((place, seat, joined));
             }
@@ -247,6 +273,7 @@ impl Runner {
             Step::Input { seat, number, data } => {
                 // Of somebody who has left, nothing is made.
                 if let Some(player) = self.seating.player(seat) {
+                    self.book.confirm(player);
                     self.inputs_senseless += u64::from(!self.room.input(player, number, &data));
                 }
             }
@@ -386,6 +413,7 @@ impl CompletedTick {
             away: self.away,
             expired: self.expired,
             displaced: self.displaced,
+            tokens_refused: self.tokens_refused,
             calls: self.calls,
             outcome: TickOutcome {
                 update: Arc::clone(&self.outcome.update),
@@ -412,6 +440,11 @@ impl CompletedTick {
         self.displaced
     }
 
+    /// Seat tokens of joins that had no effect.
+    pub fn tokens_refused(&self) -> TokensRefused {
+        self.tokens_refused
+    }
+
     /// Players and spectators that the game has removed.
     pub fn kicked(&self) -> usize {
         self.outcome.removals.kicked.len()
@@ -425,6 +458,23 @@ impl CompletedTick {
     /// The updates that go to shards.
     pub fn updates(&self) -> impl Iterator<Item = &Arc<TickUpdate>> {
         self.keyframe.iter().map(|(keyframe, _)| keyframe).chain([&self.outcome.update])
+    }
+}
+
+impl AddAssign for TokensRefused {
+    fn add_assign(&mut self, more: Self) {
+        self.unknown += more.unknown;
+        self.other_user += more.other_user;
+    }
+}
+
+impl TokensRefused {
+    fn count(&mut self, refusal: Option<TokenRefusal>) {
+        match refusal {
+            Some(TokenRefusal::Unknown) => self.unknown += 1,
+            Some(TokenRefusal::OtherUser) => self.other_user += 1,
+            None => {}
+        }
     }
 }
 

@@ -7,12 +7,13 @@ use std::{
 
 use dunlin_rooms::PlayerId;
 
-use crate::room::{SeatClaim, SeatToken};
+use crate::room::{SeatClaim, SeatToken, TokenRefusal};
 
 /// The players of a room that keeps them for clients that come back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeatBook {
     booked: BTreeMap<PlayerId, BookedSeat>,
+    /// Both tokens of each player.
     by_token: BTreeMap<u128, PlayerId>,
     /// Without anonymous users.
     by_user: BTreeSet<(Arc<str>, PlayerId)>,
@@ -30,7 +31,10 @@ pub(super) struct SeatBook {
 pub(super) struct BookedSeat {
     /// Empty for an anonymous one.
     pub(super) user: Arc<str>,
+    /// That of the last join.
     pub(super) token: SeatToken,
+    /// What the last join returned, until its client has shown that it has `token`: the answer may be lost on the way.
+    pub(super) returned: Option<SeatToken>,
 }
 
 /// The tick in which a player without a client leaves, as a count of the room's ticks.
@@ -39,20 +43,40 @@ pub(super) struct LeavesAt(pub(super) u64);
 
 impl SeatBook {
     /// A client has a player from now on.
-    pub(super) fn book(&mut self, player: PlayerId, user: Arc<str>, token: SeatToken) {
+    pub(super) fn book(&mut self, player: PlayerId, seat: BookedSeat) {
         self.forget(player);
-        self.by_token.insert(token.0, player);
-        if !user.is_empty() {
-            self.by_user.insert((Arc::clone(&user), player));
+        for token in [Some(seat.token), seat.returned].into_iter().flatten() {
+            self.by_token.insert(token.0, player);
         }
-        self.booked.insert(player, BookedSeat { user, token });
+        if !seat.user.is_empty() {
+            self.by_user.insert((Arc::clone(&seat.user), player));
+        }
+        self.booked.insert(player, seat);
+    }
+
+    /// A join has taken a player over, or made it.
+    pub(super) fn book_join(&mut self, player: PlayerId, user: Arc<str>, claim: SeatClaim) {
+        let Some(token) = claim.given else { return };
+        let is_of_player = |returned: &SeatToken| self.by_token.get(&returned.0) == Some(&player);
+        let returned = claim.returned.filter(|returned| claim.keeps_returned && is_of_player(returned));
+        self.book(player, BookedSeat { user, token, returned });
+    }
+
+    /// A player's client does what it can do only after the answer to its join: what the join returned is void.
+    pub(super) fn confirm(&mut self, player: PlayerId) {
+        let returned = self.booked.get_mut(&player).and_then(|seat| seat.returned.take());
+        if let Some(returned) = returned {
+            self.by_token.remove(&returned.0);
+        }
     }
 
     /// A player has left the room.
     pub(super) fn forget(&mut self, player: PlayerId) {
         self.end_absence(player);
         if let Some(seat) = self.booked.remove(&player) {
-            self.by_token.remove(&seat.token.0);
+            for token in [Some(seat.token), seat.returned].into_iter().flatten() {
+                self.by_token.remove(&token.0);
+            }
             self.by_user.remove(&(seat.user, player));
         }
     }
@@ -126,6 +150,14 @@ impl SeatBook {
         })
     }
 
+    /// Why a join's token has no effect.
+    pub(super) fn token_refusal(&self, user: &str, claim: SeatClaim) -> Option<TokenRefusal> {
+        claim.given?;
+        let Some(player) = self.by_token.get(&claim.returned?.0) else { return Some(TokenRefusal::Unknown) };
+        let is_of_user = self.booked.get(player).is_some_and(|seat| *seat.user == *user);
+        (!is_of_user).then_some(TokenRefusal::OtherUser)
+    }
+
     fn of_user(&self, user: &str) -> impl Iterator<Item = PlayerId> {
         let user: Arc<str> = user.into();
         let first = (Arc::clone(&user), PlayerId(0));
@@ -154,13 +186,18 @@ mod tests {
     use super::*;
 
     fn claim(returned: Option<u128>, is_one_per_user: bool) -> SeatClaim {
-        SeatClaim { given: Some(SeatToken(9)), returned: returned.map(SeatToken), is_one_per_user }
+        let returned = returned.map(SeatToken);
+        SeatClaim { given: Some(SeatToken(9)), returned, is_one_per_user, keeps_returned: true }
+    }
+
+    fn seat(user: &str, token: u32) -> BookedSeat {
+        BookedSeat { user: user.into(), token: SeatToken(token.into()), returned: None }
     }
 
     fn book() -> SeatBook {
         let mut book = SeatBook::default();
         for (player, user, token) in [(1, "ann", 11), (2, "ann", 12), (3, "ben", 13), (4, "", 14)] {
-            book.book(PlayerId(player), user.into(), SeatToken(token));
+            book.book(PlayerId(player), seat(user, token));
         }
         book
     }
@@ -184,6 +221,58 @@ mod tests {
     }
 
     #[test]
+    fn a_token_without_effect_has_a_reason() {
+        let book = book();
+        for (user, returned, expected) in [
+            ("ann", Some(12), None),
+            ("ann", None, None),
+            ("ann", Some(99), Some(TokenRefusal::Unknown)),
+            ("ben", Some(12), Some(TokenRefusal::OtherUser)),
+            ("", Some(12), Some(TokenRefusal::OtherUser)),
+            ("ann", Some(14), Some(TokenRefusal::OtherUser)),
+        ] {
+            assert_eq!(book.token_refusal(user, claim(returned, false)), expected, "{user} with {returned:?}");
+        }
+        let without_seats = SeatClaim { given: None, ..claim(Some(99), false) };
+        assert_eq!(book.token_refusal("ann", without_seats), None);
+    }
+
+    #[test]
+    fn a_player_has_the_token_that_was_returned_until_its_client_has_the_new_one() {
+        let rejoin = |book: &mut SeatBook, given, returned| {
+            let claim = SeatClaim { given: Some(SeatToken(given)), ..claim(Some(returned), false) };
+            let player = book.claimed_by("", claim);
+            if let Some(player) = player {
+                book.book_join(player, "".into(), claim);
+            }
+            player.is_some()
+        };
+        let finds = |book: &SeatBook| -> Vec<u128> {
+            (10..30).filter(|token| book.by_token.get(token) == Some(&PlayerId(4))).collect()
+        };
+        let mut book = book();
+        // Two answers are lost.
+        for given in [21, 22] {
+            assert!(rejoin(&mut book, given, 14));
+            assert_eq!(finds(&book), [14, given], "two tokens at most");
+        }
+        // The new token is used.
+        assert!(rejoin(&mut book, 23, 22) && !rejoin(&mut book, 24, 14));
+        assert_eq!(finds(&book), [22, 23]);
+        book.confirm(PlayerId(4));
+        assert_eq!(finds(&book), [23]);
+        assert!(!rejoin(&mut book, 24, 22) && rejoin(&mut book, 24, 23));
+        // As logs of before say.
+        book.book_join(PlayerId(4), "".into(), SeatClaim { keeps_returned: false, ..claim(Some(24), false) });
+        assert_eq!(finds(&book), Vec::<u128>::new());
+        assert_eq!(book.by_token.get(&9), Some(&PlayerId(4)));
+        for player in 1..=4 {
+            book.forget(PlayerId(player));
+        }
+        assert_eq!(book, SeatBook::default(), "nothing is kept of who has left");
+    }
+
+    #[test]
     fn a_user_without_a_token_gets_its_player_that_is_away() {
         let mut book = book();
         assert!(book.set_away(PlayerId(2), LeavesAt(5)) && book.set_away(PlayerId(4), LeavesAt(5)));
@@ -198,7 +287,7 @@ mod tests {
     fn of_a_user_so_many_players_are_away() {
         let mut book = SeatBook::default();
         for (player, user) in [(1, "ann"), (2, "ann"), (3, "ann"), (4, ""), (5, ""), (6, "ben")] {
-            book.book(PlayerId(player), user.into(), SeatToken(player.into()));
+            book.book(PlayerId(player), seat(user, player));
             assert!(book.set_away(PlayerId(player), LeavesAt(100 + u64::from(player))));
             // At the limit nobody leaves; past it the one that leaves first does, of this user alone.
             assert_eq!(book.displace(PlayerId(player), 2, LeavesAt(7)), player == 3, "{player}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dunlin_engine::{
     Event, Options,
-    host::{HostOptions, RoomHost, Runner},
+    host::{HostOptions, RoomHost, Runner, TokensRefused},
     options::{NamespaceOptions, RoomLimits, RoomOpenings},
     room::{FromRoom, RoomKey, RoomThreadIndex, ToRoom},
 };
@@ -155,6 +155,9 @@ pub struct Hall {
     pub seen: BTreeMap<String, Seen>,
     pub empty_ticks_max: u32,
     pub seat_grace_ticks: u32,
+    pub away_per_user_max: u32,
+    /// Seat tokens of joins without effect, so far.
+    pub tokens_refused: TokensRefused,
     /// Whether owners are told that a world is made.
     pub reports_made: bool,
     /// Messages that came for no room.
@@ -196,6 +199,8 @@ impl Hall {
             seen: BTreeMap::new(),
             empty_ticks_max: 1_000,
             seat_grace_ticks: 0,
+            away_per_user_max: 2,
+            tokens_refused: TokensRefused::default(),
             reports_made: true,
             strays: Vec::new(),
         }
@@ -280,7 +285,7 @@ impl Hall {
                         empty_ticks_max: self.empty_ticks_max,
                         ticks_per_second: 60,
                         seat_grace_ticks: self.seat_grace_ticks,
-                        away_per_user_max: 2,
+                        away_per_user_max: self.away_per_user_max,
                         call_bytes_max: 1_024,
                     };
                     let host = RoomHost::new(*room, channel.clone(), world.grid().clone(), terms);
@@ -316,6 +321,7 @@ impl Hall {
         for (host, runner) in self.rooms.values_mut() {
             let batch = host.begin();
             let done = runner.run(batch, self.node.now.unix_ms * 1_000);
+            self.tokens_refused += done.tokens_refused();
             host.finish(done, &mut outgoing);
         }
         for (shard, message) in outgoing {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::host::CallCounts;
+use dunlin_engine::host::{CallCounts, TokensRefused};
 use dunlin_protocol::ErrorCode;
 use dunlin_rooms::Refusal;
 
@@ -77,6 +77,8 @@ pub struct RoomCounters {
     pub seats_expired: u64,
     /// Players that left because their user had too many without a client.
     pub seats_displaced: u64,
+    /// Seat tokens of joins that had no effect.
+    pub tokens_refused: TokensRefused,
     /// Seats that another connection took over, or whose player the game removed.
     pub unseated: u64,
     /// What became of calls of games to the backend.

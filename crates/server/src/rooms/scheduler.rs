@@ -363,6 +363,7 @@ impl Scheduler {
         scheduled_room.stats.count_players(live.runner.room(), steps, &done);
         self.counters.seats_expired += done.expired() as u64;
         self.counters.seats_displaced += done.displaced() as u64;
+        self.counters.tokens_refused += done.tokens_refused();
         self.counters.calls += done.calls();
         live.share.set(scheduled_room.stats.memory_bytes);
         if live.recorder.take_if(|recorder| recorder.tail().is_cut()).is_some() {

@@ -10,7 +10,10 @@ mod survival;
 use std::sync::atomic::Ordering;
 
 use dunlin_config::RoomSettings;
-use dunlin_engine::room::{FromRoom, NotJoined, SeatClaim, SeatToken};
+use dunlin_engine::{
+    host::TokensRefused,
+    room::{FromRoom, NotJoined, SeatClaim, SeatToken},
+};
 use dunlin_protocol::UnsubscribeCode;
 
 use super::FailureReason;
@@ -99,6 +102,7 @@ fn spectators_and_players_who_come_back_are_not_counted_as_players() {
         given: Some(SeatToken(given)),
         returned: returned.map(SeatToken),
         is_one_per_user: false,
+        keeps_returned: true,
     };
     let seat = rig.join_with(room, "ann", claim(1, None));
     let watching = rig.watch(room);
@@ -339,6 +343,24 @@ fn what_does_not_fit_the_ring_to_a_thread_waits_for_it() {
 }
 
 #[test]
+fn seat_tokens_without_effect_are_counted() {
+    let mut rig = Rig::start(1, vec![RoomSettings { seat_grace_ms: 60_000, ..settings("walk") }]);
+    let room = rig.open(0, "a");
+    let mut join = |user, given, returned: Option<u128>| {
+        let (given, returned) = (Some(SeatToken(given)), returned.map(SeatToken));
+        let claim = SeatClaim { given, returned, is_one_per_user: false, keeps_returned: true };
+        let seat = rig.join_with(room, user, claim);
+        assert_eq!(rig.wait_joined(seat), Ok(()));
+    };
+    join("ann", 1, None);
+    join("ben", 2, Some(99));
+    join("ben", 3, Some(1));
+    join("", 4, Some(1));
+    let expected = TokensRefused { unknown: 1, other_user: 2 };
+    wait_until("the counters", || rig.counters().tokens_refused == expected);
+}
+
+#[test]
 fn rooms_are_recorded_and_can_be_replayed() {
     let dir = std::env::temp_dir().join(format!("dunlin-record-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");
@@ -351,6 +373,7 @@ fn rooms_are_recorded_and_can_be_replayed() {
         given: Some(SeatToken(given)),
         returned: returned.map(SeatToken),
         is_one_per_user: false,
+        keeps_returned: true,
     };
     let lost =
         [rig.watch(room), rig.join_with(room, "ann", claim(1, None)), rig.join_with(room, "ben", claim(2, None))];

@@ -18,7 +18,7 @@ use crate::{
 pub(super) fn put_step(step: &Step, out: &mut Vec<u8>) {
     match step {
         Step::Join { seat, info, is_spectator, encoding, data, claim } => {
-            out.push(6);
+            out.push(if claim.keeps_returned { 9 } else { 6 });
             put_seat(*seat, out);
             let visitor = visitor_of(info, *is_spectator);
             put_bytes(visitor.user.as_bytes(), out);
@@ -90,7 +90,7 @@ pub(super) fn put_seat(seat: SeatKey, out: &mut Vec<u8>) {
     }
 }
 
-fn put_token(token: Option<SeatToken>, out: &mut Vec<u8>) {
+pub(super) fn put_token(token: Option<SeatToken>, out: &mut Vec<u8>) {
     out.push(token.is_some().into());
     if let Some(SeatToken(token)) = token {
         out.extend_from_slice(&token.to_le_bytes());
@@ -202,7 +202,7 @@ impl<'a> RecordReader<'a> {
         Ok(Arc::new(ClientInfo { user, client, conn_info, chan_info: None }))
     }
 
-    fn token(&mut self) -> Result<Option<SeatToken>, NotRestored> {
+    pub(super) fn token(&mut self) -> Result<Option<SeatToken>, NotRestored> {
         let is_there = self.flag()?;
         is_there.then(|| Ok(SeatToken(u128::from_le_bytes(self.array()?)))).transpose()
     }
@@ -231,14 +231,16 @@ impl<'a> RecordReader<'a> {
                 is_spectator: false,
                 encoding: self.encoding()?,
                 data: Bytes::copy_from_slice(self.bytes()?),
-                claim: SeatClaim { given: self.token()?, returned: self.token()?, is_one_per_user: false },
+                claim: SeatClaim { given: self.token()?, returned: self.token()?, ..SeatClaim::default() },
             },
-            6 => {
+            // Up to version 2 joins kept no token that was returned.
+            kind @ (6 | 9) => {
                 let (seat, info) = (self.seat()?, self.client_info()?);
                 let (is_spectator, is_one_per_user) = (self.flag()?, self.flag()?);
                 let encoding = self.encoding()?;
                 let data = Bytes::copy_from_slice(self.bytes()?);
-                let claim = SeatClaim { given: self.token()?, returned: self.token()?, is_one_per_user };
+                let (given, returned) = (self.token()?, self.token()?);
+                let claim = SeatClaim { given, returned, is_one_per_user, keeps_returned: kind == 9 };
                 Step::Join { seat, info, is_spectator, encoding, data, claim }
             }
             2 => Step::Leave { seat: self.seat()? },

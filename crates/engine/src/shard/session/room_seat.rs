@@ -275,6 +275,7 @@ impl Context {
             given: Some(SeatToken(high << 64 | low)),
             returned: SeatToken::in_join_data(join_data),
             is_one_per_user,
+            keeps_returned: true,
         }
     }
 

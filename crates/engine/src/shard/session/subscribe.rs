@@ -394,9 +394,10 @@ impl Sessions {
         let seat = request.join.as_ref().and_then(|join| self.seats.find(join.seat));
         if let Some(subscribed) = accepted {
             let left = subscribed.room.zip(request.join.as_ref()).map(|((room, _), join)| {
-                // The client has no token of this join, so it comes back by its user alone.
+                // The client has no token of this join, so it comes back by its user, or by the token of the join before.
                 let noted = seat.and_then(|seat| self.seats.at(seat).departure);
-                let may_come_back = noted == Some(Departure::Lost) && !join.info.user.is_empty();
+                let is_known = subscribed.is_back || !join.info.user.is_empty();
+                let may_come_back = noted == Some(Departure::Lost) && is_known;
                 let departure = if may_come_back { Departure::Lost } else { Departure::Left };
                 LeftSeat { room, seat: join.seat, departure }
             });

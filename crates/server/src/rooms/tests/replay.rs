@@ -72,7 +72,7 @@ impl Played {
         let seat = SeatKey { shard: ShardIndex(0), index: self.next_seat % 16, generation: self.next_seat };
         self.next_seat += 1;
         let token = SeatToken(u128::from(self.chance.next_u64()));
-        let claim = SeatClaim { given: Some(token), returned, is_one_per_user: false };
+        let claim = SeatClaim { given: Some(token), returned, is_one_per_user: false, keeps_returned: true };
         let request = Box::new(join_request(seat, user, claim));
         self.host.take(ToRoom::Join { room: ROOM, request });
         self.here.insert(seat, token);

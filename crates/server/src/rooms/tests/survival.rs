@@ -74,7 +74,8 @@ fn survival(rig: &Rig) -> SurvivalReport {
 }
 
 fn join_as(rig: &mut Rig, room: RoomKey, user: &str, number: u128, returned: Option<SeatToken>) -> SeatKey {
-    rig.join_with(room, user, SeatClaim { given: Some(SeatToken(number)), returned, is_one_per_user: false })
+    let given = Some(SeatToken(number));
+    rig.join_with(room, user, SeatClaim { given, returned, is_one_per_user: false, keeps_returned: true })
 }
 
 /// Waits for a tick that names a player; returns the tick and the player's own object.

@@ -98,6 +98,8 @@ fn joins(page: &mut Page, threads: &[ThreadReport]) {
         samples.add(&["expired"], total(|counters| counters.seats_expired));
         samples.add(&["displaced"], total(|counters| counters.seats_displaced));
         samples.add(&["unseated"], total(|counters| counters.unseated));
+        samples.add(&["token_unknown"], total(|counters| counters.tokens_refused.unknown as u64));
+        samples.add(&["token_of_other_user"], total(|counters| counters.tokens_refused.other_user as u64));
     });
 }
 
