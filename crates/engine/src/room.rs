@@ -137,9 +137,15 @@ impl SeatToken {
         u128::from_str_radix(&text, 16).ok().filter(|_| is_token).map(Self)
     }
 
-    /// What the answer to a subscription has as its data. `is_back`: whether the player was in the room before.
-    pub fn answer(self, is_back: bool) -> Payload {
-        Payload::from_json(format!(r#"{{"{SEAT_TOKEN}":"{:032x}","seat_resumed":{is_back}}}"#, self.0).into())
+    /// What the answer to a subscription has as its data. `is_back`: whether the player was in the room before. `given`: what
+    /// the backend or the client's token gives as data. If that is no JSON object, it has no place for the seat token.
+    pub fn answer(self, is_back: bool, given: Option<Payload>) -> Payload {
+        let members = format!(r#""{SEAT_TOKEN}":"{:032x}","seat_resumed":{is_back}}}"#, self.0);
+        let Some(given) = given else { return Payload::from_json(format!("{{{members}").into()) };
+        let of_object = given.bytes().trim_ascii().strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}"));
+        let Some(of_object) = of_object.filter(|_| given.is_json()) else { return given };
+        let comma = if of_object.trim_ascii().is_empty() { "" } else { "," };
+        Payload::from_json([b"{", of_object, comma.as_bytes(), members.as_bytes()].concat().into())
     }
 }
 

@@ -17,7 +17,7 @@ const ARENA: &str = "arena:a";
 #[test]
 fn a_seat_token_is_read_from_a_join_s_data_and_never_shown() {
     let token = SeatToken(0xab);
-    let answer = token.answer(false);
+    let answer = token.answer(false, None);
     assert_eq!(&answer.bytes()[..], br#"{"seat_token":"000000000000000000000000000000ab","seat_resumed":false}"#);
     assert_eq!(SeatToken::in_join_data(answer.bytes()), Some(token));
     let with_more = r#"{"name":"Ada","seat_token":"000000000000000000000000000000AB"}"#;

@@ -341,3 +341,31 @@ fn a_token_without_effect_is_counted_with_its_reason() {
         assert_eq!((hall.tokens_refused.unknown, hall.tokens_refused.other_user), expected, "{name}");
     }
 }
+
+#[test]
+fn data_of_the_backend_and_a_seat_token_are_in_one_object() {
+    let mut options = crate::hall::options();
+    options.namespaces[0].room.as_mut().expect("rooms").gives_seat_tokens = true;
+    let mut hall = Hall::new(2, options);
+    hall.seat_grace_ticks = GRACE_TICKS;
+    let mut returned = json!({});
+    for (name, data, expected) in [
+        ("a", r#"{"hat":"red"}"#, json!({"hat": "red"})),
+        ("b", "{ }", json!({})),
+        ("c", "[1]", json!([1])),
+        ("d", "7", json!(7)),
+    ] {
+        open(&mut hall, name, 0);
+        let grant = format!("channel={ARENA};data={data}");
+        hall.send_json(name, &json!({"id": 2, "subscribe": {"channel": ARENA, "token": grant, "data": returned}}));
+        hall.tick();
+        let mut answer = joined(&mut hall, name);
+        if let Some(members) = answer.as_object_mut() {
+            let token = members.remove("seat_token").expect("a token");
+            assert_eq!(members.remove("seat_resumed"), Some((name == "b").into()));
+            returned = json!({"seat_token": token});
+        }
+        assert_eq!(answer, expected, "data that is no object is given as it is");
+    }
+    assert_eq!(players(&hall), 1);
+}

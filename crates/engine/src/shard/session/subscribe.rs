@@ -450,7 +450,10 @@ impl Sessions {
             publications: subscribed.publications,
             recovered: subscribed.recovered,
             was_recovering: request.was_recovering,
-            data: data.or_else(|| Some(request.join.as_ref()?.claim.given?.answer(subscribed.is_back))),
+            data: match request.join.as_ref().and_then(|join| join.claim.given) {
+                Some(token) => Some(token.answer(subscribed.is_back, data)),
+                None => data,
+            },
             patches: subscribed.patches,
             encoded: subscribed.encoded,
             delta: flags.delta,
