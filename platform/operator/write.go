@@ -41,8 +41,10 @@ func (operator *Operator) write(ctx context.Context, subject *subject, write rec
 		made.SetNamespace(subject.object.GetNamespace())
 		// If another one was made meanwhile, the next pass looks whose it is.
 		err = client.IgnoreAlreadyExists(operator.Writer.Create(ctx, made, client.FieldOwner(reconcile.FieldManager)))
+	case reconcile.WriteKeepReplicas:
+		err = operator.apply(ctx, subject, name, write.Object, live[name], reconcile.ReplicasManager)
 	default:
-		err = operator.apply(ctx, subject, name, write.Object, live[name])
+		err = operator.apply(ctx, subject, name, write.Object, live[name], reconcile.FieldManager)
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		return &refusedError{name, err}
@@ -53,7 +55,7 @@ func (operator *Operator) write(ctx context.Context, subject *subject, write rec
 	return nil
 }
 
-func (operator *Operator) apply(ctx context.Context, subject *subject, name objectName, object, current reconcile.Manifest) error {
+func (operator *Operator) apply(ctx context.Context, subject *subject, name objectName, object, current reconcile.Manifest, manager string) error {
 	sent := unstructured.Unstructured{Object: object}
 	if current != nil {
 		// If the object was deleted, and made again by somebody else, the server refuses.
@@ -70,7 +72,7 @@ func (operator *Operator) apply(ctx context.Context, subject *subject, name obje
 	written.SetName(name.name)
 	// A field that we set is ours, so a change by somebody else is undone.
 	err = operator.Writer.Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
-		client.FieldOwner(reconcile.FieldManager), client.ForceOwnership)
+		client.FieldOwner(manager), client.ForceOwnership)
 	if err == nil {
 		operator.recent.add(subject.object.GetUID(), name, versionOf(written.Object))
 	}

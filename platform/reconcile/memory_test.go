@@ -55,6 +55,10 @@ func (api *memoryAPI) write(write Write) error {
 		}
 		return nil
 	}
+	if write.Kind == WriteKeepReplicas {
+		api.keepReplicas(key, write.Object)
+		return nil
+	}
 	if _, isThere := api.objects[key]; !isThere {
 		api.put(write.Object)
 	} else {
@@ -64,6 +68,14 @@ func (api *memoryAPI) write(write Write) error {
 	}
 	api.applied[key] = clone(write.Object)
 	return nil
+}
+
+// keepReplicas makes the number of replicas that of another manager.
+func (api *memoryAPI) keepReplicas(key string, object Manifest) {
+	setFields(api.objects[key], object)
+	if spec, has := api.applied[key]["spec"].(map[string]any); has {
+		delete(spec, "replicas")
+	}
 }
 
 func (api *memoryAPI) remove(key string) {
@@ -161,6 +173,10 @@ func (api *memoryAPI) snapshot() map[string]string {
 		delete(metadata, "ownerReferences")
 		if annotations, has := metadata["annotations"].(map[string]any); has {
 			delete(annotations, AnnotationApplied)
+		}
+		if annotation(object, AnnotationReplicas) != "" {
+			// It depends on what was there before the autoscaler.
+			delete(plain["spec"].(map[string]any), "replicas")
 		}
 		delete(plain, "status")
 		state[key] = fmt.Sprint(plain)

@@ -73,6 +73,8 @@ const (
 	WriteApply WriteKind = "apply"
 	// WriteCreate makes an object that is never changed afterwards, and has no owner.
 	WriteCreate WriteKind = "create"
+	// WriteKeepReplicas is a server-side apply with ReplicasManager.
+	WriteKeepReplicas WriteKind = "keep replicas of"
 	// WriteDelete has the UID as its precondition, so that an object made since is not deleted.
 	WriteDelete WriteKind = "delete"
 )
@@ -153,6 +155,7 @@ func (decision *decision) apply(key string, object Manifest) {
 	if decision.needsTakenClaim(object) {
 		return
 	}
+	object = markAutoscaled(object)
 	stamped := stamp(object, decision.input.Owner)
 	current, isThere := decision.live[key]
 	switch {
@@ -167,6 +170,8 @@ func (decision *decision) apply(key string, object Manifest) {
 		return
 	case annotation(current, AnnotationApplied) == annotation(stamped, AnnotationApplied) && covers(current, stamped):
 		return
+	default:
+		decision.keepReplicas(current, stamped)
 	}
 	decision.writes = append(decision.writes, Write{Kind: WriteApply, Object: stamped})
 }
