@@ -3,6 +3,7 @@ package operator
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,12 +19,12 @@ import (
 const metricsSecondsMax = 5
 
 var (
-	backupLabels  = []string{"namespace", "name"}
+	backupLabels  = []string{"namespace", "name", "kind"}
 	backupAge     = prometheus.NewDesc("roost_backup_age_seconds", "Age of the last backup of an App, or of the App if there was none.", backupLabels, nil)
 	verifiedAge   = prometheus.NewDesc("roost_verified_restore_age_seconds", "Age of the last verified restore of an App, or of the App if there was none.", backupLabels, nil)
 	backupBounds  = prometheus.NewDesc("roost_backup_age_bound_seconds", "Age at which the last backup of an App is too old.", backupLabels, nil)
 	verifiedBound = prometheus.NewDesc("roost_verified_restore_age_bound_seconds", "Age at which the last verified restore of an App is too old.", backupLabels, nil)
-	backupFailed  = prometheus.NewDesc("roost_backup_failed", "Whether the last backup (task save) or the last drill (task verify) has failed.", append(backupLabels, "task"), nil)
+	backupFailed  = prometheus.NewDesc("roost_backup_failed", "Whether the last backup (task save) or the last drill (task verify) has failed.", append(slices.Clone(backupLabels), "task"), nil)
 	unfinished    = prometheus.NewDesc("roost_restore_unfinished", "Whether the pods of an App are stopped because a restore was interrupted.", backupLabels, nil)
 	nodeLost      = prometheus.NewDesc("roost_node_lost", "Whether a pod of an App waits for the volume of a node that is lost.", backupLabels, nil)
 )
@@ -72,7 +73,7 @@ func (metrics *BackupMetrics) Collect(found chan<- prometheus.Metric) {
 
 func collect(app *v1alpha1.App, kind string, now time.Time, found chan<- prometheus.Metric) {
 	send := func(description *prometheus.Desc, value float64, labels ...string) {
-		labels = append([]string{app.Namespace, app.Name}, labels...)
+		labels = append([]string{app.Namespace, app.Name, kind}, labels...)
 		found <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
 	}
 	degraded := meta.FindStatusCondition(app.Status.Conditions, reconcile.ConditionDegraded)

@@ -64,7 +64,11 @@ func TestMetricsOfBackups(t *testing.T) {
 	dunlin := v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "realtime", CreationTimestamp: ago(500)}}
 	dunlin.Spec.Backup = &v1alpha1.Backup{Repository: &v1alpha1.Repository{}}
 	dunlin.Status.Backup = &v1alpha1.BackupStatus{LastBackup: new(ago(30)), SaveFailure: &v1alpha1.BackupFailure{}}
-	list := listOf{[]v1alpha1.App{whole, fresh, plain, named("none"), lost, well, broken, completing, removed}, []v1alpha1.Dunlin{dunlin}}
+	// An App and a Dunlin may have one name.
+	namesake := v1alpha1.Dunlin{ObjectMeta: whole.ObjectMeta}
+	namesake.Spec.Backup = &v1alpha1.Backup{Repository: &v1alpha1.Repository{}}
+	namesake.Status.Backup = &v1alpha1.BackupStatus{LastBackup: new(ago(40))}
+	list := listOf{[]v1alpha1.App{whole, fresh, plain, named("none"), lost, well, broken, completing, removed}, []v1alpha1.Dunlin{dunlin, namesake}}
 	registry := prometheus.NewPedanticRegistry()
 	metrics := &BackupMetrics{Reader: list, Namespaces: []string{"web"}, Now: func() time.Time { return now }}
 	registry.MustRegister(metrics)
@@ -84,23 +88,23 @@ func TestMetricsOfBackups(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]float64{
-		"roost_backup_age_seconds whole web": 10, "roost_backup_age_bound_seconds whole web": 60,
-		"roost_verified_restore_age_seconds whole web": 20, "roost_verified_restore_age_bound_seconds whole web": 691_200,
-		"roost_backup_failed whole web save": 0, "roost_backup_failed whole web verify": 1,
-		"roost_backup_age_seconds fresh web": 500, "roost_verified_restore_age_seconds fresh web": 500,
-		"roost_verified_restore_age_seconds plain web": 500,
-		"roost_node_lost lost web":                     1, "roost_node_lost well web": 0,
-		"roost_restore_unfinished whole web": 0, "roost_restore_unfinished broken web": 1,
-		"roost_restore_unfinished completing web": 0, "roost_restore_unfinished removed web": 1,
-		"roost_backup_age_seconds realtime web": 30, "roost_verified_restore_age_seconds realtime web": 500,
-		"roost_backup_age_bound_seconds realtime web": 97_200, "roost_backup_age_bound_seconds fresh web": 90_000,
-		"roost_backup_failed realtime web save": 1, "roost_backup_failed realtime web verify": 0,
+		"roost_backup_age_seconds App whole web": 10, "roost_backup_age_bound_seconds App whole web": 60,
+		"roost_verified_restore_age_seconds App whole web": 20, "roost_verified_restore_age_bound_seconds App whole web": 691_200,
+		"roost_backup_failed App whole web save": 0, "roost_backup_failed App whole web verify": 1,
+		"roost_backup_age_seconds App fresh web": 500, "roost_verified_restore_age_seconds App fresh web": 500,
+		"roost_verified_restore_age_seconds App plain web": 500,
+		"roost_node_lost App lost web":                     1, "roost_node_lost App well web": 0,
+		"roost_restore_unfinished App whole web": 0, "roost_restore_unfinished App broken web": 1,
+		"roost_restore_unfinished App completing web": 0, "roost_restore_unfinished App removed web": 1,
+		"roost_backup_age_seconds Dunlin realtime web": 30, "roost_verified_restore_age_seconds Dunlin realtime web": 500,
+		"roost_backup_age_seconds Dunlin whole web": 40, "roost_backup_age_bound_seconds Dunlin realtime web": 97_200, "roost_backup_age_bound_seconds App fresh web": 90_000,
+		"roost_backup_failed Dunlin realtime web save": 1, "roost_backup_failed Dunlin realtime web verify": 0,
 	} {
 		if value, isThere := found[key]; !isThere || value != want {
 			t.Errorf("%s: %v, want %v", key, value, want)
 		}
 	}
-	if len(found) != 7+7+3+2+3+3+1+7 {
+	if len(found) != 7+7+3+2+3+3+1+7+7 {
 		t.Errorf("%v", found)
 	}
 	// A rule about a metric that is not there would never fire.
