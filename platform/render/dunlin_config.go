@@ -73,6 +73,9 @@ func (view *dunlinView) serverConfig() (string, error) {
 	set("prometheus.enabled", true)
 	set("shutdown.delay", fmt.Sprintf("%ds", view.drain.DelaySeconds))
 	set("shutdown.timeout", fmt.Sprintf("%ds", view.drain.TimeoutSeconds))
+	if rate := view.spec.ReconnectsPerSecond; rate != nil {
+		set("shutdown.sessions_per_second", *rate)
+	}
 	// Above it, new sessions go to other nodes before Kubernetes ends this one.
 	set("net.memory_limit", view.resources().Memory.Value()/5*4)
 	if view.spec.NATS != nil {

@@ -25,6 +25,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.host(spec.Host, spec.Path, spec.TLS)
 	found.keys(spec.Keys)
 	found.inRange("spec.drainSeconds", spec.DrainSeconds, 10, 3600)
+	found.inRange("spec.reconnectsPerSecond", spec.ReconnectsPerSecond, 1, 1000000)
 	for index, addresses := range spec.TrustedProxies {
 		found.addressRange(fmt.Sprintf("spec.trustedProxies[%d]", index), string(addresses))
 	}

@@ -86,6 +86,11 @@ type DunlinSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 10 && self <= 3600",message="is out of range; set 10 to 3600"
 	DrainSeconds *int32 `json:"drainSeconds,omitempty"`
+	// ReconnectsPerSecond is how many sessions a node that drains closes in a second, so that the other nodes are not asked by
+	// all of them at once. Without it, all sessions are closed within half of the time that the drain has for them. Those that are left after three quarters of that time are closed at once.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 1000000",message="is out of range; set 1 to 1000000"
+	ReconnectsPerSecond *int32 `json:"reconnectsPerSecond,omitempty"`
 	// TrustedProxies are the addresses of the ingress controller's pods, whose X-Forwarded-For counts.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16

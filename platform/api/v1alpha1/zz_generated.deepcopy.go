@@ -425,6 +425,11 @@ func (in *DunlinSpec) DeepCopyInto(out *DunlinSpec) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.ReconnectsPerSecond != nil {
+		in, out := &in.ReconnectsPerSecond, &out.ReconnectsPerSecond
+		*out = new(int32)
+		**out = **in
+	}
 	if in.TrustedProxies != nil {
 		in, out := &in.TrustedProxies, &out.TrustedProxies
 		*out = make([]AddressRange, len(*in))
